@@ -34,21 +34,21 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
 }
 
 // Returns the head scales (n, h) of a layer for n groups of models: the layer's current scales (h), with 0 for the
-// heads that a group masks. `blocks`: the masked heads of each group.
-HeadScales masked_scales(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& blocks,
+// heads that a group masks. `groups`: the masked heads of each group.
+HeadScales masked_scales(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& groups,
                          at::Device device) {
   HeadScales scales = attention::head_scales(layer);
   if (scales.variants.count > 0) throw std::logic_error("the layer already has head scales with variants");
   const auto sides = sides_in(layer, side);
   for (HeadSide s : kSides) {
-    at::Tensor& scale = scales.of(s);
-    const bool is_addressed = std::find(sides.begin(), sides.end(), s) != sides.end();
-    if (!is_addressed && !scale.defined()) continue;
-    at::Tensor all = at::ones({static_cast<int64_t>(blocks.size()), layer.layer_spec().heads_of(s)}, at::kFloat);
-    for (size_t b = 0; is_addressed && b < blocks.size(); ++b)
-      for (int64_t head : blocks[b]) all[static_cast<int64_t>(b)][head] = 0;
-    all = all.to(device);
-    scale = scale.defined() ? all * scale : all;
+    at::Tensor& scale = scales.scales_of(s);
+    const bool is_selected = std::find(sides.begin(), sides.end(), s) != sides.end();
+    if (!is_selected && !scale.defined()) continue;
+    at::Tensor masks = at::ones({static_cast<int64_t>(groups.size()), layer.layer_spec().heads_of(s)}, at::kFloat);
+    for (size_t b = 0; is_selected && b < groups.size(); ++b)
+      for (int64_t head : groups[b]) masks[static_cast<int64_t>(b)][head] = 0;
+    masks = masks.to(device);
+    scale = scale.defined() ? masks * scale : masks;
   }
   return scales;
 }
@@ -58,73 +58,75 @@ HeadScales masked_scales(const AttentionLayer& layer, Side side, const std::vect
 // different heads splits the group.
 struct GroupPlan {
   std::vector<HeadScales> scales;  // per layer; the current scales of the layer if no model masks its heads
-  std::vector<size_t> block_of;    // per model: index of its group after the last layer
-  int64_t blocks = 1;              // number of groups after the last layer
+  std::vector<size_t> group_of;    // per model: index of its group after the last layer
+  int64_t groups = 1;              // number of groups after the last layer
 };
 
-GroupPlan split(model::LanguageModel& model, Side side, const std::vector<HeadSet>& without) {
+GroupPlan plan_groups(model::LanguageModel& model, Side side, const std::vector<HeadSet>& masked_sets) {
   GroupPlan result;
-  std::vector<std::vector<size_t>> blocks(1, std::vector<size_t>(without.size()));  // per group: indices of its models
-  std::iota(blocks[0].begin(), blocks[0].end(), 0);
+  std::vector<std::vector<size_t>> groups(1,
+                                          std::vector<size_t>(masked_sets.size()));  // per group: indices of its models
+  std::iota(groups[0].begin(), groups[0].end(), 0);
   for (const AttentionLayer* layer : model.attention_layers()) {
-    std::vector<std::vector<size_t>> now(blocks.size());
-    std::vector<int64_t> from(blocks.size());
-    std::iota(from.begin(), from.end(), 0);
-    std::vector<std::set<int64_t>> heads(blocks.size());
-    bool any = false;
-    for (size_t b = 0; b < blocks.size(); ++b) {
-      std::map<std::set<int64_t>, size_t> at;  // group of the models that mask these heads
-      for (size_t model_index : blocks[b]) {
-        const auto masked = heads_of_layer(without[model_index], *layer);
-        any = any || !masked.empty();
+    std::vector<std::vector<size_t>> next_groups(groups.size());
+    std::vector<int64_t> parent_groups(groups.size());
+    std::iota(parent_groups.begin(), parent_groups.end(), 0);
+    std::vector<std::set<int64_t>> heads(groups.size());
+    bool masks_any = false;
+    for (size_t b = 0; b < groups.size(); ++b) {
+      std::map<std::set<int64_t>, size_t> group_by_heads;  // group of the models that mask these heads
+      for (size_t model_index : groups[b]) {
+        const auto masked = heads_of_layer(masked_sets[model_index], *layer);
+        masks_any = masks_any || !masked.empty();
         // The first set of masked heads keeps group index b, since attention::Variants requires that the groups before
         // the layer come first, in order.
-        const auto [place, fresh] = at.try_emplace(masked, at.empty() ? b : now.size());
-        if (fresh && place->second == now.size()) {
-          now.emplace_back();
-          from.push_back(static_cast<int64_t>(b));
+        const auto [group_entry, is_new] =
+            group_by_heads.try_emplace(masked, group_by_heads.empty() ? b : next_groups.size());
+        if (is_new && group_entry->second == next_groups.size()) {
+          next_groups.emplace_back();
+          parent_groups.push_back(static_cast<int64_t>(b));
           heads.emplace_back();
         }
-        heads[place->second] = masked;
-        now[place->second].push_back(model_index);
+        heads[group_entry->second] = masked;
+        next_groups[group_entry->second].push_back(model_index);
       }
     }
-    blocks = std::move(now);
+    groups = std::move(next_groups);
     result.scales.push_back(attention::head_scales(*layer));
-    if (!any) continue;
+    if (!masks_any) continue;
     result.scales.back() = masked_scales(*layer, side, heads, model.parameters().device());
-    result.scales.back().variants = {static_cast<int64_t>(blocks.size()), std::move(from)};
+    result.scales.back().variants = {static_cast<int64_t>(groups.size()), std::move(parent_groups)};
   }
-  result.blocks = static_cast<int64_t>(blocks.size());
-  result.block_of.resize(without.size());
-  for (size_t b = 0; b < blocks.size(); ++b)
-    for (size_t model_index : blocks[b]) result.block_of[model_index] = b;
+  result.groups = static_cast<int64_t>(groups.size());
+  result.group_of.resize(masked_sets.size());
+  for (size_t b = 0; b < groups.size(); ++b)
+    for (size_t model_index : groups[b]) result.group_of[model_index] = b;
   return result;
 }
 
-void score_together(const AnalysisInput& input, const std::vector<HeadSet>& without, std::vector<task::Score*> into,
-                    int64_t tokens_at_once) {
-  const GroupPlan plan = split(input.model, input.side, without);
+void score_group(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
+                 std::vector<task::Score*> group_scores, int64_t max_tokens_per_pass) {
+  const GroupPlan plan = plan_groups(input.model, input.side, masked_sets);
   const auto layers = input.model.attention_layers();
-  const InterceptorGuard kept(input.model);
+  const InterceptorGuard interceptor_guard(input.model);
   for (size_t i = 0; i < layers.size(); ++i) set_head_scales(*layers[i], plan.scales[i]);
-  data::ScoringOptions how = input.how;
-  how.batch = std::clamp<int64_t>(tokens_at_once / (plan.blocks * how.block), 1, how.batch);
+  data::ScoringOptions scoring = input.scoring;
+  scoring.batch = std::clamp<int64_t>(max_tokens_per_pass / (plan.groups * scoring.block), 1, scoring.batch);
   data::BatchVisitor visitor;
   visitor.progress = input.progress;
-  visitor.visit = [&](const data::VisitedBatch& pass) {
+  visitor.visit = [&](const data::ForwardedBatch& pass) {
     const at::Tensor& targets = pass.batch.targets;
-    if (pass.hidden.size(0) != plan.blocks * targets.size(0))
+    if (pass.hidden.size(0) != plan.groups * targets.size(0))
       throw std::logic_error("the hidden states of an ablation have an unexpected number of batch rows");
-    const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.blocks, 1}));
-    const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.blocks, -1}).sum(1, false, at::kDouble);
+    const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.groups, 1}));
+    const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.groups, -1}).sum(1, false, at::kDouble);
     const int64_t tokens = targets.ge(0).sum().item<int64_t>();
-    for (size_t i = 0; i < into.size(); ++i) {
-      into[i]->nll -= sums[static_cast<int64_t>(plan.block_of[i])].item<double>();
-      into[i]->tokens += tokens;
+    for (size_t i = 0; i < group_scores.size(); ++i) {
+      group_scores[i]->nll -= sums[static_cast<int64_t>(plan.group_of[i])].item<double>();
+      group_scores[i]->tokens += tokens;
     }
   };
-  data::for_each_batch(input.model, input.text, how, visitor);
+  data::for_each_batch(input.model, input.corpus, scoring, visitor);
 }
 
 }  // namespace
@@ -148,11 +150,11 @@ int64_t num_heads_of(const AttentionLayer& layer, Side side) {
 }
 
 HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
-  HeadSet all;
+  HeadSet result;
   for (const AttentionLayer* layer : model.attention_layers())
     for (int64_t head = contains(kinds, layer->layer_spec().kind) ? num_heads_of(*layer, side) : 0; head-- > 0;)
-      all[layer->layer_spec().kind].insert({layer->layer_spec().layer, head});
-  return all;
+      result[layer->layer_spec().kind].insert({layer->layer_spec().layer, head});
+  return result;
 }
 
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where) {
@@ -164,9 +166,9 @@ void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, c
     throw Error(Exit::usage,
                 Problem{where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), ""});
   };
-  for (const auto& [kind, model_targets] : heads) {
+  for (const auto& [kind, kind_heads] : heads) {
     const auto& layers = heads_by_layer[kind];
-    for (const Head& head : model_targets) {
+    for (const Head& head : kind_heads) {
       if (layers.empty()) refuse("a kind of attention that the model has", kind, head);
       const auto layer = layers.find(head.layer);
       if (layer == layers.end()) refuse(str("layers 0 to ", layers.rbegin()->first), kind, head);
@@ -193,44 +195,46 @@ HeadMaskGuard::HeadMaskGuard(model::LanguageModel& model, Side side, const HeadS
     if (masked.empty()) continue;
     HeadScales scales = masked_scales(*layer, side, {masked}, model.parameters().device());
     for (HeadSide s : kSides)
-      if (at::Tensor& scale = scales.of(s); scale.defined()) scale = scale[0];
+      if (at::Tensor& scale = scales.scales_of(s); scale.defined()) scale = scale[0];
     set_head_scales(*layer, scales);
   }
 }
 
-std::vector<task::Score> score_without(const AnalysisInput& input, const std::vector<HeadSet>& without,
-                                       int64_t tokens_at_once) {
+std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
+                                         int64_t max_tokens_per_pass) {
   c10::NoGradGuard no_gradient;
   all_heads(input.model, input.side, input.kinds);  // throws if a layer has no heads on this side
-  for (const HeadSet& heads : without) check_heads(input.model, input.side, heads, "--heads");
+  for (const HeadSet& heads : masked_sets) check_heads(input.model, input.side, heads, "--heads");
   // Models are sorted by the first layer in which they mask heads, so that models of one forward pass share many
   // layers.
   const auto layers = input.model.attention_layers();
   const auto first_layer = [&](size_t i) {
     size_t layer = 0;
-    while (layer < layers.size() && heads_of_layer(without[i], *layers[layer]).empty()) ++layer;
+    while (layer < layers.size() && heads_of_layer(masked_sets[i], *layers[layer]).empty()) ++layer;
     return layer;
   };
-  std::vector<size_t> order(without.size());
+  std::vector<size_t> order(masked_sets.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return first_layer(a) < first_layer(b); });
   const auto count = static_cast<int64_t>(order.size());
-  AnalysisInput part = input;
-  part.how = input.text.resolve(input.how, input.model);
-  const int64_t most = std::max<int64_t>(1, tokens_at_once / part.how.block);
-  const int64_t groups = std::max<int64_t>(1, data::ceil_div(count, most));
-  std::vector<task::Score> scores(without.size());
+  AnalysisInput group_input = input;
+  group_input.scoring = input.corpus.resolve(input.scoring, input.model);
+  const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / group_input.scoring.block);
+  const int64_t groups = std::max<int64_t>(1, data::ceil_div(count, max_models));
+  std::vector<task::Score> scores(masked_sets.size());
   for (int64_t g = 0; g < groups && stop_signal() == 0; ++g) {
     std::vector<HeadSet> group;
-    std::vector<task::Score*> into;
+    std::vector<task::Score*> group_scores;
     for (int64_t i = g * count / groups; i < (g + 1) * count / groups; ++i) {
-      group.push_back(without[order[static_cast<size_t>(i)]]);
-      into.push_back(&scores[order[static_cast<size_t>(i)]]);
+      group.push_back(masked_sets[order[static_cast<size_t>(i)]]);
+      group_scores.push_back(&scores[order[static_cast<size_t>(i)]]);
     }
     if (group.empty()) break;
     if (input.progress)
-      part.progress = [&input, g, groups](int64_t done, int64_t all) { input.progress(g * all + done, groups * all); };
-    score_together(part, group, into, tokens_at_once);
+      group_input.progress = [&input, g, groups](int64_t completed, int64_t total) {
+        input.progress(g * total + completed, groups * total);
+      };
+    score_group(group_input, group, group_scores, max_tokens_per_pass);
   }
   return scores;
 }

@@ -62,12 +62,12 @@ class HeadMaskGuard {
 // takes 10% longer; the activations of 16384 tokens take about 0.3 GB.
 constexpr int64_t kMaxTokensPerPass = 16384;
 
-// Returns, for each set of heads in `without`, the score of the model with this set masked in addition to the heads
+// Returns, for each set of heads in `masked_sets`, the score of the model with this set masked in addition to the heads
 // that are already masked. The scores equal those of separate evaluations except for rounding. Throws Error(usage) like
 // num_heads_of() and check_heads(). If a signal asks the process to stop, returns early; scores that were not computed
 // are zeros.
-std::vector<task::Score> score_without(const AnalysisInput& input, const std::vector<HeadSet>& without,
-                                       int64_t tokens_at_once = kMaxTokensPerPass);
+std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
+                                         int64_t max_tokens_per_pass = kMaxTokensPerPass);
 
 // Returns the cross-entropy per scored token, nats; 0 if no token was scored.
 double nll_per_token(const task::Score& score);

@@ -9,9 +9,9 @@ void observe(const AnalysisInput& input, attention::Observer& observer) {
   c10::NoGradGuard no_gradient;
   data::BatchVisitor visitor;
   visitor.observer = &observer;
-  visitor.visit = [](const data::VisitedBatch&) {};
+  visitor.visit = [](const data::ForwardedBatch&) {};
   visitor.progress = input.progress;
-  data::for_each_batch(input.model, input.text, input.how, visitor);
+  data::for_each_batch(input.model, input.corpus, input.scoring, visitor);
 }
 
 }  // namespace mh::analysis

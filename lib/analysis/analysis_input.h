@@ -15,11 +15,11 @@ enum class Side { whole, score, value, output };
 
 struct AnalysisInput {
   model::LanguageModel& model;
-  const data::Corpus& text;
-  data::ScoringOptions how;  // after data::Corpus::resolve(); how.sample selects the text blocks
+  const data::Corpus& corpus;
+  data::ScoringOptions scoring;  // after data::Corpus::resolve(); how.sample selects the text blocks
   Side side = Side::whole;
-  std::function<void(int64_t done, int64_t all)> progress = {};  // called with numbers of batch rows
-  std::set<attention::AttentionKind> kinds = {};                 // kinds of attention to analyse; empty: all
+  std::function<void(int64_t completed, int64_t total)> progress = {};  // called with numbers of batch rows
+  std::set<attention::AttentionKind> kinds = {};                        // kinds of attention to analyse; empty: all
 };
 
 // Runs input.model over input.text without gradients; `observer` observes each forward pass.

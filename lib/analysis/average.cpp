@@ -17,15 +17,17 @@ void require_same_config(const std::vector<const io::Checkpoint*>& checkpoints) 
     auto refuse = [&](const std::string& expected, const std::string& found) {
       throw Error(Exit::input, Problem{checkpoint->name(), expected, found, "average checkpoints of one model"});
     };
-    const auto different = changes(config, model::config_of(*checkpoint).toml(), {""});
-    if (!different.empty()) refuse("the configuration of " + first.name(), join(different, "; "));
-    const text::Tokenizers others = text::tokenizers_of(*checkpoint);
-    auto same = [&](const char* side, const text::Tokenizer& one, const text::Tokenizer& other) {
-      if (one.fingerprint() != other.fingerprint())
-        refuse(str("the ", side, " of ", first.name(), ", fingerprint ", one.fingerprint()), other.fingerprint());
+    const auto config_changes = changes(config, model::config_of(*checkpoint).toml(), {""});
+    if (!config_changes.empty()) refuse("the configuration of " + first.name(), join(config_changes, "; "));
+    const text::Tokenizers other_tokenizers = text::tokenizers_of(*checkpoint);
+    auto require_equal = [&](const char* label, const text::Tokenizer& first_tokenizer,
+                             const text::Tokenizer& other_tokenizer) {
+      if (first_tokenizer.fingerprint() != other_tokenizer.fingerprint())
+        refuse(str("the ", label, " of ", first.name(), ", fingerprint ", first_tokenizer.fingerprint()),
+               other_tokenizer.fingerprint());
     };
-    same("vocabulary", *tokenizers.target, *others.target);
-    same("source vocabulary", tokenizers.of_source(), others.of_source());
+    require_equal("vocabulary", *tokenizers.target, *other_tokenizers.target);
+    require_equal("source vocabulary", tokenizers.of_source(), other_tokenizers.of_source());
   }
 }
 
@@ -38,11 +40,12 @@ model::LoadedModel average(const std::vector<const io::Checkpoint*>& checkpoints
   for (const nn::Parameter& p : parameters.all()) sums.push_back(p.master().to(at::kDouble));
   for (size_t i = 1; i < checkpoints.size(); ++i) {
     model::load_parameters(*checkpoints[i], parameters);
-    size_t at = 0;
-    for (const nn::Parameter& p : parameters.all()) sums[at++].add_(p.master());
+    size_t sum_index = 0;
+    for (const nn::Parameter& p : parameters.all()) sums[sum_index++].add_(p.master());
   }
-  size_t at = 0;
-  for (nn::Parameter& p : parameters.all()) p.master().copy_(sums[at++] / static_cast<double>(checkpoints.size()));
+  size_t sum_index = 0;
+  for (nn::Parameter& p : parameters.all())
+    p.master().copy_(sums[sum_index++] / static_cast<double>(checkpoints.size()));
   parameters.refresh_copies();
   return mean;
 }

@@ -14,9 +14,9 @@ namespace {
 // Returns `fraction` of the number `heads`, rounded to the nearest integer.
 int64_t round_fraction(double fraction, int64_t heads) { return std::llround(fraction * static_cast<double>(heads)); }
 
-// Adds heads to `masked` in the order of the ranking `order`, until `masked` has `fraction` of the heads in `all` or,
-// if `per_layer`, of the heads of each layer.
-void mask_by_rank(HeadSet& masked, const std::vector<RankedHead>& order, const HeadSet& all, double fraction,
+// Adds heads to `masked` in the order of the ranking `order`, until `masked` has `fraction` of the heads in
+// `candidates` or, if `per_layer`, of the heads of each layer.
+void mask_by_rank(HeadSet& masked, const std::vector<RankedHead>& order, const HeadSet& candidates, double fraction,
                   bool per_layer) {
   // The number of heads still to be added, and the total number of heads: by layer, or for all layers under a single
   // key.
@@ -24,20 +24,21 @@ void mask_by_rank(HeadSet& masked, const std::vector<RankedHead>& order, const H
   const auto key = [&](AttentionKind kind, const Head& head) {
     return per_layer ? std::pair(kind, head.layer) : std::pair(AttentionKind{}, int64_t{-1});
   };
-  for (const auto& [kind, heads] : all)
+  for (const auto& [kind, heads] : candidates)
     for (const Head& head : heads) ++sizes[key(kind, head)];
-  for (const auto& [place, size] : sizes) remaining[place] = round_fraction(fraction, size);
+  for (const auto& [layer_key, size] : sizes) remaining[layer_key] = round_fraction(fraction, size);
   for (const auto& [kind, heads] : masked)
     for (const Head& head : heads) --remaining[key(kind, head)];
   for (const RankedHead& r : order)
-    if (int64_t& more = remaining[key(r.kind, r.head)]; more > 0 && masked[r.kind].insert(r.head).second) --more;
+    if (int64_t& num_left = remaining[key(r.kind, r.head)]; num_left > 0 && masked[r.kind].insert(r.head).second)
+      --num_left;
 }
 
 }  // namespace
 
-std::vector<CurvePoint> pruning_curve(const AnalysisInput& scored, const AnalysisInput& measured,
+std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const AnalysisInput& importance_input,
                                       const std::string& measure, const CurveOptions& options) {
-  const HeadSet all = all_heads(scored.model, scored.side, scored.kinds);
+  const HeadSet candidates = all_heads(scoring_input.model, scoring_input.side, scoring_input.kinds);
   const auto steps = static_cast<int64_t>(std::ceil(1 / options.step - 1e-9));
   std::vector<CurvePoint> points;
   HeadSet masked;
@@ -46,19 +47,19 @@ std::vector<CurvePoint> pruning_curve(const AnalysisInput& scored, const Analysi
     // Rounded to 9 decimals, so that 3 steps of 0.1 give 0.3 and not 0.30000000000000004.
     const double fraction = std::min(1.0, std::round(static_cast<double>(i) * options.step * 1e9) / 1e9);
     if (i == 1 || (i > 1 && options.rerank)) {
-      const HeadMaskGuard masking(measured.model, measured.side, masked);
-      auto scores = importance_of(measure, measured);
+      const HeadMaskGuard mask_guard(importance_input.model, importance_input.side, masked);
+      auto scores = importance_of(measure, importance_input);
       if (options.normalise)
         for (auto& [kind, layers] : scores) normalise_by_layer(layers);
-      order = ranked(scores, options.per_layer);
+      order = rank_heads(scores, options.per_layer);
     }
-    mask_by_rank(masked, order, all, fraction, options.per_layer);
+    mask_by_rank(masked, order, candidates, fraction, options.per_layer);
     points.push_back({fraction, masked, {}});
   }
-  std::vector<HeadSet> without;
-  without.reserve(points.size());
-  for (const CurvePoint& point : points) without.push_back(point.masked);
-  const auto scores = score_without(scored, without);
+  std::vector<HeadSet> masked_sets;
+  masked_sets.reserve(points.size());
+  for (const CurvePoint& point : points) masked_sets.push_back(point.masked);
+  const auto scores = score_ablations(scoring_input, masked_sets);
   for (size_t i = 0; i < points.size(); ++i) points[i].score = scores[i];
   return points;
 }
@@ -69,7 +70,7 @@ CurveLoss CurveMeter::loss(const CurvePoint& point) {
   loss.nll = nll_per_token(point.score);
   loss.perplexity = loss.value = std::exp(loss.nll);
   if (metric_) {
-    const HeadMaskGuard masking(scored_.model, scored_.side, point.masked);
+    const HeadMaskGuard mask_guard(scoring_input_.model, scoring_input_.side, point.masked);
     loss.value = metric_();
   }
   if (point.fraction == 0) full_perplexity_ = loss.perplexity, full_value_ = loss.value;

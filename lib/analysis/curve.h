@@ -28,10 +28,10 @@ struct CurvePoint {
 };
 
 // Returns the points of a pruning curve. `measure`: name of the importance measure. Importance is measured on the text
-// of `measured`, and the points are scored on the text of `scored`; both must have the same model, side and kinds. All
-// points are scored by one call of score_without(). The number of masked heads is rounded to the nearest integer. If a
-// signal asks the process to stop, returns early with the points so far.
-std::vector<CurvePoint> pruning_curve(const AnalysisInput& scored, const AnalysisInput& measured,
+// of `importance_input`, and the points are scored on the text of `scoring_input`; both must have the same model, side
+// and kinds. All points are scored by one call of score_ablations(). The number of masked heads is rounded to the
+// nearest integer. If a signal asks the process to stop, returns early with the points so far.
+std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const AnalysisInput& importance_input,
                                       const std::string& measure, const CurveOptions& options);
 
 // The loss at a point of a pruning curve, compared with the full model.
@@ -48,15 +48,15 @@ struct CurveLoss {
 // Compares the points of one curve with the first point, the full model.
 class CurveMeter {
  public:
-  // `scored`: the same object as for pruning_curve(); must outlive the meter. `metric`: returns the metric of
+  // `scoring_input`: the same object as for pruning_curve(); must outlive the meter. `metric`: returns the metric of
   // scored.model, whose heads are masked during the call; empty: the metric is perplexity.
-  explicit CurveMeter(const AnalysisInput& scored, std::function<double()> metric = {})
-      : scored_(scored), metric_(std::move(metric)) {}
+  explicit CurveMeter(const AnalysisInput& scoring_input, std::function<double()> metric = {})
+      : scoring_input_(scoring_input), metric_(std::move(metric)) {}
   // Returns the loss at `point`. Must be called for the points in order, beginning with the full model.
   CurveLoss loss(const CurvePoint& point);
 
  private:
-  const AnalysisInput& scored_;
+  const AnalysisInput& scoring_input_;
   std::function<double()> metric_;
   double full_perplexity_ = 0, full_value_ = 0;
 };

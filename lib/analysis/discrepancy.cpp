@@ -9,8 +9,8 @@
 namespace mh::analysis {
 
 at::Tensor Discrepancy::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
-  if (side == attention::HeadSide::value) observe_matrix(layer_spec, x, &Layer::before);
-  if (side == attention::HeadSide::output) observe_matrix(layer_spec, x, &Layer::after);
+  if (side == attention::HeadSide::value) observe_matrix(layer_spec, x, &Layer::before_combiner);
+  if (side == attention::HeadSide::output) observe_matrix(layer_spec, x, &Layer::after_combiner);
   return x;
 }
 
@@ -19,39 +19,40 @@ void Discrepancy::begin(const attention::Lengths& lengths) {
   sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
 }
 
-void Discrepancy::observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*where) {
+void Discrepancy::observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z,
+                                 Sums Layer::*sums_member) {
   c10::NoGradGuard no_gradient;
-  Sums& sums = sums_[layer_spec.kind][layer_spec.layer].*where;
+  Sums& sums = sums_[layer_spec.kind][layer_spec.layer].*sums_member;
   sums.heads = z.size(1);
   for (int64_t b = 0; b < z.size(0); ++b) {
-    const int64_t real = std::min(z.size(2), lengths_.queries(layer_spec.kind)[b].item<int64_t>());
-    if (real == 0) continue;
-    const at::Tensor heads = z[b].narrow(1, 0, real).to(at::kDouble).flatten(1);  // (h, n)
+    const int64_t length = std::min(z.size(2), lengths_.queries(layer_spec.kind)[b].item<int64_t>());
+    if (length == 0) continue;
+    const at::Tensor heads = z[b].narrow(1, 0, length).to(at::kDouble).flatten(1);  // (h, n)
     // Mode 2 of cdist uses no matrix product, in which small distances would be lost to cancellation.
-    constexpr int64_t kByDifferences = 2;
-    sums.euclidean += at::cdist(heads, heads, 2, kByDifferences).sum().item<double>();
-    const at::Tensor size = heads.norm(2, 1, true);
-    const at::Tensor directions = heads / at::where(size == 0, at::ones_like(size), size);
+    constexpr int64_t kNoMatmul = 2;
+    sums.euclidean += at::cdist(heads, heads, 2, kNoMatmul).sum().item<double>();
+    const at::Tensor norms = heads.norm(2, 1, true);
+    const at::Tensor directions = heads / at::where(norms == 0, at::ones_like(norms), norms);
     const at::Tensor cosines = at::matmul(directions, directions.t());
     sums.cosine += sums.pairs() - (cosines.sum() - cosines.trace()).item<double>();
   }
 }
 
 std::map<AttentionKind, std::vector<Discrepancy::Layer>> Discrepancy::layers() const {
-  std::map<AttentionKind, std::vector<Layer>> all;
+  std::map<AttentionKind, std::vector<Layer>> layers_by_kind;
   const double count = static_cast<double>(std::max<int64_t>(1, sequences_));
   for (const auto& [kind, layers] : sums_)
     for (auto [layer, sums] : layers) {
-      for (Sums* s : {&sums.before, &sums.after}) s->cosine /= count, s->euclidean /= count;
-      auto& of_kind = all[kind];
-      of_kind.resize(std::max(of_kind.size(), static_cast<size_t>(layer) + 1));
-      of_kind[static_cast<size_t>(layer)] = sums;
+      for (Sums* s : {&sums.before_combiner, &sums.after_combiner}) s->cosine /= count, s->euclidean /= count;
+      auto& kind_layers = layers_by_kind[kind];
+      kind_layers.resize(std::max(kind_layers.size(), static_cast<size_t>(layer) + 1));
+      kind_layers[static_cast<size_t>(layer)] = sums;
     }
-  return all;
+  return layers_by_kind;
 }
 
-double percent_change(double now, double before) {
-  return before != 0 ? 100 * (now - before) / before : std::numeric_limits<double>::quiet_NaN();
+double percent_change(double new_value, double old_value) {
+  return old_value != 0 ? 100 * (new_value - old_value) / old_value : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace mh::analysis

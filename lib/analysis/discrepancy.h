@@ -29,7 +29,7 @@ class Discrepancy : public attention::Observer {
     double pairs() const { return static_cast<double>(heads * (heads - 1)); }
   };
   struct Layer {
-    Sums before, after;  // before and after the combiner
+    Sums before_combiner, after_combiner;  // before and after the combiner
   };
   // Returns the discrepancies of the layers of each kind of attention, indexed by layer; all zeros for a layer that was
   // not observed.
@@ -37,14 +37,14 @@ class Discrepancy : public attention::Observer {
   int64_t sequences() const { return sequences_; }
 
  private:
-  // Adds the distances between the heads of z (B, h, Tq, dv) to the member `where` of the layer's entry in sums_.
-  void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*where);
+  // Adds the distances between the heads of z (B, h, Tq, dv) to the member `sums_member` of the layer's entry in sums_.
+  void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*sums_member);
   attention::Lengths lengths_;
   std::map<AttentionKind, std::map<int64_t, Layer>> sums_;  // by kind and layer: sums over sequences
   int64_t sequences_ = 0;
 };
 
-// Returns the change from `before` to `now` in percent of `before`; NaN if `before` is 0.
-double percent_change(double now, double before);
+// Returns the change from `old_value` to `new_value` in percent of `old_value`; NaN if `old_value` is 0.
+double percent_change(double new_value, double old_value);
 
 }  // namespace mh::analysis

@@ -13,20 +13,20 @@ AttentionDump::AttentionDump(model::LanguageModel& model, int64_t blocks, int64_
   int64_t bytes_per_block = 0;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     bytes_per_block += layer->layer_spec().heads * block * keys * static_cast<int64_t>(sizeof(float));
-  if (bytes_per_block > 0 && blocks > kMostBytes / bytes_per_block)
-    throw Error(Exit::usage, Problem{"--dump", str("at most ", human_bytes(kMostBytes), " of attention matrices"),
+  if (bytes_per_block > 0 && blocks > kMaxBytes / bytes_per_block)
+    throw Error(Exit::usage, Problem{"--dump", str("at most ", human_bytes(kMaxBytes), " of attention matrices"),
                                      str(blocks, " blocks of ", human_bytes(static_cast<uint64_t>(bytes_per_block))),
-                                     str("reduce --blocks to ", kMostBytes / bytes_per_block, " or less")});
+                                     str("reduce --blocks to ", kMaxBytes / bytes_per_block, " or less")});
 }
 
-void AttentionDump::probabilities(const attention::LayerSpec& shape, const at::Tensor& p) {
-  matrices_[{shape.layer, shape.name}].push_back(p.detach().to(at::kCPU, at::kFloat).clone());
+void AttentionDump::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
+  matrices_[{layer_spec.layer, layer_spec.name}].push_back(p.detach().to(at::kCPU, at::kFloat).clone());
 }
 
-void AttentionDump::write(ByteSink& sink, const std::map<std::string, std::string>& about) const {
+void AttentionDump::write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const {
   model::CheckpointTensors views;
-  for (const auto& [place, passes] : matrices_) views.add(place.second, at::cat(passes));
-  io::write_checkpoint(sink, views.all(), {about.begin(), about.end()});
+  for (const auto& [layer, passes] : matrices_) views.add(layer.second, at::cat(passes));
+  io::write_checkpoint(sink, views.all(), {metadata.begin(), metadata.end()});
 }
 
 }  // namespace mh::analysis

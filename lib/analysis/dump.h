@@ -17,13 +17,13 @@ class AttentionDump : public attention::Observer {
  public:
   // Limit on the total size of the matrices, which stay in memory until write() and take twice this memory during
   // write().
-  static constexpr int64_t kMostBytes = int64_t{2} << 30;
+  static constexpr int64_t kMaxBytes = int64_t{2} << 30;
   // Throws Error(usage) if the matrices of `blocks` text blocks, with `block` queries and `keys` keys each, exceed
-  // kMostBytes.
+  // kMaxBytes.
   AttentionDump(model::LanguageModel& model, int64_t blocks, int64_t block, int64_t keys);
-  void probabilities(const attention::LayerSpec& shape, const at::Tensor& p) override;
-  // Writes the matrices with the metadata `about`; does not close the sink.
-  void write(ByteSink& sink, const std::map<std::string, std::string>& about) const;
+  void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
+  // Writes the matrices with the metadata `metadata`; does not close the sink.
+  void write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const;
 
  private:
   // The matrices (B, h, Tq, Tk) of each forward pass, by layer index and layer name.

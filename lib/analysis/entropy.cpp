@@ -15,24 +15,24 @@ at::Tensor entropy_of_rows(const at::Tensor& p) {
 
 void EntropyMeans::add(const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
-  const auto sum = [](at::Tensor& total, const at::Tensor& x) {  // x: (h, Tq)
-    const at::Tensor now = x.sum(-1).to(at::kCPU, at::kDouble);
-    total = total.defined() ? total + now : now;
+  const auto accumulate = [](at::Tensor& total, const at::Tensor& x) {  // x: (h, Tq)
+    const at::Tensor row_sums = x.accumulate(-1).to(at::kCPU, at::kDouble);
+    total = total.defined() ? total + row_sums : row_sums;
   };
   for (int64_t b = 0; b < p.size(0); ++b) {
-    const at::Tensor h = entropy_of_rows(p[b]);             // (h, Tq)
-    const at::Tensor visible = (p[b] != 0).any(0).sum(-1);  // (Tq)
-    const at::Tensor finite = h.isfinite(), many = finite & (visible > 1);
-    const at::Tensor none = at::zeros_like(h);
-    sum(sums_, at::where(finite, h, none));
-    sum(queries_, finite);
-    sum(normalised_sums_, at::where(many, h / visible.to(at::kDouble).log(), none));
-    sum(normalised_queries_, many);
+    const at::Tensor h = entropy_of_rows(p[b]);                        // (h, Tq)
+    const at::Tensor num_visible = (p[b] != 0).any(0).accumulate(-1);  // (Tq)
+    const at::Tensor is_finite = h.isfinite(), has_many_keys = is_finite & (num_visible > 1);
+    const at::Tensor zeros = at::zeros_like(h);
+    accumulate(sums_, at::where(is_finite, h, zeros));
+    accumulate(queries_, is_finite);
+    accumulate(normalised_sums_, at::where(has_many_keys, h / num_visible.to(at::kDouble).log(), zeros));
+    accumulate(normalised_queries_, has_many_keys);
   }
 }
 
 at::Tensor EntropyMeans::entropy() const { return sums_ / queries_; }
 
-at::Tensor EntropyMeans::share() const { return normalised_sums_ / normalised_queries_; }
+at::Tensor EntropyMeans::normalised_entropy() const { return normalised_sums_ / normalised_queries_; }
 
 }  // namespace mh::analysis

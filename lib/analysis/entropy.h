@@ -19,8 +19,8 @@ class EntropyMeans {
   // Adds p (B, h, Tq, Tk) without padding queries. A key counts as visible to a query if any head of the layer gives it
   // a nonzero weight.
   void add(const at::Tensor& p);
-  at::Tensor entropy() const;  // (h) fp64
-  at::Tensor share() const;    // (h) fp64: normalised entropy, over queries with more than one visible key
+  at::Tensor entropy() const;             // (h) fp64
+  at::Tensor normalised_entropy() const;  // (h) fp64: normalised entropy, over queries with more than one visible key
  private:
   at::Tensor sums_, normalised_sums_;        // (h)
   at::Tensor queries_, normalised_queries_;  // (h): number of queries in sums_ and in normalised_sums_

@@ -24,10 +24,10 @@ std::vector<HeadPair> choose_pairs(const PairOptions& options,
   std::vector<HeadPair> pairs;
   for (const auto& [kind, layers] : heads) {
     RandomSequence random(RandomStream(options.seed, str(name_of(kind), ".rotation")));
-    const auto chosen = ranks(options.selection)
-                            ? pair_ranked(options.selection, kind, scores.at(kind), options.k, options.t_max)
-                            : pair_random(kind, layers, options.k, random);
-    pairs.insert(pairs.end(), chosen.begin(), chosen.end());
+    const auto kind_pairs = uses_importance(options.selection)
+                                ? pair_ranked(options.selection, kind, scores.at(kind), options.k, options.t_max)
+                                : pair_random(kind, layers, options.k, random);
+    pairs.insert(pairs.end(), kind_pairs.begin(), kind_pairs.end());
   }
   return pairs;
 }
@@ -47,7 +47,7 @@ OptimizerMoments::OptimizerMoments(const io::Checkpoint& checkpoint, const nn::P
                                      checkpoint.name() + ", which has none", "leave optimizer out of --with"});
 }
 
-std::vector<at::Tensor> OptimizerMoments::of(const nn::Parameter& parameter) const {
+std::vector<at::Tensor> OptimizerMoments::moments_of(const nn::Parameter& parameter) const {
   std::vector<at::Tensor> moments;
   if (const auto it = names_.find(parameter.name()); it != names_.end())
     for (const std::string& name : it->second) moments.push_back(tensors_.at(name));
@@ -61,7 +61,7 @@ void rewrite_checkpoint(ByteSink& sink, const io::Checkpoint& checkpoint, nn::Pa
   std::stable_sort(infos.begin(), infos.end(), [&](const io::TensorInfo& a, const io::TensorInfo& b) {
     return std::less<>()(checkpoint.data(a.name), checkpoint.data(b.name));
   });
-  std::vector<at::Tensor> held;
+  std::vector<at::Tensor> cpu_tensors;
   std::vector<io::TensorView> views;
   for (const io::TensorInfo& info : infos) {
     const auto moment = moments.find(info.name);
@@ -70,8 +70,8 @@ void rewrite_checkpoint(ByteSink& sink, const io::Checkpoint& checkpoint, nn::Pa
       views.push_back({info, checkpoint.data(info.name)});
       continue;
     }
-    held.push_back((p != nullptr ? p->master() : moment->second).detach().to(at::kCPU).contiguous());
-    views.push_back({info, held.back().const_data_ptr()});
+    cpu_tensors.push_back((p != nullptr ? p->master() : moment->second).detach().to(at::kCPU).contiguous());
+    views.push_back({info, cpu_tensors.back().const_data_ptr()});
   }
   io::write_checkpoint(sink, views, checkpoint.metadata());
   sink.close();

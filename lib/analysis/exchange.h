@@ -39,7 +39,7 @@ class OptimizerMoments {
   // `where` if the checkpoint has none.
   OptimizerMoments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where);
   // Returns the moments of one parameter; the tensors share memory with all().
-  std::vector<at::Tensor> of(const nn::Parameter& parameter) const;
+  std::vector<at::Tensor> moments_of(const nn::Parameter& parameter) const;
   const std::map<std::string, at::Tensor>& all() const { return tensors_; }  // by tensor name
 
  private:

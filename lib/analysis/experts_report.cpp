@@ -24,33 +24,34 @@ using attention::GateObservation;
 using attention::LayerSpec;
 
 // Throws Error(usage) unless g are gates over experts, (B, E) or (B, Tq, E), that sum to 1.
-void require_shares(const LayerSpec& layer_spec, const at::Tensor& g) {
+void require_expert_gates(const LayerSpec& layer_spec, const at::Tensor& g) {
   if (g.dim() >= 2 && (g.detach().to(at::kDouble).sum(-1) - 1).abs().max().item<double>() < 1e-3) return;
   throw Error(Exit::usage, Problem{layer_spec.name, "a mixture of experts, whose gates sum to 1",
                                    "gates of single heads, which do not sum to 1", "use a model with combiner 'mae'"});
 }
 
 // Counts the units of each expert and sums the entropy of the gates, layer by layer.
-class GateWatch : public attention::Observer, public attention::Subscriber<GateObservation> {
+class GateObserver : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
-  explicit GateWatch(Kinds kinds) : kinds_(std::move(kinds)) {}
+  explicit GateObserver(Kinds kinds) : kinds_(std::move(kinds)) {}
   void begin(const attention::Lengths& lengths) override {
     lengths_ = lengths;
-    first_ = at::Tensor();
+    first_layer_experts_ = at::Tensor();
   }
 
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
     if (!contains(kinds_, layer_spec.kind)) return;
     c10::NoGradGuard no_gradient;
-    require_shares(layer_spec, observation.gates);
+    require_expert_gates(layer_spec, observation.gates);
     const at::Tensor g = observation.gates.detach().to(at::kCPU);
     const bool by_position = g.dim() == 3;
-    const at::Tensor chosen = g.argmax(-1);  // (B) or (B, Tq)
-    if (!first_.defined()) first_ = chosen, in_encoder_ = queries_of_encoder(layer_spec.kind);
-    at::Tensor entropy = entropy_of_rows(g), units = chosen;
+    const at::Tensor experts = g.argmax(-1);  // (B) or (B, Tq)
+    if (!first_layer_experts_.defined())
+      first_layer_experts_ = experts, in_encoder_ = queries_of_encoder(layer_spec.kind);
+    at::Tensor entropy = entropy_of_rows(g), units = experts;
     if (const at::Tensor& lengths = lengths_.queries(layer_spec.kind); by_position && lengths.defined()) {
-      const at::Tensor real = at::arange(g.size(1)).unsqueeze(0) < lengths.unsqueeze(1);
-      entropy = entropy.masked_select(real), units = chosen.masked_select(real);
+      const at::Tensor is_valid = at::arange(g.size(1)).unsqueeze(0) < lengths.unsqueeze(1);
+      entropy = entropy.masked_select(is_valid), units = experts.masked_select(is_valid);
     }
     LayerGates& layer = layers_[layer_spec.name];
     if (layer.counts.empty()) {
@@ -65,19 +66,19 @@ class GateWatch : public attention::Observer, public attention::Subscriber<GateO
   }
 
   // Returns the expert of each unit of the last forward pass in the first layer with gates, (B) or (B, Tq).
-  const at::Tensor& first() const { return first_; }
+  const at::Tensor& first_layer_experts() const { return first_layer_experts_; }
   bool in_encoder() const { return in_encoder_; }  // whether the first layer with gates is in the encoder
   Words words(int64_t row, int64_t positions) const { return words_of(lengths_, in_encoder_, row, positions); }
   std::vector<LayerGates> layers() const {
-    std::vector<LayerGates> all;
-    for (const std::string& name : order_) all.push_back(layers_.at(name));
-    return all;
+    std::vector<LayerGates> ordered_layers;
+    for (const std::string& name : order_) ordered_layers.push_back(layers_.at(name));
+    return ordered_layers;
   }
 
  private:
   Kinds kinds_;
   attention::Lengths lengths_;
-  at::Tensor first_;
+  at::Tensor first_layer_experts_;
   bool in_encoder_ = false;
   std::map<std::string, LayerGates> layers_;
   std::vector<std::string> order_;
@@ -92,39 +93,39 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {
     if (!contains(kinds_, layer_spec.kind)) return;
     const at::Tensor g = observation.gates;
-    at::Tensor chosen = g.argmax(-1);
+    at::Tensor experts = g.argmax(-1);
     if (seed_ > 0) {
       // Each layer draws once per real unit, in order, so that batch size and padding do not change the draws.
-      auto [at, added] = draws_.try_emplace(
+      auto [entry, is_new] = random_by_layer_.try_emplace(
           layer_spec.name, RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(layer_spec.kind))),
           0U, static_cast<uint32_t>(layer_spec.layer));
-      const int64_t rows = chosen.size(0), units = chosen.dim() == 2 ? chosen.size(1) : 1;
+      const int64_t rows = experts.size(0), units = experts.dim() == 2 ? experts.size(1) : 1;
       at::Tensor sampled = at::zeros({rows, units}, at::kLong);
       auto* out = sampled.mutable_data_ptr<int64_t>();
       const at::Tensor& lengths = lengths_.queries(layer_spec.kind);
       for (int64_t b = 0; b < rows; ++b, out += units) {
-        const int64_t real = lengths.defined() ? std::min(units, lengths[b].item<int64_t>()) : units;
-        for (int64_t i = 0; i < real; ++i)
-          out[i] = static_cast<int64_t>(at->second.below(static_cast<uint64_t>(g.size(-1))));
+        const int64_t num_valid = lengths.defined() ? std::min(units, lengths[b].item<int64_t>()) : units;
+        for (int64_t i = 0; i < num_valid; ++i)
+          out[i] = static_cast<int64_t>(entry->second.uniform_below(static_cast<uint64_t>(g.size(-1))));
       }
-      sampled = sampled.view(chosen.sizes());
-      chosen = sampled.to(g.device());
+      sampled = sampled.view(experts.sizes());
+      experts = sampled.to(g.device());
     }
-    observation.gates = at::one_hot(chosen, g.size(-1)).to(g.scalar_type());
+    observation.gates = at::one_hot(experts, g.size(-1)).to(g.scalar_type());
   }
 
  private:
   int64_t seed_;
   Kinds kinds_;
   attention::Lengths lengths_;
-  std::map<std::string, RandomSequence> draws_;
+  std::map<std::string, RandomSequence> random_by_layer_;
 };
 
 double perplexity(const AnalysisInput& s, attention::Observer* observer) {
   task::ScoreObserver listener;
   listener.progress = s.progress;
   listener.observer = observer;
-  const task::Score score = task::score(s.model, s.text, s.how, listener);
+  const task::Score score = task::score(s.model, s.corpus, s.scoring, listener);
   return std::exp(score.nll / static_cast<double>(score.tokens));
 }
 
@@ -132,10 +133,10 @@ double perplexity(const AnalysisInput& s, attention::Observer* observer) {
 
 void require_experts(model::LanguageModel& model, const Kinds& kinds) {
   c10::NoGradGuard no_gradient;
-  GateWatch watch(kinds);
+  GateObserver gate_observer(kinds);
   const at::Tensor token = at::zeros({1, 1}, at::TensorOptions().dtype(at::kLong).device(model.parameters().device()));
-  model.hidden({token, model.has_encoder() ? token : at::Tensor()}, {}, nullptr, &watch);
-  if (watch.layers().empty())
+  model.hidden({token, model.has_encoder() ? token : at::Tensor()}, {}, nullptr, &gate_observer);
+  if (gate_observer.layers().empty())
     throw Error(Exit::usage,
                 Problem{"mh-spectrum experts", "a model with a mixture of experts",
                         kinds.empty() ? "no layer with gates" : "no layer with gates among the selected kinds",
@@ -147,79 +148,82 @@ std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& la
   for (const LayerGates& layer : layers)
     entropies[layer.kind].push_back(layer.entropy / static_cast<double>(layer.units));
   std::map<AttentionKind, double> means;
-  for (const auto& [kind, all] : entropies)
-    means[kind] = std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+  for (const auto& [kind, layer_entropies] : entropies)
+    means[kind] = std::accumulate(layer_entropies.begin(), layer_entropies.end(), 0.0) /
+                  static_cast<double>(layer_entropies.size());
   return means;
 }
 
 ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t min_count) {
   c10::NoGradGuard no_gradient;
-  GateWatch watch(s.kinds);
-  std::map<std::pair<int64_t, int32_t>, int64_t> joint;  // number of occurrences, by expert and token id
+  GateObserver gate_observer(s.kinds);
+  std::map<std::pair<int64_t, int32_t>, int64_t> joint_counts;  // number of occurrences, by expert and token id
   std::map<int32_t, int64_t> counts_by_token;
   std::map<int64_t, int64_t> counts_by_expert;
-  double all = 0;
+  double total = 0;
   data::BatchVisitor visitor;
-  visitor.observer = &watch;
+  visitor.observer = &gate_observer;
   visitor.progress = s.progress;
-  visitor.visit = [&](const data::VisitedBatch& pass) {
+  visitor.visit = [&](const data::ForwardedBatch& pass) {
     const model::Input& input = pass.batch.input;
-    const at::Tensor first = watch.first().contiguous(),
-                     inputs = (watch.in_encoder() ? input.source : input.tokens).contiguous();
-    const auto* chosen = first.const_data_ptr<int64_t>();
+    const at::Tensor first_layer_experts = gate_observer.first_layer_experts().contiguous(),
+                     inputs = (gate_observer.in_encoder() ? input.source : input.tokens).contiguous();
+    const auto* expert_of_unit = first_layer_experts.const_data_ptr<int64_t>();
     const auto* token = inputs.const_data_ptr<int64_t>();
     const int64_t width = inputs.size(1);
-    const bool by_position = first.dim() == 2;
+    const bool by_position = first_layer_experts.dim() == 2;
     for (size_t b = 0; b < pass.rows.size(); ++b) {
       const auto row = static_cast<int64_t>(b);
-      const Words words = watch.words(row, width);
-      // Positions before `scored` are context, which is not counted.
-      for (int64_t t = std::max(words.first, pass.rows[b].scored); t < words.first + words.count; ++t) {
-        const int64_t expert = by_position ? chosen[row * width + t] : chosen[row];
+      const Words words = gate_observer.words(row, width);
+      // Positions before `num_context` are context, which is not counted.
+      for (int64_t t = std::max(words.first, pass.rows[b].num_context); t < words.first + words.count; ++t) {
+        const int64_t expert = by_position ? expert_of_unit[row * width + t] : expert_of_unit[row];
         const auto id = static_cast<int32_t>(token[row * width + t]);
-        ++joint[{expert, id}], ++counts_by_token[id], ++counts_by_expert[expert], ++all;
+        ++joint_counts[{expert, id}], ++counts_by_token[id], ++counts_by_expert[expert], ++total;
       }
     }
   };
-  data::for_each_batch(s.model, s.text, s.how, visitor);
-  ExpertReport report{watch.layers(), watch.in_encoder(), {}};
-  const auto cut = [&](std::vector<TokenOfExpert>& chosen_tokens) {
-    std::stable_sort(chosen_tokens.begin(), chosen_tokens.end(),
+  data::for_each_batch(s.model, s.corpus, s.scoring, visitor);
+  ExpertReport report{gate_observer.layers(), gate_observer.in_encoder(), {}};
+  const auto append_top_tokens = [&](std::vector<ExpertToken>& expert_tokens) {
+    std::stable_sort(expert_tokens.begin(), expert_tokens.end(),
                      [](const auto& a, const auto& b) { return a.pmi > b.pmi; });
-    if (static_cast<int64_t>(chosen_tokens.size()) > tokens) chosen_tokens.resize(static_cast<size_t>(tokens));
-    report.tokens.insert(report.tokens.end(), chosen_tokens.begin(), chosen_tokens.end());
-    chosen_tokens.clear();
+    if (static_cast<int64_t>(expert_tokens.size()) > tokens) expert_tokens.resize(static_cast<size_t>(tokens));
+    report.tokens.insert(report.tokens.end(), expert_tokens.begin(), expert_tokens.end());
+    expert_tokens.clear();
   };
-  std::vector<TokenOfExpert> chosen_tokens;
-  for (const auto& [key, count] : joint) {
+  std::vector<ExpertToken> expert_tokens;
+  for (const auto& [key, count] : joint_counts) {
     const auto& [expert, id] = key;
-    if (!chosen_tokens.empty() && chosen_tokens.back().expert != expert) cut(chosen_tokens);
+    if (!expert_tokens.empty() && expert_tokens.back().expert != expert) append_top_tokens(expert_tokens);
     if (count < min_count) continue;
     const double pmi =
-        std::log(static_cast<double>(count) * all /
+        std::log(static_cast<double>(count) * total /
                  (static_cast<double>(counts_by_token[id]) * static_cast<double>(counts_by_expert[expert])));
-    chosen_tokens.push_back({expert, id, count, pmi});
+    expert_tokens.push_back({expert, id, count, pmi});
   }
-  cut(chosen_tokens);
+  append_top_tokens(expert_tokens);
   return report;
 }
 
 std::vector<ExpertScore> evaluate_experts(const AnalysisInput& s, int64_t seeds,
                                           const std::function<double(attention::Observer*)>& evaluate) {
   const auto score = evaluate ? evaluate : [&](attention::Observer* observer) { return perplexity(s, observer); };
-  const double none = std::numeric_limits<double>::quiet_NaN();
-  OneHotGates own(0, s.kinds);
-  std::vector<ExpertScore> scores{{"own", score(nullptr), none, 1}, {"specialised", score(&own), none, 1}};
+  const double no_deviation = std::numeric_limits<double>::quiet_NaN();
+  OneHotGates specialised_gates(0, s.kinds);
+  std::vector<ExpertScore> scores{{"own", score(nullptr), no_deviation, 1},
+                                  {"specialised", score(&specialised_gates), no_deviation, 1}};
   double sum = 0, squares = 0;
-  std::vector<double> runs;
+  std::vector<double> random_scores;
   for (int64_t seed = 1; seed <= seeds; ++seed) {
-    OneHotGates random(seed, s.kinds);
-    runs.push_back(score(&random));
-    sum += runs.back();
+    OneHotGates random_gates(seed, s.kinds);
+    random_scores.push_back(score(&random_gates));
+    sum += random_scores.back();
   }
   const double mean = sum / static_cast<double>(seeds);
-  for (double x : runs) squares += (x - mean) * (x - mean);
-  scores.push_back({"random", mean, seeds > 1 ? std::sqrt(squares / static_cast<double>(seeds - 1)) : none, seeds});
+  for (double x : random_scores) squares += (x - mean) * (x - mean);
+  scores.push_back(
+      {"random", mean, seeds > 1 ? std::sqrt(squares / static_cast<double>(seeds - 1)) : no_deviation, seeds});
   return scores;
 }
 

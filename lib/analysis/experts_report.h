@@ -40,7 +40,7 @@ struct LayerGates {
 // Returns, for each kind of attention, the mean over its layers of the mean entropy per unit, nats.
 std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& layers);
 
-struct TokenOfExpert {
+struct ExpertToken {
   int64_t expert = 0;
   int32_t token = 0;
   int64_t count = 0;  // occurrences of the token with this expert
@@ -48,9 +48,9 @@ struct TokenOfExpert {
 };
 
 struct ExpertReport {
-  std::vector<LayerGates> layers;     // layers with gates, from the model's input to its output
-  bool of_source = false;             // whether the tokens are source tokens
-  std::vector<TokenOfExpert> tokens;  // ordered by expert, then descending PMI, then token
+  std::vector<LayerGates> layers;   // layers with gates, from the model's input to its output
+  bool is_source = false;           // whether the tokens are source tokens
+  std::vector<ExpertToken> tokens;  // ordered by expert, then descending PMI, then token
 };
 
 // Runs the model over the text and returns the report. `tokens`: maximum number of tokens per expert; `min_count`:
@@ -58,10 +58,10 @@ struct ExpertReport {
 ExpertReport report_experts(const AnalysisInput& input, int64_t tokens, int64_t min_count);
 
 struct ExpertScore {
-  std::string gates;  // "own", "specialised", "random"
-  double score;       // perplexity or another metric, mean over `runs`
-  double deviation;   // sample standard deviation over `runs`; NaN for a single one
-  int64_t runs;       // number of evaluations
+  std::string gates;        // "own", "specialised", "random"
+  double score;             // perplexity or another metric, mean over `num_evaluations`
+  double deviation;         // sample standard deviation over `num_evaluations`; NaN for a single one
+  int64_t num_evaluations;  // number of evaluations
 };
 
 // Returns three scores of the model: with its own gates, with specialised gates, and with random gates (mean over the

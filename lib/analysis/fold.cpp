@@ -35,13 +35,13 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
   if (matrices.empty())
     throw Error(Exit::usage, Problem{where, "a combiner that is a constant matrix across heads, such as alphas",
                                      join({combiners.begin(), combiners.end()}, ", "), ""});
-  folded_model.config.attention.lift();
+  folded_model.config.attention.hoist_common_options();
   folded_model.model =
       model::build_language_model(folded_model.config, model.vocabularies(), model.parameters().device());
   for (nn::Parameter& p : folded_model.model->parameters().all()) {
-    const at::Tensor& from = model.parameters().find(p.name())->master();
+    const at::Tensor& full_weight = model.parameters().find(p.name())->master();
     const auto matrix = matrices.find(p.name());
-    p.master().copy_(matrix == matrices.end() ? from : fold(matrix->second, from));
+    p.master().copy_(matrix == matrices.end() ? full_weight : fold(matrix->second, full_weight));
   }
   folded_model.model->parameters().refresh_copies();
   return folded_model;

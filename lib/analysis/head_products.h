@@ -22,7 +22,7 @@ class HeadProducts : public attention::Observer {
   };
   // Returns the products of the last observed forward pass, whose loss is `loss`, and clears them. Must be called once
   // per forward pass.
-  std::vector<Layer> take(const at::Tensor& loss);
+  std::vector<Layer> collect(const at::Tensor& loss);
 
  private:
   std::map<std::pair<AttentionKind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by kind and layer

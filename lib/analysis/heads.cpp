@@ -28,45 +28,45 @@ AttentionKind kind_named(const std::string& name, const std::string& where) {
 
 Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters,
                   const std::string& where) {
-  const auto existing = heads_of(parameters);
-  std::vector<std::string> all;
-  for (const auto& [kind, layers] : existing) all.emplace_back(name_of(kind));
+  const auto heads_by_kind = heads_of(parameters);
+  std::vector<std::string> kind_names;
+  for (const auto& [kind, layers] : heads_by_kind) kind_names.emplace_back(name_of(kind));
   Kinds kinds;
   for (const std::string& name : names) {
     const AttentionKind kind = kind_named(name, where);
-    if (existing.count(kind) == 0)
+    if (heads_by_kind.count(kind) == 0)
       throw Error(Exit::usage,
-                  Problem{where, str("kinds of attention that the model has: ", join(all, ", ")), name, ""});
+                  Problem{where, str("kinds of attention that the model has: ", join(kind_names, ", ")), name, ""});
     kinds.insert(kind);
   }
   return kinds;
 }
 
 std::string prefix_of(AttentionKind kind, int64_t layer) {
-  const auto parts = split(name_of(kind), '.');
-  return str(parts[0], ".layers.", layer, ".", parts[1]);
+  const auto name_parts = split(name_of(kind), '.');
+  return str(name_parts[0], ".layers.", layer, ".", name_parts[1]);
 }
 
-std::optional<LayerName> layer_of(const std::string& parameter) {
-  const auto parts = split(parameter, '.');
-  if (parts.size() < 5 || parts[1] != "layers" || parts[2].empty() || parts[2].size() > 9 ||
-      parts[2].find_first_not_of("0123456789") != std::string::npos)
+std::optional<LayerId> layer_of(const std::string& parameter) {
+  const auto name_parts = split(parameter, '.');
+  if (name_parts.size() < 5 || name_parts[1] != "layers" || name_parts[2].empty() || name_parts[2].size() > 9 ||
+      name_parts[2].find_first_not_of("0123456789") != std::string::npos)
     return std::nullopt;
   for (AttentionKind kind : kKinds)
-    if (parts[0] + "." + parts[3] == name_of(kind)) return LayerName{kind, std::stoll(parts[2])};
+    if (name_parts[0] + "." + name_parts[3] == name_of(kind)) return LayerId{kind, std::stoll(name_parts[2])};
   return std::nullopt;
 }
 
 std::map<AttentionKind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters) {
-  std::map<AttentionKind, std::vector<int64_t>> all;
+  std::map<AttentionKind, std::vector<int64_t>> heads_by_kind;
   for (const nn::Parameter& p : parameters.all()) {
-    const auto where = layer_of(p.name());
-    if (!where) continue;
-    auto& layers = all[where->kind];
-    if (static_cast<int64_t>(layers.size()) <= where->layer) layers.resize(static_cast<size_t>(where->layer) + 1);
+    const auto layer = layer_of(p.name());
+    if (!layer) continue;
+    auto& layers = heads_by_kind[layer->kind];
+    if (static_cast<int64_t>(layers.size()) <= layer->layer) layers.resize(static_cast<size_t>(layer->layer) + 1);
     if (p.traits().role != nn::HeadRole::projection) continue;
     for (const nn::HeadAxis& axis : p.traits().head_axes)
-      if (axis.side == nn::HeadSide::value) layers[static_cast<size_t>(where->layer)] = axis.heads;
+      if (axis.side == nn::HeadSide::value) layers[static_cast<size_t>(layer->layer)] = axis.heads;
   }
   return all;
 }
@@ -85,31 +85,31 @@ std::string names_of(const std::map<AttentionKind, std::vector<int64_t>>& heads)
 
 HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<AttentionKind>& kinds,
                     const std::string& where) {
-  static const std::regex form(R"((?:([a-z.]+):)?(\d{1,9}):(\d{1,9}))");
+  static const std::regex pattern(R"((?:([a-z.]+):)?(\d{1,9}):(\d{1,9}))");
   HeadSet heads;
   for (const std::string& text : texts) {
-    std::smatch part;
+    std::smatch match;
     auto refuse = [&](const std::string& expected, const char* next) {
       throw Error(Exit::usage, Problem{where, expected, str("'", text, "'"), next});
     };
-    if (!std::regex_match(text, part, form))
+    if (!std::regex_match(text, match, pattern))
       refuse("LAYER:HEAD or KIND:LAYER:HEAD, counted from 0", "such as 0:1,0:3,5:7");
-    if (!part[1].matched && kinds.size() != 1)
+    if (!match[1].matched && kinds.size() != 1)
       refuse("KIND:LAYER:HEAD, for a model with several kinds of attention", "such as decoder.self:0:1");
-    const AttentionKind kind = part[1].matched ? kind_named(part[1], where) : kinds[0];
+    const AttentionKind kind = match[1].matched ? kind_named(match[1], where) : kinds[0];
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
       refuse("one of the kinds of attention " + names_of(kinds), "");
-    if (!heads[kind].insert({std::stoll(part[2]), std::stoll(part[3])}).second)
+    if (!heads[kind].insert({std::stoll(match[2]), std::stoll(match[3])}).second)
       refuse("each head once", "remove the duplicate");
   }
   return heads;
 }
 
 double parse_fraction(const std::string& text, const std::string& where) {
-  static const std::regex form(R"((\d{1,3}(?:\.\d{1,9})?)%)");
-  std::smatch part;
-  if (std::regex_match(text, part, form))
-    if (const double percent = std::stod(part[1]); percent <= 100) return percent / 100;
+  static const std::regex pattern(R"((\d{1,3}(?:\.\d{1,9})?)%)");
+  std::smatch match;
+  if (std::regex_match(text, match, pattern))
+    if (const double percent = std::stod(match[1]); percent <= 100) return percent / 100;
   throw Error(Exit::usage, Problem{where, "a percentage from 0% to 100%", text, "such as 30%"});
 }
 

@@ -38,12 +38,12 @@ Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList
 // Returns the prefix of the names of an attention layer's parameters, such as "decoder.layers.3.self".
 std::string prefix_of(AttentionKind kind, int64_t layer);
 
-struct LayerName {
+struct LayerId {
   AttentionKind kind;
   int64_t layer;
 };
 // Returns the attention layer that a parameter of this name belongs to; empty if there is none.
-std::optional<LayerName> layer_of(const std::string& parameter);
+std::optional<LayerId> layer_of(const std::string& parameter);
 
 // Returns the number of value heads of each layer, by kind; 0 if all heads of the layer were pruned.
 std::map<AttentionKind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters);

@@ -50,9 +50,9 @@ Side side_named(const std::string& name) {
 
 std::vector<HeadSide> sides_in(const AttentionLayer& layer, Side side) {
   std::vector<HeadSide> sides;
-  for (auto [one, meant] :
+  for (auto [tensor_side, selecting_side] :
        {std::pair{HeadSide::score, Side::score}, {HeadSide::value, Side::value}, {HeadSide::output, Side::output}})
-    if ((side == Side::whole || side == meant) && layer.has_separate_heads(one)) sides.push_back(one);
+    if ((side == Side::whole || side == selecting_side) && layer.has_separate_heads(tensor_side)) sides.push_back(tensor_side);
   return sides;
 }
 
@@ -69,19 +69,19 @@ void check_importance(const std::string& name, const std::string& where, model::
                  name_of(side), " heads that differ from value heads"),
              layer->layer_spec().name + ", which has none", "leave --side out");
     const auto sides = sides_in(*layer, side);
-    for (const HeadSide one : sides)
-      if (layer->layer_spec().heads_of(one) != layer->layer_spec().heads_of(sides[0]))
+    for (const HeadSide tensor_side : sides)
+      if (layer->layer_spec().heads_of(tensor_side) != layer->layer_spec().heads_of(sides[0]))
         refuse("equal numbers of score, value and output heads in a layer, for whole heads",
                str(layer->layer_spec().name, ": ", layer->layer_spec().heads_of(sides[0]), " ", name_of(sides[0]),
-                   " heads, ", layer->layer_spec().heads_of(one), " ", name_of(one), " heads"),
+                   " heads, ", layer->layer_spec().heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
                "choose a side: score, value or output");
-    if (const std::string why = importance->why_undefined(model, *layer, side); !why.empty())
+    if (const std::string reason = importance->undefined_reason(model, *layer, side); !reason.empty())
       refuse(str("layers for which this measure is defined, side ", name_of(side)),
-             str(layer->layer_spec().name, ": ", why), "use another measure, such as taylor");
+             str(layer->layer_spec().name, ": ", reason), "use another measure, such as taylor");
   }
 }
 
-std::map<AttentionKind, LayerScores> Importance::of(const AnalysisInput& input) const {
+std::map<AttentionKind, LayerScores> Importance::compute_scores(const AnalysisInput& input) const {
   c10::NoGradGuard no_gradient;
   const auto measure = make_observer(input.side);
   observe(input, *measure);
@@ -90,15 +90,16 @@ std::map<AttentionKind, LayerScores> Importance::of(const AnalysisInput& input) 
 
 std::map<AttentionKind, LayerScores> importance_of(const std::string& name, const AnalysisInput& input) {
   check_importance(name, "measure", input.model, input.side, input.kinds);
-  auto all = importances().make(name, "measure")->of(input);
-  for (auto it = all.begin(); it != all.end();) it = contains(input.kinds, it->first) ? std::next(it) : all.erase(it);
-  require_finite(all);
+  auto scores_by_kind = importances().make(name, "measure")->compute_scores(input);
+  for (auto it = scores_by_kind.begin(); it != scores_by_kind.end();)
+    it = contains(input.kinds, it->first) ? std::next(it) : scores_by_kind.erase(it);
+  require_finite(scores_by_kind);
   for (const AttentionLayer* layer : input.model.attention_layers()) {
     if (!contains(input.kinds, layer->layer_spec().kind)) continue;
-    LayerScores& scores = all[layer->layer_spec().kind];
+    LayerScores& scores = scores_by_kind[layer->layer_spec().kind];
     scores.resize(std::max(scores.size(), static_cast<size_t>(layer->layer_spec().layer) + 1));
   }
-  return all;
+  return scores_by_kind;
 }
 
 void normalise_by_layer(LayerScores& scores) {
@@ -110,20 +111,22 @@ void normalise_by_layer(LayerScores& scores) {
   }
 }
 
-std::vector<RankedHead> ranked(const std::map<AttentionKind, LayerScores>& scores, bool per_layer) {
-  std::vector<RankedHead> all;
+std::vector<RankedHead> rank_heads(const std::map<AttentionKind, LayerScores>& scores, bool per_layer) {
+  std::vector<RankedHead> ranked_heads;
   for (const auto& [kind, layers] : scores)
     for (size_t layer = 0; layer < layers.size(); ++layer)
       for (size_t head = 0; head < layers[layer].size(); ++head)
-        all.push_back({kind, {static_cast<int64_t>(layer), static_cast<int64_t>(head)}, layers[layer][head]});
-  const auto place = [](const RankedHead& r) { return std::tie(r.kind, r.head.layer); };
-  std::stable_sort(all.begin(), all.end(), [&](const RankedHead& a, const RankedHead& b) {
-    if (per_layer && place(a) != place(b)) return place(a) < place(b);
+        ranked_heads.push_back({kind, {static_cast<int64_t>(layer), static_cast<int64_t>(head)}, layers[layer][head]});
+  const auto layer_key = [](const RankedHead& r) { return std::tie(r.kind, r.head.layer); };
+  std::stable_sort(ranked_heads.begin(), ranked_heads.end(), [&](const RankedHead& a, const RankedHead& b) {
+    if (per_layer && layer_key(a) != layer_key(b)) return layer_key(a) < layer_key(b);
     return a.score < b.score;
   });
-  for (size_t i = 0; i < all.size(); ++i)
-    all[i].rank = i > 0 && (!per_layer || place(all[i]) == place(all[i - 1])) ? all[i - 1].rank + 1 : 1;
-  return all;
+  for (size_t i = 0; i < ranked_heads.size(); ++i)
+    ranked_heads[i].rank = i > 0 && (!per_layer || layer_key(ranked_heads[i]) == layer_key(ranked_heads[i - 1]))
+                               ? ranked_heads[i - 1].rank + 1
+                               : 1;
+  return ranked_heads;
 }
 
 }  // namespace mh::analysis

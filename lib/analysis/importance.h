@@ -28,22 +28,25 @@ class Importance {
   virtual std::unique_ptr<Measure> make_observer(Side) const { return nullptr; }
   // Returns why the measure is undefined for heads of this side in the layer; "" if it is defined. The layer must have
   // heads on this side.
-  virtual std::string why_undefined(model::LanguageModel&, const attention::AttentionLayer&, Side) const { return ""; }
+  virtual std::string undefined_reason(model::LanguageModel&, const attention::AttentionLayer&, Side) const {
+    return "";
+  }
   // Returns the scores of all heads. The default runs the model over the text with the observer of make_observer().
-  virtual std::map<AttentionKind, LayerScores> of(const AnalysisInput& input) const;
+  virtual std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const;
 
   template <class MeasureType>
-  class Of;
+  class Adapter;
 };
 
 // The registry entry of a measure that an observer computes without any other work. `MeasureType`: the class of the
 // observer, whose constructor takes a Side.
 template <class MeasureType>
-class Importance::Of : public Importance {
+class Importance::Adapter : public Importance {
  public:
   std::unique_ptr<Measure> make_observer(Side side) const override { return std::make_unique<MeasureType>(side); }
-  std::string why_undefined(model::LanguageModel&, const attention::AttentionLayer& layer, Side side) const override {
-    return MeasureType(side).why_undefined(layer);
+  std::string undefined_reason(model::LanguageModel&, const attention::AttentionLayer& layer,
+                               Side side) const override {
+    return MeasureType(side).undefined_reason(layer);
   }
 };
 
@@ -77,7 +80,7 @@ struct RankedHead {
 // Returns the heads in ascending order of importance; heads with equal scores are ordered by kind, layer and head.
 // `per_layer`: the heads are ordered layer by layer, and ranks begin at 1 in each layer. Layers without scores are left
 // out.
-std::vector<RankedHead> ranked(const std::map<AttentionKind, LayerScores>& scores, bool per_layer);
+std::vector<RankedHead> rank_heads(const std::map<AttentionKind, LayerScores>& scores, bool per_layer);
 
 const char* name_of(Side side);
 Side side_named(const std::string& name);  // returns whole for unknown names

@@ -26,42 +26,42 @@ void Measure::reset() {
 
 void Measure::add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count) {
   Mean& mean = means_[layer_spec.kind][layer_spec.layer];
-  const at::Tensor now = sums.detach().to(at::kCPU, at::kDouble);
-  mean.sums = mean.sums.defined() ? mean.sums + now : now;
+  const at::Tensor new_sums = sums.detach().to(at::kCPU, at::kDouble);
+  mean.sums = mean.sums.defined() ? mean.sums + new_sums : new_sums;
   mean.count += count;
 }
 
-int64_t Measure::real_queries(AttentionKind kind, int64_t row, int64_t queries) const {
+int64_t Measure::num_valid_queries(AttentionKind kind, int64_t row, int64_t queries) const {
   const at::Tensor& lengths = lengths_.queries(kind);
   return lengths.defined() ? std::min(queries, lengths[row].item<int64_t>()) : queries;
 }
 
 std::map<AttentionKind, LayerScores> Measure::mean_scores() const {
-  std::map<AttentionKind, LayerScores> all;
+  std::map<AttentionKind, LayerScores> scores_by_kind;
   for (const auto& [kind, layers] : means_)
     for (const auto& [layer, mean] : layers) {
-      LayerScores& scores = all[kind];
+      LayerScores& scores = scores_by_kind[kind];
       scores.resize(std::max(scores.size(), static_cast<size_t>(layer) + 1));
       for (int64_t head = 0; head < mean.sums.size(0); ++head) {
         const double score = mean.sums[head].item<double>() / std::max(mean.count, 1.0);
         scores[static_cast<size_t>(layer)].push_back(score);
       }
     }
-  require_finite(all);
-  return all;
+  require_finite(scores_by_kind);
+  return scores_by_kind;
 }
 
-std::string AttentionMeasure::why_undefined(const attention::AttentionLayer& layer) const {
+std::string AttentionMeasure::undefined_reason(const attention::AttentionLayer& layer) const {
   if (side() == Side::output) return "output heads have no attention matrices; score and value heads do";
-  if (side() == Side::score && layer.mixes() == attention::Mixes::logits)
+  if (side() == Side::score && layer.mixes() == attention::MixedTensor::logits)
     return "the mixer mixes logits, not attention probabilities";
   return "";
 }
 
-at::Tensor AttentionMeasure::heads(attention::HeadSide of, const attention::LayerSpec& layer_spec,
+at::Tensor AttentionMeasure::heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
                                    const at::Tensor& x) {
   c10::NoGradGuard no_gradient;
-  if (of == attention::HeadSide::score && side() == Side::score) observe_matrix(layer_spec, x);
+  if (observed_side == attention::HeadSide::score && side() == Side::score) observe_matrix(layer_spec, x);
   return x;
 }
 

@@ -24,7 +24,7 @@ class Measure : public attention::Observer {
  public:
   explicit Measure(Side side) : side_(side) {}
   // Returns why the measure is undefined for the layer's heads of side(); "" if it is defined.
-  virtual std::string why_undefined(const attention::AttentionLayer& /*layer*/) const { return ""; }
+  virtual std::string undefined_reason(const attention::AttentionLayer& /*layer*/) const { return ""; }
 
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void reset();
@@ -37,7 +37,7 @@ class Measure : public attention::Observer {
   // Adds `sums` (h), sums of each head's score over `count` items, to the mean of the layer.
   void add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count);
   // Returns the number of real (not padding) queries of batch row `row`, at most `queries`.
-  int64_t real_queries(AttentionKind kind, int64_t row, int64_t queries) const;
+  int64_t num_valid_queries(AttentionKind kind, int64_t row, int64_t queries) const;
   // Returns the positions of batch row `row` that are words (analysis/words.h), among its `queries` queries or its
   // `keys` keys.
   Words query_words(AttentionKind kind, int64_t row, int64_t queries) const {
@@ -64,8 +64,9 @@ class Measure : public attention::Observer {
 class AttentionMeasure : public Measure {
  public:
   using Measure::Measure;
-  std::string why_undefined(const attention::AttentionLayer& layer) const override;
-  at::Tensor heads(attention::HeadSide of, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
+  std::string undefined_reason(const attention::AttentionLayer& layer) const override;
+  at::Tensor heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
+                   const at::Tensor& x) override;
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
 
  protected:

@@ -17,8 +17,8 @@ using Scores = std::map<AttentionKind, LayerScores>;
 // Returns a score of 0 for each head.
 Scores empty_scores(const HeadSet& heads) {
   Scores scores;
-  for (const auto& [kind, set] : heads)
-    for (const Head& head : set) {
+  for (const auto& [kind, kind_heads] : heads)
+    for (const Head& head : kind_heads) {
       LayerScores& layers = scores[kind];
       layers.resize(std::max(layers.size(), static_cast<size_t>(head.layer) + 1));
       layers[static_cast<size_t>(head.layer)].push_back(0);
@@ -28,28 +28,28 @@ Scores empty_scores(const HeadSet& heads) {
 
 class Ablation : public Importance {
  public:
-  Scores of(const AnalysisInput& input) const override {
+  Scores compute_scores(const AnalysisInput& input) const override {
     const HeadSet heads = all_heads(input.model, input.side, input.kinds);
-    std::vector<HeadSet> without{{}};
-    for (const auto& [kind, set] : heads)
-      for (const Head& head : set) without.push_back({{kind, {head}}});
-    const auto scored = score_without(input, without);
+    std::vector<HeadSet> masked_sets{{}};
+    for (const auto& [kind, kind_heads] : heads)
+      for (const Head& head : kind_heads) masked_sets.push_back({{kind, {head}}});
+    const auto model_scores = score_ablations(input, masked_sets);
     Scores scores = empty_scores(heads);
-    const auto tokens = static_cast<double>(std::max<int64_t>(1, scored[0].tokens));
+    const auto tokens = static_cast<double>(std::max<int64_t>(1, model_scores[0].tokens));
     size_t i = 1;
-    for (const auto& [kind, set] : heads)
-      for (const Head& head : set)
+    for (const auto& [kind, kind_heads] : heads)
+      for (const Head& head : kind_heads)
         scores[kind][static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)] =
-            (scored[i++].nll - scored[0].nll) / tokens;
+            (model_scores[i++].nll - model_scores[0].nll) / tokens;
     return scores;
   }
 };
 
 class Random : public Importance {
  public:
-  Scores of(const AnalysisInput& input) const override {
+  Scores compute_scores(const AnalysisInput& input) const override {
     Scores scores = empty_scores(all_heads(input.model, input.side, input.kinds));
-    RandomSequence random(RandomStream(static_cast<uint64_t>(input.how.sample.seed), "importance"));
+    RandomSequence random(RandomStream(static_cast<uint64_t>(input.scoring.sample.seed), "importance"));
     for (auto& [kind, layers] : scores)
       for (auto& layer : layers)
         for (double& score : layer) score = random.uniform();

@@ -19,10 +19,10 @@ class Confidence : public AttentionMeasure {
 
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
-    const at::Tensor largest = p.amax(-1).to(at::kDouble);  // (B, h, Tq)
+    const at::Tensor row_max = p.amax(-1).to(at::kDouble);  // (B, h, Tq)
     for (int64_t b = 0; b < p.size(0); ++b) {
       const Words words = query_words(layer_spec.kind, b, p.size(2));
-      add(layer_spec, largest[b].narrow(1, words.first, words.count).sum(1), static_cast<double>(words.count));
+      add(layer_spec, row_max[b].narrow(1, words.first, words.count).sum(1), static_cast<double>(words.count));
     }
   }
 };
@@ -35,17 +35,17 @@ class Received : public AttentionMeasure {
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const int64_t queries = p.size(2), keys = p.size(3);
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const int64_t real = real_queries(layer_spec.kind, b, queries);
-      if (real == 0) continue;
-      at::Tensor row = p[b].narrow(1, 0, real);  // (h, real, Tk)
+      const int64_t num_valid = num_valid_queries(layer_spec.kind, b, queries);
+      if (num_valid == 0) continue;
+      at::Tensor row = p[b].narrow(1, 0, num_valid);  // (h, real, Tk)
       if (sentences() || layer_spec.kind != AttentionKind::decoder_cross) {
         const int64_t memory = layer_spec.kind == AttentionKind::decoder_cross ? 0 : keys - queries;
         const Words words = key_words(layer_spec.kind, b, keys - memory);
         row = row.narrow(2, memory + words.first, words.count);
         add(layer_spec, row.amax(1).to(at::kDouble).sum(1), static_cast<double>(words.count));
       } else {
-        const at::Tensor seen = (row != 0).any(1).any(0);  // (Tk)
-        add(layer_spec, (row.amax(1).to(at::kDouble) * seen).sum(1), seen.sum().item<double>());
+        const at::Tensor is_attended = (row != 0).any(1).any(0);  // (Tk)
+        add(layer_spec, (row.amax(1).to(at::kDouble) * is_attended).sum(1), is_attended.sum().item<double>());
       }
     }
   }

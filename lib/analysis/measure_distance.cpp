@@ -18,8 +18,8 @@ namespace {
 // Returns the mean distance Σ_j |x_j - x_i|₂ / (h - 1) of each row i of x (h, n) to the other rows, (h).
 at::Tensor mean_distances(const at::Tensor& x) {
   // Mode 2 of cdist uses no matrix product, in which small distances would be lost to cancellation.
-  constexpr int64_t kByDifferences = 2;
-  const at::Tensor heads = x.to(at::kDouble), distances = at::cdist(heads, heads, 2, kByDifferences);  // (h, h)
+  constexpr int64_t kNoMatmul = 2;
+  const at::Tensor heads = x.to(at::kDouble), distances = at::cdist(heads, heads, 2, kNoMatmul);  // (h, h)
   return distances.sum(1) / static_cast<double>(std::max<int64_t>(1, x.size(0) - 1));
 }
 
@@ -30,19 +30,20 @@ class ProbabilityDistance : public AttentionMeasure {
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     for (int64_t b = 0; b < p.size(0); ++b)
-      if (const int64_t real = real_queries(layer_spec.kind, b, p.size(2)); real > 0)
-        add(layer_spec, mean_distances(p[b].narrow(1, 0, real).flatten(1)), 1);
+      if (const int64_t num_valid = num_valid_queries(layer_spec.kind, b, p.size(2)); num_valid > 0)
+        add(layer_spec, mean_distances(p[b].narrow(1, 0, num_valid).flatten(1)), 1);
   }
 };
 
 class OutputDistance : public Measure {
  public:
   using Measure::Measure;
-  std::string why_undefined(const attention::AttentionLayer&) const override {
+  std::string undefined_reason(const attention::AttentionLayer&) const override {
     return side() == Side::score ? "score heads have no outputs; value and output heads do" : "";
   }
-  at::Tensor heads(attention::HeadSide of, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
-    if (of == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value))
+  at::Tensor heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
+                   const at::Tensor& x) override {
+    if (observed_side == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value))
       observe_matrix(layer_spec, x);
     return x;
   }
@@ -51,8 +52,8 @@ class OutputDistance : public Measure {
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z) {  // (B, h, Tq, dv)
     c10::NoGradGuard no_gradient;
     for (int64_t b = 0; b < z.size(0); ++b)
-      if (const int64_t real = real_queries(layer_spec.kind, b, z.size(2)); real > 0)
-        add(layer_spec, mean_distances(z[b].narrow(1, 0, real).flatten(1)), 1);
+      if (const int64_t num_valid = num_valid_queries(layer_spec.kind, b, z.size(2)); num_valid > 0)
+        add(layer_spec, mean_distances(z[b].narrow(1, 0, num_valid).flatten(1)), 1);
   }
 };
 

@@ -9,7 +9,7 @@
 namespace mh::analysis {
 namespace {
 
-class Focus : public AttentionMeasure {
+class EntropyMeasure : public AttentionMeasure {
  public:
   using AttentionMeasure::AttentionMeasure;
 
@@ -17,15 +17,15 @@ class Focus : public AttentionMeasure {
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     for (int64_t b = 0; b < p.size(0); ++b) {
       const Words words = query_words(layer_spec.kind, b, p.size(2));
-      const at::Tensor size = p[b].narrow(1, words.first, words.count).to(at::kDouble).abs();  // (h, words, Tk)
+      const at::Tensor magnitude = p[b].narrow(1, words.first, words.count).to(at::kDouble).abs();  // (h, words, Tk)
       // A row of zeros stays zero and contributes 0.
-      const at::Tensor parts = size / size.sum(-1, true).clamp_min(1e-300);
-      add(layer_spec, at::xlogy(parts, parts).sum({1, 2}), static_cast<double>(words.count));
+      const at::Tensor normalised_p = magnitude / magnitude.sum(-1, true).clamp_min(1e-300);
+      add(layer_spec, at::xlogy(normalised_p, normalised_p).sum({1, 2}), static_cast<double>(words.count));
     }
   }
 };
 
-const Registration<Focus> focus_entry(
+const Registration<EntropyMeasure> entropy_entry(
     importances(), "entropy", "negative mean entropy of the head's attention rows; ranks focused heads as important");
 
 }  // namespace

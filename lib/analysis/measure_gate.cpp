@@ -12,7 +12,7 @@ namespace {
 class Gate : public Measure, public attention::Subscriber<attention::WeightObservation> {
  public:
   using Measure::Measure;
-  std::string why_undefined(const attention::AttentionLayer& layer) const override {
+  std::string undefined_reason(const attention::AttentionLayer& layer) const override {
     if (side() == Side::score || side() == Side::output) return "gates apply to value heads only";
     return layer.has_head_gates() ? "" : "the combiner has no head gates";
   }
@@ -21,9 +21,9 @@ class Gate : public Measure, public attention::Subscriber<attention::WeightObser
     const at::Tensor w = observation.weights.to(at::kDouble).abs();
     if (w.dim() == 1) return add(layer_spec, w, 1);
     for (int64_t b = 0; b < w.size(0); ++b) {
-      const int64_t real = real_queries(layer_spec.kind, b, w.dim() == 2 ? 1 : w.size(1));
-      if (w.dim() == 3) add(layer_spec, w[b].narrow(0, 0, real).sum(0), static_cast<double>(real));
-      else if (real > 0) add(layer_spec, w[b], 1);
+      const int64_t num_valid = num_valid_queries(layer_spec.kind, b, w.dim() == 2 ? 1 : w.size(1));
+      if (w.dim() == 3) add(layer_spec, w[b].narrow(0, 0, num_valid).sum(0), static_cast<double>(num_valid));
+      else if (num_valid > 0) add(layer_spec, w[b], 1);
     }
   }
 };

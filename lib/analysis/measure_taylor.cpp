@@ -40,7 +40,7 @@ at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerS
   return x * layers_.back().products.unsqueeze(-1).to(x.scalar_type());
 }
 
-std::vector<HeadProducts::Layer> HeadProducts::take(const at::Tensor& loss) {
+std::vector<HeadProducts::Layer> HeadProducts::collect(const at::Tensor& loss) {
   std::vector<at::Tensor> inputs;
   for (const Layer& layer : layers_) inputs.push_back(layer.products);
   std::vector<Layer> result;
@@ -55,39 +55,39 @@ std::vector<HeadProducts::Layer> HeadProducts::take(const at::Tensor& loss) {
 namespace {
 
 // Averages the absolute values of the products over positions.
-class Means : public Measure {
+class ProductMeans : public Measure {
  public:
   using Measure::Measure;
-  void take(const HeadProducts::Layer& layer) {
-    const at::Tensor sizes = layer.products.to(at::kDouble).abs();  // (B, h, Tq)
-    for (int64_t b = 0; b < sizes.size(0); ++b) {
-      const int64_t real = real_queries(layer.layer_spec->kind, b, sizes.size(2));
-      add(*layer.layer_spec, sizes[b].narrow(1, 0, real).sum(1), static_cast<double>(real));
+  void collect(const HeadProducts::Layer& layer) {
+    const at::Tensor magnitudes = layer.products.to(at::kDouble).abs();  // (B, h, Tq)
+    for (int64_t b = 0; b < magnitudes.size(0); ++b) {
+      const int64_t num_valid = num_valid_queries(layer.layer_spec->kind, b, magnitudes.size(2));
+      add(*layer.layer_spec, magnitudes[b].narrow(1, 0, num_valid).sum(1), static_cast<double>(num_valid));
     }
   }
 };
 
 // Observes the products, and passes the lengths of the batch rows to `means`, which averages the products.
 struct ProductsAndMeans : HeadProducts {
-  Means means;
+  ProductMeans means;
   ProductsAndMeans(model::LanguageModel& model, Side side) : HeadProducts(model, side), means(side) {}
   void begin(const attention::Lengths& lengths) override { means.begin(lengths); }
 };
 
 class Taylor : public Importance {
  public:
-  std::map<AttentionKind, LayerScores> of(const AnalysisInput& input) const override {
-    const ParameterGradGuard only_activations(input.model.parameters());
-    const c10::AutoGradMode gradients(true);
+  std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const override {
+    const ParameterGradGuard parameter_grad_guard(input.model.parameters());
+    const c10::AutoGradMode grad_mode(true);
     ProductsAndMeans products(input.model, input.side);
     data::BatchVisitor visitor;
     visitor.observer = &products;
-    visitor.visit = [&](const data::VisitedBatch& pass) {
+    visitor.visit = [&](const data::ForwardedBatch& pass) {
       const nn::SlicedLoss loss = input.model.loss(pass.hidden, pass.batch.targets, 0);
-      for (const auto& layer : products.take(loss.smoothed)) products.means.take(layer);
+      for (const auto& layer : products.collect(loss.smoothed)) products.means.collect(layer);
     };
     visitor.progress = input.progress;
-    data::for_each_batch(input.model, input.text, input.how, visitor);
+    data::for_each_batch(input.model, input.corpus, input.scoring, visitor);
     return products.means.mean_scores();
   }
 };

@@ -21,12 +21,12 @@ using attention::HeadSide;
 using nn::HeadAxis;
 
 // Returns, for each head, the sum of x over the head's block along the axis, (h).
-at::Tensor by_head(const at::Tensor& x, const HeadAxis& part) {
-  return x.movedim(part.axis, 0).reshape({part.heads, -1}).sum(1);
+at::Tensor sum_by_head(const at::Tensor& x, const HeadAxis& axis) {
+  return x.movedim(axis.axis, 0).reshape({axis.heads, -1}).sum(1);
 }
 
 // Returns, for each head, the sum of x over the intersection of its blocks along both axes, (a.heads).
-at::Tensor by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAxis& b) {
+at::Tensor sum_by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAxis& b) {
   const int64_t heads = std::min(a.heads, b.heads), rows = x.size(a.axis) / a.heads, columns = x.size(b.axis) / b.heads;
   at::Tensor sums = at::zeros({a.heads}, at::kDouble);
   for (int64_t i = 0; i < heads; ++i)
@@ -38,43 +38,43 @@ class Norms : public Importance {
  public:
   explicit Norms(bool only_matrices) : only_matrices_(only_matrices) {}
 
-  std::string why_undefined(model::LanguageModel& model, const attention::AttentionLayer& layer,
-                            Side side) const override {
+  std::string undefined_reason(model::LanguageModel& model, const attention::AttentionLayer& layer,
+                               Side side) const override {
     for (const nn::Parameter& p : model.parameters().all())
-      if (!parts_of(p, layer, side).empty()) return "";
+      if (!axes_of(p, layer, side).empty()) return "";
     return "no matrix across heads has heads on this side";
   }
 
-  std::map<AttentionKind, LayerScores> of(const AnalysisInput& input) const override {
-    std::map<AttentionKind, LayerScores> all;
+  std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const override {
+    std::map<AttentionKind, LayerScores> scores_by_kind;
     for (const auto* layer : input.model.attention_layers()) {
       const at::Tensor sums = squares(input.model.parameters(), *layer, input.side);
       if (!sums.defined()) continue;
-      LayerScores& scores = all[layer->layer_spec().kind];
+      LayerScores& scores = scores_by_kind[layer->layer_spec().kind];
       scores.resize(std::max(scores.size(), static_cast<size_t>(layer->layer_spec().layer) + 1));
       for (int64_t i = 0; i < sums.size(0); ++i)
         scores[static_cast<size_t>(layer->layer_spec().layer)].push_back(std::sqrt(sums[i].item<double>()));
     }
-    return all;
+    return scores_by_kind;
   }
 
  private:
   // Returns the head axes of p that belong to this side; none if p is no parameter of the layer or, with
   // only_matrices_, is no matrix across heads.
-  std::vector<HeadAxis> parts_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
+  std::vector<HeadAxis> axes_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
-    std::vector<HeadAxis> parts;  // head axes, without axes whose blocks survive the pruning of their heads
+    std::vector<HeadAxis> axes;  // head axes, without axes whose blocks survive the pruning of their heads
     for (const HeadAxis& axis : p.traits().head_axes)
-      if (!axis.survives_pruning) parts.push_back(axis);
-    if (only_matrices_ && parts.size() < 2) return {};
+      if (!axis.survives_pruning) axes.push_back(axis);
+    if (only_matrices_ && axes.size() < 2) return {};
     const auto sides = sides_in(layer, side);
     if (side != Side::whole)
-      parts.erase(std::remove_if(parts.begin(), parts.end(),
-                                 [&](const HeadAxis& part) {
-                                   return std::find(sides.begin(), sides.end(), part.side) == sides.end();
-                                 }),
-                  parts.end());
-    return parts;
+      axes.erase(std::remove_if(axes.begin(), axes.end(),
+                                [&](const HeadAxis& axis) {
+                                  return std::find(sides.begin(), sides.end(), axis.side) == sides.end();
+                                }),
+                 axes.end());
+    return axes;
   }
 
   // Returns the sum of squares of the weights of each head in a layer, (h) fp64; undefined if no parameter belongs to a
@@ -82,11 +82,11 @@ class Norms : public Importance {
   at::Tensor squares(const nn::ParameterList& parameters, const attention::AttentionLayer& layer, Side side) const {
     at::Tensor sums;
     for (const nn::Parameter& p : parameters.all()) {
-      const auto parts = parts_of(p, layer, side);
-      if (parts.empty()) continue;
+      const auto axes = axes_of(p, layer, side);
+      if (axes.empty()) continue;
       const at::Tensor x = p.master().detach().to(at::kCPU, at::kDouble).square();
-      at::Tensor sum = by_head(x, parts[0]);
-      if (parts.size() > 1) sum = sum + by_head(x, parts[1]) - by_head_pair(x, parts[0], parts[1]);
+      at::Tensor sum = sum_by_head(x, axes[0]);
+      if (axes.size() > 1) sum = sum + sum_by_head(x, axes[1]) - sum_by_head_pair(x, axes[0], axes[1]);
       sums = sums.defined() ? sums + sum : sum;
     }
     return sums;

@@ -6,35 +6,36 @@
 namespace mh::analysis {
 
 void Observers::begin(const attention::Lengths& lengths) {
-  for (auto* part : parts_) part->begin(lengths);
+  for (auto* observer : observers_) observer->begin(lengths);
 }
 
 bool Observers::wants_scores() const {
-  return std::any_of(parts_.begin(), parts_.end(), [](const auto* part) { return part->wants_scores(); });
+  return std::any_of(observers_.begin(), observers_.end(),
+                     [](const auto* observer) { return observer->wants_scores(); });
 }
 
 void Observers::scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) {
-  for (auto* part : parts_) part->scores(layer_spec, x);
+  for (auto* observer : observers_) observer->scores(layer_spec, x);
 }
 
 void Observers::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {
-  for (auto* part : parts_) part->probabilities(layer_spec, p);
+  for (auto* observer : observers_) observer->probabilities(layer_spec, p);
 }
 
 at::Tensor Observers::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
   at::Tensor result = x;
-  for (auto* part : parts_) result = part->heads(side, layer_spec, result);
+  for (auto* observer : observers_) result = observer->heads(side, layer_spec, result);
   return result;
 }
 
 const char* Observers::needs_composed() const {
-  for (const auto* part : parts_)
-    if (const char* reason = part->needs_composed()) return reason;
+  for (const auto* observer : observers_)
+    if (const char* reason = observer->needs_composed()) return reason;
   return nullptr;
 }
 
-void Observers::each(const std::function<void(attention::Observer&)>& visit) {
-  for (auto* part : parts_) part->each(visit);
+void Observers::for_each_observer(const std::function<void(attention::Observer&)>& visit) {
+  for (auto* observer : observers_) observer->for_each_observer(visit);
 }
 
 }  // namespace mh::analysis

@@ -13,18 +13,18 @@ namespace mh::analysis {
 // through them in order: each observer receives the result of the previous one.
 class Observers : public attention::Observer {
  public:
-  explicit Observers(std::vector<attention::Observer*> parts = {}) : parts_(std::move(parts)) {}
-  bool empty() const { return parts_.empty(); }
+  explicit Observers(std::vector<attention::Observer*> observers = {}) : observers_(std::move(observers)) {}
+  bool empty() const { return observers_.empty(); }
   void begin(const attention::Lengths& lengths) override;
   bool wants_scores() const override;
   void scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
   const char* needs_composed() const override;
-  void each(const std::function<void(attention::Observer&)>& visit) override;
+  void for_each_observer(const std::function<void(attention::Observer&)>& visit) override;
 
  private:
-  std::vector<attention::Observer*> parts_;
+  std::vector<attention::Observer*> observers_;
 };
 
 }  // namespace mh::analysis

@@ -33,142 +33,147 @@ AttentionLayer& layer_at(model::LanguageModel& model, AttentionKind kind, int64_
   return *found;
 }
 
-KeptHeads kept_heads(const AttentionLayer& layer, const std::set<int64_t>& cut, Side side, const std::string& where) {
+KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads, Side side,
+                          const std::string& where) {
   const attention::LayerSpec& layer_spec = layer.layer_spec();
   auto refuse = [&](const std::string& expected, const std::string& found, const char* next) {
     throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, next});
   };
-  const HeadSide named = head_side(side);
-  const int64_t heads = layer_spec.heads_of(named);
+  const HeadSide pruned_side = head_side(side);
+  const int64_t heads = layer_spec.heads_of(pruned_side);
   if (heads == 0) refuse("a layer with heads", "a layer without heads", "");
-  if (*cut.rbegin() >= heads || *cut.begin() < 0)
-    refuse(str("a head from 0 to ", heads - 1), str(*cut.begin() < 0 ? *cut.begin() : *cut.rbegin()), "");
+  if (*pruned_heads.rbegin() >= heads || *pruned_heads.begin() < 0)
+    refuse(str("a head from 0 to ", heads - 1),
+           str(*pruned_heads.begin() < 0 ? *pruned_heads.begin() : *pruned_heads.rbegin()), "");
   if (side == Side::whole && (layer_spec.heads != heads || layer_spec.output_heads != heads))
     refuse(
         "equal numbers of score, value and output heads, for whole heads",
         str(layer_spec.heads, " score heads, ", heads, " value heads and ", layer_spec.output_heads, " output heads"),
         "choose a side with --side");
-  if (!layer.can_prune_separately(named))
-    refuse(str("a ", named == HeadSide::score ? "mixer" : "combiner", " between these heads and the value heads"),
+  if (!layer.can_prune_separately(pruned_side))
+    refuse(str("a ", pruned_side == HeadSide::score ? "mixer" : "combiner", " between these heads and the value heads"),
            "none", "prune whole heads");
   // Score or output heads that cannot be pruned separately are pruned together with the value heads.
-  auto kept_heads_of = [&](HeadSide of) {
-    const bool is_pruned =
-        side == Side::whole || of == named || (named == HeadSide::value && !layer.can_prune_separately(of));
-    std::vector<int64_t> all;
-    for (int64_t head = 0; head < layer_spec.heads_of(of); ++head)
-      if (!is_pruned || cut.count(head) == 0) all.push_back(head);
-    return all;
+  auto kept_heads_of = [&](HeadSide queried_side) {
+    const bool is_pruned = side == Side::whole || queried_side == pruned_side ||
+                           (pruned_side == HeadSide::value && !layer.can_prune_separately(queried_side));
+    std::vector<int64_t> kept_indices;
+    for (int64_t head = 0; head < layer_spec.heads_of(queried_side); ++head)
+      if (!is_pruned || pruned_heads.count(head) == 0) kept_indices.push_back(head);
+    return kept_indices;
   };
   return {kept_heads_of(HeadSide::score), kept_heads_of(HeadSide::value), kept_heads_of(HeadSide::output)};
 }
 
-// Returns the tensor of parameter p without the blocks of heads that are not in `kept`.
-at::Tensor without_pruned_blocks(const nn::Parameter& p, const KeptHeads& kept) {
-  at::Tensor part = p.master().detach();
+// Returns the tensor of parameter p without the blocks of heads that are not in `kept_heads`.
+at::Tensor without_pruned_blocks(const nn::Parameter& p, const KeptHeads& kept_heads) {
+  at::Tensor remaining = p.master().detach();
   for (const nn::HeadAxis& axis : p.traits().head_axes) {
     if (axis.survives_pruning) continue;
-    const at::Tensor heads = at::tensor(kept.of(axis.side), at::kLong).to(part.device());
-    part = part.unflatten(axis.axis, {axis.heads, part.size(axis.axis) / axis.heads})
-               .index_select(axis.axis, heads)
-               .flatten(axis.axis, axis.axis + 1);
+    const at::Tensor heads = at::tensor(kept_heads.heads_of(axis.side), at::kLong).to(remaining.device());
+    remaining = remaining.unflatten(axis.axis, {axis.heads, remaining.size(axis.axis) / axis.heads})
+                    .index_select(axis.axis, heads)
+                    .flatten(axis.axis, axis.axis + 1);
   }
-  return part;
+  return remaining;
 }
 
 // Returns the parameter of the full model that corresponds to `name` in the pruned model: the parameter of this name
 // or, if the full model has none, the parameter that the layers of the stack share.
-const nn::Parameter& source_of(nn::ParameterList& from, const std::string& name) {
-  if (const nn::Parameter* own = from.find(name)) return *own;
+const nn::Parameter& source_of(nn::ParameterList& full_parameters, const std::string& name) {
+  if (const nn::Parameter* own_parameter = full_parameters.find(name)) return *own_parameter;
   if (const auto layer = layer_of(name)) {
-    const std::string shared =
+    const std::string shared_name =
         name.substr(0, name.find('.')) + name.substr(prefix_of(layer->kind, layer->layer).size());
-    if (const nn::Parameter* p = from.find(shared)) return *p;
+    if (const nn::Parameter* p = full_parameters.find(shared_name)) return *p;
   }
   throw Error(Exit::failed, "the full model has no parameter for " + name + " of the pruned model");
 }
 
 }  // namespace
 
-void check_prune_amount(model::LanguageModel& model, Side side, const Kinds& kinds, const PruneAmount& share,
+void check_prune_amount(model::LanguageModel& model, Side side, const Kinds& kinds, const PruneAmount& amount,
                         bool per_layer, const std::string& where) {
-  std::map<AttentionKind, LayerScores> equal;
+  std::map<AttentionKind, LayerScores> zero_scores;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (const attention::LayerSpec& s = layer->layer_spec(); contains(kinds, s.kind))
-      equal[s.kind].emplace_back(s.heads_of(head_side(side)));
-  least_important(equal, share, per_layer, where);
+      zero_scores[s.kind].emplace_back(s.heads_of(head_side(side)));
+  least_important(zero_scores, amount, per_layer, where);
 }
 
 attention::HeadSide head_side(Side side) {
   return side == Side::score ? HeadSide::score : side == Side::output ? HeadSide::output : HeadSide::value;
 }
 
-HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& share, bool per_layer,
+HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount, bool per_layer,
                         const std::string& where) {
-  const auto order = ranked(scores, per_layer);
+  const auto order = rank_heads(scores, per_layer);
   const auto group = [&](const RankedHead& r) {
     return per_layer ? std::pair(r.kind, r.head.layer) : std::pair(AttentionKind{}, int64_t{-1});
   };
   std::map<std::pair<AttentionKind, int64_t>, int64_t> sizes;
   for (const RankedHead& r : order) ++sizes[group(r)];
-  HeadSet least;
+  HeadSet selected_heads;
   for (const RankedHead& r : order) {
-    const int64_t all = sizes.at(group(r));
+    const int64_t num_heads = sizes.at(group(r));
     constexpr double kRounding = 1e-9;  // so that 0.3 × 10 is not rounded down to 2
-    const auto number =
-        share.count > 0 ? share.count : static_cast<int64_t>(share.fraction * static_cast<double>(all) + kRounding);
-    if (number > all)
+    const auto num_pruned = amount.count > 0
+                                ? amount.count
+                                : static_cast<int64_t>(amount.fraction * static_cast<double>(num_heads) + kRounding);
+    if (num_pruned > num_heads)
       throw Error(Exit::usage, Problem{where,
-                                       str("at most ", all, ", the number of heads",
+                                       str("at most ", num_heads, ", the number of heads",
                                            per_layer ? str(" of layer ", r.head.layer) : ""),
-                                       str(number), ""});
-    if (r.rank <= number) least[r.kind].insert(r.head);
+                                       str(num_pruned), ""});
+    if (r.rank <= num_pruned) selected_heads[r.kind].insert(r.head);
   }
-  if (least.empty())
+  if (selected_heads.empty())
     throw Error(Exit::usage, Problem{where, "at least one head to prune", "none", "increase this value"});
-  return least;
+  return selected_heads;
 }
 
-KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& cut, Side side,
+KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, Side side,
                                      const std::string& where) {
-  KeptHeadsByLayer kept;
-  for (const auto& [kind, heads] : cut) {
+  KeptHeadsByLayer kept_heads;
+  for (const auto& [kind, heads] : pruned_heads) {
     std::map<int64_t, std::set<int64_t>> layers;
     for (const Head& head : heads) layers[head.layer].insert(head.head);
-    for (const auto& [layer, lost] : layers)
-      kept[kind][layer] = kept_heads(layer_at(model, kind, layer, where), lost, side, where);
+    for (const auto& [layer, pruned_indices] : layers)
+      kept_heads[kind][layer] = find_kept_heads(layer_at(model, kind, layer, where), pruned_indices, side, where);
   }
-  if (kept.empty()) throw Error(Exit::usage, Problem{where, "heads to prune", "none", ""});
-  return kept;
+  if (kept_heads.empty()) throw Error(Exit::usage, Problem{where, "heads to prune", "none", ""});
+  return kept_heads;
 }
 
-PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model, const KeptHeadsByLayer& kept) {
+PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model,
+                        const KeptHeadsByLayer& kept_heads) {
   PrunedModel pruned_model{config, nullptr};
-  for (const auto& [kind, layers] : kept)
+  for (const auto& [kind, layers] : kept_heads)
     for (const auto& [layer, heads] : layers)
       pruned_model.config.attention.set_layer(kind, layer,
                                               layer_at(model, kind, layer, "cut").options_after_pruning(heads));
   pruned_model.model =
       model::build_language_model(pruned_model.config, model.vocabularies(), model.parameters().device());
-  copy_remaining_parameters(model.parameters(), kept, pruned_model.model->parameters());
+  copy_remaining_parameters(model.parameters(), kept_heads, pruned_model.model->parameters());
   return pruned_model;
 }
 
-void copy_remaining_parameters(nn::ParameterList& from, const KeptHeadsByLayer& kept, nn::ParameterList& to) {
+void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHeadsByLayer& kept_heads,
+                               nn::ParameterList& pruned_parameters) {
   const c10::NoGradGuard no_gradient;
-  for (nn::Parameter& p : to.all()) {
-    const nn::Parameter& source = source_of(from, p.name());
-    at::Tensor part = source.master();
+  for (nn::Parameter& p : pruned_parameters.all()) {
+    const nn::Parameter& source = source_of(full_parameters, p.name());
+    at::Tensor remaining = source.master();
     if (const auto layer = layer_of(p.name()))
-      if (const auto of_kind = kept.find(layer->kind); of_kind != kept.end())
-        if (const auto heads = of_kind->second.find(layer->layer); heads != of_kind->second.end())
-          part = without_pruned_blocks(source, heads->second);
-    if (part.sizes() != p.master().sizes())
+      if (const auto kind_layers = kept_heads.find(layer->kind); kind_layers != kept_heads.end())
+        if (const auto heads = kind_layers->second.find(layer->layer); heads != kind_layers->second.end())
+          remaining = without_pruned_blocks(source, heads->second);
+    if (remaining.sizes() != p.master().sizes())
       throw Error(Exit::failed,
                   p.name() + ": the shape of the pruned parameter differs from the shape in the pruned model");
-    p.master().copy_(part);
+    p.master().copy_(remaining);
   }
-  to.refresh_copies();
+  pruned_parameters.refresh_copies();
 }
 
 }  // namespace mh::analysis

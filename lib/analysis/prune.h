@@ -25,14 +25,14 @@ struct PruneAmount {
   int64_t count = 0;
   double fraction = 0;
 };
-// Returns the heads with the lowest scores: the number `share` of all heads or, if `per_layer`, of the heads of each
+// Returns the heads with the lowest scores: the number `amount` of all heads or, if `per_layer`, of the heads of each
 // layer. Heads with equal scores are ordered by layer, then by head. Throws Error(usage) that names the option `where`
 // if this number is 0 or exceeds the number of heads.
-HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& share, bool per_layer,
+HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount, bool per_layer,
                         const std::string& where);
 
 // Throws the errors of least_important() for the layers of `kinds`, but needs no scores.
-void check_prune_amount(model::LanguageModel& model, Side side, const Kinds& kinds, const PruneAmount& share,
+void check_prune_amount(model::LanguageModel& model, Side side, const Kinds& kinds, const PruneAmount& amount,
                         bool per_layer, const std::string& where);
 
 // Returns the head side that corresponds to `side`; value for whole.
@@ -41,11 +41,12 @@ attention::HeadSide head_side(Side side);
 // The heads that remain in each pruned layer, by kind of attention and layer.
 using KeptHeadsByLayer = std::map<AttentionKind, std::map<int64_t, attention::KeptHeads>>;
 
-// Returns the heads that remain after pruning the heads `cut` of this side. Head sides that cannot be pruned separately
-// (AttentionLayer::can_prune_separately) are pruned together with it. Throws Error(usage) that names the option `where`
-// if `cut` is empty or the model lacks a head; if `side` is whole but a layer has different numbers of score, value and
-// output heads; and if the heads of `side` cannot be pruned separately from the value heads.
-KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& cut, Side side,
+// Returns the heads that remain after pruning the heads `pruned_heads` of this side. Head sides that cannot be pruned
+// separately (AttentionLayer::can_prune_separately) are pruned together with it. Throws Error(usage) that names the
+// option `where` if `pruned_heads` is empty or the model lacks a head; if `side` is whole but a layer has different
+// numbers of score, value and output heads; and if the heads of `side` cannot be pruned separately from the value
+// heads.
+KeptHeadsByLayer heads_after_pruning(model::LanguageModel& model, const HeadSet& pruned_heads, Side side,
                                      const std::string& where);
 
 struct PrunedModel {
@@ -55,10 +56,12 @@ struct PrunedModel {
 
 // Returns the pruned model, with the remaining parameters of `model`. Throws Error(usage) if a stage does not support
 // pruning these heads.
-PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model, const KeptHeadsByLayer& kept);
+PrunedModel prune_heads(const model::ModelConfig& config, model::LanguageModel& model,
+                        const KeptHeadsByLayer& kept_heads);
 
-// Copies all parameters of the full model `from` to the pruned model `to`, whose pruned layers have only the heads in
-// `kept`.
-void copy_remaining_parameters(nn::ParameterList& from, const KeptHeadsByLayer& kept, nn::ParameterList& to);
+// Copies all parameters of the full model `full_parameters` to the pruned model `pruned_parameters`, whose pruned
+// layers have only the heads in `kept_heads`.
+void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHeadsByLayer& kept_heads,
+                               nn::ParameterList& pruned_parameters);
 
 }  // namespace mh::analysis

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kReleasedHeads = 4;
 
 // Returns `heads` in ascending order of importance; heads with equal scores are ordered by layer, then by head.
-std::vector<Head> ranked(const LayerScores& scores, std::vector<Head> heads) {
+std::vector<Head> rank_heads(const LayerScores& scores, std::vector<Head> heads) {
   auto score = [&](const Head& h) { return scores[static_cast<size_t>(h.layer)][static_cast<size_t>(h.head)]; };
   std::sort(heads.begin(), heads.end());
   std::stable_sort(heads.begin(), heads.end(), [&](const Head& a, const Head& b) { return score(a) < score(b); });
@@ -21,19 +21,19 @@ std::vector<Head> ranked(const LayerScores& scores, std::vector<Head> heads) {
 }
 
 std::vector<Head> heads_in(int64_t layer, int64_t heads) {
-  std::vector<Head> all;
-  for (int64_t head = 0; head < heads; ++head) all.push_back({layer, head});
-  return all;
+  std::vector<Head> layer_heads;
+  for (int64_t head = 0; head < heads; ++head) layer_heads.push_back({layer, head});
+  return layer_heads;
 }
 
-std::vector<Head> ranked_layer(const LayerScores& scores, int64_t layer) {
-  return ranked(scores, heads_in(layer, static_cast<int64_t>(scores[static_cast<size_t>(layer)].size())));
+std::vector<Head> rank_layer(const LayerScores& scores, int64_t layer) {
+  return rank_heads(scores, heads_in(layer, static_cast<int64_t>(scores[static_cast<size_t>(layer)].size())));
 }
 
 }  // namespace
 
 int64_t max_pairs(Selection selection, const std::vector<int64_t>& heads) {
-  const int64_t all = std::accumulate(heads.begin(), heads.end(), int64_t{0});
+  const int64_t num_heads = std::accumulate(heads.begin(), heads.end(), int64_t{0});
   const auto layers = static_cast<int64_t>(heads.size());
   const int64_t min_heads = heads.empty() ? 0 : *std::min_element(heads.begin(), heads.end());
   switch (selection) {
@@ -43,19 +43,20 @@ int64_t max_pairs(Selection selection, const std::vector<int64_t>& heads) {
       return min_heads < kReleasedHeads ? 0 : layers / 2;
     case Selection::hard:
     case Selection::random:
-      return all / 2;
+      return num_heads / 2;
   }
   return 0;
 }
 
 std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, int64_t k) {
-  std::vector<Head> all;
+  std::vector<Head> ranked_heads;
   for (size_t layer = 0; layer < scores.size(); ++layer)
     for (const Head& head : heads_in(static_cast<int64_t>(layer), static_cast<int64_t>(scores[layer].size())))
-      all.push_back(head);
-  all = ranked(scores, all);
+      ranked_heads.push_back(head);
+  ranked_heads = rank_heads(scores, ranked_heads);
   std::vector<HeadPair> pairs;
-  for (auto i = 0U; static_cast<int64_t>(i) < k; ++i) pairs.push_back({kind, all[all.size() - 1 - i], all[i]});
+  for (auto i = 0U; static_cast<int64_t>(i) < k; ++i)
+    pairs.push_back({kind, ranked_heads[ranked_heads.size() - 1 - i], ranked_heads[i]});
   return pairs;
 }
 
@@ -63,8 +64,8 @@ std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, i
   const auto layers = static_cast<int64_t>(scores.size());
   std::vector<HeadPair> pairs;
   for (int64_t layer = 0; layer < (t_max > 0 ? t_max : layers / 2); ++layer) {
-    const auto one = ranked_layer(scores, layer), other = ranked_layer(scores, layers - 1 - layer);
-    for (auto r = 0U; static_cast<int64_t>(r) < k; ++r) pairs.push_back({kind, one[r], other[r]});
+    const auto first_heads = rank_layer(scores, layer), second_heads = rank_layer(scores, layers - 1 - layer);
+    for (auto r = 0U; static_cast<int64_t>(r) < k; ++r) pairs.push_back({kind, first_heads[r], second_heads[r]});
   }
   return pairs;
 }
@@ -73,7 +74,7 @@ std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& score
   const auto layers = static_cast<int64_t>(scores.size());
   std::vector<HeadPair> pairs;
   for (int64_t layer = 0; layer < k; ++layer) {
-    const auto source = ranked_layer(scores, layer);
+    const auto source = rank_layer(scores, layer);
     for (auto r = 0U; static_cast<int64_t>(r) < kReleasedHeads; ++r)
       pairs.push_back({kind, source[r], {layers - 1 - layer, source[r].head}});
   }
@@ -82,15 +83,16 @@ std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& score
 
 std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>& heads, int64_t k,
                                   RandomSequence& random) {
-  std::vector<Head> all;
+  std::vector<Head> model_heads;
   for (size_t layer = 0; layer < heads.size(); ++layer)
-    for (const Head& head : heads_in(static_cast<int64_t>(layer), heads[layer])) all.push_back(head);
-  std::vector<int64_t> order(all.size());
+    for (const Head& head : heads_in(static_cast<int64_t>(layer), heads[layer])) model_heads.push_back(head);
+  std::vector<int64_t> order(model_heads.size());
   std::iota(order.begin(), order.end(), 0);
   random.shuffle(order);
   std::vector<HeadPair> pairs;
   for (auto i = 0U; static_cast<int64_t>(i) < k; ++i)
-    pairs.push_back({kind, all[static_cast<size_t>(order[2 * i])], all[static_cast<size_t>(order[2 * i + 1])]});
+    pairs.push_back(
+        {kind, model_heads[static_cast<size_t>(order[2 * i])], model_heads[static_cast<size_t>(order[2 * i + 1])]});
   return pairs;
 }
 
@@ -108,20 +110,20 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
                                                             const std::function<std::string(const char*)>& key) {
   if (t_max > 0 && selection != Selection::soft)
     throw Error(Exit::usage, Problem{key("t_max"), "0, or the selection soft, which uses this option", str(t_max), ""});
-  const auto all = heads_of(parameters);
-  std::map<AttentionKind, std::vector<int64_t>> chosen;
-  const Kinds named = kinds_named(kinds, parameters, key("kind"));
-  for (const auto& of_kind : all)
-    if (contains(named, of_kind.first)) chosen.insert(of_kind);
-  for (const auto& [kind, layers] : chosen) {
-    if (const int64_t most = max_pairs(selection, layers); k > most)
-      throw Error(Exit::usage, Problem{key("k"), str("at most ", most, " in ", name_of(kind)), str(k),
-                                       most > 0 ? "lower it" : "this mode needs more layers or more heads"});
-    if (const auto most = static_cast<int64_t>(layers.size()) / 2; t_max > most)
-      throw Error(Exit::usage,
-                  Problem{key("t_max"),
-                          str("at most ", most, " in ", name_of(kind), ", the number of pairs of opposite layers"),
-                          str(t_max), "lower it"});
+  const auto heads_by_kind = heads_of(parameters);
+  std::map<AttentionKind, std::vector<int64_t>> selected_heads;
+  const Kinds selected_kinds = kinds_named(kinds, parameters, key("kind"));
+  for (const auto& kind_entry : heads_by_kind)
+    if (contains(selected_kinds, kind_entry.first)) selected_heads.insert(kind_entry);
+  for (const auto& [kind, layers] : selected_heads) {
+    if (const int64_t max_k = max_pairs(selection, layers); k > max_k)
+      throw Error(Exit::usage, Problem{key("k"), str("at most ", max_k, " in ", name_of(kind)), str(k),
+                                       max_k > 0 ? "lower it" : "this mode needs more layers or more heads"});
+    if (const auto layer_pairs = static_cast<int64_t>(layers.size()) / 2; t_max > layer_pairs)
+      throw Error(Exit::usage, Problem{key("t_max"),
+                                       str("at most ", layer_pairs, " in ", name_of(kind),
+                                           ", the number of pairs of opposite layers"),
+                                       str(t_max), "lower it"});
     // Any two layers may be paired, so all layers must match the first layer that has heads.
     const auto first = std::find_if(layers.begin(), layers.end(), [](int64_t heads) { return heads > 0; });
     for (auto layer = first; layer != layers.end(); ++layer)
@@ -129,14 +131,14 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
         check_swap(parameters, {{kind, {first - layers.begin(), 0}, {layer - layers.begin(), 0}}}, options,
                    key("kind"));
   }
-  return chosen;
+  return selected_heads;
 }
 
-RotationSchedule::Action RotationSchedule::before(int64_t epoch, int64_t swapped_at, bool active) const {
+RotationSchedule::Action RotationSchedule::action_before(int64_t epoch, int64_t swap_epoch, bool is_swapped) const {
   if (epoch < start) return Action::none;
-  if (active) return epoch > end || epoch - swapped_at >= frequency ? Action::undo : Action::none;
+  if (is_swapped) return epoch > end || epoch - swap_epoch >= frequency ? Action::undo : Action::none;
   if (epoch > end) return Action::none;
-  return swapped_at == 0 || epoch - swapped_at >= frequency + rest ? Action::swap : Action::none;
+  return swap_epoch == 0 || epoch - swap_epoch >= frequency + rest ? Action::swap : Action::none;
 }
 
 }  // namespace mh::analysis

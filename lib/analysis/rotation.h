@@ -22,7 +22,7 @@
 namespace mh::analysis {
 
 enum class Selection { hard, soft, released, random };
-inline bool ranks(Selection selection) { return selection != Selection::random; }
+inline bool uses_importance(Selection selection) { return selection != Selection::random; }
 
 // Returns the largest valid k for layers with these head counts; 0 if no k is valid.
 int64_t max_pairs(Selection selection, const std::vector<int64_t>& heads);
@@ -55,9 +55,9 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
 struct RotationSchedule {
   int64_t start = 2, frequency = 4, rest = 1, end = 20;
   enum class Action { none, swap, undo };
-  // Returns the action before `epoch`. `swapped_at`: the epoch before which heads were last swapped; 0: never.
-  // `active`: whether these heads are still swapped.
-  Action before(int64_t epoch, int64_t swapped_at, bool active) const;
+  // Returns the action before `epoch`. `swap_epoch`: the epoch before which heads were last swapped; 0: never.
+  // `is_swapped`: whether these heads are still swapped.
+  Action action_before(int64_t epoch, int64_t swap_epoch, bool is_swapped) const;
 };
 
 }  // namespace mh::analysis

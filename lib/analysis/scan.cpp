@@ -9,16 +9,16 @@ namespace mh::analysis {
 
 namespace {
 
-// Returns, for each set of heads in `without`, the metric of the model with this set masked. Evaluates the model once
-// per set.
-std::vector<double> losses_without(const AnalysisInput& input, const std::vector<HeadSet>& without,
-                                   const Metric& metric) {
-  const auto models = static_cast<int64_t>(without.size());
+// Returns, for each set of heads in `masked_sets`, the metric of the model with this set masked. Evaluates the model
+// once per set.
+std::vector<double> evaluate_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
+                                       const Metric& metric) {
+  const auto models = static_cast<int64_t>(masked_sets.size());
   std::vector<double> values;
   for (int64_t k = 0; k < models; ++k) {
-    const HeadMaskGuard masked(input.model, input.side, without[static_cast<size_t>(k)]);
-    values.push_back(metric([&](int64_t done, int64_t all) {
-      if (input.progress) input.progress(k * all + done, models * all);
+    const HeadMaskGuard mask_guard(input.model, input.side, masked_sets[static_cast<size_t>(k)]);
+    values.push_back(metric([&](int64_t completed, int64_t total) {
+      if (input.progress) input.progress(k * total + completed, models * total);
     }));
   }
   return values;
@@ -33,20 +33,20 @@ const char* name_of(ScanMode mode) {
 std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const Kinds& kinds,
                                  const ScanOptions& options) {
   std::vector<ScanCase> cases;
-  const HeadSet all = all_heads(model, side, kinds);
+  const HeadSet heads_by_kind = all_heads(model, side, kinds);
   for (const auto& [kind, heads] : options.heads) {
     std::map<int64_t, std::set<Head>> layers;
-    for (const Head& head : all.at(kind)) layers[head.layer].insert(head);
-    int64_t last = -1;
+    for (const Head& head : heads_by_kind.at(kind)) layers[head.layer].insert(head);
+    int64_t previous_layer = -1;
     for (const Head& head : heads) {
-      if (options.layers && head.layer != last)
+      if (options.layers && head.layer != previous_layer)
         cases.push_back({ScanMode::layer, kind, head.layer, -1, {{kind, layers[head.layer]}}});
-      last = head.layer;
+      previous_layer = head.layer;
       cases.push_back({ScanMode::head, kind, head.layer, head.head, {{kind, {head}}}});
       if (!options.all_but_one) continue;
-      std::set<Head> others = layers[head.layer];
-      others.erase(head);
-      cases.push_back({ScanMode::all_but_one, kind, head.layer, head.head, {{kind, others}}});
+      std::set<Head> other_heads = layers[head.layer];
+      other_heads.erase(head);
+      cases.push_back({ScanMode::all_but_one, kind, head.layer, head.head, {{kind, other_heads}}});
     }
   }
   return cases;
@@ -57,15 +57,15 @@ double Scan::layer_deviation(size_t c) const {
 }
 
 Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric) {
-  std::vector<HeadSet> without{{}};
-  for (const ScanCase& c : cases) without.push_back(c.masked);
+  std::vector<HeadSet> masked_sets{{}};
+  for (const ScanCase& c : cases) masked_sets.push_back(c.masked);
   Scan scan;
   scan.cases = std::move(cases);
-  scan.scores.resize(without.size());
+  scan.scores.resize(masked_sets.size());
   if (metric) {
-    scan.values = losses_without(input, without, metric);
+    scan.values = evaluate_ablations(input, masked_sets, metric);
   } else {
-    scan.scores = score_without(input, without);
+    scan.scores = score_ablations(input, masked_sets);
     for (const task::Score& score : scan.scores) scan.values.push_back(std::exp(nll_per_token(score)));
   }
   for (size_t c = 0; c < scan.cases.size(); ++c)

@@ -20,15 +20,15 @@ namespace {
 // The number of columns of x xᵀ that one matrix product computes. Products of column blocks skip masked keys and most
 // of the upper triangle: a causal 512 × 512 matrix takes a quarter of the work of the full product.
 constexpr int64_t kGramColumns = 64;
-constexpr int64_t kSmall = 16;  // largest m for which plain loops are faster than a call of at::mm
+constexpr int64_t kMaxLoopSize = 16;  // largest m for which plain loops are faster than a call of at::mm
 // The number of matrix elements that batched_singular_values() converts to fp64 at once, 0.5 GB.
-constexpr int64_t kNumbers = int64_t{1} << 26;
+constexpr int64_t kMaxChunkElements = int64_t{1} << 26;
 
 // Writes the lower triangle of x xᵀ, for contiguous fp64 x (m, n), in the layout of kernels::symmetric_eigenvalues().
 void gram(const at::Tensor& x, double* a) {
   const int64_t m = x.size(0), n = x.size(1), stride = kernels::eigenvalue_stride(m);
   const auto* data = x.const_data_ptr<double>();
-  if (m <= kSmall) {
+  if (m <= kMaxLoopSize) {
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j <= i; ++j) {
         double sum = 0;
@@ -47,32 +47,32 @@ void gram(const at::Tensor& x, double* a) {
       while (end > width && row[end - 1] == 0) --end;
       width = std::max(width, end);
     }
-    at::Tensor into = out.narrow(0, first, m - first).narrow(1, first, count);
-    if (width == 0) into.zero_();
+    at::Tensor out_block = out.narrow(0, first, m - first).narrow(1, first, count);
+    if (width == 0) out_block.zero_();
     else
-      at::mm_out(into, x.narrow(0, first, m - first).narrow(1, 0, width),
+      at::mm_out(out_block, x.narrow(0, first, m - first).narrow(1, 0, width),
                  x.narrow(0, first, count).narrow(1, 0, width).t());
   }
 }
 
 // Computes the singular values of matrices (m, n), m ≤ n, one after the other. The workspace is reused, since page
 // faults of new memory would cost 10% of the time.
-class Worker {
+class SingularValueSolver {
  public:
-  Worker(int64_t m, int64_t n)
+  SingularValueSolver(int64_t m, int64_t n)
       : x_(at::empty({m, n}, at::kDouble)),
         a_(static_cast<size_t>(kernels::eigenvalue_rows(m) * kernels::eigenvalue_stride(m))),
         scratch_(static_cast<size_t>(kernels::eigenvalue_scratch(m))) {}
 
   // Writes the singular values of x to values (m); returns false if they are not finite.
-  bool values_of(const at::Tensor& x, double* values) {
+  bool solve(const at::Tensor& x, double* values) {
     const int64_t m = x_.size(0);
     x_.copy_(x);
     gram(x_, a_.data());
     if (!kernels::symmetric_eigenvalues(a_.data(), m, values, scratch_.data())) return false;
     std::sort(values, values + m, std::greater<>());
-    const double least = values[0] * 0x1p-48;
-    for (int64_t i = 0; i < m; ++i) values[i] = values[i] > least ? std::sqrt(values[i]) : 0;
+    const double threshold = values[0] * 0x1p-48;
+    for (int64_t i = 0; i < m; ++i) values[i] = values[i] > threshold ? std::sqrt(values[i]) : 0;
     return true;
   }
 
@@ -81,7 +81,7 @@ class Worker {
   std::vector<double> a_, scratch_;
 };
 
-void refuse_infinite() {
+void throw_not_finite() {
   throw Error(Exit::failed, Problem{"singular values", "finite numbers", "infinity or NaN", "the model has diverged"});
 }
 
@@ -96,13 +96,13 @@ at::Tensor batched_singular_values(const at::Tensor& matrices) {
   const at::Tensor values = at::empty(sizes, x.options().dtype(at::kDouble));
   if (values.numel() == 0) return values;
   const at::Tensor flat = x.reshape({-1, x.size(-2), x.size(-1)}), out = values.view({flat.size(0), flat.size(1)});
-  const int64_t at_once = std::max<int64_t>(1, kNumbers / std::max<int64_t>(1, flat[0].numel()));
-  for (int64_t first = 0; first < flat.size(0); first += at_once) {
-    const int64_t count = std::min(at_once, flat.size(0) - first);
-    const at::Tensor wide = flat.narrow(0, first, count).to(at::kDouble);
-    const at::Tensor squares = at::linalg_eigvalsh(at::bmm(wide, wide.transpose(1, 2))).flip(1);
-    const at::Tensor least = squares.narrow(1, 0, 1) * 0x1p-48;
-    out.narrow(0, first, count).copy_(squares.masked_fill(squares.le(least), 0).sqrt());
+  const int64_t chunk_size = std::max<int64_t>(1, kMaxChunkElements / std::max<int64_t>(1, flat[0].numel()));
+  for (int64_t first = 0; first < flat.size(0); first += chunk_size) {
+    const int64_t count = std::min(chunk_size, flat.size(0) - first);
+    const at::Tensor chunk = flat.narrow(0, first, count).to(at::kDouble);
+    const at::Tensor squares = at::linalg_eigvalsh(at::bmm(chunk, chunk.transpose(1, 2))).flip(1);
+    const at::Tensor threshold = squares.narrow(1, 0, 1) * 0x1p-48;
+    out.narrow(0, first, count).copy_(squares.masked_fill(squares.le(threshold), 0).sqrt());
   }
   return values;
 }
@@ -111,7 +111,7 @@ at::Tensor singular_values(const at::Tensor& matrices) {
   c10::NoGradGuard no_gradient;
   if (!matrices.is_cpu()) {
     // The check precedes the solver, which may fail or not terminate on values that are not finite.
-    if (!matrices.detach().isfinite().all().item<bool>()) refuse_infinite();
+    if (!matrices.detach().isfinite().all().item<bool>()) throw_not_finite();
     return batched_singular_values(matrices).to(at::kCPU);
   }
   at::Tensor x = matrices.detach();
@@ -125,12 +125,12 @@ at::Tensor singular_values(const at::Tensor& matrices) {
   auto* out = values.mutable_data_ptr<double>();
   std::atomic<bool> finite{true};
   at::parallel_for(0, flat.size(0), 1, [&](int64_t begin, int64_t end) {
-    c10::NoGradGuard none;
-    Worker worker(m, flat.size(2));
+    c10::NoGradGuard thread_no_gradient;
+    SingularValueSolver solver(m, flat.size(2));
     for (int64_t i = begin; i < end; ++i)
-      if (!worker.values_of(flat[i], out + i * m)) finite = false;
+      if (!solver.solve(flat[i], out + i * m)) finite = false;
   });
-  if (!finite) refuse_infinite();
+  if (!finite) throw_not_finite();
   return values;
 }
 
@@ -149,57 +149,60 @@ Ranks ranks_of(const at::Tensor& values) {
   r.first = r.curve.select(-1, 0);
   r.area = r.curve.mean(-1);
   // xlogy(0, 0) = 0, and NaN (a matrix of zeros) stays NaN.
-  r.effective = (-at::xlogy(p, p).sum(-1)).exp();
-  r.share = r.effective / static_cast<double>(values.size(-1));
-  r.stable = values.square().sum(-1) / values.select(-1, 0).square();
+  r.effective_rank = (-at::xlogy(p, p).sum(-1)).exp();
+  r.rank_share = r.effective_rank / static_cast<double>(values.size(-1));
+  r.stable_rank = values.square().sum(-1) / values.select(-1, 0).square();
   return r;
 }
 
-at::Tensor curve_by_share(const at::Tensor& curve) {
+at::Tensor resample_curve(const at::Tensor& curve) {
   const int64_t n = curve.size(-1);
-  const at::Tensor from_0 = at::constant_pad_nd(curve, {1, 0});
+  const at::Tensor padded_curve = at::constant_pad_nd(curve, {1, 0});
   // Integer arithmetic, so that a grid point at k / n gives c_k without rounding.
-  const at::Tensor at = at::arange(1, kGrid + 1, at::kLong) * n;
-  const at::Tensor below = at.floor_divide(kGrid), rest = at - below * kGrid;
-  const at::Tensor low = from_0.index_select(-1, below), high = from_0.index_select(-1, (below + 1).clamp_max(n));
-  return low + (high - low) * (rest.to(at::kDouble) / static_cast<double>(kGrid));
+  const at::Tensor at = at::arange(1, kGridPoints + 1, at::kLong) * n;
+  const at::Tensor below = at.floor_divide(kGridPoints), rest = at - below * kGridPoints;
+  const at::Tensor low = padded_curve.index_select(-1, below),
+                   high = padded_curve.index_select(-1, (below + 1).clamp_max(n));
+  return low + (high - low) * (rest.to(at::kDouble) / static_cast<double>(kGridPoints));
 }
 
 void SpectrumMeans::add(const at::Tensor& values) {
   if (values.size(0) == 0) return;
   Ranks r = ranks_of(values);
-  if (by_share_) r.curve = curve_by_share(r.curve);
+  if (varying_size_) r.curve = resample_curve(r.curve);
   sizes_ += static_cast<double>(values.size(0) * values.size(-1));
-  const auto sum = [&](at::Tensor& total, const at::Tensor& x) {
-    const at::Tensor now = x.sum(0);
-    total = blocks_ == 0 ? now : total + now;
+  const auto accumulate = [&](at::Tensor& total, const at::Tensor& x) {
+    const at::Tensor block_sum = x.accumulate(0);
+    total = blocks_ == 0 ? block_sum : total + block_sum;
   };
-  sum(sums_.curve, r.curve), sum(sums_.first, r.first), sum(sums_.area, r.area);
-  sum(sums_.effective, r.effective), sum(sums_.share, r.share), sum(sums_.stable, r.stable);
+  accumulate(sums_.curve, r.curve), accumulate(sums_.first, r.first), accumulate(sums_.area, r.area);
+  accumulate(sums_.effective_rank, r.effective_rank), accumulate(sums_.rank_share, r.rank_share),
+      accumulate(sums_.stable_rank, r.stable_rank);
   for (int64_t b = 0; b < values.size(0); ++b) {
     ++blocks_;
-    if (!sampled_) continue;
+    if (!samples_curves_) continue;
     // Reservoir sampling: every block so far is in the sample with the same probability.
     if (blocks_ <= kSample) {
       sample_.push_back(r.curve[b].to(at::kFloat));
-    } else if (const auto place = random_.below(static_cast<uint64_t>(blocks_));
-               place < static_cast<uint64_t>(kSample)) {
-      sample_[place] = r.curve[b].to(at::kFloat);
+    } else if (const auto slot = random_.uniform_below(static_cast<uint64_t>(blocks_));
+               slot < static_cast<uint64_t>(kSample)) {
+      sample_[slot] = r.curve[b].to(at::kFloat);
     }
   }
 }
 
 Ranks SpectrumMeans::means() const {
   const auto n = static_cast<double>(std::max<int64_t>(1, blocks_));
-  return {sums_.curve / n, sums_.first / n, sums_.area / n, sums_.effective / n, sums_.share / n, sums_.stable / n};
+  return {sums_.curve / n,          sums_.first / n,      sums_.area / n,
+          sums_.effective_rank / n, sums_.rank_share / n, sums_.stable_rank / n};
 }
 
-at::Tensor SpectrumMeans::percentile(double share) const {
+at::Tensor SpectrumMeans::percentile(double quantile) const {
   const at::Tensor sorted = std::get<0>(at::stack(sample_).to(at::kDouble).sort(0));
-  const double place = share * static_cast<double>(sorted.size(0) - 1);
-  const auto low = static_cast<int64_t>(place);
+  const double position = quantile * static_cast<double>(sorted.size(0) - 1);
+  const auto low = static_cast<int64_t>(position);
   const auto high = std::min(low + 1, sorted.size(0) - 1);
-  return sorted[low] + (place - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+  return sorted[low] + (position - static_cast<double>(low)) * (sorted[high] - sorted[low]);
 }
 
 }  // namespace mh::analysis

@@ -40,19 +40,20 @@ at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b);
 
 // The measures of rank of matrices with singular values (…, n), fp64; NaN for a matrix of zeros.
 struct Ranks {
-  at::Tensor curve;      // (…, n), c_k
-  at::Tensor first;      // (…), c_1
-  at::Tensor area;       // (…), mean of c_k
-  at::Tensor effective;  // (…), effective rank
-  at::Tensor share;      // (…), effective rank / n
-  at::Tensor stable;     // (…), stable rank
+  at::Tensor curve;           // (…, n), c_k
+  at::Tensor first;           // (…), c_1
+  at::Tensor area;            // (…), mean of c_k
+  at::Tensor effective_rank;  // (…), effective rank
+  at::Tensor rank_share;      // (…), effective rank / n
+  at::Tensor stable_rank;     // (…), stable rank
 };
 // Returns the measures of singular values (…, n), descending.
 Ranks ranks_of(const at::Tensor& values);
 
-constexpr int64_t kGrid = 100;
-// Resamples curves c_k (…, n), k = 1 … n, to (…, kGrid), at the fractions 1 / kGrid, 2 / kGrid, …, 1 of n.
-at::Tensor curve_by_share(const at::Tensor& curve);
+constexpr int64_t kGridPoints = 100;
+// Resamples curves c_k (…, n), k = 1 … n, to (…, kGridPoints), at the fractions 1 / kGridPoints, 2 / kGridPoints, …, 1
+// of n.
+at::Tensor resample_curve(const at::Tensor& curve);
 
 // Statistics of the spectra of a layer's heads, or of a parameter, over many text blocks: means of the measures of
 // rank, and percentiles of the curves. Memory use is independent of the number of blocks: percentiles are exact for up
@@ -60,22 +61,23 @@ at::Tensor curve_by_share(const at::Tensor& curve);
 class SpectrumMeans {
  public:
   static constexpr int64_t kSample = 256;
-  // `curves`: whether percentile() will be called. `by_share`: whether the matrices differ in size, so that curves are
-  // resampled to kGrid points.
-  explicit SpectrumMeans(bool curves = false, bool by_share = false) : sampled_(curves), by_share_(by_share) {}
-  // Adds singular values (blocks, h, n). h must be the same in all calls, and n, too, unless by_share() is set.
+  // `curves`: whether percentile() will be called. `varying_size`: whether the matrices differ in size, so that curves
+  // are resampled to kGridPoints points.
+  explicit SpectrumMeans(bool curves = false, bool varying_size = false)
+      : samples_curves_(curves), varying_size_(varying_size) {}
+  // Adds singular values (blocks, h, n). h must be the same in all calls, and n, too, unless varying_size() is set.
   void add(const at::Tensor& values);
   int64_t blocks() const { return blocks_; }
-  bool by_share() const { return by_share_; }
+  bool varying_size() const { return varying_size_; }
   // Returns the mean of n over blocks.
   double size() const { return sizes_ / static_cast<double>(std::max<int64_t>(1, blocks_)); }
-  // Returns the means over blocks: curves (h, n), or (h, kGrid) with by_share(); all others (h).
+  // Returns the means over blocks: curves (h, n), or (h, kGridPoints) with varying_size(); all others (h).
   Ranks means() const;
-  // Returns the `share` quantile (0 … 1) of c_k over blocks, (h, n) or (h, kGrid), linearly interpolated.
-  at::Tensor percentile(double share) const;
+  // Returns the `quantile` quantile (0 … 1) of c_k over blocks, (h, n) or (h, kGridPoints), linearly interpolated.
+  at::Tensor percentile(double quantile) const;
 
  private:
-  bool sampled_, by_share_;
+  bool samples_curves_, varying_size_;
   int64_t blocks_ = 0;
   double sizes_ = 0;  // sum of n over blocks
   Ranks sums_;

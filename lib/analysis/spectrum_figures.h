@@ -14,23 +14,23 @@ struct SpectrumStatistics {
   double effective_rank = 0;
   double rank_share = 0;  // effective_rank / n
   double stable_rank = 0;
-  double entropy = 0;         // nats; attention matrices only
-  double entropy_share = 0;   // mean of H / ln(number of visible keys)
-  std::vector<double> parts;  // c_k at k = 1, and at 10%, 20%, …, 90% of the curve
-  std::vector<double> curve;  // c_k; empty for a mean of curves of different lengths
+  double entropy = 0;                // nats; attention matrices only
+  double entropy_share = 0;          // mean of H / ln(number of visible keys)
+  std::vector<double> curve_values;  // c_k at k = 1, and at 10%, 20%, …, 90% of the curve
+  std::vector<double> curve;         // c_k; empty for a mean of curves of different lengths
 };
 
-// Returns the numbers of each head; a single element if `place` has one matrix for all heads.
-std::vector<SpectrumStatistics> statistics_of(const PlaceSpectra& place);
-// Returns the means of `all`, which must not be empty.
-SpectrumStatistics mean_of(const std::vector<SpectrumStatistics>& all);
+// Returns the numbers of each head; a single element if `entry` has one matrix for all heads.
+std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry);
+// Returns the means of `statistics`, which must not be empty.
+SpectrumStatistics mean_of(const std::vector<SpectrumStatistics>& statistics);
 
 // The 10th, 50th and 90th percentiles of the curves c_k of a layer or parameter, [head][k - 1]. The source must have
 // been started with SourceRequest::curves.
 struct CurvePercentiles {
   std::vector<std::vector<double>> p10, p50, p90;
 };
-CurvePercentiles percentiles_of(const PlaceSpectra& place);
+CurvePercentiles percentiles_of(const SpectraEntry& entry);
 
 // Returns the rows of an fp64 matrix (m, n) on the CPU.
 std::vector<std::vector<double>> rows_of(const at::Tensor& x);

@@ -17,38 +17,39 @@ Registry<SpectrumSource>& spectrum_sources() {
   return registry;
 }
 
-PlaceSpectra& SpectrumSource::place(const std::string& of, const std::string& name, bool by_head, bool by_share) {
-  for (const auto& p : places_)
+SpectraEntry& SpectrumSource::find_or_add(const std::string& matrix_kind, const std::string& name, bool by_head,
+                                          bool varying_size) {
+  for (const auto& p : entries_)
     if (p->name == name) return *p;
   // `name` is the prefix of a layer or the name of a parameter. layer_of() parses only parameters, so a suffix is added
   // to a prefix.
-  const auto where = layer_of(name + ".x");
-  const auto parameter = layer_of(name);
-  const auto& found = where ? where : parameter;
-  places_.push_back(std::make_unique<PlaceSpectra>(PlaceSpectra{of,
-                                                                name,
-                                                                found ? name_of(found->kind) : "",
-                                                                found ? found->layer : -1,
-                                                                by_head,
-                                                                SpectrumMeans(request_.curves, by_share),
-                                                                {},
-                                                                false}));
-  return *places_.back();
+  const auto prefix_layer = layer_of(name + ".x");
+  const auto parameter_layer = layer_of(name);
+  const auto& layer = prefix_layer ? prefix_layer : parameter_layer;
+  entries_.push_back(std::make_unique<SpectraEntry>(SpectraEntry{matrix_kind,
+                                                                 name,
+                                                                 layer ? name_of(layer->kind) : "",
+                                                                 layer ? layer->layer : -1,
+                                                                 by_head,
+                                                                 SpectrumMeans(request_.curves, varying_size),
+                                                                 {},
+                                                                 false}));
+  return *entries_.back();
 }
 
 at::Tensor SpectrumSource::full_rows(attention::AttentionKind kind, const at::Tensor& x) const {
   const at::Tensor& lengths = lengths_.queries(kind);
   if (!lengths.defined() || request_.block == 0) return x;
-  const at::Tensor full = (lengths >= request_.block).nonzero().flatten();
-  return full.size(0) == x.size(0) ? x : x.index_select(0, full.to(x.device()));
+  const at::Tensor full_indices = (lengths >= request_.block).nonzero().flatten();
+  return full_indices.size(0) == x.size(0) ? x : x.index_select(0, full_indices.to(x.device()));
 }
 
-void SpectrumSource::add_rows(const std::string& of, const attention::LayerSpec& layer_spec, const at::Tensor& x,
-                              bool entropy) {
+void SpectrumSource::add_rows(const std::string& matrix_kind, const attention::LayerSpec& layer_spec,
+                              const at::Tensor& x, bool entropy) {
   if (!includes(layer_spec.kind)) return;
   const auto add_matrices = [&](const at::Tensor& matrices) {
     if (matrices.numel() == 0) return;
-    PlaceSpectra& spectra = place(of, layer_spec.name, true, request_.sentences);
+    SpectraEntry& spectra = find_or_add(matrix_kind, layer_spec.name, true, request_.sentences);
     spectra.spectra.add(singular_values(matrices));
     if (entropy) spectra.entropy.add(matrices), spectra.has_entropy = true;
   };
@@ -56,23 +57,23 @@ void SpectrumSource::add_rows(const std::string& of, const attention::LayerSpec&
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows;  // batch rows, by numbers of queries and keys
   const at::Tensor &queries = lengths_.queries(layer_spec.kind), &keys = lengths_.keys(layer_spec.kind);
   for (int64_t b = 0; b < x.size(0); ++b) rows[{queries[b].item<int64_t>(), keys[b].item<int64_t>()}].push_back(b);
-  for (const auto& [size, of_size] : rows)
+  for (const auto& [size, row_indices] : rows)
     add_matrices(x.detach()
                      .narrow(2, 0, size.first)
                      .narrow(3, 0, size.second)
-                     .index_select(0, at::tensor(of_size, at::kLong).to(x.device())));
+                     .index_select(0, at::tensor(row_indices, at::kLong).to(x.device())));
 }
 
 at::Tensor SpectrumSource::positions(attention::AttentionKind kind, const at::Tensor& x) const {
   if (!request_.sentences) return full_rows(kind, x).flatten(0, 1);
-  const at::Tensor real = at::arange(x.size(1), at::kLong).unsqueeze(0) < lengths_.queries(kind).unsqueeze(1);
-  return x.flatten(0, 1).index_select(0, real.flatten().nonzero().flatten().to(x.device()));
+  const at::Tensor is_valid = at::arange(x.size(1), at::kLong).unsqueeze(0) < lengths_.queries(kind).unsqueeze(1);
+  return x.flatten(0, 1).index_select(0, is_valid.flatten().nonzero().flatten().to(x.device()));
 }
 
 NamedSource source_named(const std::string& text, const std::string& where) {
   const size_t colon = text.find(':');
   const std::string name = text.substr(0, colon), argument = colon == text.npos ? "" : text.substr(colon + 1);
-  NamedSource named{spectrum_sources().make(name, where), argument};
+  NamedSource result{spectrum_sources().make(name, where), argument};
   const bool needs_argument = name == "weight";
   if (needs_argument != !argument.empty())
     throw Error(
@@ -81,7 +82,7 @@ NamedSource source_named(const std::string& text, const std::string& where) {
                 text,
                 needs_argument ? "such as weight:decoder.layers.0.self.query.weight"
                                : "omit the colon and the text after it"});
-  return named;
+  return result;
 }
 
 void require_weight(const io::Checkpoint& checkpoint, const std::string& name, const std::string& where) {
@@ -107,17 +108,17 @@ class BeforeMixing : public SpectrumSource {
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
-      const auto mixes = includes(layer->layer_spec().kind) ? layer->mixes() : attention::Mixes::nothing;
-      if (mixes != attention::Mixes::nothing)
-        mixes_logits_[layer->layer_spec().name] = mixes == attention::Mixes::logits;
-      logits_ = logits_ || mixes == attention::Mixes::logits;
+      const auto mixes = includes(layer->layer_spec().kind) ? layer->mixes() : attention::MixedTensor::nothing;
+      if (mixes != attention::MixedTensor::nothing)
+        mixes_logits_[layer->layer_spec().name] = mixes == attention::MixedTensor::logits;
+      mixes_any_logits_ = mixes_any_logits_ || mixes == attention::MixedTensor::logits;
     }
     if (mixes_logits_.empty())
       throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing", "no layer with a mixer",
                                        "use --of attention, which is the same for this model"});
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
-  bool wants_scores() const override { return logits_; }
+  bool wants_scores() const override { return mixes_any_logits_; }
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
     const auto found = mixes_logits_.find(layer_spec.name);
     if (side != attention::HeadSide::score || found == mixes_logits_.end()) return x;
@@ -129,7 +130,7 @@ class BeforeMixing : public SpectrumSource {
  private:
   // For each layer with a mixer, by layer name: whether the mixer mixes logits.
   std::map<std::string, bool> mixes_logits_;
-  bool logits_ = false;
+  bool mixes_any_logits_ = false;
 };
 
 class Logits : public SpectrumSource {
@@ -145,24 +146,25 @@ class Mixing : public SpectrumSource, public attention::Subscriber<attention::Mi
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers())
-      if (includes(layer->layer_spec().kind) && layer->mixes() != attention::Mixes::nothing) return;
+      if (includes(layer->layer_spec().kind) && layer->mixes() != attention::MixedTensor::nothing) return;
     throw Error(Exit::usage, Problem{"--of mixing", "a model with head mixing", "no layer with a mixer",
                                      "mh-train --list stages lists the mixers"});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
     if (!includes(layer_spec.kind)) return;
     at::Tensor x = observation.matrix.detach().to(at::kCPU);
-    const bool fixed = x.dim() == 2;  // whether the matrix is the same at every position
-    if (!fixed) x = positions(layer_spec.kind, x);
+    const bool is_constant = x.dim() == 2;  // whether the matrix is the same at every position
+    if (!is_constant) x = positions(layer_spec.kind, x);
     if (x.size(0) == 0) return;
-    PlaceSpectra& spectra = place("mixing", layer_spec.name, false);
-    if (fixed && spectra.spectra.blocks() > 0) return;
+    SpectraEntry& spectra = find_or_add("mixing", layer_spec.name, false);
+    if (is_constant && spectra.spectra.blocks() > 0) return;
     x = x.view({-1, 1, x.size(-2), x.size(-1)});
-    const auto before = static_cast<double>(spectra.spectra.blocks()), now = static_cast<double>(x.size(0));
+    const auto old_count = static_cast<double>(spectra.spectra.blocks()), new_count = static_cast<double>(x.size(0));
     spectra.spectra.add(singular_values(x));
     const at::Tensor mean = x.flatten(0, 1).to(at::kDouble).mean(0);
-    spectra.mean_matrix =
-        spectra.mean_matrix.defined() ? (spectra.mean_matrix * before + mean * now) / (before + now) : mean;
+    spectra.mean_matrix = spectra.mean_matrix.defined()
+                              ? (spectra.mean_matrix * old_count + mean * new_count) / (old_count + new_count)
+                              : mean;
   }
 };
 
@@ -172,8 +174,8 @@ class ParameterSource : public SpectrumSource {
   bool reads_text() const override { return false; }
 
  protected:
-  PlaceSpectra& add(const std::string& of, const std::string& name, const at::Tensor& values, bool by_head) {
-    PlaceSpectra& spectra = place(of, name, by_head);
+  SpectraEntry& add(const std::string& matrix_kind, const std::string& name, const at::Tensor& values, bool by_head) {
+    SpectraEntry& spectra = find_or_add(matrix_kind, name, by_head);
     spectra.spectra.add(values.unsqueeze(0));
     return spectra;
   }
@@ -189,7 +191,7 @@ class Alphas : public ParameterSource {
       add("alphas", p.name(), singular_values(p.master()).unsqueeze(0), false).mean_matrix =
           p.master().detach().to(at::kCPU, at::kDouble);
     }
-    if (places().empty())
+    if (entries().empty())
       throw Error(Exit::usage, Problem{"--of alphas", "a model with matrices across heads", "no such matrix",
                                        "combiner alphas and most mixers have such matrices: mh-train --list stages"});
   }
@@ -224,7 +226,7 @@ class Weight : public ParameterSource {
     const auto* p = model.parameters().find(request.argument);
     if (p == nullptr) {
       std::vector<std::string> names;
-      for (const nn::Parameter& each : model.parameters().all()) names.push_back(each.name());
+      for (const nn::Parameter& parameter : model.parameters().all()) names.push_back(parameter.name());
       throw Error(Exit::usage, Problem{"--of weight", "the name of a parameter", str("'", request.argument, "'"),
                                        did_you_mean(request.argument, names)});
     }
@@ -239,7 +241,7 @@ class Weight : public ParameterSource {
 };
 
 const Registration<Attention> attention_entry(spectrum_sources(), "attention", "attention matrices after mixing");
-const Registration<BeforeMixing> before_entry(spectrum_sources(), "before-mixing", "input of the mixer");
+const Registration<BeforeMixing> before_mixing_entry(spectrum_sources(), "before-mixing", "input of the mixer");
 const Registration<Logits> logits_entry(spectrum_sources(), "logits", "score matrices before the causal mask");
 const Registration<Mixing> mixing_entry(spectrum_sources(), "mixing", "matrices that mix heads");
 const Registration<Alphas> alphas_entry(spectrum_sources(), "alphas",

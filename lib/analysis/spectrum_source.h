@@ -30,14 +30,14 @@
 namespace mh::analysis {
 
 // The spectra of the matrices of one place, that is, of one attention layer or one parameter.
-struct PlaceSpectra {
-  std::string of;         // kind of matrix: "attention", "logits-before-mixing", "weight"
-  std::string name;       // prefix of a layer, or name of a parameter
-  std::string kind;       // "decoder.self"; "" for parameters outside attention layers
-  int64_t layer = -1;     // -1 for parameters outside attention layers
-  bool by_head = false;   // whether there is one matrix per head; false: one matrix for all heads
-  SpectrumMeans spectra;  // statistics of singular values (matrices, h or 1, n)
-  EntropyMeans entropy;   // valid only if has_entropy
+struct SpectraEntry {
+  std::string matrix_kind;  // kind of matrix: "attention", "logits-before-mixing", "weight"
+  std::string name;         // prefix of a layer, or name of a parameter
+  std::string kind;         // "decoder.self"; "" for parameters outside attention layers
+  int64_t layer = -1;       // -1 for parameters outside attention layers
+  bool by_head = false;     // whether there is one matrix per head; false: one matrix for all heads
+  SpectrumMeans spectra;    // statistics of singular values (matrices, h or 1, n)
+  EntropyMeans entropy;     // valid only if has_entropy
   bool has_entropy = false;
   at::Tensor mean_matrix = {};  // (h, h): mean matrix across heads; undefined for other sources
 };
@@ -58,14 +58,16 @@ class SpectrumSource : public attention::Observer {
   virtual void start(model::LanguageModel& model, const SourceRequest& request) { request_ = request; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // Returns the layers or parameters with their spectra, in the order of layers.
-  const std::vector<std::unique_ptr<PlaceSpectra>>& places() const { return places_; }
+  const std::vector<std::unique_ptr<SpectraEntry>>& entries() const { return entries_; }
 
  protected:
-  // Returns the entry of places() called `name`; adds it if there is none.
-  PlaceSpectra& place(const std::string& of, const std::string& name, bool by_head, bool by_share = false);
+  // Returns the entry of entries() called `name`; adds it if there is none.
+  SpectraEntry& find_or_add(const std::string& matrix_kind, const std::string& name, bool by_head,
+                            bool varying_size = false);
   // Adds the spectra of matrices x (B, h, Tq, Tk) of a forward pass. `entropy`: whether x are attention matrices, whose
   // entropy is added as well.
-  void add_rows(const std::string& of, const attention::LayerSpec& layer_spec, const at::Tensor& x, bool entropy);
+  void add_rows(const std::string& matrix_kind, const attention::LayerSpec& layer_spec, const at::Tensor& x,
+                bool entropy);
   // Returns the entries (N, …) of x (B, Tq, …) at the queries of blocks of full length or, for sentences, at the real
   // queries.
   at::Tensor positions(attention::AttentionKind kind, const at::Tensor& x) const;
@@ -76,7 +78,7 @@ class SpectrumSource : public attention::Observer {
   // Returns the batch rows of x that are blocks of full length.
   at::Tensor full_rows(attention::AttentionKind kind, const at::Tensor& x) const;
   attention::Lengths lengths_;
-  std::vector<std::unique_ptr<PlaceSpectra>> places_;
+  std::vector<std::unique_ptr<SpectraEntry>> entries_;
 };
 
 Registry<SpectrumSource>& spectrum_sources();

@@ -39,8 +39,8 @@ std::vector<int64_t> block_of(const nn::Parameter& p) {
 }
 
 bool same_axes(const nn::Parameter& a, const nn::Parameter& b) {
-  const auto &one = a.traits().head_axes, &other = b.traits().head_axes;
-  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+  const auto &a_axes = a.traits().head_axes, &b_axes = b.traits().head_axes;
+  return std::equal(a_axes.begin(), a_axes.end(), b_axes.begin(), b_axes.end(),
                     [](const auto& x, const auto& y) { return x.axis == y.axis && x.side == y.side; });
 }
 
@@ -48,37 +48,39 @@ bool same_axes(const nn::Parameter& a, const nn::Parameter& b) {
 // heads of each layer of the pair's kind.
 void require_matching_layers(nn::ParameterList& parameters, const std::vector<int64_t>& heads, const HeadPair& pair,
                              const SwapOptions& options, const std::string& where) {
-  const std::string from = prefix_of(pair.kind, pair.a.layer) + ".", to = prefix_of(pair.kind, pair.b.layer) + ".";
+  const std::string prefix_a = prefix_of(pair.kind, pair.a.layer) + ".",
+                    prefix_b = prefix_of(pair.kind, pair.b.layer) + ".";
   auto refuse = [&](const std::string& found) {
     throw Error(Exit::usage,
                 Problem{str(where, ", ", to_string(pair)), "layers whose heads have equal sizes and parameters", found,
                         "choose layers of equal structure"});
   };
-  int64_t parts = 0, others = 0;
+  int64_t num_parameters_a = 0, num_parameters_b = 0;
   for (const nn::Parameter& p : parameters.all()) {
     if (!moves(p, options)) continue;
-    if (p.name().rfind(to, 0) == 0) ++others;
-    if (p.name().rfind(from, 0) != 0) continue;
-    ++parts;
-    const std::string name = to + p.name().substr(from.size());
+    if (p.name().rfind(prefix_b, 0) == 0) ++num_parameters_b;
+    if (p.name().rfind(prefix_a, 0) != 0) continue;
+    ++num_parameters_a;
+    const std::string name = prefix_b + p.name().substr(prefix_a.size());
     const nn::Parameter* other = parameters.find(name);
     if (other == nullptr || !moves(*other, options)) return refuse("no " + name);
     if (!same_axes(p, *other) || block_of(p) != block_of(*other))
       refuse(p.name() + " and " + name + " of different sizes");
-    for (const auto& [part, layer] : {std::pair(&p, pair.a.layer), std::pair(other, pair.b.layer)})
-      for (const nn::HeadAxis& axis : part->traits().head_axes)
+    for (const auto& [parameter, layer] : {std::pair(&p, pair.a.layer), std::pair(other, pair.b.layer)})
+      for (const nn::HeadAxis& axis : parameter->traits().head_axes)
         if (const int64_t values = heads[static_cast<size_t>(layer)]; axis.heads != values)
-          refuse(str(part->name(), " of ", axis.heads, " heads, in a layer with ", values, " value heads"));
+          refuse(str(parameter->name(), " of ", axis.heads, " heads, in a layer with ", values, " value heads"));
   }
-  if (parts != others) refuse(str("parameters of layer ", pair.b.layer, " that the other layer lacks"));
+  if (num_parameters_a != num_parameters_b)
+    refuse(str("parameters of layer ", pair.b.layer, " that the other layer lacks"));
 }
 
-// The tensors of a parameter that a swap changes: the parameter and its extra tensors (`now`), and copies from before
-// the swap (`before`).
+// The tensors of a parameter that a swap changes: the parameter and its extra tensors (`tensors`), and copies from
+// before the swap (`copies`).
 struct SwappedTensors {
   const nn::Traits* traits;
-  LayerName layer;
-  std::vector<at::Tensor> now, before;
+  LayerId layer;
+  std::vector<at::Tensor> tensors, copies;
 };
 
 // Returns the block of head i in tensor x, or the block of the pair of heads (i, j) if both axes of x are heads.
@@ -105,19 +107,19 @@ std::vector<std::string> to_strings(const std::vector<HeadPair>& pairs) {
 }
 
 HeadPair parse_pair(const std::string& text, const std::string& where) {
-  static const std::regex form(R"(([a-z.]+):(\d{1,9})\.(\d{1,9})-(\d{1,9})\.(\d{1,9}))");
-  std::smatch part;
-  if (!std::regex_match(text, part, form))
+  static const std::regex pattern(R"(([a-z.]+):(\d{1,9})\.(\d{1,9})-(\d{1,9})\.(\d{1,9}))");
+  std::smatch match;
+  if (!std::regex_match(text, match, pattern))
     throw Error(Exit::usage, Problem{where, "KIND:LAYER.HEAD-LAYER.HEAD, counted from 0", str("'", text, "'"),
                                      "such as decoder.self:1.0-5.3"});
-  auto number = [&](size_t i) { return std::stoll(part[i]); };
-  return {kind_named(part[1], where), {number(2), number(3)}, {number(4), number(5)}};
+  auto number = [&](size_t i) { return std::stoll(match[i]); };
+  return {kind_named(match[1], where), {number(2), number(3)}, {number(4), number(5)}};
 }
 
 void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where) {
   const auto kinds = heads_of(parameters);
-  std::set<std::pair<AttentionKind, Head>> used;
+  std::set<std::pair<AttentionKind, Head>> swapped_heads;
   for (const HeadPair& pair : pairs) {
     auto refuse = [&](const std::string& expected, const std::string& found) {
       throw Error(Exit::usage, Problem{str(where, ", ", to_string(pair)), expected, found, ""});
@@ -131,7 +133,7 @@ void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
         refuse(heads == 0 ? str("another layer, since all heads are pruned in layer ", head.layer)
                           : str("a head from 0 to ", heads - 1, " in layer ", head.layer),
                str(head.head));
-      if (!used.insert({pair.kind, head}).second)
+      if (!swapped_heads.insert({pair.kind, head}).second)
         refuse("each head once", str("head ", head.head, " of layer ", head.layer, " twice"));
     }
     require_matching_layers(parameters, layers->second, pair, options, where);
@@ -149,38 +151,38 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
     for (const Head& head : {pair.a, pair.b}) swapped_names.insert(prefix_of(pair.kind, head.layer));
   }
   auto source = [&](AttentionKind kind, const Head& head) {
-    const auto& of_kind = partners.at(kind);
-    const auto it = of_kind.find(head);
-    return it == of_kind.end() ? head : it->second;
+    const auto& kind_partners = partners.at(kind);
+    const auto it = kind_partners.find(head);
+    return it == kind_partners.end() ? head : it->second;
   };
 
-  std::map<std::string, SwappedTensors> held;
+  std::map<std::string, SwappedTensors> swapped_tensors;
   for (nn::Parameter& p : parameters.all()) {
     const auto layer = layer_of(p.name());
     if (!layer || swapped_names.count(prefix_of(layer->kind, layer->layer)) == 0 || !moves(p, options)) continue;
     SwappedTensors h{&p.traits(), *layer, {p.master()}, {}};
     if (extra_tensors)
-      for (const at::Tensor& x : extra_tensors(p)) h.now.push_back(x);
-    for (const at::Tensor& x : h.now) h.before.push_back(x.clone());
-    held.emplace(p.name(), h);
+      for (const at::Tensor& x : extra_tensors(p)) h.tensors.push_back(x);
+    for (const at::Tensor& x : h.tensors) h.copies.push_back(x.clone());
+    swapped_tensors.emplace(p.name(), h);
   }
-  for (auto& [name, h] : held) {
+  for (auto& [name, h] : swapped_tensors) {
     const auto [kind, layer] = h.layer;
-    const std::string part = name.substr(prefix_of(kind, layer).size());
+    const std::string suffix = name.substr(prefix_of(kind, layer).size());
     const auto& axes = h.traits->head_axes;
-    const bool square = axes.size() > 1;
-    const int64_t heads = axes[0].heads, columns = square ? axes[1].heads : 1;
+    const bool has_head_pairs = axes.size() > 1;
+    const int64_t heads = axes[0].heads, columns = has_head_pairs ? axes[1].heads : 1;
     for (int64_t i = 0; i < heads; ++i)
       for (int64_t j = 0; j < columns; ++j) {
-        const Head row = source(kind, {layer, i}), column = square ? source(kind, {layer, j}) : row;
+        const Head row = source(kind, {layer, i}), column = has_head_pairs ? source(kind, {layer, j}) : row;
         if (row.layer != column.layer) continue;  // heads i and j now come from different layers
-        const SwappedTensors& other = held.at(prefix_of(kind, row.layer) + part);
-        if (other.before.size() != h.now.size())
+        const SwappedTensors& other = swapped_tensors.at(prefix_of(kind, row.layer) + suffix);
+        if (other.copies.size() != h.tensors.size())
           throw Error(Exit::failed, name + " and its partner in layer " + str(row.layer) +
                                         " have different numbers of extra tensors");
-        for (size_t t = 0; t < h.now.size(); ++t)
-          head_block(*h.traits, h.now[t], i, j)
-              .copy_(head_block(*other.traits, other.before[t], row.head, column.head));
+        for (size_t t = 0; t < h.tensors.size(); ++t)
+          head_block(*h.traits, h.tensors[t], i, j)
+              .copy_(head_block(*other.traits, other.copies[t], row.head, column.head));
       }
   }
   parameters.refresh_copies();

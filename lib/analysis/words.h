@@ -16,11 +16,11 @@ struct Words {
 
 // Returns the positions of the words in batch row `row` of the encoder's or the decoder's input, which is padded to
 // `positions`.
-inline Words words_of(const attention::Lengths& lengths, bool of_encoder, int64_t row, int64_t positions) {
-  const at::Tensor& known = of_encoder ? lengths.encoder : lengths.decoder;
-  const int64_t real = known.defined() ? std::min(positions, known[row].item<int64_t>()) : positions;
-  if (!lengths.encoder.defined()) return {0, real};
-  return {of_encoder ? 0 : 1, std::max<int64_t>(0, real - 1)};
+inline Words words_of(const attention::Lengths& lengths, bool in_encoder, int64_t row, int64_t positions) {
+  const at::Tensor& row_lengths = in_encoder ? lengths.encoder : lengths.decoder;
+  const int64_t length = row_lengths.defined() ? std::min(positions, row_lengths[row].item<int64_t>()) : positions;
+  if (!lengths.encoder.defined()) return {0, length};
+  return {in_encoder ? 0 : 1, std::max<int64_t>(0, length - 1)};
 }
 
 // Returns whether the queries, or the keys, of a kind of attention come from the encoder's sequence.

@@ -11,52 +11,52 @@ namespace mh::attention {
 
 // Grows the storage, if necessary, to hold the positions of k and v after the cached positions.
 void Cache::reserve(const at::Tensor& k, const at::Tensor& v) {
-  const int64_t added = k.size(2);
-  if (keys_.defined() && first_ + length_ + added <= keys_.size(2)) return;
-  const int64_t capacity = std::max<int64_t>(2 * (length_ + added), 64);
+  const int64_t num_new = k.size(2);
+  if (keys_.defined() && first_ + length_ + num_new <= keys_.size(2)) return;
+  const int64_t capacity = std::max<int64_t>(2 * (length_ + num_new), 64);
   auto grow = [&](at::Tensor& store, const at::Tensor& x) {
-    at::Tensor larger =
+    at::Tensor new_store =
         at::empty({store.defined() ? store.size(0) : x.size(0), x.size(1), capacity, x.size(3)}, x.options());
-    if (length_ > 0) larger.narrow(2, 0, length_).copy_(store.narrow(2, first_, length_));
-    store = larger;
+    if (length_ > 0) new_store.narrow(2, 0, length_).copy_(store.narrow(2, first_, length_));
+    store = new_store;
   };
   grow(keys_, k);
   grow(values_, v);
   if (table_.defined()) {
-    at::Tensor larger = at::empty({table_.size(0), capacity}, table_.options());
-    larger.narrow(1, 0, length_).copy_(table_.narrow(1, first_, length_));
-    table_ = larger;
+    at::Tensor new_table = at::empty({table_.size(0), capacity}, table_.options());
+    new_table.narrow(1, 0, length_).copy_(table_.narrow(1, first_, length_));
+    table_ = new_table;
   }
   first_ = 0;
 }
 
 std::pair<at::Tensor, at::Tensor> Cache::append(const at::Tensor& k, const at::Tensor& v) {
-  gather();
+  materialise_rows();
   reserve(k, v);
-  const int64_t end = first_ + length_, added = k.size(2);
-  keys_.narrow(2, end, added).copy_(k);
-  values_.narrow(2, end, added).copy_(v);
-  length_ += added;
-  return all();
+  const int64_t end = first_ + length_, num_new = k.size(2);
+  keys_.narrow(2, end, num_new).copy_(k);
+  values_.narrow(2, end, num_new).copy_(v);
+  length_ += num_new;
+  return keys_and_values();
 }
 
-std::pair<at::Tensor, at::Tensor> Cache::all() {
-  gather();
+std::pair<at::Tensor, at::Tensor> Cache::keys_and_values() {
+  materialise_rows();
   return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_)};
 }
 
 Cache::InPlaceView Cache::append_in_place(const at::Tensor& k, const at::Tensor& v) {
   reserve(k, v);
   const int64_t rows = k.size(0);
-  const at::Tensor own = at::arange(rows, at::kInt).unsqueeze(1);
-  if (!table_.defined()) table_ = own.repeat({1, keys_.size(2)});
-  else table_.narrow(1, first_ + length_, 1).copy_(own);
+  const at::Tensor row_ids = at::arange(rows, at::kInt).unsqueeze(1);
+  if (!table_.defined()) table_ = row_ids.repeat({1, keys_.size(2)});
+  else table_.narrow(1, first_ + length_, 1).copy_(row_ids);
   ++length_;
   return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_), table_.narrow(1, first_, length_)};
 }
 
 // Copies keys and values so that physical row b holds all positions of batch row b, and removes the row table.
-void Cache::gather() {
+void Cache::materialise_rows() {
   if (!table_.defined()) return;
   const at::Tensor rows = table_.narrow(1, first_, length_).to(at::kLong),
                    positions = at::arange(first_, first_ + length_, at::kLong);
@@ -77,18 +77,18 @@ namespace {
 // Returns the rows to copy as a pair (target rows, source rows) if reordering is possible in place, that is, if no
 // source row is overwritten; otherwise nothing.
 std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_moves(const at::Tensor& rows,
-                                                                                    int64_t before) {
-  const int64_t after = rows.numel();
-  const auto* from = rows.const_data_ptr<int64_t>();
-  std::pair<std::vector<int64_t>, std::vector<int64_t>> moved;
-  if (after > before) return std::nullopt;
-  for (int64_t i = 0; i < after; ++i) {
-    if (from[i] == i) continue;
-    if (from[i] < after && from[from[i]] != from[i]) return std::nullopt;
-    moved.first.push_back(i);
-    moved.second.push_back(from[i]);
+                                                                                    int64_t old_num_rows) {
+  const int64_t new_num_rows = rows.numel();
+  const auto* sources = rows.const_data_ptr<int64_t>();
+  std::pair<std::vector<int64_t>, std::vector<int64_t>> moves;
+  if (new_num_rows > old_num_rows) return std::nullopt;
+  for (int64_t i = 0; i < new_num_rows; ++i) {
+    if (sources[i] == i) continue;
+    if (sources[i] < new_num_rows && sources[sources[i]] != sources[i]) return std::nullopt;
+    moves.first.push_back(i);
+    moves.second.push_back(sources[i]);
   }
-  return moved;
+  return moves;
 }
 
 // Returns a new store (B', h, capacity, size) whose row i is row rows[i] of `store`. Copies only the positions [first,
@@ -96,10 +96,10 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_mo
 at::Tensor gather_rows(const at::Tensor& store, const at::Tensor& rows, int64_t first, int64_t length) {
   auto sizes = store.sizes().vec();
   sizes[0] = rows.numel();
-  at::Tensor moved = at::empty(sizes, store.options());
-  at::Tensor into = moved.narrow(2, 0, length);
-  at::index_select_out(into, store.narrow(2, first, length), 0, rows);
-  return moved;
+  at::Tensor gathered = at::empty(sizes, store.options());
+  at::Tensor destination = gathered.narrow(2, 0, length);
+  at::index_select_out(destination, store.narrow(2, first, length), 0, rows);
+  return gathered;
 }
 
 }  // namespace
@@ -121,13 +121,13 @@ void Cache::reorder_rows(const at::Tensor& row_indices) {
     table_ = table_.index_select(0, rows);
     return;
   }
-  gather();
+  materialise_rows();
   // In beam search (search/beam_search.h) most hypotheses stay in their row, so only the rows that move are copied.
-  if (const auto moved = keys_.is_cpu() ? in_place_moves(rows, keys_.size(0)) : std::nullopt) {
-    const at::Tensor to = at::tensor(moved->first, at::kLong), from = at::tensor(moved->second, at::kLong);
+  if (const auto moves = keys_.is_cpu() ? in_place_moves(rows, keys_.size(0)) : std::nullopt) {
+    const at::Tensor destinations = at::tensor(moves->first, at::kLong), sources = at::tensor(moves->second, at::kLong);
     for (at::Tensor* store : {&keys_, &values_}) {
-      at::Tensor used = store->narrow(2, first_, length_);
-      if (to.numel() > 0) used.index_copy_(0, to, used.index_select(0, from));
+      at::Tensor content = store->narrow(2, first_, length_);
+      if (destinations.numel() > 0) content.index_copy_(0, destinations, content.index_select(0, sources));
       *store = store->narrow(0, 0, rows.numel());
     }
     return;

@@ -18,8 +18,8 @@ class Cache {
   std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v);
   // Returns all cached keys (B, h, length, dk) and values (B, hv, length, dv). If a row table exists, first copies the
   // positions of each batch row into one physical row.
-  std::pair<at::Tensor, at::Tensor> all();
-  void pass(int64_t positions) { length_ += positions; }  // increases length() only, for a layer without heads
+  std::pair<at::Tensor, at::Tensor> keys_and_values();
+  void skip(int64_t positions) { length_ += positions; }  // increases length() only, for a layer without heads
   // Reorders the batch rows of keys, values and stage state for beam search: row i becomes the former row rows[i], rows
   // (B') int64.
   void reorder(const at::Tensor& rows);
@@ -31,8 +31,8 @@ class Cache {
   StageState& state() { return state_; }
 
   // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table. As
-  // long as this table exists, reorder_rows() copies only the table. append() and all() remove the table, and so does
-  // reorder_rows() if the number of batch rows exceeds P.
+  // long as this table exists, reorder_rows() copies only the table. append() and keys_and_values() remove the table,
+  // and so does reorder_rows() if the number of batch rows exceeds P.
   struct InPlaceView {
     at::Tensor keys, values;  // (P, h, length, dk) and (P, hv, length, dv), P >= B physical rows
     at::Tensor rows;          // (B, length) int32: position t of batch row b is in physical row rows[b, t]
@@ -43,7 +43,7 @@ class Cache {
 
  private:
   void reserve(const at::Tensor& k, const at::Tensor& v);
-  void gather();
+  void materialise_rows();
 
   at::Tensor keys_, values_;        // (P, h, capacity, size)
   at::Tensor table_;                // (B, capacity) int32 row table; undefined: batch row b is physical row b

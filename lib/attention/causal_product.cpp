@@ -15,23 +15,23 @@ using torch::autograd::variable_list;
 
 // Returns whether products of blocks are faster than one product of all queries and keys.
 bool uses_blocks(const at::Tensor& x, int64_t queries, int64_t keys, CausalOffset offset) {
-  return offset && x.is_cpu() && x.numel() > 0 && queries > plain::kBlock && *offset + plain::kBlock < keys;
+  return offset && x.is_cpu() && x.numel() > 0 && queries > no_autograd::kBlock && *offset + no_autograd::kBlock < keys;
 }
 
 }  // namespace
 
-namespace plain {
+namespace no_autograd {
 
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset) {
   const int64_t queries = q.size(2), keys = k.size(2);
   if (!uses_blocks(q, queries, keys, offset)) return at::matmul(q, k.transpose(-1, -2));
-  const at::Tensor a = flat(q), b = flat(k).transpose(1, 2);
+  const at::Tensor a = flatten_heads(q), b = flatten_heads(k).transpose(1, 2);
   at::Tensor result = at::empty({q.size(0), q.size(1), queries, keys}, q.options()), y = result.flatten(0, 1);
-  each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t seen) {
+  for_each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
     const at::Tensor rows = y.narrow(1, t, count);
-    at::Tensor part = rows.narrow(2, 0, seen);
-    if (seen > 0) at::bmm_out(part, a.narrow(1, t, count), b.narrow(2, 0, seen));
-    if (seen < keys) rows.narrow(2, seen, keys - seen).zero_();
+    at::Tensor visible_columns = rows.narrow(2, 0, key_end);
+    if (key_end > 0) at::bmm_out(visible_columns, a.narrow(1, t, count), b.narrow(2, 0, key_end));
+    if (key_end < keys) rows.narrow(2, key_end, keys - key_end).zero_();
   });
   return result;
 }
@@ -39,11 +39,11 @@ at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOff
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
   const int64_t queries = p.size(2), keys = p.size(3);
   if (!uses_blocks(p, queries, keys, offset)) return at::matmul(p, v);
-  const at::Tensor a = flat(p), b = flat(v);
+  const at::Tensor a = flatten_heads(p), b = flatten_heads(v);
   at::Tensor result = at::empty({p.size(0), p.size(1), queries, v.size(3)}, v.options()), y = result.flatten(0, 1);
-  each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t seen) {
+  for_each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
     at::Tensor rows = y.narrow(1, t, count);
-    if (seen > 0) at::bmm_out(rows, a.narrow(1, t, count).narrow(2, 0, seen), b.narrow(1, 0, seen));
+    if (key_end > 0) at::bmm_out(rows, a.narrow(1, t, count).narrow(2, 0, key_end), b.narrow(1, 0, key_end));
     else rows.zero_();
   });
   return result;
@@ -52,7 +52,7 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset) {
   const int64_t queries = p.size(2), keys = p.size(3);
   if (!uses_blocks(p, queries, keys, offset)) return at::matmul(p.transpose(-1, -2), y);
-  const at::Tensor a = flat(p).transpose(1, 2), b = flat(y);  // (B h, S, T), (B h, T, d)
+  const at::Tensor a = flatten_heads(p).transpose(1, 2), b = flatten_heads(y);  // (B h, S, T), (B h, T, d)
   at::Tensor result = at::empty({p.size(0), p.size(1), keys, y.size(3)}, y.options()), z = result.flatten(0, 1);
   // Only the queries from s - offset on see keys in [s, s + count).
   for (int64_t s = 0; s < keys; s += kBlock) {
@@ -65,32 +65,32 @@ at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOf
   return result;
 }
 
-void save_offset(Saved& saved, CausalOffset offset) {
+void save_offset(SavedData& saved, CausalOffset offset) {
   saved["causal"] = offset.has_value();
   saved["offset"] = offset.value_or(0);
 }
 
-CausalOffset saved_offset(Saved& saved) {
+CausalOffset load_offset(SavedData& saved) {
   if (!saved["causal"].toBool()) return {};
   return saved["offset"].toInt();
 }
 
-}  // namespace plain
+}  // namespace no_autograd
 
 namespace {
 
 struct ProductWithKeys : torch::autograd::Function<ProductWithKeys> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q, const at::Tensor& k, CausalOffset offset) {
     context->save_for_backward({q, k});
-    plain::save_offset(context->saved_data, offset);
-    return plain::product_with_keys(q, k, offset);
+    no_autograd::save_offset(context->saved_data, offset);
+    return no_autograd::product_with_keys(q, k, offset);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const CausalOffset offset = plain::saved_offset(context->saved_data);
+    const CausalOffset offset = no_autograd::load_offset(context->saved_data);
     at::Tensor dq, dk;
-    if (context->needs_input_grad(0)) dq = plain::product_with_values(gradients[0], saved[1], offset);
-    if (context->needs_input_grad(1)) dk = plain::transposed_product(gradients[0], saved[0], offset);
+    if (context->needs_input_grad(0)) dq = no_autograd::product_with_values(gradients[0], saved[1], offset);
+    if (context->needs_input_grad(1)) dk = no_autograd::transposed_product(gradients[0], saved[0], offset);
     return {dq, dk, {}};
   }
 };
@@ -98,15 +98,15 @@ struct ProductWithKeys : torch::autograd::Function<ProductWithKeys> {
 struct ProductWithValues : torch::autograd::Function<ProductWithValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
     context->save_for_backward({p, v});
-    plain::save_offset(context->saved_data, offset);
-    return plain::product_with_values(p, v, offset);
+    no_autograd::save_offset(context->saved_data, offset);
+    return no_autograd::product_with_values(p, v, offset);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const CausalOffset offset = plain::saved_offset(context->saved_data);
+    const CausalOffset offset = no_autograd::load_offset(context->saved_data);
     at::Tensor dp, dv;
-    if (context->needs_input_grad(0)) dp = plain::product_with_keys(gradients[0], saved[1], offset);
-    if (context->needs_input_grad(1)) dv = plain::transposed_product(saved[0], gradients[0], offset);
+    if (context->needs_input_grad(0)) dp = no_autograd::product_with_keys(gradients[0], saved[1], offset);
+    if (context->needs_input_grad(1)) dv = no_autograd::transposed_product(saved[0], gradients[0], offset);
     return {dp, dv, {}};
   }
 };

@@ -26,7 +26,7 @@ at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOff
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset);
 
 // Implementations without autograd, for autograd functions.
-namespace plain {
+namespace no_autograd {
 // Returns pᵀ y (B, h, S, d), the gradient of keys or values, for p (B, h, T, S), whose hidden entries must be exactly
 // 0, and y (B, h, T, d).
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset);
@@ -39,10 +39,10 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
 // and 0.6 at 1024. Smaller blocks make the individual matrix products slower.
 constexpr int64_t kBlock = 128;
 
-// Calls visit(first, count, seen) for each block of queries [first, first + count), whose queries see only keys in [0,
-// seen).
+// Calls visit(first, count, key_end) for each block of queries [first, first + count), whose queries see only keys in
+// [0, key_end).
 template <class Visit>
-void each_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {
+void for_each_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {
   for (int64_t t = 0; t < queries; t += kBlock) {
     const int64_t count = std::min(kBlock, queries - t);
     visit(t, count, offset ? std::clamp<int64_t>(t + count + *offset, 0, keys) : keys);
@@ -50,14 +50,16 @@ void each_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit&
 }
 
 // Reshapes (B, h, T, c) to (B h, T, c).
-inline at::Tensor flat(const at::Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); }
+inline at::Tensor flatten_heads(const at::Tensor& x) {
+  return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)});
+}
 
 // Type of AutogradContext::saved_data.
-using Saved = ska::flat_hash_map<std::string, at::IValue>;
+using SavedData = ska::flat_hash_map<std::string, at::IValue>;
 // Stores the offset in `saved` for the backward pass.
-void save_offset(Saved& saved, CausalOffset offset);
+void save_offset(SavedData& saved, CausalOffset offset);
 // Returns the offset that save_offset() stored.
-CausalOffset saved_offset(Saved& saved);
-}  // namespace plain
+CausalOffset load_offset(SavedData& saved);
+}  // namespace no_autograd
 
 }  // namespace mh::attention

@@ -21,7 +21,7 @@ void AttentionLayer::gather_key_heads(Context& c) {
 
 at::Tensor AttentionLayer::composed(Context& c) {
   gather_key_heads(c);
-  auto for_all_rows = [&](const at::Tensor& x) {  // (1 or B, h, Tq, Tk) -> (B, h, Tq, Tk)
+  auto expand_to_rows = [&](const at::Tensor& x) {  // (1 or B, h, Tq, Tk) -> (B, h, Tq, Tk)
     const int64_t rows = c.v.size(0);
     return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
   };
@@ -29,13 +29,14 @@ at::Tensor AttentionLayer::composed(Context& c) {
     const bool causal = std::exchange(c.mask.causal, false);  // so that the score computes hidden logits, too
     stages_.score->score(c);
     c.mask.causal = causal;
-    c.observer->scores(layer_spec_, for_all_rows(c.logits));
+    c.observer->scores(layer_spec_, expand_to_rows(c.logits));
   } else {
     stages_.score->score(c);
   }
   // Logits (1, h, Tq, Tk) that all batch rows share are expanded only if mixing or key lengths make the rows differ.
-  if (stages_.mixer->mixes() != Mixes::nothing || c.mask.key_lengths.defined()) c.logits = for_all_rows(c.logits);
-  if (stages_.mixer->mixes() == Mixes::logits) c.logits = intercept(HeadSide::score, c, c.logits);
+  if (stages_.mixer->mixes() != MixedTensor::nothing || c.mask.key_lengths.defined())
+    c.logits = expand_to_rows(c.logits);
+  if (stages_.mixer->mixes() == MixedTensor::logits) c.logits = intercept(HeadSide::score, c, c.logits);
   c.logits = stages_.mixer->mix_logits(c, c.logits);
   // The normaliser computes in fp32, whatever the type of the matrix products.
   at::Tensor logits = std::exchange(c.logits, {});  // freed below, since it is as large as the probabilities
@@ -48,20 +49,20 @@ at::Tensor AttentionLayer::composed(Context& c) {
                           str("a separate mask for each of ", a.size(-3), " heads"), ""});
     logits = logits + a;
   }
-  at::Tensor p = stages_.normaliser->normalise(logits, allowed(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
+  at::Tensor p = stages_.normaliser->normalise(logits, boolean_mask(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
   logits.reset();
   auto drop = [&](const at::Tensor& x) {
     return nn::dropout(x, options_.dropout, c.step, probabilities_stream(), static_cast<uint32_t>(layer_spec_.layer));
   };
   const bool drops_probabilities = has_dropout(c.step.training);
-  if (drops_probabilities || c.observer != nullptr) p = for_all_rows(p);
-  if (stages_.mixer->mixes() == Mixes::probabilities) p = intercept(HeadSide::score, c, p);
-  if (stages_.mixer->dropout_before()) p = drop(p);
-  if ((stages_.mixer->dropout_before() || !drops_probabilities) && c.observer == nullptr)
+  if (drops_probabilities || c.observer != nullptr) p = expand_to_rows(p);
+  if (stages_.mixer->mixes() == MixedTensor::probabilities) p = intercept(HeadSide::score, c, p);
+  if (stages_.mixer->drops_before_mixing()) p = drop(p);
+  if ((stages_.mixer->drops_before_mixing() || !drops_probabilities) && c.observer == nullptr)
     if (at::Tensor z = stages_.mixer->mix_values(c, p); z.defined()) return z;
   c.probabilities = stages_.mixer->mix(c, p);
   if (c.observer != nullptr) c.observer->probabilities(layer_spec_, c.probabilities);
-  p = stages_.mixer->dropout_before() ? c.probabilities : drop(c.probabilities);
+  p = stages_.mixer->drops_before_mixing() ? c.probabilities : drop(c.probabilities);
   return product_with_values(p.to(c.v.scalar_type()), c.v, c.mask.causal_offset());
 }
 

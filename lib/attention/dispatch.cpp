@@ -25,18 +25,18 @@ MaskForm::MaskForm(const Mask& mask, int64_t queries, int64_t keys)
 }
 
 KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
-    : mixing(stages.mixer->mixes() != Mixes::nothing),
+    : mixing(stages.mixer->mixes() != MixedTensor::nothing),
       positions(stages.score->has_relative_positions()),
       normaliser(stages.normaliser->kernel_feature()),
       dropout(options.dropout > 0) {}
 
 std::vector<std::string> KernelFeatures::names(bool training) const {
-  std::vector<std::string> all;
-  if (mixing) all.emplace_back("head mixing");
-  if (positions) all.emplace_back("relative positions");
-  if (normaliser != nullptr) all.emplace_back(normaliser);
-  if (dropout && training) all.emplace_back("dropout of the probabilities");
-  return all;
+  std::vector<std::string> feature_names;
+  if (mixing) feature_names.emplace_back("head mixing");
+  if (positions) feature_names.emplace_back("relative positions");
+  if (normaliser != nullptr) feature_names.emplace_back(normaliser);
+  if (dropout && training) feature_names.emplace_back("dropout of the probabilities");
+  return feature_names;
 }
 
 namespace {
@@ -48,36 +48,36 @@ bool unmet(std::string* why, const Words&... words) {
   return false;
 }
 
-std::string names(const Candidate& c) { return join(c.features.names(c.training), ", "); }
+std::string names(const ConstraintInput& c) { return join(c.features.names(c.training), ", "); }
 
-bool has_any(const Candidate& c) { return c.features.any(c.training); }
+bool has_any(const ConstraintInput& c) { return c.features.has_any(c.training); }
 
-bool has_fused_form(const Stage& stage, const char* what, const std::string& name, std::string* why) {
+bool has_fused_form(const Stage& stage, const char* stage_type, const std::string& name, std::string* why) {
   const std::string reason = stage.why_not_fused();
-  return reason.empty() || unmet(why, what, " '", name, "': ", reason);
+  return reason.empty() || unmet(why, stage_type, " '", name, "': ", reason);
 }
 
-bool pairing_fuses(const Candidate& c, std::string* why) {
+bool pairing_fuses(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.pairing, "pairing", c.layer.options.pairing, why);
 }
 
-bool score_fuses(const Candidate& c, std::string* why) {
+bool score_fuses(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.score, "score", c.layer.options.score, why);
 }
 
-bool normaliser_fuses(const Candidate& c, std::string* why) {
+bool normaliser_fuses(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.normaliser, "normaliser", c.layer.options.normaliser, why);
 }
 
-bool mixer_fuses(const Candidate& c, std::string* why) {
+bool mixer_fuses(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.mixer, "mixer", c.layer.options.mixer, why);
 }
 
-bool combiner_fuses(const Candidate& c, std::string* why) {
+bool combiner_fuses(const ConstraintInput& c, std::string* why) {
   return has_fused_form(*c.layer.stages.combiner, "combiner", c.layer.options.combiner, why);
 }
 
-bool value_size_is_head_size(const Candidate& c, std::string* why) {
+bool value_size_is_head_size(const ConstraintInput& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
   return c.features.mixing || s.value_size == s.key_size ||
          unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
@@ -88,19 +88,19 @@ const char* needs_composed(const Interceptor* interceptor) {
   return interceptor != nullptr ? interceptor->needs_composed() : nullptr;
 }
 
-bool interceptor_suits_fused(const Candidate& c, std::string* why) {
+bool interceptor_suits_fused(const ConstraintInput& c, std::string* why) {
   const char* reason = needs_composed(c.layer.interceptor);
   return reason == nullptr || unmet(why, reason);
 }
 
-bool gpu_has_kernels(const Candidate& c, std::string* why) {
+bool gpu_has_kernels(const ConstraintInput& c, std::string* why) {
   if (!c.layer.on_gpu || !has_any(c)) return true;
   const std::string reason =
       why_not_fused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.mixing, c.features.positions);
   return reason.empty() || unmet(why, names(c), ": ", reason);
 }
 
-bool head_size_suits_cpu(const Candidate& c, std::string* why) {
+bool head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
   if (c.layer.on_gpu || c.features.mixing || c.layer.layer_spec.key_size % 16 == 0 || !has_any(c)) return true;
   if (why == nullptr) return false;
   std::vector<std::string> reasons;
@@ -110,33 +110,33 @@ bool head_size_suits_cpu(const Candidate& c, std::string* why) {
   return unmet(why, join(reasons, "; "));
 }
 
-bool observer_suits_fused(const Candidate& c, std::string* why) {
+bool observer_suits_fused(const ConstraintInput& c, std::string* why) {
   const char* reason = needs_composed(c.pass->observer);
   return reason == nullptr || unmet(why, reason);
 }
 
-bool has_tensors(const Candidate& c, std::string* why) {
+bool has_tensors(const ConstraintInput& c, std::string* why) {
   return (c.pass->q.numel() > 0 && c.pass->k.numel() > 0) || unmet(why, "");
 }
 
 // Returns whether the fused path is at least as fast as the composed path, or required by Path::fused.
-bool fused_is_faster(const Candidate& c, std::string* why) {
+bool fused_is_faster(const ConstraintInput& c, std::string* why) {
   return c.path == Path::fused || !c.layer.stages.score->prefers_composed(*c.pass, why);
 }
 
-bool mask_suits_kernels(const Candidate& c, std::string* why) {
+bool mask_suits_kernels(const ConstraintInput& c, std::string* why) {
   return c.choice.mask.is_supported_by_kernels || !has_any(c) ||
          unmet(why, names(c), " with a mask that the fused kernels do not support, such as an additive mask");
 }
 
-bool unmixed_value_size_is_head_size(const Candidate& c, std::string* why) {
+bool unmixed_value_size_is_head_size(const ConstraintInput& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
   return c.choice.matrix.defined() || s.value_size == s.key_size ||
          unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size,
                " in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
 }
 
-bool unmixed_head_size_suits_cpu(const Candidate& c, std::string* why) {
+bool unmixed_head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
   return c.choice.kernel != Kernel::composed || c.choice.matrix.defined() || !c.pass->q.is_cpu() ||
          c.layer.layer_spec.key_size % 16 == 0 ||
          unmet(why, names(c), ", with head_size ", c.layer.layer_spec.key_size,
@@ -144,7 +144,7 @@ bool unmixed_head_size_suits_cpu(const Candidate& c, std::string* why) {
                "' mixes no heads");
 }
 
-bool has_kernel(const Candidate& c, std::string* why) {
+bool has_kernel(const ConstraintInput& c, std::string* why) {
   const Context& p = *c.pass;
   return c.choice.kernel != Kernel::composed ||
          unmet(why, "no kernel for queries, keys and values of the types ", c10::toString(p.q.scalar_type()), ", ",
@@ -152,12 +152,12 @@ bool has_kernel(const Candidate& c, std::string* why) {
 }
 
 constexpr Constraint kConstraints[] = {
-    {"pairing", Scope::built, pairing_fuses},
-    {"score", Scope::built, score_fuses},
-    {"normaliser", Scope::built, normaliser_fuses},
-    {"mixer", Scope::built, mixer_fuses},
-    {"combiner", Scope::built, combiner_fuses},
-    {"value-size", Scope::built, value_size_is_head_size},
+    {"pairing", Scope::construction, pairing_fuses},
+    {"score", Scope::construction, score_fuses},
+    {"normaliser", Scope::construction, normaliser_fuses},
+    {"mixer", Scope::construction, mixer_fuses},
+    {"combiner", Scope::construction, combiner_fuses},
+    {"value-size", Scope::construction, value_size_is_head_size},
     {"interceptor", Scope::layer, interceptor_suits_fused},
     {"gpu-kernels", Scope::device, gpu_has_kernels},
     {"head-size", Scope::device, head_size_suits_cpu},
@@ -173,7 +173,7 @@ static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_ has two bi
 
 // Returns the kernel for a forward pass that meets all constraints before Scope::kernel; Kernel::composed if no kernel
 // supports its tensors.
-Kernel kernel_for(const Candidate& c) {
+Kernel kernel_for(const ConstraintInput& c) {
   const Context& p = *c.pass;
   const MaskForm& mask = c.choice.mask;
   const bool gpu = c.choice.gpu.kernels != nullptr;
@@ -187,7 +187,7 @@ Kernel kernel_for(const Candidate& c) {
       mask.square || (mask.has_no_window_or_bias && !p.mask.causal && !p.mask.key_lengths.defined());
   if (mask.is_supported_by_kernels && has_fused_cpu(p.q, p.k, p.v)) return Kernel::fused_cpu;
   if (mask.is_supported_by_kernels && gpu && !(needs_no_mask_tensor && !has_any(c))) return Kernel::fused_gpu;
-  return has_any(c) ? Kernel::composed : Kernel::library;
+  return has_any(c) ? Kernel::composed : Kernel::sdpa;
 }
 
 [[noreturn]] void refuse_path(const LayerSpec& layer_spec, const char* expected, const std::string& reasons) {
@@ -200,12 +200,12 @@ Kernel kernel_for(const Candidate& c) {
 std::span<const Constraint> constraints() { return kConstraints; }
 
 Dispatcher::Dispatcher(const LayerView& layer) : features_(layer.options, layer.stages) {
-  const Candidate c{layer, features_};
+  const ConstraintInput c{layer, features_};
   for (const Constraint& constraint : kConstraints) {
     std::string why;
-    if (constraint.scope != Scope::built || constraint.met(c, &why)) continue;
-    built_reasons_.push_back(std::move(why));
-    if (first_unmet_built_ == nullptr) first_unmet_built_ = &constraint;
+    if (constraint.scope != Scope::construction || constraint.is_met(c, &why)) continue;
+    construction_reasons_.push_back(std::move(why));
+    if (first_unmet_at_construction_ == nullptr) first_unmet_at_construction_ = &constraint;
   }
 }
 
@@ -216,21 +216,22 @@ void Dispatcher::set_path(Path path, std::shared_ptr<PathLog> log) {
 }
 
 std::vector<std::string> Dispatcher::unfused_reasons(const LayerView& layer, bool training) const {
-  std::vector<std::string> reasons = built_reasons_;
-  const Candidate c{layer, features_, path_, training};
+  std::vector<std::string> reasons = construction_reasons_;
+  const ConstraintInput c{layer, features_, path_, training};
   for (const Constraint& constraint : kConstraints) {
     std::string why;
     const bool is_checked = constraint.scope == Scope::layer || (constraint.scope == Scope::device && reasons.empty());
-    if (is_checked && !constraint.met(c, &why)) reasons.push_back(std::move(why));
+    if (is_checked && !constraint.is_met(c, &why)) reasons.push_back(std::move(why));
   }
   return reasons;
 }
 
 bool Dispatcher::takes_fused(const LayerView& layer, bool training) const {
-  if (path_ == Path::composed || first_unmet_built_ != nullptr) return false;
-  const Candidate c{layer, features_, path_, training};
+  if (path_ == Path::composed || first_unmet_at_construction_ != nullptr) return false;
+  const ConstraintInput c{layer, features_, path_, training};
   for (const Constraint& constraint : kConstraints)
-    if (constraint.scope != Scope::built && !constraint.needs_pass() && !constraint.met(c, nullptr)) return false;
+    if (constraint.scope != Scope::construction && !constraint.needs_pass() && !constraint.is_met(c, nullptr))
+      return false;
   return true;
 }
 
@@ -248,20 +249,20 @@ void Dispatcher::require_fused(const LayerView& layer, bool training) const {
 
 Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
   if (path_ == Path::composed) return {};
-  Candidate c{layer, features_, path_, pass.step.training, &pass};
-  c.choice.unmet_constraint = first_unmet_built_;
-  if (first_unmet_built_ != nullptr) return c.choice;
+  ConstraintInput c{layer, features_, path_, pass.step.training, &pass};
+  c.choice.unmet_constraint = first_unmet_at_construction_;
+  if (first_unmet_at_construction_ != nullptr) return c.choice;
   Choice& choice = c.choice;
   choice.mask = MaskForm(pass.mask, pass.q.size(2), pass.k.size(2));
   bool kernel_chosen = false;
   for (const Constraint& constraint : kConstraints) {
-    if (constraint.scope == Scope::built) continue;
+    if (constraint.scope == Scope::construction) continue;
     if (constraint.scope == Scope::kernel && !std::exchange(kernel_chosen, true)) {
       choice.gpu = gpu_kernels(pass.q, pass.k, pass.v);
       choice.matrix = layer.stages.mixer->matrix(pass);
       choice.kernel = kernel_for(c);
     }
-    if (constraint.met(c, nullptr)) continue;
+    if (constraint.is_met(c, nullptr)) continue;
     choice.unmet_constraint = &constraint;
     choice.kernel = Kernel::composed;
     break;
@@ -269,7 +270,7 @@ Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
   return std::move(choice);
 }
 
-void Dispatcher::report_composed(const LayerView& layer, const Context& pass, const Choice& choice) const {
+void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, const Choice& choice) const {
   if (choice.unmet_constraint == nullptr) return;
   const bool training = pass.step.training;
   const bool is_layer_reason = !choice.unmet_constraint->needs_pass();
@@ -285,11 +286,11 @@ void Dispatcher::report_composed(const LayerView& layer, const Context& pass, co
     return;
   std::string why;
   if (is_layer_reason) why = join(unfused_reasons(layer, training), "; ");
-  else choice.unmet_constraint->met({layer, features_, path_, training, &pass, choice}, &why);
+  else choice.unmet_constraint->is_met({layer, features_, path_, training, &pass, choice}, &why);
   if (why.empty()) return;
   if (path_ == Path::fused)
     refuse_path(layer.layer_spec, "a forward pass that meets the constraints of the fused path", why);
-  if (path_log_->first(layer.layer_spec.kind, why))
+  if (path_log_->insert(layer.layer_spec.kind, why))
     log_info(str("attention: ", name_of(layer.layer_spec.kind), ": composed: ", why));
 }
 

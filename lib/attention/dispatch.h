@@ -33,14 +33,14 @@ Path parse_path(const std::string& name);  // converts "auto", "composed" or "fu
 class PathLog {
  public:
   // Records the reason, and returns whether it is new for this kind of layer.
-  bool first(AttentionKind kind, const std::string& reason) {
+  bool insert(AttentionKind kind, const std::string& reason) {
     const std::lock_guard lock(mutex_);
-    return logged_.emplace(kind, reason).second;
+    return logged_reasons_.emplace(kind, reason).second;
   }
 
  private:
   std::mutex mutex_;
-  std::set<std::pair<AttentionKind, std::string>> logged_;
+  std::set<std::pair<AttentionKind, std::string>> logged_reasons_;
 };
 
 // The properties of a mask that decide which kernels can apply it. The fused kernels (all kernels but SDPA) apply a
@@ -66,14 +66,14 @@ struct KernelFeatures {
 
   KernelFeatures() = default;
   KernelFeatures(const AttentionOptions& options, const Stages& stages);
-  bool any(bool training) const { return mixing || positions || normaliser != nullptr || (dropout && training); }
+  bool has_any(bool training) const { return mixing || positions || normaliser != nullptr || (dropout && training); }
   // Returns the names of the features in use, for fallback reasons.
   std::vector<std::string> names(bool training) const;
 };
 
 // The implementations of a forward pass. composed: tensor operations; head_mixing_*: fused kernels with head mixing;
-// fused_*: fused kernels without head mixing; library: SDPA.
-enum class Kernel { composed, head_mixing_cpu, head_mixing_gpu, fused_cpu, fused_gpu, library };
+// fused_*: fused kernels without head mixing; sdpa: LibTorch's scaled dot-product attention.
+enum class Kernel { composed, head_mixing_cpu, head_mixing_gpu, fused_cpu, fused_gpu, sdpa };
 
 struct Constraint;
 
@@ -98,7 +98,7 @@ struct LayerView {
 };
 
 // The argument of a constraint: a layer, with or without a forward pass.
-struct Candidate {
+struct ConstraintInput {
   const LayerView& layer;
   const KernelFeatures& features;
   Path path = Path::automatic;
@@ -109,11 +109,11 @@ struct Candidate {
 
 // The inputs that a constraint reads. Constraints are checked in the order of the scopes.
 enum class Scope {
-  built,   // stages and options of the layer, which never change; checked once, in the constructor
-  layer,   // interceptor of the layer, which callers may set at any time
-  device,  // element type and device of the parameters; training or evaluation
-  pass,    // observer, tensors and mask of a forward pass
-  kernel,  // mixing matrix and selected kernel of a forward pass
+  construction,  // stages and options of the layer, which never change; checked once, in the constructor
+  layer,         // interceptor of the layer, which callers may set at any time
+  device,        // element type and device of the parameters; training or evaluation
+  pass,          // observer, tensors and mask of a forward pass
+  kernel,        // mixing matrix and selected kernel of a forward pass
 };
 
 // A condition for the fused path.
@@ -122,7 +122,7 @@ struct Constraint {
   Scope scope;
   // Returns whether the constraint is met. If it is not met and `why` is not null, sets `why` to the reason. An empty
   // reason means that the fallback costs nothing and is neither logged nor an error.
-  bool (*met)(const Candidate& candidate, std::string* why);
+  bool (*is_met)(const ConstraintInput& input, std::string* why);
   bool needs_pass() const { return scope >= Scope::pass; }
 };
 
@@ -134,7 +134,7 @@ std::span<const Constraint> constraints();
 class Dispatcher {
  public:
   Dispatcher() = default;  // for a layer without heads
-  // Checks the constraints of Scope::built.
+  // Checks the constraints of Scope::construction.
   explicit Dispatcher(const LayerView& layer);
 
   // Sets the requested path. Layers that share `log` log each fallback reason once for each kind of layer.
@@ -155,14 +155,14 @@ class Dispatcher {
   // Reports that a forward pass falls back to the composed path: throws Error(usage) under Path::fused, otherwise logs
   // a reason that depends on the forward pass or on an interceptor. Other reasons are part of describe(), which is
   // logged when a model is built.
-  void report_composed(const LayerView& layer, const Context& pass, const Choice& choice) const;
+  void report_fallback(const LayerView& layer, const Context& pass, const Choice& choice) const;
 
   const KernelFeatures& features() const { return features_; }
 
  private:
   KernelFeatures features_;
-  std::vector<std::string> built_reasons_;
-  const Constraint* first_unmet_built_ = nullptr;  // first unmet constraint of Scope::built
+  std::vector<std::string> construction_reasons_;
+  const Constraint* first_unmet_at_construction_ = nullptr;  // first unmet constraint of Scope::construction
   Path path_ = Path::automatic;
   std::shared_ptr<PathLog> path_log_ = std::make_shared<PathLog>();
   // Set of the constraints whose fallback this layer has logged. Constraint i has two bits: 2 i for evaluation, 2 i + 1

@@ -30,77 +30,80 @@ bool has_cpu_kernel(const at::Tensor& x) {
 template <class T>
 struct View {
   T* data;
-  int64_t row, head, position;
+  int64_t batch_stride, head_stride, position_stride;
   template <class Pointer>
   View(Pointer pointer, const at::Tensor& x)
-      : data(static_cast<T*>(pointer)), row(x.stride(0)), head(x.stride(1)), position(x.stride(2)) {}
-  T* at(int64_t b, int64_t t) const { return data + b * row + t * position; }
+      : data(static_cast<T*>(pointer)),
+        batch_stride(x.stride(0)),
+        head_stride(x.stride(1)),
+        position_stride(x.stride(2)) {}
+  T* at(int64_t b, int64_t t) const { return data + b * batch_stride + t * position_stride; }
 };
 template <class T>
-View<const T> reading(const at::Tensor& x) {
+View<const T> const_view(const at::Tensor& x) {
   return {x.const_data_ptr(), x};
 }
 template <class T>
-View<T> writing(const at::Tensor& x) {
+View<T> mutable_view(const at::Tensor& x) {
   return {x.data_ptr(), x};
 }
 
 // The mixing matrix (h_in, h_out) of all positions, or the matrices (B, T, h_in, h_out) of each position.
 struct Matrices {
   const float* data;
-  int64_t row, position;  // strides in elements; 0: one matrix for all positions
+  int64_t batch_stride, position_stride;  // strides in elements; 0: one matrix for all positions
   explicit Matrices(const at::Tensor& m)
       : data(m.const_data_ptr<float>()),
-        row(m.dim() == 4 ? m.stride(0) : 0),
-        position(m.dim() == 4 ? m.stride(1) : 0) {}
-  const float* at(int64_t b, int64_t t) const { return data + b * row + t * position; }
+        batch_stride(m.dim() == 4 ? m.stride(0) : 0),
+        position_stride(m.dim() == 4 ? m.stride(1) : 0) {}
+  const float* at(int64_t b, int64_t t) const { return data + b * batch_stride + t * position_stride; }
 };
 
 // Calls visit(item, b, begin, end, scratch), in parallel, for each work item: at most kRows positions [begin, end) of
-// batch row b, with `scratch` floats of memory.
+// batch row b, with `scratch_floats` floats of memory.
 template <class Visit>
-void for_each_work_item(const at::Tensor& x, int64_t scratch, const Visit& visit) {
-  const int64_t positions = x.size(2), pieces = (positions + kRows - 1) / kRows;
-  at::parallel_for(0, x.size(0) * pieces, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> memory(static_cast<size_t>(scratch));
+void for_each_work_item(const at::Tensor& x, int64_t scratch_floats, const Visit& visit) {
+  const int64_t positions = x.size(2), items_per_row = (positions + kRows - 1) / kRows;
+  at::parallel_for(0, x.size(0) * items_per_row, 1, [&](int64_t begin, int64_t end) {
+    std::vector<float> memory(static_cast<size_t>(scratch_floats));
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % pieces * kRows;
-      visit(i, i / pieces, first, std::min(first + kRows, positions), memory.data());
+      const int64_t first = i % items_per_row * kRows;
+      visit(i, i / items_per_row, first, std::min(first + kRows, positions), memory.data());
     }
   });
 }
 
-// Returns how many of `all` keys the query at position t sees.
-int64_t num_visible_keys(const MixOptions& mixing, int64_t t, int64_t all) {
-  return mixing.causal_offset ? std::clamp<int64_t>(t + *mixing.causal_offset + 1, 0, all) : all;
+// Returns how many of `num_keys` keys the query at position t sees.
+int64_t num_visible_keys(const MixOptions& mixing, int64_t t, int64_t num_keys) {
+  return mixing.causal_offset ? std::clamp<int64_t>(t + *mixing.causal_offset + 1, 0, num_keys) : num_keys;
 }
 
-// Sets the entries [from, to) of each of `heads` heads to 0; `stride` is the head stride.
+// Sets the entries [begin, end) of each of `heads` heads to 0; `stride` is the head stride.
 template <class T>
-void clear_range(T* data, int64_t stride, int64_t heads, int64_t from, int64_t to) {
-  if (from == to) return;
-  for (int64_t i = 0; i < heads; ++i) std::fill(data + i * stride + from, data + i * stride + to, T{0});
+void clear_range(T* data, int64_t stride, int64_t heads, int64_t begin, int64_t end) {
+  if (begin == end) return;
+  for (int64_t i = 0; i < heads; ++i) std::fill(data + i * stride + begin, data + i * stride + end, T{0});
 }
 
 // Allocates a tensor (B, heads, T, S) for x (B, h, T, S). `by_position`: stored as (B, T, heads, S).
-at::Tensor like(const at::Tensor& x, int64_t heads, bool by_position) {
+at::Tensor allocate_output(const at::Tensor& x, int64_t heads, bool by_position) {
   if (by_position) return attention::by_position(x, heads, x.size(2), x.size(3));
   return at::empty({x.size(0), heads, x.size(2), x.size(3)}, x.options());
 }
 
 template <class T>
 void run_forward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing, at::Tensor& y) {
-  const int64_t in = x.size(1), out = y.size(1), keys = x.size(3);
-  const auto from = reading<T>(x);
-  const auto to = writing<T>(y);
+  const int64_t in_heads = x.size(1), out_heads = y.size(1), keys = x.size(3);
+  const auto x_view = const_view<T>(x);
+  const auto y_view = mutable_view<T>(y);
   const Matrices matrices(m);
-  for_each_work_item(x, kernels::head_mix_scratch(in, out),
+  for_each_work_item(x, kernels::head_mix_scratch(in_heads, out_heads),
                      [&](int64_t, int64_t b, int64_t begin, int64_t end, float* scratch) {
                        for (int64_t t = begin; t < end; ++t) {
                          const int64_t count = num_visible_keys(mixing, t, keys);
-                         kernels::mix_heads({in, out, from.head, to.head, count}, matrices.at(b, t), from.at(b, t),
-                                            to.at(b, t), scratch);
-                         clear_range(to.at(b, t), to.head, out, count, keys);
+                         kernels::mix_heads({in_heads, out_heads, x_view.head_stride, y_view.head_stride, count},
+                                            matrices.at(b, t), x_view.at(b, t), y_view.at(b, t), scratch);
+                         clear_range(y_view.at(b, t), y_view.head_stride, out_heads, count, keys);
                        }
                      });
 }
@@ -115,40 +118,41 @@ void add_lanes(const float* lanes, int64_t count, float* sums) {
 }
 
 // Writes the gradient dx and adds to the gradient dm; an undefined dx or dm is skipped. dm must be zero before the
-// call. It has the shape (B, T, in, out) with one matrix per position, otherwise (work items, in, out) for the caller
-// to sum.
+// call. It has the shape (B, T, in_heads, out_heads) with one matrix per position, otherwise (work items, in_heads,
+// out_heads) for the caller to sum.
 template <class T>
 void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing, const at::Tensor& dy,
                          const at::Tensor& dx, const at::Tensor& dm) {
-  const int64_t in = x.size(1), out = dy.size(1), keys = x.size(3), numbers = in * out;
+  const int64_t in_heads = x.size(1), out_heads = dy.size(1), keys = x.size(3), matrix_size = in_heads * out_heads;
   const bool by_position = m.dim() == 4;
-  const auto from = reading<T>(x), grad_output = reading<T>(dy);
-  const auto to = dx.defined() ? writing<T>(dx) : View<T>(nullptr, x);
+  const auto x_view = const_view<T>(x), grad_output = const_view<T>(dy);
+  const auto dx_view = dx.defined() ? mutable_view<T>(dx) : View<T>(nullptr, x);
   auto* sums = dm.defined() ? dm.data_ptr<float>() : nullptr;
   const Matrices matrices(m);
-  const int64_t scratch_size = kernels::head_mix_scratch(in, out);
+  const int64_t scratch_size = kernels::head_mix_scratch(in_heads, out_heads);
   for_each_work_item(
-      x, scratch_size + numbers * kLanes, [&](int64_t piece, int64_t b, int64_t begin, int64_t end, float* scratch) {
+      x, scratch_size + matrix_size * kLanes, [&](int64_t item, int64_t b, int64_t begin, int64_t end, float* scratch) {
         float* lanes = scratch + scratch_size;
-        std::fill_n(lanes, numbers * kLanes, 0.0F);
+        std::fill_n(lanes, matrix_size * kLanes, 0.0F);
         for (int64_t t = begin; t < end; ++t) {
           const int64_t count = num_visible_keys(mixing, t, keys);
-          T* target = dx.defined() ? to.at(b, t) : nullptr;
-          const kernels::HeadMixGradients<T> g{from.at(b, t), grad_output.at(b, t), target, to.head,
+          T* target = dx.defined() ? dx_view.at(b, t) : nullptr;
+          const kernels::HeadMixGradients<T> g{x_view.at(b, t), grad_output.at(b, t), target, dx_view.head_stride,
                                                sums != nullptr ? lanes : nullptr};
-          kernels::mix_heads_backward({in, out, from.head, grad_output.head, count}, matrices.at(b, t), g, scratch);
-          if (target != nullptr) clear_range(target, to.head, in, count, keys);
+          kernels::mix_heads_backward({in_heads, out_heads, x_view.head_stride, grad_output.head_stride, count},
+                                      matrices.at(b, t), g, scratch);
+          if (target != nullptr) clear_range(target, dx_view.head_stride, in_heads, count, keys);
           if (sums != nullptr && by_position) {
-            add_lanes(lanes, numbers, sums + (b * x.size(2) + t) * numbers);
-            std::fill_n(lanes, numbers * kLanes, 0.0F);
+            add_lanes(lanes, matrix_size, sums + (b * x.size(2) + t) * matrix_size);
+            std::fill_n(lanes, matrix_size * kLanes, 0.0F);
           }
         }
-        if (sums != nullptr && !by_position) add_lanes(lanes, numbers, sums + piece * numbers);
+        if (sums != nullptr && !by_position) add_lanes(lanes, matrix_size, sums + item * matrix_size);
       });
 }
 
 // Mixes heads with LibTorch operations, for devices and types that the kernel does not support.
-at::Tensor mixed(const at::Tensor& x, const at::Tensor& matrix) {
+at::Tensor mix_by_matmul(const at::Tensor& x, const at::Tensor& matrix) {
   const at::Tensor m = matrix.to(x.scalar_type());
   if (m.dim() == 4) return at::matmul(m.transpose(-1, -2), x.transpose(1, 2)).transpose(1, 2);
   return at::bmm(m.t().expand({x.size(0), m.size(1), m.size(0)}), x.flatten(2))
@@ -167,26 +171,27 @@ std::pair<at::Tensor, at::Tensor> in_kernel_layout(const at::Tensor& x, const at
 }
 
 at::Tensor mix_without_autograd(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing) {
-  if (!has_cpu_kernel(x)) return mixed(x, m);
-  at::Tensor y = like(x, m.size(-1), mixing.by_position);
+  if (!has_cpu_kernel(x)) return mix_by_matmul(x, m);
+  at::Tensor y = allocate_output(x, m.size(-1), mixing.by_position);
   if (x.scalar_type() == at::kFloat) run_forward_kernel<float>(x, m, mixing, y);
   else run_forward_kernel<uint16_t>(x, m, mixing, y);
   return y;
 }
 
-// Returns the gradients (dx, dm) of x and m; a gradient that is not needed is undefined. If `reusable`, dx may
+// Returns the gradients (dx, dm) of x and m; a gradient that is not needed is undefined. If `can_overwrite`, dx may
 // overwrite `grad_output`, the gradient of the result, if the two have the same shape.
 std::pair<at::Tensor, at::Tensor> mix_gradients(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing,
-                                                const at::Tensor& grad_output, bool reusable, bool needs_x,
+                                                const at::Tensor& grad_output, bool can_overwrite, bool needs_x,
                                                 bool needs_m) {
   at::Tensor dx, dm;
   if (!has_cpu_kernel(x)) {
-    if (needs_x) dx = mixed(grad_output, m.transpose(-1, -2));
+    if (needs_x) dx = mix_by_matmul(grad_output, m.transpose(-1, -2));
     if (needs_m) dm = matrix_gradient(x, grad_output, m);
     return {dx, dm};
   }
   const at::Tensor dy = with_contiguous_rows(grad_output);
-  if (needs_x) dx = reusable && grad_output.sizes() == x.sizes() && dy.is_same(grad_output) ? dy : at::empty_like(x);
+  if (needs_x)
+    dx = can_overwrite && grad_output.sizes() == x.sizes() && dy.is_same(grad_output) ? dy : at::empty_like(x);
   if (needs_m) {
     std::vector<int64_t> sizes = m.sizes().vec();
     if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ((x.size(2) + kRows - 1) / kRows));
@@ -198,12 +203,12 @@ std::pair<at::Tensor, at::Tensor> mix_gradients(const at::Tensor& x, const at::T
   return {dx, dm};
 }
 
-struct Mix : torch::autograd::Function<Mix> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& grad_output, const at::Tensor& matrix,
+struct MixHeads : torch::autograd::Function<MixHeads> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& matrix,
                             const MixOptions& mixing) {
-    const auto [x, m] = in_kernel_layout(grad_output, matrix);
+    const auto [x, m] = in_kernel_layout(input, matrix);
     context->save_for_backward({x, m});
-    plain::save_offset(context->saved_data, mixing.causal_offset);
+    no_autograd::save_offset(context->saved_data, mixing.causal_offset);
     return mix_without_autograd(x, m, mixing);
   }
 
@@ -212,7 +217,7 @@ struct Mix : torch::autograd::Function<Mix> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto [dx, dm] =
-        mix_gradients(saved[0], saved[1], MixOptions{plain::saved_offset(context->saved_data)}, gradients[0],
+        mix_gradients(saved[0], saved[1], MixOptions{no_autograd::load_offset(context->saved_data)}, gradients[0],
                       can_reuse_storage(gradients[0]), context->needs_input_grad(0), context->needs_input_grad(1));
     return {dx, dm, {}};
   }
@@ -226,21 +231,22 @@ at::Tensor matrices_at(const at::Tensor& m, int64_t first, int64_t count) {
 // The autograd function of mix_values(). Computes one block of queries at a time, so that memory holds the mixed
 // probabilities of one block only.
 struct MixValues : torch::autograd::Function<MixValues> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& grad_output, const at::Tensor& matrix,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& probabilities, const at::Tensor& matrix,
                             const at::Tensor& v, const MixOptions& mixing) {
-    const auto inputs = in_kernel_layout(grad_output, matrix);
+    const auto inputs = in_kernel_layout(probabilities, matrix);
     const at::Tensor &p = inputs.first, &m = inputs.second;
     context->save_for_backward({p, m, v});
-    plain::save_offset(context->saved_data, mixing.causal_offset);
-    const at::Tensor values = plain::flat(v);
+    no_autograd::save_offset(context->saved_data, mixing.causal_offset);
+    const at::Tensor values = no_autograd::flatten_heads(v);
     at::Tensor z = at::empty({v.size(0), v.size(1), p.size(2), v.size(3)}, v.options());
-    const at::Tensor to = z.flatten(0, 1);
-    each_block(p, mixing, [&](const Block& block) {
-      at::Tensor rows = to.narrow(1, block.first, block.count);
-      if (block.seen == 0) return (void)rows.zero_();
-      const at::Tensor mixed =
-          mix_without_autograd(block.of(p), matrices_at(m, block.first, block.count), block.mixing);
-      at::bmm_out(rows, plain::flat(mixed.to(v.scalar_type())), values.narrow(1, 0, block.seen));
+    const at::Tensor flat_z = z.flatten(0, 1);
+    for_each_block(p, mixing, [&](const Block& block) {
+      at::Tensor rows = flat_z.narrow(1, block.first, block.count);
+      if (block.key_end == 0) return (void)rows.zero_();
+      const at::Tensor mixed_probabilities =
+          mix_without_autograd(block.slice(p), matrices_at(m, block.first, block.count), block.mixing);
+      at::bmm_out(rows, no_autograd::flatten_heads(mixed_probabilities.to(v.scalar_type())),
+                  values.narrow(1, 0, block.key_end));
     });
     return z;
   }
@@ -248,33 +254,35 @@ struct MixValues : torch::autograd::Function<MixValues> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &m = saved[1], &v = saved[2];
-    const MixOptions mixing{plain::saved_offset(context->saved_data)};
+    const MixOptions mixing{no_autograd::load_offset(context->saved_data)};
     const bool needs_p = context->needs_input_grad(0), needs_m = context->needs_input_grad(1);
-    const at::Tensor values = plain::flat(v).transpose(1, 2), dz = plain::flat(gradients[0]);
+    const at::Tensor values = no_autograd::flatten_heads(v).transpose(1, 2),
+                     dz = no_autograd::flatten_heads(gradients[0]);
     at::Tensor dx, dm, dv;
     if (needs_p) dx = at::empty(p.sizes(), p.options());
     if (needs_m) dm = at::zeros(m.sizes(), m.options());
     if (context->needs_input_grad(2)) dv = at::zeros(v.sizes(), v.options());
-    each_block(p, mixing, [&](const Block& block) {
-      if (needs_p) dx.narrow(2, block.first, block.count).narrow(3, block.seen, p.size(3) - block.seen).zero_();
-      if (block.seen == 0) return;
-      const at::Tensor x = block.of(p), matrices = matrices_at(m, block.first, block.count),
+    for_each_block(p, mixing, [&](const Block& block) {
+      if (needs_p) dx.narrow(2, block.first, block.count).narrow(3, block.key_end, p.size(3) - block.key_end).zero_();
+      if (block.key_end == 0) return;
+      const at::Tensor x = block.slice(p), matrices = matrices_at(m, block.first, block.count),
                        grad_output = dz.narrow(1, block.first, block.count);
       if (dv.defined()) {
-        const at::Tensor mixed = plain::flat(mix_without_autograd(x, matrices, block.mixing).to(v.scalar_type()));
-        dv.flatten(0, 1).narrow(1, 0, block.seen).baddbmm_(mixed.transpose(1, 2), grad_output);
+        const at::Tensor mixed_probabilities =
+            no_autograd::flatten_heads(mix_without_autograd(x, matrices, block.mixing).to(v.scalar_type()));
+        dv.flatten(0, 1).narrow(1, 0, block.key_end).baddbmm_(mixed_probabilities.transpose(1, 2), grad_output);
       }
       if (!needs_p && !needs_m) return;
       // If dy, the gradient of the mixed probabilities, has the shape and type of dx, dy is computed in the memory of
       // dx and then overwritten by dx.
       const bool same_layout = needs_p && p.size(1) == v.size(1) && p.scalar_type() == v.scalar_type();
       at::Tensor dy =
-          same_layout ? block.of(dx) : at::empty({v.size(0), v.size(1), block.count, block.seen}, v.options());
-      at::Tensor to = same_layout ? block.of(dx.flatten(0, 1)) : dy.flatten(0, 1);
-      at::bmm_out(to, grad_output, values.narrow(2, 0, block.seen));
+          same_layout ? block.slice(dx) : at::empty({v.size(0), v.size(1), block.count, block.key_end}, v.options());
+      at::Tensor flat_dy = same_layout ? block.slice(dx.flatten(0, 1)) : dy.flatten(0, 1);
+      at::bmm_out(flat_dy, grad_output, values.narrow(2, 0, block.key_end));
       const auto [dx_block, dm_block] =
           mix_gradients(x, matrices, block.mixing, dy.to(p.scalar_type()), true, needs_p, needs_m);
-      if (needs_p && !dx_block.is_alias_of(dx)) block.of(dx).copy_(dx_block);
+      if (needs_p && !dx_block.is_alias_of(dx)) block.slice(dx).copy_(dx_block);
       if (needs_m) matrices_at(dm, block.first, block.count).add_(dm_block);
     });
     return {dx, dm, dv, {}};
@@ -282,26 +290,27 @@ struct MixValues : torch::autograd::Function<MixValues> {
 
  private:
   struct Block {
-    int64_t first, count, seen;
+    int64_t first, count, key_end;
     MixOptions mixing;  // with causal_offset relative to the first query of the block
     // Returns the entries of x (…, T, S) for the queries of the block and the keys that they see.
-    at::Tensor of(const at::Tensor& x) const { return x.narrow(-2, first, count).narrow(-1, 0, seen); }
+    at::Tensor slice(const at::Tensor& x) const { return x.narrow(-2, first, count).narrow(-1, 0, key_end); }
   };
   // Calls visit(block) for each block of queries.
   template <class Visit>
-  static void each_block(const at::Tensor& p, const MixOptions& mixing, const Visit& visit) {
-    plain::each_block(p.size(2), p.size(3), mixing.causal_offset, [&](int64_t first, int64_t count, int64_t seen) {
-      MixOptions block_mixing;
-      if (mixing.causal_offset) block_mixing.causal_offset = *mixing.causal_offset + first;
-      visit(Block{first, count, seen, block_mixing});
-    });
+  static void for_each_block(const at::Tensor& p, const MixOptions& mixing, const Visit& visit) {
+    no_autograd::for_each_block(p.size(2), p.size(3), mixing.causal_offset,
+                                [&](int64_t first, int64_t count, int64_t key_end) {
+                                  MixOptions block_mixing;
+                                  if (mixing.causal_offset) block_mixing.causal_offset = *mixing.causal_offset + first;
+                                  visit(Block{first, count, key_end, block_mixing});
+                                });
   }
 };
 
 }  // namespace
 
 at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing) {
-  return Mix::apply(x, m, mixing);
+  return MixHeads::apply(x, m, mixing);
 }
 
 at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const MixOptions& mixing) {

@@ -19,13 +19,13 @@ class ScaledHeads : public Interceptor {
   const HeadScales& scales() const { return scales_; }
 
   at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& x) override {
-    at::Tensor s = scales_.of(side).to(x.scalar_type());
+    at::Tensor s = scales_.scales_of(side).to(x.scalar_type());
     if (const int64_t count = scales_.variants.count; count > 0) s = s.repeat_interleave(x.size(0) / count, 0);
     if (s.dim() == 1) s = s.unsqueeze(0);
     while (s.dim() < x.dim()) s = s.unsqueeze(-1);
     return x * s;
   }
-  bool acts_on(HeadSide side) const override { return scales_.of(side).defined(); }
+  bool acts_on(HeadSide side) const override { return scales_.scales_of(side).defined(); }
   const char* needs_composed() const override {
     return scales_.score.defined()
                ? "scale factors of score heads act on probabilities, which the fused path does not store"
@@ -44,16 +44,17 @@ void set_head_scales(AttentionLayer& layer, HeadScales scales) {
     throw Error(Exit::usage, Problem{layer.layer_spec().name,
                                      "a layer whose mixer mixes heads, so that score heads differ from value heads",
                                      str("mixer '", layer.mixer_name(), "'"), "scale value heads instead"});
-  const bool any = scales.score.defined() || scales.value.defined() || scales.output.defined();
-  layer.set_interceptor(any || scales.variants.count > 0 ? std::make_shared<ScaledHeads>(std::move(scales)) : nullptr);
+  const bool has_scales = scales.score.defined() || scales.value.defined() || scales.output.defined();
+  layer.set_interceptor(has_scales || scales.variants.count > 0 ? std::make_shared<ScaledHeads>(std::move(scales))
+                                                                : nullptr);
 }
 
 HeadScales head_scales(const AttentionLayer& layer) {
   if (layer.interceptor() == nullptr) return {};
-  const auto* scaled = dynamic_cast<const ScaledHeads*>(layer.interceptor().get());
-  if (scaled == nullptr)
+  const auto* scaled_heads = dynamic_cast<const ScaledHeads*>(layer.interceptor().get());
+  if (scaled_heads == nullptr)
     throw std::logic_error("head_scales: the interceptor of the layer was not set by set_head_scales()");
-  return scaled->scales();
+  return scaled_heads->scales();
 }
 
 }  // namespace mh::attention

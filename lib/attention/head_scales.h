@@ -15,8 +15,10 @@ struct HeadScales {
   // If variants.count > 0, the scale factors are (count, h), and row f scales the heads of variant f.
   Variants variants = {};
 
-  at::Tensor& of(HeadSide side) { return side == HeadSide::score ? score : side == HeadSide::value ? value : output; }
-  const at::Tensor& of(HeadSide side) const {
+  at::Tensor& scales_of(HeadSide side) {
+    return side == HeadSide::score ? score : side == HeadSide::value ? value : output;
+  }
+  const at::Tensor& scales_of(HeadSide side) const {
     return side == HeadSide::score ? score : side == HeadSide::value ? value : output;
   }
 };

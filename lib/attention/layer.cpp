@@ -19,18 +19,18 @@ at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
 
 }  // namespace
 
-AttentionLayer::Projected AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input,
-                                                  Cache* cache) {
+AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input,
+                                                    Cache* cache) {
   const int64_t h = layer_spec_.heads, hv = layer_spec_.value_heads;
   const int64_t queries = h * layer_spec_.key_size, values = hv * layer_spec_.value_size;
   const int64_t keys = key_ != nullptr ? queries : 0;  // without key projection k is (B, h, Tk, 0)
-  Projected p;
+  Projections p;
   if (layer_spec_.kind == AttentionKind::decoder_cross || !query_input.is_same(key_input)) {
     p.q = split_heads(nn::linear(query_input, {query_}, {query_bias_}), h);
     const bool is_filled = cache != nullptr && layer_spec_.kind == AttentionKind::decoder_cross && cache->length() > 0;
     if (is_filled) {
-      std::tie(p.k, p.v) = cache->all();
-      p.cached = true;
+      std::tie(p.k, p.v) = cache->keys_and_values();
+      p.is_cached = true;
       return p;
     }
     at::Tensor kv = nn::linear(key_input, {key_, value_}, {key_bias_, value_bias_});
@@ -77,40 +77,40 @@ at::Tensor AttentionLayer::intercept(HeadSide side, Context& c, const at::Tensor
   return interceptor_->heads(side, layer_spec_, y);
 }
 
-at::Tensor AttentionLayer::without_heads(const at::Tensor& query_input, const at::Tensor& key_input,
-                                         Cache* cache) const {
-  if (cache != nullptr && layer_spec_.kind != AttentionKind::decoder_cross) cache->pass(query_input.size(1));
-  else if (cache != nullptr && cache->length() == 0) cache->pass(key_input.size(1));
-  const at::Tensor none = repeat_for_variants(at::zeros(query_input.sizes(), query_input.options()));
-  return output_bias_ != nullptr ? none + output_bias_->value() : none;
+at::Tensor AttentionLayer::forward_without_heads(const at::Tensor& query_input, const at::Tensor& key_input,
+                                                 Cache* cache) const {
+  if (cache != nullptr && layer_spec_.kind != AttentionKind::decoder_cross) cache->skip(query_input.size(1));
+  else if (cache != nullptr && cache->length() == 0) cache->skip(key_input.size(1));
+  const at::Tensor zero_output = repeat_for_variants(at::zeros(query_input.sizes(), query_input.options()));
+  return output_bias_ != nullptr ? zero_output + output_bias_->value() : zero_output;
 }
 
 at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                                    const nn::ForwardContext& step, Cache* cache, Observer* observer) {
-  if (layer_spec_.heads == 0) return without_heads(query_input, key_input, cache);
-  const Projected p = project(query_input, key_input, cache);
+  if (layer_spec_.heads == 0) return forward_without_heads(query_input, key_input, cache);
+  const Projections p = project(query_input, key_input, cache);
   Context c{layer_spec_, step, mask, query_input, key_input, p.q, p.k, p.v};
   if (cache != nullptr) c.state = &cache->state();
   c.observer = observer;
-  c.keys = c.v.size(2) + (cache != nullptr && !p.cached ? cache->length() : 0);
+  c.keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
   stages_.pairing->pair(c);
   c.weights = stages_.combiner->weights(c);
-  if (cache != nullptr && !p.cached) {
-    c.head_outputs = read_in_place(c, *cache);
+  if (cache != nullptr && !p.is_cached) {
+    c.head_outputs = attend_in_place(c, *cache);
     if (!c.head_outputs.defined()) std::tie(c.k, c.v) = cache->append(c.k, c.v);
   }
   if (!c.head_outputs.defined()) {
     const Choice choice = dispatcher_.choose(view(), c);
-    if (choice.kernel == Kernel::composed) dispatcher_.report_composed(view(), c, choice);
+    if (choice.kernel == Kernel::composed) dispatcher_.report_fallback(view(), c, choice);
     c.head_outputs = choice.kernel == Kernel::composed ? composed(c) : fused(c, choice);
   }
-  const bool intercepted = observer != nullptr || interceptor_ != nullptr;
-  if (intercepted) c.head_outputs = intercept(HeadSide::value, c, c.head_outputs);
+  const bool has_interception = observer != nullptr || interceptor_ != nullptr;
+  if (has_interception) c.head_outputs = intercept(HeadSide::value, c, c.head_outputs);
   at::Tensor combined = stages_.combiner->combine(c, c.head_outputs);
-  if (intercepted) {
-    const at::Tensor blocks =
+  if (has_interception) {
+    const at::Tensor head_outputs =
         combined.view({combined.size(0), combined.size(1), -1, layer_spec_.value_size}).transpose(1, 2);
-    combined = intercept(HeadSide::output, c, blocks).transpose(1, 2).flatten(2);
+    combined = intercept(HeadSide::output, c, head_outputs).transpose(1, 2).flatten(2);
   }
   return nn::linear(combined, {output_}, {output_bias_});
 }

@@ -59,15 +59,15 @@ class AttentionLayer {
   // Returns whether the layer has separate heads on this side: value heads always, score heads if the mixer mixes
   // heads, output heads if the combiner mixes heads. False for every side of a layer without heads.
   bool has_separate_heads(HeadSide side) const;
-  Mixes mixes() const { return stages_.mixer != nullptr ? stages_.mixer->mixes() : Mixes::nothing; }
+  MixedTensor mixes() const { return stages_.mixer != nullptr ? stages_.mixer->mixes() : MixedTensor::nothing; }
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 
   // Returns whether heads of this side can be pruned while the heads of the other sides are kept.
   bool can_prune_separately(HeadSide side) const;
-  // Returns the options of the layer after pruning all heads but `kept`. The pruned layer has no heads if `kept` has no
-  // value head or no output head, or, if the mixer mixes probabilities, no score head. Throws Error(usage) if the
-  // stages do not allow these heads to be pruned without the corresponding heads of other sides.
-  AttentionOptions options_after_pruning(const KeptHeads& kept) const;
+  // Returns the options of the layer after pruning all heads but `kept_heads`. The pruned layer has no heads if
+  // `kept_heads` has no value head or no output head, or, if the mixer mixes probabilities, no score head. Throws
+  // Error(usage) if the stages do not allow these heads to be pruned without the corresponding heads of other sides.
+  AttentionOptions options_after_pruning(const KeptHeads& kept_heads) const;
 
   // Returns the matrix (hv, ho) of the combiner in evaluation if the combiner folds into the output projection
   // (Combiner::as_linear_map); otherwise an undefined tensor.
@@ -105,13 +105,13 @@ class AttentionLayer {
   bool takes_fused(bool training) const { return dispatcher_.takes_fused(view(), training); }
 
  private:
-  struct Projected {
+  struct Projections {
     at::Tensor q, k, v;
-    bool cached = false;  // k and v are the complete content of the cache
+    bool is_cached = false;  // k and v are the complete content of the cache
   };
   static void gather_key_heads(Context& c);
-  Projected project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
-  at::Tensor read_in_place(const Context& c, Cache& cache);
+  Projections project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
+  at::Tensor attend_in_place(const Context& c, Cache& cache);
   void check_heads() const;
   nn::HeadRole role_of(const Stage& stage) const;
   // Computes the head outputs (B, hv, Tq, dv) with tensor operations.
@@ -128,7 +128,7 @@ class AttentionLayer {
   at::Tensor attend_with_sdpa(Context& context, bool square) const;
   bool has_dropout(bool training) const { return training && options_.dropout > 0; }
   std::string probabilities_stream() const;  // name of the random stream of dropout
-  at::Tensor without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
+  at::Tensor forward_without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;
 
   LayerSpec layer_spec_;
   AttentionOptions options_;

@@ -9,8 +9,8 @@ namespace mh::attention {
 
 Stages make_stages(const AttentionOptions& options, const LayerSpec& layer_spec) {
   const auto make = [&](auto& registry, const char* key, const std::string& name) {
-    const auto chosen = options.stages.find(name);
-    return registry.make(name, key)->make(chosen != options.stages.end() ? chosen->second.get() : nullptr, layer_spec);
+    const auto found = options.stages.find(name);
+    return registry.make(name, key)->make(found != options.stages.end() ? found->second.get() : nullptr, layer_spec);
   };
   Stages stages;
   stages.pairing = make(pairings(), "attention.pairing", options.pairing);
@@ -25,37 +25,38 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
                                const LayerSpec& layer_spec, const Inits& inits)
     : layer_spec_(layer_spec), options_(options) {
   using nn::HeadRole;
-  auto weight = [&](const char* part, int64_t out, int64_t in, const nn::Init& init, HeadRole role, HeadSide side) {
+  auto add_weight = [&](const char* suffix, int64_t out, int64_t in, const nn::Init& init, HeadRole role,
+                        HeadSide side) {
     nn::Traits traits{init, true, true, {{role == HeadRole::output ? 1 : 0, layer_spec.heads_of(side), side}}};
     traits.role = role;
-    return &parameters.add(layer_spec.name + part, {out, in}, traits);
+    return &parameters.add(layer_spec.name + suffix, {out, in}, traits);
   };
-  auto output_bias = [&] {
+  auto add_output_bias = [&] {
     if (!options.bias) return;
     nn::Traits traits{nn::Init::constant(0), false};
     traits.role = HeadRole::output;
     output_bias_ = &parameters.add(layer_spec.name + ".output.bias", {layer_spec.width}, traits);
   };
   if (layer_spec.heads == 0) {
-    output_bias();
+    add_output_bias();
     return;
   }
   stages_ = make_stages(options_, layer_spec_);
   check_heads();
-  auto projection = [&](const std::string& part, int64_t size, HeadSide side, nn::Parameter*& bias) {
+  auto add_projection = [&](const std::string& suffix, int64_t size, HeadSide side, nn::Parameter*& bias) {
     size *= layer_spec.heads_of(side);
-    nn::Parameter* matrix =
-        weight((part + ".weight").c_str(), size, layer_spec.width, inits.query_key_value, HeadRole::projection, side);
+    nn::Parameter* matrix = add_weight((suffix + ".weight").c_str(), size, layer_spec.width, inits.query_key_value,
+                                       HeadRole::projection, side);
     if (!options.bias) return matrix;
     nn::Traits traits{inits.query_key_value_bias, false, false, {{0, layer_spec.heads_of(side), side}}};
     traits.role = HeadRole::projection;
-    bias = &parameters.add(layer_spec.name + part + ".bias", {size}, traits);
+    bias = &parameters.add(layer_spec.name + suffix + ".bias", {size}, traits);
     return matrix;
   };
-  query_ = projection(".query", layer_spec.key_size, HeadSide::score, query_bias_);
-  if (stages_.score->uses_keys()) key_ = projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);
-  value_ = projection(".value", layer_spec.value_size, HeadSide::value, value_bias_);
-  stages_.each(options_, [&](Stage& stage, const char* what, const std::string& name) {
+  query_ = add_projection(".query", layer_spec.key_size, HeadSide::score, query_bias_);
+  if (stages_.score->uses_keys()) key_ = add_projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);
+  value_ = add_projection(".value", layer_spec.value_size, HeadSide::value, value_bias_);
+  stages_.for_each_stage(options_, [&](Stage& stage, const char* stage_type, const std::string& name) {
     const Capabilities p = stage.capabilities();
     const bool cross = layer_spec.kind == AttentionKind::decoder_cross,
                causal = layer_spec.kind == AttentionKind::decoder_self;
@@ -64,25 +65,25 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
                           : !cross && !p.self   ? "self-attention"
                                                 : nullptr;
     if (missing != nullptr)
-      throw Error(Exit::usage, Problem{str(layer_spec.name, ", ", what, " '", name, "'"),
+      throw Error(Exit::usage, Problem{str(layer_spec.name, ", ", stage_type, " '", name, "'"),
                                        str("a stage that supports ", missing), "a stage without this support",
                                        str("choose another stage for attention.", name_of(layer_spec.kind))});
     parameters.set_role(role_of(stage));
     stage.add_parameters(parameters, layer_spec_);
     parameters.set_role(HeadRole::none);
   });
-  output_ = weight(".output.weight", layer_spec.width, layer_spec.output_heads * layer_spec.value_size, inits.output,
-                   HeadRole::output, HeadSide::output);
-  output_bias();
+  output_ = add_weight(".output.weight", layer_spec.width, layer_spec.output_heads * layer_spec.value_size,
+                       inits.output, HeadRole::output, HeadSide::output);
+  add_output_bias();
   dispatcher_ = Dispatcher(view());
 }
 
 // Throws Error(usage) if two sides of heads differ in number without a stage that maps one side to the other.
 void AttentionLayer::check_heads() const {
-  auto refuse = [&](const char* key, const std::string& between, int64_t expected, int64_t found) {
+  auto refuse = [&](const char* key, const std::string& required_stage, int64_t expected, int64_t found) {
     throw Error(Exit::usage,
                 Problem{str(layer_spec_.name, ", attention.", key), str(expected, ", the number of heads of the layer"),
-                        str(found), "another number needs a " + between});
+                        str(found), "another number needs a " + required_stage});
   };
   if (layer_spec_.value_heads != layer_spec_.heads && !stages_.mixer->can_change_head_count())
     refuse("value_heads", "mixer that changes the number of heads", layer_spec_.heads, layer_spec_.value_heads);
@@ -93,7 +94,7 @@ void AttentionLayer::check_heads() const {
 nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {
   using nn::HeadRole;
   if (&stage == stages_.mixer.get())
-    return stages_.mixer->mixes() == Mixes::nothing ? HeadRole::stage : HeadRole::mixing;
+    return stages_.mixer->mixes() == MixedTensor::nothing ? HeadRole::stage : HeadRole::mixing;
   if (&stage != stages_.combiner.get()) return HeadRole::stage;
   return stages_.combiner->mixes()            ? HeadRole::mixing
          : stages_.combiner->has_head_gates() ? HeadRole::gate
@@ -105,10 +106,10 @@ at::Tensor AttentionLayer::as_linear_map() const {
 }
 
 AttentionOptions AttentionLayer::without_combiner() const {
-  AttentionOptions left = options_;
-  left.combiner = AttentionOptions().combiner;
-  left.output_heads = 0;
-  return left;
+  AttentionOptions new_options = options_;
+  new_options.combiner = AttentionOptions().combiner;
+  new_options.output_heads = 0;
+  return new_options;
 }
 
 bool AttentionLayer::can_prune_separately(HeadSide side) const {
@@ -117,75 +118,77 @@ bool AttentionLayer::can_prune_separately(HeadSide side) const {
          (side == HeadSide::score ? stages_.mixer->can_change_head_count() : stages_.combiner->mixes());
 }
 
-AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept) const {
+AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_heads) const {
   auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::usage, Problem{layer_spec_.name, expected, found, next});
   };
-  if (kept.score != kept.value && !can_prune_separately(HeadSide::score))
+  if (kept_heads.score != kept_heads.value && !can_prune_separately(HeadSide::score))
     refuse("score heads that are pruned together with their value heads",
            str("a different selection, with mixer '", options_.mixer, "'"), "prune the same heads on all sides");
-  if (kept.output != kept.value && !can_prune_separately(HeadSide::output))
+  if (kept_heads.output != kept_heads.value && !can_prune_separately(HeadSide::output))
     refuse("output heads that are pruned together with their value heads",
            str("a different selection, with combiner '", options_.combiner, "'"), "prune the same heads on all sides");
-  AttentionOptions left = options_;
-  if (kept.value.empty() || kept.output.empty() ||
-      (kept.score.empty() && stages_.mixer->mixes() == Mixes::probabilities)) {
-    left.heads = left.value_heads = left.output_heads = 0;
-    return left;
+  AttentionOptions new_options = options_;
+  if (kept_heads.value.empty() || kept_heads.output.empty() ||
+      (kept_heads.score.empty() && stages_.mixer->mixes() == MixedTensor::probabilities)) {
+    new_options.heads = new_options.value_heads = new_options.output_heads = 0;
+    return new_options;
   }
-  if (kept.score.empty())
+  if (kept_heads.score.empty())
     refuse("at least one score head, since attention without logits is uniform", "none",
            "prune the same heads on all sides");
-  left.heads = static_cast<int64_t>(kept.score.size());
-  const auto values = static_cast<int64_t>(kept.value.size()), outputs = static_cast<int64_t>(kept.output.size());
-  left.value_heads = values == left.heads ? 0 : values;
-  left.output_heads = outputs == values ? 0 : outputs;
-  left.head_size = layer_spec_.key_size;
-  left.value_size = layer_spec_.value_size == layer_spec_.key_size ? 0 : layer_spec_.value_size;
-  stages_.each(options_, [&](const Stage& stage, const char*, const std::string& name) {
-    if (auto changed = stage.options_after_pruning(kept, layer_spec_)) left.stages[name] = std::move(changed);
+  new_options.heads = static_cast<int64_t>(kept_heads.score.size());
+  const auto num_values = static_cast<int64_t>(kept_heads.value.size()),
+             num_outputs = static_cast<int64_t>(kept_heads.output.size());
+  new_options.value_heads = num_values == new_options.heads ? 0 : num_values;
+  new_options.output_heads = num_outputs == num_values ? 0 : num_outputs;
+  new_options.head_size = layer_spec_.key_size;
+  new_options.value_size = layer_spec_.value_size == layer_spec_.key_size ? 0 : layer_spec_.value_size;
+  stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string& name) {
+    if (auto stage_options = stage.options_after_pruning(kept_heads, layer_spec_))
+      new_options.stages[name] = std::move(stage_options);
   });
-  return left;
+  return new_options;
 }
 
 bool AttentionLayer::is_per_query() const {
-  bool all = true;
-  stages_.each(options_,
-               [&](const Stage& stage, const char*, const std::string&) { all = all && stage.is_per_query(); });
-  return all;
+  bool result = true;
+  stages_.for_each_stage(
+      options_, [&](const Stage& stage, const char*, const std::string&) { result = result && stage.is_per_query(); });
+  return result;
 }
 
 Capabilities AttentionLayer::capabilities() const {
-  Capabilities all;
-  stages_.each(options_, [&](const Stage& stage, const char*, const std::string&) {
+  Capabilities result;
+  stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string&) {
     const Capabilities p = stage.capabilities();
-    all = {all.self && p.self, all.causal && p.causal, all.cross && p.cross, all.memory && p.memory,
-           all.incremental && p.incremental};
+    result = {result.self && p.self, result.causal && p.causal, result.cross && p.cross, result.memory && p.memory,
+              result.incremental && p.incremental};
   });
-  return all;
+  return result;
 }
 
 std::string AttentionLayer::samples_on_host() const {
-  std::string found;
-  stages_.each(options_, [&](const Stage& stage, const char* what, const std::string& name) {
-    if (stage.samples_on_host()) found = str(what, " '", name, "'");
+  std::string description;
+  stages_.for_each_stage(options_, [&](const Stage& stage, const char* stage_type, const std::string& name) {
+    if (stage.samples_on_host()) description = str(stage_type, " '", name, "'");
   });
-  return found;
+  return description;
 }
 
 std::pair<int64_t, std::string> AttentionLayer::max_length() const {
-  std::pair<int64_t, std::string> least;
-  stages_.each(options_, [&](const Stage& stage, const char*, const std::string& name) {
-    if (const int64_t length = stage.max_length(); length > 0 && (least.first == 0 || length < least.first))
-      least = {length, str("attention.", name, ".length")};
+  std::pair<int64_t, std::string> minimum;
+  stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string& name) {
+    if (const int64_t length = stage.max_length(); length > 0 && (minimum.first == 0 || length < minimum.first))
+      minimum = {length, str("attention.", name, ".length")};
   });
-  return least;
+  return minimum;
 }
 
 bool AttentionLayer::has_separate_heads(HeadSide side) const {
   if (layer_spec_.heads == 0) return false;
   return side == HeadSide::value ||
-         (side == HeadSide::score ? stages_.mixer->mixes() != Mixes::nothing : stages_.combiner->mixes());
+         (side == HeadSide::score ? stages_.mixer->mixes() != MixedTensor::nothing : stages_.combiner->mixes());
 }
 
 }  // namespace mh::attention

@@ -32,7 +32,7 @@ struct LayerSpec {
 // Indices of the heads that pruning keeps, for each side, ascending.
 struct KeptHeads {
   std::vector<int64_t> score, value, output;
-  const std::vector<int64_t>& of(HeadSide side) const {
+  const std::vector<int64_t>& heads_of(HeadSide side) const {
     return side == HeadSide::score ? score : side == HeadSide::value ? value : output;
   }
 };

@@ -7,27 +7,28 @@
 
 namespace mh::attention {
 
-at::Tensor shorter(const at::Tensor& lengths, int64_t positions, at::Device device) {
+at::Tensor lengths_if_padded(const at::Tensor& lengths, int64_t positions, at::Device device) {
   if (!lengths.defined() || lengths.ge(positions).all().item<bool>()) return {};
   return nn::to_device(lengths, device);
 }
 
-at::Tensor allowed(const Mask& mask, int64_t queries, int64_t keys, at::Device device) {
+at::Tensor boolean_mask(const Mask& mask, int64_t queries, int64_t keys, at::Device device) {
   at::Tensor result;
-  auto both = [&](const at::Tensor& m) { result = result.defined() ? result & m : m; };
+  auto intersect = [&](const at::Tensor& m) { result = result.defined() ? result & m : m; };
   auto options = at::TensorOptions().dtype(at::kLong).device(device);
   if (mask.causal || mask.window > 0) {
     at::Tensor t = at::arange(queries, options).view({1, 1, queries, 1}) + mask.offset;
     at::Tensor s = at::arange(keys, options).view({1, 1, 1, keys});
-    if (mask.causal && mask.offset < keys - 1) both(s <= t);
-    if (mask.window > 0) both(s > t - mask.window);
+    if (mask.causal && mask.offset < keys - 1) intersect(s <= t);
+    if (mask.window > 0) intersect(s > t - mask.window);
   }
   if (mask.key_lengths.defined())
-    both(at::arange(keys, options).view({1, 1, 1, keys}) < nn::to_device(mask.key_lengths, device).view({-1, 1, 1, 1}));
+    intersect(at::arange(keys, options).view({1, 1, 1, keys}) <
+              nn::to_device(mask.key_lengths, device).view({-1, 1, 1, 1}));
   if (mask.additive.defined()) {
     at::Tensor visible = mask.additive > -std::numeric_limits<double>::infinity();
     while (visible.dim() < 4) visible = visible.unsqueeze(0);
-    both(visible.expand({visible.size(0), visible.size(1), queries, keys}));
+    intersect(visible.expand({visible.size(0), visible.size(1), queries, keys}));
   }
   return result;
 }

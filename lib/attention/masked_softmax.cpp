@@ -22,54 +22,56 @@ bool has_row_kernel(const at::Tensor& logits) { return logits.is_cpu() && logits
 
 // Calls visit(r), in parallel, for each row r of x, a row being a vector along the last axis.
 template <class Visit>
-void each_row(const at::Tensor& x, const Visit& visit) {
+void for_each_row(const at::Tensor& x, const Visit& visit) {
   const int64_t size = x.size(-1), rows = size > 0 ? x.numel() / size : 0;
   at::parallel_for(0, rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) visit(r);
   });
 }
 
-void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind of, at::Tensor& p) {
+void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind softmax_kind, at::Tensor& p) {
   const int64_t size = a.size(-1);
-  const auto* from = a.const_data_ptr<float>();
-  auto* to = p.data_ptr<float>();
+  const auto* a_data = a.const_data_ptr<float>();
+  auto* p_data = p.data_ptr<float>();
   if (!allowed.defined())
-    return each_row(a, [&](int64_t r) { kernels::softmax_row(of, from + r * size, nullptr, to + r * size, size); });
+    return for_each_row(
+        a, [&](int64_t r) { kernels::softmax_row(softmax_kind, a_data + r * size, nullptr, p_data + r * size, size); });
   // Usually many heads share one row of the mask, so that making only the last axis contiguous copies less than the
   // expanded mask.
   at::Tensor mask = allowed.expand({allowed.size(0), allowed.size(1), allowed.size(2), size});
   if (mask.stride(-1) != 1) mask = mask.contiguous();
   mask = mask.expand(a.sizes());
-  const auto* seen = mask.const_data_ptr<bool>();
+  const auto* mask_data = mask.const_data_ptr<bool>();
   const int64_t heads = a.size(1), queries = a.size(2);
-  each_row(a, [&](int64_t r) {
+  for_each_row(a, [&](int64_t r) {
     const int64_t b = r / (heads * queries), h = r / queries % heads, t = r % queries;
-    kernels::softmax_row(of, from + r * size, seen + b * mask.stride(0) + h * mask.stride(1) + t * mask.stride(2),
-                         to + r * size, size);
+    kernels::softmax_row(softmax_kind, a_data + r * size,
+                         mask_data + b * mask.stride(0) + h * mask.stride(1) + t * mask.stride(2), p_data + r * size,
+                         size);
   });
 }
 
 // Computes the masked softmax with LibTorch operations, for devices and types that the row kernel does not support.
-at::Tensor composed(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind of) {
+at::Tensor softmax_by_tensor_ops(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind softmax_kind) {
   // exp(a) σ(a) = exp(a + log σ(a)) = exp(2a - softplus(a))
-  const at::Tensor x = of == SoftmaxKind::sigmoid ? a + at::log_sigmoid(a) : a;
+  const at::Tensor x = softmax_kind == SoftmaxKind::sigmoid ? a + at::log_sigmoid(a) : a;
   if (!allowed.defined()) return at::softmax(x, -1);
   return at::softmax(x.masked_fill(~allowed, -INFINITY), -1).masked_fill_(~allowed, 0);
 }
 
 struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits, const std::optional<at::Tensor>& given,
-                            int64_t kind, bool in_place) {
-    const auto of = static_cast<SoftmaxKind>(kind);
-    const at::Tensor allowed = given.value_or(at::Tensor());
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& logits,
+                            const std::optional<at::Tensor>& optional_mask, int64_t kind, bool in_place) {
+    const auto softmax_kind = static_cast<SoftmaxKind>(kind);
+    const at::Tensor allowed = optional_mask.value_or(at::Tensor());
     at::Tensor a = logits.contiguous(), p;
     if (has_row_kernel(a)) {
       p = in_place ? a.tensor_data() : at::empty_like(a);
-      forward_rows(a, allowed, of, p);
+      forward_rows(a, allowed, softmax_kind, p);
     } else {
-      p = composed(a, allowed, of);
+      p = softmax_by_tensor_ops(a, allowed, softmax_kind);
     }
-    context->save_for_backward({p, of == SoftmaxKind::sigmoid ? a : at::Tensor()});
+    context->save_for_backward({p, softmax_kind == SoftmaxKind::sigmoid ? a : at::Tensor()});
     context->saved_data["kind"] = kind;
     return p;
   }
@@ -79,31 +81,31 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &a = saved[1];
-    const auto of = static_cast<SoftmaxKind>(context->saved_data["kind"].toInt());
+    const auto softmax_kind = static_cast<SoftmaxKind>(context->saved_data["kind"].toInt());
     if (!has_row_kernel(p)) {
       at::Tensor da = at::_softmax_backward_data(gradients[0], p, -1, p.scalar_type());
-      if (of == SoftmaxKind::sigmoid) da = da * (1 + at::sigmoid(-a));
+      if (softmax_kind == SoftmaxKind::sigmoid) da = da * (1 + at::sigmoid(-a));
       return {da, {}, {}, {}};
     }
-    const bool reusable = can_reuse_storage(gradients[0]) && gradients[0].is_contiguous();
-    const at::Tensor dp = gradients[0].contiguous(), da = reusable ? dp : at::empty_like(p);
+    const bool can_overwrite = can_reuse_storage(gradients[0]) && gradients[0].is_contiguous();
+    const at::Tensor dp = gradients[0].contiguous(), da = can_overwrite ? dp : at::empty_like(p);
     const int64_t size = p.size(-1);
-    const auto *probabilities = p.const_data_ptr<float>(), *given = dp.const_data_ptr<float>(),
+    const auto *probabilities = p.const_data_ptr<float>(), *dp_data = dp.const_data_ptr<float>(),
                *logits = a.defined() ? a.const_data_ptr<float>() : nullptr;
-    auto* to = da.data_ptr<float>();
-    each_row(p, [&](int64_t r) {
-      const int64_t at = r * size;
-      kernels::softmax_row_backward(of, logits != nullptr ? logits + at : nullptr, probabilities + at, given + at,
-                                    to + at, size);
+    auto* da_data = da.data_ptr<float>();
+    for_each_row(p, [&](int64_t r) {
+      const int64_t row_offset = r * size;
+      kernels::softmax_row_backward(softmax_kind, logits != nullptr ? logits + row_offset : nullptr,
+                                    probabilities + row_offset, dp_data + row_offset, da_data + row_offset, size);
     });
     return {da, {}, {}, {}};
   }
 };
 
-at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxKind of, bool in_place) {
+at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxKind softmax_kind, bool in_place) {
   std::optional<at::Tensor> mask;
   if (allowed.defined()) mask = allowed;
-  return MaskedSoftmax::apply(logits, mask, static_cast<int64_t>(of), in_place);
+  return MaskedSoftmax::apply(logits, mask, static_cast<int64_t>(softmax_kind), in_place);
 }
 
 }  // namespace

@@ -5,19 +5,19 @@ namespace mh::attention {
 
 at::Tensor MatrixMixer::mix(const Context& c, const at::Tensor& probabilities) {
   const at::Tensor m = matrix(c);
-  return m.defined() ? mix_heads(probabilities, m, mixing_under_mask(c)) : probabilities;
+  return m.defined() ? mix_heads(probabilities, m, causal_mix_options(c)) : probabilities;
 }
 
 at::Tensor MatrixMixer::mix_values(const Context& c, const at::Tensor& probabilities) {
   const at::Tensor m = matrix(c);
-  return m.defined() ? attention::mix_values(probabilities, m, c.v, mixing_under_mask(c)) : m;
+  return m.defined() ? attention::mix_values(probabilities, m, c.v, causal_mix_options(c)) : m;
 }
 
 void show_matrix(const Context& c, const at::Tensor& matrix) {
   if (c.observer != nullptr) c.observer->show(c.layer_spec, MixingObservation{matrix});
 }
 
-nn::Traits mixing_matrix(const LayerSpec& layer_spec, const nn::Init& init) {
+nn::Traits mixing_matrix_traits(const LayerSpec& layer_spec, const nn::Init& init) {
   return {init, false, false, {{0, layer_spec.heads, HeadSide::score}, {1, layer_spec.value_heads, HeadSide::value}}};
 }
 

@@ -17,13 +17,13 @@ class MatrixMixer : public Mixer {
 };
 
 // Returns the options of mix_heads() under the mask of a forward pass: entries that a causal mask hides are skipped.
-inline MixOptions mixing_under_mask(const Context& c) { return MixOptions{c.mask.causal_offset()}; }
+inline MixOptions causal_mix_options(const Context& c) { return MixOptions{c.mask.causal_offset()}; }
 
 // Shows a learned mixing matrix to the observer of the forward pass, if there is one.
 void show_matrix(const Context& c, const at::Tensor& matrix);
 
 // Returns the traits of a mixing matrix (h, hv), which has no weight decay, since decay would pull the matrix away from
 // the identity.
-nn::Traits mixing_matrix(const LayerSpec& layer_spec, const nn::Init& init);
+nn::Traits mixing_matrix_traits(const LayerSpec& layer_spec, const nn::Init& init);
 
 }  // namespace mh::attention

@@ -44,15 +44,16 @@ class Observer : public Interceptor {
 
   // Calls visit(observer) for this observer; an observer that combines several observers calls it for each of them in
   // order.
-  virtual void each(const std::function<void(Observer&)>& visit) { visit(*this); }
+  virtual void for_each_observer(const std::function<void(Observer&)>& visit) { visit(*this); }
 
   // Passes an observation to the subscribers of its type in order. Each subscriber receives the observation with the
   // changes of previous subscribers.
   template <class T>
   void show(const LayerSpec& layer_spec, T&& observation) {
-    using Shown = std::remove_reference_t<T>;
-    each([&](Observer& observer) {
-      if (auto* subscriber = dynamic_cast<Subscriber<Shown>*>(&observer)) subscriber->receive(layer_spec, observation);
+    using Observation = std::remove_reference_t<T>;
+    for_each_observer([&](Observer& observer) {
+      if (auto* subscriber = dynamic_cast<Subscriber<Observation>*>(&observer))
+        subscriber->receive(layer_spec, observation);
     });
   }
 };

@@ -85,19 +85,19 @@ void AttentionConfig::set_layer(AttentionKind kind, int64_t layer, const Attenti
 
 namespace {
 
-using Lines = std::map<std::string, std::string>;  // key without section -> value
+using OptionValues = std::map<std::string, std::string>;  // key without section -> value
 
-Lines lines_of(const AttentionOptions& options) {
+OptionValues option_values_of(const AttentionOptions& options) {
   FieldLister lister;
   AttentionOptions copy = options;
   lister.section("", copy);
-  Lines lines;
-  for (const auto& row : lister.rows()) lines[row.key] = row.value;
-  return lines;
+  OptionValues option_values;
+  for (const auto& row : lister.rows()) option_values[row.key] = row.value;
+  return option_values;
 }
 
 // Returns the options that differ from `base` as a TOML section; empty if all are equal.
-std::string difference(const std::string& section, const Lines& base, const Lines& options) {
+std::string difference(const std::string& section, const OptionValues& base, const OptionValues& options) {
   std::string text;
   for (const auto& [key, value] : options) {
     auto it = base.find(key);
@@ -108,20 +108,22 @@ std::string difference(const std::string& section, const Lines& base, const Line
 
 }  // namespace
 
-void AttentionConfig::lift() {
-  auto same = [](const AttentionOptions& a, const AttentionOptions& b) { return lines_of(a) == lines_of(b); };
+void AttentionConfig::hoist_common_options() {
+  auto are_equal = [](const AttentionOptions& a, const AttentionOptions& b) {
+    return option_values_of(a) == option_values_of(b);
+  };
   for (auto& [kind, options] : kinds_) {
     const auto first = layers_.find({kind, 0});
     if (first == layers_.end()) continue;
-    const bool all = std::all_of(layers_.begin(), layers_.end(), [&, of = kind](const auto& layer) {
-      return layer.first.first != of || same(layer.second, first->second);
+    const bool all_equal = std::all_of(layers_.begin(), layers_.end(), [&, layer_kind = kind](const auto& layer) {
+      return layer.first.first != layer_kind || are_equal(layer.second, first->second);
     });
-    if (all) options = first->second;
+    if (all_equal) options = first->second;
   }
-  const bool all = !kinds_.empty() && std::all_of(kinds_.begin(), kinds_.end(), [&](const auto& kind) {
-    return same(kind.second, kinds_.begin()->second);
+  const bool all_equal = !kinds_.empty() && std::all_of(kinds_.begin(), kinds_.end(), [&](const auto& kind) {
+    return are_equal(kind.second, kinds_.begin()->second);
   });
-  if (all) base_ = kinds_.begin()->second;
+  if (all_equal) base_ = kinds_.begin()->second;
 }
 
 std::string AttentionConfig::toml() const {
@@ -130,10 +132,10 @@ std::string AttentionConfig::toml() const {
   writer.section("attention", copy);
   std::string text = writer.text();
   for (const auto& [kind, options] : kinds_)
-    text += difference(std::string("attention.") + name_of(kind), lines_of(base_), lines_of(options));
-  for (const auto& [place, options] : layers_)
-    text += difference(std::string("attention.") + name_of(place.first) + "." + std::to_string(place.second),
-                       lines_of(kinds_.at(place.first)), lines_of(options));
+    text += difference(std::string("attention.") + name_of(kind), option_values_of(base_), option_values_of(options));
+  for (const auto& [layer_key, options] : layers_)
+    text += difference(std::string("attention.") + name_of(layer_key.first) + "." + std::to_string(layer_key.second),
+                       option_values_of(kinds_.at(layer_key.first)), option_values_of(options));
   return text;
 }
 
@@ -149,10 +151,11 @@ LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t
     refuse("attention.heads", str("a divisor of the width ", width), o.heads,
            "change attention.heads, or set attention.head_size to any size");
   }
-  const int64_t values = o.value_heads > 0 ? o.value_heads : o.heads;
-  const int64_t outputs = o.output_heads > 0 ? o.output_heads : values;
-  const int64_t size = o.head_size > 0 || o.heads == 0 ? o.head_size : width / o.heads;
-  return {kind, layer, width, o.heads, values, outputs, size, o.value_size > 0 ? o.value_size : size, name};
+  const int64_t value_heads = o.value_heads > 0 ? o.value_heads : o.heads;
+  const int64_t output_heads = o.output_heads > 0 ? o.output_heads : value_heads;
+  const int64_t key_size = o.head_size > 0 || o.heads == 0 ? o.head_size : width / o.heads;
+  return {kind, layer, width, o.heads, value_heads, output_heads, key_size, o.value_size > 0 ? o.value_size : key_size,
+          name};
 }
 
 }  // namespace mh::attention

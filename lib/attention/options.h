@@ -48,7 +48,7 @@ class AttentionConfig {
   void set_layer(AttentionKind kind, int64_t layer, const AttentionOptions& options);
   // If the options of all layers of a kind are equal, sets the options of the kind to them. If the options of all kinds
   // are then equal, sets the base options to them. toml() then writes equal options once.
-  void lift();
+  void hoist_common_options();
   // Returns the options as TOML: the section [attention], then the options in which each kind and each layer differs.
   // read() restores equal options from it.
   std::string toml() const;

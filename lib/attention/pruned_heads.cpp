@@ -17,7 +17,7 @@ void OriginalHeads::describe(Fields& f) {
           at_least(0));
 }
 
-OriginalHeads OriginalHeads::in(const LayerSpec& layer_spec, const std::string& where) const {
+OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std::string& where) const {
   OriginalHeads result = *this;
   auto refuse = [&](const char* key, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.", where, ".", key), expected, found, ""});
@@ -31,17 +31,17 @@ OriginalHeads OriginalHeads::in(const LayerSpec& layer_spec, const std::string& 
   }
   if (static_cast<int64_t>(kept.size()) != layer_spec.value_heads)
     refuse("kept_heads", str("one index for each of the layer's ", layer_spec.value_heads, " heads"), str(kept.size()));
-  const std::set<int64_t> different(kept.begin(), kept.end());
-  if (different.size() != kept.size()) refuse("kept_heads", "each head once", "a head twice");
-  if (*different.rbegin() >= count)
-    refuse("kept_heads", str("head indices from 0 to ", count - 1), str(*different.rbegin()));
+  const std::set<int64_t> distinct(kept.begin(), kept.end());
+  if (distinct.size() != kept.size()) refuse("kept_heads", "each head once", "a head twice");
+  if (*distinct.rbegin() >= count)
+    refuse("kept_heads", str("head indices from 0 to ", count - 1), str(*distinct.rbegin()));
   return result;
 }
 
-OriginalHeads OriginalHeads::without(const std::vector<int64_t>& value) const {
-  OriginalHeads left{count, {}};
-  for (const int64_t head : value) left.kept.push_back(kept[static_cast<size_t>(head)]);
-  return left;
+OriginalHeads OriginalHeads::select(const std::vector<int64_t>& value) const {
+  OriginalHeads result{count, {}};
+  for (const int64_t head : value) result.kept.push_back(kept[static_cast<size_t>(head)]);
+  return result;
 }
 
 at::Tensor OriginalHeads::select_kept(const at::Tensor& w) const {

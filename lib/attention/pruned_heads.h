@@ -22,13 +22,13 @@ struct OriginalHeads {
 
   // Returns a copy in which a count of 0 is replaced by the heads of the layer. Throws Error(usage), naming the options
   // section `where`, if `count` and `kept` do not fit the layer.
-  OriginalHeads in(const LayerSpec& layer_spec, const std::string& where) const;
-  // The member functions below require an object that in() has returned.
+  OriginalHeads resolve_for(const LayerSpec& layer_spec, const std::string& where) const;
+  // The member functions below require an object that resolve_for() has returned.
   //
   // Returns whether heads of the layer were pruned.
   bool has_lost_heads() const { return static_cast<int64_t>(kept.size()) < count; }
   // Returns the object for a layer that is pruned to the value heads `value`, which are indices of the present layer.
-  OriginalHeads without(const std::vector<int64_t>& value) const;
+  OriginalHeads select(const std::vector<int64_t>& value) const;
   // Returns the weights (…, h) of the layer's heads, selected from weights w (…, count) of the original heads.
   at::Tensor select_kept(const at::Tensor& w) const;
   // Returns the head axis, at dimension `axis`, of a parameter with a block for each of the `count` original heads.

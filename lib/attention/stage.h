@@ -133,12 +133,12 @@ class Normaliser : public Stage {
 };
 
 // The first tensor that a mixer mixes across heads: the logits, the probabilities, or nothing.
-enum class Mixes { nothing, logits, probabilities };
+enum class MixedTensor { nothing, logits, probabilities };
 
 // Stage that mixes logits (before the mask) and probabilities (before the product with the values) across heads.
 class Mixer : public Stage {
  public:
-  virtual Mixes mixes() const { return Mixes::probabilities; }
+  virtual MixedTensor mixes() const { return MixedTensor::probabilities; }
   // Returns whether the numbers of score heads (its input) and value heads (its output) may differ.
   virtual bool can_change_head_count() const { return false; }
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }
@@ -151,7 +151,7 @@ class Mixer : public Stage {
   // from mix().
   virtual at::Tensor mix_values(const Context&, const at::Tensor&) { return {}; }
   // Returns whether dropout acts on the probabilities before mixing instead of after it.
-  virtual bool dropout_before() const { return false; }
+  virtual bool drops_before_mixing() const { return false; }
 };
 
 // Stage that computes the input (B, Tq, ho dv) of the output projection from head outputs (B, hv, Tq, dv).
@@ -199,7 +199,7 @@ class StageFactory {
   virtual std::unique_ptr<S> make(const StageOptions* options, const LayerSpec& layer_spec) const = 0;
 
   template <class Implementation>
-  class Of;
+  class Adapter;
 };
 
 // The factory of an implementation, for Registry::add. An implementation with options declares `using Options =
@@ -207,7 +207,7 @@ class StageFactory {
 // invalid in this layer. An implementation without options has the constructor (const LayerSpec&) or ().
 template <class S>
 template <class Implementation>
-class StageFactory<S>::Of : public StageFactory<S> {
+class StageFactory<S>::Adapter : public StageFactory<S> {
  public:
   std::shared_ptr<StageOptions> options() const override {
     if constexpr (requires { typename Implementation::Options; })

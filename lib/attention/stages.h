@@ -20,7 +20,7 @@ struct Stages {
   // Calls visit(stage, type, name) for each stage in order, for example visit(*mixer, "mixer", "mixhead-a"). The names
   // are those in `options`.
   template <class Visit>
-  void each(const AttentionOptions& options, const Visit& visit) const {
+  void for_each_stage(const AttentionOptions& options, const Visit& visit) const {
     if (pairing == nullptr) return;
     visit(*pairing, "pairing", options.pairing);
     visit(*score, "score", options.score);

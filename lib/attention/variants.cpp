@@ -10,12 +10,14 @@ namespace mh::attention {
 
 at::Tensor Variants::repeat(const at::Tensor& x) const {
   if (!x.defined() || count == 0) return x;
-  const int64_t sources = from.empty() ? 1 : *std::max_element(from.begin(), from.end()) + 1;
-  if (sources == count) return x;
-  const at::Tensor blocks = x.unflatten(0, {sources, x.size(0) / sources});
-  std::vector<at::Tensor> parts{x};
-  for (int64_t f = sources; f < count; ++f) parts.push_back(blocks[from.empty() ? 0 : from[static_cast<size_t>(f)]]);
-  return at::cat(parts);
+  const int64_t num_groups =
+      source_groups.empty() ? 1 : *std::max_element(source_groups.begin(), source_groups.end()) + 1;
+  if (num_groups == count) return x;
+  const at::Tensor groups = x.unflatten(0, {num_groups, x.size(0) / num_groups});
+  std::vector<at::Tensor> copies{x};
+  for (int64_t f = num_groups; f < count; ++f)
+    copies.push_back(groups[source_groups.empty() ? 0 : source_groups[static_cast<size_t>(f)]]);
+  return at::cat(copies);
 }
 
 void Variants::repeat_inputs(Context& c) const {

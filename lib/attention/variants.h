@@ -12,12 +12,12 @@ namespace mh::attention {
 struct Context;
 
 // The variants of one forward pass, in evaluation only. The input has one or more groups of B batch rows; after the
-// repetition there are `count` groups, (count·B, …), and row f·B + b continues row b of input group from[f].
+// repetition there are `count` groups, (count·B, …), and row f·B + b continues row b of input group source_groups[f].
 struct Variants {
   int64_t count = 0;  // number of variants; 0: batch rows are not repeated
   // (count): input group of each variant: first each input group once, in order, then further input groups in any
   // order. Empty: one input group.
-  std::vector<int64_t> from = {};
+  std::vector<int64_t> source_groups = {};
 
   // Repeats x (groups·B, …) to (count·B, …); an undefined tensor stays undefined.
   at::Tensor repeat(const at::Tensor& x) const;

@@ -24,7 +24,7 @@ namespace {
 
 // First byte of a reply from the child. The length of the text (8 bytes) and the text follow.
 enum Reply : char { kResult = 'R', kError = 'E', kMemory = 'M', kException = 'X' };
-constexpr size_t kReplyHead = 1 + sizeof(uint64_t);
+constexpr size_t kReplyHeaderBytes = 1 + sizeof(uint64_t);
 constexpr int kExitCalled = 255, kReplyFailed = 254;  // exit statuses of the child
 
 // The end of the socket in the child; global because handlers of exit() and std::terminate() take no argument.
@@ -43,19 +43,19 @@ bool send_all(int descriptor, std::string_view bytes) {
 
 // Sends a reply to the parent and ends the child with `status`.
 [[noreturn]] void reply(Reply kind, std::string_view text, int status) {
-  char head[kReplyHead] = {kind};
+  char header[kReplyHeaderBytes] = {kind};
   const uint64_t length = text.size();
-  std::memcpy(head + 1, &length, sizeof length);
-  const bool sent = send_all(reply_channel, {head, sizeof head}) && send_all(reply_channel, text);
+  std::memcpy(header + 1, &length, sizeof length);
+  const bool sent = send_all(reply_channel, {header, sizeof header}) && send_all(reply_channel, text);
   _exit(sent ? status : kReplyFailed);
 }
 
 // Returns whether `reply` has as many bytes as its head announces.
 bool is_complete_reply(std::string_view reply) {
-  if (reply.size() < kReplyHead) return false;
+  if (reply.size() < kReplyHeaderBytes) return false;
   uint64_t length = 0;
   std::memcpy(&length, reply.data() + 1, sizeof length);
-  return reply.size() - kReplyHead == length;
+  return reply.size() - kReplyHeaderBytes == length;
 }
 
 [[noreturn]] void reply_exception() {
@@ -92,7 +92,7 @@ size_t threads_of_process() {
   return count;
 }
 
-[[noreturn]] void fail(const char* what) { throw Error(Exit::failed, str(what, ": ", std::strerror(errno))); }
+[[noreturn]] void fail(const char* message) { throw Error(Exit::failed, str(message, ": ", std::strerror(errno))); }
 
 // Resets the signal handlers inherited from the parent, which would remove unfinished files of the parent or report a
 // crash of the child as a crash of the parent.
@@ -110,7 +110,7 @@ void close_descriptor(int& descriptor) {
 
 }  // namespace
 
-bool ChildInput::next(std::string& line) {
+bool ChildInput::read_line(std::string& line) {
   for (;;) {
     if (const size_t end = buffer_.find('\n', begin_); end != buffer_.npos) {
       line.assign(buffer_, begin_, end - begin_);
@@ -126,7 +126,7 @@ bool ChildInput::next(std::string& line) {
       continue;
     }
     if (n < 0) fail("cannot read from the parent process");
-    const size_t searched = begin_;
+    const size_t search_begin = begin_;
     begin_ = 0;
     if (n == 0) {
       if (buffer_.empty()) return false;
@@ -135,7 +135,7 @@ bool ChildInput::next(std::string& line) {
       return true;
     }
     buffer_.append(bytes, static_cast<size_t>(n));
-    if (const size_t end = buffer_.find('\n', searched); end != buffer_.npos) {
+    if (const size_t end = buffer_.find('\n', search_begin); end != buffer_.npos) {
       line.assign(buffer_, 0, end);
       begin_ = end + 1;
       return true;
@@ -143,7 +143,7 @@ bool ChildInput::next(std::string& line) {
   }
 }
 
-Child::Child(const Work& work, Line on_line) : line_consumer_(std::move(on_line)) {
+Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(on_line)) {
   if (const size_t threads = threads_of_process(); threads > 1)
     throw Error(Exit::failed,
                 Problem{"child process", "a parent process with a single thread", str(threads, " threads"),
@@ -160,17 +160,17 @@ Child::Child(const Work& work, Line on_line) : line_consumer_(std::move(on_line)
   // While SIGCHLD is ignored, the kernel discards the exit statuses of children, so that waitpid() fails.
   struct sigaction default_action {};
   default_action.sa_handler = SIG_DFL;
-  sigaction(SIGCHLD, &default_action, &parents_sigchld_);
+  sigaction(SIGCHLD, &default_action, &parent_sigchld_action_);
   // Blocks signals until the child has reset the inherited handlers, which a signal to the child would run otherwise.
-  sigset_t all_signals, signals;
+  sigset_t all_signals, parent_mask;
   sigfillset(&all_signals);
-  pthread_sigmask(SIG_BLOCK, &all_signals, &signals);
+  pthread_sigmask(SIG_BLOCK, &all_signals, &parent_mask);
   const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ < 0) {
     const int error = errno;
-    pthread_sigmask(SIG_SETMASK, &signals, nullptr);
-    sigaction(SIGCHLD, &parents_sigchld_, nullptr);
+    pthread_sigmask(SIG_SETMASK, &parent_mask, nullptr);
+    sigaction(SIGCHLD, &parent_sigchld_action_, nullptr);
     for (int descriptor : {channel[0], channel[1], errors[0], errors[1]}) close(descriptor);
     errno = error;
     fail("cannot start a child process");
@@ -179,16 +179,16 @@ Child::Child(const Work& work, Line on_line) : line_consumer_(std::move(on_line)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(kReplyFailed);
     reset_signal_handlers();
-    pthread_sigmask(SIG_SETMASK, &signals, nullptr);
-    const rlimit no_core{0, 0};
-    setrlimit(RLIMIT_CORE, &no_core);
+    pthread_sigmask(SIG_SETMASK, &parent_mask, nullptr);
+    const rlimit no_core_dump{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core_dump);
     // If the parent was started with descriptor 0, 1 or 2 closed, the socket or the pipe may have that number. The
     // child duplicates both to numbers above 2.
     reply_channel = fcntl(channel[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    const int lines = fcntl(errors[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    const int output_descriptor = fcntl(errors[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     for (int descriptor : {channel[0], channel[1], errors[0], errors[1]}) close(descriptor);
-    for (int standard : {STDOUT_FILENO, STDERR_FILENO}) dup2(lines, standard);
-    close(lines);
+    for (int standard_descriptor : {STDOUT_FILENO, STDERR_FILENO}) dup2(output_descriptor, standard_descriptor);
+    close(output_descriptor);
     std::atexit(handle_exit);
     std::set_terminate(on_terminate);
     try {
@@ -199,7 +199,7 @@ Child::Child(const Work& work, Line on_line) : line_consumer_(std::move(on_line)
       reply_exception();
     }
   }
-  pthread_sigmask(SIG_SETMASK, &signals, nullptr);
+  pthread_sigmask(SIG_SETMASK, &parent_mask, nullptr);
   close(channel[1]);
   close(errors[1]);
   channel_ = channel[0];
@@ -216,12 +216,12 @@ Child::~Child() {
 
 std::optional<int> Child::reap() {
   int status = 0;
-  pid_t ended = -1;
-  while ((ended = waitpid(pid_, &status, 0)) < 0 && errno == EINTR) {
+  pid_t ended_pid = -1;
+  while ((ended_pid = waitpid(pid_, &status, 0)) < 0 && errno == EINTR) {
   }
   pid_ = -1;
-  sigaction(SIGCHLD, &parents_sigchld_, nullptr);
-  if (ended < 0) return {};  // ECHILD: the kernel has discarded the status
+  sigaction(SIGCHLD, &parent_sigchld_action_, nullptr);
+  if (ended_pid < 0) return {};  // ECHILD: the kernel has discarded the status
   return status;
 }
 
@@ -240,14 +240,14 @@ bool Child::write(std::string_view bytes) {
 // reads the output of the child, so that a full pipe never blocks the child.
 bool Child::wait_until_writable() {
   for (;;) {
-    pollfd all[2] = {{channel_, POLLIN | POLLOUT, 0}, {stderr_, POLLIN, 0}};
-    if (poll(all, 2, -1) < 0) {
+    pollfd poll_fds[2] = {{channel_, POLLIN | POLLOUT, 0}, {stderr_, POLLIN, 0}};
+    if (poll(poll_fds, 2, -1) < 0) {
       if (errno == EINTR) continue;
       fail("cannot wait for the child process");
     }
-    if (all[1].revents != 0 && !read_lines()) close_descriptor(stderr_);
-    if ((all[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) return false;  // a reply before the end of the input
-    if ((all[0].revents & POLLOUT) != 0) return true;
+    if (poll_fds[1].revents != 0 && !read_lines()) close_descriptor(stderr_);
+    if ((poll_fds[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) return false;  // a reply before the end of the input
+    if ((poll_fds[0].revents & POLLOUT) != 0) return true;
   }
 }
 
@@ -279,24 +279,24 @@ bool Child::read_lines() {
 ChildEnd Child::finish() {
   shutdown(channel_, SHUT_WR);
   while (!reply_ended_ || stderr_ >= 0) {
-    pollfd all[2] = {{reply_ended_ ? -1 : channel_, POLLIN, 0}, {stderr_, POLLIN, 0}};
-    if (poll(all, 2, -1) < 0) {
+    pollfd poll_fds[2] = {{reply_ended_ ? -1 : channel_, POLLIN, 0}, {stderr_, POLLIN, 0}};
+    if (poll(poll_fds, 2, -1) < 0) {
       if (errno == EINTR) continue;
       fail("cannot wait for the child process");
     }
-    if (all[0].revents != 0) read_reply();
-    if (all[1].revents != 0 && !read_lines()) close_descriptor(stderr_);
+    if (poll_fds[0].revents != 0) read_reply();
+    if (poll_fds[1].revents != 0 && !read_lines()) close_descriptor(stderr_);
   }
-  const std::optional<int> reaped = reap();
+  const std::optional<int> wait_status = reap();
   ChildEnd end;
-  if (!reaped) {
+  if (!wait_status) {
     end.cause = "ended with an unknown status";
     return end;
   }
-  const int status = *reaped;
-  const bool whole = is_complete_reply(reply_);
-  const char kind = whole ? reply_[0] : '\0';
-  std::string text = whole ? reply_.substr(kReplyHead) : "";
+  const int status = *wait_status;
+  const bool reply_complete = is_complete_reply(reply_);
+  const char kind = reply_complete ? reply_[0] : '\0';
+  std::string text = reply_complete ? reply_.substr(kReplyHeaderBytes) : "";
   if (kind == kError && !text.empty()) throw Error(static_cast<Exit>(text[0]), text.substr(1));
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
@@ -309,7 +309,7 @@ ChildEnd Child::finish() {
   } else if (kind == kException) {
     end.cause = "threw an exception: " + text;
   } else if (kind == kResult && WEXITSTATUS(status) == 0) {
-    end.done = true;
+    end.succeeded = true;
     end.result = std::move(text);
   } else {
     end.cause = str("ended by exit status ", WEXITSTATUS(status));

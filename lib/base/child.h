@@ -21,7 +21,7 @@ class ChildInput {
   explicit ChildInput(int descriptor) : descriptor_(descriptor) {}
   // Reads the next line, without its '\n', which the last line may lack; returns false at the end of the input. Throws
   // Error(failed) if reading fails.
-  bool next(std::string& line);
+  bool read_line(std::string& line);
 
  private:
   int descriptor_;
@@ -31,22 +31,22 @@ class ChildInput {
 
 // Describes how the child process ended.
 struct ChildEnd {
-  bool done = false;           // true if the work returned
-  std::string result;          // return value of the work, if `done`
+  bool succeeded = false;      // true if the work returned
+  std::string result;          // return value of the work, if `succeeded`
   bool out_of_memory = false;  // std::bad_alloc in the work, or SIGKILL, which the kernel sends when memory runs out
   bool crashed = false;        // SIGSEGV, SIGBUS, SIGABRT or a call of exit() ended the child
-  std::string cause;           // verb phrase for messages: "ended by signal 11 (Segmentation fault)"; empty if `done`
+  std::string cause;  // verb phrase for messages: "ended by signal 11 (Segmentation fault)"; empty if `succeeded`
 };
 
 class Child {
  public:
   using Work = std::function<std::string(ChildInput&)>;
-  using Line = std::function<void(std::string_view)>;
+  using LineConsumer = std::function<void(std::string_view)>;
 
   // Forks a child that runs `work`. write() and finish() call `on_line`, in the parent, with each line that the child
   // writes to standard output or standard error. Throws Error(failed) if the process has more than one thread, since a
   // fork leaves the mutexes of other threads locked. SIGCHLD has its default action until the child has ended.
-  Child(const Work& work, Line on_line);
+  Child(const Work& work, LineConsumer on_line);
   // Kills the child process if it is still running.
   ~Child();
   Child(const Child&) = delete;
@@ -66,11 +66,11 @@ class Child {
   // Waits for the end of the child. Returns its wait status, or none if waitpid() fails.
   std::optional<int> reap();
 
-  Line line_consumer_;
+  LineConsumer line_consumer_;
   pid_t pid_ = -1;
   int channel_ = -1;  // socket that sends the input to the child and receives the reply
   int stderr_ = -1;   // read end of a pipe from standard output and standard error of the child
-  struct sigaction parents_sigchld_ {};
+  struct sigaction parent_sigchld_action_ {};
   std::string reply_, line_;
   bool reply_ended_ = false;
 };

@@ -25,9 +25,9 @@ CLI::Validator whole_number(int64_t low, int64_t high) {
       [low, high](std::string& text) -> std::string {
         int64_t number = 0;
         const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-        const bool plain =
+        const bool is_canonical =
             parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && std::to_string(number) == text;
-        if (plain && number >= low && number <= high) return "";
+        if (is_canonical && number >= low && number <= high) return "";
         const std::string bounds = high == INT64_MAX ? str("of at least ", low) : str("from ", low, " to ", high);
         return str("expected a whole number ", bounds, ", without leading zeros; found '", text, "'");
       },
@@ -39,8 +39,10 @@ CLI::Option* add_list(CLI::App& app, const std::string& name, std::vector<std::s
   return app.add_option(name, values, help)->type_name(type)->delimiter(',')->allow_extra_args(false);
 }
 
-CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& of) {
-  return app.add_option("--format", format, "output format" + (of.empty() ? of : " " + of) + ": table or json [table]")
+CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& qualifier) {
+  return app
+      .add_option("--format", format,
+                  "output format" + (qualifier.empty() ? qualifier : " " + qualifier) + ": table or json [table]")
       ->type_name("WHAT")
       ->check(one_of({"table", "json"}));
 }
@@ -66,8 +68,8 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
   if (find_invalid_utf8(entry.text) != std::string::npos)
     throw Error(Exit::usage,
                 Problem{origin(field.key), "UTF-8 text", "invalid UTF-8", "rename the file, or use a link to it"});
-  bool text_like = field.type == "text" || field.type == "length";
-  text = text_like ? quoted_toml(entry.text) : field.type.back() == 's' ? "[" + entry.text + "]" : entry.text;
+  bool needs_quotes = field.type == "text" || field.type == "length";
+  text = needs_quotes ? quoted_toml(entry.text) : field.type.back() == 's' ? "[" + entry.text + "]" : entry.text;
   return true;
 }
 

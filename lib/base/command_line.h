@@ -4,7 +4,7 @@
 //   CommandLineFields fields(app);
 //   fields.declare(options);
 //   … parse …
-//   fields.take(options);   // sets the fields and checks their values, as for a configuration file
+//   fields.store_values(options);   // sets the fields and checks their values, as for a configuration file
 #pragma once
 
 #include <cstdint>
@@ -29,9 +29,9 @@ CLI::Validator one_of(const std::vector<std::string>& words);
 // itself reads 010 as octal 8 and clamps values beyond 64 bits.
 CLI::Validator whole_number(int64_t low, int64_t high = INT64_MAX);
 
-// Adds the option --format with the values "table" and "json". `of`: phrase for the help that restricts the output
-// concerned, such as "of tables"; empty: all output.
-CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& of = "");
+// Adds the option --format with the values "table" and "json". `qualifier`: phrase for the help that restricts the
+// output concerned, such as "of tables"; empty: all output.
+CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& qualifier = "");
 
 // Adds an option that takes several values in one argument, separated by commas. `type`: placeholder of the argument in
 // the help.
@@ -52,7 +52,7 @@ class CommandLineFields : public Fields {
   // Sets the fields whose options were given on the command line; called after parsing. Throws Error(usage) with the
   // name of the option for an invalid value.
   template <class Options>
-  void take(Options& options) {
+  void store_values(Options& options) {
     options.describe(*this);
   }
 

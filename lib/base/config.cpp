@@ -34,10 +34,10 @@ std::string toml_text(const toml::node& node) {
 template <class Leaf>
 void walk(const toml::table& table, const std::string& prefix, const Leaf& leaf) {
   for (auto&& [key, node] : table) {
-    std::string full = prefix + std::string(key.str());
+    std::string full_key = prefix + std::string(key.str());
     const toml::table* inner = node.as_table();
-    if (inner != nullptr && !inner->empty()) walk(*inner, full + ".", leaf);
-    else leaf(full, node);
+    if (inner != nullptr && !inner->empty()) walk(*inner, full_key + ".", leaf);
+    else leaf(full_key, node);
   }
 }
 
@@ -57,27 +57,28 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-void Config::insert(const std::string& key, const Value& value, Renaming renaming) {
-  const std::vector<Assignment> present = convert_renamed({key, value.text}, value.origin);
-  for (const Assignment& assignment : present) values_[assignment.key] = {assignment.text, value.origin};
-  const bool same = present.size() == 1 && present[0].key == key && present[0].text == value.text;
-  static std::set<std::string> warned;
-  if (same || renaming == Renaming::silent || !warned.insert(key).second) return;
-  std::vector<std::string> forms;
-  forms.reserve(present.size());
-  for (const Assignment& assignment : present) forms.push_back(assignment.key + " = " + assignment.text);
-  log_warning(str(value.origin, ": ", key, " = ", value.text, " is from an earlier version; use ", join(forms, ", ")));
+void Config::insert(const std::string& key, const Value& value, RenamedKeys renamed_keys) {
+  const std::vector<Assignment> assignments = convert_renamed({key, value.text}, value.origin);
+  for (const Assignment& assignment : assignments) values_[assignment.key] = {assignment.text, value.origin};
+  const bool is_unchanged = assignments.size() == 1 && assignments[0].key == key && assignments[0].text == value.text;
+  static std::set<std::string> warned_keys;
+  if (is_unchanged || renamed_keys == RenamedKeys::silent || !warned_keys.insert(key).second) return;
+  std::vector<std::string> replacements;
+  replacements.reserve(assignments.size());
+  for (const Assignment& assignment : assignments) replacements.push_back(assignment.key + " = " + assignment.text);
+  log_warning(
+      str(value.origin, ": ", key, " = ", value.text, " is from an earlier version; use ", join(replacements, ", ")));
 }
 
 void Config::load_file(const std::string& path) { load_file(path, {}); }
 
 void Config::load_file(const std::string& path, std::vector<std::string> open_files) {
   // Compares device and inode, since one file may have several names.
-  auto same = [&](const std::string& other) {
-    std::error_code missing;  // ignored here: reading a missing file throws
-    return std::filesystem::equivalent(other, path, missing);
+  auto is_same_file = [&](const std::string& other) {
+    std::error_code ignored_error;  // ignored here: reading a missing file throws
+    return std::filesystem::equivalent(other, path, ignored_error);
   };
-  if (std::any_of(open_files.begin(), open_files.end(), same))
+  if (std::any_of(open_files.begin(), open_files.end(), is_same_file))
     throw Error(Exit::usage, Problem{path, "includes without a cycle",
                                      "a file that includes itself: " + join(open_files, " -> ") + " -> " + path,
                                      "remove one of these includes"});
@@ -86,25 +87,25 @@ void Config::load_file(const std::string& path, std::vector<std::string> open_fi
   toml::table table = parse(text, path);
   if (const toml::node* include = table.get("include")) {
     std::vector<std::string> names;
-    if (auto one = include->value_exact<std::string>()) names.push_back(*one);
-    if (const toml::array* many = include->as_array())
-      for (const toml::node& node : *many)
-        if (auto one = node.value_exact<std::string>()) names.push_back(*one);
+    if (auto file_name = include->value_exact<std::string>()) names.push_back(*file_name);
+    if (const toml::array* file_names = include->as_array())
+      for (const toml::node& node : *file_names)
+        if (auto file_name = node.value_exact<std::string>()) names.push_back(*file_name);
     if (names.empty())
       throw Error(Exit::usage, Problem{path + ": include", "file names in quotes", toml_text(*include), ""});
     for (const std::string& name : names) load_file(name[0] == '/' ? name : folder_of(path) + name, open_files);
   }
-  load_text(text, path, Renaming::warns);
+  load_text(text, path, RenamedKeys::warn);
 }
 
-void Config::load_text(const std::string& text, const std::string& name) { load_text(text, name, Renaming::silent); }
+void Config::load_text(const std::string& text, const std::string& name) { load_text(text, name, RenamedKeys::silent); }
 
-void Config::load_text(const std::string& text, const std::string& name, Renaming renaming) {
+void Config::load_text(const std::string& text, const std::string& name, RenamedKeys renamed_keys) {
   toml::table table = parse(text, name);
   walk(table, "", [&](const std::string& key, const toml::node& node) {
     if (key != "include")
       insert(key, {node.is_table() ? kEmptyTable : toml_text(node), str(name, ":", node.source().begin.line)},
-             renaming);
+             renamed_keys);
   });
 }
 
@@ -117,7 +118,7 @@ void Config::set(const std::string& assignment) {
   try {
     toml::table table = toml::parse("v = " + value);
     if (table.size() != 1 || table.get("v")->is_table()) throw toml::parse_error("", toml::source_region{});
-    insert(key, {toml_text(*table.get("v")), "--set " + key}, Renaming::warns);
+    insert(key, {toml_text(*table.get("v")), "--set " + key}, RenamedKeys::warn);
   } catch (const toml::parse_error&) {
     set_text(key, value, "--set " + key);
   }
@@ -127,7 +128,7 @@ void Config::set_text(const std::string& key, const std::string& text, const std
   if (find_invalid_utf8(text) != std::string::npos)
     throw Error(Exit::usage, Problem{origin, "UTF-8 text, since the configuration stores it as TOML", "invalid UTF-8",
                                      "rename the file, or use a link to it"});
-  insert(key, {quoted_toml(text), origin}, Renaming::warns);
+  insert(key, {quoted_toml(text), origin}, RenamedKeys::warn);
 }
 
 bool Config::has_section(const std::string& section) const { return !keys_below(section).empty(); }
@@ -145,11 +146,11 @@ void Config::check_all_known() const {
   std::vector<std::string> known(known_.begin(), known_.end());
   for (const auto& [key, value] : values_) {
     if (known_.count(key) > 0) continue;
-    const auto inside = known_.lower_bound(key + ".");
-    if (value.text == kEmptyTable && inside != known_.end() && inside->rfind(key + ".", 0) == 0) continue;
+    const auto first_below = known_.lower_bound(key + ".");
+    if (value.text == kEmptyTable && first_below != known_.end() && first_below->rfind(key + ".", 0) == 0) continue;
     throw Error(Exit::usage, Problem{value.origin, "a known key", "unknown key '" + key + "'",
-                                     nearest(key, known).empty() ? "mh-train --list keys lists all keys"
-                                                                 : did_you_mean(key, known)});
+                                     nearest_word(key, known).empty() ? "mh-train --list keys lists all keys"
+                                                                      : did_you_mean(key, known)});
   }
 }
 
@@ -211,14 +212,14 @@ std::map<std::string, std::string> values_by_key(const std::string& toml) {
 }  // namespace
 
 std::vector<Difference> differences(const std::string& old_toml, const std::string& new_toml) {
-  auto before = values_by_key(old_toml), after = values_by_key(new_toml);
-  std::vector<Difference> found;
-  for (const auto& [key, value] : before)
-    if (after[key] != value)
-      found.push_back({key, str(key, ": ", value, " -> ", after[key].empty() ? "default" : after[key])});
-  for (const auto& [key, value] : after)
-    if (before.count(key) == 0 && !value.empty()) found.push_back({key, str(key, ": default -> ", value)});
-  return found;
+  auto old_values = values_by_key(old_toml), new_values = values_by_key(new_toml);
+  std::vector<Difference> result;
+  for (const auto& [key, value] : old_values)
+    if (new_values[key] != value)
+      result.push_back({key, str(key, ": ", value, " -> ", new_values[key].empty() ? "default" : new_values[key])});
+  for (const auto& [key, value] : new_values)
+    if (old_values.count(key) == 0 && !value.empty()) result.push_back({key, str(key, ": default -> ", value)});
+  return result;
 }
 
 std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,

@@ -66,9 +66,9 @@ class Config {
     Config& config_;
   };
   // States whether converting a key or value of an earlier version logs a warning.
-  enum class Renaming { silent, warns };
-  void insert(const std::string& key, const Value& value, Renaming renaming);
-  void load_text(const std::string& text, const std::string& name, Renaming renaming);
+  enum class RenamedKeys { silent, warn };
+  void insert(const std::string& key, const Value& value, RenamedKeys renamed_keys);
+  void load_text(const std::string& text, const std::string& name, RenamedKeys renamed_keys);
   void load_file(const std::string& path, std::vector<std::string> open_files);
 
   std::map<std::string, Value> values_;

@@ -6,10 +6,10 @@ namespace {
 
 std::string message_of(const Problem& p) {
   std::string text = p.where;
-  auto add = [&](const char* before, const std::string& part) {
-    if (part.empty()) return;
+  auto add = [&](const char* label, const std::string& field) {
+    if (field.empty()) return;
     if (!text.empty()) text += text.back() == ':' ? " " : (text.size() == p.where.size() ? ": " : "; ");
-    text += before + part;
+    text += label + field;
   };
   add("expected ", p.expected);
   add("found ", p.found);

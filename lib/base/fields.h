@@ -32,7 +32,7 @@ std::string quoted_toml(const std::string& text);
 
 // States whether resuming a training run may change a field. Most fields determine the results of the run, so `fixed`
 // is the default.
-enum class Resume {
+enum class ResumeRule {
   fixed,
   fixed_once_validated,  // changeable only in a run without a validation set
   changeable
@@ -48,8 +48,8 @@ class Fields {
   class VisitedField {
    public:
     VisitedField(Fields& fields, std::string key) : fields_(fields), key_(std::move(key)) {}
-    void changeable() const { fields_.set_resume_rule(key_, Resume::changeable); }
-    void fixed_once_validated() const { fields_.set_resume_rule(key_, Resume::fixed_once_validated); }
+    void changeable() const { fields_.set_resume_rule(key_, ResumeRule::changeable); }
+    void fixed_once_validated() const { fields_.set_resume_rule(key_, ResumeRule::fixed_once_validated); }
 
    private:
     Fields& fields_;
@@ -73,16 +73,16 @@ class Fields {
   template <class E>
   VisitedField choice(const std::string& key, E& value, const std::vector<std::pair<E, std::string>>& names,
                       const std::string& help) {
-    std::vector<std::string> all;
-    std::string now;
+    std::vector<std::string> choices;
+    std::string current_name;
     for (const auto& [v, name] : names) {
-      all.push_back(name);
-      if (v == value) now = name;
+      choices.push_back(name);
+      if (v == value) current_name = name;
     }
-    VisitedField visited = field(key, now, help, all);
+    VisitedField visited_field = field(key, current_name, help, choices);
     for (const auto& [v, name] : names)
-      if (name == now) value = v;
-    return visited;
+      if (name == current_name) value = v;
+    return visited_field;
   }
 
   // Visits the fields of a struct with a prefix: in the section "train", the field "lr" has the key `train.lr`. An
@@ -91,7 +91,7 @@ class Fields {
   VisitedField section(const std::string& name, Options& options) {
     push(name);
     options.describe(*this);
-    const std::string prefix = full("");
+    const std::string prefix = full_key("");
     pop();
     return {*this, prefix};
   }
@@ -110,14 +110,14 @@ class Fields {
   virtual bool visit(const Field& field, std::string& text) = 0;
   // Receives the resume rule of a visited field, or of all fields of a visited section; the key of a section ends with
   // a dot.
-  virtual void set_resume_rule(const std::string& /*key*/, Resume) {}
+  virtual void set_resume_rule(const std::string& /*key*/, ResumeRule) {}
   // Returns the origin of the value of `key`, such as "file.toml:12" or "--set train.lr", for messages.
   virtual std::string origin(const std::string& key) const;
 
  private:
   void push(const std::string& name);
   void pop();
-  std::string full(const std::string& key) const;
+  std::string full_key(const std::string& key) const;
   template <class T>
   void visit_value(const std::string& key, T& value, const std::string& help, const char* type,
                    const std::vector<std::string>& choices, Range range);

@@ -19,7 +19,7 @@ namespace mh {
 
 namespace {
 
-constexpr size_t kBuffer = 1 << 20;
+constexpr size_t kBufferBytes = 1 << 20;
 
 std::string system_message(int code) { return std::strerror(code); }
 
@@ -48,31 +48,31 @@ std::string advice(int code) {
 class DescriptorSink : public ByteSink {
  public:
   DescriptorSink(int descriptor, std::string name) : descriptor_(descriptor), name_(std::move(name)) {
-    buffer_.reserve(kBuffer);
+    buffer_.reserve(kBufferBytes);
   }
 
   using ByteSink::write;
   void write(const void* data, size_t size) override {
     const char* bytes = static_cast<const char*>(data);
-    if (buffer_.size() + size > kBuffer) flush();
-    if (size >= kBuffer) put(bytes, size);
+    if (buffer_.size() + size > kBufferBytes) flush();
+    if (size >= kBufferBytes) write_all(bytes, size);
     else buffer_.insert(buffer_.end(), bytes, bytes + size);
-    written_ += size;
+    bytes_written_ += size;
   }
   void close() override { flush(); }
-  uint64_t written() const override { return written_; }
+  uint64_t bytes_written() const override { return bytes_written_; }
   const std::string& name() const override { return name_; }
 
  protected:
   void flush() {
-    put(buffer_.data(), buffer_.size());
+    write_all(buffer_.data(), buffer_.size());
     buffer_.clear();
   }
   int descriptor_;
   std::string name_;
 
  private:
-  void put(const char* bytes, size_t size) {
+  void write_all(const char* bytes, size_t size) {
     while (size > 0) {
       ssize_t n = ::write(descriptor_, bytes, size);
       if (n < 0) {
@@ -84,23 +84,23 @@ class DescriptorSink : public ByteSink {
     }
   }
   std::vector<char> buffer_;
-  uint64_t written_ = 0;
+  uint64_t bytes_written_ = 0;
 };
 
 // Path of an unfinished file, in static memory so that a signal handler can read it.
-struct Temporary {
-  std::atomic<bool> used{false};
+struct TemporaryFile {
+  std::atomic<bool> in_use{false};
   char path[PATH_MAX];
 };
-std::array<Temporary, 64> temporaries;
+std::array<TemporaryFile, 64> temporary_files;
 
 // Stores the path of an unfinished file. Returns null if all entries are in use or the path is too long.
-Temporary* register_temporary(const std::string& path) {
+TemporaryFile* register_temporary(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
-  for (Temporary& t : temporaries)
-    if (!t.used) {
+  for (TemporaryFile& t : temporary_files)
+    if (!t.in_use) {
       std::memcpy(t.path, path.c_str(), path.size() + 1);
-      t.used = true;
+      t.in_use = true;
       return &t;
     }
   return nullptr;
@@ -110,17 +110,17 @@ Temporary* register_temporary(const std::string& path) {
 class FileSink : public DescriptorSink {
  public:
   FileSink(const std::string& path, mode_t mode) : DescriptorSink(-1, path) {
-    temporary_ = path + ".partXXXXXX";
-    descriptor_ = mkstemp(temporary_.data());
+    temporary_path_ = path + ".partXXXXXX";
+    descriptor_ = mkstemp(temporary_path_.data());
     if (descriptor_ < 0) fail_to_write(path, errno);
-    registered_ = register_temporary(temporary_);
+    table_entry_ = register_temporary(temporary_path_);
     fchmod(descriptor_, mode);
   }
   ~FileSink() override {
-    if (registered_ != nullptr) registered_->used = false;
+    if (table_entry_ != nullptr) table_entry_->in_use = false;
     if (descriptor_ < 0) return;
     ::close(descriptor_);
-    unlink(temporary_.c_str());
+    unlink(temporary_path_.c_str());
   }
 
   void close() override {
@@ -128,9 +128,9 @@ class FileSink : public DescriptorSink {
     if (fsync(descriptor_) != 0 && errno != EINVAL) fail_to_write(name_, errno);
     int descriptor = descriptor_;
     descriptor_ = -1;
-    if (::close(descriptor) != 0 || rename(temporary_.c_str(), name_.c_str()) != 0) {
+    if (::close(descriptor) != 0 || rename(temporary_path_.c_str(), name_.c_str()) != 0) {
       int code = errno;
-      unlink(temporary_.c_str());
+      unlink(temporary_path_.c_str());
       fail_to_write(name_, code);
     }
     sync_folder();
@@ -146,8 +146,8 @@ class FileSink : public DescriptorSink {
     fsync(descriptor);
     ::close(descriptor);
   }
-  std::string temporary_;
-  Temporary* registered_ = nullptr;
+  std::string temporary_path_;
+  TemporaryFile* table_entry_ = nullptr;
 };
 
 // Writes in place to a device or FIFO, which the constructor opens and close() closes.
@@ -169,10 +169,10 @@ class SpecialFileSink : public DescriptorSink {
 
 class DescriptorSource : public ByteSource {
  public:
-  DescriptorSource(int descriptor, std::string name, bool owns)
-      : descriptor_(descriptor), name_(std::move(name)), owns_(owns) {}
+  DescriptorSource(int descriptor, std::string name, bool owns_descriptor)
+      : descriptor_(descriptor), name_(std::move(name)), owns_descriptor_(owns_descriptor) {}
   ~DescriptorSource() override {
-    if (owns_) ::close(descriptor_);
+    if (owns_descriptor_) ::close(descriptor_);
   }
   size_t read(void* data, size_t size) override {
     for (;;) {
@@ -186,7 +186,7 @@ class DescriptorSource : public ByteSource {
  private:
   int descriptor_;
   std::string name_;
-  bool owns_;
+  bool owns_descriptor_;
 };
 
 // Opens a file for reading and sets `status` to its properties; returns the descriptor. Throws Error(input) for folders
@@ -206,8 +206,8 @@ int open_to_read(const std::string& path, struct stat& status) {
 }  // namespace
 
 void unlink_unfinished_files() {
-  for (const Temporary& t : temporaries)
-    if (t.used) unlink(t.path);
+  for (const TemporaryFile& t : temporary_files)
+    if (t.in_use) unlink(t.path);
 }
 
 std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name) {
@@ -227,8 +227,8 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path) {
     if (!S_ISREG(status.st_mode)) return std::make_unique<SpecialFileSink>(path);
     mode = status.st_mode & 07777;
     // Replaces the target of a symbolic link and preserves the link.
-    std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr), &std::free);
-    if (real != nullptr) return std::make_unique<FileSink>(real.get(), mode);
+    std::unique_ptr<char, decltype(&std::free)> resolved_path(realpath(path.c_str(), nullptr), &std::free);
+    if (resolved_path != nullptr) return std::make_unique<FileSink>(resolved_path.get(), mode);
   }
   return std::make_unique<FileSink>(path, mode);
 }
@@ -300,18 +300,20 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
 }
 
 void refuse_output_onto_input(const std::string& output, const std::vector<std::string>& inputs) {
-  auto identify = [](const std::string& path, int standard, struct stat& status) {
-    return (path == "-" ? fstat(standard, &status) : stat(path.c_str(), &status)) == 0;
+  auto identify = [](const std::string& path, int standard_descriptor, struct stat& status) {
+    return (path == "-" ? fstat(standard_descriptor, &status) : stat(path.c_str(), &status)) == 0;
   };
-  struct stat out {};
-  if (!identify(output, STDOUT_FILENO, out) || !S_ISREG(out.st_mode)) return;
+  struct stat output_status {};
+  if (!identify(output, STDOUT_FILENO, output_status) || !S_ISREG(output_status.st_mode)) return;
   std::vector<std::string> files = inputs;
   for (const std::string& input : inputs)
-    if (std::error_code none; input != "-" && std::filesystem::is_directory(input, none))
-      for (const auto& entry : std::filesystem::directory_iterator(input, none)) files.push_back(entry.path().string());
+    if (std::error_code ignored_error; input != "-" && std::filesystem::is_directory(input, ignored_error))
+      for (const auto& entry : std::filesystem::directory_iterator(input, ignored_error))
+        files.push_back(entry.path().string());
   for (const std::string& input : files) {
-    struct stat in {};
-    if (identify(input, STDIN_FILENO, in) && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+    struct stat input_status {};
+    if (identify(input, STDIN_FILENO, input_status) && input_status.st_dev == output_status.st_dev &&
+        input_status.st_ino == output_status.st_ino)
       throw Error(Exit::usage, Problem{output == "-" ? kStandardOutput : output, "an output that is not an input",
                                        "the input " + (input == "-" ? "on standard input" : input) + " itself",
                                        "write to another file"});
@@ -323,27 +325,28 @@ LineReader::LineReader(ByteSource& source, size_t max_line) : source_(source), m
 }
 
 bool LineReader::next(Chunk& chunk) {
-  size_t searched = 0;  // number of bytes from begin_ on that are known to contain no '\n'
+  size_t num_searched = 0;  // number of bytes from begin_ on that are known to contain no '\n'
   for (;;) {
     const char* begin = buffer_.data() + begin_;
     size_t num_buffered = end_ - begin_;
     const void* found =
-        num_buffered > searched ? std::memchr(begin + searched, '\n', num_buffered - searched) : nullptr;
+        num_buffered > num_searched ? std::memchr(begin + num_searched, '\n', num_buffered - num_searched) : nullptr;
     size_t length = found != nullptr ? static_cast<size_t>(static_cast<const char*>(found) - begin) : num_buffered;
-    bool whole = found != nullptr || eof_;
-    if ((whole && (num_buffered > 0)) || length >= max_line_) {
-      bool ends = whole && length <= max_line_;
-      if (!ends) length = max_line_;
-      chunk = {std::string_view(begin, length), starts_, ends, ends && found != nullptr, line_, offset_};
-      size_t consumed = length + (ends && found != nullptr ? 1 : 0);
+    bool line_complete = found != nullptr || eof_;
+    if ((line_complete && (num_buffered > 0)) || length >= max_line_) {
+      bool chunk_ends_line = line_complete && length <= max_line_;
+      if (!chunk_ends_line) length = max_line_;
+      chunk = {std::string_view(begin, length),     starts_line_, chunk_ends_line,
+               chunk_ends_line && found != nullptr, line_,        offset_};
+      size_t consumed = length + (chunk_ends_line && found != nullptr ? 1 : 0);
       begin_ += consumed;
       offset_ += consumed;
-      starts_ = ends;
-      if (ends) ++line_;
+      starts_line_ = chunk_ends_line;
+      if (chunk_ends_line) ++line_;
       return true;
     }
     if (eof_) return false;
-    searched = num_buffered;
+    num_searched = num_buffered;
     if (end_ == buffer_.size()) {
       std::memmove(buffer_.data(), begin, num_buffered);
       begin_ = 0;

@@ -22,7 +22,7 @@ class ByteSink {
   // Flushes the buffer; also syncs a file to disk and renames it from its temporary name to its final name. Without
   // close() no file appears, and an existing file of the final name remains unchanged.
   virtual void close() = 0;
-  virtual uint64_t written() const = 0;  // number of bytes passed to write()
+  virtual uint64_t bytes_written() const = 0;  // number of bytes passed to write()
   virtual const std::string& name() const = 0;
 };
 
@@ -103,7 +103,7 @@ class LineReader {
   std::vector<char> buffer_;
   size_t begin_ = 0, end_ = 0, max_line_;
   uint64_t line_ = 1, offset_ = 0;
-  bool starts_ = true, eof_ = false;
+  bool starts_line_ = true, eof_ = false;
 };
 
 }  // namespace mh

@@ -11,27 +11,27 @@
 namespace mh {
 
 int json_depth(std::string_view text) {
-  int depth = 0, deepest = 0;
-  bool quoted = false;
+  int depth = 0, max_depth = 0;
+  bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (quoted && c == '\\') ++i;
-    else if (c == '"') quoted = !quoted;
-    else if (quoted) continue;
-    else if (c == '[' || c == '{') deepest = std::max(deepest, ++depth);
+    if (in_string && c == '\\') ++i;
+    else if (c == '"') in_string = !in_string;
+    else if (in_string) continue;
+    else if (c == '[' || c == '{') max_depth = std::max(max_depth, ++depth);
     else if (c == ']' || c == '}') --depth;
   }
-  return deepest;
+  return max_depth;
 }
 
 namespace {
 
-// Decodes the escapes of a JSON string. `quoted`: the text between the quotation marks, which is returned unchanged if
-// an escape is invalid.
-std::string unescaped_json(std::string_view quoted) {
-  if (quoted.find('\\') == quoted.npos) return std::string(quoted);
-  const auto value = nlohmann::json::parse(str('"', quoted, '"'), nullptr, false);
-  return value.is_string() ? value.get<std::string>() : std::string(quoted);
+// Decodes the escapes of a JSON string. `string_body`: the text between the quotation marks, which is returned
+// unchanged if an escape is invalid.
+std::string unescaped_json(std::string_view string_body) {
+  if (string_body.find('\\') == string_body.npos) return std::string(string_body);
+  const auto value = nlohmann::json::parse(str('"', string_body, '"'), nullptr, false);
+  return value.is_string() ? value.get<std::string>() : std::string(string_body);
 }
 
 // Returns the index of the quotation mark that ends the string whose first quotation mark is `text[begin]`, or
@@ -54,7 +54,7 @@ void require_sound_json(std::string_view text, const std::string& name, const st
     throw Error(Exit::input, Problem{name, str("JSON with at most ", kMaxJsonDepth, " nested levels"),
                                      str(depth, " nested levels"), next});
   struct Level {
-    bool object, key;  // whether the level is an object; whether the next string is a key
+    bool is_object, expects_key;  // whether the level is an object; whether the next string is a key
     std::set<std::string> keys;
   };
   std::vector<Level> levels;
@@ -63,8 +63,8 @@ void require_sound_json(std::string_view text, const std::string& name, const st
     if (c == '"') {
       const size_t begin = i + 1;
       i = end_of_json_string(text, i);
-      if (levels.empty() || !levels.back().key) continue;
-      levels.back().key = false;
+      if (levels.empty() || !levels.back().expects_key) continue;
+      levels.back().expects_key = false;
       const std::string key = unescaped_json(text.substr(begin, i - begin));
       if (!levels.back().keys.insert(key).second)
         refuse(begin - 1, "unique keys in a JSON object", str("the key '", key, "' twice"));
@@ -75,7 +75,7 @@ void require_sound_json(std::string_view text, const std::string& name, const st
     } else if (c == '}' || c == ']') {
       levels.pop_back();
     } else if (c == ',') {
-      levels.back().key = levels.back().object;
+      levels.back().expects_key = levels.back().is_object;
     }
   }
 }

@@ -17,13 +17,13 @@ namespace {
 LogLevel current_level = LogLevel::normal;
 std::string current_name = "mh";
 std::mutex mutex;
-bool line_drawn = false;  // whether a progress line is on the terminal, which a message must erase first
+bool is_line_drawn = false;  // whether a progress line is on the terminal, which a message must erase first
 
 void print(const char* kind, const char* colour, const std::string& message) {
   std::lock_guard lock(mutex);
   std::string line;
-  if (line_drawn) line += "\r\033[K";
-  line_drawn = false;
+  if (is_line_drawn) line += "\r\033[K";
+  is_line_drawn = false;
   line += current_name + ": ";
   if (*kind != '\0') line += stderr_has_colour() ? std::string(colour) + kind + "\033[0m: " : std::string(kind) + ": ";
   line += message + "\n";
@@ -62,52 +62,52 @@ Progress::Progress(std::string label, int64_t total, std::string unit)
     : label_(std::move(label)),
       total_(total),
       unit_(std::move(unit)),
-      active_(stderr_is_terminal() && current_level != LogLevel::quiet),
-      began_(std::chrono::steady_clock::now()) {}
+      is_shown_(stderr_is_terminal() && current_level != LogLevel::quiet),
+      start_time_(std::chrono::steady_clock::now()) {}
 
 Progress::~Progress() { clear(); }
 
-void Progress::set_start(int64_t start) { start_ = start; }
+void Progress::set_start(int64_t start) { start_count_ = start; }
 
-void Progress::update(int64_t done, const std::string& note) {
-  if (!active_) return;
+void Progress::update(int64_t num_done, const std::string& note) {
+  if (!is_shown_) return;
   auto now = std::chrono::steady_clock::now();
-  if (drawn_ && now - last_ < std::chrono::milliseconds(100) && done != total_) return;
-  last_ = now;
-  drawn_ = true;
-  double seconds = std::chrono::duration<double>(now - began_).count();
+  if (is_drawn_ && now - last_draw_time_ < std::chrono::milliseconds(100) && num_done != total_) return;
+  last_draw_time_ = now;
+  is_drawn_ = true;
+  double seconds = std::chrono::duration<double>(now - start_time_).count();
   std::string line = label_ + "  ";
-  std::string rest = note.empty() ? "" : "  " + note;
+  std::string suffix = note.empty() ? "" : "  " + note;
   if (total_ > 0) {
-    double share = std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
+    double fraction = std::clamp(static_cast<double>(num_done) / static_cast<double>(total_), 0.0, 1.0);
     char percent[8];
-    std::snprintf(percent, sizeof percent, "%3.0f%%", 100 * share);
+    std::snprintf(percent, sizeof percent, "%3.0f%%", 100 * fraction);
     const int width = 20;
-    int filled = static_cast<int>(share * width);
-    line += std::string(percent) + " [" + std::string(filled, '=') + (filled < width ? ">" : "") +
-            std::string(std::max(0, width - filled - 1), ' ') + "] " + with_commas(done) + "/" + with_commas(total_) +
-            " " + unit_;
-    if (done > start_ && done < total_)
-      rest +=
-          "  left " + human_seconds(seconds * static_cast<double>(total_ - done) / static_cast<double>(done - start_));
+    int num_filled = static_cast<int>(fraction * width);
+    line += std::string(percent) + " [" + std::string(num_filled, '=') + (num_filled < width ? ">" : "") +
+            std::string(std::max(0, width - num_filled - 1), ' ') + "] " + with_commas(num_done) + "/" +
+            with_commas(total_) + " " + unit_;
+    if (num_done > start_count_ && num_done < total_)
+      suffix += "  left " + human_seconds(seconds * static_cast<double>(total_ - num_done) /
+                                          static_cast<double>(num_done - start_count_));
   } else {
-    line += with_commas(done) + " " + unit_ + "  " + human_seconds(seconds);
+    line += with_commas(num_done) + " " + unit_ + "  " + human_seconds(seconds);
   }
-  line += rest;
+  line += suffix;
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 && line.size() >= size.ws_col)
     line.resize(size.ws_col - 1);
   std::lock_guard lock(mutex);
   std::string out = "\r\033[K" + line;
   std::fwrite(out.data(), 1, out.size(), stderr);
-  line_drawn = true;
+  is_line_drawn = true;
 }
 
 void Progress::clear() {
   std::lock_guard lock(mutex);
-  if (line_drawn) std::fputs("\r\033[K", stderr);
-  line_drawn = false;
-  drawn_ = false;
+  if (is_line_drawn) std::fputs("\r\033[K", stderr);
+  is_line_drawn = false;
+  is_drawn_ = false;
 }
 
 }  // namespace mh

@@ -38,8 +38,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Draws the line. `done`: number of units so far; `note`: text after the count, such as the loss.
-  void update(int64_t done, const std::string& note = "");
+  // Draws the line. `num_done`: number of units so far; `note`: text after the count, such as the loss.
+  void update(int64_t num_done, const std::string& note = "");
   // Sets the number of units done before this process started, so that the remaining time of a resumed run is estimated
   // from the speed of this process.
   void set_start(int64_t start);
@@ -50,11 +50,11 @@ class Progress {
   std::string label_;
   int64_t total_;
   std::string unit_;
-  int64_t start_ = 0;
-  bool drawn_ = false;
-  bool active_;
-  std::chrono::steady_clock::time_point began_;
-  std::chrono::steady_clock::time_point last_;
+  int64_t start_count_ = 0;
+  bool is_drawn_ = false;
+  bool is_shown_;
+  std::chrono::steady_clock::time_point start_time_;
+  std::chrono::steady_clock::time_point last_draw_time_;
 };
 
 }  // namespace mh

@@ -37,7 +37,7 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
-std::string number(double x) { return std::isfinite(x) ? shortest(x) : "NaN"; }
+std::string number_text(double x) { return std::isfinite(x) ? shortest_decimal(x) : "NaN"; }
 
 std::string labels(const std::string& title, const std::string& x, const std::string& y) {
   return str("set title ", quoted(title), " noenhanced\nset xlabel ", quoted(x), " noenhanced\nset ylabel ", quoted(y),
@@ -53,21 +53,21 @@ std::string terminal(const std::string& path, size_t panels) {
   return str("set terminal pdfcairo size ", 6 * columns, "in,", 4 * rows, "in\n");
 }
 
-// Runs gnuplot with `script` on its standard input. `silent`: discards its standard output.
-void run_gnuplot(const std::string& script, bool silent) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw Error(Exit::failed, "cannot create a pipe to gnuplot");
+// Runs gnuplot with `script` on its standard input. `discard_output`: discards its standard output.
+void run_gnuplot(const std::string& script, bool discard_output) {
+  int pipe_ends[2];
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) throw Error(Exit::failed, "cannot create a pipe to gnuplot");
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, ends[0], 0);
-  if (silent) posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, pipe_ends[0], 0);
+  if (discard_output) posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
   const char* arguments[] = {"gnuplot", "-", nullptr};
   pid_t child = 0;
-  const int failed = posix_spawnp(&child, "gnuplot", &actions, nullptr, const_cast<char**>(arguments), environ);
+  const int spawn_error = posix_spawnp(&child, "gnuplot", &actions, nullptr, const_cast<char**>(arguments), environ);
   posix_spawn_file_actions_destroy(&actions);
-  close(ends[0]);
-  if (failed == 0) {
-    auto sink = sink_of_descriptor(ends[1], "gnuplot");
+  close(pipe_ends[0]);
+  if (spawn_error == 0) {
+    auto sink = sink_of_descriptor(pipe_ends[1], "gnuplot");
     try {
       sink->write(script);
       sink->close();
@@ -75,9 +75,9 @@ void run_gnuplot(const std::string& script, bool silent) {
       // The exit status of gnuplot, checked below, is more informative.
     }
   }
-  close(ends[1]);
+  close(pipe_ends[1]);
   int status = 0;
-  if (failed != 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+  if (spawn_error != 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw Error(Exit::failed, "gnuplot failed; see the messages of gnuplot above");
 }
 
@@ -99,7 +99,7 @@ void Plot::add(const Chart& chart) {
   std::string text = data + " << EOD\n", command = "plot ";
   for (size_t i = 0; i < chart.curves.size(); ++i) {
     const Curve& curve = chart.curves[i];
-    for (size_t k = 0; k < curve.x.size(); ++k) text += number(curve.x[k]) + " " + number(curve.y[k]) + "\n";
+    for (size_t k = 0; k < curve.x.size(); ++k) text += number_text(curve.x[k]) + " " + number_text(curve.y[k]) + "\n";
     text += "\n\n";  // starts the next data set (`index` of gnuplot)
     command += str(i > 0 ? ", " : "", data, " index ", i, " using 1:2 with ", curve.x.size() > 1 ? "lines" : "points",
                    " lw ", curve.bold ? 4 : 1.5, curve.bold ? " lc rgb 'black'" : "", " ",
@@ -115,61 +115,64 @@ void Plot::add(const HeatMap& map) {
   std::string text = data + " << EOD\n";
   for (size_t y = 0; y < map.rows.size(); ++y) {
     columns = std::max(columns, map.rows[y].size());
-    for (size_t x = 0; x < map.rows[y].size(); ++x) text += str(x, " ", y, " ", number(map.rows[y][x]), "\n");
+    for (size_t x = 0; x < map.rows[y].size(); ++x) text += str(x, " ", y, " ", number_text(map.rows[y][x]), "\n");
   }
-  const auto last = [](size_t n) { return shortest(static_cast<double>(std::max<size_t>(n, 1)) - 0.5); };
+  const auto upper_limit = [](size_t n) { return shortest_decimal(static_cast<double>(std::max<size_t>(n, 1)) - 0.5); };
   // Characters cannot show shades, so on standard output the cells show numbers.
-  const char* cells = path_ == "-" ? " using 1:2:(sprintf('%.3g', $3)) with labels"
-                                   : " using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid linecolor palette";
-  panels_.push_back(str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset xrange [-0.5:", last(columns),
-                        "]\nset yrange [", last(map.rows.size()), ":-0.5]\nset xtics 1\nset ytics 1\n",
-                        labels(map.title, map.x_label, map.y_label), text, "EOD\n",
-                        map.rows.empty() ? "plot NaN" : "plot " + data + cells, " notitle\n"));
+  const char* cell_style = path_ == "-" ? " using 1:2:(sprintf('%.3g', $3)) with labels"
+                                        : " using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid linecolor palette";
+  panels_.push_back(str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset xrange [-0.5:",
+                        upper_limit(columns), "]\nset yrange [", upper_limit(map.rows.size()),
+                        ":-0.5]\nset xtics 1\nset ytics 1\n", labels(map.title, map.x_label, map.y_label), text,
+                        "EOD\n", map.rows.empty() ? "plot NaN" : "plot " + data + cell_style, " notitle\n"));
 }
 
 void Plot::draw() const {
   std::string script = terminal(path_, panels_.size());
-  const bool characters = path_ == "-";
-  const std::string temporary = characters ? "" : str(path_, ".", getpid(), ".tmp");
-  if (!characters) script += "set output " + quoted(temporary) + "\n";
+  const bool is_text_plot = path_ == "-";
+  const std::string temporary = is_text_plot ? "" : str(path_, ".", getpid(), ".tmp");
+  if (!is_text_plot) script += "set output " + quoted(temporary) + "\n";
   // On standard output panels are stacked; in a file two panels share a row.
   if (panels_.size() > 1)
-    script += characters ? str("set multiplot layout ", panels_.size(), ",1\n")
-                         : str("set multiplot layout ", (panels_.size() + 1) / 2, ",2\n");
+    script += is_text_plot ? str("set multiplot layout ", panels_.size(), ",1\n")
+                           : str("set multiplot layout ", (panels_.size() + 1) / 2, ",2\n");
   for (const std::string& panel : panels_) script += panel;
   if (panels_.size() > 1) script += "unset multiplot\n";
   script += "unset output\n";
   try {
-    run_gnuplot(script, !characters);
-    if (!characters && rename(temporary.c_str(), path_.c_str()) != 0)
+    run_gnuplot(script, !is_text_plot);
+    if (!is_text_plot && rename(temporary.c_str(), path_.c_str()) != 0)
       throw Error(Exit::failed, path_ + ": cannot be written");
   } catch (...) {
-    if (!characters) unlink(temporary.c_str());
+    if (!is_text_plot) unlink(temporary.c_str());
     throw;
   }
 }
 
 std::vector<std::string> short_names(const std::vector<std::string>& paths) {
-  std::vector<std::vector<std::string>> parts;
-  parts.reserve(paths.size());
-  for (const std::string& path : paths) parts.push_back(split(path, '/'));
-  const auto common = [&](auto part) {  // part(p, i): component i of a path, counted from the start or from the end
-    size_t i = 0;
-    while (std::all_of(parts.begin(), parts.end(), [&](const auto& p) {
-      return i + 1 < p.size() && i + 1 < parts[0].size() && part(p, i) == part(parts[0], i);
-    }))
-      ++i;
-    return i;
-  };
-  size_t front = common([](const auto& p, size_t i) { return p[i]; });
-  size_t back = common([](const auto& p, size_t i) { return p[p.size() - 1 - i]; });
+  std::vector<std::vector<std::string>> components;
+  components.reserve(paths.size());
+  for (const std::string& path : paths) components.push_back(split(path, '/'));
+  const auto count_common =
+      [&](auto component_at) {  // component_at(p, i): component i of a path, counted from the start or from the end
+        size_t i = 0;
+        while (std::all_of(components.begin(), components.end(), [&](const auto& p) {
+          return i + 1 < p.size() && i + 1 < components[0].size() &&
+                 component_at(p, i) == component_at(components[0], i);
+        }))
+          ++i;
+        return i;
+      };
+  size_t num_leading = count_common([](const auto& p, size_t i) { return p[i]; });
+  size_t num_trailing = count_common([](const auto& p, size_t i) { return p[p.size() - 1 - i]; });
   std::vector<std::string> names;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const auto& p = parts[i];
-    if (parts.size() < 2 || front + back >= p.size()) names.push_back(paths[i]);
+  for (size_t i = 0; i < components.size(); ++i) {
+    const auto& p = components[i];
+    if (components.size() < 2 || num_leading + num_trailing >= p.size()) names.push_back(paths[i]);
     else
-      names.push_back(
-          join({p.begin() + static_cast<std::ptrdiff_t>(front), p.end() - static_cast<std::ptrdiff_t>(back)}, "/"));
+      names.push_back(join(
+          {p.begin() + static_cast<std::ptrdiff_t>(num_leading), p.end() - static_cast<std::ptrdiff_t>(num_trailing)},
+          "/"));
   }
   return names;
 }

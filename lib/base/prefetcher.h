@@ -16,27 +16,27 @@ namespace mh {
 template <class T>
 class Prefetcher {
  public:
-  // `make` returns the next value on each call, and no value after the last one. Only the background thread calls it,
-  // and only while the queue has fewer than `capacity` values (at least 1).
-  Prefetcher(size_t capacity, std::function<std::optional<T>()> make)
-      : capacity_(capacity), make_(std::move(make)), thread_([this] { run(); }) {}
-  // Stops the thread after the call of `make` in progress, and discards the queue.
+  // `produce` returns the next value on each call, and no value after the last one. Only the background thread calls
+  // it, and only while the queue has fewer than `capacity` values (at least 1).
+  Prefetcher(size_t capacity, std::function<std::optional<T>()> produce)
+      : capacity_(capacity), produce_(std::move(produce)), thread_([this] { run_producer(); }) {}
+  // Stops the thread after the call of `produce` in progress, and discards the queue.
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
       stopping_ = true;
     }
-    changed_.notify_all();
+    state_changed_.notify_all();
     thread_.join();
   }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Waits for the next value and returns it; returns none after the last value. If `make` throws, the call that would
-  // return this value rethrows the exception, and so do all later calls.
+  // Waits for the next value and returns it; returns none after the last value. If `produce` throws, the call that
+  // would return this value rethrows the exception, and so do all later calls.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !queue_.empty() || ended_; });
+    state_changed_.wait(lock, [this] { return !queue_.empty() || ended_; });
     if (queue_.empty()) {
       if (exception_) std::rethrow_exception(exception_);
       return std::nullopt;
@@ -44,44 +44,44 @@ class Prefetcher {
     T first = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    changed_.notify_all();
+    state_changed_.notify_all();
     return first;
   }
 
  private:
-  void run() {
+  void run_producer() {
     try {
-      while (std::optional<T> one = make_())
-        if (!enqueue(std::move(*one))) return;
-      end({});
+      while (std::optional<T> value = produce_())
+        if (!enqueue(std::move(*value))) return;
+      finish({});
     } catch (...) {
-      end(std::current_exception());
+      finish(std::current_exception());
     }
   }
 
   // Appends a value to the queue, then waits until the queue has room; returns false if the destructor has started.
-  bool enqueue(T one) {
+  bool enqueue(T value) {
     std::unique_lock lock(mutex_);
-    queue_.push_back(std::move(one));
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return stopping_ || queue_.size() < capacity_; });
+    queue_.push_back(std::move(value));
+    state_changed_.notify_all();
+    state_changed_.wait(lock, [this] { return stopping_ || queue_.size() < capacity_; });
     return !stopping_;
   }
 
-  // Marks the end of the values. `exception`: exception of `make`, or null.
-  void end(std::exception_ptr exception) {
+  // Marks the end of the values. `exception`: exception of `produce`, or null.
+  void finish(std::exception_ptr exception) {
     {
       const std::lock_guard lock(mutex_);
       ended_ = true;
       exception_ = std::move(exception);
     }
-    changed_.notify_all();
+    state_changed_.notify_all();
   }
 
   const size_t capacity_;
-  const std::function<std::optional<T>()> make_;
+  const std::function<std::optional<T>()> produce_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable state_changed_;
   std::deque<T> queue_;
   bool ended_ = false, stopping_ = false;
   std::exception_ptr exception_;

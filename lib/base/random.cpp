@@ -40,11 +40,11 @@ RandomSequence::RandomSequence(const RandomStream& stream, uint32_t update, uint
     : stream_(stream), update_(update), site_(site) {}
 
 uint32_t RandomSequence::next_u32() {
-  if (used_ == 4) {
+  if (word_index_ == 4) {
     words_ = stream_.words(update_, site_, block_++);
-    used_ = 0;
+    word_index_ = 0;
   }
-  return words_[used_++];
+  return words_[word_index_++];
 }
 
 uint64_t RandomSequence::next_u64() {
@@ -57,16 +57,16 @@ double RandomSequence::uniform() { return static_cast<double>(next_u64() >> 11) 
 double RandomSequence::normal() {
   if (has_spare_) {
     has_spare_ = false;
-    return spare_;
+    return spare_normal_;
   }
   double radius = std::sqrt(-2 * std::log(1 - uniform()));
   double angle = 2 * M_PI * uniform();
-  spare_ = radius * std::sin(angle);
+  spare_normal_ = radius * std::sin(angle);
   has_spare_ = true;
   return radius * std::cos(angle);
 }
 
-uint64_t RandomSequence::below(uint64_t bound) {
+uint64_t RandomSequence::uniform_below(uint64_t bound) {
   if (bound == 0) throw std::logic_error("RandomSequence::below: expected a bound of at least 1; found 0");
   // Lemire's multiplication method, which rejects the few low products that would favour some values.
   uint64_t threshold = -bound % bound;
@@ -77,7 +77,7 @@ uint64_t RandomSequence::below(uint64_t bound) {
 }
 
 void RandomSequence::shuffle(std::vector<int64_t>& values) {
-  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[below(i)]);
+  for (size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[uniform_below(i)]);
 }
 
 }  // namespace mh

@@ -44,17 +44,17 @@ class RandomSequence {
   double uniform();  // [0, 1), 53 bits
   double normal();   // mean 0, standard deviation 1 (Box–Muller)
   // Returns a uniform integer in [0, bound), without bias. Throws std::logic_error if `bound` is 0.
-  uint64_t below(uint64_t bound);
+  uint64_t uniform_below(uint64_t bound);
   void shuffle(std::vector<int64_t>& values);  // in place, Fisher–Yates
 
  private:
   RandomStream stream_;
   uint32_t update_, site_;
   uint64_t block_ = 0;
-  int used_ = 4;
+  int word_index_ = 4;
   std::array<uint32_t, 4> words_{};
   bool has_spare_ = false;
-  double spare_ = 0;
+  double spare_normal_ = 0;
 };
 
 }  // namespace mh

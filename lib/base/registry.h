@@ -24,7 +24,7 @@ class Registry {
     std::unique_ptr<Interface> (*make)();
   };
 
-  explicit Registry(std::string what) : kind_(std::move(what)) {}
+  explicit Registry(std::string kind) : kind_(std::move(kind)) {}
 
   // Adds an implementation under `name`. An Implementation that does not derive from Interface is wrapped in
   // Interface::Of<Implementation>. Throws std::logic_error for a name that is already registered, since the order of
@@ -33,7 +33,7 @@ class Registry {
   void add(const std::string& name, const std::string& help) {
     const auto make = []() -> std::unique_ptr<Interface> {
       if constexpr (std::is_base_of_v<Interface, Implementation>) return std::make_unique<Implementation>();
-      else return std::make_unique<typename Interface::template Of<Implementation>>();
+      else return std::make_unique<typename Interface::template Adapter<Implementation>>();
     };
     if (!entries_.emplace(name, Entry{help, make}).second)
       throw std::logic_error(str("two implementations of the kind ", kind_, " are called '", name, "'"));
@@ -53,9 +53,9 @@ class Registry {
   }
 
   std::vector<std::string> names() const {
-    std::vector<std::string> all;
-    for (const auto& [name, entry] : entries_) all.push_back(name);
-    return all;
+    std::vector<std::string> result;
+    for (const auto& [name, entry] : entries_) result.push_back(name);
+    return result;
   }
 
  private:

@@ -14,15 +14,15 @@ namespace mh {
 
 namespace {
 
-volatile std::sig_atomic_t received = 0;
+volatile std::sig_atomic_t received_signal = 0;
 
 void store_signal(int signal) {
-  if (received != 0 && signal == SIGINT) {
+  if (received_signal != 0 && signal == SIGINT) {
     unlink_unfinished_files();
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
   }
-  received = signal;
+  received_signal = signal;
 }
 
 void remove_files_and_raise(int signal) {
@@ -42,7 +42,7 @@ void use_alternate_stack() {
   sigaltstack(&stack, nullptr);
 }
 
-void handle(std::initializer_list<int> signals, void (*handler)(int)) {
+void install_handler(std::initializer_list<int> signals, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART | SA_ONSTACK;
@@ -52,14 +52,14 @@ void handle(std::initializer_list<int> signals, void (*handler)(int)) {
 
 }  // namespace
 
-void tidy_up_on_signals() { handle({SIGINT, SIGTERM, SIGHUP}, remove_files_and_raise); }
+void remove_files_on_signals() { install_handler({SIGINT, SIGTERM, SIGHUP}, remove_files_and_raise); }
 
 void catch_stop_signals() {
-  received = 0;
+  received_signal = 0;
   use_alternate_stack();
-  handle({SIGINT, SIGTERM, SIGHUP, SIGUSR1}, store_signal);
+  install_handler({SIGINT, SIGTERM, SIGHUP, SIGUSR1}, store_signal);
 }
 
-int stop_signal() { return received; }
+int stop_signal() { return received_signal; }
 
 }  // namespace mh

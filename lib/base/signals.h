@@ -7,7 +7,7 @@ namespace mh {
 
 // Installs handlers for SIGINT, SIGTERM and SIGHUP that remove temporary files and then end the process as by default.
 // catch_stop_signals() replaces these handlers.
-void tidy_up_on_signals();
+void remove_files_on_signals();
 
 // Installs handlers that store stop signals; only the main thread may call it.
 void catch_stop_signals();

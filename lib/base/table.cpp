@@ -58,14 +58,14 @@ void Table::row(const ordered_json& row) {
     keys.push_back(key);
     values.push_back(field(value));
   }
-  const bool first = keys_.empty();
-  if (first) keys_ = keys;
+  const bool is_first_row = keys_.empty();
+  if (is_first_row) keys_ = keys;
   if (keys != keys_) throw std::logic_error("all rows of a table must have the same keys; found: " + join(keys, " "));
   auto sink = open_sink("-");
   if (format_ == Format::json) {
     sink->write(row.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
   } else {
-    if (first) sink->write(join(keys, "\t") + "\n");
+    if (is_first_row) sink->write(join(keys, "\t") + "\n");
     sink->write(join(values, "\t") + "\n");
   }
   sink->close();

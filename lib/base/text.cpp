@@ -27,7 +27,7 @@ size_t distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
+std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
   size_t limit = std::max<size_t>(1, word.size() / 3);
   std::string best;
   for (const std::string& candidate : candidates) {
@@ -42,7 +42,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best = nearest(word, candidates);
+  std::string best = nearest_word(word, candidates);
   return best.empty() ? "" : "did you mean '" + best + "'?";
 }
 
@@ -67,16 +67,16 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 }
 
 std::string shape_text(std::span<const int64_t> shape) {
-  std::vector<std::string> sides;
-  for (int64_t side : shape) sides.push_back(std::to_string(side));
-  return "(" + join(sides, ", ") + ")";
+  std::vector<std::string> dimensions;
+  for (int64_t dimension : shape) dimensions.push_back(std::to_string(dimension));
+  return "(" + join(dimensions, ", ") + ")";
 }
 
 std::string trim(std::string_view text) {
-  const char* space = " \t\r\n\f\v";
-  size_t begin = text.find_first_not_of(space);
+  const char* white_space = " \t\r\n\f\v";
+  size_t begin = text.find_first_not_of(white_space);
   if (begin == text.npos) return "";
-  return std::string(text.substr(begin, text.find_last_not_of(space) - begin + 1));
+  return std::string(text.substr(begin, text.find_last_not_of(white_space) - begin + 1));
 }
 
 std::string hex64(uint64_t value) {
@@ -112,13 +112,13 @@ std::string human_seconds(double seconds) {
   return text;
 }
 
-std::string rounded(double value, int digits) {
+std::string fixed_decimal(double value, int digits) {
   char text[400];  // the largest double has 309 digits before the decimal point
   std::snprintf(text, sizeof text, "%.*f", digits, value);
   return text;
 }
 
-std::string shortest(double value) {
+std::string shortest_decimal(double value) {
   char text[40];
   auto end = std::to_chars(text, text + sizeof text, value).ptr;
   return std::string(text, end);

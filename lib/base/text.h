@@ -11,7 +11,7 @@ namespace mh {
 
 // Returns the candidate with the smallest edit distance to `word`, or "" if no candidate is near enough to be a typing
 // error: within a third of the length of the word, or within 1 for short words.
-std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
 
 // Returns a question with the nearest candidate, such as "did you mean 'lr'?", or "" if no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
@@ -32,9 +32,9 @@ std::string human_bytes(uint64_t bytes);
 std::string human_seconds(double seconds);
 
 // Returns the value with `digits` decimals: 2.718 with two is "2.72".
-std::string rounded(double value, int digits);
+std::string fixed_decimal(double value, int digits);
 // Returns the shortest decimal text that reads back as the same double ("0.1", "1e-09").
-std::string shortest(double value);
+std::string shortest_decimal(double value);
 
 // Returns the offset of the first byte that is not valid UTF-8 (overlong forms, surrogates and values above U+10FFFF
 // are invalid), or npos.

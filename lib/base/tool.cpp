@@ -64,13 +64,13 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
   // process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
-  tidy_up_on_signals();
+  remove_files_on_signals();
   set_log_name(info_.name);
   try {
     try {
       app_->parse(argc, argv);
-    } catch (const CLI::Success& done) {  // --help, --version
-      app_->exit(done);
+    } catch (const CLI::Success& success) {  // --help, --version
+      app_->exit(success);
       std::cout.flush();
       if (!std::cout && errno != EPIPE)
         throw Error(Exit::failed, Problem{kStandardOutput, "a writable output", std::strerror(errno), ""});
@@ -94,10 +94,10 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     std::string message = error.what();
     message.resize(std::min(message.size(), message.find('\n')));
     // "CUDA out of memory. Tried to allocate …", "DefaultCPUAllocator: can't allocate memory: …"
-    const bool names_memory = message.find("out of memory") != std::string::npos;
-    const bool memory = names_memory || message.find("allocate memory") != std::string::npos;
-    log_error(memory && !names_memory ? "out of memory: " + message : message);
-    return static_cast<int>(memory ? Exit::device : Exit::failed);
+    const bool says_out_of_memory = message.find("out of memory") != std::string::npos;
+    const bool out_of_memory = says_out_of_memory || message.find("allocate memory") != std::string::npos;
+    log_error(out_of_memory && !says_out_of_memory ? "out of memory: " + message : message);
+    return static_cast<int>(out_of_memory ? Exit::device : Exit::failed);
   }
 }
 

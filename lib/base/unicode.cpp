@@ -11,7 +11,7 @@ namespace {
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
 
-bool within(utf8proc_category_t category, utf8proc_category_t first, utf8proc_category_t last) {
+bool is_in_range(utf8proc_category_t category, utf8proc_category_t first, utf8proc_category_t last) {
   return category >= first && category <= last;
 }
 
@@ -38,15 +38,16 @@ bool is_case_ignorable(char32_t c) {
 bool is_cased(char32_t c) {
   static constexpr struct {
     char32_t first, last;
-  } others[] = {{0xAA, 0xAA},       {0xBA, 0xBA},       {0x2160, 0x217F},  {0x24B6, 0x24E9},
-                {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
-  return within(category(c), UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LT) ||
-         std::any_of(std::begin(others), std::end(others), [&](auto& o) { return c >= o.first && c <= o.last; });
+  } cased_ranges[] = {{0xAA, 0xAA},       {0xBA, 0xBA},       {0x2160, 0x217F},  {0x24B6, 0x24E9},
+                      {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
+  return is_in_range(category(c), UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LT) ||
+         std::any_of(std::begin(cased_ranges), std::end(cased_ranges),
+                     [&](auto& o) { return c >= o.first && c <= o.last; });
 }
 
 // Returns whether the first character of [begin, end) that is not Case_Ignorable is Cased.
 template <class Iterator>
-bool cased_next(Iterator begin, Iterator end) {
+bool next_is_cased(Iterator begin, Iterator end) {
   begin = std::find_if_not(begin, end, is_case_ignorable);
   return begin != end && is_cased(*begin);
 }
@@ -57,12 +58,12 @@ std::u32string code_points(std::string_view utf8) {
   std::u32string text;
   text.reserve(utf8.size());
   const auto* p = reinterpret_cast<const utf8proc_uint8_t*>(utf8.data());
-  for (auto left = static_cast<utf8proc_ssize_t>(utf8.size()); left > 0;) {
+  for (auto remaining = static_cast<utf8proc_ssize_t>(utf8.size()); remaining > 0;) {
     utf8proc_int32_t c = *p;
-    const utf8proc_ssize_t n = c < 0x80 ? 1 : std::max<utf8proc_ssize_t>(1, utf8proc_iterate(p, left, &c));
+    const utf8proc_ssize_t n = c < 0x80 ? 1 : std::max<utf8proc_ssize_t>(1, utf8proc_iterate(p, remaining, &c));
     text.push_back(static_cast<char32_t>(c));
     p += n;
-    left -= n;
+    remaining -= n;
   }
   return text;
 }
@@ -75,25 +76,26 @@ void append_utf8(char32_t c, std::string& out) {
 
 bool is_space(char32_t c) {
   if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r') || (c >= 0x1C && c <= 0x1F);
-  return c == 0x85 || within(category(c), UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZP);
+  return c == 0x85 || is_in_range(category(c), UTF8PROC_CATEGORY_ZS, UTF8PROC_CATEGORY_ZP);
 }
 
-bool is_letter(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LO); }
-bool is_number(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO); }
-bool is_punctuation(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO); }
-bool is_symbol(char32_t c) { return within(category(c), UTF8PROC_CATEGORY_SM, UTF8PROC_CATEGORY_SO); }
+bool is_letter(char32_t c) { return is_in_range(category(c), UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LO); }
+bool is_number(char32_t c) { return is_in_range(category(c), UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO); }
+bool is_punctuation(char32_t c) { return is_in_range(category(c), UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO); }
+bool is_symbol(char32_t c) { return is_in_range(category(c), UTF8PROC_CATEGORY_SM, UTF8PROC_CATEGORY_SO); }
 
 std::u32string lower_case(std::u32string_view text) {
   std::u32string lower;
   lower.reserve(text.size());
-  for (auto at = text.begin(); at != text.end(); ++at) {
-    if (*at == U'\u0130') {
+  for (auto it = text.begin(); it != text.end(); ++it) {
+    if (*it == U'\u0130') {
       lower += U"i\u0307";
-    } else if (*at == U'\u03A3') {  // final sigma after a Cased character, unless another one follows
-      const bool final = cased_next(std::make_reverse_iterator(at), text.rend()) && !cased_next(at + 1, text.end());
-      lower += final ? U'\u03C2' : U'\u03C3';
+    } else if (*it == U'\u03A3') {  // final sigma after a Cased character, unless another one follows
+      const bool is_final =
+          next_is_cased(std::make_reverse_iterator(it), text.rend()) && !next_is_cased(it + 1, text.end());
+      lower += is_final ? U'\u03C2' : U'\u03C3';
     } else {
-      lower += static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(*at)));
+      lower += static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(*it)));
     }
   }
   return lower;
@@ -101,12 +103,12 @@ std::u32string lower_case(std::u32string_view text) {
 
 std::vector<std::u32string_view> words_of(std::u32string_view text) {
   std::vector<std::u32string_view> words;
-  for (auto at = text.begin();;) {
-    at = std::find_if_not(at, text.end(), is_space);
-    if (at == text.end()) return words;
-    const auto end = std::find_if(at, text.end(), is_space);
-    words.emplace_back(at, end);
-    at = end;
+  for (auto it = text.begin();;) {
+    it = std::find_if_not(it, text.end(), is_space);
+    if (it == text.end()) return words;
+    const auto end = std::find_if(it, text.end(), is_space);
+    words.emplace_back(it, end);
+    it = end;
   }
 }
 

@@ -7,7 +7,7 @@
 namespace mh {
 
 Length parse_length(const std::string& text, const std::string& where) {
-  auto bad = [&] {
+  auto invalid_length = [&] {
     return Error(Exit::usage,
                  Problem{where, "a length with a unit, such as 16000u (updates), 10e (epochs) or 2000000t (tokens)",
                          "'" + text + "'",
@@ -18,17 +18,17 @@ Length parse_length(const std::string& text, const std::string& where) {
   Length length;
   const char* begin = text.data();
   const char* end = begin + text.size();
-  auto [rest, error] = std::from_chars(begin, end, length.count);
-  if (error != std::errc() || length.count < 0 || rest == end) throw bad();
+  auto [suffix, error] = std::from_chars(begin, end, length.count);
+  if (error != std::errc() || length.count < 0 || suffix == end) throw invalid_length();
   int64_t factor = 1;
-  if (*rest == 'k') factor = 1000;
-  if (*rest == 'M') factor = 1000000;
-  if (*rest == 'G') factor = 1000000000;
-  if (factor > 1) ++rest;
-  if (rest + 1 != end) throw bad();
-  if (*rest != 'u' && *rest != 'e' && *rest != 't') throw bad();
-  if (__builtin_mul_overflow(length.count, factor, &length.count)) throw bad();
-  length.unit = static_cast<Length::Unit>(*rest);
+  if (*suffix == 'k') factor = 1000;
+  if (*suffix == 'M') factor = 1000000;
+  if (*suffix == 'G') factor = 1000000000;
+  if (factor > 1) ++suffix;
+  if (suffix + 1 != end) throw invalid_length();
+  if (*suffix != 'u' && *suffix != 'e' && *suffix != 't') throw invalid_length();
+  if (__builtin_mul_overflow(length.count, factor, &length.count)) throw invalid_length();
+  length.unit = static_cast<Length::Unit>(*suffix);
   return length;
 }
 

@@ -58,14 +58,16 @@ class Batches {
   int64_t rows_ = 0, rows_per_micro_batch_ = 0, updates_per_epoch_ = 0, tokens_ = 0;
 };
 
-// Returns epochs · per_epoch, where `per_epoch` is the number of updates in an epoch. Throws Error(usage), which quotes
-// `length`, if the product overflows.
-int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length);
-// Converts a length of any unit to updates. `per_epoch`: updates in an epoch; `of_tokens`: converts tokens to updates.
-int64_t count_updates(const Length& length, int64_t per_epoch, const std::function<int64_t(int64_t tokens)>& of_tokens);
+// Returns epochs · updates_per_epoch, where `updates_per_epoch` is the number of updates in an epoch. Throws
+// Error(usage), which quotes `length`, if the product overflows.
+int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Length& length);
+// Converts a length of any unit to updates. `updates_per_epoch`: updates in an epoch; `tokens_to_updates`: converts
+// tokens to updates.
+int64_t count_updates(const Length& length, int64_t updates_per_epoch,
+                      const std::function<int64_t(int64_t tokens)>& tokens_to_updates);
 // Converts a length of training to updates of a text with `tokens` tokens. If `tokens` is 0 (unknown), a length in
 // epochs gives 0.
-int64_t updates_in(const Length& length, const BatchOptions& options, int64_t tokens);
+int64_t length_to_updates(const Length& length, const BatchOptions& options, int64_t tokens);
 
 // Batches of a text: shuffled blocks or streams.
 class TextBatches : public Batches {
@@ -79,7 +81,7 @@ class TextBatches : public Batches {
   std::vector<MicroBatch> micro_batches(int64_t update) override;
   Batch load(int64_t update, const MicroBatch& micro_batch) override;
   std::string describe_rows(int64_t update) override;
-  int64_t updates(const Length& length) const override { return updates_in(length, options_, text_.tokens); }
+  int64_t updates(const Length& length) const override { return length_to_updates(length, options_, text_.tokens); }
 
  protected:
   TextBatches(Text text, const BatchOptions& options, int64_t seed);

@@ -22,9 +22,9 @@ class ExampleBatches : public Batches {
     count_ = examples_.size();
     if (count_ == 0)
       throw Error(Exit::input, Problem{"the training data", "at least one row to train on", "no rows", ""});
-    wanted_rows_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
-    updates_per_epoch_ = ceil_div(count_, wanted_rows_);
-    tokens_ = wanted_rows_ * o.block;
+    rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
+    updates_per_epoch_ = ceil_div(count_, rows_in_update_);
+    tokens_ = rows_in_update_ * o.block;
   }
 
   // Splits the sorted rows of an update into consecutive micro-batches of minimal total cost, by dynamic programming.
@@ -34,34 +34,35 @@ class ExampleBatches : public Batches {
     load_update(update);
     const auto rows = static_cast<int64_t>(update_rows_.size());
     // By row r: minimal cost of rows [r, rows), and the end of the first micro-batch of the split that reaches it.
-    std::vector<int64_t> cost(static_cast<size_t>(rows) + 1, 0), next(static_cast<size_t>(rows));
+    std::vector<int64_t> cost(static_cast<size_t>(rows) + 1, 0), micro_batch_end(static_cast<size_t>(rows));
     for (int64_t first = rows - 1; first >= 0; --first) {
-      const auto at = static_cast<size_t>(first);
+      const auto row_index = static_cast<size_t>(first);
       for (int64_t end = first + 1; end <= rows; ++end) {
         const int64_t tokens = width(first) * (end - first);
         if (options_.micro_tokens > 0 && tokens > options_.micro_tokens && end > first + 1) break;
-        const int64_t all = kMicroBatchCost + tokens + cost[static_cast<size_t>(end)];
-        if (end == first + 1 || all < cost[at]) cost[at] = all, next[at] = end;
+        const int64_t total_cost = kMicroBatchCost + tokens + cost[static_cast<size_t>(end)];
+        if (end == first + 1 || total_cost < cost[row_index])
+          cost[row_index] = total_cost, micro_batch_end[row_index] = end;
       }
     }
-    std::vector<MicroBatch> parts;
-    for (int64_t first = 0; first < rows; first = next[static_cast<size_t>(first)])
-      parts.push_back({first, next[static_cast<size_t>(first)] - first});
-    return parts;
+    std::vector<MicroBatch> micro_batches;
+    for (int64_t first = 0; first < rows; first = micro_batch_end[static_cast<size_t>(first)])
+      micro_batches.push_back({first, micro_batch_end[static_cast<size_t>(first)] - first});
+    return micro_batches;
   }
 
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
     load_update(update);
-    const std::span<const Example> all(update_rows_);
+    const std::span<const Example> rows(update_rows_);
     Batch batch = load_examples(
-        examples_, all.subspan(static_cast<size_t>(micro_batch.first), static_cast<size_t>(micro_batch.count)));
+        examples_, rows.subspan(static_cast<size_t>(micro_batch.first), static_cast<size_t>(micro_batch.count)));
     batch.next_weight = next_weight_;
     return batch;
   }
 
   std::string describe_rows(int64_t update) override {
     load_update(update);
-    return str(update_rows_.size(), " rows, the longest is row ", first_, " of the epoch");
+    return str(update_rows_.size(), " rows, the longest is row ", longest_row_, " of the epoch");
   }
 
   int64_t updates(const Length& length) const override {
@@ -77,7 +78,7 @@ class ExampleBatches : public Batches {
     return static_cast<int64_t>(update_rows_[static_cast<size_t>(row)].tokens.size());
   }
 
-  void draw_order(int64_t epoch) {
+  void shuffle_rows(int64_t epoch) {
     const int64_t rows = examples_.source().rows(epoch);
     order_.resize(static_cast<size_t>(rows));
     std::iota(order_.begin(), order_.end(), 0);
@@ -92,23 +93,25 @@ class ExampleBatches : public Batches {
   // (the longest rows form one update, the next longest another, and so on), and shuffles the updates. Rows that do not
   // fill an update are the last update of the epoch.
   void bucket_by_length(int64_t epoch, RandomSequence& random) {
-    std::vector<int64_t> shuffled;
-    for (int64_t first = 0; first < count_; first += options_.bucket_updates * wanted_rows_) {
+    std::vector<int64_t> shuffled_order;
+    for (int64_t first = 0; first < count_; first += options_.bucket_updates * rows_in_update_) {
       const auto begin = order_.begin() + first,
-                 end = order_.begin() + std::min(count_, first + options_.bucket_updates * wanted_rows_);
-      longest_first(epoch, begin, end);
-      std::vector<int64_t> bucket_order(static_cast<size_t>((end - begin) / wanted_rows_));
+                 end = order_.begin() + std::min(count_, first + options_.bucket_updates * rows_in_update_);
+      sort_longest_first(epoch, begin, end);
+      std::vector<int64_t> bucket_order(static_cast<size_t>((end - begin) / rows_in_update_));
       std::iota(bucket_order.begin(), bucket_order.end(), 0);
       random.shuffle(bucket_order);
       for (int64_t bucket : bucket_order)
-        shuffled.insert(shuffled.end(), begin + bucket * wanted_rows_, begin + (bucket + 1) * wanted_rows_);
-      shuffled.insert(shuffled.end(), begin + static_cast<int64_t>(bucket_order.size()) * wanted_rows_, end);
+        shuffled_order.insert(shuffled_order.end(), begin + bucket * rows_in_update_,
+                              begin + (bucket + 1) * rows_in_update_);
+      shuffled_order.insert(shuffled_order.end(), begin + static_cast<int64_t>(bucket_order.size()) * rows_in_update_,
+                            end);
     }
-    order_ = std::move(shuffled);
+    order_ = std::move(shuffled_order);
   }
 
   template <class Iterator>
-  void longest_first(int64_t epoch, Iterator begin, Iterator end) const {
+  void sort_longest_first(int64_t epoch, Iterator begin, Iterator end) const {
     const ExampleSource& source = examples_.source();
     std::stable_sort(begin, end,
                      [&](int64_t a, int64_t b) { return source.length(epoch, a) > source.length(epoch, b); });
@@ -116,15 +119,15 @@ class ExampleBatches : public Batches {
 
   void load_update(int64_t update) {
     if (update == update_) return;
-    const int64_t epoch = update / updates_per_epoch_, first = update % updates_per_epoch_ * wanted_rows_;
-    if (epoch != epoch_) draw_order(epoch);
+    const int64_t epoch = update / updates_per_epoch_, first = update % updates_per_epoch_ * rows_in_update_;
+    if (epoch != epoch_) shuffle_rows(epoch);
     epoch_ = epoch;
     const ExampleSource& source = examples_.source();
-    std::vector<int64_t> rows(order_.begin() + first, order_.begin() + std::min(count_, first + wanted_rows_));
-    longest_first(epoch, rows.begin(), rows.end());
+    std::vector<int64_t> rows(order_.begin() + first, order_.begin() + std::min(count_, first + rows_in_update_));
+    sort_longest_first(epoch, rows.begin(), rows.end());
     update_rows_.clear();
     for (int64_t row : rows) update_rows_.push_back(source.make(epoch, row));
-    first_ = rows[0];
+    longest_row_ = rows[0];
     next_weight_ = source.next_weight(update_rows_);
     update_ = update;
   }
@@ -132,10 +135,11 @@ class ExampleBatches : public Batches {
   const Examples examples_;
   const BatchOptions options_;
   const int64_t seed_;
-  int64_t count_ = 0, wanted_rows_ = 0;           // number of rows in an epoch, and in an update
-  int64_t epoch_ = -1, update_ = -1, first_ = 0;  // epoch and update that are loaded; index of the update's longest row
-  std::vector<int64_t> order_;                    // shuffled row indices of epoch_
-  std::vector<Example> update_rows_;              // examples of update_, longest first
+  int64_t count_ = 0, rows_in_update_ = 0;  // number of rows in an epoch, and in an update
+  int64_t epoch_ = -1, update_ = -1,
+          longest_row_ = 0;           // epoch and update that are loaded; index of the update's longest row
+  std::vector<int64_t> order_;        // shuffled row indices of epoch_
+  std::vector<Example> update_rows_;  // examples of update_, longest first
   double next_weight_ = 1;
 };
 

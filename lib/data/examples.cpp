@@ -6,15 +6,15 @@
 
 namespace mh::data {
 
-int64_t Examples::longest() const {
-  int64_t longest = 0;
-  for (int64_t row = 0; row < size(); ++row) longest = std::max(longest, source_->length(0, row));
-  return longest;
+int64_t Examples::max_length() const {
+  int64_t max_length = 0;
+  for (int64_t row = 0; row < size(); ++row) max_length = std::max(max_length, source_->length(0, row));
+  return max_length;
 }
 
-Batch Examples::load(const std::vector<int64_t>& numbers, std::vector<Row>& rows) const {
+Batch Examples::load(const std::vector<int64_t>& indices, std::vector<Row>& rows) const {
   std::vector<text::Example> examples;
-  for (int64_t row : numbers) {
+  for (int64_t row : indices) {
     examples.push_back(source_->make(0, row));
     rows.push_back({0, static_cast<int64_t>(examples.back().targets.size()), 0, row});
   }
@@ -33,10 +33,10 @@ Batch load_examples(const Examples& corpus, std::span<const text::Example> examp
     width = std::max(width, e.tokens.size());
     targets = std::max(targets, e.targets.size() + (add_length ? 1 : 0));
   }
-  const auto wide = static_cast<int64_t>(width), n = static_cast<int64_t>(targets);
-  Batch batch{at::full({count, wide}, static_cast<int64_t>(corpus.padding()), at::kLong),
+  const auto row_length = static_cast<int64_t>(width), n = static_cast<int64_t>(targets);
+  Batch batch{at::full({count, row_length}, static_cast<int64_t>(corpus.padding()), at::kLong),
               at::full({count, n}, -1, at::kLong)};
-  batch.input.segments = at::zeros({count, wide}, at::kLong);
+  batch.input.segments = at::zeros({count, row_length}, at::kLong);
   batch.input.lengths.encoder = at::empty({count}, at::kLong);
   auto* in = batch.input.tokens.mutable_data_ptr<int64_t>();
   auto* segment = batch.input.segments.mutable_data_ptr<int64_t>();
@@ -49,7 +49,7 @@ Batch load_examples(const Examples& corpus, std::span<const text::Example> examp
     std::copy(e.targets.begin(), e.targets.end(), out);
     if (add_length) out[e.targets.size()] = -tokens;
     *length++ = tokens;
-    in += wide, segment += wide, out += n;
+    in += row_length, segment += row_length, out += n;
   }
   return batch;
 }

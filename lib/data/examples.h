@@ -38,10 +38,10 @@ class Examples : public IndependentRows {
   const ExampleSource& source() const { return *source_; }
   int32_t padding() const { return padding_; }
   int64_t size() const override { return source_->rows(0); }  // number of rows in epoch 0
-  int64_t longest() const override;
+  int64_t max_length() const override;
   int64_t targets() const override { return size(); }
   std::pair<int64_t, int64_t> lengths(int64_t row) const override { return {source_->length(0, row), 0}; }
-  Batch load(const std::vector<int64_t>& numbers, std::vector<Row>& rows) const override;
+  Batch load(const std::vector<int64_t>& indices, std::vector<Row>& rows) const override;
   std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const override;
 
  private:

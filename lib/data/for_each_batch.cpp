@@ -18,25 +18,25 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
   const MiniBatches batches = corpus.mini_batches(o);
   const at::Device device = model.parameters().device();
   // The CPU is idle while a GPU computes, so it prepares the next mini-batches in the meantime.
-  std::optional<Prefetcher<MiniBatch>> prefetched;
+  std::optional<Prefetcher<MiniBatch>> prefetcher;
   if (!device.is_cpu())
-    prefetched.emplace(kPrefetchDepth, [&batches] {
+    prefetcher.emplace(kPrefetchDepth, [&batches] {
       std::optional<MiniBatch> batch = batches.next();
-      if (batch) batch->batch = pinned(std::move(batch->batch));
+      if (batch) batch->batch = pin_batch(std::move(batch->batch));
       return batch;
     });
   std::unique_ptr<model::Memories> memory;
-  int64_t done = 0;
+  int64_t progress_rows = 0;
   while (stop_signal() == 0) {
-    std::optional<MiniBatch> batch = prefetched ? prefetched->next() : batches.next();
+    std::optional<MiniBatch> batch = prefetcher ? prefetcher->next() : batches.next();
     if (!batch) return;
-    VisitedBatch now{std::move(*batch), {}};
-    if (now.begins && o.memory > 0) memory = model.new_memory(o.memory);
-    attention::Observer* observer = now.visited ? visitor.observer : nullptr;
-    if (observer != nullptr) observer->begin(now.batch.input.lengths);
-    now.hidden = model.hidden(now.batch.input.to(device), {}, memory.get(), observer);
-    if (now.visited) visitor.visit(now);
-    if (visitor.progress) visitor.progress(done += now.done, batches.rows);
+    ForwardedBatch forwarded_batch{std::move(*batch), {}};
+    if (forwarded_batch.starts_streams && o.memory > 0) memory = model.new_memory(o.memory);
+    attention::Observer* observer = forwarded_batch.is_scored ? visitor.observer : nullptr;
+    if (observer != nullptr) observer->begin(forwarded_batch.batch.input.lengths);
+    forwarded_batch.hidden = model.hidden(forwarded_batch.batch.input.to(device), {}, memory.get(), observer);
+    if (forwarded_batch.is_scored) visitor.visit(forwarded_batch);
+    if (visitor.progress) visitor.progress(progress_rows += forwarded_batch.progress_rows, batches.rows);
   }
 }
 

@@ -15,7 +15,7 @@ class Observer;
 namespace mh::data {
 
 // A mini-batch and the result of its forward pass.
-struct VisitedBatch : MiniBatch {
+struct ForwardedBatch : MiniBatch {
   at::Tensor hidden;  // (B, n, d), hidden states after the last layer, before the output layer
 };
 
@@ -23,8 +23,8 @@ struct BatchVisitor {
   // Observes the forward pass of every mini-batch that `visit` receives; null: no observer. Observer::begin() receives
   // the lengths of the rows first.
   attention::Observer* observer = nullptr;
-  std::function<void(const VisitedBatch&)> visit;           // called after each forward pass
-  std::function<void(int64_t done, int64_t all)> progress;  // receives numbers of rows; may be empty
+  std::function<void(const ForwardedBatch&)> visit;                // called after each forward pass
+  std::function<void(int64_t completed, int64_t total)> progress;  // receives numbers of rows; may be empty
 };
 
 // Runs the model over the corpus. `options` are completed by Corpus::resolve(), whose errors this function throws. Does

@@ -16,13 +16,13 @@ constexpr int64_t kSortedRows = 4096;
 
 }  // namespace
 
-ScoringOptions IndependentRows::resolve(const ScoringOptions& requested, model::LanguageModel& model) const {
-  if (requested.sentences) return requested;  // the options are already resolved
+ScoringOptions IndependentRows::resolve(const ScoringOptions& options, model::LanguageModel& model) const {
+  if (options.sentences) return options;  // the options are already resolved
   auto refuse = [](const char* option, int64_t found) {
     throw Error(Exit::usage, Problem{option, "0 for sentence pairs and examples; only a text supports this option",
                                      str(found), "leave the option out"});
   };
-  ScoringOptions o = requested;
+  ScoringOptions o = options;
   if (o.block > 0) refuse("--block", o.block);
   if (o.context > 0) refuse("--context", o.context);
   if (o.memory > 0) refuse("--memory", o.memory);
@@ -30,38 +30,39 @@ ScoringOptions IndependentRows::resolve(const ScoringOptions& requested, model::
   o.sample.blocks = sample_size(o.sample, size(), "the number of sentence pairs or examples", "lower --blocks");
   o.memory = 0;
   o.sentences = true;
-  o.block = std::max<int64_t>(1, longest());
+  o.block = std::max<int64_t>(1, max_length());
   model.require_length("the longest sentence", o.block);
   if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
   return o;
 }
 
 MiniBatches IndependentRows::mini_batches(const ScoringOptions& o) const {
-  std::vector<int64_t> chosen(static_cast<size_t>(size()));
-  if (o.sample.blocks > 0) chosen = draw_sample(o.sample.blocks, size(), o.sample.seed);
-  else std::iota(chosen.begin(), chosen.end(), 0);
-  const auto rows = static_cast<int64_t>(chosen.size());
-  auto next = [this, chosen = std::move(chosen), max_batch_tokens = o.batch * o.block, window = std::vector<int64_t>(),
-               begin = size_t{0}, at = size_t{0}]() mutable -> std::optional<MiniBatch> {
-    if (at == window.size()) {
-      const size_t end = std::min(chosen.size(), begin + static_cast<size_t>(kSortedRows));
+  std::vector<int64_t> row_indices(static_cast<size_t>(size()));
+  if (o.sample.blocks > 0) row_indices = draw_sample(o.sample.blocks, size(), o.sample.seed);
+  else std::iota(row_indices.begin(), row_indices.end(), 0);
+  const auto rows = static_cast<int64_t>(row_indices.size());
+  auto next = [this, row_indices = std::move(row_indices), max_batch_tokens = o.batch * o.block,
+               window = std::vector<int64_t>(), begin = size_t{0},
+               window_index = size_t{0}]() mutable -> std::optional<MiniBatch> {
+    if (window_index == window.size()) {
+      const size_t end = std::min(row_indices.size(), begin + static_cast<size_t>(kSortedRows));
       if (begin == end) return std::nullopt;
-      window.assign(chosen.begin() + static_cast<int64_t>(begin), chosen.begin() + static_cast<int64_t>(end));
+      window.assign(row_indices.begin() + static_cast<int64_t>(begin), row_indices.begin() + static_cast<int64_t>(end));
       std::stable_sort(window.begin(), window.end(), [&](int64_t a, int64_t b) { return lengths(a) < lengths(b); });
-      begin = end, at = 0;
+      begin = end, window_index = 0;
     }
-    std::vector<int64_t> numbers;
-    int64_t widest = 0;
-    for (; at < window.size(); ++at) {
-      const auto [target, source] = lengths(window[at]);
-      widest = std::max({widest, target, source});
-      if (!numbers.empty() && widest * (static_cast<int64_t>(numbers.size()) + 1) > max_batch_tokens) break;
-      numbers.push_back(window[at]);
+    std::vector<int64_t> indices;
+    int64_t max_length = 0;
+    for (; window_index < window.size(); ++window_index) {
+      const auto [target, source] = lengths(window[window_index]);
+      max_length = std::max({max_length, target, source});
+      if (!indices.empty() && max_length * (static_cast<int64_t>(indices.size()) + 1) > max_batch_tokens) break;
+      indices.push_back(window[window_index]);
     }
     MiniBatch batch;
-    batch.batch = load(numbers, batch.rows);
-    batch.last = at == window.size();
-    batch.done = static_cast<int64_t>(batch.rows.size());
+    batch.batch = load(indices, batch.rows);
+    batch.ends_streams = window_index == window.size();
+    batch.progress_rows = static_cast<int64_t>(batch.rows.size());
     return batch;
   };
   return {std::move(next), rows};

@@ -15,10 +15,10 @@ struct MiniBatch {
   // Stream of rows[0] of a text; row i belongs to stream first_stream + i. A row of a stream continues the row of the
   // same stream in the previous mini-batch.
   int64_t first_stream = 0;
-  bool begins = false;  // whether the rows are the first rows of their streams, so that the memory is empty
-  bool visited = true;  // whether the rows are scored; false: they only fill the memory
-  bool last = false;    // whether the next mini-batch, if any, belongs to other streams
-  int64_t done = 0;     // number of rows that this mini-batch adds to the progress bar
+  bool starts_streams = false;  // whether the rows are the first rows of their streams, so that the memory is empty
+  bool is_scored = true;        // whether the rows are scored; false: they only fill the memory
+  bool ends_streams = false;    // whether the next mini-batch, if any, belongs to other streams
+  int64_t progress_rows = 0;    // number of rows that this mini-batch adds to the progress bar
 
   // Returns the stream of a row; each sentence pair or example is a stream of one row.
   int64_t stream_of(size_t row) const {

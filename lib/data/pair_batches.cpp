@@ -14,17 +14,17 @@ class PairBatches : public Batches {
   PairBatches(Pairs pairs, const BatchOptions& o, int64_t seed) : pairs_(std::move(pairs)), options_(o), seed_(seed) {
     check();
     order_.resize(static_cast<size_t>(pairs_.size()));
-    sort(0);
+    sort_pairs(0);
     // Sorting by (target length, source length) gives position i the same lengths in every epoch, so the boundaries of
     // batches are computed once.
-    int64_t widest = 0, first = 0;
+    int64_t max_width = 0, first = 0;
     for (int64_t i = 0; i < pairs_.size(); ++i) {
-      const int64_t now = std::max(widest, width(order_[static_cast<size_t>(i)]));
-      if (i > first && now * (i - first + 1) > o.tokens) {
+      const int64_t length_with_pair = std::max(max_width, width(order_[static_cast<size_t>(i)]));
+      if (i > first && length_with_pair * (i - first + 1) > o.tokens) {
         batches_.push_back({first, i - first});
-        first = i, widest = width(order_[static_cast<size_t>(i)]);
+        first = i, max_width = width(order_[static_cast<size_t>(i)]);
       } else {
-        widest = now;
+        max_width = length_with_pair;
       }
     }
     batches_.push_back({first, pairs_.size() - first});
@@ -34,34 +34,35 @@ class PairBatches : public Batches {
   }
 
   std::vector<MicroBatch> micro_batches(int64_t update) override {
-    const MicroBatch all = batch_of(update);
-    if (options_.micro_tokens == 0) return {{0, all.count}};
-    int64_t widest = 1;
-    for (int64_t i = 0; i < all.count; ++i) widest = std::max(widest, width(pair_at(all, i)));
-    std::vector<MicroBatch> parts;
-    const int64_t rows = std::max<int64_t>(1, options_.micro_tokens / widest);
-    for (int64_t first = 0; first < all.count; first += rows)
-      parts.push_back({first, std::min(rows, all.count - first)});
-    return parts;
+    const MicroBatch batch_range = batch_of(update);
+    if (options_.micro_tokens == 0) return {{0, batch_range.count}};
+    int64_t max_width = 1;
+    for (int64_t i = 0; i < batch_range.count; ++i) max_width = std::max(max_width, width(pair_at(batch_range, i)));
+    std::vector<MicroBatch> micro_batches;
+    const int64_t rows = std::max<int64_t>(1, options_.micro_tokens / max_width);
+    for (int64_t first = 0; first < batch_range.count; first += rows)
+      micro_batches.push_back({first, std::min(rows, batch_range.count - first)});
+    return micro_batches;
   }
 
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
-    const MicroBatch all = batch_of(update);
+    const MicroBatch batch_range = batch_of(update);
     std::vector<Row> rows;
-    for (int64_t i = 0; i < micro_batch.count; ++i) rows.push_back(pairs_.row_of(pair_at(all, micro_batch.first + i)));
+    for (int64_t i = 0; i < micro_batch.count; ++i)
+      rows.push_back(pairs_.row_of(pair_at(batch_range, micro_batch.first + i)));
     return load_pairs(pairs_, rows);
   }
 
   std::string describe_rows(int64_t update) override {
-    const MicroBatch all = batch_of(update);
-    return str(all.count, " pairs, the first is pair ", pair_at(all, 0) + 1, " of the data");
+    const MicroBatch batch_range = batch_of(update);
+    return str(batch_range.count, " pairs, the first is pair ", pair_at(batch_range, 0) + 1, " of the data");
   }
 
   int64_t updates(const Length& length) const override {
     return count_updates(length, updates_per_epoch_, [&](int64_t tokens) {
       // Batches differ in their number of tokens, so the remainder of an epoch is converted with the mean of the
       // batches.
-      return updates_of(tokens / pairs_.targets(), updates_per_epoch_, length) +
+      return epochs_to_updates(tokens / pairs_.targets(), updates_per_epoch_, length) +
              ceil_div(tokens % pairs_.targets() * updates_per_epoch_, pairs_.targets());
     });
   }
@@ -72,7 +73,7 @@ class PairBatches : public Batches {
     for (int64_t i = 0; i < pairs_.size(); ++i) num_too_long += width(i) > options_.block;
     if (num_too_long > 0)
       throw Error(Exit::usage,
-                  Problem{"train.batch.block", str("at least ", pairs_.longest(), ", the longest source or target"),
+                  Problem{"train.batch.block", str("at least ", pairs_.max_length(), ", the longest source or target"),
                           str(options_.block, ", which ", num_too_long, " of ", pairs_.size(), " pairs exceed"),
                           "raise train.batch.block and train.batch.tokens, or make the shard with mh-prep translation "
                           "--max-length"});
@@ -80,7 +81,7 @@ class PairBatches : public Batches {
   // Returns the larger of the source length and the target length of a pair, in tokens.
   int64_t width(int64_t pair) const { return std::max(pairs_.source_length(pair), pairs_.target_length(pair)); }
 
-  void sort(int64_t epoch) {
+  void sort_pairs(int64_t epoch) {
     std::iota(order_.begin(), order_.end(), 0);
     RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "pairs"), static_cast<uint32_t>(epoch));
     random.shuffle(order_);
@@ -101,7 +102,7 @@ class PairBatches : public Batches {
   MicroBatch batch_of(int64_t update) {
     const int64_t epoch = update / updates_per_epoch_;
     if (epoch != epoch_) {
-      sort(epoch);
+      sort_pairs(epoch);
       shuffle_batches(epoch);
       epoch_ = epoch;
     }

@@ -6,18 +6,18 @@
 
 namespace mh::data {
 
-Pairs::Pairs(text::Sequences runs, int32_t source_end, int32_t target_end)
-    : runs_(std::make_shared<const text::Sequences>(std::move(runs))),
+Pairs::Pairs(text::Sequences sequences, int32_t source_end, int32_t target_end)
+    : sequences_(std::make_shared<const text::Sequences>(std::move(sequences))),
       source_end_(source_end),
       target_end_(target_end) {
   const auto lengths = std::make_shared<Lengths>();
-  const size_t count = runs_->ends.size() / 2;
+  const size_t count = sequences_->ends.size() / 2;
   lengths->targets_before.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     const auto pair = static_cast<int64_t>(i);
     lengths->targets_before.push_back(lengths->targets);
     lengths->targets += target_length(pair);
-    lengths->longest = std::max({lengths->longest, source_length(pair), target_length(pair)});
+    lengths->max_length = std::max({lengths->max_length, source_length(pair), target_length(pair)});
   }
   lengths_ = lengths;
 }
@@ -26,8 +26,8 @@ Row Pairs::row_of(int64_t pair) const {
   return {lengths_->targets_before[static_cast<size_t>(pair)], target_length(pair), 0, pair};
 }
 
-Batch Pairs::load(const std::vector<int64_t>& numbers, std::vector<Row>& rows) const {
-  for (int64_t pair : numbers) rows.push_back(row_of(pair));
+Batch Pairs::load(const std::vector<int64_t>& indices, std::vector<Row>& rows) const {
+  for (int64_t pair : indices) rows.push_back(row_of(pair));
   return load_pairs(*this, rows);
 }
 
@@ -52,12 +52,13 @@ Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows) {
   auto* length = batch.input.lengths.decoder.mutable_data_ptr<int64_t>();
   auto* source_length = batch.input.lengths.encoder.mutable_data_ptr<int64_t>();
   for (const Row& row : rows) {
-    const std::vector<int32_t> from = pairs.source(row.pair), to = pairs.target(row.pair);
-    std::copy(from.begin(), from.end(), source);
-    if (!to.empty()) std::copy(to.begin(), to.end() - 1, in + 1);  // in[0] is the end-of-line token
-    std::copy(to.begin(), to.end(), out);
+    const std::vector<int32_t> source_tokens = pairs.source(row.pair), target_tokens = pairs.target(row.pair);
+    std::copy(source_tokens.begin(), source_tokens.end(), source);
+    if (!target_tokens.empty())
+      std::copy(target_tokens.begin(), target_tokens.end() - 1, in + 1);  // in[0] is the end-of-line token
+    std::copy(target_tokens.begin(), target_tokens.end(), out);
     *length++ = row.length;
-    *source_length++ = static_cast<int64_t>(from.size());
+    *source_length++ = static_cast<int64_t>(source_tokens.size());
     in += width, out += width, source += source_width;
   }
   return batch;

@@ -14,23 +14,23 @@ namespace mh::data {
 // empty target, without that token.
 class Pairs : public IndependentRows {
  public:
-  // `runs`: token sequences in the order source 0, target 0, source 1, target 1, …
+  // `sequences`: token sequences in the order source 0, target 0, source 1, target 1, …
   // `source_end`, `target_end`: end-of-line tokens of the two vocabularies.
-  Pairs(text::Sequences runs, int32_t source_end, int32_t target_end);
+  Pairs(text::Sequences sequences, int32_t source_end, int32_t target_end);
 
   int64_t size() const override { return static_cast<int64_t>(lengths_->targets_before.size()); }
-  int64_t longest() const override { return lengths_->longest; }
+  int64_t max_length() const override { return lengths_->max_length; }
   int64_t targets() const override { return lengths_->targets; }
   std::pair<int64_t, int64_t> lengths(int64_t pair) const override {
     return {target_length(pair), source_length(pair)};
   }
-  Batch load(const std::vector<int64_t>& numbers, std::vector<Row>& rows) const override;
+  Batch load(const std::vector<int64_t>& indices, std::vector<Row>& rows) const override;
   std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const override;
 
-  int64_t source_length(int64_t pair) const { return runs_->length(2 * static_cast<size_t>(pair)); }
-  int64_t target_length(int64_t pair) const { return runs_->length(2 * static_cast<size_t>(pair) + 1); }
-  std::vector<int32_t> source(int64_t pair) const { return runs_->run(2 * static_cast<size_t>(pair)); }
-  std::vector<int32_t> target(int64_t pair) const { return runs_->run(2 * static_cast<size_t>(pair) + 1); }
+  int64_t source_length(int64_t pair) const { return sequences_->length(2 * static_cast<size_t>(pair)); }
+  int64_t target_length(int64_t pair) const { return sequences_->length(2 * static_cast<size_t>(pair) + 1); }
+  std::vector<int32_t> source(int64_t pair) const { return sequences_->run(2 * static_cast<size_t>(pair)); }
+  std::vector<int32_t> target(int64_t pair) const { return sequences_->run(2 * static_cast<size_t>(pair) + 1); }
   int32_t source_end() const { return source_end_; }
   int32_t target_end() const { return target_end_; }
   Row row_of(int64_t pair) const;
@@ -39,9 +39,9 @@ class Pairs : public IndependentRows {
   struct Lengths {
     std::vector<int64_t> targets_before;  // number of target tokens before each pair's target
     int64_t targets = 0;                  // number of tokens in all targets
-    int64_t longest = 0;                  // number of tokens in the longest source or target
+    int64_t max_length = 0;               // number of tokens in the longest source or target
   };
-  std::shared_ptr<const text::Sequences> runs_;
+  std::shared_ptr<const text::Sequences> sequences_;
   std::shared_ptr<const Lengths> lengths_;
   int32_t source_end_, target_end_;
 };

@@ -4,7 +4,7 @@
 
 namespace mh::data {
 
-Batch pinned(Batch batch) {
+Batch pin_batch(Batch batch) {
   for (at::Tensor* t : {&batch.input.tokens, &batch.input.source, &batch.input.segments, &batch.targets})
     if (t->defined()) *t = t->pin_memory();
   return batch;

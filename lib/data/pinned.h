@@ -10,6 +10,6 @@ constexpr size_t kPrefetchDepth = 2;
 
 // Returns the batch with its tokens and targets in pinned memory, so that model::Input::to() copies asynchronously. The
 // lengths stay in pageable memory, since only the CPU reads them. Requires a GPU (nn/device.h).
-Batch pinned(Batch batch);
+Batch pin_batch(Batch batch);
 
 }  // namespace mh::data

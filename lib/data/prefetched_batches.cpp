@@ -13,7 +13,7 @@ namespace {
 
 struct Update {
   int64_t number = 0;
-  std::vector<Batches::MicroBatch> parts;
+  std::vector<Batches::MicroBatch> micro_batches;
   std::vector<Batch> batches;  // batches[i]: input and targets of the micro-batch parts[i]
 };
 
@@ -27,13 +27,16 @@ class PrefetchedBatches : public Batches {
     tokens_ = batches_->tokens_per_update();
   }
 
-  std::vector<MicroBatch> micro_batches(int64_t update) override { return at(update).parts; }
+  std::vector<MicroBatch> micro_batches(int64_t update) override { return fetch(update).micro_batches; }
   // Returns a batch that shares tensors with the prefetched one, which every pass of the update loads.
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
-    const Update& now = at(update);
-    const auto same = [&](const MicroBatch& p) { return p.first == micro_batch.first && p.count == micro_batch.count; };
-    return now.batches.at(
-        static_cast<size_t>(std::find_if(now.parts.begin(), now.parts.end(), same) - now.parts.begin()));
+    const Update& requested_update = fetch(update);
+    const auto is_requested = [&](const MicroBatch& p) {
+      return p.first == micro_batch.first && p.count == micro_batch.count;
+    };
+    return requested_update.batches.at(static_cast<size_t>(
+        std::find_if(requested_update.micro_batches.begin(), requested_update.micro_batches.end(), is_requested) -
+        requested_update.micro_batches.begin()));
   }
   std::string describe_rows(int64_t update) override {
     prefetched_.reset();  // stops the prefetch thread, since batches_ is not thread-safe
@@ -43,27 +46,27 @@ class PrefetchedBatches : public Batches {
   int64_t updates(const Length& length) const override { return batches_->updates(length); }
 
  private:
-  const Update& at(int64_t update) {
+  const Update& fetch(int64_t update) {
     if (current_ && current_->number == update) return *current_;
-    if (prefetched_ == nullptr || !current_ || update != current_->number + 1) begin(update);
+    if (prefetched_ == nullptr || !current_ || update != current_->number + 1) restart_queue(update);
     current_ = prefetched_->next();
     if (!current_) {  // `update` is past the end of the queue, end_
-      begin(update);
+      restart_queue(update);
       current_ = prefetched_->next();
     }
     return *current_;
   }
 
   // Restarts the prefetch queue at `update`.
-  void begin(int64_t update) {
+  void restart_queue(int64_t update) {
     prefetched_.reset();
-    current_.reset();  // otherwise, if loading threw, at() would take the queue's next update for current_ + 1
+    current_.reset();  // otherwise, if loading threw, fetch() would take the queue's next update for current_ + 1
     prefetched_ = std::make_unique<Prefetcher<Update>>(
         kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
           if (next >= end) return std::nullopt;
           Update loaded_update{next++, {}, {}};
-          loaded_update.parts = batches_->micro_batches(loaded_update.number);
-          for (const MicroBatch& micro_batch : loaded_update.parts)
+          loaded_update.micro_batches = batches_->micro_batches(loaded_update.number);
+          for (const MicroBatch& micro_batch : loaded_update.micro_batches)
             loaded_update.batches.push_back(prepare_(batches_->load(loaded_update.number, micro_batch)));
           return loaded_update;
         });

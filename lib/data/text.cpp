@@ -18,7 +18,7 @@ constexpr int64_t kStreams = 10;
 struct StreamRows {
   int64_t count, steps;
   std::function<Row(int64_t stream, int64_t step)> row;
-  int64_t warm_up = 0;  // number of initial steps that only fill the memory and are not scored
+  int64_t memory_steps = 0;  // number of initial steps that only fill the memory and are not scored
 };
 
 void require_context(int64_t block, int64_t context) {
@@ -29,20 +29,22 @@ void require_context(int64_t block, int64_t context) {
 
 // Returns a stream for each sampled block: the blocks that fill the memory, then the sampled block.
 StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
-  const int64_t before = o.memory > 0 ? ceil_div(o.memory, o.block) : 0, wide = o.block - o.context;
-  // A sampled block begins at a multiple of `wide` and has its full context and memory before it in the text.
-  const int64_t first = before + (o.context > 0 ? ceil_div(o.context, wide) : 0), all = tokens / wide - first;
-  const int64_t blocks = sample_size(o.sample, all,
+  const int64_t memory_blocks = o.memory > 0 ? ceil_div(o.memory, o.block) : 0, num_scored = o.block - o.context;
+  // A sampled block begins at a multiple of `num_scored` and has its full context and memory before it in the text.
+  const int64_t first = memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored) : 0),
+                population = tokens / num_scored - first;
+  const int64_t blocks = sample_size(o.sample, population,
                                      str("the number of full blocks in the text, each of ", o.block, " tokens",
-                                         before > 0 ? " with a full memory before it" : ""),
+                                         memory_blocks > 0 ? " with a full memory before it" : ""),
                                      "lower --blocks or --block");
-  const auto chosen = draw_sample(blocks, all, o.sample.seed);
-  return {blocks, before + 1,
+  const auto sampled_blocks = draw_sample(blocks, population, o.sample.seed);
+  return {blocks, memory_blocks + 1,
           [=](int64_t stream, int64_t step) -> Row {
-            const int64_t scored = (first + chosen[static_cast<size_t>(stream)] - before + step) * wide;
-            return {scored - o.context, o.block, o.context};
+            const int64_t scored_begin =
+                (first + sampled_blocks[static_cast<size_t>(stream)] - memory_blocks + step) * num_scored;
+            return {scored_begin - o.context, o.block, o.context};
           },
-          before};
+          memory_blocks};
 }
 
 StreamRows streams_of(const ScoringOptions& o, int64_t tokens) {
@@ -72,12 +74,13 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
     *length++ = row.length;
     if (row.length > 0) {
       // Also reads the token before the row, which is the first input; at the start of the text, the end-of-line token.
-      const int64_t before = row.first > 0 ? 1 : 0;
+      const int64_t num_previous = row.first > 0 ? 1 : 0;
       tokens[0] = text.end_of_line;
-      text.read(row.first - before,
-                std::span(tokens).subspan(static_cast<size_t>(1 - before), static_cast<size_t>(row.length + before)));
+      text.read_tokens(row.first - num_previous,
+                       std::span(tokens).subspan(static_cast<size_t>(1 - num_previous),
+                                                 static_cast<size_t>(row.length + num_previous)));
       std::copy_n(tokens.begin(), row.length, in);
-      std::copy_n(tokens.begin() + 1 + row.scored, row.length - row.scored, out + row.scored);
+      std::copy_n(tokens.begin() + 1 + row.num_context, row.length - row.num_context, out + row.num_context);
     }
     in += width, out += width;
   }
@@ -85,27 +88,28 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
 }
 
 Row Streams::row(int64_t stream, int64_t segment) const {
-  const int64_t each = tokens_ / count_, longer = tokens_ % count_;
-  const int64_t first = stream * each + std::min(stream, longer), length = each + (stream < longer ? 1 : 0);
-  const int64_t at = std::min(segment * block_, length);
-  return {first + at, std::min(block_, length - at), 0};
+  const int64_t base_length = tokens_ / count_, num_longer = tokens_ % count_;
+  const int64_t first = stream * base_length + std::min(stream, num_longer),
+                length = base_length + (stream < num_longer ? 1 : 0);
+  const int64_t offset = std::min(segment * block_, length);
+  return {first + offset, std::min(block_, length - offset), 0};
 }
 
 std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context) {
   require_context(block, context);
   std::vector<Row> chunks;
-  for (int64_t scored = 0; scored < tokens; scored += block - context) {
-    const int64_t first = std::max<int64_t>(0, scored - context);
-    chunks.push_back({first, std::min(tokens, scored + block - context) - first, scored - first});
+  for (int64_t scored_begin = 0; scored_begin < tokens; scored_begin += block - context) {
+    const int64_t first = std::max<int64_t>(0, scored_begin - context);
+    chunks.push_back({first, std::min(tokens, scored_begin + block - context) - first, scored_begin - first});
   }
   return chunks;
 }
 
-ScoringOptions Text::resolve(const ScoringOptions& requested, model::LanguageModel& model) const {
+ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel& model) const {
   auto refuse = [](const char* option, const char* expected, int64_t found, const char* next) {
     throw Error(Exit::usage, Problem{option, expected, str(found), next});
   };
-  ScoringOptions o = requested;
+  ScoringOptions o = options;
   if (o.memory > 0 && o.context > 0)
     refuse("--context", "0 with --memory above 0", o.context, "leave one of the two options out");
   if (o.memory > 0 && model.memory() == 0)
@@ -141,10 +145,10 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
       if (width == 0) continue;
       batch.batch = load_rows(*this, batch.rows, width);
       batch.first_stream = begin;
-      batch.begins = step == 0;
-      batch.visited = step >= streams.warm_up;
-      batch.last = next_width == 0;
-      batch.done = end - begin;
+      batch.starts_streams = step == 0;
+      batch.is_scored = step >= streams.memory_steps;
+      batch.ends_streams = next_width == 0;
+      batch.progress_rows = end - begin;
       ++step;
       return batch;
     }

@@ -10,13 +10,14 @@
 
 namespace mh::data {
 
-// The file or memory that `read` reads from must outlive the text, its copies and their mini-batches.
+// The file or memory that `read_tokens` reads from must outlive the text, its copies and their mini-batches.
 class Text : public Corpus {
  public:
   // Reads tokens [first, first + out.size()) of the text.
-  using Read = std::function<void(int64_t first, std::span<int32_t> out)>;
+  using TokenReader = std::function<void(int64_t first, std::span<int32_t> out)>;
   // `count`: number of tokens; `end`: end-of-line token.
-  Text(int64_t count, int32_t end, Read from) : tokens(count), end_of_line(end), read(std::move(from)) {}
+  Text(int64_t count, int32_t end, TokenReader reader)
+      : tokens(count), end_of_line(end), read_tokens(std::move(reader)) {}
 
   int64_t targets() const override { return tokens; }
   ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const override;
@@ -25,7 +26,7 @@ class Text : public Corpus {
 
   int64_t tokens;       // number of tokens in the text
   int32_t end_of_line;  // end-of-line token, the input before the first token of the text
-  Read read;
+  TokenReader read_tokens;
 };
 
 // Returns a batch of rows padded to `width` tokens. Padding follows the tokens of a row, so a causal model ignores it.

@@ -30,13 +30,13 @@ class ShuffledBlocks : public TextBatches {
       random.shuffle(order_);
       epoch_ = epoch;
     }
-    const int64_t first = update % updates_per_epoch_ * rows_, last = std::min(blocks, first + rows_);
-    Rows found{{}, options_.block};
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t at = order_[static_cast<size_t>(i)] * options_.block;
-      found.rows.push_back({at, std::min(options_.block, text_.tokens - at), 0});
+    const int64_t first = update % updates_per_epoch_ * rows_, end = std::min(blocks, first + rows_);
+    Rows update_rows{{}, options_.block};
+    for (int64_t i = first; i < end; ++i) {
+      const int64_t offset = order_[static_cast<size_t>(i)] * options_.block;
+      update_rows.rows.push_back({offset, std::min(options_.block, text_.tokens - offset), 0});
     }
-    return found;
+    return update_rows;
   }
 
  private:
@@ -56,9 +56,9 @@ class OrderedStreams : public TextBatches {
 
   Rows rows_of(int64_t update) override {
     const int64_t segment = update % updates_per_epoch_;
-    Rows found{{}, streams_.width(segment)};
-    for (int64_t s = 0; s < rows_; ++s) found.rows.push_back(streams_.row(s, segment));
-    return found;
+    Rows update_rows{{}, streams_.width(segment)};
+    for (int64_t s = 0; s < rows_; ++s) update_rows.rows.push_back(streams_.row(s, segment));
+    return update_rows;
   }
   bool continues(int64_t update) const override { return update % updates_per_epoch_ != 0; }
 
@@ -68,32 +68,33 @@ class OrderedStreams : public TextBatches {
 
 }  // namespace
 
-int64_t updates_of(int64_t epochs, int64_t per_epoch, const Length& length) {
+int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Length& length) {
   int64_t updates;
-  if (__builtin_mul_overflow(epochs, per_epoch, &updates))
+  if (__builtin_mul_overflow(epochs, updates_per_epoch, &updates))
     throw Error(Exit::usage, Problem{"a length in [train]", "a number of updates below 2^63", to_string(length), ""});
   return updates;
 }
 
-int64_t count_updates(const Length& length, int64_t per_epoch,
-                      const std::function<int64_t(int64_t tokens)>& of_tokens) {
+int64_t count_updates(const Length& length, int64_t updates_per_epoch,
+                      const std::function<int64_t(int64_t tokens)>& tokens_to_updates) {
   switch (length.unit) {
     case Length::Unit::updates:
       return length.count;
     case Length::Unit::epochs:
-      return updates_of(length.count, per_epoch, length);
+      return epochs_to_updates(length.count, updates_per_epoch, length);
     case Length::Unit::tokens:
-      return of_tokens(length.count);
+      return tokens_to_updates(length.count);
   }
   return 0;
 }
 
-int64_t updates_in(const Length& length, const BatchOptions& o, int64_t tokens) {
-  const int64_t in_epoch = updates_in_epoch(o, tokens), per_update = rows_per_update(o) * o.block;
-  return count_updates(length, in_epoch, [&](int64_t count) {
+int64_t length_to_updates(const Length& length, const BatchOptions& o, int64_t tokens) {
+  const int64_t updates_per_epoch = updates_in_epoch(o, tokens), tokens_per_update = rows_per_update(o) * o.block;
+  return count_updates(length, updates_per_epoch, [&](int64_t count) {
     // The last update of an epoch has fewer tokens, so whole epochs are converted to updates first, then the remainder.
-    if (tokens == 0) return ceil_div(count, per_update);
-    return updates_of(count / tokens, in_epoch, length) + std::min(in_epoch, ceil_div(count % tokens, per_update));
+    if (tokens == 0) return ceil_div(count, tokens_per_update);
+    return epochs_to_updates(count / tokens, updates_per_epoch, length) +
+           std::min(updates_per_epoch, ceil_div(count % tokens, tokens_per_update));
   });
 }
 
@@ -106,17 +107,17 @@ TextBatches::TextBatches(Text text, const BatchOptions& o, int64_t seed)
 }
 
 std::vector<Batches::MicroBatch> TextBatches::micro_batches(int64_t update) {
-  std::vector<MicroBatch> parts;
+  std::vector<MicroBatch> micro_batches;
   const auto rows = static_cast<int64_t>(rows_of(update).rows.size());
   for (int64_t first = 0; first < rows; first += rows_per_micro_batch_)
-    parts.push_back({first, std::min(rows_per_micro_batch_, rows - first)});
-  return parts;
+    micro_batches.push_back({first, std::min(rows_per_micro_batch_, rows - first)});
+  return micro_batches;
 }
 
 Batch TextBatches::load(int64_t update, const MicroBatch& micro_batch) {
-  const Rows all = rows_of(update);
-  const auto begin = all.rows.begin() + micro_batch.first;
-  return load_rows(text_, {begin, begin + micro_batch.count}, all.width);
+  const Rows update_rows = rows_of(update);
+  const auto begin = update_rows.rows.begin() + micro_batch.first;
+  return load_rows(text_, {begin, begin + micro_batch.count}, update_rows.width);
 }
 
 std::string TextBatches::describe_rows(int64_t update) {

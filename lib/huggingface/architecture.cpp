@@ -13,22 +13,22 @@ namespace mh::huggingface {
 namespace {
 
 // Returns the strings of an array; skips elements of other types, which no architecture needs.
-Json texts_of(const toml::array& all) {
+Json texts_of(const toml::array& elements) {
   Json texts = Json::array();
-  for (const toml::node& one : all)
-    if (const auto text = one.value_exact<std::string>()) texts.push_back(*text);
+  for (const toml::node& element : elements)
+    if (const auto text = element.value_exact<std::string>()) texts.push_back(*text);
   return texts;
 }
 
 void flatten(const toml::table& table, const std::string& prefix, Settings& settings) {
   for (const auto& [key, node] : table) {
     const std::string name = prefix + std::string(key.str());
-    if (const toml::table* inner = node.as_table()) flatten(*inner, name + ".", settings);
+    if (const toml::table* subtable = node.as_table()) flatten(*subtable, name + ".", settings);
     else if (const auto flag = node.value_exact<bool>()) settings[name] = *flag;
-    else if (const auto whole = node.value_exact<int64_t>()) settings[name] = *whole;
+    else if (const auto integer = node.value_exact<int64_t>()) settings[name] = *integer;
     else if (const auto number = node.value_exact<double>()) settings[name] = *number;
     else if (const auto text = node.value_exact<std::string>()) settings[name] = *text;
-    else if (const toml::array* all = node.as_array()) settings[name] = texts_of(*all);
+    else if (const toml::array* elements = node.as_array()) settings[name] = texts_of(*elements);
   }
 }
 
@@ -57,12 +57,12 @@ std::string toml_of(const Settings& settings) {
 }
 
 Json activation_of(const ConfigFile& config, const char* key, const char* default_value) {
-  std::vector<Json> known;
-  for (const auto& [huggingface_name, activation] : kActivations) known.emplace_back(huggingface_name);
-  config.require(key, default_value, known, "other activations are not supported");
-  const Json found = config.value(key, default_value);
+  std::vector<Json> known_names;
+  for (const auto& [huggingface_name, activation] : kActivations) known_names.emplace_back(huggingface_name);
+  config.require(key, default_value, known_names, "other activations are not supported");
+  const Json config_value = config.value(key, default_value);
   for (const auto& [huggingface_name, activation] : kActivations)
-    if (found == huggingface_name) return activation;
+    if (config_value == huggingface_name) return activation;
   return nullptr;
 }
 
@@ -72,7 +72,7 @@ std::string huggingface_activation(const Json& activation) {
   return "";
 }
 
-void take_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, Settings& settings) {
+void read_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, Settings& settings) {
   for (const SettingPair& key : keys) {
     Json value = config.value(key.huggingface_name, key.default_value);
     if (key.default_value.is_number_float()) value = value.get<double>();
@@ -87,10 +87,11 @@ void write_keys(const std::vector<SettingPair>& keys, const Settings& settings, 
   for (const SettingPair& key : keys) config[key.huggingface_name] = settings.at(key.multihead_names.front());
 }
 
-std::string plain_name(const std::string& tensor, const std::string& prefix) {
+std::string unprefixed_name(const std::string& tensor, const std::string& prefix) {
   std::string name = tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor;
-  for (const auto& [old, now] : {std::pair<std::string, std::string>{".gamma", ".weight"}, {".beta", ".bias"}})
-    if (name.ends_with(old)) name.replace(name.size() - old.size(), old.size(), now);
+  for (const auto& [old_ending, new_ending] :
+       {std::pair<std::string, std::string>{".gamma", ".weight"}, {".beta", ".bias"}})
+    if (name.ends_with(old_ending)) name.replace(name.size() - old_ending.size(), old_ending.size(), new_ending);
   return name;
 }
 

@@ -38,17 +38,17 @@ struct TensorPair {
   bool transposed = false;  // whether the tensor of transformers is (in, out), as in GPT-2's Conv1D
   // Name, for messages, of the optional component that the tensor belongs to, such as an output head; a file may have
   // none of the tensors of such a component. "": the tensor is required.
-  std::string part = {};
+  std::string component = {};
 };
 
 struct TensorNames {
   std::vector<TensorPair> pairs;
   // Alternative names of tensors, each with the tensor's name in `pairs`: a file has the tensor under either name, or
   // under both.
-  std::map<std::string, std::string> copies;
+  std::map<std::string, std::string> aliases;
   // Alternative names that transformers 5 ignores and transformers 4 expects: their values may differ when a file is
   // read, and write_folder() writes them.
-  std::set<std::string> ineffective = {};
+  std::set<std::string> ignored_aliases = {};
 };
 
 class Architecture {
@@ -66,12 +66,12 @@ class Architecture {
   // output head have no prefix.
   virtual std::string prefix() const = 0;
   // Returns whether the tensor belongs to an output head.
-  virtual bool is_of_head(const std::string& tensor) const = 0;
+  virtual bool belongs_to_head(const std::string& tensor) const = 0;
   // Returns whether the tensor is a buffer, such as a causal mask, which transformers recomputes and multihead does not
   // need.
   virtual bool is_buffer(const std::string& tensor) const = 0;
   // Returns whether the tensor belongs to the architecture, but is not used by a model with these settings.
-  virtual bool is_left_out(const std::string& tensor, const Settings& settings) const = 0;
+  virtual bool is_unused(const std::string& tensor, const Settings& settings) const = 0;
 
   // Returns config.json without the settings of the vocabulary, but with every setting whose default could differ
   // between versions of transformers. Does not check that transformers supports all `settings`; the caller converts the
@@ -81,8 +81,9 @@ class Architecture {
   virtual Json token_ids(const text::Tokenizers& tokenizers) const = 0;
   // Returns the contents of the vocabulary files by file name. `name`: name of the model, for errors. Throws
   // Error(input) if the architecture does not support this type of vocabulary.
-  virtual std::map<std::string, std::string> files_of(const text::Tokenizers& tokenizers, const Settings& settings,
-                                                      const std::string& name) const = 0;
+  virtual std::map<std::string, std::string> vocabulary_files(const text::Tokenizers& tokenizers,
+                                                              const Settings& settings,
+                                                              const std::string& name) const = 0;
   // Returns the value of model.backbone for this architecture.
   virtual std::string backbone() const = 0;
 };
@@ -98,11 +99,11 @@ Json activation_of(const ConfigFile& config, const char* key, const char* defaul
 // Returns the transformers name of a multihead activation; "" if transformers has none.
 std::string huggingface_activation(const Json& activation);
 // Copies the settings in `keys` from config.json to `settings`. Throws Error(input) for an integer below 1.
-void take_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, Settings& settings);
+void read_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, Settings& settings);
 // Copies the settings in `keys` from `settings` to `config`, the contents of config.json.
 void write_keys(const std::vector<SettingPair>& keys, const Settings& settings, Json& config);
 
 // Returns the name of a tensor without the prefix; in old files, the endings gamma and beta become weight and bias.
-std::string plain_name(const std::string& tensor, const std::string& prefix);
+std::string unprefixed_name(const std::string& tensor, const std::string& prefix);
 
 }  // namespace mh::huggingface

@@ -12,7 +12,7 @@ namespace mh::huggingface {
 namespace {
 
 const std::vector<SettingPair>& keys() {
-  static const std::vector<SettingPair> all{
+  static const std::vector<SettingPair> pairs{
       {"hidden_size", 768, {"model.width"}},
       {"num_hidden_layers", 12, {"model.layers"}},
       {"num_attention_heads", 12, {"attention.heads"}},
@@ -24,35 +24,35 @@ const std::vector<SettingPair>& keys() {
       {"attention_probs_dropout_prob", 0.1, {"attention.dropout"}},
       {"tie_word_embeddings", true, {"model.tied"}},
   };
-  return all;
+  return pairs;
 }
 
 // Keys of config.json without effect on the output of the model; vocab_size follows from the tensors.
-constexpr const char* kWithoutEffect[] = {"chunk_size_feed_forward", "initializer_range", "use_cache", "vocab_size",
-                                          "pad_token_id"};
+constexpr const char* kIgnoredKeys[] = {"chunk_size_feed_forward", "initializer_range", "use_cache", "vocab_size",
+                                        "pad_token_id"};
 
 // A model class of transformers, and its value of model.bert.head.
-struct Kind {
+struct ModelClass {
   const char* architecture;
   const char* head;
 };
-constexpr Kind kKinds[] = {{"BertForPreTraining", "words"},
-                           {"BertForMaskedLM", "words"},
-                           {"BertModel", "words"},
-                           {"BertForNextSentencePrediction", "words"},
-                           {"BertForSequenceClassification", "classes"},
-                           {"BertForQuestionAnswering", "span"}};
+constexpr ModelClass kModelClasses[] = {{"BertForPreTraining", "words"},
+                                        {"BertForMaskedLM", "words"},
+                                        {"BertModel", "words"},
+                                        {"BertForNextSentencePrediction", "words"},
+                                        {"BertForSequenceClassification", "classes"},
+                                        {"BertForQuestionAnswering", "span"}};
 
 std::string head_of(const ConfigFile& config, const std::set<std::string>& tensors) {
-  const Json named = config.value("architectures", Json::array());
-  if (!named.empty()) {
-    std::vector<std::string> known;
-    for (const Kind& kind : kKinds) {
-      if (named[0] == kind.architecture) return kind.head;
-      known.emplace_back(kind.architecture);
+  const Json class_names = config.value("architectures", Json::array());
+  if (!class_names.empty()) {
+    std::vector<std::string> known_classes;
+    for (const ModelClass& model_class : kModelClasses) {
+      if (class_names[0] == model_class.architecture) return model_class.head;
+      known_classes.emplace_back(model_class.architecture);
     }
-    throw Error(Exit::input, Problem{config.path() + ": architectures", "one of " + join(known, ", "), named[0].dump(),
-                                     "other heads are not supported"});
+    throw Error(Exit::input, Problem{config.path() + ": architectures", "one of " + join(known_classes, ", "),
+                                     class_names[0].dump(), "other heads are not supported"});
   }
   if (tensors.count("classifier.weight") > 0) return "classes";
   return tensors.count("qa_outputs.weight") > 0 ? "span" : "words";
@@ -66,19 +66,19 @@ std::vector<std::string> default_labels(size_t count) {
 }
 
 std::vector<std::string> labels_of(const ConfigFile& config) {
-  const Json found = config.value("id2label", Json{{"0", "LABEL_0"}, {"1", "LABEL_1"}});
+  const Json id2label = config.value("id2label", Json{{"0", "LABEL_0"}, {"1", "LABEL_1"}});
   std::vector<std::string> labels;
-  for (size_t i = 0; i < found.size(); ++i) {
-    const auto label = found.find(std::to_string(i));
-    if (label == found.end() || !label->is_string() || std::ranges::count(labels, label->get<std::string>()) > 0)
+  for (size_t i = 0; i < id2label.size(); ++i) {
+    const auto label = id2label.find(std::to_string(i));
+    if (label == id2label.end() || !label->is_string() || std::ranges::count(labels, label->get<std::string>()) > 0)
       throw Error(Exit::input, Problem{config.path() + ": id2label",
-                                       "a unique label for each class number, counted from 0", found.dump(), ""});
+                                       "a unique label for each class number, counted from 0", id2label.dump(), ""});
     labels.push_back(*label);
   }
   return labels;
 }
 
-const char* problem_of(bool number) { return number ? "regression" : "single_label_classification"; }
+const char* problem_of(bool is_regression) { return is_regression ? "regression" : "single_label_classification"; }
 
 constexpr const char* kPooler = "pooler.dense.weight";
 
@@ -89,23 +89,23 @@ class Bert : public Architecture {
                {"model.positions", "learned"},   {"model.bert.embedding_norm", true},
                {"model.scale_embedding", false}, {"model.init", "bert"},
                {"attention.bias", true}};
-    take_keys(keys(), config, s);
+    read_keys(keys(), config, s);
     s["model.activation"] = activation_of(config, "hidden_act", "gelu");
     config.require("position_embedding_type", "absolute", {"absolute"}, "other position embeddings are not supported");
     config.require("is_decoder", false, {false}, "causal masks are not supported for BERT");
     config.require("add_cross_attention", false, {false}, "cross-attention is not supported for BERT");
     config.require("pruned_heads", Json::object(), {Json::object()}, "pruned heads are not supported");
-    for (const char* key : kWithoutEffect) config.value(key, nullptr);
+    for (const char* key : kIgnoredKeys) config.value(key, nullptr);
     s["model.bert.head"] = head_of(config, tensors);
     if (s["model.bert.head"] == "words") {
       s["model.bert.next_sentence"] = tensors.count(kPooler) > 0;
     } else if (s["model.bert.head"] == "classes") {
       const std::vector<std::string> labels = labels_of(config);
-      const bool number = labels.size() == 1;
-      if (number) s["model.bert.head"] = "number";
+      const bool is_regression = labels.size() == 1;
+      if (is_regression) s["model.bert.head"] = "number";
       else s["model.bert.classes"] = labels.size();
-      if (!number && labels != default_labels(labels.size())) s["model.bert.labels"] = labels;
-      const char* problem = problem_of(number);
+      if (!is_regression && labels != default_labels(labels.size())) s["model.bert.labels"] = labels;
+      const char* problem = problem_of(is_regression);
       config.require("problem_type", problem, {problem}, "the classifier has " + str(labels.size(), " outputs"));
       const Json dropout = config.value("classifier_dropout", nullptr);
       s["model.dropout_output"] = dropout.is_null() ? s["model.dropout_embedding"] : dropout;
@@ -123,63 +123,64 @@ class Bert : public Architecture {
                    {"embeddings.token_type_embeddings.weight", {"encoder.segments.weight"}}},
                   {}};
     const auto add = [&](const std::string& huggingface_name, const std::string& multihead_name,
-                         const std::string& part = "") {
-      for (const char* end : {".weight", ".bias"})
-        n.pairs.push_back({huggingface_name + end, {multihead_name + end}, false, part});
+                         const std::string& component = "") {
+      for (const char* suffix : {".weight", ".bias"})
+        n.pairs.push_back({huggingface_name + suffix, {multihead_name + suffix}, false, component});
     };
     add("embeddings.LayerNorm", "encoder.embedding_norm");
     for (int64_t i = 0; i < settings.at("model.layers").get<int64_t>(); ++i) {
-      const std::string huggingface_name = str("encoder.layer.", i, "."),
-                        multihead_name = str("encoder.layers.", i, ".");
-      for (const char* one : {"query", "key", "value"})
-        add(huggingface_name + "attention.self." + one, multihead_name + "self." + one);
-      add(huggingface_name + "attention.output.dense", multihead_name + "self.output");
-      add(huggingface_name + "attention.output.LayerNorm", multihead_name + "self.norm");
-      add(huggingface_name + "intermediate.dense", multihead_name + "ffn.up");
-      add(huggingface_name + "output.dense", multihead_name + "ffn.down");
-      add(huggingface_name + "output.LayerNorm", multihead_name + "ffn.norm");
+      const std::string huggingface_prefix = str("encoder.layer.", i, "."),
+                        multihead_prefix = str("encoder.layers.", i, ".");
+      for (const char* projection : {"query", "key", "value"})
+        add(huggingface_prefix + "attention.self." + projection, multihead_prefix + "self." + projection);
+      add(huggingface_prefix + "attention.output.dense", multihead_prefix + "self.output");
+      add(huggingface_prefix + "attention.output.LayerNorm", multihead_prefix + "self.norm");
+      add(huggingface_prefix + "intermediate.dense", multihead_prefix + "ffn.up");
+      add(huggingface_prefix + "output.dense", multihead_prefix + "ffn.down");
+      add(huggingface_prefix + "output.LayerNorm", multihead_prefix + "ffn.norm");
     }
     const Json& head = settings.at("model.bert.head");
-    const bool next = head == "words" && settings.at("model.bert.next_sentence") == true;
-    if (head == "classes" || head == "number" || next) add("pooler.dense", "pooler", "the pooler (pooler.dense)");
+    const bool next_sentence = head == "words" && settings.at("model.bert.next_sentence") == true;
+    if (head == "classes" || head == "number" || next_sentence)
+      add("pooler.dense", "pooler", "the pooler (pooler.dense)");
     if (head == "classes") add("classifier", "head.classes", "the classification head (classifier)");
     if (head == "number") add("classifier", "head.number", "the regression head (classifier)");
     if (head == "span") add("qa_outputs", "head.span", "the span head (qa_outputs)");
-    if (next) add("cls.seq_relationship", "head.next", "the next-sentence head (cls.seq_relationship)");
+    if (next_sentence) add("cls.seq_relationship", "head.next", "the next-sentence head (cls.seq_relationship)");
     if (head != "words") return n;
-    const std::string part = "the masked-word head (cls.predictions)", huggingface_name = "cls.predictions.";
-    add(huggingface_name + "transform.dense", "head.words.transform", part);
-    add(huggingface_name + "transform.LayerNorm", "head.words.norm", part);
+    const std::string component = "the masked-word head (cls.predictions)", huggingface_prefix = "cls.predictions.";
+    add(huggingface_prefix + "transform.dense", "head.words.transform", component);
+    add(huggingface_prefix + "transform.LayerNorm", "head.words.norm", component);
     const bool tied = settings.at("model.tied") == true;
     // transformers 5 ties the two biases if it ties the weights; otherwise it uses decoder.bias.
-    const std::string bias = huggingface_name + "bias", decoder = huggingface_name + "decoder.bias";
-    n.pairs.push_back({tied ? bias : decoder, {"head.words.bias"}, false, part});
-    n.copies[tied ? decoder : bias] = tied ? bias : decoder;
-    if (!tied) n.ineffective.insert(bias);
-    if (tied) n.copies[huggingface_name + "decoder.weight"] = "embeddings.word_embeddings.weight";
-    else n.pairs.push_back({huggingface_name + "decoder.weight", {"head.words.weight"}, false, part});
+    const std::string bias = huggingface_prefix + "bias", decoder = huggingface_prefix + "decoder.bias";
+    n.pairs.push_back({tied ? bias : decoder, {"head.words.bias"}, false, component});
+    n.aliases[tied ? decoder : bias] = tied ? bias : decoder;
+    if (!tied) n.ignored_aliases.insert(bias);
+    if (tied) n.aliases[huggingface_prefix + "decoder.weight"] = "embeddings.word_embeddings.weight";
+    else n.pairs.push_back({huggingface_prefix + "decoder.weight", {"head.words.weight"}, false, component});
     return n;
   }
 
   std::string prefix() const override { return "bert."; }
-  bool is_of_head(const std::string& tensor) const override {
+  bool belongs_to_head(const std::string& tensor) const override {
     return tensor.starts_with("cls.") || tensor.starts_with("classifier.") || tensor.starts_with("qa_outputs.");
   }
   std::string backbone() const override { return "bert"; }
   bool is_buffer(const std::string& tensor) const override {
     return tensor == "embeddings.position_ids" || tensor == "embeddings.token_type_ids";
   }
-  bool is_left_out(const std::string& tensor, const Settings& settings) const override {
+  bool is_unused(const std::string& tensor, const Settings& settings) const override {
     return tensor.starts_with("pooler.") && settings.at("model.bert.head") == "span";
   }
 
   Json config(const Settings& settings) const override {
     const Json& head = settings.at("model.bert.head");
-    const bool next = settings.at("model.bert.next_sentence") == true;
-    const char* kind = head == "words"  ? (next ? "BertForPreTraining" : "BertForMaskedLM")
-                       : head == "span" ? "BertForQuestionAnswering"
-                                        : "BertForSequenceClassification";
-    Json config{{"architectures", {kind}}, {"model_type", "bert"}};
+    const bool next_sentence = settings.at("model.bert.next_sentence") == true;
+    const char* model_class = head == "words"  ? (next_sentence ? "BertForPreTraining" : "BertForMaskedLM")
+                              : head == "span" ? "BertForQuestionAnswering"
+                                               : "BertForSequenceClassification";
+    Json config{{"architectures", {model_class}}, {"model_type", "bert"}};
     write_keys(keys(), settings, config);
     config["hidden_act"] = huggingface_activation(settings.at("model.activation"));
     config.update({{"is_decoder", false},
@@ -193,7 +194,7 @@ class Bert : public Architecture {
     const Json& dropout = settings.at("model.dropout_output");
     if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
     std::vector<std::string> labels;
-    if (const auto named = settings.find("model.bert.labels"); named != settings.end()) labels = named->second;
+    if (const auto id2label = settings.find("model.bert.labels"); id2label != settings.end()) labels = id2label->second;
     if (labels.empty()) labels = default_labels(head == "number" ? 1 : settings.at("model.bert.classes").get<size_t>());
     for (size_t i = 0; i < labels.size(); ++i) {
       config["id2label"][std::to_string(i)] = labels[i];
@@ -209,8 +210,8 @@ class Bert : public Architecture {
     return huggingface::token_ids(tokenizer->added_tokens(), {"pad_token", "bos_token", "eos_token"});
   }
 
-  std::map<std::string, std::string> files_of(const text::Tokenizers& tokenizers, const Settings& settings,
-                                              const std::string& name) const override {
+  std::map<std::string, std::string> vocabulary_files(const text::Tokenizers& tokenizers, const Settings& settings,
+                                                      const std::string& name) const override {
     const auto* tokenizer = dynamic_cast<const text::WordPieceTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, text::WordPieceTokenizer::kType);
     const text::BertText& text = tokenizer->text();

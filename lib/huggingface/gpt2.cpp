@@ -10,7 +10,7 @@ namespace mh::huggingface {
 namespace {
 
 const std::vector<SettingPair>& keys() {
-  static const std::vector<SettingPair> all{
+  static const std::vector<SettingPair> pairs{
       {"n_embd", 768, {"model.width"}},
       {"n_layer", 12, {"model.layers"}},
       {"n_head", 12, {"attention.heads"}},
@@ -21,11 +21,11 @@ const std::vector<SettingPair>& keys() {
       {"attn_pdrop", 0.1, {"attention.dropout"}},
       {"tie_word_embeddings", true, {"model.tied"}},
   };
-  return all;
+  return pairs;
 }
 
 // Keys of config.json without effect on the output of the model; vocab_size and n_ctx follow from the tensors.
-constexpr const char* kWithoutEffect[] = {"n_ctx", "reorder_and_upcast_attn", "use_cache", "vocab_size"};
+constexpr const char* kIgnoredKeys[] = {"n_ctx", "reorder_and_upcast_attn", "use_cache", "vocab_size"};
 
 class Gpt2 : public Architecture {
  public:
@@ -33,15 +33,15 @@ class Gpt2 : public Architecture {
     Settings s{{"model.backbone", backbone()},  {"model.norm", "pre"},  {"model.final_norm", true},
                {"model.positions", "learned"},  {"model.init", "bert"}, {"attention.bias", true},
                {"model.scale_embedding", false}};
-    take_keys(keys(), config, s);
-    const Json inner = config.value("n_inner", nullptr);
-    s["model.ffn"] = inner.is_null() ? Json(4 * s["model.width"].get<int64_t>()) : config.value("n_inner", 0);
+    read_keys(keys(), config, s);
+    const Json inner_width = config.value("n_inner", nullptr);
+    s["model.ffn"] = inner_width.is_null() ? Json(4 * s["model.width"].get<int64_t>()) : config.value("n_inner", 0);
     s["model.activation"] = activation_of(config, "activation_function", "gelu_new");
-    const std::string why = "other scalings of attention scores are not supported";
-    config.require("scale_attn_weights", true, {true}, why);
-    config.require("scale_attn_by_inverse_layer_idx", false, {false}, why);
+    const std::string reason = "other scalings of attention scores are not supported";
+    config.require("scale_attn_weights", true, {true}, reason);
+    config.require("scale_attn_by_inverse_layer_idx", false, {false}, reason);
     config.require("add_cross_attention", false, {false}, "cross-attention is not supported for GPT-2");
-    for (const char* key : kWithoutEffect) config.value(key, nullptr);
+    for (const char* key : kIgnoredKeys) config.value(key, nullptr);
     return s;
   }
 
@@ -52,43 +52,44 @@ class Gpt2 : public Architecture {
   TensorNames names(const Settings& settings) const override {
     TensorNames n{{{"wte.weight", {"decoder.embedding.weight"}}, {"wpe.weight", {"decoder.positions.weight"}}}, {}};
     const auto add = [&](const std::string& huggingface_name, const std::vector<std::string>& multihead_names,
-                         bool dense) {
-      for (const char* end : {".weight", ".bias"}) {
-        TensorPair pair{huggingface_name + end, {}, dense && std::string(end) == ".weight", ""};
-        for (const std::string& one : multihead_names) pair.multihead_names.push_back(one + end);
+                         bool is_conv1d) {
+      for (const char* suffix : {".weight", ".bias"}) {
+        TensorPair pair{huggingface_name + suffix, {}, is_conv1d && std::string(suffix) == ".weight", ""};
+        for (const std::string& multihead_name : multihead_names)
+          pair.multihead_names.push_back(multihead_name + suffix);
         n.pairs.push_back(std::move(pair));
       }
     };
     for (int64_t i = 0; i < settings.at("model.layers").get<int64_t>(); ++i) {
-      const std::string huggingface_name = str("h.", i, "."), multihead_names = str("decoder.layers.", i, ".");
-      add(huggingface_name + "ln_1", {multihead_names + "self.norm"}, false);
-      add(huggingface_name + "attn.c_attn",
-          {multihead_names + "self.query", multihead_names + "self.key", multihead_names + "self.value"}, true);
-      add(huggingface_name + "attn.c_proj", {multihead_names + "self.output"}, true);
-      add(huggingface_name + "ln_2", {multihead_names + "ffn.norm"}, false);
-      add(huggingface_name + "mlp.c_fc", {multihead_names + "ffn.up"}, true);
-      add(huggingface_name + "mlp.c_proj", {multihead_names + "ffn.down"}, true);
+      const std::string huggingface_prefix = str("h.", i, "."), multihead_prefix = str("decoder.layers.", i, ".");
+      add(huggingface_prefix + "ln_1", {multihead_prefix + "self.norm"}, false);
+      add(huggingface_prefix + "attn.c_attn",
+          {multihead_prefix + "self.query", multihead_prefix + "self.key", multihead_prefix + "self.value"}, true);
+      add(huggingface_prefix + "attn.c_proj", {multihead_prefix + "self.output"}, true);
+      add(huggingface_prefix + "ln_2", {multihead_prefix + "ffn.norm"}, false);
+      add(huggingface_prefix + "mlp.c_fc", {multihead_prefix + "ffn.up"}, true);
+      add(huggingface_prefix + "mlp.c_proj", {multihead_prefix + "ffn.down"}, true);
     }
     add("ln_f", {"decoder.norm"}, false);
-    if (settings.at("model.tied") == true) n.copies["lm_head.weight"] = "wte.weight";
+    if (settings.at("model.tied") == true) n.aliases["lm_head.weight"] = "wte.weight";
     else n.pairs.push_back({"lm_head.weight", {"decoder.output.weight"}, false, "the output layer (lm_head)"});
     return n;
   }
 
   std::string prefix() const override { return "transformer."; }
-  bool is_of_head(const std::string& tensor) const override { return tensor.starts_with("lm_head."); }
+  bool belongs_to_head(const std::string& tensor) const override { return tensor.starts_with("lm_head."); }
   std::string backbone() const override { return "decoder"; }
   bool is_buffer(const std::string& tensor) const override {
     return tensor.starts_with("h.") && (tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias"));
   }
-  bool is_left_out(const std::string&, const Settings&) const override { return false; }
+  bool is_unused(const std::string&, const Settings&) const override { return false; }
 
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
     write_keys(keys(), settings, config);
     // In all versions of transformers, null stands for four times the width.
-    const Json& inner = settings.at("model.ffn");
-    config["n_inner"] = inner == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner;
+    const Json& inner_width = settings.at("model.ffn");
+    config["n_inner"] = inner_width == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner_width;
     config["activation_function"] = huggingface_activation(settings.at("model.activation"));
     config.update({{"initializer_range", 0.02},
                    {"scale_attn_weights", true},
@@ -106,8 +107,8 @@ class Gpt2 : public Architecture {
     return huggingface::token_ids(tokenizer->added_tokens(), {"bos_token", "eos_token", "pad_token"});
   }
 
-  std::map<std::string, std::string> files_of(const text::Tokenizers& tokenizers, const Settings& settings,
-                                              const std::string& name) const override {
+  std::map<std::string, std::string> vocabulary_files(const text::Tokenizers& tokenizers, const Settings& settings,
+                                                      const std::string& name) const override {
     const auto* tokenizer = dynamic_cast<const text::ByteBpeTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, text::ByteBpeTokenizer::kType);
     Json config{{"tokenizer_class", "GPT2Tokenizer"},

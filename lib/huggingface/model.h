@@ -13,7 +13,7 @@ namespace mh::huggingface {
 struct ReadOptions {
   uint64_t seed = 1;  // seed of the initial values of parameters that the folder lacks
   // Whether embedding rows past the end of the vocabulary are kept; false: such rows are an error.
-  bool padded = false;
+  bool keep_padded_rows = false;
 };
 
 // Reads a folder with config.json, the vocabulary files, and the tensors in one or several model.safetensors or

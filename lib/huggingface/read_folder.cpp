@@ -17,40 +17,40 @@ namespace mh::huggingface {
 namespace {
 
 // Keys of config.json that are ignored without a warning: bookkeeping of transformers, and settings of text generation.
-constexpr const char* kHousekeeping[] = {"_name_or_path",
-                                         "architectures",
-                                         "bos_token_id",
-                                         "dtype",
-                                         "eos_token_id",
-                                         "finetuning_task",
-                                         "gradient_checkpointing",
-                                         "id2label",
-                                         "initializer_range",
-                                         "label2id",
-                                         "model_type",
-                                         "problem_type",
-                                         "output_attentions",
-                                         "output_hidden_states",
-                                         "output_past",
-                                         "return_dict",
-                                         "sep_token_id",
-                                         "summary_activation",
-                                         "summary_first_dropout",
-                                         "summary_proj_to_labels",
-                                         "summary_type",
-                                         "summary_use_proj",
-                                         "task_specific_params",
-                                         "torch_dtype",
-                                         "transformers_version",
-                                         "directionality",
-                                         "pooler_fc_size",
-                                         "pooler_num_attention_heads",
-                                         "pooler_num_fc_layers",
-                                         "pooler_size_per_head",
-                                         "pooler_type",
-                                         "pad_token_id",
-                                         "classifier_dropout",
-                                         "use_cache"};
+constexpr const char* kSilentlyIgnoredKeys[] = {"_name_or_path",
+                                                "architectures",
+                                                "bos_token_id",
+                                                "dtype",
+                                                "eos_token_id",
+                                                "finetuning_task",
+                                                "gradient_checkpointing",
+                                                "id2label",
+                                                "initializer_range",
+                                                "label2id",
+                                                "model_type",
+                                                "problem_type",
+                                                "output_attentions",
+                                                "output_hidden_states",
+                                                "output_past",
+                                                "return_dict",
+                                                "sep_token_id",
+                                                "summary_activation",
+                                                "summary_first_dropout",
+                                                "summary_proj_to_labels",
+                                                "summary_type",
+                                                "summary_use_proj",
+                                                "task_specific_params",
+                                                "torch_dtype",
+                                                "transformers_version",
+                                                "directionality",
+                                                "pooler_fc_size",
+                                                "pooler_num_attention_heads",
+                                                "pooler_num_fc_layers",
+                                                "pooler_size_per_head",
+                                                "pooler_type",
+                                                "pad_token_id",
+                                                "classifier_dropout",
+                                                "use_cache"};
 
 class Reader {
  public:
@@ -61,20 +61,20 @@ class Reader {
         architecture_(find_architecture()),
         files_(io::open_model_files(folder)) {
     for (const auto& [name, entry] : files_.all()) {
-      const std::string plain = plain_name(name, architecture_->prefix());
-      if (const auto [it, fresh] = full_names_.emplace(plain, name); !fresh)
+      const std::string unprefixed = unprefixed_name(name, architecture_->prefix());
+      if (const auto [it, inserted] = file_names_by_unprefixed_.emplace(unprefixed, name); !inserted)
         throw Error(Exit::input, Problem{entry.path, "unique tensor names", it->second + " and " + name, ""});
-      plain_names_.insert(plain);
+      unprefixed_names_.insert(unprefixed);
     }
   }
 
   model::LoadedModel read() {
-    Settings settings = architecture_->settings(config_, plain_names_);
-    if (const Json& layers = settings.at("model.layers"); layers > plain_names_.size())
+    Settings settings = architecture_->settings(config_, unprefixed_names_);
+    if (const Json& layers = settings.at("model.layers"); layers > unprefixed_names_.size())
       throw Error(Exit::input,
                   Problem{config_.path() + ": number of layers",
-                          str("at most ", plain_names_.size(), ", the number of tensors"), layers.dump(), ""});
-    settings = with_vocabulary_rows(std::move(settings));
+                          str("at most ", unprefixed_names_.size(), ", the number of tensors"), layers.dump(), ""});
+    settings = read_vocabulary(std::move(settings));
     log_token_ids();
     log_ignored_keys();
     names_ = architecture_->names(settings);
@@ -84,8 +84,8 @@ class Reader {
     loaded.toml = toml_of(settings);
     loaded.tokenizers = std::move(tokenizers_);
     build(loaded);
-    fill(loaded.model->parameters());
-    check_copies();
+    copy_tensors(loaded.model->parameters());
+    check_aliases();
     return loaded;
   }
 
@@ -110,7 +110,7 @@ class Reader {
       Config config;
       config.load_text(loaded.toml, config_.path());
       loaded.config = model::ModelConfig::read(config);
-      loaded.model = model::build_language_model(loaded.config, model::sizes_of(loaded.tokenizers), at::kCPU);
+      loaded.model = model::build_language_model(loaded.config, model::vocabularies_of(loaded.tokenizers), at::kCPU);
     } catch (const Error& error) {
       throw Error(Exit::input, config_.path() + ", converted to TOML: " + error.what());
     }
@@ -118,49 +118,55 @@ class Reader {
 
   // Reads the vocabulary, and returns the settings with the number of embedding rows in the file if it exceeds the size
   // of the vocabulary. Throws Error(input) for missing rows, and for additional rows unless options_.padded is set.
-  Settings with_vocabulary_rows(Settings settings) {
+  Settings read_vocabulary(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->names(settings);
-    const io::TensorFiles::Entry& found = entry_of(names, names.pairs.front().huggingface_name);
-    const int64_t rows = found.info.shape.empty() ? 0 : found.info.shape[0], entries = tokenizers_.target->size();
-    if (rows < entries || (rows > entries && !options_.padded))
+    const io::TensorFiles::Entry& embedding = entry_of(names, names.pairs.front().huggingface_name);
+    const int64_t embedding_rows = embedding.info.shape.empty() ? 0 : embedding.info.shape[0],
+                  vocabulary_size = tokenizers_.target->size();
+    if (embedding_rows < vocabulary_size || (embedding_rows > vocabulary_size && !options_.keep_padded_rows))
       throw Error(Exit::input,
-                  Problem{found.path + ": " + found.info.name,
-                          str("a row for each of the ", entries, " entries of the vocabulary"), str(rows, " rows"),
-                          rows < entries ? "the vocabulary belongs to another model"
-                                         : "if the rows are padding, keep them with --padded-vocabulary; otherwise the "
-                                           "vocabulary belongs to another model"});
-    if (rows == entries) return settings;
-    settings["model.vocabulary_rows"] = rows;
+                  Problem{embedding.path + ": " + embedding.info.name,
+                          str("a row for each of the ", vocabulary_size, " entries of the vocabulary"),
+                          str(embedding_rows, " rows"),
+                          embedding_rows < vocabulary_size
+                              ? "the vocabulary belongs to another model"
+                              : "if the rows are padding, keep them with --padded-vocabulary; otherwise the "
+                                "vocabulary belongs to another model"});
+    if (embedding_rows == vocabulary_size) return settings;
+    settings["model.vocabulary_rows"] = embedding_rows;
     settings["model.score_padded_rows"] = true;
     log_info(
-        str(rows - entries,
+        str(embedding_rows - vocabulary_size,
             " embedding rows past the end of the vocabulary are kept, and are part of the softmax as in transformers"));
     return settings;
   }
 
-  // Returns the file's tensor called `plain`, or else a tensor under an alternative name; null if the file has neither.
-  const io::TensorFiles::Entry* find_entry(const TensorNames& names, const std::string& plain) const {
-    if (const auto found = full_names_.find(plain); found != full_names_.end()) return files_.find(found->second);
-    for (const auto& [copy, of] : names.copies)
-      if (const auto found = full_names_.find(copy); of == plain && found != full_names_.end())
+  // Returns the file's tensor called `unprefixed`, or else a tensor under an alternative name; null if the file has
+  // neither.
+  const io::TensorFiles::Entry* find_entry(const TensorNames& names, const std::string& unprefixed) const {
+    if (const auto found = file_names_by_unprefixed_.find(unprefixed); found != file_names_by_unprefixed_.end())
+      return files_.find(found->second);
+    for (const auto& [alias, original] : names.aliases)
+      if (const auto found = file_names_by_unprefixed_.find(alias);
+          original == unprefixed && found != file_names_by_unprefixed_.end())
         return files_.find(found->second);
     return nullptr;
   }
 
-  const io::TensorFiles::Entry& entry_of(const TensorNames& names, const std::string& plain) const {
-    if (const io::TensorFiles::Entry* entry = find_entry(names, plain)) return *entry;
-    std::string expected = "the tensor " + plain;
-    for (const auto& [copy, of] : names.copies)
-      if (of == plain) expected += " or " + copy;
-    throw Error(Exit::input,
-                Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, expected,
-                        "no tensor of this name", did_you_mean(plain, {plain_names_.begin(), plain_names_.end()})});
+  const io::TensorFiles::Entry& entry_of(const TensorNames& names, const std::string& unprefixed) const {
+    if (const io::TensorFiles::Entry* entry = find_entry(names, unprefixed)) return *entry;
+    std::string expected = "the tensor " + unprefixed;
+    for (const auto& [alias, original] : names.aliases)
+      if (original == unprefixed) expected += " or " + alias;
+    throw Error(Exit::input, Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, expected,
+                                     "no tensor of this name",
+                                     did_you_mean(unprefixed, {unprefixed_names_.begin(), unprefixed_names_.end()})});
   }
 
   void log_token_ids() const {
-    const Json numbers = architecture_->token_ids(tokenizers_);
-    for (const auto& [key, number] : numbers.items())
+    const Json token_ids = architecture_->token_ids(tokenizers_);
+    for (const auto& [key, number] : token_ids.items())
       if (const Json config_value = config_.value(key, nullptr); !config_value.is_null() && config_value != number)
         log_warning(str(config_.path(), ": ", key, " is ", config_value.dump(), "; using ", number.dump(),
                         " from the tokenizer files"));
@@ -169,7 +175,8 @@ class Reader {
   void log_ignored_keys() const {
     std::vector<std::string> unread_keys;
     for (const std::string& key : config_.unread_keys())
-      if (std::find(std::begin(kHousekeeping), std::end(kHousekeeping), key) == std::end(kHousekeeping))
+      if (std::find(std::begin(kSilentlyIgnoredKeys), std::end(kSilentlyIgnoredKeys), key) ==
+          std::end(kSilentlyIgnoredKeys))
         unread_keys.push_back(key);
     if (!unread_keys.empty()) log_warning(config_.path() + ": ignored unknown keys: " + join(unread_keys, ", "));
   }
@@ -177,45 +184,47 @@ class Reader {
   void check_unknown(const Settings& settings) const {
     std::vector<std::string> known;
     for (const TensorPair& pair : names_.pairs) known.push_back(pair.huggingface_name);
-    for (const auto& [copy, of] : names_.copies) known.push_back(copy);
-    std::vector<std::string> left_out;
-    for (const auto& [plain, name] : full_names_) {
-      if (std::find(known.begin(), known.end(), plain) != known.end() || architecture_->is_buffer(plain)) continue;
-      if (!architecture_->is_left_out(plain, settings))
+    for (const auto& [alias, original] : names_.aliases) known.push_back(alias);
+    std::vector<std::string> unused;
+    for (const auto& [unprefixed, name] : file_names_by_unprefixed_) {
+      if (std::find(known.begin(), known.end(), unprefixed) != known.end() || architecture_->is_buffer(unprefixed))
+        continue;
+      if (!architecture_->is_unused(unprefixed, settings))
         throw Error(Exit::input, Problem{files_.find(name)->path, "tensors of this model only",
-                                         "the unknown tensor " + name, did_you_mean(plain, known)});
-      left_out.push_back(name);
+                                         "the unknown tensor " + name, did_you_mean(unprefixed, known)});
+      unused.push_back(name);
     }
-    if (!left_out.empty()) log_info("ignored tensors that this model does not use: " + join(left_out, ", "));
+    if (!unused.empty()) log_info("ignored tensors that this model does not use: " + join(unused, ", "));
   }
 
   // Returns the optional components (TensorPair::part) of which the file has no tensor.
   std::set<std::string> missing_components() const {
-    std::set<std::string> parts;
+    std::set<std::string> components;
     for (const TensorPair& pair : names_.pairs)
-      if (!pair.part.empty()) parts.insert(pair.part);
+      if (!pair.component.empty()) components.insert(pair.component);
     for (const TensorPair& pair : names_.pairs)
-      if (find_entry(names_, pair.huggingface_name) != nullptr) parts.erase(pair.part);
-    return parts;
+      if (find_entry(names_, pair.huggingface_name) != nullptr) components.erase(pair.component);
+    return components;
   }
 
-  void fill(nn::ParameterList& parameters) const {
-    const std::set<std::string> from_seed = missing_components();
-    if (!from_seed.empty()) parameters.initialise(options_.seed);
-    for (const std::string& part : from_seed) log_warning(part + " is missing; it is initialised from the seed");
-    std::set<std::string> named;
+  void copy_tensors(nn::ParameterList& parameters) const {
+    const std::set<std::string> initialised_components = missing_components();
+    if (!initialised_components.empty()) parameters.initialise(options_.seed);
+    for (const std::string& component : initialised_components)
+      log_warning(component + " is missing; it is initialised from the seed");
+    std::set<std::string> filled_names;
     for (const TensorPair& pair : names_.pairs) {
-      named.insert(pair.multihead_names.begin(), pair.multihead_names.end());
-      if (from_seed.count(pair.part) == 0) fill_from(pair, parameters);
+      filled_names.insert(pair.multihead_names.begin(), pair.multihead_names.end());
+      if (initialised_components.count(pair.component) == 0) copy_tensor(pair, parameters);
     }
     for (const nn::Parameter& parameter : parameters.all())
-      if (named.count(parameter.name()) == 0)
+      if (filled_names.count(parameter.name()) == 0)
         throw Error(Exit::failed, parameter.name() + " has no counterpart in transformers");
     parameters.refresh_copies();
     nn::warn_not_finite(folder_, parameters);
   }
 
-  void fill_from(const TensorPair& pair, nn::ParameterList& parameters) const {
+  void copy_tensor(const TensorPair& pair, nn::ParameterList& parameters) const {
     std::vector<nn::Parameter*> targets;
     for (const std::string& name : pair.multihead_names) {
       targets.push_back(parameters.find(name));
@@ -229,14 +238,14 @@ class Reader {
       throw Error(Exit::input,
                   Problem{entry.path + ": " + entry.info.name, shape_text(shape) + ", as in config.json",
                           shape_text(entry.info.shape), "config.json and the tensors belong to different models"});
-    std::vector<float> numbers = files_.floats(entry.info.name);
+    std::vector<float> elements = files_.floats(entry.info.name);
     c10::NoGradGuard no_gradient;
-    at::Tensor all = at::from_blob(numbers.data(), shape, at::kFloat);
-    if (pair.transposed) all = all.t();
+    at::Tensor tensor = at::from_blob(elements.data(), shape, at::kFloat);
+    if (pair.transposed) tensor = tensor.t();
     int64_t row = 0;
     for (nn::Parameter* parameter : targets) {
       const int64_t rows = parameter->master().size(0);
-      parameter->master().copy_(all.narrow(0, row, rows));
+      parameter->master().copy_(tensor.narrow(0, row, rows));
       row += rows;
     }
   }
@@ -249,18 +258,19 @@ class Reader {
     return shape;
   }
 
-  void check_copies() const {
-    for (const auto& [copy, of] : names_.copies) {
-      if (plain_names_.count(copy) == 0 || plain_names_.count(of) == 0) continue;
-      const io::TensorFiles::Entry &a = *files_.find(full_names_.at(copy)), &b = *files_.find(full_names_.at(of));
+  void check_aliases() const {
+    for (const auto& [alias, original] : names_.aliases) {
+      if (unprefixed_names_.count(alias) == 0 || unprefixed_names_.count(original) == 0) continue;
+      const io::TensorFiles::Entry &a = *files_.find(file_names_by_unprefixed_.at(alias)),
+                                   &b = *files_.find(file_names_by_unprefixed_.at(original));
       if (a.info.shape == b.info.shape && files_.floats(a.info.name) == files_.floats(b.info.name)) continue;
-      if (names_.ineffective.count(copy) > 0) log_info(a.info.name + " is ignored in favour of " + b.info.name);
+      if (names_.ignored_aliases.count(alias) > 0) log_info(a.info.name + " is ignored in favour of " + b.info.name);
       else
         throw Error(Exit::input,
                     Problem{a.path + ": " + a.info.name, "the values of " + b.info.name, "different values",
-                            copy.ends_with(".bias") ? "keep only the tensor that the model was trained with"
-                                                    : "if the output layer is not tied to the embedding, set "
-                                                      "tie_word_embeddings = false in config.json"});
+                            alias.ends_with(".bias") ? "keep only the tensor that the model was trained with"
+                                                     : "if the output layer is not tied to the embedding, set "
+                                                       "tie_word_embeddings = false in config.json"});
     }
   }
 
@@ -269,8 +279,9 @@ class Reader {
   ConfigFile config_;
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
-  std::map<std::string, std::string> full_names_;  // full name in the file by plain name (plain_name())
-  std::set<std::string> plain_names_;              // plain names of all tensors in the file
+  std::map<std::string, std::string>
+      file_names_by_unprefixed_;            // full name in the file by plain name (unprefixed_name())
+  std::set<std::string> unprefixed_names_;  // plain names of all tensors in the file
   text::Tokenizers tokenizers_;
   TensorNames names_;
 };

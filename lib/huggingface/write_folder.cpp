@@ -18,14 +18,14 @@ namespace {
 
 // Returns whether a changed setting ("key: old -> new") affects training only. Such settings are logged if config.json
 // cannot store them.
-bool is_of_training(const std::string& change) {
+bool affects_training_only(const std::string& change) {
   return change.starts_with("model.dropout") || change.starts_with("model.init:") ||
          change.find("dropout:") != std::string::npos;
 }
 
 // Returns whether a changed setting ("key: old -> new") describes head sizes. Equal sizes can be written in several
 // ways, so the shapes of the parameters are compared instead.
-bool is_of_sizes(const std::string& change) {
+bool affects_head_sizes(const std::string& change) {
   for (const char* key : {".head_size:", ".value_size:", ".value_heads:", ".output_heads:"})
     if (change.find(key) != std::string::npos) return true;
   return false;
@@ -45,7 +45,7 @@ class Writer {
     config["vocab_size"] = rows_;
     config.update(architecture_->token_ids(loaded_.tokenizers));
     check(config);
-    auto files = architecture_->files_of(loaded_.tokenizers, settings_, loaded_.name);
+    auto files = architecture_->vocabulary_files(loaded_.tokenizers, settings_, loaded_.name);
     files["config.json"] = config.dump(2) + "\n";
     for (const auto& [name, text] : files) write_file_atomically(str(folder, "/", name), text);
     write_tensors(folder + "/model.safetensors");
@@ -62,9 +62,9 @@ class Writer {
     const Json& backbone = settings_.at("model.backbone");
     std::vector<std::string> known;
     for (const std::string& name : architectures().names()) {
-      auto one = architectures().make(name, "architecture");
-      if (backbone == one->backbone()) return one;
-      known.push_back(one->backbone());
+      auto architecture = architectures().make(name, "architecture");
+      if (backbone == architecture->backbone()) return architecture;
+      known.push_back(architecture->backbone());
     }
     refuse("a model that transformers supports: model.backbone " + join(known, " or "), backbone.dump());
   }
@@ -79,48 +79,51 @@ class Writer {
   // Throws Error(input) unless the conversion of config.json back to a multihead model gives the settings and parameter
   // shapes of the written model.
   void check(const Json& config) const {
-    std::set<std::string> theirs;
-    for (const TensorPair& pair : names_.pairs) theirs.insert(pair.huggingface_name);
+    std::set<std::string> huggingface_names;
+    for (const TensorPair& pair : names_.pairs) huggingface_names.insert(pair.huggingface_name);
     Settings settings;
     try {
-      settings = architecture_->settings({config.dump(), "config.json"}, theirs);
+      settings = architecture_->settings({config.dump(), "config.json"}, huggingface_names);
     } catch (const Error& error) {
       refuse("a model that transformers supports", error.what());
     }
-    const int64_t entries = loaded_.tokenizers.target->size();
-    settings["model.vocabulary_rows"] = rows_ > entries ? Json(rows_) : settings_.at("model.vocabulary_rows");
-    settings["model.score_padded_rows"] = rows_ > entries ? Json(true) : settings_.at("model.score_padded_rows");
+    const int64_t vocabulary_size = loaded_.tokenizers.target->size();
+    settings["model.vocabulary_rows"] = rows_ > vocabulary_size ? Json(rows_) : settings_.at("model.vocabulary_rows");
+    settings["model.score_padded_rows"] =
+        rows_ > vocabulary_size ? Json(true) : settings_.at("model.score_padded_rows");
     Config read;
     read.load_text(toml_of(settings), "config.json");
-    const model::ModelConfig back = model::ModelConfig::read(read);
-    std::vector<std::string> others, training;
-    for (const std::string& change : changes(loaded_.config.toml(), back.toml(), {"model.", "attention."}))
-      if (is_of_training(change)) training.push_back(change);
-      else if (!is_of_sizes(change)) others.push_back(change);
-    if (!others.empty()) refuse("settings that transformers supports", join(others, "; "));
-    const auto model = model::build_language_model(back, model::sizes_of(loaded_.tokenizers), at::kMeta);
-    for (const nn::Parameter& ours : loaded_.model->parameters().all()) {
-      const nn::Parameter* read_parameter = model->parameters().find(ours.name());
-      if (read_parameter == nullptr || read_parameter->master().sizes() != ours.master().sizes())
+    const model::ModelConfig converted_config = model::ModelConfig::read(read);
+    std::vector<std::string> unsupported, training_changes;
+    for (const std::string& change : changes(loaded_.config.toml(), converted_config.toml(), {"model.", "attention."}))
+      if (affects_training_only(change)) training_changes.push_back(change);
+      else if (!affects_head_sizes(change)) unsupported.push_back(change);
+    if (!unsupported.empty()) refuse("settings that transformers supports", join(unsupported, "; "));
+    const auto model =
+        model::build_language_model(converted_config, model::vocabularies_of(loaded_.tokenizers), at::kMeta);
+    for (const nn::Parameter& written_parameter : loaded_.model->parameters().all()) {
+      const nn::Parameter* converted_parameter = model->parameters().find(written_parameter.name());
+      if (converted_parameter == nullptr || converted_parameter->master().sizes() != written_parameter.master().sizes())
         refuse("the parameters of the architecture in transformers",
-               str(ours.name(), " ", shape_text(ours.master().sizes()), ", in transformers ",
-                   read_parameter == nullptr ? "none" : shape_text(read_parameter->master().sizes())));
+               str(written_parameter.name(), " ", shape_text(written_parameter.master().sizes()), ", in transformers ",
+                   converted_parameter == nullptr ? "none" : shape_text(converted_parameter->master().sizes())));
     }
-    for (const std::string& change : training) log_info("config.json does not store the training setting " + change);
+    for (const std::string& change : training_changes)
+      log_info("config.json does not store the training setting " + change);
   }
 
   void write_tensors(const std::string& path) const {
     model::CheckpointTensors views;
     for (const TensorPair& pair : names_.pairs) {
-      std::vector<at::Tensor> ours;
-      for (const std::string& name : pair.multihead_names) ours.push_back(parameter(name).master().detach());
-      at::Tensor all = ours.size() == 1 ? ours.front() : at::cat(ours);
-      if (pair.transposed) all = all.t().contiguous();
-      std::vector<std::string> same{pair.huggingface_name};
-      for (const auto& [copy, of] : names_.copies)
-        if (of == pair.huggingface_name && names_.ineffective.count(copy) > 0) same.push_back(copy);
-      for (const std::string& name : same)
-        views.add((architecture_->is_of_head(name) ? "" : architecture_->prefix()) + name, all);
+      std::vector<at::Tensor> masters;
+      for (const std::string& name : pair.multihead_names) masters.push_back(parameter(name).master().detach());
+      at::Tensor tensor = masters.size() == 1 ? masters.front() : at::cat(masters);
+      if (pair.transposed) tensor = tensor.t().contiguous();
+      std::vector<std::string> tensor_names{pair.huggingface_name};
+      for (const auto& [alias, original] : names_.aliases)
+        if (original == pair.huggingface_name && names_.ignored_aliases.count(alias) > 0) tensor_names.push_back(alias);
+      for (const std::string& name : tensor_names)
+        views.add((architecture_->belongs_to_head(name) ? "" : architecture_->prefix()) + name, tensor);
     }
     auto sink = open_sink(path);
     io::write_checkpoint(*sink, views.all(), {{"format", "pt"}});
@@ -142,16 +145,16 @@ void write_folder(const model::LoadedModel& loaded, const std::string& folder) {
     throw Error(Exit::usage,
                 Problem{folder, "a new folder", "an existing folder", "remove it, or choose another name"});
   const Writer writer(loaded);
-  const std::string part = folder + ".part";
+  const std::string temporary_folder = folder + ".part";
   std::error_code error;
-  if (!fs::create_directory(part, error))
-    throw Error(Exit::failed, Problem{part, "a new folder", error ? error.message() : "an existing folder",
+  if (!fs::create_directory(temporary_folder, error))
+    throw Error(Exit::failed, Problem{temporary_folder, "a new folder", error ? error.message() : "an existing folder",
                                       error ? "" : "remove the folder, which an interrupted conversion left"});
   try {
-    writer.write(part);
-    fs::rename(part, folder);
+    writer.write(temporary_folder);
+    fs::rename(temporary_folder, folder);
   } catch (...) {
-    fs::remove_all(part, error);
+    fs::remove_all(temporary_folder, error);
     throw;
   }
 }

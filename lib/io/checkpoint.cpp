@@ -29,7 +29,7 @@ constexpr Type kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {
                            {DType::i16, "I16", 2},     {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
                            {DType::boolean, "BOOL", 1}};
 // Key of the checksum of the header. The safetensors format reserves this name, so no tensor has it.
-constexpr const char* kHeaderSum = "__metadata__";
+constexpr const char* kHeaderChecksumKey = "__metadata__";
 constexpr const char* kDamagedAdvice = "the checkpoint is damaged; copy it again, or use another checkpoint of the run";
 
 const Type& find_type(DType type) {
@@ -42,16 +42,16 @@ uint64_t header_length(const uint8_t* bytes) {
   return length;
 }
 
-std::string sum_of(const void* data, uint64_t bytes) { return hex64(XXH64(data, bytes, 0)); }
+std::string xxh64_text(const void* data, uint64_t bytes) { return hex64(XXH64(data, bytes, 0)); }
 
 // Returns the checksum of the header: the names, types and shapes of the tensors, and the metadata without the
 // checksums. It does not depend on the order and the spacing of the JSON text in the file.
-std::string sum_of_header(const std::vector<TensorInfo>& infos, Metadata metadata) {
-  metadata.erase(kSumsKey);
+std::string header_checksum(const std::vector<TensorInfo>& infos, Metadata metadata) {
+  metadata.erase(kChecksumsKey);
   json tensors = json::object();
   for (const TensorInfo& info : infos) tensors[info.name] = {name_of(info.type), info.shape};
   const std::string text = json{tensors, metadata}.dump();
-  return sum_of(text.data(), text.size());
+  return xxh64_text(text.data(), text.size());
 }
 
 bool is_plausible_header(uint64_t length, uint8_t first) {
@@ -62,7 +62,7 @@ bool is_plausible_header(uint64_t length, uint8_t first) {
 uint64_t announced_data_bytes(const json& header) {
   uint64_t end = 0;
   for (auto& [key, value] : header.items()) {
-    if (key == kHeaderSum || !value.is_object()) continue;
+    if (key == kHeaderChecksumKey || !value.is_object()) continue;
     auto offsets = value.find("data_offsets");
     if (offsets != value.end() && offsets->is_array() && offsets->size() == 2 && (*offsets)[1].is_number_unsigned())
       end = std::max(end, (*offsets)[1].get<uint64_t>());
@@ -77,11 +77,11 @@ bool is_integer_array(const json& array) {
          std::all_of(array.begin(), array.end(), [](const json& n) { return n.is_number_integer(); });
 }
 
-// Appends bytes of the source until `bytes` has the size `to` or the source ends.
-void extend(ByteSource& source, std::string& bytes, uint64_t to) {
+// Appends bytes of the source until `bytes` has the size `target_size` or the source ends.
+void extend(ByteSource& source, std::string& bytes, uint64_t target_size) {
   std::vector<char> buffer(1 << 16);
-  while (bytes.size() < to) {
-    size_t n = source.read(buffer.data(), std::min<uint64_t>(buffer.size(), to - bytes.size()));
+  while (bytes.size() < target_size) {
+    size_t n = source.read(buffer.data(), std::min<uint64_t>(buffer.size(), target_size - bytes.size()));
     if (n == 0) return;
     bytes.append(buffer.data(), n);
   }
@@ -94,22 +94,22 @@ size_t bytes_of(DType type) { return find_type(type).bytes; }
 
 uint64_t TensorInfo::bytes() const {
   uint64_t n = bytes_of(type);
-  for (int64_t side : shape) {
-    if (side < 0 || __builtin_mul_overflow(n, static_cast<uint64_t>(side), &n) || n > INT64_MAX)
+  for (int64_t dimension : shape) {
+    if (dimension < 0 || __builtin_mul_overflow(n, static_cast<uint64_t>(dimension), &n) || n > INT64_MAX)
       throw std::overflow_error(name);
   }
   return n;
 }
 
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata) {
-  json sums = json::object();
+  json checksums = json::object();
   std::vector<TensorInfo> infos;
   for (const TensorView& t : tensors) {
-    sums[t.info.name] = sum_of(t.data, t.info.bytes());
+    checksums[t.info.name] = xxh64_text(t.data, t.info.bytes());
     infos.push_back(t.info);
   }
-  sums[kHeaderSum] = sum_of_header(infos, metadata);
-  metadata[kSumsKey] = sums.dump();
+  checksums[kHeaderChecksumKey] = header_checksum(infos, metadata);
+  metadata[kChecksumsKey] = checksums.dump();
   ordered_json header;
   header["__metadata__"] = metadata;
   uint64_t offset = 0;
@@ -126,9 +126,9 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
     throw Error(Exit::failed,
                 Problem{"checkpoint header", str("at most ", kMaxHeaderBytes, " bytes, the limit of the format"),
                         str(length, " bytes"), "the header contains the vocabulary; use a smaller vocabulary"});
-  uint8_t head[8];
-  for (int i = 0; i < 8; ++i) head[i] = static_cast<uint8_t>(length >> (8 * i));
-  sink.write(head, 8);
+  uint8_t length_bytes[8];
+  for (int i = 0; i < 8; ++i) length_bytes[i] = static_cast<uint8_t>(length >> (8 * i));
+  sink.write(length_bytes, 8);
   sink.write(std::string_view(text));
   for (const TensorView& t : tensors) sink.write(t.data, t.info.bytes());
 }
@@ -153,41 +153,42 @@ Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard 
   }
   // Reads no more than the header announces, so that an endless stream does not fill the memory.
   auto source = open_source(path);
-  auto read_to = [&](uint64_t to) {
-    extend(*source, piped_, to);
-    bytes_ = reinterpret_cast<const uint8_t*>(piped_.data());
-    size_ = piped_.size();
+  auto read_up_to = [&](uint64_t target_size) {
+    extend(*source, stream_bytes_, target_size);
+    bytes_ = reinterpret_cast<const uint8_t*>(stream_bytes_.data());
+    size_ = stream_bytes_.size();
   };
-  read_to(9);
-  if (size_ == 9 && is_plausible_header(header_length(bytes_), bytes_[8])) read_to(8 + header_length(bytes_));
+  read_up_to(9);
+  if (size_ == 9 && is_plausible_header(header_length(bytes_), bytes_[8])) read_up_to(8 + header_length(bytes_));
   const Header header = read_header();
-  uint64_t all;
-  if (__builtin_add_overflow(announced_data_bytes(header.object), 8 + header.length + 1, &all)) all = INT64_MAX;
-  read_to(all);  // one more byte than announced detects trailing data
+  uint64_t expected_bytes;
+  if (__builtin_add_overflow(announced_data_bytes(header.object), 8 + header.length + 1, &expected_bytes))
+    expected_bytes = INT64_MAX;
+  read_up_to(expected_bytes);  // one more byte than announced detects trailing data
   parse(header);
 }
 
 Checkpoint::~Checkpoint() = default;
 
-Error Checkpoint::bad(const std::string& place, const std::string& expected, const std::string& found) const {
-  return {Exit::input, Problem{name_ + place, expected, found, kDamagedAdvice}};
+Error Checkpoint::format_error(const std::string& where, const std::string& expected, const std::string& found) const {
+  return {Exit::input, Problem{name_ + where, expected, found, kDamagedAdvice}};
 }
 
 Checkpoint::Header Checkpoint::read_header() const {
   if (size_ < 9)
-    throw bad("", "a checkpoint (.safetensors)",
-              size_ == 0 ? "an empty file" : str(size_, " bytes, fewer than a header has"));
+    throw format_error("", "a checkpoint (.safetensors)",
+                       size_ == 0 ? "an empty file" : str(size_, " bytes, fewer than a header has"));
   const uint64_t length = header_length(bytes_);
   if (!is_plausible_header(length, bytes_[8]))
     throw Error(Exit::input,
                 Problem{name_, "a checkpoint (.safetensors)", "another kind of file",
                         "mh-train writes checkpoints; on the command line, checkpoints come before shards"});
   if (length > size_ - 8)
-    throw bad(": byte 0", str("a header of ", length, " bytes"), str("a truncated file of ", size_, " bytes"));
+    throw format_error(": byte 0", str("a header of ", length, " bytes"), str("a truncated file of ", size_, " bytes"));
   const std::string_view text(reinterpret_cast<const char*>(bytes_) + 8, length);
   require_sound_json(text, name_ + ": header", kDamagedAdvice);
   Header header{length, json::parse(text, nullptr, false)};
-  if (!header.object.is_object()) throw bad(": byte 8", "a JSON object", "other text");
+  if (!header.object.is_object()) throw format_error(": byte 8", "a JSON object", "other text");
   return header;
 }
 
@@ -210,68 +211,72 @@ void Checkpoint::parse(const Header& header) {
       auto type_name = value.at("dtype").get<std::string>();
       auto type =
           std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type_name == t.name; });
-      if (type == std::end(kTypes)) throw bad(": " + key, "a known dtype", type_name);
+      if (type == std::end(kTypes)) throw format_error(": " + key, "a known dtype", type_name);
       info.type = type->type;
-      for (const char* entry : {"shape", "data_offsets"})
-        if (!is_integer_array(value.at(entry)))
-          throw bad(": " + key, str("integers in ", entry), value.at(entry).dump());
+      for (const char* field : {"shape", "data_offsets"})
+        if (!is_integer_array(value.at(field)))
+          throw format_error(": " + key, str("integers in ", field), value.at(field).dump());
       info.shape = value.at("shape").get<std::vector<int64_t>>();
       auto offsets = value.at("data_offsets").get<std::vector<uint64_t>>();
       if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size_ - 8 - length)
-        throw bad(": " + key, str("offsets within ", size_ - 8 - length, " bytes"), value.at("data_offsets").dump());
+        throw format_error(": " + key, str("offsets within ", size_ - 8 - length, " bytes"),
+                           value.at("data_offsets").dump());
       if (info.bytes() != offsets[1] - offsets[0])
-        throw bad(": " + key, str(info.bytes(), " bytes of data for this shape"), str(offsets[1] - offsets[0]));
-      places_[key] = {infos_.size(), 8 + length + offsets[0]};
+        throw format_error(": " + key, str(info.bytes(), " bytes of data for this shape"),
+                           str(offsets[1] - offsets[0]));
+      locations_[key] = {infos_.size(), 8 + length + offsets[0]};
       spans.push_back({offsets[0], offsets[1], key});
       infos_.push_back(std::move(info));
     } catch (const json::exception& error) {
-      throw bad(": " + key, "dtype, shape and data_offsets", error.what());
+      throw format_error(": " + key, "dtype, shape and data_offsets", error.what());
     } catch (const std::overflow_error&) {
-      throw bad(": " + key, "a shape of less than 2^63 bytes", value.at("shape").dump());
+      throw format_error(": " + key, "a shape of less than 2^63 bytes", value.at("shape").dump());
     }
   }
   std::sort(spans.begin(), spans.end(),
             [](const Span& a, const Span& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
-  uint64_t at = 0;
+  uint64_t offset = 0;
   for (const Span& s : spans) {
-    if (s.begin != at) throw bad(": " + s.name, str("data at offset ", at), str("data at offset ", s.begin));
-    at = s.end;
+    if (s.begin != offset)
+      throw format_error(": " + s.name, str("data at offset ", offset), str("data at offset ", s.begin));
+    offset = s.end;
   }
-  if (at != size_ - 8 - length) throw bad("", str(at, " bytes of data"), str(size_ - 8 - length));
-  auto sums = metadata_.find(kSumsKey);
-  if (sums != metadata_.end()) {
-    json parsed = json::parse(sums->second, nullptr, false);
+  if (offset != size_ - 8 - length) throw format_error("", str(offset, " bytes of data"), str(size_ - 8 - length));
+  auto checksums = metadata_.find(kChecksumsKey);
+  if (checksums != metadata_.end()) {
+    json checksums_json = json::parse(checksums->second, nullptr, false);
     try {
-      sums_ = parsed.get<std::map<std::string, std::string>>();
+      checksums_ = checksums_json.get<std::map<std::string, std::string>>();
     } catch (const json::exception& error) {
-      throw bad(": metadata", "a JSON object of checksums by tensor", error.what());
+      throw format_error(": metadata", "a JSON object of checksums by tensor", error.what());
     }
     for (const TensorInfo& info : infos_)
-      if (sums_.count(info.name) == 0) throw bad(": metadata", "a checksum of " + info.name, "none");
-    const std::string expected = sums_[kHeaderSum], found = sum_of_header(infos_, metadata_);
+      if (checksums_.count(info.name) == 0) throw format_error(": metadata", "a checksum of " + info.name, "none");
+    const std::string expected = checksums_[kHeaderChecksumKey], found = header_checksum(infos_, metadata_);
     if (expected != found)
-      throw bad(": header", "the checksum " + (expected.empty() ? "of the header" : expected), found);
+      throw format_error(": header", "the checksum " + (expected.empty() ? "of the header" : expected), found);
   } else {
     for (const auto& [key, text] : metadata_)
-      if (key.rfind("multihead.", 0) == 0) throw bad(": metadata", str("checksums under ", kSumsKey), "none");
+      if (key.rfind("multihead.", 0) == 0)
+        throw format_error(": metadata", str("checksums under ", kChecksumsKey), "none");
   }
 }
 
 const TensorInfo* Checkpoint::find(const std::string& name) const {
-  auto it = places_.find(name);
-  return it == places_.end() ? nullptr : &infos_[it->second.first];
+  auto it = locations_.find(name);
+  return it == locations_.end() ? nullptr : &infos_[it->second.first];
 }
 
 const void* Checkpoint::data(const std::string& name) const {
-  auto place = places_.at(name);
-  const uint8_t* data = bytes_ + place.second;
-  auto sum = sums_.find(name);
-  if (sum != sums_.end() && !checked_[name]) {
-    std::string found = sum_of(data, infos_[place.first].bytes());
-    if (found != sum->second)
-      throw Error(Exit::input, Problem{str(name_, ": ", name, " at byte ", place.second), "the checksum " + sum->second,
-                                       found, kDamagedAdvice});
-    checked_[name] = true;
+  auto location = locations_.at(name);
+  const uint8_t* data = bytes_ + location.second;
+  auto checksum = checksums_.find(name);
+  if (checksum != checksums_.end() && !verified_[name]) {
+    std::string found = xxh64_text(data, infos_[location.first].bytes());
+    if (found != checksum->second)
+      throw Error(Exit::input, Problem{str(name_, ": ", name, " at byte ", location.second),
+                                       "the checksum " + checksum->second, found, kDamagedAdvice});
+    verified_[name] = true;
   }
   return data;
 }

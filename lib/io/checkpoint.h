@@ -48,7 +48,7 @@ inline constexpr const char* kSourceTokenizerKey = "multihead.source_tokenizer";
 inline constexpr const char* kSourceFingerprintKey = "multihead.source_vocabulary";
 inline constexpr const char* kTrainingKey = "multihead.training";  // JSON: state of the run; only in training states
 inline constexpr const char* kOriginKey = "multihead.origin";      // JSON: steps of mh-convert
-inline constexpr const char* kSumsKey = "multihead.xxh64";         // JSON: checksums, which write_checkpoint() adds
+inline constexpr const char* kChecksumsKey = "multihead.xxh64";    // JSON: checksums, which write_checkpoint() adds
 
 // Writes a checkpoint sequentially, with the tensors in the given order, and adds the checksums to the metadata. Does
 // not close the sink. Throws Error(failed) for two tensors of the same name and for a header larger than
@@ -78,19 +78,19 @@ class Checkpoint {
 
  private:
   struct Header;
-  Error bad(const std::string& place, const std::string& expected, const std::string& found) const;
+  Error format_error(const std::string& where, const std::string& expected, const std::string& found) const;
   Header read_header() const;
   void parse(const Header& header);
   std::string name_;
   std::unique_ptr<MappedFile> file_;
-  std::string piped_;
+  std::string stream_bytes_;
   const uint8_t* bytes_ = nullptr;
   uint64_t size_ = 0;
   std::vector<TensorInfo> infos_;
   // By tensor name: index in infos_, and offset of the data in the file.
-  std::map<std::string, std::pair<size_t, uint64_t>> places_;
-  std::map<std::string, std::string> sums_;      // checksums by tensor name
-  mutable std::map<std::string, bool> checked_;  // by tensor name: whether the checksum was verified
+  std::map<std::string, std::pair<size_t, uint64_t>> locations_;
+  std::map<std::string, std::string> checksums_;  // checksums by tensor name
+  mutable std::map<std::string, bool> verified_;  // by tensor name: whether the checksum was verified
   Metadata metadata_;
 };
 

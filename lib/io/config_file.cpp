@@ -20,7 +20,7 @@ const char* kind_of(const Json& value) {
   return value.is_array() ? "a list" : "an object";
 }
 
-bool fits(const Json& value, const Json& default_value) {
+bool has_type_of(const Json& value, const Json& default_value) {
   if (default_value.is_null()) return true;
   if (default_value.is_number_float()) return value.is_number();
   return std::string_view(kind_of(value)) == kind_of(default_value);
@@ -44,28 +44,28 @@ ConfigFile ConfigFile::optional(const std::string& path) {
 }
 
 Json ConfigFile::value(const std::string& key, const Json& default_value) const {
-  keys_.insert(key);
+  read_keys_.insert(key);
   const auto found = values_.find(key);
   if (found == values_.end() || found->is_null()) return default_value;
-  if (!fits(*found, default_value))
+  if (!has_type_of(*found, default_value))
     throw Error(Exit::input, Problem{path_ + ": " + key, kind_of(default_value), found->dump(), ""});
   return *found;
 }
 
-void ConfigFile::require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed,
-                         const std::string& why) const {
+void ConfigFile::require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,
+                         const std::string& reason) const {
   const Json found = value(key, default_value);
-  if (std::find(allowed.begin(), allowed.end(), found) != allowed.end()) return;
+  if (std::find(allowed_values.begin(), allowed_values.end(), found) != allowed_values.end()) return;
   std::vector<std::string> texts;
-  texts.reserve(allowed.size());
-  for (const Json& one : allowed) texts.push_back(one.dump());
-  throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), found.dump(), why});
+  texts.reserve(allowed_values.size());
+  for (const Json& allowed_value : allowed_values) texts.push_back(allowed_value.dump());
+  throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), found.dump(), reason});
 }
 
 std::vector<std::string> ConfigFile::unread_keys() const {
   std::vector<std::string> keys;
   for (const auto& [key, value] : values_.items())
-    if (keys_.count(key) == 0) keys.push_back(key);
+    if (read_keys_.count(key) == 0) keys.push_back(key);
   return keys;
 }
 

@@ -29,17 +29,17 @@ class ConfigFile {
   // type differs from that of `default_value`; a null default accepts every type, and a floating-point default accepts
   // integers.
   Json value(const std::string& key, const Json& default_value) const;
-  // Throws Error(input), with the reason `why`, unless the value of the key, or `default_value` if the key is missing
-  // or null, is one of `allowed`.
-  void require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed,
-               const std::string& why) const;
+  // Throws Error(input), with the reason `reason`, unless the value of the key, or `default_value` if the key is
+  // missing or null, is one of `allowed_values`.
+  void require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,
+               const std::string& reason) const;
   // Returns the keys that neither value() nor require() has read.
   std::vector<std::string> unread_keys() const;
 
  private:
   std::string path_;
   Json values_;
-  mutable std::set<std::string> keys_;
+  mutable std::set<std::string> read_keys_;
 };
 
 }  // namespace mh::io

@@ -20,7 +20,7 @@ inline constexpr std::array kMetadataKeys{
     MetadataKey{kSourceTokenizerKey,
                 "Vocabulary file of the encoder, in base64, if encoder and decoder have different vocabularies."},
     MetadataKey{kSourceFingerprintKey, "Fingerprint of the vocabulary in multihead.source_tokenizer."},
-    MetadataKey{kSumsKey, "Checksums of the tensors and of the header, a JSON object."},
+    MetadataKey{kChecksumsKey, "Checksums of the tensors and of the header, a JSON object."},
     MetadataKey{kOriginKey,
                 "How mh-convert(1) made the file: a JSON array of the steps in order, {\"average\": [file "
                 "names]} or {\"fold\": [layer names]}. Only in files of mh-convert."},

@@ -48,7 +48,7 @@ enum Opcode : uint8_t {
   kLong1 = 0x8A
 };
 
-constexpr size_t kMostSides = 64;  // maximum number of dimensions of a tensor in PyTorch
+constexpr size_t kMaxDimensions = 64;  // maximum number of dimensions of a tensor in PyTorch
 
 // The stack machine that executes a pickle.
 class Machine {
@@ -57,22 +57,22 @@ class Machine {
 
   std::vector<StoredTensor> run() {
     for (;;) {
-      begin_ = at_;
-      const auto opcode = static_cast<Opcode>(number(1));
+      opcode_offset_ = offset_;
+      const auto opcode = static_cast<Opcode>(read_number(1));
       if (opcode == kStop) break;
-      step(opcode);
+      execute(opcode);
     }
-    const Value all = pop();
-    const auto* dict = std::get_if<Dict>(&all);
-    if (dict == nullptr) refuse("a dict from names to tensors", all.kind(), kSaveAsSafetensors);
+    const Value root = pop();
+    const auto* dict = std::get_if<Dict>(&root);
+    if (dict == nullptr) refuse("a dict from names to tensors", root.kind(), kSaveAsSafetensors);
     std::vector<StoredTensor> tensors;
-    std::set<std::string> seen;
+    std::set<std::string> names;
     for (const auto& [key, value] : *dict->items) {
       const auto* name = std::get_if<std::string>(&key);
       if (name == nullptr) refuse("tensor names as keys", key.kind(), kSaveAsSafetensors);
       const auto* tensor = std::get_if<StoredTensor>(&value);
       if (tensor == nullptr) refuse("a tensor under the key " + *name, value.kind(), kSaveAsSafetensors);
-      if (!seen.insert(*name).second) refuse("unique tensor names", *name + " twice");
+      if (!names.insert(*name).second) refuse("unique tensor names", *name + " twice");
       tensors.push_back(*tensor);
       tensors.back().info.name = *name;
     }
@@ -82,35 +82,35 @@ class Machine {
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found,
                            const std::string& next = "the file is damaged; copy it again") const {
-    throw Error(Exit::input, Problem{str(name_, ": byte ", begin_), expected, found, next});
+    throw Error(Exit::input, Problem{str(name_, ": byte ", opcode_offset_), expected, found, next});
   }
 
-  void step(Opcode opcode) {
+  void execute(Opcode opcode) {
     switch (opcode) {
       case kProto:
-        if (const uint64_t version = number(1); version != 2)
+        if (const uint64_t version = read_number(1); version != 2)
           refuse("pickle protocol 2, as written by torch.save", str(version), kSaveAsSafetensors);
         return;
       case kMark:
         return push(MarkOnStack{});
       case kNone:
-        return push(Nothing{});
+        return push(None{});
       case kNewTrue:
         return push(true);
       case kNewFalse:
         return push(false);
       case kBinInt:
-        return push(static_cast<int64_t>(static_cast<int32_t>(number(4))));
+        return push(static_cast<int64_t>(static_cast<int32_t>(read_number(4))));
       case kBinInt1:
-        return push(static_cast<int64_t>(number(1)));
+        return push(static_cast<int64_t>(read_number(1)));
       case kBinInt2:
-        return push(static_cast<int64_t>(number(2)));
+        return push(static_cast<int64_t>(read_number(2)));
       case kLong1:
-        return push(long_number());
+        return push(read_long());
       case kBinUnicode:
-        return push(utf8(number(4)));
+        return push(read_utf8(read_number(4)));
       case kGlobal:
-        return push(global());
+        return push(read_global());
       case kEmptyDict:
         return push(new_dict());
       case kEmptyTuple:
@@ -128,23 +128,23 @@ class Machine {
       case kSetItems:
         return set_items(pop_to_mark());
       case kBinPut:
-        memo_[number(1)] = top();
+        memo_[read_number(1)] = top();
         return;
       case kLongBinPut:
-        memo_[number(4)] = top();
+        memo_[read_number(4)] = top();
         return;
       case kBinGet:
-        return push(memo_value(number(1)));
+        return push(memo_value(read_number(1)));
       case kLongBinGet:
-        return push(memo_value(number(4)));
+        return push(memo_value(read_number(4)));
       case kBinPersId:
-        return push(storage(take<Tuple>("a tuple that identifies a storage")));
+        return push(to_storage(pop_as<Tuple>("a tuple that identifies a storage")));
       case kReduce: {
-        const auto arguments = take<Tuple>("a tuple of arguments");
-        return push(call(take<Global>("a Python global").name, *arguments.items));
+        const auto arguments = pop_as<Tuple>("a tuple of arguments");
+        return push(call(pop_as<Global>("a Python global").name, *arguments.items));
       }
       case kBuild: {  // attributes of the dict: metadata of modules, which the tensors do not need
-        take<Dict>("attributes of a dict");
+        pop_as<Dict>("attributes of a dict");
         if (!std::holds_alternative<Dict>(top())) refuse("a dict with attributes", top().kind(), kSaveAsSafetensors);
         return;
       }
@@ -157,49 +157,50 @@ class Machine {
   }
 
   // Functions that read the input. Each throws Error(input) if the input ends too early.
-  uint64_t number(int bytes) {
+  uint64_t read_number(int bytes) {
     uint64_t n = 0;
-    const auto part = take_bytes(static_cast<uint64_t>(bytes));
-    for (size_t i = 0; i < part.size(); ++i) n |= uint64_t{part[i]} << (8 * i);
+    const auto chunk = read_bytes(static_cast<uint64_t>(bytes));
+    for (size_t i = 0; i < chunk.size(); ++i) n |= uint64_t{chunk[i]} << (8 * i);
     return n;
   }
-  std::span<const uint8_t> take_bytes(uint64_t count) {
-    if (count > pickle_.size() - at_)
-      refuse(str(count, " more bytes"), str(pickle_.size() - at_, ": the data is truncated"));
-    const auto part = pickle_.subspan(at_, count);
-    at_ += count;
-    return part;
+  std::span<const uint8_t> read_bytes(uint64_t count) {
+    if (count > pickle_.size() - offset_)
+      refuse(str(count, " more bytes"), str(pickle_.size() - offset_, ": the data is truncated"));
+    const auto chunk = pickle_.subspan(offset_, count);
+    offset_ += count;
+    return chunk;
   }
-  std::string utf8(uint64_t size) {
-    const auto part = take_bytes(size);
-    std::string text(part.begin(), part.end());
+  std::string read_utf8(uint64_t size) {
+    const auto chunk = read_bytes(size);
+    std::string text(chunk.begin(), chunk.end());
     if (find_invalid_utf8(text) != text.npos) refuse("UTF-8 text", "invalid UTF-8");
     return text;
   }
-  int64_t long_number() {
-    const uint64_t size = number(1);
+  int64_t read_long() {
+    const uint64_t size = read_number(1);
     if (size > 8) refuse("a number of at most 8 bytes", str(size));
     if (size == 0) return 0;
-    const uint64_t n = number(static_cast<int>(size));
-    const auto unused = static_cast<int>(64 - 8 * size);
-    return static_cast<int64_t>(n << unused) >> unused;  // extends the sign
+    const uint64_t n = read_number(static_cast<int>(size));
+    const auto num_unused_bits = static_cast<int>(64 - 8 * size);
+    return static_cast<int64_t>(n << num_unused_bits) >> num_unused_bits;  // extends the sign
   }
-  Global global() {
+  Global read_global() {
     auto line = [&] {
       std::string text;
-      for (char c = 0; (c = static_cast<char>(number(1))) != '\n';) text += c;
+      for (char c = 0; (c = static_cast<char>(read_number(1))) != '\n';) text += c;
       return text;
     };
     const std::string module = line(), name = module + "." + line();
-    if (!is_known(name))
-      refuse("a Python global of a state dict", "the global '" + escaped(name) + "', which is not called by multihead",
+    if (!is_known_global(name))
+      refuse("a Python global of a state dict",
+             "the global '" + printable_text(name) + "', which is not called by multihead",
              std::string("a pickle can run any code; if you trust the file, ") + kSaveAsSafetensors);
     return {name};
   }
-  static std::string escaped(const std::string& text) {
-    std::string plain;
-    for (char c : text) plain += c >= 0x20 && c < 0x7F ? c : '?';
-    return plain;
+  static std::string printable_text(const std::string& text) {
+    std::string printable;
+    for (char c : text) printable += c >= 0x20 && c < 0x7F ? c : '?';
+    return printable;
   }
 
   // Functions on the stack. Each throws Error(input) if the stack lacks a value or has a value of another type.
@@ -214,18 +215,18 @@ class Machine {
     return value;
   }
   template <class T>
-  T take(const char* expected) {
+  T pop_as(const char* expected) {
     Value value = pop();
-    auto* typed = std::get_if<T>(&value);
-    if (typed == nullptr) refuse(expected, value.kind(), kSaveAsSafetensors);
-    return std::move(*typed);
+    auto* typed_value = std::get_if<T>(&value);
+    if (typed_value == nullptr) refuse(expected, value.kind(), kSaveAsSafetensors);
+    return std::move(*typed_value);
   }
   Values pop_last(size_t count) {
     if (stack_.size() < count) refuse(str(count, " values on the stack"), str(stack_.size()));
     const auto begin = stack_.end() - static_cast<std::ptrdiff_t>(count);
-    Values last(std::make_move_iterator(begin), std::make_move_iterator(stack_.end()));
+    Values values(std::make_move_iterator(begin), std::make_move_iterator(stack_.end()));
     stack_.erase(begin, stack_.end());
-    return last;
+    return values;
   }
   Values pop_to_mark() {
     const auto mark = std::find_if(stack_.rbegin(), stack_.rend(),
@@ -235,9 +236,9 @@ class Machine {
     stack_.pop_back();
     return values;
   }
-  const Value& memo_value(uint64_t place) const {
-    const auto found = memo_.find(place);
-    if (found == memo_.end()) refuse(str("the memo entry ", place), "none");
+  const Value& memo_value(uint64_t memo_index) const {
+    const auto found = memo_.find(memo_index);
+    if (found == memo_.end()) refuse(str("the memo entry ", memo_index), "none");
     return found->second;
   }
 
@@ -253,22 +254,22 @@ class Machine {
   }
 
   template <class T>
-  const T& argument(const Values& values, size_t at, const char* expected) const {
-    if (at >= values.size()) refuse(expected, "a missing argument");
-    const auto* typed = std::get_if<T>(&values[at]);
-    if (typed == nullptr) refuse(expected, values[at].kind(), kSaveAsSafetensors);
-    return *typed;
+  const T& argument(const Values& values, size_t index, const char* expected) const {
+    if (index >= values.size()) refuse(expected, "a missing argument");
+    const auto* typed_value = std::get_if<T>(&values[index]);
+    if (typed_value == nullptr) refuse(expected, values[index].kind(), kSaveAsSafetensors);
+    return *typed_value;
   }
 
-  Storage storage(const Tuple& id) const {
-    const Values& parts = *id.items;
-    if (argument<std::string>(parts, 0, "'storage'") != "storage") refuse("'storage'", "other text");
-    const std::string& type = argument<Global>(parts, 1, "a storage type").name;
-    const auto known = storage_type(type);
-    if (!known) refuse("a storage type", type);
-    const auto size = argument<int64_t>(parts, 4, "the size of a storage");
+  Storage to_storage(const Tuple& id) const {
+    const Values& fields = *id.items;
+    if (argument<std::string>(fields, 0, "'storage'") != "storage") refuse("'storage'", "other text");
+    const std::string& type = argument<Global>(fields, 1, "a storage type").name;
+    const auto dtype = storage_type(type);
+    if (!dtype) refuse("a storage type", type);
+    const auto size = argument<int64_t>(fields, 4, "the size of a storage");
     if (size < 0) refuse("the size of a storage", str(size));
-    return {*known, argument<std::string>(parts, 2, "the key of a storage"), size};
+    return {*dtype, argument<std::string>(fields, 2, "the key of a storage"), size};
   }
 
   Value call(const std::string& function, const Values& arguments) {
@@ -276,56 +277,57 @@ class Machine {
       if (!arguments.empty()) refuse("an empty dict", "arguments", kSaveAsSafetensors);
       return new_dict();
     }
-    if (function == kTensor) return tensor(arguments);
+    if (function == kTensor) return to_tensor(arguments);
     if (function == kParameter) return argument<StoredTensor>(arguments, 0, "a tensor");
     refuse("a call of a function of a state dict", function, kSaveAsSafetensors);
   }
 
-  std::vector<int64_t> numbers(const Tuple& tuple, const char* expected) const {
-    std::vector<int64_t> all;
+  std::vector<int64_t> to_integers(const Tuple& tuple, const char* expected) const {
+    std::vector<int64_t> result;
     for (size_t i = 0; i < tuple.items->size(); ++i) {
-      all.push_back(argument<int64_t>(*tuple.items, i, expected));
-      if (all.back() < 0) refuse(expected, str(all.back()));
+      result.push_back(argument<int64_t>(*tuple.items, i, expected));
+      if (result.back() < 0) refuse(expected, str(result.back()));
     }
-    return all;
+    return result;
   }
 
-  StoredTensor tensor(const Values& arguments) const {
+  StoredTensor to_tensor(const Values& arguments) const {
     const auto& storage = argument<Storage>(arguments, 0, "a storage");
-    StoredTensor result{{"", storage.type, numbers(argument<Tuple>(arguments, 2, "a shape"), "dimensions of a tensor")},
-                        storage.key,
-                        storage.size,
-                        argument<int64_t>(arguments, 1, "an offset"),
-                        numbers(argument<Tuple>(arguments, 3, "strides"), "strides of a tensor")};
+    StoredTensor result{
+        {"", storage.type, to_integers(argument<Tuple>(arguments, 2, "a shape"), "dimensions of a tensor")},
+        storage.key,
+        storage.size,
+        argument<int64_t>(arguments, 1, "an offset"),
+        to_integers(argument<Tuple>(arguments, 3, "strides"), "strides of a tensor")};
     if (result.strides.size() != result.info.shape.size())
       refuse("one stride per dimension", "a different number of strides");
-    if (result.strides.size() > kMostSides)
-      refuse(str("at most ", kMostSides, " dimensions"), str(result.strides.size()));
-    if (!fits(result))
+    if (result.strides.size() > kMaxDimensions)
+      refuse(str("at most ", kMaxDimensions, " dimensions"), str(result.strides.size()));
+    if (!lies_in_storage(result))
       refuse(str("a tensor within a storage of ", storage.size, " elements"),
              "a tensor that extends beyond the storage");
     return result;
   }
-  static bool fits(const StoredTensor& t) {
+  static bool lies_in_storage(const StoredTensor& t) {
     try {
       t.info.bytes();
     } catch (const std::overflow_error&) {
       return false;
     }
     if (std::count(t.info.shape.begin(), t.info.shape.end(), 0) > 0) return true;
-    int64_t last = t.offset;
+    int64_t last_index = t.offset;
     bool overflow = t.offset < 0;
     for (size_t i = 0; i < t.strides.size(); ++i) {
       int64_t step = 0;
       overflow |= __builtin_mul_overflow(t.info.shape[i] - 1, t.strides[i], &step);
-      overflow |= __builtin_add_overflow(last, step, &last);
+      overflow |= __builtin_add_overflow(last_index, step, &last_index);
     }
-    return !overflow && last < t.storage_size;
+    return !overflow && last_index < t.storage_size;
   }
 
   std::span<const uint8_t> pickle_;
   const std::string& name_;
-  size_t at_ = 0, begin_ = 0;  // offset of the next byte; offset of the current opcode
+  size_t offset_ = 0, opcode_offset_ = 0;  // offset of the next byte; offset of the current opcode
   Values stack_;
   std::map<uint64_t, Value> memo_;
   std::deque<Values> tuples_;

@@ -29,14 +29,14 @@ inline std::optional<DType> storage_type(const std::string& global) {
   return std::nullopt;
 }
 
-inline bool is_known(const std::string& global) {
+inline bool is_known_global(const std::string& global) {
   return global == kDict || global == kTensor || global == kParameter || storage_type(global);
 }
 
 struct Value;
 using Values = std::vector<Value>;
 
-struct Nothing {};
+struct None {};
 struct MarkOnStack {};
 struct Global {
   std::string name;
@@ -52,8 +52,7 @@ struct Tuple {
 struct Dict {
   std::vector<std::pair<Value, Value>>* items;
 };
-struct Value
-    : std::variant<Nothing, MarkOnStack, bool, int64_t, std::string, Global, Storage, Tuple, Dict, StoredTensor> {
+struct Value : std::variant<None, MarkOnStack, bool, int64_t, std::string, Global, Storage, Tuple, Dict, StoredTensor> {
   using variant::variant;
   const char* kind() const {
     constexpr const char* names[] = {"None",      "a mark",  "a boolean", "a number", "text", "a Python global",

@@ -58,7 +58,7 @@ struct ShardHeader {
   std::string provenance = "{}";
 
   // Returns whether source and target share one vocabulary.
-  bool joint() const { return source_vocabulary == 0; }
+  bool shares_vocabulary() const { return source_vocabulary == 0; }
   int64_t vocabulary_of(Side s) const { return has_own_vocabulary(s) ? source_vocabulary : vocabulary; }
   const std::string& fingerprint_of(Side s) const { return has_own_vocabulary(s) ? source_fingerprint : fingerprint; }
   const std::string& tokenizer_of(Side s) const { return has_own_vocabulary(s) ? source_tokenizer : tokenizer; }
@@ -73,7 +73,7 @@ struct ShardHeader {
   void set_kind(const std::string& kind, std::vector<int64_t> limits = {});
 
  private:
-  bool has_own_vocabulary(Side s) const { return s == Side::source && !joint(); }
+  bool has_own_vocabulary(Side s) const { return s == Side::source && !shares_vocabulary(); }
 };
 
 // The counts in the trailer of a shard, written after the last token.
@@ -146,7 +146,7 @@ class ShardFile {
     uint64_t first_byte;  // offset in the decompressed content, in bytes
     uint32_t bytes;       // size in the decompressed content
   };
-  struct Cached {
+  struct CachedFrame {
     size_t frame = SIZE_MAX;
     std::shared_ptr<const std::vector<uint8_t>> bytes;
   };
@@ -160,7 +160,7 @@ class ShardFile {
   uint64_t content_hash_ = 0;
   std::unique_ptr<Trailer> trailer_;
   mutable std::mutex mutex_;
-  mutable std::vector<Cached> cache_;
+  mutable std::vector<CachedFrame> cache_;
   mutable std::vector<uint32_t> lengths_;
   mutable bool lengths_read_ = false;
   mutable std::atomic<bool> verified_ = false;

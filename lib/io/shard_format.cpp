@@ -17,34 +17,36 @@ namespace {
 
 constexpr const char* kRemakeAdvice = "make the shard again with mh-prep, or copy it again";
 
-// Returns a payload: the tag, the length of `text`, `text` (JSON), `rest`, and the XXH64 of all these bytes.
-std::string seal(std::string_view tag, const std::string& text, const std::string& rest) {
+// Returns a payload: the tag, the length of `text`, `text` (JSON), `tail`, and the XXH64 of all these bytes.
+std::string encode_payload(std::string_view tag, const std::string& text, const std::string& tail) {
   std::string payload(tag);
   store64(payload, text.size());
   payload += text;
-  payload += rest;
+  payload += tail;
   store64(payload, XXH64(payload.data(), payload.size(), 0));
   return payload;
 }
 
-// Checks the tag and the checksum of a payload that seal() made; returns the JSON and the bytes between the JSON and
-// the checksum.
-std::pair<json, std::string_view> unseal(std::string_view payload, std::string_view tag, const std::string& name) {
+// Checks the tag and the checksum of a payload that encode_payload() made; returns the JSON and the bytes between the
+// JSON and the checksum.
+std::pair<json, std::string_view> decode_payload(std::string_view payload, std::string_view tag,
+                                                 const std::string& name) {
   if (payload.size() < 24 || payload.substr(0, 8) != tag)
-    damaged(name, 0, str("the tag ", tag), "'" + std::string(payload.substr(0, 8)) + "'");
+    throw_damaged(name, 0, str("the tag ", tag), "'" + std::string(payload.substr(0, 8)) + "'");
   const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data());
   size_t body = payload.size() - 8;
-  if (XXH64(bytes, body, 0) != load64(bytes + body)) damaged(name, 0, "a matching checksum", "a different checksum");
+  if (XXH64(bytes, body, 0) != load64(bytes + body))
+    throw_damaged(name, 0, "a matching checksum", "a different checksum");
   uint64_t length = load64(bytes + 8);
-  if (length > body - 16) damaged(name, 8, str("at most ", body - 16, " bytes of JSON"), str(length));
-  json parsed = json::parse(payload.substr(16, length), nullptr, false);
-  if (!parsed.is_object()) damaged(name, 16, "a JSON object", "other text");
-  return {parsed, payload.substr(16 + length, body - 16 - length)};
+  if (length > body - 16) throw_damaged(name, 8, str("at most ", body - 16, " bytes of JSON"), str(length));
+  json header_json = json::parse(payload.substr(16, length), nullptr, false);
+  if (!header_json.is_object()) throw_damaged(name, 16, "a JSON object", "other text");
+  return {header_json, payload.substr(16 + length, body - 16 - length)};
 }
 
 }  // namespace
 
-void damaged(const std::string& name, uint64_t offset, const std::string& expected, const std::string& found) {
+void throw_damaged(const std::string& name, uint64_t offset, const std::string& expected, const std::string& found) {
   throw Error(Exit::input,
               Problem{str(name, ": byte ", offset), expected, found, str("the shard is damaged; ", kRemakeAdvice)});
 }
@@ -59,10 +61,10 @@ namespace {
 // Returns a description of the fault of the limits of a header, or "" if they are valid.
 std::string limits_fault(const ShardHeader& h, const RecordKind* kind) {
   if (h.limits.empty()) return "";
-  bool fits = kind != nullptr && kind->num_token_fields < h.fields.size() && h.limits.size() == h.fields.size();
-  for (size_t i = 0; fits && i < h.limits.size(); ++i)
-    fits = h.limits[i] > 0 && h.limits[i] <= (i < kind->num_token_fields ? h.vocabulary : INT32_MAX);
-  return fits ? "" : str("the limits ", json(h.limits).dump(), " in a shard of the kind ", h.kind);
+  bool limits_valid = kind != nullptr && kind->num_token_fields < h.fields.size() && h.limits.size() == h.fields.size();
+  for (size_t i = 0; limits_valid && i < h.limits.size(); ++i)
+    limits_valid = h.limits[i] > 0 && h.limits[i] <= (i < kind->num_token_fields ? h.vocabulary : INT32_MAX);
+  return limits_valid ? "" : str("the limits ", json(h.limits).dump(), " in a shard of the kind ", h.kind);
 }
 
 }  // namespace
@@ -75,8 +77,8 @@ std::string header_fault(const ShardHeader& h) {
     return str("the kind ", h.kind, " with the fields ", join(h.fields, ", "));
   if (std::string fault = limits_fault(h, kind); !fault.empty()) return fault;
   if (!h.task.empty() && !json::parse(h.task, nullptr, false).is_object()) return "a task that is not a JSON object";
-  if (h.joint() != h.source_tokenizer.empty() || h.joint() != h.source_fingerprint.empty() || h.source_vocabulary < 0 ||
-      h.source_vocabulary > INT32_MAX || (!h.joint() && h.kind != kPairsKind))
+  if (h.shares_vocabulary() != h.source_tokenizer.empty() || h.shares_vocabulary() != h.source_fingerprint.empty() ||
+      h.source_vocabulary < 0 || h.source_vocabulary > INT32_MAX || (!h.shares_vocabulary() && h.kind != kPairsKind))
     return str("a source vocabulary of ", h.source_vocabulary, " entries with the fingerprint '", h.source_fingerprint,
                "' and a tokenizer of ", h.source_tokenizer.size(), " bytes, in a shard of the kind ", h.kind);
   return "";
@@ -87,12 +89,12 @@ int64_t ShardHeader::largest_limit() const {
   return limits.empty() ? std::max(vocabulary, source_vocabulary) : *std::ranges::max_element(limits);
 }
 
-void ShardHeader::set_kind(const std::string& name, std::vector<int64_t> limit_of_fields) {
-  const RecordKind* known = record_kind(name);
-  if (known == nullptr) throw Error(Exit::usage, "shards have no kind " + name);
+void ShardHeader::set_kind(const std::string& name, std::vector<int64_t> field_limits) {
+  const RecordKind* record = record_kind(name);
+  if (record == nullptr) throw Error(Exit::usage, "shards have no kind " + name);
   kind = name;
-  fields = known->fields;
-  limits = std::move(limit_of_fields);
+  fields = record->fields;
+  limits = std::move(field_limits);
   token_bytes = largest_limit() <= 65536 ? 2 : 4;
 }
 
@@ -103,18 +105,19 @@ std::string encode_header(const ShardHeader& h) {
             {"vocabulary", h.vocabulary},
             {"fingerprint", h.fingerprint},
             {"provenance", json::parse(h.provenance)}};
-  if (!h.joint()) {
+  if (!h.shares_vocabulary()) {
     j["source_vocabulary"] = h.source_vocabulary;
     j["source_fingerprint"] = h.source_fingerprint;
     j["source_tokenizer_bytes"] = h.source_tokenizer.size();
   }
   if (!h.limits.empty()) j["limits"] = h.limits;
   if (!h.task.empty()) j["task"] = json::parse(h.task);
-  return seal(kHeaderTag, j.dump(-1, ' ', false, json::error_handler_t::replace), h.tokenizer + h.source_tokenizer);
+  return encode_payload(kHeaderTag, j.dump(-1, ' ', false, json::error_handler_t::replace),
+                        h.tokenizer + h.source_tokenizer);
 }
 
 ShardHeader decode_header(std::string_view payload, const std::string& name) {
-  auto [j, rest] = unseal(payload, kHeaderTag, name);
+  auto [j, tail] = decode_payload(payload, kHeaderTag, name);
   ShardHeader h;
   uint64_t source_bytes = 0;
   try {
@@ -132,28 +135,28 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
       source_bytes = j.at("source_tokenizer_bytes").get<uint64_t>();
     }
   } catch (const json::exception& error) {
-    damaged(name, 16, "all keys of the header", error.what());
+    throw_damaged(name, 16, "all keys of the header", error.what());
   }
-  if (source_bytes > rest.size())
-    damaged(name, 16, str("a source tokenizer within ", rest.size(), " bytes"), str(source_bytes));
-  h.tokenizer = std::string(rest.substr(0, rest.size() - source_bytes));
-  h.source_tokenizer = std::string(rest.substr(rest.size() - source_bytes));
+  if (source_bytes > tail.size())
+    throw_damaged(name, 16, str("a source tokenizer within ", tail.size(), " bytes"), str(source_bytes));
+  h.tokenizer = std::string(tail.substr(0, tail.size() - source_bytes));
+  h.source_tokenizer = std::string(tail.substr(tail.size() - source_bytes));
   if (std::string fault = header_fault(h); !fault.empty())
-    damaged(name, 16, "2 or 4 bytes per token, a vocabulary, and the fields, limits and sides of the record kind",
-            fault);
+    throw_damaged(name, 16, "2 or 4 bytes per token, a vocabulary, and the fields, limits and sides of the record kind",
+                  fault);
   return h;
 }
 
 std::string encode_trailer(const Trailer& t) {
   json j = {{"tokens", t.counts.tokens},       {"records", t.counts.records},     {"text_bytes", t.counts.text_bytes},
-            {"content_xxh64", t.content_hash}, {"lengths_xxh64", t.lengths_hash}, {"runs", t.runs},
+            {"content_xxh64", t.content_hash}, {"lengths_xxh64", t.lengths_hash}, {"runs", t.num_sequences},
             {"lengths_bytes", t.lengths_bytes}};
   if (!t.counts.dropped.empty()) j["dropped"] = t.counts.dropped;
-  return seal(kTrailerTag, j.dump(), "");
+  return encode_payload(kTrailerTag, j.dump(), "");
 }
 
 Trailer decode_trailer(std::string_view payload, const std::string& name) {
-  auto [j, rest] = unseal(payload, kTrailerTag, name);
+  auto [j, tail] = decode_payload(payload, kTrailerTag, name);
   Trailer t;
   try {
     t.counts.tokens = j.at("tokens").get<uint64_t>();
@@ -161,39 +164,39 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
     t.counts.text_bytes = j.at("text_bytes").get<uint64_t>();
     t.content_hash = j.at("content_xxh64").get<uint64_t>();
     t.lengths_hash = j.at("lengths_xxh64").get<uint64_t>();
-    t.runs = j.at("runs").get<uint64_t>();
+    t.num_sequences = j.at("runs").get<uint64_t>();
     t.lengths_bytes = j.at("lengths_bytes").get<uint64_t>();
     if (j.contains("dropped")) t.counts.dropped = j.at("dropped").get<std::map<std::string, uint64_t>>();
   } catch (const json::exception& error) {
-    damaged(name, 16, "all keys of the trailer", error.what());
+    throw_damaged(name, 16, "all keys of the trailer", error.what());
   }
   return t;
 }
 
-void decode_lengths(const std::string& packed, const Trailer& t, const std::string& name,
+void decode_lengths(const std::string& varints, const Trailer& t, const std::string& name,
                     std::vector<uint32_t>* lengths) {
-  if (packed.size() != t.lengths_bytes || XXH64(packed.data(), packed.size(), 0) != t.lengths_hash)
-    damaged(name, 0, "sequence lengths with a matching checksum", "a different checksum");
-  if (lengths != nullptr) lengths->reserve(t.runs <= packed.size() ? t.runs : 0);
-  uint64_t runs = 0, sum = 0, value = 0;
+  if (varints.size() != t.lengths_bytes || XXH64(varints.data(), varints.size(), 0) != t.lengths_hash)
+    throw_damaged(name, 0, "sequence lengths with a matching checksum", "a different checksum");
+  if (lengths != nullptr) lengths->reserve(t.num_sequences <= varints.size() ? t.num_sequences : 0);
+  uint64_t num_sequences = 0, sum = 0, value = 0;
   int shift = 0;
-  for (char c : packed) {
+  for (char c : varints) {
     auto byte = static_cast<uint8_t>(c);
     value |= uint64_t{byte & 0x7FU} << shift;
     shift += 7;
     if ((byte & 0x80) != 0) {
-      if (shift > 28) damaged(name, 0, "sequence lengths below 2^32", "a larger length");
+      if (shift > 28) throw_damaged(name, 0, "sequence lengths below 2^32", "a larger length");
       continue;
     }
     if (lengths != nullptr) lengths->push_back(static_cast<uint32_t>(value));
-    ++runs;
+    ++num_sequences;
     sum += value;
     value = 0;
     shift = 0;
   }
-  if (runs != t.runs || sum != t.counts.tokens)
-    damaged(name, 0, str(t.runs, " sequences, in total ", t.counts.tokens, " tokens"),
-            str(runs, " sequences, total length ", sum));
+  if (num_sequences != t.num_sequences || sum != t.counts.tokens)
+    throw_damaged(name, 0, str(t.num_sequences, " sequences, in total ", t.counts.tokens, " tokens"),
+                  str(num_sequences, " sequences, total length ", sum));
 }
 
 }  // namespace mh::io

@@ -41,7 +41,7 @@ struct Trailer {
   ShardCounts counts;
   uint64_t content_hash = 0;   // XXH64 of the decompressed content
   uint64_t lengths_hash = 0;   // XXH64 of the sequence lengths, as varints
-  uint64_t runs = 0;           // number of sequences
+  uint64_t num_sequences = 0;  // number of sequences
   uint64_t lengths_bytes = 0;  // size in bytes of the sequence lengths, as varints
 };
 
@@ -59,14 +59,14 @@ ShardHeader decode_header(std::string_view payload, const std::string& name);
 // Decodes and checks the payload of a trailer frame. `name`: name of the shard for messages. Throws Error(input).
 Trailer decode_trailer(std::string_view payload, const std::string& name);
 
-// Decodes the sequence lengths (LEB128 varints) in `packed`, and checks their number, sum and hash against the trailer.
-// If `lengths` is null, only checks them. Throws Error(input).
-void decode_lengths(const std::string& packed, const Trailer& trailer, const std::string& name,
+// Decodes the sequence lengths (LEB128 varints) in `varints`, and checks their number, sum and hash against the
+// trailer. If `lengths` is null, only checks them. Throws Error(input).
+void decode_lengths(const std::string& varints, const Trailer& trailer, const std::string& name,
                     std::vector<uint32_t>* lengths);
 
 // Throws Error(input) for a shard that is damaged at the byte `offset`.
-[[noreturn]] void damaged(const std::string& name, uint64_t offset, const std::string& expected,
-                          const std::string& found);
+[[noreturn]] void throw_damaged(const std::string& name, uint64_t offset, const std::string& expected,
+                                const std::string& found);
 // Throws Error(input) for a shard that is truncated at the byte `offset`.
 [[noreturn]] void throw_truncated(const std::string& name, uint64_t offset, const std::string& expected);
 

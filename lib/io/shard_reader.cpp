@@ -20,26 +20,27 @@ void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t 
     largest = std::max(largest, v);
     out[i] = static_cast<int32_t>(v);
   }
-  if (largest >= limit) damaged(name, 0, str("tokens below ", limit), str(largest));
+  if (largest >= limit) throw_damaged(name, 0, str("tokens below ", limit), str(largest));
 }
 
-// Appends the decompressed zstd stream `packed` to `out`. Throws Error(input) for a damaged stream and for more than
-// `limit` bytes.
-void decompress_all(const std::string& packed, uint64_t limit, std::string& out, const std::string& name) {
+// Appends the decompressed zstd stream `compressed_lengths` to `out`. Throws Error(input) for a damaged stream and for
+// more than `limit` bytes.
+void decompress_all(const std::string& compressed_lengths, uint64_t limit, std::string& out, const std::string& name) {
   std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
-  ZSTD_inBuffer in{packed.data(), packed.size(), 0};
+  ZSTD_inBuffer in{compressed_lengths.data(), compressed_lengths.size(), 0};
   std::vector<char> buffer(1 << 16);
-  size_t left = 1;
+  size_t zstd_status = 1;
   for (;;) {
-    ZSTD_outBuffer piece{buffer.data(), buffer.size(), 0};
-    left = ZSTD_decompressStream(context.get(), &piece, &in);
-    if (ZSTD_isError(left) != 0) damaged(name, 0, "compressed sequence lengths", ZSTD_getErrorName(left));
-    if (out.size() + piece.pos > limit) damaged(name, 0, str(limit, " bytes of sequence lengths"), "more bytes");
-    out.append(buffer.data(), piece.pos);
-    if (left == 0 || (in.pos == in.size && piece.pos < piece.size)) break;
+    ZSTD_outBuffer output{buffer.data(), buffer.size(), 0};
+    zstd_status = ZSTD_decompressStream(context.get(), &output, &in);
+    if (ZSTD_isError(zstd_status) != 0)
+      throw_damaged(name, 0, "compressed sequence lengths", ZSTD_getErrorName(zstd_status));
+    if (out.size() + output.pos > limit) throw_damaged(name, 0, str(limit, " bytes of sequence lengths"), "more bytes");
+    out.append(buffer.data(), output.pos);
+    if (zstd_status == 0 || (in.pos == in.size && output.pos < output.size)) break;
   }
-  if (left != 0 || in.pos != in.size)
-    damaged(name, 0, "one complete zstd stream of sequence lengths", "an incomplete stream or trailing bytes");
+  if (zstd_status != 0 || in.pos != in.size)
+    throw_damaged(name, 0, "one complete zstd stream of sequence lengths", "an incomplete stream or trailing bytes");
 }
 
 [[noreturn]] void throw_not_a_shard(const std::string& name, const std::string& found,
@@ -69,7 +70,8 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
                       "name a shard instead, or make a shard with mh-prep");
   if (size < 8 || load32(data) != kHeaderMagic) throw_not_a_shard(name(), first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
-  if (header_size > kMaxHeader) damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(header_size));
+  if (header_size > kMaxHeader)
+    throw_damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(header_size));
   if (header_size > size - 8) throw_truncated(name(), size, str("a header of ", header_size, " bytes"));
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
@@ -77,45 +79,48 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   if (size < 8 + header_size + 17 || load32(data + size - 4) != kSeekFooter)
     throw_truncated(name(), size, "a seek table at the end");
   uint64_t count = load32(data + size - 9);
-  if (data[size - 5] != 0) damaged(name(), size - 5, "the seek table descriptor 0", str(int{data[size - 5]}));
+  if (data[size - 5] != 0) throw_damaged(name(), size - 5, "the seek table descriptor 0", str(int{data[size - 5]}));
   uint64_t table_size = 8 * count + 9;
   if (table_size + 8 > size || load32(data + size - table_size - 8) != kSeekMagic ||
       load32(data + size - table_size - 4) != table_size)
-    damaged(name(), size - 9, "a seek table that matches its number of frames", str(count, " frames"));
+    throw_damaged(name(), size - 9, "a seek table that matches its number of frames", str(count, " frames"));
   const uint8_t* entry = data + size - table_size;
-  uint64_t offset = 0, content = 0;
+  uint64_t offset = 0, content_bytes = 0;
   const uint64_t end = size - table_size - 8;
-  bool trailer_seen = false;
+  bool has_trailer = false;
   Trailer trailer;
   for (uint64_t i = 0; i < count; ++i, entry += 8) {
     uint32_t compressed = load32(entry), bytes = load32(entry + 4);
     if (compressed < 8 || compressed > end - offset)
-      damaged(name(), static_cast<uint64_t>(entry - data), str("a frame within ", end, " bytes"), str(compressed));
+      throw_damaged(name(), static_cast<uint64_t>(entry - data), str("a frame within ", end, " bytes"),
+                    str(compressed));
     const uint32_t magic = load32(data + offset);
     if (bytes > 0) {
-      if (magic != kZstdMagic || trailer_seen || bytes > kMaxFrameBytes || bytes % header_.token_bytes != 0)
-        damaged(name(), offset, "a frame of tokens", first_bytes(data + offset, 8));
-      frames_.push_back({offset, compressed, content, bytes});
-      content += bytes;
+      if (magic != kZstdMagic || has_trailer || bytes > kMaxFrameBytes || bytes % header_.token_bytes != 0)
+        throw_damaged(name(), offset, "a frame of tokens", first_bytes(data + offset, 8));
+      frames_.push_back({offset, compressed, content_bytes, bytes});
+      content_bytes += bytes;
     } else {
-      if (load32(data + offset + 4) != compressed - 8 || trailer_seen || (i == 0) != (magic == kHeaderMagic) ||
+      if (load32(data + offset + 4) != compressed - 8 || has_trailer || (i == 0) != (magic == kHeaderMagic) ||
           (i > 0 && magic != kTrailerMagic))
-        damaged(name(), offset, "a header or trailer frame", first_bytes(data + offset, 8));
+        throw_damaged(name(), offset, "a header or trailer frame", first_bytes(data + offset, 8));
       std::string_view payload(reinterpret_cast<const char*>(data) + offset + 8, compressed - 8);
       if (payload.substr(0, 8) == kLengthsTag) {
         lengths_frames_.emplace_back(offset + 16, compressed - 16);
       } else if (i > 0) {
         trailer = decode_trailer(payload, name());
-        trailer_seen = true;
+        has_trailer = true;
       }
     }
     offset += compressed;
   }
-  if (!trailer_seen || offset != end) damaged(name(), offset, "a trailer, then the seek table", "other frames");
+  if (!has_trailer || offset != end) throw_damaged(name(), offset, "a trailer, then the seek table", "other frames");
   counts_ = trailer.counts;
   content_hash_ = trailer.content_hash;
-  if (content != counts_.tokens * header_.token_bytes || trailer.runs != counts_.records * header_.fields.size())
-    damaged(name(), end, str(counts_.tokens, " tokens, as the trailer states"), str(content / header_.token_bytes));
+  if (content_bytes != counts_.tokens * header_.token_bytes ||
+      trailer.num_sequences != counts_.records * header_.fields.size())
+    throw_damaged(name(), end, str(counts_.tokens, " tokens, as the trailer states"),
+                  str(content_bytes / header_.token_bytes));
   trailer_ = std::make_unique<Trailer>(trailer);
   cache_.resize(16);
 }
@@ -127,14 +132,14 @@ const std::string& ShardFile::name() const { return file_.name(); }
 std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const {
   {
     std::lock_guard lock(mutex_);
-    const Cached& slot = cache_[index % cache_.size()];
+    const CachedFrame& slot = cache_[index % cache_.size()];
     if (slot.frame == index) return slot.bytes;
   }
   const Frame& f = frames_[index];
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.bytes);
   size_t n = ZSTD_decompress(bytes->data(), bytes->size(), file_.data() + f.offset, f.compressed);
-  if (ZSTD_isError(n) != 0) damaged(name(), f.offset, "a frame with a matching checksum", ZSTD_getErrorName(n));
-  if (n != f.bytes) damaged(name(), f.offset, str(f.bytes, " bytes in the frame"), str(n));
+  if (ZSTD_isError(n) != 0) throw_damaged(name(), f.offset, "a frame with a matching checksum", ZSTD_getErrorName(n));
+  if (n != f.bytes) throw_damaged(name(), f.offset, str(f.bytes, " bytes in the frame"), str(n));
   std::lock_guard lock(mutex_);
   cache_[index % cache_.size()] = {index, bytes};
   return bytes;
@@ -142,28 +147,29 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const
 
 void ShardFile::read(uint64_t first, std::span<int32_t> out) const {
   if (first + out.size() > counts_.tokens || first + out.size() < first) throw std::out_of_range("ShardFile::read");
-  const auto width = static_cast<uint64_t>(header_.token_bytes);
-  uint64_t byte = first * width;
+  const auto bytes_per_token = static_cast<uint64_t>(header_.token_bytes);
+  uint64_t byte = first * bytes_per_token;
   auto it = std::upper_bound(frames_.begin(), frames_.end(), byte,
                              [](uint64_t b, const Frame& f) { return b < f.first_byte; });
   size_t index = static_cast<size_t>(it - frames_.begin()) - (out.empty() ? 0 : 1);
-  for (size_t done = 0; done < out.size(); ++index) {
+  for (size_t num_read = 0; num_read < out.size(); ++index) {
     auto bytes = frame(index);
-    uint64_t skip = byte + done * width - frames_[index].first_byte;
-    size_t n = std::min<size_t>(out.size() - done, (bytes->size() - skip) / width);
-    unpack_tokens(bytes->data() + skip, n, header_.token_bytes, header_.largest_limit(), out.data() + done, name());
-    done += n;
+    uint64_t begin_byte = byte + num_read * bytes_per_token - frames_[index].first_byte;
+    size_t n = std::min<size_t>(out.size() - num_read, (bytes->size() - begin_byte) / bytes_per_token);
+    unpack_tokens(bytes->data() + begin_byte, n, header_.token_bytes, header_.largest_limit(), out.data() + num_read,
+                  name());
+    num_read += n;
   }
 }
 
 const std::vector<uint32_t>& ShardFile::sequence_lengths() const {
   std::lock_guard lock(mutex_);
   if (!lengths_read_) {
-    std::string packed, plain;
+    std::string compressed_lengths, varints;
     for (auto [offset, size] : lengths_frames_)
-      packed.append(reinterpret_cast<const char*>(file_.data()) + offset, size);
-    decompress_all(packed, trailer_->lengths_bytes, plain, name());
-    decode_lengths(plain, *trailer_, name(), &lengths_);
+      compressed_lengths.append(reinterpret_cast<const char*>(file_.data()) + offset, size);
+    decompress_all(compressed_lengths, trailer_->lengths_bytes, varints, name());
+    decode_lengths(varints, *trailer_, name(), &lengths_);
     lengths_read_ = true;
   }
   return lengths_;
@@ -182,7 +188,7 @@ void ShardFile::verify(const TokenCheck& check) const {
   }
   uint64_t found = XXH64_digest(hash);
   XXH64_freeState(hash);
-  if (found != content_hash_) damaged(name(), 0, "content with a matching checksum", "a different checksum");
+  if (found != content_hash_) throw_damaged(name(), 0, "content with a matching checksum", "a different checksum");
   verified_ = true;
 }
 
@@ -193,29 +199,29 @@ struct ShardStream::State {
   uint64_t offset = 0;          // bytes of the file read so far
   std::vector<uint8_t> tokens;  // the current frame, decompressed
   size_t bytes_returned = 0;    // bytes of the current frame that read() has returned
-  uint64_t content = 0;         // decompressed bytes so far
-  std::string packed_lengths;
+  uint64_t content_bytes = 0;   // decompressed bytes so far
+  std::string compressed_lengths;
   std::string table;  // seek table of the frames read so far, which the one in the file must equal
   uint32_t frames = 0;
   XXH64_state_t* hash = XXH64_createState();
-  bool ended = false;
+  bool at_end = false;
 
   explicit State(const std::string& path) : source(open_source(path)) { XXH64_reset(hash, 0); }
   ~State() { XXH64_freeState(hash); }
 
   // Reads exactly `size` bytes. Throws Error(input) if the shard is truncated; `what`: description of the bytes.
-  void read_bytes(void* data, size_t size, const char* what) {
-    if (!source->read_exactly(data, size)) throw_truncated(source->name(), offset, what);
+  void read_bytes(void* data, size_t size, const char* description) {
+    if (!source->read_exactly(data, size)) throw_truncated(source->name(), offset, description);
     offset += size;
   }
   // Reads exactly `size` bytes, in steps of 1 MiB, so that a false size does not allocate memory for bytes that never
   // arrive.
-  std::string read_text(size_t size, const char* what) {
+  std::string read_text(size_t size, const char* description) {
     std::string text;
     while (text.size() < size) {
       size_t step = std::min<size_t>(size - text.size(), 1 << 20);
       text.resize(text.size() + step);
-      read_bytes(text.data() + text.size() - step, step, what);
+      read_bytes(text.data() + text.size() - step, step, description);
     }
     return text;
   }
@@ -227,7 +233,7 @@ struct ShardStream::State {
   }
   void read_frame(const uint8_t* magic);
   void read_seek_table(uint32_t size);
-  bool next();
+  bool read_next_frame();
 };
 
 // Reads one zstd frame of tokens. Takes the sizes of the frame header and of the blocks from the stream, so that it
@@ -236,40 +242,40 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   const std::string& name = source->name();
   const uint64_t start = offset - 4;
   std::string bytes(reinterpret_cast<const char*>(magic), 4);
-  auto take = [&](size_t n) {
+  auto read_more = [&](size_t n) {
     bytes.resize(bytes.size() + n);
     read_bytes(bytes.data() + bytes.size() - n, n, "the rest of a frame");
   };
   // The byte after the magic number determines the length of the frame header, at most 18 bytes.
-  take(1);
+  read_more(1);
   auto descriptor = static_cast<uint8_t>(bytes[4]);
-  const bool single = (descriptor & 0x20) != 0;
-  static const int dictionary[4] = {0, 1, 2, 4}, content_field[4] = {0, 2, 4, 8};
-  int more = (single ? 0 : 1) + dictionary[descriptor & 3] + content_field[descriptor >> 6] +
-             (single && descriptor >> 6 == 0 ? 1 : 0);
-  take(static_cast<size_t>(more));
+  const bool single_segment = (descriptor & 0x20) != 0;
+  static const int dictionary_id_bytes[4] = {0, 1, 2, 4}, content_size_bytes[4] = {0, 2, 4, 8};
+  int remaining_bytes = (single_segment ? 0 : 1) + dictionary_id_bytes[descriptor & 3] +
+                        content_size_bytes[descriptor >> 6] + (single_segment && descriptor >> 6 == 0 ? 1 : 0);
+  read_more(static_cast<size_t>(remaining_bytes));
   unsigned long long expected = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
   if ((descriptor & 4) == 0 || expected == ZSTD_CONTENTSIZE_UNKNOWN || expected == ZSTD_CONTENTSIZE_ERROR ||
       expected == 0 || expected > kMaxFrameBytes || expected % static_cast<unsigned>(header.token_bytes) != 0)
-    damaged(name, start, "a frame of tokens with its size and a checksum", first_bytes(magic, 4));
-  for (bool last = false; !last;) {  // a block has a head of 3 bytes with last flag, type and size
-    take(3);
-    const auto* head = reinterpret_cast<const uint8_t*>(bytes.data()) + bytes.size() - 3;
-    uint32_t block = head[0] | uint32_t{head[1]} << 8 | uint32_t{head[2]} << 16;
-    last = (block & 1) != 0;
+    throw_damaged(name, start, "a frame of tokens with its size and a checksum", first_bytes(magic, 4));
+  for (bool is_last_block = false; !is_last_block;) {  // a block has a head of 3 bytes with last flag, type and size
+    read_more(3);
+    const auto* block_header = reinterpret_cast<const uint8_t*>(bytes.data()) + bytes.size() - 3;
+    uint32_t block = block_header[0] | uint32_t{block_header[1]} << 8 | uint32_t{block_header[2]} << 16;
+    is_last_block = (block & 1) != 0;
     size_t length = (block >> 1 & 3) == 1 ? 1 : block >> 3;
     if (bytes.size() + length > ZSTD_compressBound(kMaxFrameBytes))
-      damaged(name, start, "a compressed frame within the size limit", "a larger frame");
-    take(length);
+      throw_damaged(name, start, "a compressed frame within the size limit", "a larger frame");
+    read_more(length);
   }
-  take(4);  // checksum
+  read_more(4);  // checksum
   tokens.resize(expected);
   bytes_returned = 0;
   size_t n = ZSTD_decompress(tokens.data(), tokens.size(), bytes.data(), bytes.size());
-  if (ZSTD_isError(n) != 0) damaged(name, start, "a frame with a matching checksum", ZSTD_getErrorName(n));
-  if (n != expected) damaged(name, start, str(expected, " bytes in the frame"), str(n));
+  if (ZSTD_isError(n) != 0) throw_damaged(name, start, "a frame with a matching checksum", ZSTD_getErrorName(n));
+  if (n != expected) throw_damaged(name, start, str(expected, " bytes in the frame"), str(n));
   XXH64_update(hash, tokens.data(), tokens.size());
-  content += n;
+  content_bytes += n;
   add_seek_entry(bytes.size(), n);
 }
 
@@ -279,66 +285,67 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   table += '\0';
   store32(table, kSeekFooter);
   if (size != table.size() || read_text(size, "the seek table") != table)
-    damaged(name, offset, "a seek table that lists the frames of the shard", "a different seek table");
+    throw_damaged(name, offset, "a seek table that lists the frames of the shard", "a different seek table");
   char extra = 0;
-  if (source->read(&extra, 1) != 0) damaged(name, offset, "the end of the shard", "more bytes");
-  std::string plain;
-  decompress_all(packed_lengths, trailer.lengths_bytes, plain, name);
-  decode_lengths(plain, trailer, name, nullptr);
-  if (content != trailer.counts.tokens * static_cast<uint64_t>(header.token_bytes) ||
-      trailer.runs != trailer.counts.records * header.fields.size())
-    damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer states"),
-            str(content / static_cast<uint64_t>(header.token_bytes)));
+  if (source->read(&extra, 1) != 0) throw_damaged(name, offset, "the end of the shard", "more bytes");
+  std::string varints;
+  decompress_all(compressed_lengths, trailer.lengths_bytes, varints, name);
+  decode_lengths(varints, trailer, name, nullptr);
+  if (content_bytes != trailer.counts.tokens * static_cast<uint64_t>(header.token_bytes) ||
+      trailer.num_sequences != trailer.counts.records * header.fields.size())
+    throw_damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer states"),
+                  str(content_bytes / static_cast<uint64_t>(header.token_bytes)));
   if (XXH64_digest(hash) != trailer.content_hash)
-    damaged(name, offset, "content with a matching checksum", "a different checksum");
-  ended = true;
+    throw_damaged(name, offset, "content with a matching checksum", "a different checksum");
+  at_end = true;
 }
 
 // Reads frames until the next frame of tokens. Returns false at the end of the shard, after all checks.
-bool ShardStream::State::next() {
-  bool trailer_seen = false;
+bool ShardStream::State::read_next_frame() {
+  bool has_trailer = false;
   for (;;) {
-    uint8_t head[8];
-    read_bytes(head, 4, trailer_seen ? "the seek table" : "the next frame");
-    uint32_t magic = load32(head);
-    if (magic == kZstdMagic && !trailer_seen && packed_lengths.empty()) {
-      read_frame(head);
+    uint8_t frame_header[8];
+    read_bytes(frame_header, 4, has_trailer ? "the seek table" : "the next frame");
+    uint32_t magic = load32(frame_header);
+    if (magic == kZstdMagic && !has_trailer && compressed_lengths.empty()) {
+      read_frame(frame_header);
       return true;
     }
-    read_bytes(head + 4, 4, "the size of a frame");
-    uint32_t size = load32(head + 4);
-    if (magic == kSeekMagic && trailer_seen) {
+    read_bytes(frame_header + 4, 4, "the size of a frame");
+    uint32_t size = load32(frame_header + 4);
+    if (magic == kSeekMagic && has_trailer) {
       read_seek_table(size);
       return false;
     }
-    if (magic != kTrailerMagic || size < 8 || trailer_seen || size > kLengthsChunk + 8)
-      damaged(source->name(), offset - 8, "a frame of tokens or a trailer", first_bytes(head, 8));
+    if (magic != kTrailerMagic || size < 8 || has_trailer || size > kLengthsChunk + 8)
+      throw_damaged(source->name(), offset - 8, "a frame of tokens or a trailer", first_bytes(frame_header, 8));
     std::string payload = read_text(size, "a trailer");
     add_seek_entry(size + 8, 0);
     if (payload.compare(0, 8, kLengthsTag) == 0) {
-      packed_lengths.append(payload, 8, std::string::npos);
+      compressed_lengths.append(payload, 8, std::string::npos);
     } else {
       trailer = decode_trailer(payload, source->name());
-      trailer_seen = true;
+      has_trailer = true;
     }
   }
 }
 
 ShardStream::ShardStream(const std::string& path) : state_(std::make_unique<State>(path)) {
   State& s = *state_;
-  uint8_t head[8];
+  uint8_t frame_header[8];
   size_t bytes_read = 0;
   while (bytes_read < 8) {
-    size_t n = s.source->read(head + bytes_read, 8 - bytes_read);
+    size_t n = s.source->read(frame_header + bytes_read, 8 - bytes_read);
     if (n == 0) break;
     bytes_read += n;
   }
   s.offset = bytes_read;
   if (bytes_read == 0) throw_not_a_shard(name(), "an empty input");
-  if (bytes_read < 4 || load32(head) != kHeaderMagic) throw_not_a_shard(name(), first_bytes(head, bytes_read));
+  if (bytes_read < 4 || load32(frame_header) != kHeaderMagic)
+    throw_not_a_shard(name(), first_bytes(frame_header, bytes_read));
   if (bytes_read < 8) throw_truncated(name(), bytes_read, "a header");
-  uint32_t size = load32(head + 4);
-  if (size > kMaxHeader) damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(size));
+  uint32_t size = load32(frame_header + 4);
+  if (size > kMaxHeader) throw_damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(size));
   s.header = decode_header(s.read_text(size, "the header"), name());
   s.add_seek_entry(size + 8, 0);
 }
@@ -350,24 +357,24 @@ const ShardCounts& ShardStream::counts() const { return state_->trailer.counts; 
 
 size_t ShardStream::read(std::span<int32_t> out) {
   State& s = *state_;
-  const auto width = static_cast<size_t>(s.header.token_bytes);
-  size_t done = 0;
-  while (done < out.size() && !s.ended) {
-    if (s.bytes_returned == s.tokens.size() && !s.next()) break;
-    size_t n = std::min(out.size() - done, (s.tokens.size() - s.bytes_returned) / width);
+  const auto bytes_per_token = static_cast<size_t>(s.header.token_bytes);
+  size_t num_read = 0;
+  while (num_read < out.size() && !s.at_end) {
+    if (s.bytes_returned == s.tokens.size() && !s.read_next_frame()) break;
+    size_t n = std::min(out.size() - num_read, (s.tokens.size() - s.bytes_returned) / bytes_per_token);
     unpack_tokens(s.tokens.data() + s.bytes_returned, n, s.header.token_bytes, s.header.largest_limit(),
-                  out.data() + done, name());
-    s.bytes_returned += n * width;
-    done += n;
+                  out.data() + num_read, name());
+    s.bytes_returned += n * bytes_per_token;
+    num_read += n;
   }
-  return done;
+  return num_read;
 }
 
 std::vector<uint32_t> ShardStream::sequence_lengths() const {
-  std::string plain;
+  std::string varints;
   std::vector<uint32_t> lengths;
-  decompress_all(state_->packed_lengths, state_->trailer.lengths_bytes, plain, name());
-  decode_lengths(plain, state_->trailer, name(), &lengths);
+  decompress_all(state_->compressed_lengths, state_->trailer.lengths_bytes, varints, name());
+  decode_lengths(varints, state_->trailer, name(), &lengths);
   return lengths;
 }
 
@@ -381,15 +388,16 @@ void require_vocabulary(const ShardHeader& header, const std::string& name, cons
                         const std::string& owner, Side side) {
   const std::string& found = header.fingerprint_of(side);
   if (found == fingerprint) return;
-  const bool swapped = header.fingerprint_of(side == Side::source ? Side::target : Side::source) == fingerprint;
-  const char* vocabulary_name = header.joint()         ? "vocabulary"
-                                : side == Side::source ? "source vocabulary"
-                                                       : "target vocabulary";
-  throw Error(Exit::input, Problem{name, str("the ", vocabulary_name, " ", fingerprint, " of ", owner),
-                                   str("the ", vocabulary_name, " ", found),
-                                   swapped ? "source and target of the shard are exchanged: make the shard again with "
-                                             "the two texts in the other order"
-                                           : "make the shard again from its text with the expected vocabulary"});
+  const bool sides_swapped = header.fingerprint_of(side == Side::source ? Side::target : Side::source) == fingerprint;
+  const char* vocabulary_name = header.shares_vocabulary() ? "vocabulary"
+                                : side == Side::source     ? "source vocabulary"
+                                                           : "target vocabulary";
+  throw Error(Exit::input,
+              Problem{name, str("the ", vocabulary_name, " ", fingerprint, " of ", owner),
+                      str("the ", vocabulary_name, " ", found),
+                      sides_swapped ? "source and target of the shard are exchanged: make the shard again with "
+                                      "the two texts in the other order"
+                                    : "make the shard again from its text with the expected vocabulary"});
 }
 
 }  // namespace mh::io

@@ -32,9 +32,9 @@ struct ShardWriter::State {
   uint64_t sequence_tokens = 0;           // tokens so far of the current sequence
   uint64_t previous_sequence_tokens = 0;  // tokens of the preceding sequence
   ZSTD_CCtx* data = ZSTD_createCCtx();
-  ZSTD_CCtx* lengths = ZSTD_createCCtx();  // compresses all sequence lengths as one stream
-  std::string varints;                     // sequence lengths that are not yet compressed
-  std::vector<std::string> packed{""};     // compressed sequence lengths, one chunk per trailer frame
+  ZSTD_CCtx* lengths = ZSTD_createCCtx();      // compresses all sequence lengths as one stream
+  std::string varints;                         // sequence lengths that are not yet compressed
+  std::vector<std::string> length_chunks{""};  // compressed sequence lengths, one chunk per trailer frame
   XXH64_state_t* content_hash = XXH64_createState();
   XXH64_state_t* lengths_hash = XXH64_createState();
   bool finished = false;
@@ -60,14 +60,14 @@ struct ShardWriter::State {
     store32(table, static_cast<uint32_t>(content_size));
     if (++frames == 0) throw Error(Exit::failed, "shard: expected fewer than 2^32 frames; found more; split the input");
   }
-  // Writes a skippable frame. `listed`: adds the frame to the seek table.
-  void write_skippable(uint32_t magic, std::string_view payload, bool listed = true) {
+  // Writes a skippable frame. `in_seek_table`: adds the frame to the seek table.
+  void write_skippable(uint32_t magic, std::string_view payload, bool in_seek_table = true) {
     std::string head;
     store32(head, magic);
     store32(head, static_cast<uint32_t>(payload.size()));
     sink.write(std::string_view(head));
     sink.write(payload);
-    if (listed) add_seek_entry(head.size() + payload.size(), 0);
+    if (in_seek_table) add_seek_entry(head.size() + payload.size(), 0);
   }
   // Compresses the pending tokens to a frame and writes it.
   void write_frame() {
@@ -80,17 +80,17 @@ struct ShardWriter::State {
     pending.clear();
   }
   // Compresses the waiting sequence lengths.
-  void pack_lengths(ZSTD_EndDirective mode) {
+  void compress_lengths(ZSTD_EndDirective mode) {
     XXH64_update(lengths_hash, varints.data(), varints.size());
     trailer.lengths_bytes += varints.size();
     ZSTD_inBuffer in{varints.data(), varints.size(), 0};
     char buffer[1 << 14];
-    size_t left = 1;
-    while (in.pos < in.size || (mode == ZSTD_e_end && left > 0)) {
+    size_t num_unflushed = 1;
+    while (in.pos < in.size || (mode == ZSTD_e_end && num_unflushed > 0)) {
       ZSTD_outBuffer out{buffer, sizeof buffer, 0};
-      left = zstd_check(ZSTD_compressStream2(lengths, &out, &in, mode));
-      if (packed.back().size() + out.pos > kLengthsChunk) packed.emplace_back();
-      packed.back().append(buffer, out.pos);
+      num_unflushed = zstd_check(ZSTD_compressStream2(lengths, &out, &in, mode));
+      if (length_chunks.back().size() + out.pos > kLengthsChunk) length_chunks.emplace_back();
+      length_chunks.back().append(buffer, out.pos);
     }
     varints.clear();
   }
@@ -125,19 +125,19 @@ void ShardWriter::add_sequence(std::span<const int32_t> tokens) {
 
 void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
   State& s = *state_;
-  const auto width = static_cast<size_t>(s.header.token_bytes);
-  const size_t frame_bytes = kFrameTokens * width;
-  const int64_t limit = s.header.limit_of(s.trailer.runs % s.header.fields.size());
+  const auto bytes_per_token = static_cast<size_t>(s.header.token_bytes);
+  const size_t frame_bytes = kFrameTokens * bytes_per_token;
+  const int64_t limit = s.header.limit_of(s.trailer.num_sequences % s.header.fields.size());
   while (!tokens.empty()) {
-    size_t n = std::min(tokens.size(), (frame_bytes - s.pending.size()) / width);
-    size_t at = s.pending.size();
-    s.pending.resize(at + n * width);
-    auto* out = reinterpret_cast<uint8_t*>(s.pending.data()) + at;
+    size_t n = std::min(tokens.size(), (frame_bytes - s.pending.size()) / bytes_per_token);
+    size_t offset = s.pending.size();
+    s.pending.resize(offset + n * bytes_per_token);
+    auto* out = reinterpret_cast<uint8_t*>(s.pending.data()) + offset;
     for (size_t i = 0; i < n; ++i) {
       auto v = static_cast<uint32_t>(tokens[i]);
       if (v >= static_cast<uint64_t>(limit))
         throw Error(Exit::failed, str("token ", tokens[i], ": expected numbers below ", limit));
-      for (size_t b = 0; b < width; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
+      for (size_t b = 0; b < bytes_per_token; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
     }
     s.sequence_tokens += n;
     tokens = tokens.subspan(n);
@@ -149,27 +149,27 @@ void ShardWriter::end_sequence() {
   State& s = *state_;
   if (s.sequence_tokens > UINT32_MAX)
     throw Error(Exit::input, "shard: expected fewer than 2^32 tokens in a sequence; found more; split the line");
-  if (s.kind != nullptr &&
-      !s.kind->allows_length(s.trailer.runs % s.header.fields.size(), s.sequence_tokens, s.previous_sequence_tokens))
+  if (s.kind != nullptr && !s.kind->allows_length(s.trailer.num_sequences % s.header.fields.size(), s.sequence_tokens,
+                                                  s.previous_sequence_tokens))
     throw Error(Exit::failed, s.kind->rule);
   s.previous_sequence_tokens = s.sequence_tokens;
   s.trailer.counts.tokens += s.sequence_tokens;
-  s.trailer.counts.records = ++s.trailer.runs / s.header.fields.size();
+  s.trailer.counts.records = ++s.trailer.num_sequences / s.header.fields.size();
   do {
     s.varints += static_cast<char>((s.sequence_tokens & 0x7F) | (s.sequence_tokens > 0x7F ? 0x80 : 0));
     s.sequence_tokens >>= 7;
   } while (s.sequence_tokens > 0);
-  if (s.varints.size() > (1 << 16)) s.pack_lengths(ZSTD_e_continue);
+  if (s.varints.size() > (1 << 16)) s.compress_lengths(ZSTD_e_continue);
 }
 
 void ShardWriter::finish() {
   State& s = *state_;
-  if (s.sequence_tokens > 0 || s.trailer.runs % s.header.fields.size() != 0 ||
+  if (s.sequence_tokens > 0 || s.trailer.num_sequences % s.header.fields.size() != 0 ||
       (s.kind != nullptr && s.kind->ends_with_empty_sequence && s.previous_sequence_tokens > 0))
     throw Error(Exit::failed, "shard: expected a complete last record; found missing sequences");
   if (!s.pending.empty()) s.write_frame();
-  s.pack_lengths(ZSTD_e_end);
-  for (const std::string& chunk : s.packed) s.write_skippable(kTrailerMagic, std::string(kLengthsTag) + chunk);
+  s.compress_lengths(ZSTD_e_end);
+  for (const std::string& chunk : s.length_chunks) s.write_skippable(kTrailerMagic, std::string(kLengthsTag) + chunk);
   s.trailer.content_hash = XXH64_digest(s.content_hash);
   s.trailer.lengths_hash = XXH64_digest(s.lengths_hash);
   s.write_skippable(kTrailerMagic, encode_trailer(s.trailer));

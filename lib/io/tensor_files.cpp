@@ -33,12 +33,12 @@ float from_half(uint16_t half) {
     const float value = static_cast<float>(fraction) * 0x1p-24F;
     return sign != 0 ? -value : value;
   }
-  const uint32_t wide = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+  const uint32_t float_exponent = exponent == 31 ? 255 : exponent + 112;
+  return std::bit_cast<float>(sign | float_exponent << 23 | fraction << 13);
 }
 
 template <class Number, class Convert>
-std::vector<float> converted(const std::vector<uint8_t>& bytes, const Convert& convert) {
+std::vector<float> convert_elements(const std::vector<uint8_t>& bytes, const Convert& convert) {
   std::vector<float> out(bytes.size() / sizeof(Number));
   for (size_t i = 0; i < out.size(); ++i) {
     Number number;
@@ -76,8 +76,8 @@ std::unique_ptr<TensorFile> open_safetensors(const std::string& path) { return s
 
 void TensorFiles::add(const std::string& path, std::unique_ptr<TensorFile> file) {
   for (const TensorInfo& info : file->tensors()) {
-    const auto [it, fresh] = entries_.emplace(info.name, Entry{info, file.get(), path});
-    if (!fresh)
+    const auto [it, inserted] = entries_.emplace(info.name, Entry{info, file.get(), path});
+    if (!inserted)
       throw Error(Exit::input,
                   Problem{path, "unique tensor names", info.name + ", which is also in " + it->second.path, ""});
   }
@@ -94,13 +94,13 @@ std::vector<float> TensorFiles::floats(const std::string& name) const {
   const std::vector<uint8_t> bytes = entry.file->bytes(name);
   switch (entry.info.type) {
     case DType::f64:
-      return converted<double>(bytes, [](double x) { return static_cast<float>(x); });
+      return convert_elements<double>(bytes, [](double x) { return static_cast<float>(x); });
     case DType::f32:
-      return converted<float>(bytes, [](float x) { return x; });
+      return convert_elements<float>(bytes, [](float x) { return x; });
     case DType::f16:
-      return converted<uint16_t>(bytes, from_half);
+      return convert_elements<uint16_t>(bytes, from_half);
     case DType::bf16:
-      return converted<uint16_t>(bytes, [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
+      return convert_elements<uint16_t>(bytes, [](uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); });
     default:
       throw Error(Exit::input, Problem{entry.path + ": " + name, "floating-point numbers (F32, F16, BF16 or F64)",
                                        name_of(entry.info.type), "the file belongs to another model"});
@@ -108,23 +108,24 @@ std::vector<float> TensorFiles::floats(const std::string& name) const {
 }
 
 TensorFiles open_model_files(const std::string& folder) {
-  struct Form {
+  struct FileFormat {
     const char* name;
     std::unique_ptr<TensorFile> (*open)(const std::string&);
   };
-  constexpr Form kForms[] = {{"model.safetensors", open_safetensors}, {"pytorch_model.bin", open_torch_file}};
+  constexpr FileFormat kFileFormats[] = {{"model.safetensors", open_safetensors},
+                                         {"pytorch_model.bin", open_torch_file}};
   TensorFiles files;
-  for (const Form& form : kForms) {
-    const std::string path = folder + "/" + form.name, index = path + ".index.json";
+  for (const FileFormat& format : kFileFormats) {
+    const std::string path = folder + "/" + format.name, index = path + ".index.json";
     if (std::filesystem::exists(path)) {
-      files.add(path, form.open(path));
+      files.add(path, format.open(path));
       return files;
     }
     if (!std::filesystem::exists(index)) continue;
     std::set<std::string> tensors;
     for (const std::string& file : files_of_index(index, tensors)) {
-      const std::string place = str(folder, "/", file);
-      files.add(place, form.open(place));
+      const std::string file_path = str(folder, "/", file);
+      files.add(file_path, format.open(file_path));
     }
     for (const std::string& name : tensors)
       if (files.find(name) == nullptr)

@@ -15,8 +15,8 @@ class TorchFile : public TensorFile {
     if (pickle.empty())
       throw Error(Exit::input, Problem{path, "an archive of torch.save, with one data.pkl", "another archive", ""});
     const std::string folder = pickle.substr(0, pickle.rfind('/') + 1);
-    if (const std::string order = folder + "byteorder"; archive_.has(order)) {
-      const auto bytes = archive_.data(order);
+    if (const std::string byte_order = folder + "byteorder"; archive_.has(byte_order)) {
+      const auto bytes = archive_.data(byte_order);
       if (const std::string text(bytes.begin(), bytes.end()); text != "little")
         throw Error(Exit::input, Problem{path, "data of the byte order little-endian", text, kSaveAsSafetensors});
     }
@@ -37,27 +37,28 @@ class TorchFile : public TensorFile {
                   Problem{str(archive_.name(), ": ", t.storage), str(t.storage_size, " elements of ", name),
                           str(storage.size(), " bytes"), "the file is damaged; copy it again"});
     std::vector<uint8_t> out(t.info.bytes());
-    uint8_t* to = out.data();
-    if (!out.empty()) copy(t, 0, storage.data() + static_cast<uint64_t>(t.offset) * size, size, to);
+    uint8_t* destination = out.data();
+    if (!out.empty()) copy(t, 0, storage.data() + static_cast<uint64_t>(t.offset) * size, size, destination);
     return out;
   }
 
  private:
-  // Copies, in row-major order, the elements that the axes from `axis` on index. `from`: their first element; `size`:
-  // bytes of an element; `to`: destination, which is advanced.
-  static void copy(const StoredTensor& t, size_t axis, const uint8_t* from, size_t size, uint8_t*& to) {
+  // Copies, in row-major order, the elements that the axes from `axis` on index. `source`: their first element; `size`:
+  // bytes of an element; `destination`: destination, which is advanced.
+  static void copy(const StoredTensor& t, size_t axis, const uint8_t* source, size_t size, uint8_t*& destination) {
     if (axis == t.strides.size()) {
-      std::memcpy(to, from, size);
-      to += size;
+      std::memcpy(destination, source, size);
+      destination += size;
       return;
     }
-    const int64_t side = t.info.shape[axis], step = t.strides[axis];
-    if (axis + 1 == t.strides.size() && step == 1) {
-      std::memcpy(to, from, static_cast<size_t>(side) * size);
-      to += static_cast<size_t>(side) * size;
+    const int64_t dimension = t.info.shape[axis], stride = t.strides[axis];
+    if (axis + 1 == t.strides.size() && stride == 1) {
+      std::memcpy(destination, source, static_cast<size_t>(dimension) * size);
+      destination += static_cast<size_t>(dimension) * size;
       return;
     }
-    for (int64_t i = 0; i < side; ++i) copy(t, axis + 1, from + static_cast<uint64_t>(i * step) * size, size, to);
+    for (int64_t i = 0; i < dimension; ++i)
+      copy(t, axis + 1, source + static_cast<uint64_t>(i * stride) * size, size, destination);
   }
 
   ZipArchive archive_;

@@ -26,8 +26,8 @@ class ZipArchive {
   // a missing or damaged entry.
   std::span<const uint8_t> data(const std::string& entry) const;
   bool has(const std::string& entry) const { return entries_.count(entry) > 0; }
-  // Returns the name of the entry that ends with `end`, or "" if no entry or more than one does.
-  std::string find_by_suffix(const std::string& end) const;
+  // Returns the name of the entry that ends with `suffix`, or "" if no entry or more than one does.
+  std::string find_by_suffix(const std::string& suffix) const;
 
  private:
   struct Entry {
@@ -38,18 +38,18 @@ class ZipArchive {
   struct Directory {  // the central directory: offset and size in bytes, number of entries
     uint64_t begin = 0, size = 0, entries = 0;
   };
-  Error bad(const std::string& place, const std::string& expected, const std::string& found) const;
-  // Returns the little-endian number of `bytes` (2, 4 or 8) bytes at the offset `at`. Throws Error(input) beyond the
-  // end of the file.
-  uint64_t number(uint64_t at, int bytes) const;
+  Error format_error(const std::string& where, const std::string& expected, const std::string& found) const;
+  // Returns the little-endian number of `bytes` (2, 4 or 8) bytes at the offset `offset`. Throws Error(input) beyond
+  // the end of the file.
+  uint64_t read_number(uint64_t offset, int bytes) const;
   // Returns the central directory. Throws Error(input) if the file has none.
   Directory find_directory() const;
-  // Adds the entry that the directory lists at the offset `at`; returns the offset of the next one.
-  uint64_t add_entry(uint64_t at);
+  // Adds the entry that the directory lists at the offset `offset`; returns the offset of the next one.
+  uint64_t add_entry(uint64_t offset);
 
   MappedFile file_;
   std::map<std::string, Entry> entries_;
-  mutable std::set<std::string> checked_;
+  mutable std::set<std::string> verified_;
 };
 
 // Returns the CRC-32 (ISO 3309), the checksum of zip archives.

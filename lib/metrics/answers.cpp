@@ -19,24 +19,25 @@ bool AnswerSearch::ranks_before(const Candidate& a, const Candidate& b) {
 // Returns the `count` best candidates of a row in descending order of score. Uses a heap whose front is the worst
 // candidate. Candidates are visited in the order of start and end, so a candidate whose score is at most the score of
 // the front ranks after the front.
-std::vector<AnswerSearch::Candidate> AnswerSearch::best_of(int64_t row, std::span<const float> start,
-                                                           std::span<const float> end, size_t count) const {
+std::vector<AnswerSearch::Candidate> AnswerSearch::best_candidates(int64_t row, std::span<const float> start,
+                                                                   std::span<const float> end, size_t count) const {
   const text::Window& w = questions_.window(row);
-  const std::vector<bool> counts = questions_.scored_tokens(row);
-  const auto shift = static_cast<size_t>(questions_.paragraph_begins(row));
-  const std::span<const float> starts = start.subspan(shift, counts.size()), ends = end.subspan(shift, counts.size());
+  const std::vector<bool> is_scored = questions_.scored_tokens(row);
+  const auto paragraph_begin = static_cast<size_t>(questions_.paragraph_begins(row));
+  const std::span<const float> start_logits = start.subspan(paragraph_begin, is_scored.size()),
+                               end_logits = end.subspan(paragraph_begin, is_scored.size());
   std::vector<Candidate> best;
-  for (size_t s = 0; s < counts.size(); ++s) {
-    if (!counts[s]) continue;
-    const size_t limit = std::min(counts.size(), s + static_cast<size_t>(options_.longest));
+  for (size_t s = 0; s < is_scored.size(); ++s) {
+    if (!is_scored[s]) continue;
+    const size_t limit = std::min(is_scored.size(), s + static_cast<size_t>(options_.longest));
     for (size_t e = s; e < limit; ++e) {
-      const double begins = starts[s], stops = ends[e];
+      const double start_logit = start_logits[s], end_logit = end_logits[e];
       if (best.size() == count) {
-        if (begins + stops <= best.front().score()) continue;
+        if (start_logit + end_logit <= best.front().score()) continue;
         std::pop_heap(best.begin(), best.end(), ranks_before);
         best.pop_back();
       }
-      best.push_back({begins, stops, {w.first + static_cast<int32_t>(s), w.first + static_cast<int32_t>(e)}});
+      best.push_back({start_logit, end_logit, {w.first + static_cast<int32_t>(s), w.first + static_cast<int32_t>(e)}});
       std::push_heap(best.begin(), best.end(), ranks_before);
     }
   }
@@ -44,14 +45,14 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_of(int64_t row, std::spa
   return best;
 }
 
-std::vector<AnswerSearch::Candidate> AnswerSearch::distinct(const text::Paragraph& paragraph,
-                                                            const std::vector<Candidate>& ordered) const {
-  std::vector<Candidate> kept;
-  std::set<std::string> seen;
-  for (const Candidate& c : ordered)
-    if (kept.size() < static_cast<size_t>(options_.best) && seen.insert(paragraph.text_of(c.span)).second)
-      kept.push_back(c);
-  return kept;
+std::vector<AnswerSearch::Candidate> AnswerSearch::best_distinct(const text::Paragraph& paragraph,
+                                                                 const std::vector<Candidate>& candidates) const {
+  std::vector<Candidate> result;
+  std::set<std::string> texts;
+  for (const Candidate& c : candidates)
+    if (result.size() < static_cast<size_t>(options_.best) && texts.insert(paragraph.text_of(c.span)).second)
+      result.push_back(c);
+  return result;
 }
 
 void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<const float> end) {
@@ -68,9 +69,9 @@ void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<cons
   const auto num_best = static_cast<size_t>(options_.best);
   // Doubles the number of candidates until enough of them have distinct texts.
   for (size_t count = num_best;; count *= 2) {
-    const std::vector<Candidate> ordered = best_of(row, start, end, count);
-    r.best = distinct(paragraph, ordered);
-    if (r.best.size() == num_best || ordered.size() < count) return;
+    const std::vector<Candidate> candidates = best_candidates(row, start, end, count);
+    r.best = best_distinct(paragraph, candidates);
+    if (r.best.size() == num_best || candidates.size() < count) return;
   }
 }
 
@@ -88,30 +89,32 @@ Answers AnswerSearch::answers(int64_t question) const {
   const auto [first, last] = questions_.rows_of(question);
   const text::Question& q = questions_.questions()[static_cast<size_t>(question)];
   const text::Paragraph& paragraph = questions_.paragraph_of(question);
-  std::vector<Candidate> all;
-  const Row* least = nullptr;
+  std::vector<Candidate> candidates;
+  const Row* null_row = nullptr;
   for (int64_t i = first; i < last; ++i) {
     const Row& row = rows_[static_cast<size_t>(i)];
-    if (!row.added)
+    if (!row.has_logits)
       throw Error(Exit::failed, Problem{"question " + q.id, "the logits of all rows of the question",
                                         "the logits of only some rows", ""});
-    all.insert(all.end(), row.best.begin(), row.best.end());
-    if (least == nullptr || row.null_start + row.null_end < least->null_start + least->null_end) least = &row;
+    candidates.insert(candidates.end(), row.best.begin(), row.best.end());
+    if (null_row == nullptr || row.null_start + row.null_end < null_row->null_start + null_row->null_end)
+      null_row = &row;
   }
-  if (all.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "at least one row", "none", ""});
+  if (candidates.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "at least one row", "none", ""});
   // ranks_before() does not compare windows: each start belongs to one window, and later windows have later starts.
-  std::sort(all.begin(), all.end(), ranks_before);
+  std::sort(candidates.begin(), candidates.end(), ranks_before);
   Answers out;
-  for (const Candidate& c : distinct(paragraph, all)) out.best.push_back({paragraph.text_of(c.span), c.start, c.end});
+  for (const Candidate& c : best_distinct(paragraph, candidates))
+    out.best.push_back({paragraph.text_of(c.span), c.start, c.end});
   out.text = out.best.front().text;
   if (questions_.unanswerable()) {
-    const Answer none{"", least->null_start, least->null_end};
-    out.null_difference = none.score() - out.best.front().score();
+    const Answer no_answer{"", null_row->null_start, null_row->null_end};
+    out.null_difference = no_answer.score() - out.best.front().score();
     if (out.null_difference > options_.null_threshold) out.text.clear();
-    const auto below_none = [&](const Answer& a) { return a.score() < none.score(); };
-    const auto at = std::find_if(out.best.begin(), out.best.end(), below_none);
-    const bool in_best = at - out.best.begin() < options_.best;
-    out.best.insert(at, none);
+    const auto scores_below_no_answer = [&](const Answer& a) { return a.score() < no_answer.score(); };
+    const auto position = std::find_if(out.best.begin(), out.best.end(), scores_below_no_answer);
+    const bool in_best = position - out.best.begin() < options_.best;
+    out.best.insert(position, no_answer);
     if (in_best && static_cast<int64_t>(out.best.size()) > options_.best) out.best.pop_back();
   }
   add_probabilities(out.best);

@@ -67,16 +67,17 @@ class AnswerSearch {
     double score() const { return start + end; }
   };
   struct Row {
-    bool added = false;
+    bool has_logits = false;
     double null_start = 0, null_end = 0;
     std::vector<Candidate> best;  // in descending order of score, with distinct texts
   };
   // Returns whether `a` precedes `b`: by score, then by start, then by end.
   static bool ranks_before(const Candidate& a, const Candidate& b);
-  std::vector<Candidate> best_of(int64_t row, std::span<const float> start, std::span<const float> end,
-                                 size_t count) const;
+  std::vector<Candidate> best_candidates(int64_t row, std::span<const float> start, std::span<const float> end,
+                                         size_t count) const;
   // Returns the first candidates with distinct texts, at most AnswerOptions::best.
-  std::vector<Candidate> distinct(const text::Paragraph& paragraph, const std::vector<Candidate>& ordered) const;
+  std::vector<Candidate> best_distinct(const text::Paragraph& paragraph,
+                                       const std::vector<Candidate>& candidates) const;
 
   const text::Questions& questions_;
   AnswerOptions options_;

@@ -65,39 +65,39 @@ BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {
   return *this;
 }
 
-BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuScope of) {
+BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuScope scope) {
   BleuScore result;
   const auto c = static_cast<double>(s.hypothesis_tokens), r = static_cast<double>(s.reference_tokens);
   result.brevity_penalty = c >= r ? 1 : c > 0 ? std::exp(1 - r / c) : 0;
   result.length_ratio = r > 0 ? c / r : 0;
   if (std::all_of(s.matches.begin(), s.matches.end(), [](int64_t m) { return m == 0; })) return result;
   const double value = smoothing_value(options);
-  double halvings = 1, log_sum = 0;
-  size_t orders = 0;
+  double halving_factor = 1, log_sum = 0;
+  size_t num_orders = 0;
   for (size_t n = 0; n < BleuStatistics::kOrders; ++n) {
-    const double added = options.smooth == BleuSmoothing::add_k && n > 0 ? value : 0;
-    double matches = static_cast<double>(s.matches[n]) + added;
-    double total = static_cast<double>(s.totals[n]) + added;
+    const double addend = options.smooth == BleuSmoothing::add_k && n > 0 ? value : 0;
+    double matches = static_cast<double>(s.matches[n]) + addend;
+    double total = static_cast<double>(s.totals[n]) + addend;
     if (total == 0) break;
     if (matches == 0 && options.smooth == BleuSmoothing::floor) matches = value;
     if (matches == 0 && options.smooth == BleuSmoothing::exponential) {
       matches = 1;
-      total *= halvings *= 2;
+      total *= halving_factor *= 2;
     }
     result.precisions[n] = 100 * matches / total;
     log_sum += std::log(result.precisions[n]);  // log(0) is -inf, so that the score is 0
-    ++orders;
+    ++num_orders;
   }
-  if (of == BleuScope::corpus && orders < BleuStatistics::kOrders) return result;
-  result.score = result.brevity_penalty * std::exp(log_sum / static_cast<double>(orders));
+  if (scope == BleuScope::corpus && num_orders < BleuStatistics::kOrders) return result;
+  result.score = result.brevity_penalty * std::exp(log_sum / static_cast<double>(num_orders));
   return result;
 }
 
-std::string bleu_signature(const BleuOptions& o, size_t references, BleuScope of) {
+std::string bleu_signature(const BleuOptions& o, size_t references, BleuScope scope) {
   std::string smooth = name_of(smoothing_names(), o.smooth);
-  if (takes_value(o.smooth)) smooth += "[" + rounded(smoothing_value(o), 2) + "]";
+  if (takes_value(o.smooth)) smooth += "[" + fixed_decimal(smoothing_value(o), 2) + "]";
   return str("nrefs:", references, "|case:", o.lowercase ? "lc" : "mixed",
-             "|eff:", of == BleuScope::sentence ? "yes" : "no", "|tok:", name_of(bleu_token_names(), o.tokenize),
+             "|eff:", scope == BleuScope::sentence ? "yes" : "no", "|tok:", name_of(bleu_token_names(), o.tokenize),
              o.compound_split ? "+compound-split" : "", "|smooth:", smooth, "|version:mh-", version());
 }
 
@@ -107,11 +107,11 @@ BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<
   const auto length = static_cast<int64_t>(hypothesis.size());
   s.hypothesis_tokens = length;
   // The reference whose length is nearest to the length of the hypothesis; of two equally near ones the shorter.
-  const Ids nearest = *std::min_element(references.begin(), references.end(), [&](Ids a, Ids b) {
+  const Ids nearest_reference = *std::min_element(references.begin(), references.end(), [&](Ids a, Ids b) {
     const auto la = static_cast<int64_t>(a.size()), lb = static_cast<int64_t>(b.size());
     return std::pair(std::abs(la - length), la) < std::pair(std::abs(lb - length), lb);
   });
-  s.reference_tokens = static_cast<int64_t>(nearest.size());
+  s.reference_tokens = static_cast<int64_t>(nearest_reference.size());
   for (int64_t n = 0; n < BleuStatistics::kOrders; ++n)
     s.totals[static_cast<size_t>(n)] = std::max<int64_t>(0, length - n);
   matcher.match(hypothesis, references, s.matches);
@@ -128,11 +128,12 @@ std::vector<uint32_t> Bleu::ids_of(std::string_view sentence) {
 }
 
 BleuStatistics Bleu::statistics(std::string_view hypothesis, std::span<const std::string_view> references) {
-  std::vector<std::vector<uint32_t>> ids;
-  for (std::string_view reference : references) ids.push_back(ids_of(reference));
-  const std::vector<std::vector<uint32_t>>& all = ids;
-  const std::vector<uint32_t> own = ids_of(hypothesis);
-  return bleu_statistics(matcher_, own, std::vector<Ids>(all.begin(), all.end()));
+  std::vector<std::vector<uint32_t>> reference_ids;
+  for (std::string_view reference : references) reference_ids.push_back(ids_of(reference));
+  const std::vector<std::vector<uint32_t>>& const_reference_ids = reference_ids;
+  const std::vector<uint32_t> hypothesis_ids = ids_of(hypothesis);
+  return bleu_statistics(matcher_, hypothesis_ids,
+                         std::vector<Ids>(const_reference_ids.begin(), const_reference_ids.end()));
 }
 
 }  // namespace mh::metrics

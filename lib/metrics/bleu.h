@@ -68,13 +68,13 @@ struct BleuScore {
   double brevity_penalty = 1;
   double length_ratio = 0;  // c / r; 0 if r is 0
 };
-// Returns the score of the sum of the statistics of sentences, or of one sentence, as `of` states.
-BleuScore bleu_score(const BleuStatistics& statistics, const BleuOptions& options, BleuScope of);
+// Returns the score of the sum of the statistics of sentences, or of one sentence, as `scope` states.
+BleuScore bleu_score(const BleuStatistics& statistics, const BleuOptions& options, BleuScope scope);
 
 // Returns a signature in the format of sacrebleu, "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:mh-0.1.0", with
 // the version of multihead, whose code computed the score. The compound split, which sacrebleu lacks, follows the
 // tokeniser: tok:none+compound-split.
-std::string bleu_signature(const BleuOptions& options, size_t references, BleuScope of);
+std::string bleu_signature(const BleuOptions& options, size_t references, BleuScope scope);
 
 // Computes the BLEU statistics of sentences. It stores every word it has seen; not thread-safe.
 class Bleu {

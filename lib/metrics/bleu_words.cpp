@@ -18,15 +18,15 @@ void separate(std::u32string& text, const A& a) {
   text.swap(out);
 }
 
-// Replaces pairs of characters for which `a` and `b` hold, from left to right without overlap: s/(a)(b)/…/g. `put(out,
-// a, b)` appends the replacement.
+// Replaces pairs of characters for which `a` and `b` hold, from left to right without overlap: s/(a)(b)/…/g.
+// `append_replacement(out, a, b)` appends the replacement.
 template <class A, class B, class Put>
-void replace_pairs(std::u32string& text, const A& a, const B& b, const Put& put) {
+void replace_pairs(std::u32string& text, const A& a, const B& b, const Put& append_replacement) {
   std::u32string out;
   out.reserve(2 * text.size());
   for (size_t i = 0; i < text.size(); ++i) {
     if (i + 1 < text.size() && a(text[i]) && b(text[i + 1])) {
-      put(out, text[i], text[i + 1]);
+      append_replacement(out, text[i], text[i + 1]);
       ++i;
     } else {
       out += text[i];
@@ -39,9 +39,10 @@ void replace_pairs(std::u32string& text, const A& a, const B& b, const Put& put)
 constexpr auto split_second = [](std::u32string& out, char32_t a, char32_t b) { out.append({a, U' ', b, U' '}); };
 constexpr auto split_first = [](std::u32string& out, char32_t a, char32_t b) { out.append({U' ', a, U' ', b}); };
 
-void replace_all(std::u32string& text, std::u32string_view from, std::u32string_view to) {
-  for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
+void replace_all(std::u32string& text, std::u32string_view pattern, std::u32string_view replacement) {
+  for (size_t position = text.find(pattern); position != text.npos;
+       position = text.find(pattern, position + replacement.size()))
+    text.replace(position, pattern.size(), replacement);
 }
 
 void separate_13a(std::u32string& line) {
@@ -53,25 +54,25 @@ void separate_13a(std::u32string& line) {
     replace_all(line, U"&gt;", U">");
   }
   line = U' ' + line + U' ';
-  auto digit = [](char32_t c) { return c >= U'0' && c <= U'9'; };
-  auto no_digit = [&](char32_t c) { return !digit(c); };
-  auto point = [](char32_t c) { return c == U'.' || c == U','; };
-  auto dash = [](char32_t c) { return c == U'-'; };
+  auto is_digit = [](char32_t c) { return c >= U'0' && c <= U'9'; };
+  auto is_no_digit = [&](char32_t c) { return !is_digit(c); };
+  auto is_point = [](char32_t c) { return c == U'.' || c == U','; };
+  auto is_dash = [](char32_t c) { return c == U'-'; };
   // ASCII punctuation except ' , - .
-  auto mark = [](char32_t c) {
+  auto is_mark = [](char32_t c) {
     return (c >= U'{' && c <= U'~') || (c >= U'[' && c <= U'`') || (c >= U' ' && c <= U'&') ||
            (c >= U'(' && c <= U'+') || (c >= U':' && c <= U'@') || c == U'/';
   };
-  separate(line, mark);
-  replace_pairs(line, no_digit, point, split_second);
-  replace_pairs(line, point, no_digit, split_first);
-  replace_pairs(line, digit, dash, split_second);
+  separate(line, is_mark);
+  replace_pairs(line, is_no_digit, is_point, split_second);
+  replace_pairs(line, is_point, is_no_digit, split_first);
+  replace_pairs(line, is_digit, is_dash, split_second);
 }
 
 void separate_international(std::u32string& line) {
-  auto no_number = [](char32_t c) { return !is_number(c); };
-  replace_pairs(line, no_number, is_punctuation, split_second);
-  replace_pairs(line, is_punctuation, no_number, split_first);
+  auto is_no_number = [](char32_t c) { return !is_number(c); };
+  replace_pairs(line, is_no_number, is_punctuation, split_second);
+  replace_pairs(line, is_punctuation, is_no_number, split_first);
   separate(line, is_symbol);
 }
 

@@ -62,30 +62,33 @@ Chrf::Units Chrf::units_of(std::string_view sentence) {
   for (std::u32string_view word : words_of(line)) {
     units.characters.insert(units.characters.end(), word.begin(), word.end());
     if (options_.words > 0)
-      for (std::u32string_view part : split_marks(word)) units.words.push_back(words_(part));
+      for (std::u32string_view word_or_mark : split_marks(word)) units.words.push_back(words_(word_or_mark));
   }
   return units;
 }
 
 ChrfStatistics Chrf::statistics(std::string_view hypothesis, std::span<const std::string_view> references) {
-  const Units own = units_of(hypothesis);
+  const Units hypothesis_units = units_of(hypothesis);
   ChrfStatistics best;
   double best_score = -1;
   for (std::string_view reference : references) {
-    const Units other = units_of(reference);
+    const Units reference_units = units_of(reference);
     ChrfStatistics s;
     s.sentences = 1;
-    auto count = [&](const std::vector<uint32_t>& mine, const std::vector<uint32_t>& theirs, size_t first, size_t n) {
+    auto count_matches = [&](const std::vector<uint32_t>& hypothesis_ids, const std::vector<uint32_t>& reference_ids,
+                             size_t first, size_t n) {
       std::array<int64_t, ChrfStatistics::kOrders> matches{};
-      const Ids sides[] = {mine, theirs};
-      matcher_.match(sides[0], {sides + 1, 1}, {matches.data(), n});
+      const Ids id_spans[] = {hypothesis_ids, reference_ids};
+      matcher_.match(id_spans[0], {id_spans + 1, 1}, {matches.data(), n});
       for (size_t k = 0; k < n; ++k) {
-        auto grams = [&](Ids side) { return static_cast<int64_t>(side.size() > k ? side.size() - k : 0); };
-        s.orders[first + k] = {grams(theirs) > 0 ? grams(mine) : 0, grams(theirs), matches[k]};
+        auto num_ngrams = [&](Ids ids) { return static_cast<int64_t>(ids.size() > k ? ids.size() - k : 0); };
+        s.orders[first + k] = {num_ngrams(reference_ids) > 0 ? num_ngrams(hypothesis_ids) : 0,
+                               num_ngrams(reference_ids), matches[k]};
       }
     };
-    count(own.characters, other.characters, 0, ChrfStatistics::kCharacters);
-    count(own.words, other.words, ChrfStatistics::kCharacters, static_cast<size_t>(options_.words));
+    count_matches(hypothesis_units.characters, reference_units.characters, 0, ChrfStatistics::kCharacters);
+    count_matches(hypothesis_units.words, reference_units.words, ChrfStatistics::kCharacters,
+                  static_cast<size_t>(options_.words));
     if (const double score = chrf_score(s); score > best_score) best_score = score, best = s;
   }
   return best;

@@ -27,14 +27,14 @@ namespace mh::metrics {
 struct ChrfOptions {
   bool lowercase = false;
   int64_t words = 0;
-  static constexpr int64_t kMostWords = 2;
+  static constexpr int64_t kMaxWordOrder = 2;
   void describe(Fields& f) {
-    f.field("words", words, "maximum order of word n-grams; 0: chrF, 2: chrF++", between(0, kMostWords));
+    f.field("words", words, "maximum order of word n-grams; 0: chrF, 2: chrF++", between(0, kMaxWordOrder));
   }
 };
 
 struct ChrfStatistics {
-  static constexpr size_t kCharacters = 6, kOrders = kCharacters + ChrfOptions::kMostWords;
+  static constexpr size_t kCharacters = 6, kOrders = kCharacters + ChrfOptions::kMaxWordOrder;
   struct Counts {
     int64_t hypothesis = 0;  // n-grams, without sentences whose reference has none
     int64_t reference = 0;

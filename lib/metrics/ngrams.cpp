@@ -13,17 +13,17 @@ uint64_t key_of(uint32_t prefix, uint32_t token) { return uint64_t{prefix} << 32
 
 }  // namespace
 
-void NgramMatcher::Names::clear(size_t most) {
-  const size_t slots = std::bit_ceil(2 * most + 2);
+void NgramMatcher::Names::clear(size_t capacity) {
+  const size_t slots = std::bit_ceil(2 * capacity + 2);
   slots_.assign(slots, {0, kNone});
   shift_ = 64 - std::countr_zero(slots);
   size_ = 0;
 }
 
 size_t NgramMatcher::Names::locate(uint64_t key) const {
-  size_t at = (key * 0x9E3779B97F4A7C15) >> shift_;  // the high bits of the product depend on all bits of the key
-  while (slots_[at].name != kNone && slots_[at].key != key) at = (at + 1) & (slots_.size() - 1);
-  return at;
+  size_t index = (key * 0x9E3779B97F4A7C15) >> shift_;  // the high bits of the product depend on all bits of the key
+  while (slots_[index].name != kNone && slots_[index].key != key) index = (index + 1) & (slots_.size() - 1);
+  return index;
 }
 
 uint32_t NgramMatcher::Names::add(uint64_t key) {
@@ -35,11 +35,11 @@ uint32_t NgramMatcher::Names::add(uint64_t key) {
 uint32_t NgramMatcher::Names::find(uint64_t key) const { return slots_[locate(key)].name; }
 
 void NgramMatcher::name_references(std::span<const Ids> references, size_t n) {
-  size_t most = 0;
-  for (Ids reference : references) most += reference.size();
-  names_.clear(most);
-  max_counts_.assign(most, 0);
-  counts_.assign(most, 0);
+  size_t num_tokens = 0;
+  for (Ids reference : references) num_tokens += reference.size();
+  names_.clear(num_tokens);
+  max_counts_.assign(num_tokens, 0);
+  counts_.assign(num_tokens, 0);
   for (size_t r = 0; r < references.size(); ++r) {
     const Ids tokens = references[r];
     std::vector<uint32_t>& names = reference_names_[r];
@@ -62,15 +62,15 @@ void NgramMatcher::match(Ids hypothesis, std::span<const Ids> references, std::s
   // dropped.
   for (size_t n = 1; n <= matches.size() && !starts_.empty(); ++n) {
     name_references(references, n);
-    size_t kept = 0;
+    size_t num_starts = 0;
     for (Start start : starts_) {
       if (start.position + n > hypothesis.size()) break;
       start.name = names_.find(key_of(start.name, hypothesis[start.position + n - 1]));
       if (start.name == kNone) continue;
       if (counts_[start.name]++ < max_counts_[start.name]) ++matches[n - 1];
-      starts_[kept++] = start;
+      starts_[num_starts++] = start;
     }
-    starts_.resize(kept);
+    starts_.resize(num_starts);
   }
 }
 

@@ -21,7 +21,7 @@ class NgramMatcher {
   // Hash map with open addressing from (number of the first n - 1 tokens, last token) to the number of an n-gram.
   class Names {
    public:
-    void clear(size_t most);            // removes all entries and makes room for `most` entries
+    void clear(size_t capacity);        // removes all entries and makes room for `capacity` entries
     uint32_t add(uint64_t key);         // returns the number of `key`; numbers a new key
     uint32_t find(uint64_t key) const;  // kNone if absent
     uint32_t size() const { return size_; }

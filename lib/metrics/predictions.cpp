@@ -11,47 +11,51 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Returns a JSON object with one question per line, from the id of a question to `of(answers)`. Throws Error(failed)
-// unless each question has answers.
-template <class Of>
-std::string by_question(const text::Questions& questions, const std::vector<Answers>& answers, const Of& of) {
+// Returns a JSON object with one question per line, from the id of a question to `value_of(answers)`. Throws
+// Error(failed) unless each question has answers.
+template <class ValueOf>
+std::string json_by_question(const text::Questions& questions, const std::vector<Answers>& answers,
+                             const ValueOf& value_of) {
   if (answers.size() != questions.questions().size())
     throw Error(Exit::failed, Problem{"predictions", str("answers to ", questions.questions().size(), " questions"),
                                       str(answers.size()), ""});
-  std::string all;
+  std::string text;
   for (size_t i = 0; i < answers.size(); ++i)
-    all += str(i == 0 ? "{\n " : ",\n ", ordered_json(questions.questions()[i].id).dump(), ": ", of(answers[i]).dump());
-  return all + (all.empty() ? "{}\n" : "\n}\n");
+    text += str(i == 0 ? "{\n " : ",\n ", ordered_json(questions.questions()[i].id).dump(), ": ",
+                value_of(answers[i]).dump());
+  return text + (text.empty() ? "{}\n" : "\n}\n");
 }
 
 }  // namespace
 
 std::string predictions_json(const text::Questions& questions, const std::vector<Answers>& answers) {
-  return by_question(questions, answers, [](const Answers& a) { return ordered_json(a.text); });
+  return json_by_question(questions, answers, [](const Answers& a) { return ordered_json(a.text); });
 }
 
 std::string best_json(const text::Questions& questions, const std::vector<Answers>& answers) {
-  return by_question(questions, answers, [](const Answers& a) {
+  return json_by_question(questions, answers, [](const Answers& a) {
     ordered_json list = ordered_json::array();
-    for (const Answer& one : a.best)
-      list.push_back(
-          {{"text", one.text}, {"probability", one.probability}, {"start_logit", one.start}, {"end_logit", one.end}});
+    for (const Answer& answer : a.best)
+      list.push_back({{"text", answer.text},
+                      {"probability", answer.probability},
+                      {"start_logit", answer.start},
+                      {"end_logit", answer.end}});
     return list;
   });
 }
 
 Predictions read_predictions(const std::string& path) {
-  auto refuse = [&](const std::string& found) {
-    throw Error(Exit::input, Problem{path, "predictions: a JSON object with the text of an answer for each id", found,
-                                     "use the format of the official SQuAD scripts"});
+  auto refuse = [&](const std::string& num_found) {
+    throw Error(Exit::input, Problem{path, "predictions: a JSON object with the text of an answer for each id",
+                                     num_found, "use the format of the official SQuAD scripts"});
   };
   Predictions predictions;
   const std::string json = read_text_file(path);
   require_sound_json(json, path, "write the predictions again");
   try {
-    const auto all = nlohmann::json::parse(json);
-    if (!all.is_object()) refuse(all.type_name());
-    for (const auto& [id, text] : all.items()) {
+    const auto object = nlohmann::json::parse(json);
+    if (!object.is_object()) refuse(object.type_name());
+    for (const auto& [id, text] : object.items()) {
       if (!text.is_string()) refuse(str("'", id, "': ", text.type_name()));
       predictions[id] = text.get<std::string>();
     }
@@ -65,25 +69,25 @@ AnswerScore answer_score(const text::Question& question, const std::string& answ
   std::vector<std::string> truth;
   for (const text::GoldAnswer& a : question.answers)
     if (!unanswerable || !normalised_answer(a.text).empty()) truth.push_back(a.text);
-  const bool none = truth.empty();
-  if (none) truth.emplace_back();
+  const bool no_true_answer = truth.empty();
+  if (no_true_answer) truth.emplace_back();
   AnswerScore score = answer_score(answer, truth);
-  if (unanswerable && none) score.f1 = score.exact;
+  if (unanswerable && no_true_answer) score.f1 = score.exact;
   return score;
 }
 
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions) {
   PredictionScores scores;
-  int64_t found = 0;
+  int64_t num_found = 0;
   for (const text::Question& q : questions.questions()) {
     const auto it = predictions.find(q.id);
     const bool has_prediction = it != predictions.end();
     const AnswerScore score = has_prediction ? answer_score(q, it->second, questions.unanswerable()) : AnswerScore{};
-    ++(has_prediction ? found : scores.num_missing);
+    ++(has_prediction ? num_found : scores.num_missing);
     scores.all.add(score);
     (q.impossible ? scores.impossible : scores.possible).add(score);
   }
-  scores.unknown = static_cast<int64_t>(predictions.size()) - found;
+  scores.num_unknown = static_cast<int64_t>(predictions.size()) - num_found;
   return scores;
 }
 

@@ -35,7 +35,7 @@ struct PredictionScores {
   AnswerScores all;
   AnswerScores possible, impossible;  // by type of question: HasAns and NoAns in the official script
   int64_t num_missing = 0;            // number of questions that have no prediction
-  int64_t unknown = 0;                // number of predictions whose id is no question
+  int64_t num_unknown = 0;            // number of predictions whose id is no question
 };
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions);
 // Returns the score of a predicted answer to a question; `unanswerable` selects the rules of SQuAD 2.0.

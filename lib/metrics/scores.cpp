@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-void require_same(size_t truth, size_t predicted) {
+void require_equal_sizes(size_t truth, size_t predicted) {
   if (truth != predicted)
     throw Error(Exit::input, Problem{"scores", str("as many predictions as true values, ", truth), str(predicted), ""});
 }
@@ -37,7 +37,7 @@ std::vector<double> deviations(std::span<const double> numbers) {
   return out;
 }
 
-double product(const std::vector<double>& a, const std::vector<double>& b) {
+double dot_product(const std::vector<double>& a, const std::vector<double>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
@@ -47,25 +47,25 @@ bool is_word_character(char32_t c) { return is_letter(c) || is_number(c); }
 bool is_article(std::u32string_view word) { return word == U"a" || word == U"an" || word == U"the"; }
 
 // Replaces the words a, an and the by spaces; a word is a maximal sequence of letters and digits.
-std::u32string without_articles(std::u32string_view text) {
+std::u32string remove_articles(std::u32string_view text) {
   std::u32string out;
-  for (size_t at = 0; at < text.size();) {
-    size_t end = at;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin;
     while (end < text.size() && is_word_character(text[end])) ++end;
-    if (const auto word = text.substr(at, end - at); is_article(word)) out += U' ';
+    if (const auto word = text.substr(begin, end - begin); is_article(word)) out += U' ';
     else out += word;
     if (end < text.size()) out += text[end];
-    at = end + 1;
+    begin = end + 1;
   }
   return out;
 }
 
-std::u32string normalised(std::string_view answer) {
+std::u32string normalise(std::string_view answer) {
   std::u32string text = lower_case(code_points(answer));
   std::erase_if(text, [](char32_t c) {
     return (c >= U'!' && c <= U'/') || (c >= U':' && c <= U'@') || (c >= U'[' && c <= U'`') || (c >= U'{' && c <= U'~');
   });
-  text = without_articles(text);
+  text = remove_articles(text);
   std::u32string out;
   for (std::u32string_view word : words_of(text)) {
     if (!out.empty()) out += U' ';
@@ -75,68 +75,68 @@ std::u32string normalised(std::string_view answer) {
 }
 
 double shared_words_f1(const std::u32string& answer, const std::u32string& truth) {
-  const auto own = words_of(answer), other = words_of(truth);
-  std::map<std::u32string_view, int64_t> left;
-  for (std::u32string_view word : other) ++left[word];
-  int64_t shared = 0;
-  for (std::u32string_view word : own)
-    if (auto it = left.find(word); it != left.end() && it->second-- > 0) ++shared;
-  if (shared == 0) return 0;
-  const double precision = static_cast<double>(shared) / static_cast<double>(own.size());
-  const double recall = static_cast<double>(shared) / static_cast<double>(other.size());
+  const auto answer_words = words_of(answer), truth_words = words_of(truth);
+  std::map<std::u32string_view, int64_t> remaining_counts;
+  for (std::u32string_view word : truth_words) ++remaining_counts[word];
+  int64_t num_shared = 0;
+  for (std::u32string_view word : answer_words)
+    if (auto it = remaining_counts.find(word); it != remaining_counts.end() && it->second-- > 0) ++num_shared;
+  if (num_shared == 0) return 0;
+  const double precision = static_cast<double>(num_shared) / static_cast<double>(answer_words.size());
+  const double recall = static_cast<double>(num_shared) / static_cast<double>(truth_words.size());
   return 2 * precision * recall / (precision + recall);
 }
 
 }  // namespace
 
 double accuracy(std::span<const int32_t> truth, std::span<const int32_t> predicted) {
-  require_same(truth.size(), predicted.size());
+  require_equal_sizes(truth.size(), predicted.size());
   if (truth.empty()) return kNone;
-  int64_t right = 0;
-  for (size_t i = 0; i < truth.size(); ++i) right += truth[i] == predicted[i] ? 1 : 0;
-  return static_cast<double>(right) / static_cast<double>(truth.size());
+  int64_t num_correct = 0;
+  for (size_t i = 0; i < truth.size(); ++i) num_correct += truth[i] == predicted[i] ? 1 : 0;
+  return static_cast<double>(num_correct) / static_cast<double>(truth.size());
 }
 
 double f1(std::span<const int32_t> truth, std::span<const int32_t> predicted) {
-  require_same(truth.size(), predicted.size());
+  require_equal_sizes(truth.size(), predicted.size());
   if (truth.empty()) return kNone;
-  int64_t both = 0, either = 0;
+  int64_t true_positives = 0, num_positives = 0;
   for (size_t i = 0; i < truth.size(); ++i) {
-    both += truth[i] == 1 && predicted[i] == 1 ? 1 : 0;
-    either += (truth[i] == 1 ? 1 : 0) + (predicted[i] == 1 ? 1 : 0);
+    true_positives += truth[i] == 1 && predicted[i] == 1 ? 1 : 0;
+    num_positives += (truth[i] == 1 ? 1 : 0) + (predicted[i] == 1 ? 1 : 0);
   }
-  return either == 0 ? 0 : 2 * static_cast<double>(both) / static_cast<double>(either);
+  return num_positives == 0 ? 0 : 2 * static_cast<double>(true_positives) / static_cast<double>(num_positives);
 }
 
 double matthews(std::span<const int32_t> truth, std::span<const int32_t> predicted) {
-  require_same(truth.size(), predicted.size());
+  require_equal_sizes(truth.size(), predicted.size());
   if (truth.empty()) return kNone;
-  struct Sides {
+  struct ClassCounts {
     double truth = 0, predicted = 0;
   };
-  std::map<int32_t, Sides> classes;
-  double right = 0;
+  std::map<int32_t, ClassCounts> classes;
+  double num_correct = 0;
   for (size_t i = 0; i < truth.size(); ++i) {
     ++classes[truth[i]].truth;
     ++classes[predicted[i]].predicted;
-    right += truth[i] == predicted[i] ? 1 : 0;
+    num_correct += truth[i] == predicted[i] ? 1 : 0;
   }
   const auto rows = static_cast<double>(truth.size());
-  double between = right * rows, predicted_spread = rows * rows, truth_spread = rows * rows;
-  for (const auto& [number, sides] : classes) {
-    between -= sides.truth * sides.predicted;
-    predicted_spread -= sides.predicted * sides.predicted;
-    truth_spread -= sides.truth * sides.truth;
+  double covariance = num_correct * rows, predicted_variance = rows * rows, truth_variance = rows * rows;
+  for (const auto& [number, counts] : classes) {
+    covariance -= counts.truth * counts.predicted;
+    predicted_variance -= counts.predicted * counts.predicted;
+    truth_variance -= counts.truth * counts.truth;
   }
-  const double spread = predicted_spread * truth_spread;
-  return spread == 0 ? 0 : between / std::sqrt(spread);
+  const double variance_product = predicted_variance * truth_variance;
+  return variance_product == 0 ? 0 : covariance / std::sqrt(variance_product);
 }
 
 double pearson(std::span<const double> x, std::span<const double> y) {
-  require_same(x.size(), y.size());
+  require_equal_sizes(x.size(), y.size());
   const std::vector<double> a = deviations(x), b = deviations(y);
   if (a.empty() || b.empty()) return kNone;
-  return std::clamp(product(a, b) / (std::sqrt(product(a, a)) * std::sqrt(product(b, b))), -1.0, 1.0);
+  return std::clamp(dot_product(a, b) / (std::sqrt(dot_product(a, a)) * std::sqrt(dot_product(b, b))), -1.0, 1.0);
 }
 
 std::vector<double> average_ranks(std::span<const double> numbers) {
@@ -152,26 +152,26 @@ std::vector<double> average_ranks(std::span<const double> numbers) {
 }
 
 double spearman(std::span<const double> x, std::span<const double> y) {
-  require_same(x.size(), y.size());
-  auto no_number = [](double v) { return std::isnan(v); };
-  if (std::any_of(x.begin(), x.end(), no_number) || std::any_of(y.begin(), y.end(), no_number)) return kNone;
+  require_equal_sizes(x.size(), y.size());
+  auto is_nan = [](double v) { return std::isnan(v); };
+  if (std::any_of(x.begin(), x.end(), is_nan) || std::any_of(y.begin(), y.end(), is_nan)) return kNone;
   return pearson(average_ranks(x), average_ranks(y));
 }
 
 std::string normalised_answer(std::string_view answer) {
   std::string out;
-  for (char32_t c : normalised(answer)) append_utf8(c, out);
+  for (char32_t c : normalise(answer)) append_utf8(c, out);
   return out;
 }
 
 AnswerScore answer_score(std::string_view answer, std::span<const std::string> truth) {
   if (truth.empty()) throw Error(Exit::input, Problem{"answers", "at least one true answer", "none", ""});
-  const std::u32string own = normalised(answer);
+  const std::u32string normalised_prediction = normalise(answer);
   AnswerScore best;
-  for (const std::string& one : truth) {
-    const std::u32string other = normalised(one);
-    best.exact = std::max(best.exact, own == other ? 1.0 : 0.0);
-    best.f1 = std::max(best.f1, shared_words_f1(own, other));
+  for (const std::string& true_answer : truth) {
+    const std::u32string normalised_truth = normalise(true_answer);
+    best.exact = std::max(best.exact, normalised_prediction == normalised_truth ? 1.0 : 0.0);
+    best.f1 = std::max(best.f1, shared_words_f1(normalised_prediction, normalised_truth));
   }
   return best;
 }

@@ -30,10 +30,10 @@ std::vector<at::Tensor> values_of(const std::vector<nn::Parameter*>& parameters,
   // A single split node in the autograd graph assembles the gradient of the table once; one slice per band would
   // assemble it once per band.
   if (parameters.size() < bands.count()) return at::split_with_sizes(parameters[0]->value(), bands.sizes());
-  std::vector<at::Tensor> all;
-  all.reserve(parameters.size());
-  for (const nn::Parameter* p : parameters) all.push_back(p->value());
-  return all;
+  std::vector<at::Tensor> values;
+  values.reserve(parameters.size());
+  for (const nn::Parameter* p : parameters) values.push_back(p->value());
+  return values;
 }
 
 class AdaptiveOutput : public OutputLayer {
@@ -42,43 +42,44 @@ class AdaptiveOutput : public OutputLayer {
                  int64_t vocabulary)
       : options_(o), bands_(o.output_cutoffs, table_rows(o, vocabulary)), vocabulary_(vocabulary) {
     const bool one_table = o.cutoff_factor == 1;
-    const auto name = [&](size_t b, const char* part) {
-      return one_table ? str("decoder.output", part) : str("decoder.output.bands.", b, part);
+    const auto name = [&](size_t b, const char* suffix) {
+      return one_table ? str("decoder.output", suffix) : str("decoder.output.bands.", b, suffix);
     };
-    const auto matrix = [&](const std::string& full, int64_t rows, int64_t columns, const nn::Init& init) {
-      return &parameters.add(full, {rows, columns}, {init, true, true});
+    const auto add_matrix = [&](const std::string& full_name, int64_t rows, int64_t columns, const nn::Init& init) {
+      return &parameters.add(full_name, {rows, columns}, {init, true, true});
     };
-    const auto bias = [&](const std::string& full, int64_t rows) {
-      return &parameters.add(full, {rows}, {nn::Init::constant(0), false, false});
+    const auto add_bias = [&](const std::string& full_name, int64_t rows) {
+      return &parameters.add(full_name, {rows}, {nn::Init::constant(0), false, false});
     };
     for (size_t b = 0; b < (one_table ? 1 : bands_.count()); ++b) {
       const int64_t rows = one_table ? table_rows(o, vocabulary) : bands_.size(b);
       tables_.push_back(o.tied ? embedding.bands()[b].table
-                               : matrix(name(b, ".weight"), rows, band_width(o, b), adaptive_output_init(o)));
-      if (o.output_bias) biases_.push_back(bias(name(b, ".bias"), rows));
+                               : add_matrix(name(b, ".weight"), rows, band_width(o, b), adaptive_output_init(o)));
+      if (o.output_bias) biases_.push_back(add_bias(name(b, ".bias"), rows));
     }
     for (size_t b = 0; b < bands_.count(); ++b) {
-      const bool own = !one_table && (b == 0 ? o.project_head : !o.tied_projections);
-      projections_.push_back(own ? matrix(name(b, ".projection.weight"), band_width(o, b), o.width, projection_init(o))
-                                 : nullptr);
-      tied_projections_.push_back(!own && b > 0 && !one_table ? embedding.bands()[b].projection : nullptr);
+      const bool has_projection = !one_table && (b == 0 ? o.project_head : !o.tied_projections);
+      projections_.push_back(
+          has_projection ? add_matrix(name(b, ".projection.weight"), band_width(o, b), o.width, projection_init(o))
+                         : nullptr);
+      tied_projections_.push_back(!has_projection && b > 0 && !one_table ? embedding.bands()[b].projection : nullptr);
     }
-    const auto tails = static_cast<int64_t>(bands_.count()) - 1;
-    classes_ = matrix("decoder.output.classes.weight", tails, o.width, adaptive_output_init(o));
-    if (o.output_bias) class_bias_ = bias("decoder.output.classes.bias", tails);
+    const auto num_tails = static_cast<int64_t>(bands_.count()) - 1;
+    classes_ = add_matrix("decoder.output.classes.weight", num_tails, o.width, adaptive_output_init(o));
+    if (o.output_bias) class_bias_ = add_bias("decoder.output.classes.bias", num_tails);
   }
 
   // Returns log-probabilities, which are valid logits: their softmax is the same distribution.
   at::Tensor logits(const at::Tensor& hidden) const override {
     const Weights w = weights();
     at::Tensor head = at::log_softmax(nn::linear(project(hidden, 0), w.head, w.head_bias).to(at::kFloat), -1);
-    std::vector<at::Tensor> all{head.narrow(-1, 0, bands_.size(0))};
+    std::vector<at::Tensor> log_p{head.narrow(-1, 0, bands_.size(0))};
     for (size_t b = 1; b < bands_.count(); ++b) {
       at::Tensor scores =
-          nn::linear(project(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, scored(b));
-      all.push_back(at::log_softmax(scores, -1) + head.narrow(-1, class_of(b), 1));
+          nn::linear(project(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, num_scored(b));
+      log_p.push_back(at::log_softmax(scores, -1) + head.narrow(-1, class_of(b), 1));
     }
-    return at::cat(all, -1).narrow(-1, 0, vocabulary_);
+    return at::cat(log_p, -1).narrow(-1, 0, vocabulary_);
   }
 
   // Returns the cross-entropy of the head, in which the target of a rarer entry is the class of the entry's band, plus
@@ -97,33 +98,34 @@ class AdaptiveOutput : public OutputLayer {
     const at::Tensor& targets = all_targets.values;
     const Weights w = weights();
     const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());
-    const auto parts = bands_.split(targets.flatten());
-    nn::SlicedLoss sum = nn::sliced_cross_entropy(project(flat, 0), w.head, w.head_bias, head_targets(targets, parts),
-                                                  w.head.size(0), 0);
+    const auto band_targets = bands_.split(targets.flatten());
+    nn::SlicedLoss total = nn::sliced_cross_entropy(project(flat, 0), w.head, w.head_bias,
+                                                    head_targets(targets, band_targets), w.head.size(0), 0);
     for (size_t b = 1; b < bands_.count(); ++b) {
-      if (parts[b].places.numel() == 0) continue;
-      const at::Tensor places = nn::to_device(parts[b].places, flat.device());
-      at::Tensor x = apply_dropout(project(flat.index_select(0, places), b), targets, places, b, step);
-      nn::SlicedLoss part = nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), parts[b].entries, scored(b), 0);
-      sum.smoothed = sum.smoothed + part.smoothed;
-      sum.nll = sum.nll + part.nll;
+      if (band_targets[b].positions.numel() == 0) continue;
+      const at::Tensor positions = nn::to_device(band_targets[b].positions, flat.device());
+      at::Tensor x = apply_dropout(project(flat.index_select(0, positions), b), targets, positions, b, step);
+      nn::SlicedLoss band_loss =
+          nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), band_targets[b].entries, num_scored(b), 0);
+      total.smoothed = total.smoothed + band_loss.smoothed;
+      total.nll = total.nll + band_loss.nll;
     }
-    return sum;
+    return total;
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
     c10::NoGradGuard no_gradient;
     const Weights w = weights();
     const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());
-    const auto parts = bands_.split(targets.flatten());
-    at::Tensor log_p = nn::sliced_log_probabilities(project(flat, 0), w.head, w.head_bias, head_targets(targets, parts),
-                                                    w.head.size(0));
+    const auto band_targets = bands_.split(targets.flatten());
+    at::Tensor log_p = nn::sliced_log_probabilities(project(flat, 0), w.head, w.head_bias,
+                                                    head_targets(targets, band_targets), w.head.size(0));
     for (size_t b = 1; b < bands_.count(); ++b) {
-      if (parts[b].places.numel() == 0) continue;
-      const at::Tensor places = nn::to_device(parts[b].places, flat.device());
-      log_p.index_add_(0, places,
-                       nn::sliced_log_probabilities(project(flat.index_select(0, places), b), w.tables[b], w.bias(b),
-                                                    parts[b].entries, scored(b)));
+      if (band_targets[b].positions.numel() == 0) continue;
+      const at::Tensor positions = nn::to_device(band_targets[b].positions, flat.device());
+      log_p.index_add_(0, positions,
+                       nn::sliced_log_probabilities(project(flat.index_select(0, positions), b), w.tables[b], w.bias(b),
+                                                    band_targets[b].entries, num_scored(b)));
     }
     return log_p.view(targets.sizes());
   }
@@ -151,7 +153,7 @@ class AdaptiveOutput : public OutputLayer {
 
   // Returns the number of entries in the softmax of a band. Table rows past the end of the vocabulary are excluded
   // unless model.score_padded_rows is set.
-  int64_t scored(size_t band) const {
+  int64_t num_scored(size_t band) const {
     return band + 1 < bands_.count() || options_.score_padded_rows ? bands_.size(band)
                                                                    : vocabulary_ - bands_.first(band);
   }
@@ -163,21 +165,21 @@ class AdaptiveOutput : public OutputLayer {
     return projections_[band] != nullptr ? nn::linear(hidden, projections_[band]->value(), at::Tensor()) : hidden;
   }
 
-  // Returns x (n, w) with dropout. Row i of x is the hidden state at index places[i] of the flattened targets (B, T).
-  // The random numbers of a row depend on its position in the batch and not on the other rows of the band, so that
+  // Returns x (n, w) with dropout. Row i of x is the hidden state at index positions[i] of the flattened targets (B,
+  // T). The random numbers of a row depend on its position in the batch and not on the other rows of the band, so that
   // splitting a batch into micro-batches does not change the result.
-  at::Tensor apply_dropout(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& places, size_t band,
+  at::Tensor apply_dropout(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& positions, size_t band,
                            const nn::ForwardContext& step) const {
     if (!step.training || options_.dropout_tail == 0) return x;
     at::Tensor ones = at::ones({targets.size(0), targets.size(1), x.size(1)}, x.options().dtype(at::kFloat));
     at::Tensor factors = nn::dropout(ones, options_.dropout_tail, step, "output.tail", static_cast<uint32_t>(band));
-    return x * factors.flatten(0, 1).index_select(0, places);
+    return x * factors.flatten(0, 1).index_select(0, positions);
   }
 
   // Returns the targets (N) of the head's softmax: a target outside of band 0 is replaced by the class of its band.
-  at::Tensor head_targets(const at::Tensor& targets, const std::vector<Bands::BandEntries>& parts) const {
+  at::Tensor head_targets(const at::Tensor& targets, const std::vector<Bands::BandEntries>& band_targets) const {
     at::Tensor head = targets.flatten().to(at::kCPU, at::kLong, false, true);
-    for (size_t b = 1; b < parts.size(); ++b) head.index_fill_(0, parts[b].places, class_of(b));
+    for (size_t b = 1; b < band_targets.size(); ++b) head.index_fill_(0, band_targets[b].positions, class_of(b));
     return head;
   }
 

@@ -13,27 +13,27 @@ Bands::Bands(const std::vector<int64_t>& cutoffs, int64_t rows) : edges_{0} {
 }
 
 std::vector<int64_t> Bands::sizes() const {
-  std::vector<int64_t> all;
-  for (size_t b = 0; b < count(); ++b) all.push_back(size(b));
-  return all;
+  std::vector<int64_t> band_sizes;
+  for (size_t b = 0; b < count(); ++b) band_sizes.push_back(size(b));
+  return band_sizes;
 }
 
 std::vector<Bands::BandEntries> Bands::split(const at::Tensor& entries) const {
   const at::Tensor cpu_entries = entries.to(at::kCPU, at::kLong).contiguous();
   const auto* entry = cpu_entries.const_data_ptr<int64_t>();
-  std::vector<std::vector<int64_t>> places(count()), within(count());
+  std::vector<std::vector<int64_t>> positions(count()), offsets(count());
   for (int64_t i = 0; i < cpu_entries.numel(); ++i) {
     if (entry[i] < 0) continue;
     // A linear search from band 0 is fast, since most tokens are in the first bands.
     size_t b = 0;
     while (b + 1 < count() && entry[i] >= edges_[b + 1]) ++b;
-    places[b].push_back(i);
-    within[b].push_back(entry[i] - edges_[b]);
+    positions[b].push_back(i);
+    offsets[b].push_back(entry[i] - edges_[b]);
   }
-  std::vector<BandEntries> parts;
+  std::vector<BandEntries> band_entries;
   for (size_t b = 0; b < count(); ++b)
-    parts.push_back({at::tensor(places[b], at::kLong), at::tensor(within[b], at::kLong)});
-  return parts;
+    band_entries.push_back({at::tensor(positions[b], at::kLong), at::tensor(offsets[b], at::kLong)});
+  return band_entries;
 }
 
 int64_t band_width(const ModelOptions& options, size_t band) {
@@ -44,7 +44,7 @@ int64_t band_width(const ModelOptions& options, size_t band) {
 
 namespace {
 
-std::string list_of(const std::vector<int64_t>& cutoffs) {
+std::string format_cutoffs(const std::vector<int64_t>& cutoffs) {
   std::vector<std::string> texts;
   texts.reserve(cutoffs.size());
   for (int64_t c : cutoffs) texts.push_back(std::to_string(c));
@@ -53,14 +53,14 @@ std::string list_of(const std::vector<int64_t>& cutoffs) {
 
 void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, const ModelOptions& o,
                    int64_t vocabulary) {
-  int64_t before = 0;
+  int64_t previous = 0;
   for (int64_t c : cutoffs) {
-    if (c <= before) throw Error(Exit::usage, Problem{key, "ascending cutoffs above 0", list_of(cutoffs), ""});
-    before = c;
+    if (c <= previous) throw Error(Exit::usage, Problem{key, "ascending cutoffs above 0", format_cutoffs(cutoffs), ""});
+    previous = c;
   }
-  if (before >= vocabulary)
+  if (previous >= vocabulary)
     throw Error(Exit::usage, Problem{key, str("cutoffs below the ", vocabulary, " entries of the vocabulary"),
-                                     list_of(cutoffs), "each band needs at least one entry"});
+                                     format_cutoffs(cutoffs), "each band needs at least one entry"});
   if (band_width(o, cutoffs.size()) == 0)
     throw Error(Exit::usage, Problem{"model.cutoff_factor", "a factor that leaves the last band a width of at least 1",
                                      str(o.width, " / ", o.cutoff_factor, "^", cutoffs.size(), " of ", key),
@@ -81,7 +81,7 @@ void check_bands(const ModelOptions& o, int64_t vocabulary) {
            str(o.cutoff_factor, " without cutoffs"), "set model.input_cutoffs or model.output_cutoffs");
   if (o.tied && !one_table && o.input_cutoffs != o.output_cutoffs)
     refuse("model.tied", "equal model.input_cutoffs and model.output_cutoffs, whose bands share embedding tables",
-           list_of(o.input_cutoffs) + " and " + list_of(o.output_cutoffs),
+           format_cutoffs(o.input_cutoffs) + " and " + format_cutoffs(o.output_cutoffs),
            "set both keys to the same cutoffs, or set model.tied=false, or set model.cutoff_factor=1 to use a single "
            "table");
   if (o.tied_projections && (o.output_cutoffs.empty() || one_table))
@@ -90,7 +90,7 @@ void check_bands(const ModelOptions& o, int64_t vocabulary) {
   if (o.tied_projections && o.input_cutoffs != o.output_cutoffs)
     refuse("model.tied_projections",
            "equal model.input_cutoffs and model.output_cutoffs, whose bands share projections",
-           list_of(o.input_cutoffs) + " and " + list_of(o.output_cutoffs),
+           format_cutoffs(o.input_cutoffs) + " and " + format_cutoffs(o.output_cutoffs),
            "set both keys to the same cutoffs, or set model.tied_projections=false");
   if (o.project_head && (o.output_cutoffs.empty() || one_table))
     refuse("model.project_head", "an adaptive softmax with projections",

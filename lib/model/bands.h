@@ -27,8 +27,8 @@ class Bands {
 
   // The n entries of a list that are in one band. Both tensors are int64, contiguous and on the CPU.
   struct BandEntries {
-    at::Tensor places;   // (n), ascending: positions of the entries in the list
-    at::Tensor entries;  // (n): the entries minus the first entry of the band
+    at::Tensor positions;  // (n), ascending: positions of the entries in the list
+    at::Tensor entries;    // (n): the entries minus the first entry of the band
   };
   // Splits a list of entries (N), int64 below `rows`, on any device, by band. Negative entries are in no band.
   std::vector<BandEntries> split(const at::Tensor& entries) const;

@@ -58,7 +58,8 @@ class Bert : public LanguageModel {
     if (embedding_norm_ != nullptr) x = (*embedding_norm_)(x);
     x = nn::dropout(x, options_.dropout_embedding, step, "embedding", 0);
     attention::Mask mask;
-    mask.key_lengths = mask.query_lengths = attention::shorter(input.lengths.encoder, input.tokens.size(1), x.device());
+    mask.key_lengths = mask.query_lengths =
+        attention::lengths_if_padded(input.lengths.encoder, input.tokens.size(1), x.device());
     for (Block& block : blocks_) {
       x = block.forward(x, mask, step, {}, observer);
       for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.repeat_for_variants(*t);
@@ -105,7 +106,7 @@ class BertBackbone : public Backbone {
   std::vector<std::pair<AttentionKind, int64_t>> layers(const ModelOptions& options) const override {
     return {{AttentionKind::encoder_self, options.layers}};
   }
-  Reads reads() const override { return Reads::examples; }
+  ExampleType example_type() const override { return ExampleType::examples; }
 };
 
 const Registration<BertBackbone> bert_backbone_entry(

@@ -15,9 +15,9 @@ namespace {
 // values, whose biases are uniform within ±1/√d (PyTorch's default for a linear layer). bert: truncated normal, with
 // biases 0. transformer-xl: normal, with biases 0.
 attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
-  if (options.init == Scheme::bert)
+  if (options.init == InitScheme::bert)
     return {nn::Init::truncated_normal(0.02), nn::Init::constant(0), nn::Init::truncated_normal(0.02)};
-  if (options.init == Scheme::transformer_xl)
+  if (options.init == InitScheme::transformer_xl)
     return {nn::Init::normal(0.02), nn::Init::constant(0), nn::Init::normal(0.02)};
   return {nn::Init::xavier_uniform(1 / std::sqrt(2.0)),
           nn::Init::uniform(1 / std::sqrt(static_cast<double>(options.width))), nn::Init::xavier_uniform()};
@@ -29,18 +29,19 @@ attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
 LayerNorm::LayerNorm(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options)
     : weight_(parameters.add(
           name + ".weight", {options.width},
-          {options.init == Scheme::transformer_xl ? nn::Init::normal(1, 0.02) : nn::Init::constant(1), false, false})),
+          {options.init == InitScheme::transformer_xl ? nn::Init::normal(1, 0.02) : nn::Init::constant(1), false,
+           false})),
       bias_(parameters.add(name + ".bias", {options.width}, {nn::Init::constant(0), false, false})),
       epsilon_(options.norm_epsilon) {}
 
 FeedForward::FeedForward(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options,
                          std::string stream)
     : activation_(options.activation), dropout_(options.dropout_activation), stream_(std::move(stream)) {
-  nn::Init weight = options.init == Scheme::bert             ? nn::Init::truncated_normal(0.02)
-                    : options.init == Scheme::transformer_xl ? nn::Init::normal(0.02)
-                                                             : nn::Init::xavier_uniform();
-  auto add = [&](const char* part, std::vector<int64_t> shape, bool is_weight) {
-    return &parameters.add(name + part, std::move(shape),
+  nn::Init weight = options.init == InitScheme::bert             ? nn::Init::truncated_normal(0.02)
+                    : options.init == InitScheme::transformer_xl ? nn::Init::normal(0.02)
+                                                                 : nn::Init::xavier_uniform();
+  auto add = [&](const char* suffix, std::vector<int64_t> shape, bool is_weight) {
+    return &parameters.add(name + suffix, std::move(shape),
                            {is_weight ? weight : nn::Init::constant(0), is_weight, is_weight});
   };
   up_ = add(".up.weight", {options.ffn, options.width}, true);
@@ -82,11 +83,11 @@ std::vector<attention::AttentionLayer*> Block::attention_layers() {
 }
 
 std::vector<attention::AttentionLayer*> attention_layers_of(std::initializer_list<std::deque<Block>*> stacks) {
-  std::vector<attention::AttentionLayer*> all;
+  std::vector<attention::AttentionLayer*> layers;
   for (std::deque<Block>* blocks : stacks)
     for (Block& block : *blocks)
-      for (attention::AttentionLayer* layer : block.attention_layers()) all.push_back(layer);
-  return all;
+      for (attention::AttentionLayer* layer : block.attention_layers()) layers.push_back(layer);
+  return layers;
 }
 
 at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
@@ -95,64 +96,68 @@ at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
 }
 
 Block::SublayerState Block::add_residual(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop,
-                                         const LayerNorm& own, const LayerNorm* next) const {
+                                         const LayerNorm& sublayer_norm, const LayerNorm* next_norm) const {
   if (options_.norm == Norm::post) {
-    const at::Tensor norm = own.norm_of_sum(x, y, drop);
+    const at::Tensor norm = sublayer_norm.norm_of_sum(x, y, drop);
     return {norm, norm};
   }
-  if (next == nullptr) return {nn::add(x, y, drop), {}};
-  const nn::SumAndNorm made = next->with_sum(x, y, drop);
-  return {made.sum, made.norm};
+  if (next_norm == nullptr) return {nn::add(x, y, drop), {}};
+  const nn::SumAndNorm sum_and_norm = next_norm->add_and_norm(x, y, drop);
+  return {sum_and_norm.sum, sum_and_norm.norm};
 }
 
-Block::SublayerState Block::attend(Sublayer& part, const SublayerState& in, const LayerNorm& next,
-                                   const Attention& a) const {
-  const at::Tensor &x = in.x, &memory = a.memory;
-  at::Tensor queries = in.read, attended = a.keys;
+Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& state, const LayerNorm& next_norm,
+                                   const AttentionInputs& a) const {
+  const at::Tensor &x = state.x, &memory = a.memory;
+  at::Tensor queries = state.sublayer_input, key_input = a.keys;
   if (!a.keys.defined()) {
-    attended = queries;
+    key_input = queries;
     if (memory.defined()) {
-      attended = at::cat({memory, x}, 1);
+      key_input = at::cat({memory, x}, 1);
       if (options_.norm == Norm::pre) {
-        attended = part.norm(attended);
-        queries = attended.narrow(1, memory.size(1), x.size(1));
+        key_input = sublayer.norm(key_input);
+        queries = key_input.narrow(1, memory.size(1), x.size(1));
       }
     }
   }
-  const at::Tensor y = part.layer.forward(queries, attended, a.mask, a.step, a.cache, a.observer);
+  const at::Tensor y = sublayer.layer.forward(queries, key_input, a.mask, a.step, a.cache, a.observer);
   // The interceptor of the attention layer may have repeated the rows of y for its variants (attention::Variants).
-  const at::Tensor residual = y.size(0) > x.size(0) ? part.layer.repeat_for_variants(x) : x;
-  return add_residual(residual, y, {options_.dropout_attention, a.step, part.stream, static_cast<uint32_t>(layer_)},
-                      part.norm, &next);
+  const at::Tensor residual = y.size(0) > x.size(0) ? sublayer.layer.repeat_for_variants(x) : x;
+  return add_residual(residual, y, {options_.dropout_attention, a.step, sublayer.stream, static_cast<uint32_t>(layer_)},
+                      sublayer.norm, &next_norm);
 }
 
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
                           const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
-                          EncoderOutput* encoded) {
+                          EncoderOutput* encoder_output) {
   // With a memory, attend() normalises the concatenation of the memory and x.
-  const bool norms = options_.norm == Norm::pre && !memory.defined();
-  SublayerState h = attend(self_, {x, norms ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
+  const bool is_pre_norm = options_.norm == Norm::pre && !memory.defined();
+  SublayerState h = attend(self_, {x, is_pre_norm ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
                            {.mask = mask, .step = step, .cache = caches.self, .observer = observer, .memory = memory});
   if (cross_) {
-    const auto copy = [&](const attention::AttentionLayer& layer) {
-      for (at::Tensor* t : {&encoded->states, &encoded->mask.key_lengths, &encoded->mask.query_lengths})
+    const auto repeat_encoder_output = [&](const attention::AttentionLayer& layer) {
+      for (at::Tensor* t :
+           {&encoder_output->states, &encoder_output->mask.key_lengths, &encoder_output->mask.query_lengths})
         *t = layer.repeat_for_variants(*t);
     };
-    copy(self_.layer);
-    const int64_t sources = encoded->states.size(0);
+    repeat_encoder_output(self_.layer);
+    const int64_t sources = encoder_output->states.size(0);
     const auto sizes = h.x.sizes().vec();
     // Consecutive decoder rows with the same source are passed to cross-attention as more queries of a single row.
     const bool packs_rows = sources < sizes[0];
     if (packs_rows)
-      for (at::Tensor* t : {&h.x, &h.read}) *t = t->view({sources, -1, sizes[2]});
-    h = attend(
-        *cross_, h, ffn_norm_,
-        {.mask = encoded->mask, .step = step, .cache = caches.cross, .observer = observer, .keys = encoded->states});
+      for (at::Tensor* t : {&h.x, &h.sublayer_input}) *t = t->view({sources, -1, sizes[2]});
+    h = attend(*cross_, h, ffn_norm_,
+               {.mask = encoder_output->mask,
+                .step = step,
+                .cache = caches.cross,
+                .observer = observer,
+                .keys = encoder_output->states});
     if (packs_rows)
-      for (at::Tensor* t : {&h.x, &h.read}) *t = t->view(sizes);
-    copy(cross_->layer);
+      for (at::Tensor* t : {&h.x, &h.sublayer_input}) *t = t->view(sizes);
+    repeat_encoder_output(cross_->layer);
   }
-  const at::Tensor z = ffn_(h.read, step, layer_);
+  const at::Tensor z = ffn_(h.sublayer_input, step, layer_);
   return add_residual(h.x, z, {options_.dropout_ffn, step, stream_ + "ffn.output", static_cast<uint32_t>(layer_)},
                       ffn_norm_, nullptr)
       .x;

@@ -25,7 +25,7 @@ class LayerNorm {
     return nn::norm_of_sum(x, y, drop, weight_.value(), bias_.value(), epsilon_);
   }
   // Returns the residual sum x + dropout(y) and the norm of this sum, (B, T, d) each, for x and y (B, T, d).
-  nn::SumAndNorm with_sum(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop) const {
+  nn::SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop) const {
     return nn::add_and_norm(x, y, drop, weight_.value(), bias_.value(), epsilon_);
   }
 
@@ -70,12 +70,12 @@ class Block {
     attention::Cache* cross = nullptr;
   };
   // Returns the output (B, T, d) of the layer for x (B, T, d). `memory`: (B, m, d), inputs of this layer from earlier
-  // segments, whose keys and values precede those of x; or undefined. `encoded`: output of the encoder, required if the
-  // layer has cross-attention. If an interceptor repeats the rows of x for its variants (attention::Variants), the
-  // output has more rows, and the rows of `encoded` are repeated in place.
+  // segments, whose keys and values precede those of x; or undefined. `encoder_output`: output of the encoder, required
+  // if the layer has cross-attention. If an interceptor repeats the rows of x for its variants (attention::Variants),
+  // the output has more rows, and the rows of `encoder_output` are repeated in place.
   at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
                      const Caches& caches, attention::Observer* observer, const at::Tensor& memory = {},
-                     EncoderOutput* encoded = nullptr);
+                     EncoderOutput* encoder_output = nullptr);
   // Returns x (B, …) with each row repeated as forward() repeats the rows of its input, for the interceptors of all
   // attention layers of the block.
   at::Tensor repeat_for_variants(const at::Tensor& x) const;
@@ -93,18 +93,18 @@ class Block {
   };
   Sublayer make_sublayer(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
                          const std::string& name, std::string stream) const;
-  // The tensors between two sublayers, (B, T, d) each. `x`: the residual stream. `read`: the input of the next
-  // sublayer, which is norm(x) with pre-norm and x with post-norm.
+  // The tensors between two sublayers, (B, T, d) each. `x`: the residual stream. `sublayer_input`: the input of the
+  // next sublayer, which is norm(x) with pre-norm and x with post-norm.
   struct SublayerState {
-    at::Tensor x, read;
+    at::Tensor x, sublayer_input;
   };
-  // Adds the output y of a sublayer to the residual stream x and returns the tensors for the next sublayer. `own`:
-  // layer norm of the sublayer that computed y, used with post-norm. `next`: layer norm of the next sublayer, used with
-  // pre-norm; null after the last sublayer.
+  // Adds the output y of a sublayer to the residual stream x and returns the tensors for the next sublayer.
+  // `sublayer_norm`: layer norm of the sublayer that computed y, used with post-norm. `next_norm`: layer norm of the
+  // next sublayer, used with pre-norm; null after the last sublayer.
   SublayerState add_residual(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop,
-                             const LayerNorm& own, const LayerNorm* next) const;
+                             const LayerNorm& sublayer_norm, const LayerNorm* next_norm) const;
   // The arguments of attend() other than the sublayer, its input and the next layer norm.
-  struct Attention {
+  struct AttentionInputs {
     const attention::Mask& mask;
     const nn::ForwardContext& step;
     attention::Cache* cache = nullptr;
@@ -113,9 +113,10 @@ class Block {
     at::Tensor memory = {};  // (B, m, d), inputs of the layer from earlier segments, prepended to the key input of
                              // self-attention; or undefined
   };
-  // Runs an attention sublayer on `in` and returns the tensors for the next sublayer, whose layer norm is `next`.
-  SublayerState attend(Sublayer& part, const SublayerState& in, const LayerNorm& next,
-                       const Attention& attention) const;
+  // Runs an attention sublayer on `state` and returns the tensors for the next sublayer, whose layer norm is
+  // `next_norm`.
+  SublayerState attend(Sublayer& sublayer, const SublayerState& state, const LayerNorm& next_norm,
+                       const AttentionInputs& attention) const;
 
   ModelOptions options_;
   int64_t layer_;

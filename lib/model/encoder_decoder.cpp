@@ -18,65 +18,67 @@ using attention::AttentionKind;
 
 // The decoding state of a translation model, for a batch whose rows are hypotheses. The cross-attention caches store
 // the keys and values of each source once if all sources have the same number of consecutive rows and the layers allow
-// it (`shares`); otherwise they store them once per row.
+// it (`shares_sources`); otherwise they store them once per row.
 class TranslationState : public DecodingState {
  public:
-  TranslationState(size_t layers, bool shares) : self(layers), cross(layers), shares_(shares) {}
+  TranslationState(size_t layers, bool shares_sources)
+      : self_caches(layers), cross_caches(layers), shares_sources_(shares_sources) {}
   // Stores the output of the encoder. Decoder row i attends to source i.
-  void read(const EncoderOutput& sources) {
-    encoded = sources;
-    source_.resize(static_cast<size_t>(sources.states.size(0)));
-    std::iota(source_.begin(), source_.end(), 0);
+  void set_sources(const EncoderOutput& sources) {
+    encoder_output = sources;
+    source_of_row_.resize(static_cast<size_t>(sources.states.size(0)));
+    std::iota(source_of_row_.begin(), source_of_row_.end(), 0);
   }
-  int64_t length() const override { return self.front().length(); }
+  int64_t length() const override { return self_caches.front().length(); }
   void reorder(const at::Tensor& rows) override {
-    if (!encoded.states.defined()) return;  // no forward pass has encoded the sources yet
-    for (auto& cache : self) cache.reorder(rows);
-    for (auto& cache : cross) cache.reorder_state(rows);
-    const at::Tensor from = rows.to(at::kCPU).contiguous();
-    // Source of each new row: first an index into the cached sources; replaced below by an index into `kept`.
+    if (!encoder_output.states.defined()) return;  // no forward pass has encoded the sources yet
+    for (auto& cache : self_caches) cache.reorder(rows);
+    for (auto& cache : cross_caches) cache.reorder_state(rows);
+    const at::Tensor row_indices = rows.to(at::kCPU).contiguous();
+    // Source of each new row: first an index into the cached sources; replaced below by an index into
+    // `selected_sources`.
     std::vector<int64_t> sources;
-    for (int64_t i = 0; i < from.numel(); ++i)
-      sources.push_back(source_[static_cast<size_t>(from.const_data_ptr<int64_t>()[i])]);
-    const size_t each = shares_ ? rows_per_source(sources) : 1;
-    std::vector<int64_t> kept;
-    for (size_t i = 0; i < sources.size(); i += each) kept.push_back(sources[i]);
-    for (size_t i = 0; i < sources.size(); ++i) sources[i] = static_cast<int64_t>(i / each);
-    source_ = std::move(sources);
-    select_sources(kept);
+    for (int64_t i = 0; i < row_indices.numel(); ++i)
+      sources.push_back(source_of_row_[static_cast<size_t>(row_indices.const_data_ptr<int64_t>()[i])]);
+    const size_t group_size = shares_sources_ ? rows_per_source(sources) : 1;
+    std::vector<int64_t> selected_sources;
+    for (size_t i = 0; i < sources.size(); i += group_size) selected_sources.push_back(sources[i]);
+    for (size_t i = 0; i < sources.size(); ++i) sources[i] = static_cast<int64_t>(i / group_size);
+    source_of_row_ = std::move(sources);
+    select_sources(selected_sources);
   }
   void reorder_within(const at::Tensor& rows) override {  // the keys and values of cross-attention stay in place
-    for (auto& cache : self) cache.reorder(rows);
-    for (auto& cache : cross) cache.reorder_state(rows);
+    for (auto& cache : self_caches) cache.reorder(rows);
+    for (auto& cache : cross_caches) cache.reorder_state(rows);
   }
-  std::vector<attention::Cache> self, cross;  // one cache per decoder layer
-  EncoderOutput encoded;
+  std::vector<attention::Cache> self_caches, cross_caches;  // one cache per decoder layer
+  EncoderOutput encoder_output;
 
  private:
   // Returns the number of consecutive rows per source if all sources have equally many; otherwise 1.
   static size_t rows_per_source(const std::vector<int64_t>& sources) {
-    size_t each = 0;
+    size_t group_size = 0;
     for (size_t i = 0, first = 0; i < sources.size(); ++i) {
       if (i + 1 < sources.size() && sources[i + 1] == sources[first]) continue;
-      const size_t run = i + 1 - first;
-      if (each != 0 && run != each) return 1;
-      each = run;
+      const size_t count = i + 1 - first;
+      if (group_size != 0 && count != group_size) return 1;
+      group_size = count;
       first = i + 1;
     }
-    return std::max<size_t>(1, each);
+    return std::max<size_t>(1, group_size);
   }
   void select_sources(const std::vector<int64_t>& sources) {
-    bool same = static_cast<int64_t>(sources.size()) == encoded.states.size(0);
+    bool same = static_cast<int64_t>(sources.size()) == encoder_output.states.size(0);
     for (size_t i = 0; i < sources.size(); ++i) same = same && sources[i] == static_cast<int64_t>(i);
     if (same) return;
-    const at::Tensor rows = at::tensor(sources, at::kLong), on_device = rows.to(encoded.states.device());
-    for (auto& cache : cross) cache.reorder_rows(rows);
-    for (at::Tensor* t : {&encoded.states, &encoded.mask.key_lengths})
-      if (t->defined()) *t = t->index_select(0, on_device);
+    const at::Tensor rows = at::tensor(sources, at::kLong), device_rows = rows.to(encoder_output.states.device());
+    for (auto& cache : cross_caches) cache.reorder_rows(rows);
+    for (at::Tensor* t : {&encoder_output.states, &encoder_output.mask.key_lengths})
+      if (t->defined()) *t = t->index_select(0, device_rows);
   }
 
-  bool shares_;
-  std::vector<int64_t> source_;  // (rows): index of each row's source in the cached sources
+  bool shares_sources_;
+  std::vector<int64_t> source_of_row_;  // (rows): index of each row's source in the cached sources
 };
 
 // Returns the number of rows of the source embedding.
@@ -121,26 +123,27 @@ class EncoderDecoder : public LanguageModel {
     const int64_t past_length = decoding != nullptr ? decoding->length() : 0;
     at::Tensor x = positions_->add((*embedding_)(input.tokens), past_length);
     x = nn::dropout(x, options_.dropout_embedding, step, "embedding", 0);
-    EncoderOutput encoded;
+    EncoderOutput encoder_output;
     if (past_length > 0) {
-      encoded = decoding->encoded;
+      encoder_output = decoding->encoder_output;
     } else {
-      encoded = encode(input, step, observer);
-      if (decoding != nullptr) decoding->read(encoded);
+      encoder_output = encode(input, step, observer);
+      if (decoding != nullptr) decoding->set_sources(encoder_output);
     }
     attention::Mask mask;
     mask.causal = true;
     mask.offset = past_length;
-    mask.query_lengths = attention::shorter(input.lengths.decoder, input.tokens.size(1), x.device());
-    encoded.mask.query_lengths = mask.query_lengths;
+    mask.query_lengths = attention::lengths_if_padded(input.lengths.decoder, input.tokens.size(1), x.device());
+    encoder_output.mask.query_lengths = mask.query_lengths;
     // If interceptors in the encoder have repeated its rows for variants, the decoder's rows must be repeated in the
     // same order.
     for (const Block& block : encoder_)
-      for (at::Tensor* t : {&x, &mask.query_lengths, &encoded.mask.query_lengths}) *t = block.repeat_for_variants(*t);
+      for (at::Tensor* t : {&x, &mask.query_lengths, &encoder_output.mask.query_lengths})
+        *t = block.repeat_for_variants(*t);
     for (size_t i = 0; i < decoder_.size(); ++i) {
       Block::Caches caches;
-      if (decoding != nullptr) caches = {&decoding->self[i], &decoding->cross[i]};
-      x = decoder_[i].forward(x, mask, step, caches, observer, {}, &encoded);
+      if (decoding != nullptr) caches = {&decoding->self_caches[i], &decoding->cross_caches[i]};
+      x = decoder_[i].forward(x, mask, step, caches, observer, {}, &encoder_output);
       mask.query_lengths = decoder_[i].repeat_for_variants(mask.query_lengths);
     }
     if (norm_ != nullptr) x = (*norm_)(x);
@@ -149,10 +152,11 @@ class EncoderDecoder : public LanguageModel {
 
   std::unique_ptr<DecodingState> new_state() override {
     require_incremental();
-    bool shares = true;
+    bool shares_sources = true;
     for (const attention::AttentionLayer* layer : attention_layers())
-      shares = shares && (layer->layer_spec().kind != AttentionKind::decoder_cross || layer->is_per_query());
-    return std::make_unique<TranslationState>(decoder_.size(), shares);
+      shares_sources =
+          shares_sources && (layer->layer_spec().kind != AttentionKind::decoder_cross || layer->is_per_query());
+    return std::make_unique<TranslationState>(decoder_.size(), shares_sources);
   }
 
   std::vector<attention::AttentionLayer*> attention_layers() override {
@@ -168,14 +172,15 @@ class EncoderDecoder : public LanguageModel {
         source_positions_->add((source_embedding_ != nullptr ? *source_embedding_ : *embedding_)(input.source), 0);
     x = nn::dropout(x, options_.dropout_embedding, step, "encoder.embedding", 0);
     attention::Mask mask;
-    mask.key_lengths = mask.query_lengths = attention::shorter(input.lengths.encoder, input.source.size(1), x.device());
+    mask.key_lengths = mask.query_lengths =
+        attention::lengths_if_padded(input.lengths.encoder, input.source.size(1), x.device());
     for (Block& block : encoder_) {
       x = block.forward(x, mask, step, {}, observer);
       for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.repeat_for_variants(*t);
     }
-    EncoderOutput encoded{encoder_norm_ != nullptr ? (*encoder_norm_)(x) : x, {}};
-    encoded.mask.key_lengths = mask.key_lengths;
-    return encoded;
+    EncoderOutput encoder_output{encoder_norm_ != nullptr ? (*encoder_norm_)(x) : x, {}};
+    encoder_output.mask.key_lengths = mask.key_lengths;
+    return encoder_output;
   }
 
   ModelOptions options_;
@@ -199,7 +204,7 @@ class EncoderDecoderBackbone : public Backbone {
             {AttentionKind::decoder_self, options.layers},
             {AttentionKind::decoder_cross, options.layers}};
   }
-  Reads reads() const override { return Reads::pairs; }
+  ExampleType example_type() const override { return ExampleType::pairs; }
 };
 
 const Registration<EncoderDecoderBackbone> encoder_decoder_backbone_entry(

@@ -6,19 +6,19 @@
 namespace mh::model {
 
 nn::Init embedding_init(const ModelOptions& o, int64_t width) {
-  if (o.init == Scheme::bert) return nn::Init::truncated_normal(0.02);
-  if (o.init == Scheme::transformer_xl) return nn::Init::normal(0.02);
+  if (o.init == InitScheme::bert) return nn::Init::truncated_normal(0.02);
+  if (o.init == InitScheme::transformer_xl) return nn::Init::normal(0.02);
   return nn::Init::normal(1 / std::sqrt(static_cast<double>(width)));
 }
 
 nn::Init projection_init(const ModelOptions& o) {
-  if (o.init == Scheme::bert) return nn::Init::truncated_normal(0.02);
-  if (o.init == Scheme::transformer_xl) return nn::Init::normal(0.01);
+  if (o.init == InitScheme::bert) return nn::Init::truncated_normal(0.02);
+  if (o.init == InitScheme::transformer_xl) return nn::Init::normal(0.01);
   return nn::Init::xavier_uniform();
 }
 
 nn::Init adaptive_output_init(const ModelOptions& o) {
-  return o.init == Scheme::fairseq ? nn::Init::xavier_uniform() : embedding_init(o, o.width);
+  return o.init == InitScheme::fairseq ? nn::Init::xavier_uniform() : embedding_init(o, o.width);
 }
 
 }  // namespace mh::model

@@ -15,23 +15,23 @@ namespace {
 
 // Returns the smallest limit on the input length, in tokens, and the configuration key that sets it; 0: unlimited.
 std::pair<int64_t, std::string> max_length_and_key(LanguageModel& model) {
-  std::pair<int64_t, std::string> least{model.max_positions(), "model.max_positions"};
+  std::pair<int64_t, std::string> minimum{model.max_positions(), "model.max_positions"};
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (auto bound = layer->max_length(); bound.first > 0 && (least.first == 0 || bound.first < least.first))
-      least = std::move(bound);
-  return least;
+    if (auto bound = layer->max_length(); bound.first > 0 && (minimum.first == 0 || bound.first < minimum.first))
+      minimum = std::move(bound);
+  return minimum;
 }
 
 }  // namespace
 
 Input Input::to(at::Device device) const {
   // A non-blocking copy: the host does not wait for pending kernels, nor for the copy itself if x is in pinned memory.
-  const auto to_target = [&](const at::Tensor& x) {
+  const auto move_to_device = [&](const at::Tensor& x) {
     return x.defined() ? x.to(device, x.scalar_type(), !device.is_cpu()) : x;
   };
-  Input on_device(to_target(tokens), to_target(source), lengths);
-  on_device.segments = to_target(segments);
-  return on_device;
+  Input device_input(move_to_device(tokens), move_to_device(source), lengths);
+  device_input.segments = move_to_device(segments);
+  return device_input;
 }
 
 at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output().logits(hidden); }
@@ -74,13 +74,13 @@ void LanguageModel::require_fused(bool training) {
 }
 
 std::vector<std::string> LanguageModel::describe_paths(bool training) {
-  std::map<std::pair<std::string, std::string>, int64_t> answers;
+  std::map<std::pair<std::string, std::string>, int64_t> path_counts;
   for (const attention::AttentionLayer* layer : attention_layers())
-    ++answers[{attention::name_of(layer->layer_spec().kind), layer->describe_path(training)}];
+    ++path_counts[{attention::name_of(layer->layer_spec().kind), layer->describe_path(training)}];
   std::vector<std::string> lines;
-  lines.reserve(answers.size());
-  for (const auto& [answer, count] : answers)
-    lines.push_back(str(answer.first, ", ", count, " layers: ", answer.second));
+  lines.reserve(path_counts.size());
+  for (const auto& [kind_and_path, count] : path_counts)
+    lines.push_back(str(kind_and_path.first, ", ", count, " layers: ", kind_and_path.second));
   return lines;
 }
 

@@ -46,8 +46,8 @@ struct Input {
   at::Tensor source;           // (B, S) int64: tokens of the source, for a translation model
   attention::Lengths lengths;  // lengths of the rows, on the CPU; encoder-only models use lengths.encoder
   at::Tensor segments;         // (B, T) int64 segment (token type) of each token; undefined: segment 0 for all tokens
-  Input(at::Tensor all_tokens = {}, at::Tensor all_source = {}, attention::Lengths real = {})  // NOLINT: implicit
-      : tokens(std::move(all_tokens)), source(std::move(all_source)), lengths(std::move(real)) {}
+  Input(at::Tensor token_ids = {}, at::Tensor source_ids = {}, attention::Lengths row_lengths = {})  // NOLINT: implicit
+      : tokens(std::move(token_ids)), source(std::move(source_ids)), lengths(std::move(row_lengths)) {}
   // Returns the input with all tensors except the lengths on `device`.
   Input to(at::Device device) const;
 };
@@ -63,8 +63,8 @@ struct Targets {
   at::Tensor values;
   double next_weight = 1;     // words: weight of the next-sentence loss relative to the loss of a masked word
   at::Tensor on_device = {};  // copy of `values` on the device of the model; undefined: loss() makes the copy
-  Targets(at::Tensor all, double next_sentence_weight = 1)
-      : values(std::move(all)), next_weight(next_sentence_weight) {}  // NOLINT: implicit
+  Targets(at::Tensor target_values, double next_sentence_weight = 1)
+      : values(std::move(target_values)), next_weight(next_sentence_weight) {}  // NOLINT: implicit
 };
 
 // The sizes of the target vocabulary and the source vocabulary, in entries.

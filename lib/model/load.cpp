@@ -28,18 +28,18 @@ std::optional<io::DType> type_of(const at::Tensor& tensor) {
 // add, remove or reshape a parameter.
 ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::string>& overrides,
                             const Vocabularies& vocabularies) {
-  Config changed;
-  changed.load_text(config.toml(), "the checkpoint's configuration");
+  Config new_config;
+  new_config.load_text(config.toml(), "the checkpoint's configuration");
   for (const std::string& assignment : overrides) {
     if (assignment.rfind("model.", 0) != 0 && assignment.rfind("attention.", 0) != 0)
       throw Error(Exit::usage, Problem{"--set", "a key of [model] or [attention]", assignment, ""});
-    changed.set(assignment);
+    new_config.set(assignment);
   }
-  ModelConfig result = ModelConfig::read(changed);
+  ModelConfig result = ModelConfig::read(new_config);
   require_same_parameters(config, result, vocabularies, str("--set ", join(overrides, ", ")));
   // Unknown keys are checked last: if an override replaces a stage, the keys of the replaced stage are unknown, but the
   // error should name the parameters that change.
-  changed.check_all_known();
+  new_config.check_all_known();
   return result;
 }
 
@@ -48,24 +48,24 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
 void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, const Vocabularies& vocabularies,
                              const std::string& where) {
   auto shapes = [&](const ModelConfig& c) {
-    std::map<std::string, std::string> found;
+    std::map<std::string, std::string> result;
     const auto model = build_language_model(c, vocabularies, at::kMeta);
     for (const nn::Parameter& p : model->parameters().all()) {
-      std::string& text = found[p.name()] = shape_text(p.master().sizes());
+      std::string& text = result[p.name()] = shape_text(p.master().sizes());
       for (const nn::HeadAxis& axis : p.traits().head_axes) text += str(" of ", axis.heads, " heads");
     }
-    return found;
+    return result;
   };
-  const auto before = shapes(checkpoint), after = shapes(config);
+  const auto old_shapes = shapes(checkpoint), new_shapes = shapes(config);
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found,
                                      "set only keys that leave all parameters unchanged"});
   };
-  for (const auto& [name, shape] : before)
-    if (auto it = after.find(name); it == after.end()) refuse(name + " " + shape, "none of this name");
+  for (const auto& [name, shape] : old_shapes)
+    if (auto it = new_shapes.find(name); it == new_shapes.end()) refuse(name + " " + shape, "none of this name");
     else if (it->second != shape) refuse(name + " " + shape, it->second);
-  for (const auto& [name, shape] : after)
-    if (before.count(name) == 0) refuse("no parameter named " + name, shape);
+  for (const auto& [name, shape] : new_shapes)
+    if (old_shapes.count(name) == 0) refuse("no parameter named " + name, shape);
 }
 
 bool is_state(const std::string& name) {
@@ -77,8 +77,8 @@ void CheckpointTensors::add(const std::string& name, const at::Tensor& tensor) {
   const auto type = type_of(tensor);
   if (!tensor.is_contiguous() || !type)
     throw Error(Exit::failed, name + ": expected a contiguous fp32 or int64 tensor; found another type or layout");
-  held_.push_back(tensor.to(at::kCPU));
-  views_.push_back({{name, *type, tensor.sizes().vec()}, held_.back().const_data_ptr()});
+  tensors_.push_back(tensor.to(at::kCPU));
+  views_.push_back({{name, *type, tensor.sizes().vec()}, tensors_.back().const_data_ptr()});
 }
 
 void CheckpointTensors::add(const nn::ParameterList& parameters) {
@@ -86,9 +86,9 @@ void CheckpointTensors::add(const nn::ParameterList& parameters) {
 }
 
 void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::Metadata metadata) {
-  CheckpointTensors views;
-  views.add(parameters);
-  io::write_checkpoint(sink, views.all(), std::move(metadata));
+  CheckpointTensors tensors;
+  tensors.add(parameters);
+  io::write_checkpoint(sink, tensors.all(), std::move(metadata));
   sink.close();
 }
 
@@ -104,10 +104,10 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
                         std::string(io::name_of(info->type)) + " " + shape_text(info->shape),
                         "use a checkpoint of the same model"});
   c10::NoGradGuard no_gradient;
-  at::Tensor read = at::empty(destination.sizes(), destination.scalar_type());
+  at::Tensor value = at::empty(destination.sizes(), destination.scalar_type());
   const void* data = checkpoint.data(name);
-  if (read.numel() > 0) std::memcpy(read.mutable_data_ptr(), data, info->bytes());
-  destination.copy_(read);
+  if (value.numel() > 0) std::memcpy(value.mutable_data_ptr(), data, info->bytes());
+  destination.copy_(value);
 }
 
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
@@ -123,7 +123,7 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   nn::warn_not_finite(checkpoint.name(), parameters);
 }
 
-Vocabularies sizes_of(const text::Tokenizers& tokenizers) {
+Vocabularies vocabularies_of(const text::Tokenizers& tokenizers) {
   return {tokenizers.target->size(), tokenizers.source_size()};
 }
 
@@ -155,7 +155,7 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   LoadedModel loaded;
   loaded.name = checkpoint.name();
   loaded.tokenizers = text::tokenizers_of(checkpoint);
-  const Vocabularies sizes = sizes_of(loaded.tokenizers);
+  const Vocabularies sizes = vocabularies_of(loaded.tokenizers);
   loaded.toml = checkpoint.entry(io::kConfigKey);
   loaded.config = config_of(checkpoint);
   auto build = [&] { return build_language_model(loaded.config, sizes, device); };

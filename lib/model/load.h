@@ -30,7 +30,7 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device,
 // Returns the configuration in a checkpoint. Throws Error(input) if the configuration is missing or invalid.
 ModelConfig config_of(const io::Checkpoint& checkpoint);
 // Returns the sizes of the vocabularies of `tokenizers`.
-Vocabularies sizes_of(const text::Tokenizers& tokenizers);
+Vocabularies vocabularies_of(const text::Tokenizers& tokenizers);
 
 // Throws Error(usage) unless `checkpoint` and `config` build the same parameters: the same names, shapes and head
 // counts. `where`: the option that set `config`, for the message.
@@ -50,7 +50,7 @@ class CheckpointTensors {
   const std::vector<io::TensorView>& all() const { return views_; }
 
  private:
-  std::vector<at::Tensor> held_;  // keep the memory of views_ alive
+  std::vector<at::Tensor> tensors_;  // keep the memory of views_ alive
   std::vector<io::TensorView> views_;
 };
 

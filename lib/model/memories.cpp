@@ -11,9 +11,9 @@ namespace mh::model {
 
 namespace {
 
-constexpr const char* kSeen = "memory.seen";
+constexpr const char* kNextPositionName = "memory.seen";
 
-std::string name_of(size_t layer, const char* what) { return str("memory.layers.", layer, ".", what); }
+std::string tensor_name(size_t layer, const char* field) { return str("memory.layers.", layer, ".", field); }
 
 }  // namespace
 
@@ -28,21 +28,21 @@ std::unique_ptr<Memories> LanguageModel::new_memory(int64_t) {
   throw Error(Exit::failed, "expected a model with a memory of earlier segments; found a model without memory");
 }
 
-NamedTensors memory_tensors(const std::vector<Memories>& parts) {
-  NamedTensors all;
-  if (parts.empty()) return all;
+NamedTensors memory_tensors(const std::vector<Memories>& memories) {
+  NamedTensors tensors;
+  if (memories.empty()) return tensors;
   // All micro-batches of a batch have the same positions, so the positions of the first micro-batch are stored.
-  const Memories& any = parts.front();
-  all.emplace_back(kSeen, at::full({}, any.seen, at::kLong));
-  for (size_t l = 0; l < any.layers.size(); ++l) {
-    all.emplace_back(name_of(l, "positions"), at::tensor(any.layers[l].positions, at::kLong));
-    if (!any.layers[l].inputs.defined()) continue;
+  const Memories& first_memory = memories.front();
+  tensors.emplace_back(kNextPositionName, at::full({}, first_memory.next_position, at::kLong));
+  for (size_t l = 0; l < first_memory.layers.size(); ++l) {
+    tensors.emplace_back(tensor_name(l, "positions"), at::tensor(first_memory.layers[l].positions, at::kLong));
+    if (!first_memory.layers[l].inputs.defined()) continue;
     std::vector<at::Tensor> rows;
-    rows.reserve(parts.size());
-    for (const Memories& part : parts) rows.push_back(part.layers[l].inputs);
-    all.emplace_back(name_of(l, "inputs"), at::cat(rows));
+    rows.reserve(memories.size());
+    for (const Memories& memory : memories) rows.push_back(memory.layers[l].inputs);
+    tensors.emplace_back(tensor_name(l, "inputs"), at::cat(rows));
   }
-  return all;
+  return tensors;
 }
 
 std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t rows,
@@ -51,37 +51,38 @@ std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memo
     throw Error(Exit::input, Problem{checkpoint.name() + ": " + name, expected, found,
                                      "resume from a training state of the same run"});
   };
-  std::vector<Memories> parts(static_cast<size_t>((rows + rows_per_micro_batch - 1) / rows_per_micro_batch), empty);
-  at::Tensor seen = at::empty({}, at::kLong);
-  load_tensor(checkpoint, kSeen, seen);
-  for (Memories& part : parts) part.seen = seen.item<int64_t>();
+  std::vector<Memories> memories(static_cast<size_t>((rows + rows_per_micro_batch - 1) / rows_per_micro_batch), empty);
+  at::Tensor next_position = at::empty({}, at::kLong);
+  load_tensor(checkpoint, kNextPositionName, next_position);
+  for (Memories& memory : memories) memory.next_position = next_position.item<int64_t>();
   for (size_t l = 0; l < empty.layers.size(); ++l) {
-    const std::string name = name_of(l, "positions");
+    const std::string name = tensor_name(l, "positions");
     const io::TensorInfo* info = checkpoint.find(name);
     const int64_t slots = info != nullptr && info->shape.size() == 1 ? info->shape[0] : 0;
     if (slots > empty.capacity)
       refuse(name, str("at most model.transformer-xl.memory, ", empty.capacity, " positions"), str(slots));
-    at::Tensor stored = at::empty({slots}, at::kLong);
-    load_tensor(checkpoint, name, stored);
-    const auto* p = stored.const_data_ptr<int64_t>();
+    at::Tensor stored_positions = at::empty({slots}, at::kLong);
+    load_tensor(checkpoint, name, stored_positions);
+    const auto* p = stored_positions.const_data_ptr<int64_t>();
     const std::vector<int64_t> positions(p, p + slots);
     if (std::adjacent_find(p, p + slots, std::greater_equal<>()) != p + slots)
       refuse(name, "ascending positions", "positions that are not ascending");
-    if (slots > 0 && positions.back() >= parts.front().seen)
-      refuse(name, str("positions below ", parts.front().seen, ", the number of positions read so far"),
+    if (slots > 0 && positions.back() >= memories.front().next_position)
+      refuse(name, str("positions below ", memories.front().next_position, ", the number of positions read so far"),
              str(positions.back()));
     at::Tensor inputs;
     if (slots > 0) {
       inputs = at::empty({rows, slots, width}, at::TensorOptions().device(device));
-      load_tensor(checkpoint, name_of(l, "inputs"), inputs);
+      load_tensor(checkpoint, tensor_name(l, "inputs"), inputs);
     }
-    for (size_t i = 0; i < parts.size(); ++i) {
+    for (size_t i = 0; i < memories.size(); ++i) {
       const int64_t first = static_cast<int64_t>(i) * rows_per_micro_batch;
-      parts[i].layers[l].positions = positions;
-      if (slots > 0) parts[i].layers[l].inputs = inputs.narrow(0, first, std::min(rows_per_micro_batch, rows - first));
+      memories[i].layers[l].positions = positions;
+      if (slots > 0)
+        memories[i].layers[l].inputs = inputs.narrow(0, first, std::min(rows_per_micro_batch, rows - first));
     }
   }
-  return parts;
+  return memories;
 }
 
 }  // namespace mh::model

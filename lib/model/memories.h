@@ -35,18 +35,19 @@ class Memories : public DecodingState {
   // `count`: number of layers. `slots`: maximum number of positions per layer; 0: no positions in training, unlimited
   // in decoding.
   Memories(size_t count, int64_t slots) : layers(count), capacity(slots) {}
-  int64_t length() const override { return seen; }
+  int64_t length() const override { return next_position; }
   void reorder(const at::Tensor& rows) override;
 
   std::vector<Layer> layers;
   int64_t capacity;  // maximum number of positions per layer; 0: no positions in training, unlimited in decoding
-  int64_t seen = 0;  // number of positions in all segments so far, which is the first position of the next segment
+  int64_t next_position =
+      0;  // number of positions in all segments so far, which is the first position of the next segment
 };
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
-// Converts the memories of a training batch to tensors of a training state, named as in mh-checkpoint(5). `parts`:
+// Converts the memories of a training batch to tensors of a training state, named as in mh-checkpoint(5). `memories`:
 // memories of the micro-batches, which are consecutive rows of the batch.
-NamedTensors memory_tensors(const std::vector<Memories>& parts);
+NamedTensors memory_tensors(const std::vector<Memories>& memories);
 // Loads the memories of a training batch of `rows` rows and returns one Memories object per micro-batch of
 // `rows_per_micro_batch` rows. `empty`: an empty memory of the model, with its number of layers and capacity; `width`:
 // model width d. Throws Error(input) if the memories in the checkpoint do not fit.

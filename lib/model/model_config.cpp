@@ -10,7 +10,7 @@ namespace mh::model {
 
 namespace {
 
-constexpr int64_t kLargest = 1 << 20;  // largest width, so that products of sizes fit into 63 bits
+constexpr int64_t kMaxWidth = 1 << 20;  // largest width, so that products of sizes fit into 63 bits
 
 }  // namespace
 
@@ -45,7 +45,7 @@ void BertOptions::describe(Fields& f) {
           "span: first and last position of an answer",
           task_heads().names());
   f.field("classes", classes, "number of classes, for model.bert.head=classes; 0 for other task heads",
-          between(0, kLargest));
+          between(0, kMaxWidth));
   f.field("labels", labels,
           "names of the classes, for model.bert.head=classes, in the order of the training shard; []: no names");
   f.field("next_sentence", next_sentence,
@@ -56,8 +56,8 @@ void ModelOptions::describe(Fields& f) {
   f.field("backbone", backbone, "model architecture", backbones().names());
   f.field("layers", layers, "number of layers; with backbone encoder-decoder, the number of decoder layers",
           between(1, 10000));
-  f.field("width", width, "model width d, the size of hidden states", between(1, kLargest));
-  f.field("ffn", ffn, "inner width of the feed-forward sublayers", between(1, kLargest));
+  f.field("width", width, "model width d, the size of hidden states", between(1, kMaxWidth));
+  f.field("ffn", ffn, "inner width of the feed-forward sublayers", between(1, kMaxWidth));
   f.choice("norm", norm, {{Norm::pre, "pre"}, {Norm::post, "post"}},
            "position of layer norms: before each sublayer, or after each residual sum");
   f.field("final_norm", final_norm, "whether a layer norm follows the last layer; only with model.norm=pre");
@@ -83,7 +83,7 @@ void ModelOptions::describe(Fields& f) {
   f.field("cutoff_factor", cutoff_factor,
           "ratio of the widths of successive bands; 1: all bands have the width of the model, in one table "
           "without projections",
-          between(1, kLargest));
+          between(1, kMaxWidth));
   f.field("tied_projections", tied_projections,
           "whether the adaptive softmax uses the transposed projections of the adaptive input embedding");
   f.field(
@@ -109,9 +109,10 @@ void ModelOptions::describe(Fields& f) {
           "dropout probability of the projected hidden states of each tail of the adaptive softmax", between(0, 0.999));
   f.field("output_bias", output_bias, "whether the output layer has a bias");
   f.field("norm_epsilon", norm_epsilon, "epsilon that layer norms add to the variance", positive());
-  f.choice("init", init,
-           {{Scheme::fairseq, "fairseq"}, {Scheme::bert, "bert"}, {Scheme::transformer_xl, "transformer-xl"}},
-           "initialisation scheme of the parameters");
+  f.choice(
+      "init", init,
+      {{InitScheme::fairseq, "fairseq"}, {InitScheme::bert, "bert"}, {InitScheme::transformer_xl, "transformer-xl"}},
+      "initialisation scheme of the parameters");
   describe_backbones(f, [this](const std::string& name) { return name == backbone; });
 }
 
@@ -119,16 +120,16 @@ namespace {
 
 // Throws Error(usage) if `config` sets an option of a backbone other than `backbone` to a value other than the default.
 void refuse_other_backbones(Config& config, const std::string& backbone) {
-  ModelOptions defaults, set;
-  defaults.backbone = set.backbone = backbone;
-  OtherBackbones found{set}, expected{defaults};
+  ModelOptions defaults, changed;
+  defaults.backbone = changed.backbone = backbone;
+  OtherBackbones found{changed}, expected{defaults};
   config.read("model", found);
-  FieldLister before, after;
-  before.section("model", expected);
-  after.section("model", found);
-  for (size_t i = 0; i < after.rows().size(); ++i) {
-    const auto& row = after.rows()[i];
-    if (row.value == before.rows()[i].value) continue;
+  FieldLister default_fields, actual_fields;
+  default_fields.section("model", expected);
+  actual_fields.section("model", found);
+  for (size_t i = 0; i < actual_fields.rows().size(); ++i) {
+    const auto& row = actual_fields.rows()[i];
+    if (row.value == default_fields.rows()[i].value) continue;
     const std::string owner = split(row.key, '.').at(1);
     throw Error(Exit::usage,
                 Problem{row.key, str("model.backbone='", owner, "', which has this option"),
@@ -164,7 +165,9 @@ Registry<Backbone>& backbones() {
   return registry;
 }
 
-Reads reads_of(const ModelOptions& options) { return backbones().make(options.backbone, "model.backbone")->reads(); }
+ExampleType example_type_of(const ModelOptions& options) {
+  return backbones().make(options.backbone, "model.backbone")->example_type();
+}
 
 namespace {
 

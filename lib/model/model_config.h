@@ -18,9 +18,9 @@ namespace mh::model {
 
 enum class Norm { pre, post };
 enum class Positions { sinusoidal, learned, none };
-enum class Scheme { fairseq, bert, transformer_xl };  // initialisation scheme of the parameters
+enum class InitScheme { fairseq, bert, transformer_xl };  // initialisation scheme of the parameters
 enum class InitialMemory { empty, zeros };
-enum class Reads { text, pairs, examples };  // type of training examples that a model reads (lib/data)
+enum class ExampleType { text, pairs, examples };  // type of training examples that a model reads (lib/data)
 
 // Options of one backbone: [model.encoder-decoder], [model.transformer-xl], [model.bert].
 struct EncoderDecoderOptions {
@@ -72,15 +72,15 @@ struct ModelOptions {
   double dropout_tail = 0;
   bool output_bias = false;
   double norm_epsilon = 1e-5;
-  Scheme init = Scheme::fairseq;
+  InitScheme init = InitScheme::fairseq;
   EncoderDecoderOptions encoder_decoder;
   TransformerXlOptions transformer_xl;
   BertOptions bert;
   // Visits the options that all backbones share, then the options of the chosen backbone.
   void describe(Fields& f);
   // Visits the options of each backbone for whose name `filter` returns true, in a section of that name.
-  template <class Wanted>
-  void describe_backbones(Fields& f, const Wanted& filter) {
+  template <class Filter>
+  void describe_backbones(Fields& f, const Filter& filter) {
     const auto visit = [&](const char* name, auto& options) {
       if (filter(name)) f.section(name, options);
     };
@@ -120,10 +120,10 @@ class Backbone {
   virtual std::vector<std::pair<attention::AttentionKind, int64_t>> layers(const ModelOptions& options) const {
     return {{attention::AttentionKind::decoder_self, options.layers}};
   }
-  virtual Reads reads() const { return Reads::text; }
+  virtual ExampleType example_type() const { return ExampleType::text; }
 };
 Registry<Backbone>& backbones();
-Reads reads_of(const ModelOptions& options);
+ExampleType example_type_of(const ModelOptions& options);
 
 // Builds a model of the configured backbone with uninitialised parameters. Throws Error(usage) if an embedding table
 // has fewer rows than the vocabulary has entries, or if options contradict the vocabularies or each other.

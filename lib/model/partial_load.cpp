@@ -45,7 +45,7 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
     known.push_back(p.name());
     if (is_added(checkpoint, p)) {
       if (!may_be_added(p)) refuse("no parameter named " + p.name(), shape_text(p.master().sizes()), next);
-      result.added.push_back(p.name());
+      result.added_parameters.push_back(p.name());
     } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
       refuse(p.name() + " " + shape_text(shape), shape_text(p.master().sizes()),
              "set only keys that leave all parameters unchanged");
@@ -55,15 +55,15 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
     if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
     if (!is_task_head_parameter(info.name))
       refuse(info.name + " " + shape_text(info.shape), "none of this name", did_you_mean(info.name, known));
-    result.ignored.push_back(info.name);
+    result.ignored_tensors.push_back(info.name);
   }
   return result;
 }
 
-void require_same_heads(LanguageModel& before, LanguageModel& after, const std::string& where) {
-  const auto layers = before.attention_layers(), others = after.attention_layers();
-  for (size_t i = 0; i < std::min(layers.size(), others.size()); ++i) {
-    const attention::LayerSpec &old_spec = layers[i]->layer_spec(), &new_spec = others[i]->layer_spec();
+void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, const std::string& where) {
+  const auto old_layers = old_model.attention_layers(), new_layers = new_model.attention_layers();
+  for (size_t i = 0; i < std::min(old_layers.size(), new_layers.size()); ++i) {
+    const attention::LayerSpec &old_spec = old_layers[i]->layer_spec(), &new_spec = new_layers[i]->layer_spec();
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
       if (old_spec.heads_of(side) != new_spec.heads_of(side))
         throw Error(
@@ -84,24 +84,25 @@ double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& mo
   c10::NoGradGuard no_gradient;
   constexpr int64_t kRows = 2, kLength = 12;
   const at::Device device = model.parameters().device();
-  const LoadedModel before = load_model(checkpoint, device);
-  const int64_t bound = model.max_length(), length = bound > 0 ? std::min(bound, kLength) : kLength;
+  const LoadedModel original = load_model(checkpoint, device);
+  const int64_t model_max_length = model.max_length(),
+                length = model_max_length > 0 ? std::min(model_max_length, kLength) : kLength;
   const auto tokens = [&](int64_t entries, uint32_t site) {
     RandomSequence random(RandomStream(1, "adoption"), site);
-    at::Tensor all = at::empty({kRows, length}, at::kLong);
-    auto* values = all.mutable_data_ptr<int64_t>();
-    for (int64_t i = 0; i < all.numel(); ++i)
-      values[i] = static_cast<int64_t>(random.below(static_cast<uint64_t>(entries)));
-    return all;
+    at::Tensor result = at::empty({kRows, length}, at::kLong);
+    auto* values = result.mutable_data_ptr<int64_t>();
+    for (int64_t i = 0; i < result.numel(); ++i)
+      values[i] = static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(entries)));
+    return result;
   };
   const Vocabularies sizes = model.vocabularies();
   Input input(tokens(sizes.target, 0));
   if (model.has_encoder()) input.source = tokens(sizes.source > 0 ? sizes.source : sizes.target, 1);
-  const auto states = [&](LanguageModel& m) {
+  const auto hidden_states = [&](LanguageModel& m) {
     m.set_path(attention::Path::composed);
     return m.hidden(input.to(device), {});
   };
-  return (states(model) - states(*before.model)).abs().max().item<double>();
+  return (hidden_states(model) - hidden_states(*original.model)).abs().max().item<double>();
 }
 
 }  // namespace mh::model

@@ -12,8 +12,9 @@ namespace mh::model {
 
 // The differences between the tensors of a model and of a checkpoint.
 struct PartialLoad {
-  std::vector<std::string> added;    // parameters that the checkpoint lacks, or has in another shape (task heads)
-  std::vector<std::string> ignored;  // tensors of the checkpoint that the model lacks
+  std::vector<std::string>
+      added_parameters;  // parameters that the checkpoint lacks, or has in another shape (task heads)
+  std::vector<std::string> ignored_tensors;  // tensors of the checkpoint that the model lacks
 };
 
 // Returns the parameters that load_matching_parameters() does not load, and the tensors of the checkpoint that it
@@ -26,13 +27,13 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
 // Returns whether the parameter `name` belongs to the pooler or the task head of an encoder.
 bool is_task_head_parameter(const std::string& name);
 
-// Throws Error(usage) if an attention layer of `before`, the model of the checkpoint, and the same layer of `after`
-// have different numbers of heads: the shapes of the parameters may be equal although their columns belong to different
-// heads. `where`: the option that sets the checkpoint, for the message.
-void require_same_heads(LanguageModel& before, LanguageModel& after, const std::string& where);
+// Throws Error(usage) if an attention layer of `old_model`, the model of the checkpoint, and the same layer of
+// `new_model` have different numbers of heads: the shapes of the parameters may be equal although their columns belong
+// to different heads. `where`: the option that sets the checkpoint, for the message.
+void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, const std::string& where);
 
 // Copies all parameters that the checkpoint has in the shape of the model; the values of all others
-// (PartialLoad::added) are unchanged. Throws Error(input) for damaged tensors.
+// (PartialLoad::added_parameters) are unchanged. Throws Error(input) for damaged tensors.
 void load_matching_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
 // Returns the maximum absolute difference between the last hidden states of `model` and of the model in the checkpoint,

@@ -10,7 +10,7 @@ class SoftmaxOutput : public OutputLayer {
  public:
   SoftmaxOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
                 int64_t vocabulary)
-      : vocabulary_(vocabulary), scored_(scored_rows(o, vocabulary)) {
+      : vocabulary_(vocabulary), num_scored_rows_(scored_rows(o, vocabulary)) {
     const int64_t rows = table_rows(o, vocabulary);
     weight_ = o.tied
                   ? embedding.bands()[0].table
@@ -25,19 +25,20 @@ class SoftmaxOutput : public OutputLayer {
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                       const nn::ForwardContext&) const override {
     const at::Tensor on_device = targets.on_device.defined() ? targets.on_device.flatten() : targets.on_device;
-    return nn::sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(), scored_,
-                                    smoothing, on_device);
+    return nn::sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(),
+                                    num_scored_rows_, smoothing, on_device);
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
-    return nn::sliced_log_probabilities(hidden.flatten(0, 1), weight_->value(), bias(), targets.flatten(), scored_)
+    return nn::sliced_log_probabilities(hidden.flatten(0, 1), weight_->value(), bias(), targets.flatten(),
+                                        num_scored_rows_)
         .view(targets.sizes());
   }
 
  private:
   at::Tensor bias() const { return bias_ != nullptr ? bias_->value() : at::Tensor(); }
 
-  int64_t vocabulary_, scored_;
+  int64_t vocabulary_, num_scored_rows_;
   nn::Parameter *weight_ = nullptr, *bias_ = nullptr;
 };
 

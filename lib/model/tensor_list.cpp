@@ -29,7 +29,7 @@ constexpr int64_t kWidth = 7168, kRows = 4001, kSourceRows = 4003;
 constexpr std::array<int64_t, 5> kCutoffs = {1301, 1823, 2399, 2903, 3461};
 
 // Returns the assignments that set the sizes of all models.
-const Settings& sizes() {
+const Settings& base_settings() {
   static const Settings settings{"model.layers=1",     str("model.width=", kWidth), "model.ffn=1009",
                                  "attention.heads=22", "attention.head_size=103",   "attention.value_size=107"};
   return settings;
@@ -37,15 +37,15 @@ const Settings& sizes() {
 
 // Returns the symbols of the sizes in sizes(), of the head counts in stage_tensors(), and of the bands of kCutoffs.
 Symbols symbols() {
-  Symbols all{{kWidth, "d"}, {1009, "f"},     {22, "h"},
-              {26, "hv"},    {34, "ho"},      {103, "dk"},
-              {107, "dv"},   {kRows, "rows"}, {kSourceRows, "source_rows"}};
-  int64_t before = 0;
-  for (const int64_t cutoff : kCutoffs) all.emplace_back(cutoff - before, "n"), before = cutoff;
-  all.emplace_back(kRows - before, "n");
-  for (int64_t w = kWidth / 4; w >= 7; w /= 4) all.emplace_back(w, "w");
-  all.emplace_back(static_cast<int64_t>(kCutoffs.size()), "bands - 1");
-  return all;
+  Symbols result{{kWidth, "d"}, {1009, "f"},     {22, "h"},
+                 {26, "hv"},    {34, "ho"},      {103, "dk"},
+                 {107, "dv"},   {kRows, "rows"}, {kSourceRows, "source_rows"}};
+  int64_t previous_cutoff = 0;
+  for (const int64_t cutoff : kCutoffs) result.emplace_back(cutoff - previous_cutoff, "n"), previous_cutoff = cutoff;
+  result.emplace_back(kRows - previous_cutoff, "n");
+  for (int64_t w = kWidth / 4; w >= 7; w /= 4) result.emplace_back(w, "w");
+  result.emplace_back(static_cast<int64_t>(kCutoffs.size()), "bands - 1");
+  return result;
 }
 
 // Returns the symbol of a size, the product of two symbols, or twice a symbol; otherwise the number.
@@ -61,7 +61,7 @@ std::string name_of_size(int64_t size, const Symbols& symbols) {
 }
 
 // Replaces the indices of layers and bands in a tensor's name by i and b.
-std::string generic(const std::string& name) {
+std::string generic_name(const std::string& name) {
   static const std::regex layer(R"(\.layers\.\d+\.)"), band(R"(\.bands\.\d+\.)");
   return std::regex_replace(std::regex_replace(name, layer, ".layers.i."), band, ".bands.b.");
 }
@@ -71,28 +71,30 @@ std::string generic(const std::string& name) {
 Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
   Config config;
   for (const std::string& setting : settings) config.set(setting);
-  const ModelConfig config_read = ModelConfig::read(config);
+  const ModelConfig model_config = ModelConfig::read(config);
   config.check_all_known();
-  const Vocabularies vocabularies(kRows, reads_of(config_read.model) == Reads::pairs ? kSourceRows : 0);
-  const auto model = build_language_model(config_read, vocabularies, at::Device(at::kMeta));
+  const Vocabularies vocabularies(kRows, example_type_of(model_config.model) == ExampleType::pairs ? kSourceRows : 0);
+  const auto model = build_language_model(model_config, vocabularies, at::Device(at::kMeta));
   Shapes shapes;
   for (const nn::Parameter& p : model->parameters().all()) {
     std::vector<std::string> axes;
     for (const int64_t size : p.master().sizes()) axes.push_back(name_of_size(size, symbols));
-    const std::string name = generic(p.name());
+    const std::string name = generic_name(p.name());
     std::string shape = str('(', join(axes, ", "), ')');
     // The tensors of all bands have the same name in the list. The shape of the last band is listed, since its width
     // has the symbol w; the width of band 0 is the width of the model.
-    const auto same = std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return s.first == name; });
-    if (same == shapes.end()) shapes.emplace_back(name, std::move(shape));
-    else same->second = std::move(shape);
+    const auto existing = std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return s.first == name; });
+    if (existing == shapes.end()) shapes.emplace_back(name, std::move(shape));
+    else existing->second = std::move(shape);
   }
   return shapes;
 }
 
-// Builds the model with `settings` and `more` and returns its tensors; empty if the settings contradict each other.
-std::optional<Shapes> shapes_if_valid(Settings settings, const std::vector<std::string>& more, const Symbols& symbols) {
-  settings.insert(settings.end(), more.begin(), more.end());
+// Builds the model with `settings` and `extra_settings` and returns its tensors; empty if the settings contradict each
+// other.
+std::optional<Shapes> shapes_if_valid(Settings settings, const std::vector<std::string>& extra_settings,
+                                      const Symbols& symbols) {
+  settings.insert(settings.end(), extra_settings.begin(), extra_settings.end());
   try {
     return shapes_of(settings, symbols);
   } catch (const Error& error) {
@@ -107,7 +109,7 @@ bool same_names(const Shapes& a, const Shapes& b) {
 }
 
 // An assignment of a value other than the default to an option.
-struct Choice {
+struct SettingChoice {
   std::string key;
   std::string assignment;
   std::string setting_text;  // text for ListedTensor::setting: "key=value", or "key" if the value is a size
@@ -115,17 +117,17 @@ struct Choice {
 
 // Returns one choice for each value, other than the default, of the options `rows`. The value of an integer option is a
 // distinct prime, which is added to `symbols` under the name of the option.
-std::vector<Choice> choices_of(const Rows& rows, Symbols& symbols) {
+std::vector<SettingChoice> choices_of(const Rows& rows, Symbols& symbols) {
   static const std::vector<int64_t> kPrimes{211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281, 283};
-  std::vector<Choice> choices;
-  size_t next = 0;
+  std::vector<SettingChoice> choices;
+  size_t next_prime = 0;
   for (const auto& row : rows) {
     const std::string key = row.key.substr(row.key.rfind('.') + 1);
     if (row.type == "true/false") {
-      const std::string other = str(row.key, "=", row.value == "true" ? "false" : "true");
-      choices.push_back({row.key, other, other});
+      const std::string assignment = str(row.key, "=", row.value == "true" ? "false" : "true");
+      choices.push_back({row.key, assignment, assignment});
     } else if (row.type == "integer") {
-      const int64_t size = kPrimes.at(next++);
+      const int64_t size = kPrimes.at(next_prime++);
       symbols.emplace_back(size, key);
       choices.push_back({row.key, str(row.key, "=", size), row.key});
     } else if (row.type == "integers" && key.ends_with("cutoffs")) {
@@ -148,11 +150,11 @@ std::vector<Choice> choices_of(const Rows& rows, Symbols& symbols) {
 std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settings, const Rows& rows,
                                        const std::set<std::string>& known) {
   Symbols names = symbols();
-  std::vector<Choice> choices = choices_of(rows, names);
+  std::vector<SettingChoice> choices = choices_of(rows, names);
   Shapes base = shapes_of(settings, names);
   // An integer option that changes only sizes is set in all models that follow, so that the shapes show the option's
   // name.
-  std::erase_if(choices, [&](const Choice& choice) {
+  std::erase_if(choices, [&](const SettingChoice& choice) {
     if (choice.setting_text.find('=') != std::string::npos) return false;
     const auto shapes = shapes_if_valid(settings, {choice.assignment}, names);
     if (!shapes || !same_names(*shapes, base)) return false;
@@ -161,35 +163,36 @@ std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settin
   });
 
   std::vector<ListedTensor> tensors;
-  std::set<std::string> seen = known;
+  std::set<std::string> seen_names = known;
   std::set<std::pair<std::string, std::string>> seen_shapes;
   const auto add = [&](const Shapes& shapes, const std::string& setting, bool other_shapes) {
     for (const auto& [name, shape] : shapes)
-      if (!known.contains(name) && (other_shapes ? !seen_shapes.contains({name, shape}) : !seen.contains(name)))
+      if (!known.contains(name) && (other_shapes ? !seen_shapes.contains({name, shape}) : !seen_names.contains(name)))
         tensors.push_back({owner, name, shape, setting}), seen_shapes.emplace(name, shape);
-    for (const auto& [name, shape] : shapes) seen.insert(name);
+    for (const auto& [name, shape] : shapes) seen_names.insert(name);
   };
   add(base, "", true);
-  std::vector<bool> valid;
-  for (const Choice& choice : choices) {
+  std::vector<bool> is_valid;
+  for (const SettingChoice& choice : choices) {
     const auto shapes = shapes_if_valid(settings, {choice.assignment}, names);
-    valid.push_back(shapes.has_value());
+    is_valid.push_back(shapes.has_value());
     if (shapes) add(*shapes, choice.setting_text, true);
   }
   // Tries all pairs of choices, and adds a third choice to a pair of which one choice is invalid without the other.
   for (size_t i = 0; i < choices.size(); ++i)
     for (size_t j = i + 1; j < choices.size(); ++j) {
       if (choices[i].key == choices[j].key) continue;
-      const Settings two{choices[i].assignment, choices[j].assignment};
-      const auto shapes = shapes_if_valid(settings, two, names);
+      const Settings setting_pair{choices[i].assignment, choices[j].assignment};
+      const auto shapes = shapes_if_valid(settings, setting_pair, names);
       if (!shapes) continue;
       add(*shapes, str(choices[i].setting_text, ", ", choices[j].setting_text), false);
-      if (valid[i] && valid[j]) continue;
-      for (const Choice& other_choice : choices)
+      if (is_valid[i] && is_valid[j]) continue;
+      for (const SettingChoice& other_choice : choices)
         if (other_choice.key != choices[i].key && other_choice.key != choices[j].key)
-          if (const auto more = shapes_if_valid(settings, {two[0], two[1], other_choice.assignment}, names))
-            add(*more, str(choices[i].setting_text, ", ", choices[j].setting_text, ", ", other_choice.setting_text),
-                false);
+          if (const auto shapes_of_three =
+                  shapes_if_valid(settings, {setting_pair[0], setting_pair[1], other_choice.assignment}, names))
+            add(*shapes_of_three,
+                str(choices[i].setting_text, ", ", choices[j].setting_text, ", ", other_choice.setting_text), false);
     }
   return tensors;
 }
@@ -207,7 +210,7 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
                                            "ffn",      "source_rows", "vocabulary_rows"};
     return set.contains(row.key.substr(row.key.rfind('.') + 1));
   });
-  Settings settings = sizes();
+  Settings settings = base_settings();
   settings.push_back(str("model.backbone=", backbone));
   // Transformer-XL does not support absolute positions, the default.
   if (!shapes_if_valid(settings, {}, symbols())) settings.emplace_back("model.positions=none");
@@ -216,17 +219,17 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
 
 // Returns the tensors that the attention stage `name` of type `stage` ("mixer") adds to a decoder layer.
 std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::string& name) {
-  Settings settings = sizes();
+  Settings settings = base_settings();
   const Symbols names = symbols();
   std::set<std::string> known;
-  const Shapes plain = shapes_of(settings, names);
-  for (const auto& [tensor, shape] : plain) known.insert(tensor);
+  const Shapes default_shapes = shapes_of(settings, names);
+  for (const auto& [tensor, shape] : default_shapes) known.insert(tensor);
   settings.push_back(str("attention.", stage, "=", name));
   // If the stage supports it, the numbers of value heads or output heads differ from the number of score heads, so that
   // the shapes distinguish them.
-  for (const char* other : {"attention.value_heads=26", "attention.output_heads=34"}) {
-    if (!shapes_if_valid(settings, {other}, names)) continue;
-    settings.emplace_back(other);
+  for (const char* head_count_setting : {"attention.value_heads=26", "attention.output_heads=34"}) {
+    if (!shapes_if_valid(settings, {head_count_setting}, names)) continue;
+    settings.emplace_back(head_count_setting);
     break;
   }
   Config config;
@@ -247,9 +250,9 @@ std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::str
 }  // namespace
 
 std::vector<ListedTensor> list_tensors() {
-  std::vector<ListedTensor> all;
-  const auto append = [&](std::vector<ListedTensor> more) {
-    all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+  std::vector<ListedTensor> result;
+  const auto append = [&](std::vector<ListedTensor> tensors) {
+    result.insert(result.end(), std::make_move_iterator(tensors.begin()), std::make_move_iterator(tensors.end()));
   };
   for (const std::string& name : backbones().names()) append(backbone_tensors(name));
   const auto append_stages = [&](const std::string& stage, const std::vector<std::string>& names) {
@@ -260,7 +263,7 @@ std::vector<ListedTensor> list_tensors() {
   append_stages("normaliser", attention::normalisers().names());
   append_stages("mixer", attention::mixers().names());
   append_stages("combiner", attention::combiners().names());
-  return all;
+  return result;
 }
 
 }  // namespace mh::model

@@ -19,11 +19,11 @@ using torch::autograd::variable_list;
 
 double scale_of(const ModelOptions& o) { return o.scale_embedding ? std::sqrt(static_cast<double>(o.width)) : 1; }
 
-class PlainEmbedding : public TokenEmbedding {
+class SingleTableEmbedding : public TokenEmbedding {
  public:
   // `product`: whether an output layer is tied to the table, so that the table enters a matrix product.
-  PlainEmbedding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t rows,
-                 bool product)
+  SingleTableEmbedding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t rows,
+                       bool product)
       : scale_(scale_of(o)) {
     bands_.push_back({&parameters.add(name, {rows, o.width}, {embedding_init(o, o.width), true, product})});
   }
@@ -36,23 +36,24 @@ class PlainEmbedding : public TokenEmbedding {
   double scale_;
 };
 
-// Scatters `parts` (n_k, d) to a tensor (rows, d): row places[k][i] of the result is row i of part k. Each of 0, …,
-// rows - 1 occurs exactly once in `places`. The arguments are TensorLists because autograd does not find tensors in a
-// std::vector.
+// Scatters `band_rows` (n_k, d) to a tensor (rows, d): row positions[k][i] of the result is row i of band k. Each of 0,
+// …, rows - 1 occurs exactly once in `positions`. The arguments are TensorLists because autograd does not find tensors
+// in a std::vector.
 struct JoinRows : torch::autograd::Function<JoinRows> {
-  static at::Tensor forward(AutogradContext* context, at::TensorList parts, at::TensorList places, int64_t rows) {
-    at::Tensor all = at::empty({rows, parts[0].size(1)}, parts[0].options());
-    for (size_t k = 0; k < parts.size(); ++k) all.index_copy_(0, places[k], parts[k]);
-    context->save_for_backward(places.vec());
-    return all;
+  static at::Tensor forward(AutogradContext* context, at::TensorList band_rows, at::TensorList positions,
+                            int64_t rows) {
+    at::Tensor joined = at::empty({rows, band_rows[0].size(1)}, band_rows[0].options());
+    for (size_t k = 0; k < band_rows.size(); ++k) joined.index_copy_(0, positions[k], band_rows[k]);
+    context->save_for_backward(positions.vec());
+    return joined;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    variable_list parts;
-    const variable_list places = context->get_saved_variables();
-    for (const at::Tensor& where : places) parts.push_back(gradients[0].index_select(0, where));
-    parts.resize(2 * places.size() + 1);  // undefined gradients for `places` and `rows`
-    return parts;
+    variable_list gradient_rows;
+    const variable_list positions = context->get_saved_variables();
+    for (const at::Tensor& indices : positions) gradient_rows.push_back(gradients[0].index_select(0, indices));
+    gradient_rows.resize(2 * positions.size() + 1);  // undefined gradients for `positions` and `rows`
+    return gradient_rows;
   }
 };
 
@@ -61,12 +62,12 @@ struct JoinRows : torch::autograd::Function<JoinRows> {
 class AdaptiveEmbedding : public TokenEmbedding {
  public:
   AdaptiveEmbedding(nn::ParameterList& parameters, const ModelOptions& o, int64_t rows)
-      : cut_(o.input_cutoffs, rows), scale_(scale_of(o)) {
-    for (size_t b = 0; b < cut_.count(); ++b) {
+      : band_ranges_(o.input_cutoffs, rows), scale_(scale_of(o)) {
+    for (size_t b = 0; b < band_ranges_.count(); ++b) {
       const std::string name = str("decoder.embedding.bands.", b);
       const int64_t width = band_width(o, b);
       nn::Parameter& table =
-          parameters.add(name + ".weight", {cut_.size(b), width}, {embedding_init(o, width), true, o.tied});
+          parameters.add(name + ".weight", {band_ranges_.size(b), width}, {embedding_init(o, width), true, o.tied});
       bands_.push_back(
           {&table, &parameters.add(name + ".projection.weight", {o.width, width}, {projection_init(o), true, true})});
     }
@@ -76,25 +77,25 @@ class AdaptiveEmbedding : public TokenEmbedding {
   // without a gradient in the whole update unchanged, together with its moments and step count.
   at::Tensor operator()(const at::Tensor& tokens) const override {
     const at::Device device = bands_[0].table->master().device();
-    const auto parts = cut_.split(tokens.flatten());
-    variable_list rows, places;
-    for (size_t b = 0; b < parts.size(); ++b) {
-      if (parts[b].places.numel() == 0) continue;
-      at::Tensor x = at::embedding(bands_[b].table->master(), parts[b].entries.to(device));
+    const auto band_entries = band_ranges_.split(tokens.flatten());
+    variable_list rows, positions;
+    for (size_t b = 0; b < band_entries.size(); ++b) {
+      if (band_entries[b].positions.numel() == 0) continue;
+      at::Tensor x = at::embedding(bands_[b].table->master(), band_entries[b].entries.to(device));
       rows.push_back(nn::linear(x, bands_[b].projection->value(), at::Tensor()).to(at::kFloat));
-      places.push_back(parts[b].places.to(device));
+      positions.push_back(band_entries[b].positions.to(device));
     }
     auto shape = tokens.sizes().vec();
     shape.push_back(bands_[0].projection->master().size(0));
     if (rows.empty()) return at::empty(shape, bands_[0].table->master().options());
-    at::Tensor all =
-        rows.size() == 1 ? rows[0] : JoinRows::apply(at::TensorList(rows), at::TensorList(places), tokens.numel());
-    all = all.view(shape);
-    return scale_ == 1 ? all : all * scale_;
+    at::Tensor embeddings =
+        rows.size() == 1 ? rows[0] : JoinRows::apply(at::TensorList(rows), at::TensorList(positions), tokens.numel());
+    embeddings = embeddings.view(shape);
+    return scale_ == 1 ? embeddings : embeddings * scale_;
   }
 
  private:
-  Bands cut_;
+  Bands band_ranges_;
   double scale_;
 };
 
@@ -112,13 +113,13 @@ std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& paramete
                                                      int64_t vocabulary) {
   const int64_t rows = table_rows(o, vocabulary);
   if (o.input_cutoffs.empty() || o.cutoff_factor == 1)
-    return std::make_unique<PlainEmbedding>(parameters, o, "decoder.embedding.weight", rows, o.tied);
+    return std::make_unique<SingleTableEmbedding>(parameters, o, "decoder.embedding.weight", rows, o.tied);
   return std::make_unique<AdaptiveEmbedding>(parameters, o, rows);
 }
 
 std::unique_ptr<TokenEmbedding> make_encoder_embedding(nn::ParameterList& parameters, const ModelOptions& o,
                                                        int64_t rows, bool product) {
-  return std::make_unique<PlainEmbedding>(parameters, o, "encoder.embedding.weight", rows, product);
+  return std::make_unique<SingleTableEmbedding>(parameters, o, "encoder.embedding.weight", rows, product);
 }
 
 }  // namespace mh::model

@@ -58,7 +58,7 @@ class TransformerXl : public LanguageModel {
         x = blocks_[i].forward(x, segment_mask({}, options_.transformer_xl.memory, 0), step, {}, observer);
       else x = forward_with_memory(blocks_[i], x, step, *memories, memories->layers[i], observer);
     }
-    if (memories != nullptr) memories->seen += tokens.size(1);
+    if (memories != nullptr) memories->next_position += tokens.size(1);
     if (norm_ != nullptr) x = (*norm_)(x);
     return nn::dropout(x, options_.dropout_output, step, "output", 0);
   }
@@ -74,19 +74,19 @@ class TransformerXl : public LanguageModel {
   const OutputLayer& output() const override { return *output_; }
 
  private:
-  // Returns the mask of a segment with positions seen, …, seen + length - 1, whose keys follow a memory with the given
-  // `positions`. `capacity`: maximum number of positions in the memory.
-  attention::Mask segment_mask(const std::vector<int64_t>& positions, int64_t capacity, int64_t seen,
+  // Returns the mask of a segment with positions next_position, …, next_position + length - 1, whose keys follow a
+  // memory with the given `positions`. `capacity`: maximum number of positions in the memory.
+  attention::Mask segment_mask(const std::vector<int64_t>& positions, int64_t capacity, int64_t next_position,
                                int64_t length = 0) const {
     const auto slots = static_cast<int64_t>(positions.size());
     attention::Mask mask;
     mask.causal = true;
     mask.offset = slots;
     mask.window = options_.transformer_xl.same_length ? capacity : 0;
-    if (slots > 0 && positions.front() != seen - slots) {
+    if (slots > 0 && positions.front() != next_position - slots) {
       mask.key_positions = at::empty({slots + length}, at::kLong);
       auto* p = mask.key_positions.mutable_data_ptr<int64_t>();
-      for (int64_t s = 0; s < slots; ++s) p[s] = positions[static_cast<size_t>(s)] - seen;
+      for (int64_t s = 0; s < slots; ++s) p[s] = positions[static_cast<size_t>(s)] - next_position;
       std::iota(p + slots, p + slots + length, 0);
     }
     return mask;
@@ -107,30 +107,31 @@ class TransformerXl : public LanguageModel {
                                  attention::Observer* observer) const {
     // Only evaluation caches keys and values: in training the weights change between segments, so that cached keys and
     // values would be outdated.
-    const bool cached = !step.training && !c10::GradMode::is_enabled() && block.self().capabilities().incremental;
-    if (!cached && layer.cache.length() > 0)
+    const bool uses_cache = !step.training && !c10::GradMode::is_enabled() && block.self().capabilities().incremental;
+    if (!uses_cache && layer.cache.length() > 0)
       throw Error(Exit::failed,
                   "expected a memory that was created in training; found a memory that was created in evaluation; "
                   "create a new memory");
-    const int64_t length = x.size(1), seen = memories.seen, capacity = memories.capacity;
+    const int64_t length = x.size(1), next_position = memories.next_position, capacity = memories.capacity;
     if (options_.transformer_xl.initial_memory == InitialMemory::zeros && layer.positions.empty())
       fill_with_zeros(layer, x, capacity);
-    at::Tensor out = block.forward(x, segment_mask(layer.positions, capacity, seen, length), step,
-                                   {cached ? &layer.cache : nullptr}, observer, layer.inputs);
+    at::Tensor out = block.forward(x, segment_mask(layer.positions, capacity, next_position, length), step,
+                                   {uses_cache ? &layer.cache : nullptr}, observer, layer.inputs);
     // With capacity 0, segments are independent in training, and the memory stays empty; decoding, where each token is
     // a segment, stores all positions.
-    const int64_t kept = capacity > 0 ? capacity : step.training ? 0 : std::numeric_limits<int64_t>::max();
+    const int64_t memory_limit = capacity > 0 ? capacity : step.training ? 0 : std::numeric_limits<int64_t>::max();
     auto& positions = layer.positions;
-    for (int64_t t = 0; t < length; ++t) positions.push_back(seen + t);
-    if (const auto count = static_cast<int64_t>(positions.size()); count > kept)
-      positions.erase(positions.begin(), positions.begin() + (count - kept));
-    if (cached) {
+    for (int64_t t = 0; t < length; ++t) positions.push_back(next_position + t);
+    if (const auto count = static_cast<int64_t>(positions.size()); count > memory_limit)
+      positions.erase(positions.begin(), positions.begin() + (count - memory_limit));
+    if (uses_cache) {
       layer.inputs = at::Tensor();
-      layer.cache.keep_last(kept);
+      layer.cache.keep_last(memory_limit);
     } else {
-      at::Tensor all = layer.inputs.defined() && kept > length ? at::cat({layer.inputs, x.detach()}, 1) : x.detach();
-      const auto now = static_cast<int64_t>(positions.size());
-      layer.inputs = now > 0 ? all.narrow(1, all.size(1) - now, now) : at::Tensor();
+      at::Tensor inputs =
+          layer.inputs.defined() && memory_limit > length ? at::cat({layer.inputs, x.detach()}, 1) : x.detach();
+      const auto num_positions = static_cast<int64_t>(positions.size());
+      layer.inputs = num_positions > 0 ? inputs.narrow(1, inputs.size(1) - num_positions, num_positions) : at::Tensor();
     }
     return out;
   }

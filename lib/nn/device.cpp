@@ -20,14 +20,14 @@ namespace {
 // substitutes for CPU tensors in tests; otherwise null.
 const kernels::CudaApi *cuda_api = nullptr, *emulated_api = nullptr;
 
-Error unusable(const std::string& expected, const std::string& found, const std::string& next) {
+Error device_error(const std::string& expected, const std::string& found, const std::string& next) {
   return {Exit::device, Problem{"--device cuda", expected, found, next}};
 }
 
 void* open_library(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr)
-    throw unusable(std::string("the library ") + name, dlerror(), "run ./run build on a machine with a GPU");
+    throw device_error(std::string("the library ") + name, dlerror(), "run ./run build on a machine with a GPU");
   return library;
 }
 
@@ -42,12 +42,12 @@ int count_gpus() {
 }
 
 void open_cuda() {
-  if (count_gpus() == 0) throw unusable("an NVIDIA GPU and its driver", "none", "use --device cpu");
+  if (count_gpus() == 0) throw device_error("an NVIDIA GPU and its driver", "none", "use --device cpu");
   open_library("libtorch_cuda.so");
   cuda_api =
       reinterpret_cast<const kernels::CudaApi* (*)()>(open_symbol("libmultihead-cuda.so", kernels::kCudaApiSymbol))();
   if (!at::globalContext().hasCUDA())
-    throw unusable("LibTorch with CUDA", "LibTorch initialised without CUDA", "report this as a defect");
+    throw device_error("LibTorch with CUDA", "LibTorch initialised without CUDA", "report this as a defect");
 }
 
 }  // namespace
@@ -55,8 +55,8 @@ void open_cuda() {
 void* open_symbol(const char* library, const char* symbol) {
   void* address = dlsym(open_library(library), symbol);
   if (address == nullptr)
-    throw unusable(std::string("this version's ") + library, "a library of another version",
-                   "rebuild with ./run build");
+    throw device_error(std::string("this version's ") + library, "a library of another version",
+                       "rebuild with ./run build");
   return address;
 }
 

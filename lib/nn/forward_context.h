@@ -20,18 +20,18 @@ class Request {
 // The requests for one forward pass, at most one of each type.
 class Requests {
  public:
-  bool empty() const { return all_.empty(); }
-  void add(std::shared_ptr<const Request> request) { all_.push_back(std::move(request)); }
+  bool empty() const { return requests_.empty(); }
+  void add(std::shared_ptr<const Request> request) { requests_.push_back(std::move(request)); }
   // Returns the request of type T; null if there is none.
   template <class T>
   const T* find() const {
-    for (const auto& request : all_)
+    for (const auto& request : requests_)
       if (const auto* found = dynamic_cast<const T*>(request.get())) return found;
     return nullptr;
   }
 
  private:
-  std::vector<std::shared_ptr<const Request>> all_;
+  std::vector<std::shared_ptr<const Request>> requests_;
 };
 
 // The arguments of a forward pass that are not tensors.

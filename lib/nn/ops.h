@@ -22,7 +22,7 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 // parameters `weights` (out_i, in), so that one product computes all outputs; `bias` is the concatenation of `biases`
 // (out_i), or no bias if `biases` is empty. While a DecodingProducts object exists in this thread and gradients are
 // disabled, its cached weights are used.
-at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases = {},
+at::Tensor linear(const at::Tensor& x, ParameterRefs weights, ParameterRefs biases = {},
                   Activation fused_activation = Activation::none);
 
 // Returns scale * weight[tokens] (B, T, d) in fp32, for tokens (B, T) int64 and weight (rows, d).
@@ -42,7 +42,7 @@ at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& step
 // Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout().
 // `row`: number of elements of x[0].
 kernels::DropoutRange dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
-                                  uint32_t site);
+                                   uint32_t site);
 
 // The arguments of dropout() apart from the tensor. Holds references, so it must not outlive the call that receives it.
 struct DropoutArguments {
@@ -77,10 +77,10 @@ struct SlicedLoss {
   at::Tensor nll;       // scalar fp64: nats, summed over scored rows, without label smoothing
   int64_t scored = 0;   // number of scored rows
 };
-// `on_device`: a copy of `targets` on the device of `hidden`; undefined: the function makes the copy.
+// `device_targets`: a copy of `targets` on the device of `hidden`; undefined: the function makes the copy.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
-                                const at::Tensor& on_device = {});
+                                const at::Tensor& device_targets = {});
 // Returns the number of scored, that is, non-negative targets. `targets`: (N) int64, on the CPU. Throws Error(failed)
 // if a target is `vocabulary` or more.
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary);

@@ -27,7 +27,7 @@ int64_t slice_rows(int64_t vocabulary, bool on_gpu) {
 }
 
 // Losses and gradients of all slices. The gradients are derivatives of the sum of all losses.
-struct Result {
+struct LossesAndGradients {
   at::Tensor dhidden;  // (N, d): gradient of hidden, in the type of hidden
   at::Tensor dweight;  // (rows, d): gradient of the weight, fp32 or wider
   at::Tensor dbias;    // (rows): gradient of the bias, fp32 or wider
@@ -41,7 +41,8 @@ struct NeedsGradient {
 };
 
 struct Targets {
-  at::Tensor rows, on_device;  // targets (N), contiguous int64: `rows` on the CPU, `on_device` on the device of hidden
+  at::Tensor rows,
+      device_targets;  // targets (N), contiguous int64: `rows` on the CPU, `device_targets` on the device of hidden
   int64_t vocabulary = 0;
   double smoothing = 0;
 };
@@ -51,7 +52,7 @@ struct CrossEntropyInput {
   const Targets& targets;
 };
 
-bool has_loop(const at::Tensor& logits) {
+bool has_cpu_kernel(const at::Tensor& logits) {
   return logits.device().is_cpu() && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
 }
 
@@ -92,8 +93,8 @@ void gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, d
 void fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
                      at::Tensor& losses) {
   const at::Tensor scored = targets.ge(0);
-  at::Tensor wide = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
-  at::Tensor log_p = at::log_softmax(wide, 1), index = targets.clamp_min(0).unsqueeze(1);
+  at::Tensor upcast_logits = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
+  at::Tensor log_p = at::log_softmax(upcast_logits, 1), index = targets.clamp_min(0).unsqueeze(1);
   at::Tensor nll = log_p.gather(1, index).squeeze(1).neg() * scored;
   at::Tensor smoothed = nll * (1 - smoothing) - log_p.mean(1) * scored * smoothing;
   losses.copy_(at::stack({nll, smoothed}, 1));
@@ -114,50 +115,50 @@ at::Tensor sum_of(const at::Tensor& losses) {
   return sums;
 }
 
-Result run(const CrossEntropyInput& p, NeedsGradient needs) {
+LossesAndGradients compute_losses(const CrossEntropyInput& p, NeedsGradient needs) {
   const int64_t n = p.hidden.size(0), vocabulary = p.targets.vocabulary;
   const double smoothing = p.targets.smoothing;
   at::Tensor weight = p.weight.narrow(0, 0, vocabulary);
   at::Tensor bias = p.bias.defined() ? p.bias.narrow(0, 0, vocabulary) : p.bias;
-  auto wide = p.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  Result result;
+  auto sum_type = p.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  LossesAndGradients result;
   if (needs.hidden) result.dhidden = at::empty_like(p.hidden, at::MemoryFormat::Contiguous);
   // The gradient is stored transposed, in the layout that product_tn() returns, so that the gradient of a slice is
   // added by a contiguous loop.
   if (needs.weight) {
-    result.dweight = at::empty({p.weight.size(1), p.weight.size(0)}, p.weight.options().dtype(wide)).t();
+    result.dweight = at::empty({p.weight.size(1), p.weight.size(0)}, p.weight.options().dtype(sum_type)).t();
     if (n == 0) result.dweight.zero_();
     else result.dweight.narrow(0, vocabulary, p.weight.size(0) - vocabulary).zero_();
   }
-  if (needs.bias) result.dbias = at::zeros(p.bias.sizes(), p.bias.options().dtype(wide));
+  if (needs.bias) result.dbias = at::zeros(p.bias.sizes(), p.bias.options().dtype(sum_type));
 
   const int64_t* targets = p.targets.rows.const_data_ptr<int64_t>();
   result.scored = count_scored(p.targets.rows, vocabulary);
   static_assert(sizeof(kernels::CrossEntropyRow) == 2 * sizeof(double));
   result.losses = at::empty({n, 2}, p.hidden.options().dtype(at::kDouble));
   const Gpu gpu = gpu_of(p.hidden.device());
-  const int64_t step = slice_rows(vocabulary, static_cast<bool>(gpu));
-  for (int64_t begin = 0; begin < n; begin += step) {
-    int64_t rows = std::min(step, n - begin);
+  const int64_t slice_size = slice_rows(vocabulary, static_cast<bool>(gpu));
+  for (int64_t begin = 0; begin < n; begin += slice_size) {
+    int64_t rows = std::min(slice_size, n - begin);
     at::Tensor hidden = p.hidden.narrow(0, begin, rows);
     at::Tensor logits = product_nt(hidden, weight, bias);
     at::Tensor losses = result.losses.narrow(0, begin, rows);
-    const at::Tensor on_device = p.targets.on_device.narrow(0, begin, rows);
+    const at::Tensor device_targets = p.targets.device_targets.narrow(0, begin, rows);
     if (gpu && dtype_of(logits.scalar_type())) {
-      gpu_losses(gpu, logits, on_device, smoothing, needs.any(), losses);
-    } else if (has_loop(logits)) {
+      gpu_losses(gpu, logits, device_targets, smoothing, needs.any(), losses);
+    } else if (has_cpu_kernel(logits)) {
       cpu_losses(logits, targets + begin, smoothing, needs.any(),
                  static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()));
     } else {
-      fallback_losses(logits, on_device, smoothing, needs.any(), losses);
+      fallback_losses(logits, device_targets, smoothing, needs.any(), losses);
     }
     if (needs.hidden) result.dhidden.narrow(0, begin, rows).copy_(product_nn(logits, weight));
     if (needs.weight) {
-      at::Tensor sum = result.dweight.narrow(0, 0, vocabulary), part = product_tn(logits, hidden);
-      if (begin == 0) sum.copy_(part);
-      else sum.add_(part);
+      at::Tensor sum = result.dweight.narrow(0, 0, vocabulary), slice_gradient = product_tn(logits, hidden);
+      if (begin == 0) sum.copy_(slice_gradient);
+      else sum.add_(slice_gradient);
     }
-    if (needs.bias) result.dbias.narrow(0, 0, vocabulary).add_(logits.sum(0, false, wide));
+    if (needs.bias) result.dbias.narrow(0, 0, vocabulary).add_(logits.sum(0, false, sum_type));
   }
   return result;
 }
@@ -167,7 +168,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
                             const std::optional<at::Tensor>& optional_bias, const Targets& targets, NeedsGradient needs,
                             SlicedLoss* loss) {
     at::Tensor bias = optional_bias.value_or(at::Tensor());
-    Result result = run({hidden, weight, bias, targets}, needs);
+    LossesAndGradients result = compute_losses({hidden, weight, bias, targets}, needs);
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
     loss->scored = result.scored;
@@ -186,7 +187,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
     // On a GPU the host does not read grad_output, since the host would have to wait for the GPU.
     const bool on_gpu = static_cast<bool>(gpu_of(grad_output.device()));
     const double factor = on_gpu ? 0 : grad_output.item<double>();
-    auto take = [&](const char* name) {
+    auto take_gradient = [&](const char* name) {
       auto found = context->saved_data.find(name);
       TORCH_CHECK(
           found != context->saved_data.end(),
@@ -200,20 +201,20 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
       else if (factor != 1) t.mul_(factor);
       return t;
     };
-    at::Tensor hidden = take("hidden"), weight = take("weight"), bias = take("bias");
+    at::Tensor hidden = take_gradient("hidden"), weight = take_gradient("weight"), bias = take_gradient("bias");
     return {hidden, weight, bias, {}, {}, {}};
   }
 };
 
 // The converted arguments of sliced_cross_entropy(): `hidden` and `bias` in the type of the weight, the targets both on
 // the CPU and on the device of `hidden`.
-struct Prepared {
+struct PreparedInputs {
   at::Tensor hidden, bias;
   Targets targets;
-  Prepared(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& all_targets)
+  PreparedInputs(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& all_targets)
       : hidden(h.to(weight.scalar_type())), bias(b.defined() ? b.to(weight.scalar_type()) : b), targets(all_targets) {
     targets.rows = all_targets.rows.to(at::kCPU, at::kLong).contiguous();
-    if (!all_targets.on_device.defined()) targets.on_device = to_device(targets.rows, h.device());
+    if (!all_targets.device_targets.defined()) targets.device_targets = to_device(targets.rows, h.device());
   }
 };
 
@@ -232,25 +233,25 @@ int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
 
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
-                                const at::Tensor& on_device) {
-  const Prepared prepared(
+                                const at::Tensor& device_targets) {
+  const PreparedInputs inputs(
       hidden, weight, bias,
-      {.rows = targets, .on_device = on_device, .vocabulary = vocabulary, .smoothing = label_smoothing});
+      {.rows = targets, .device_targets = device_targets, .vocabulary = vocabulary, .smoothing = label_smoothing});
   auto needs_gradient = [](const at::Tensor& t) {
     return t.defined() && at::GradMode::is_enabled() && t.requires_grad();
   };
   SlicedLoss loss;
   loss.smoothed = SlicedCrossEntropy::apply(
-      prepared.hidden, weight, prepared.bias.defined() ? std::optional(prepared.bias) : std::nullopt, prepared.targets,
-      NeedsGradient{needs_gradient(prepared.hidden), needs_gradient(weight), needs_gradient(prepared.bias)}, &loss);
+      inputs.hidden, weight, inputs.bias.defined() ? std::optional(inputs.bias) : std::nullopt, inputs.targets,
+      NeedsGradient{needs_gradient(inputs.hidden), needs_gradient(weight), needs_gradient(inputs.bias)}, &loss);
   return loss;
 }
 
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary) {
   at::NoGradGuard no_gradient;
-  const Prepared prepared(hidden, weight, bias, {.rows = targets, .on_device = {}, .vocabulary = vocabulary});
-  const Result result = run({prepared.hidden, weight, prepared.bias, prepared.targets}, {});
+  const PreparedInputs inputs(hidden, weight, bias, {.rows = targets, .device_targets = {}, .vocabulary = vocabulary});
+  const LossesAndGradients result = compute_losses({inputs.hidden, weight, inputs.bias, inputs.targets}, {});
   return result.losses.select(1, 0).neg().to(at::kFloat);
 }
 

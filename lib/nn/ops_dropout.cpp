@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-void run(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::Tensor& y) {
+void run_dropout_kernel(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::Tensor& y) {
   if (const Gpu gpu = gpu_of(x.device())) {
     check_cuda(gpu.kernels->dropout(*dtype_of(x.scalar_type()), how, first, x.const_data_ptr(), y.data_ptr(), x.numel(),
                                     gpu.stream));
@@ -26,14 +26,14 @@ void run(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::T
   constexpr int64_t grain = 16384;
   int64_t n = x.numel();
   at::parallel_for(0, (n + grain - 1) / grain, 1, [&](int64_t begin, int64_t end) {
-    int64_t from = begin * grain, count = std::min(end * grain, n) - from;
+    int64_t offset = begin * grain, count = std::min(end * grain, n) - offset;
     if (x.scalar_type() == at::kBFloat16)
-      kernels::dropout(how, first + static_cast<uint64_t>(from),
-                       static_cast<const uint16_t*>(x.const_data_ptr()) + from,
-                       static_cast<uint16_t*>(y.data_ptr()) + from, count);
+      kernels::dropout(how, first + static_cast<uint64_t>(offset),
+                       static_cast<const uint16_t*>(x.const_data_ptr()) + offset,
+                       static_cast<uint16_t*>(y.data_ptr()) + offset, count);
     else
-      kernels::dropout(how, first + static_cast<uint64_t>(from), x.const_data_ptr<float>() + from,
-                       y.data_ptr<float>() + from, count);
+      kernels::dropout(how, first + static_cast<uint64_t>(offset), x.const_data_ptr<float>() + offset,
+                       y.data_ptr<float>() + offset, count);
   });
 }
 
@@ -42,12 +42,12 @@ at::Tensor apply_dropout(const kernels::Dropout& how, uint64_t first, const at::
   const at::ScalarType type = x.scalar_type();
   if (type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && gpu_of(x.device()))) {
     at::Tensor y = at::empty_like(x);
-    run(how, first, x, y);
+    run_dropout_kernel(how, first, x, y);
     return y;
   }
   // x of another type (fp64 in tests) is multiplied by a mask, which dropout of a tensor of ones yields.
   at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), mask = at::empty_like(ones);
-  run(how, first, ones, mask);
+  run_dropout_kernel(how, first, ones, mask);
   return x * mask.to(type);
 }
 
@@ -71,7 +71,7 @@ struct Dropout : torch::autograd::Function<Dropout> {
 }  // namespace
 
 kernels::DropoutRange dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
-                                  uint32_t site) {
+                                   uint32_t site) {
   const auto key = RandomStream(step.seed, stream).key();
   kernels::Dropout how = kernels::make_dropout(key.data(), step.update, site, p);
   how.update_ptr = step.update_ptr;
@@ -81,8 +81,8 @@ kernels::DropoutRange dropout_from(int64_t row, double p, const nn::ForwardConte
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& step, std::string_view stream,
                    uint32_t site) {
   if (!step.training || p == 0 || x.numel() == 0) return x;
-  const kernels::DropoutRange from = dropout_from(x.numel() / x.size(0), p, step, stream, site);
-  return Dropout::apply(x, from.how, from.first);
+  const kernels::DropoutRange range = dropout_from(x.numel() / x.size(0), p, step, stream, site);
+  return Dropout::apply(x, range.how, range.first);
 }
 
 }  // namespace mh::nn

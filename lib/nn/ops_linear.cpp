@@ -36,24 +36,25 @@ struct Linear : torch::autograd::Function<Linear> {
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   at::Tensor input = x.to(weight.scalar_type());
   at::Tensor b = bias.defined() ? bias.to(weight.scalar_type()) : bias;
-  bool fast = weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16;
-  if (!fast || !weight.device().is_cpu()) return at::linear(input, weight, b);
+  bool has_fast_type = weight.scalar_type() == at::kFloat || weight.scalar_type() == at::kBFloat16;
+  if (!has_fast_type || !weight.device().is_cpu()) return at::linear(input, weight, b);
   auto shape = input.sizes().vec();
-  at::Tensor flat = input.reshape({-1, shape.back()});
+  at::Tensor rows = input.reshape({-1, shape.back()});
   shape.back() = weight.size(0);
-  return Linear::apply(flat, weight, b.defined() ? std::optional(b) : std::nullopt).view(shape);
+  return Linear::apply(rows, weight, b.defined() ? std::optional(b) : std::nullopt).view(shape);
 }
 
-at::Tensor linear(const at::Tensor& x, Parts weights, Parts biases, Activation fused_activation) {
+at::Tensor linear(const at::Tensor& x, ParameterRefs weights, ParameterRefs biases, Activation fused_activation) {
   DecodingProducts* decoding = DecodingProducts::current();
   if (decoding == nullptr || c10::GradMode::is_enabled())
-    return activation(linear(x, concatenated(weights), concatenated(biases)), fused_activation);
-  const DecodingProducts::Weights& kept = decoding->weights(weights, biases);
-  if (!kept.weight.is_mkldnn()) return activation(linear(x, kept.weight, kept.bias), fused_activation);
+    return activation(linear(x, concatenate_values(weights), concatenate_values(biases)), fused_activation);
+  const DecodingProducts::Weights& cached_weights = decoding->weights(weights, biases);
+  if (!cached_weights.weight.is_mkldnn())
+    return activation(linear(x, cached_weights.weight, cached_weights.bias), fused_activation);
   auto shape = x.sizes().vec();
-  const at::Tensor flat = x.to(kept.weight.scalar_type()).reshape({-1, shape.back()});
-  shape.back() = kept.weight.size(0);
-  return product_nt(flat, kept.weight, kept.bias, fused_activation).view(shape);
+  const at::Tensor rows = x.to(cached_weights.weight.scalar_type()).reshape({-1, shape.back()});
+  shape.back() = cached_weights.weight.size(0);
+  return product_nt(rows, cached_weights.weight, cached_weights.bias, fused_activation).view(shape);
 }
 
 }  // namespace mh::nn

@@ -26,23 +26,23 @@ using OptionalTensor = std::optional<at::Tensor>;
 // order of additions does not depend on the number of threads.
 constexpr int64_t kRows = 64;
 
-struct Call {
+struct SumNormCall {
   kernels::SumNorm how;
   std::optional<kernels::DropoutRange> dropout;
-  Call(int64_t size, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
-       const std::optional<kernels::DropoutRange>& from)
-      : dropout(from) {
+  SumNormCall(int64_t size, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
+              const std::optional<kernels::DropoutRange>& dropout_range)
+      : dropout(dropout_range) {
     how.size = size, how.epsilon = static_cast<float>(epsilon);
     if (weight.defined()) how.weight = weight.const_data_ptr<float>(), how.bias = bias.const_data_ptr<float>();
     if (dropout) how.dropout = &dropout->how, how.dropout_first = dropout->first;
   }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
+  SumNormCall(const SumNormCall&) = delete;
+  SumNormCall& operator=(const SumNormCall&) = delete;
 };
 
 // Splits `rows` rows into work items and calls f(first row, number of rows, scratch memory) for each item, in parallel.
 template <class F>
-void each_piece(const Call& call, int64_t rows, const F& f) {
+void for_each_row_block(const SumNormCall& call, int64_t rows, const F& f) {
   at::parallel_for(0, (rows + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.how)));
     for (int64_t i = begin; i < end; ++i) f(i * kRows, std::min(kRows, rows - i * kRows), scratch.data());
@@ -61,25 +61,26 @@ struct SumNormOutput {
   at::Tensor sum, norm, mean, factor;
 };
 
-const float* read(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
-float* write(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
+const float* const_data_or_null(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
+float* mutable_data_or_null(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
-SumNormOutput compute_sum_norm(const Call& call, const at::Tensor& x, const at::Tensor& y, bool sums, bool norms,
-                               bool gradient) {
+SumNormOutput compute_sum_norm(const SumNormCall& call, const at::Tensor& x, const at::Tensor& y, bool needs_sum,
+                               bool needs_norm, bool gradient) {
   const int64_t size = call.how.size, rows = x.numel() / size;
   SumNormOutput m;
-  if (norms) m.norm = at::empty_like(x);
-  if (sums) m.sum = at::empty_like(x);
-  if (norms && gradient) m.mean = at::empty({rows}, x.options()), m.factor = at::empty_like(m.mean);
+  if (needs_norm) m.norm = at::empty_like(x);
+  if (needs_sum) m.sum = at::empty_like(x);
+  if (needs_norm && gradient) m.mean = at::empty({rows}, x.options()), m.factor = at::empty_like(m.mean);
   kernels::SumNormTensors t;
-  t.rows = rows, t.x = read(x), t.y = y.const_data_ptr();
-  t.sum = write(m.sum), t.norm = write(m.norm), t.mean = write(m.mean), t.factor = write(m.factor);
+  t.rows = rows, t.x = const_data_or_null(x), t.y = y.const_data_ptr();
+  t.sum = mutable_data_or_null(m.sum), t.norm = mutable_data_or_null(m.norm), t.mean = mutable_data_or_null(m.mean),
+  t.factor = mutable_data_or_null(m.factor);
   if (const Gpu gpu = gpu_of(x.device())) {
     check_cuda(gpu.kernels->sum_norm(*dtype_of(y.scalar_type()), call.how, t, gpu.stream));
     return m;
   }
   dispatch_element_type(y, [&](auto number) {
-    each_piece(call, rows, [&](int64_t first, int64_t count, float* scratch) {
+    for_each_row_block(call, rows, [&](int64_t first, int64_t count, float* scratch) {
       kernels::sum_norm<decltype(number)>(call.how, t, first, count, scratch);
     });
   });
@@ -93,7 +94,7 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
                                const std::optional<kernels::DropoutRange>& dropout) {
     context->set_materialize_grads(false);
     const at::Tensor w = weight.value_or(at::Tensor()), b = bias.value_or(at::Tensor());
-    const Call call(x.size(-1), w, b, epsilon, dropout);
+    const SumNormCall call(x.size(-1), w, b, epsilon, dropout);
     const SumNormOutput m = compute_sum_norm(call, x, y, true, w.defined(), true);
     context->save_for_backward({w, b, w.defined() ? m.sum : at::Tensor(), m.mean, m.factor});
     context->saved_data["epsilon"] = epsilon;
@@ -115,12 +116,12 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     if (!ds.defined() && !dn.defined()) return {{}, {}, {}, {}, {}, {}};
     const at::Tensor& like = ds.defined() ? ds : dn;
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
-    const bool one = type == at::kFloat && !dropout;  // dy equals dx: one tensor for both
+    const bool shares_gradient = type == at::kFloat && !dropout;  // dy equals dx: one tensor for both
     if (!dn.defined() && !dropout) return {ds, ds.to(type), {}, {}, {}, {}};
-    const int64_t size = like.size(-1), rows = like.numel() / size, pieces = (rows + kRows - 1) / kRows;
-    const Call call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), dropout);
-    const at::Tensor dx = at::empty_like(like), dy = one ? dx : at::empty_like(like, type);
-    const at::Tensor weight_gradients = dn.defined() ? at::zeros({2, pieces, size}, like.options()) : at::Tensor();
+    const int64_t size = like.size(-1), rows = like.numel() / size, num_blocks = (rows + kRows - 1) / kRows;
+    const SumNormCall call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), dropout);
+    const at::Tensor dx = at::empty_like(like), dy = shares_gradient ? dx : at::empty_like(like, type);
+    const at::Tensor weight_gradients = dn.defined() ? at::zeros({2, num_blocks, size}, like.options()) : at::Tensor();
     const auto gradients = [&]() -> variable_list {
       if (!dn.defined()) return {dx, dy, {}, {}, {}, {}};
       const at::Tensor sums = weight_gradients.sum(1);
@@ -128,16 +129,18 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     };
     kernels::SumNormTensors t;
     t.rows = rows, t.piece = kRows;
-    t.sum = const_cast<float*>(read(sum)), t.mean = write(mean), t.factor = write(factor);
-    t.dsum = read(ds), t.dnorm = read(dn), t.dx = write(dx), t.dy = dy.mutable_data_ptr();
-    if (dn.defined()) t.dweight = write(weight_gradients), t.dbias = t.dweight + pieces * size;
+    t.sum = const_cast<float*>(const_data_or_null(sum)), t.mean = mutable_data_or_null(mean),
+    t.factor = mutable_data_or_null(factor);
+    t.dsum = const_data_or_null(ds), t.dnorm = const_data_or_null(dn), t.dx = mutable_data_or_null(dx),
+    t.dy = dy.mutable_data_ptr();
+    if (dn.defined()) t.dweight = mutable_data_or_null(weight_gradients), t.dbias = t.dweight + num_blocks * size;
     if (const Gpu gpu = gpu_of(like.device())) {
-      if (one) t.dy = nullptr;
+      if (shares_gradient) t.dy = nullptr;
       check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.how, t, gpu.stream));
       return gradients();
     }
     dispatch_element_type(dy, [&](auto number) {
-      each_piece(call, rows, [&](int64_t first, int64_t count, float* scratch) {
+      for_each_row_block(call, rows, [&](int64_t first, int64_t count, float* scratch) {
         kernels::sum_norm_backward<decltype(number)>(call.how, t, first, count, scratch);
       });
     });
@@ -146,38 +149,39 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
 };
 
 // Returns whether the fused kernels support the types and sizes of these tensors.
-bool fits(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias) {
+bool has_fused_kernel(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias) {
   const bool gpu = static_cast<bool>(gpu_of(x.device()));
-  const bool known =
+  const bool is_supported_type =
       y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16 || (gpu && y.scalar_type() == at::kHalf);
   const auto is_row_vector = [&](const at::Tensor& w) {
     return !w.defined() || (w.scalar_type() == at::kFloat && w.is_contiguous() && w.numel() == x.size(-1));
   };
   return (x.is_cpu() || gpu) && (!gpu || x.size(-1) <= kernels::kMaxSumNormWidth) && x.scalar_type() == at::kFloat &&
-         known && x.sizes().equals(y.sizes()) && x.numel() > 0 && is_row_vector(weight) && is_row_vector(bias);
+         is_supported_type && x.sizes().equals(y.sizes()) && x.numel() > 0 && is_row_vector(weight) &&
+         is_row_vector(bias);
 }
 
 SumAndNorm sum_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop,
-                        const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool sums) {
-  if (!fits(x, y, weight, bias)) {
+                        const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool needs_sum) {
+  if (!has_fused_kernel(x, y, weight, bias)) {
     const at::Tensor sum = x + dropout(y, drop.p, drop.step, drop.stream, drop.site);
     return {sum, weight.defined() ? layer_norm(sum, weight, bias, epsilon) : at::Tensor()};
   }
-  const at::Tensor left = x.contiguous(), right = y.contiguous();
+  const at::Tensor x_contiguous = x.contiguous(), y_contiguous = y.contiguous();
   std::optional<kernels::DropoutRange> dropout;
   if (drop.step.training && drop.p > 0)
     dropout = dropout_from(y.numel() / y.size(0), drop.p, drop.step, drop.stream, drop.site);
   const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   if (!c10::GradMode::is_enabled() ||
       !(needs_gradient(x) || needs_gradient(y) || needs_gradient(weight) || needs_gradient(bias))) {
-    const SumNormOutput m =
-        compute_sum_norm(Call(x.size(-1), weight, bias, epsilon, dropout), left, right, sums, weight.defined(), false);
+    const SumNormOutput m = compute_sum_norm(SumNormCall(x.size(-1), weight, bias, epsilon, dropout), x_contiguous,
+                                             y_contiguous, needs_sum, weight.defined(), false);
     return {m.sum, m.norm};
   }
   const auto as_optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
-  const variable_list made =
-      SumNormFunction::apply(left, right, as_optional(weight), as_optional(bias), epsilon, dropout);
-  return {made[0], made.size() > 1 ? made[1] : at::Tensor()};
+  const variable_list outputs =
+      SumNormFunction::apply(x_contiguous, y_contiguous, as_optional(weight), as_optional(bias), epsilon, dropout);
+  return {outputs[0], outputs.size() > 1 ? outputs[1] : at::Tensor()};
 }
 
 }  // namespace

@@ -15,8 +15,8 @@ Parameter::Parameter(std::string name, at::Tensor value, Traits traits)
   master_.set_requires_grad(traits_.trainable);
 }
 
-void Parameter::use_copy(bool on) {
-  if (!on || !traits_.product) {
+void Parameter::use_bf16_copy(bool enabled) {
+  if (!enabled || !traits_.product) {
     copy_ = at::Tensor();
     return;
   }
@@ -25,10 +25,10 @@ void Parameter::use_copy(bool on) {
   copy_.set_requires_grad(master_.requires_grad());
 }
 
-void Parameter::set_trained(bool on) {
-  on = on && traits_.trainable;
-  if (master_.requires_grad() != on) master_.set_requires_grad(on);
-  if (copy_.defined() && copy_.requires_grad() != on) copy_.set_requires_grad(on);
+void Parameter::set_trained(bool enabled) {
+  enabled = enabled && traits_.trainable;
+  if (master_.requires_grad() != enabled) master_.set_requires_grad(enabled);
+  if (copy_.defined() && copy_.requires_grad() != enabled) copy_.set_requires_grad(enabled);
 }
 
 void Parameter::refresh_copy() {
@@ -49,10 +49,10 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
     throw Error(Exit::failed, "expected distinct parameter names; found two parameters named " + name);
   for (const HeadAxis& head_axis : traits.head_axes) {
     const auto axis = static_cast<size_t>(head_axis.axis);
-    const auto placed = static_cast<int64_t>(head_axis.head_blocks.size());
+    const auto num_head_blocks = static_cast<int64_t>(head_axis.head_blocks.size());
     if (axis >= shape.size() || head_axis.heads < 1 || head_axis.blocks() < head_axis.heads ||
-        shape[axis] % head_axis.blocks() != 0 || (placed > 0 && placed != head_axis.heads) ||
-        (head_axis.blocks() > head_axis.heads && placed == 0))
+        shape[axis] % head_axis.blocks() != 0 || (num_head_blocks > 0 && num_head_blocks != head_axis.heads) ||
+        (head_axis.blocks() > head_axis.heads && num_head_blocks == 0))
       throw Error(
           Exit::failed,
           name + ": expected a head axis that consists of equal blocks, at least one per head; found another shape");
@@ -151,8 +151,8 @@ Parameter* ParameterList::find(const std::string& name) {
   return nullptr;
 }
 
-void ParameterList::set_bf16(bool on) {
-  for (Parameter& p : parameters_) p.use_copy(on);
+void ParameterList::set_bf16(bool enabled) {
+  for (Parameter& p : parameters_) p.use_bf16_copy(enabled);
 }
 
 void ParameterList::refresh_copies() {

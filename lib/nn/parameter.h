@@ -98,17 +98,17 @@ class Parameter {
   // parameter is trained.
   at::Tensor& master() { return master_; }
   const at::Tensor& master() const { return master_; }
-  // Returns the tensor that the forward pass uses: the bf16 copy, a separate leaf tensor, if use_copy() has created
-  // one; otherwise the fp32 master.
+  // Returns the tensor that the forward pass uses: the bf16 copy, a separate leaf tensor, if use_bf16_copy() has
+  // created one; otherwise the fp32 master.
   const at::Tensor& value() const { return copy_.defined() ? copy_ : master_; }
 
   // Sets whether the parameter is trained, that is, receives gradients. Parameters with traits().trainable = false
   // never are.
-  void set_trained(bool on);
+  void set_trained(bool enabled);
 
   // Creates the bf16 copy of a parameter with traits().product, or deletes the copy. Parameters without
   // traits().product have no copy.
-  void use_copy(bool on);
+  void use_bf16_copy(bool enabled);
   void refresh_copy();      // copies the master to the bf16 copy, if there is one; called after each update
   void collect_gradient();  // adds the bf16 copy's gradient to the master's in fp32, then clears it
 
@@ -145,8 +145,8 @@ class ParameterList {
   Parameter* find(const std::string& name);  // null if there is none
   at::Device device() const { return device_; }
 
-  // Call the functions of Parameter for all parameters: use_copy(on), refresh_copy() and collect_gradient().
-  void set_bf16(bool on);
+  // Call the functions of Parameter for all parameters: use_bf16_copy(on), refresh_copy() and collect_gradient().
+  void set_bf16(bool enabled);
   void refresh_copies();
   void collect_gradients();
   // Removes the gradients of all masters (sets them to undefined tensors).

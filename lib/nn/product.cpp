@@ -48,35 +48,36 @@ bool can_be_packed(const at::Tensor& weight) {
 
 // Returns the matrix in row-major or column-major layout without gaps; copies it if it has other strides, for which
 // oneDNN has only reference kernels, a hundred times slower.
-at::Tensor dense(const at::Tensor& matrix) {
-  const bool ready = matrix.is_mkldnn() || matrix.is_contiguous() || matrix.t().is_contiguous();
-  return ready ? matrix : matrix.contiguous();
+at::Tensor make_dense(const at::Tensor& matrix) {
+  const bool is_dense = matrix.is_mkldnn() || matrix.is_contiguous() || matrix.t().is_contiguous();
+  return is_dense ? matrix : matrix.contiguous();
 }
 
-at::Tensor through_onednn(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+at::Tensor onednn_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                           Activation fused_activation = Activation::none) {
   const bool tanh = fused_activation == Activation::gelu_tanh;
   const char* name = fused_activation == Activation::relu           ? "relu"
                      : tanh || fused_activation == Activation::gelu ? "gelu"
                                                                     : "none";
-  return onednn_linear()->call(dense(x), dense(weight), bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt,
-                               name, c10::List<std::optional<at::Scalar>>(), tanh ? "tanh" : "none");
+  return onednn_linear()->call(make_dense(x), make_dense(weight),
+                               bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, name,
+                               c10::List<std::optional<at::Scalar>>(), tanh ? "tanh" : "none");
 }
 
 constexpr int64_t kFullRows = DecodingProducts::kFullRows;
-thread_local DecodingProducts* decoding = nullptr;
+thread_local DecodingProducts* current_products = nullptr;
 
 // Returns the weight in the opaque layout that oneDNN chooses for products with kFullRows rows or more.
-at::Tensor packed(const at::Tensor& weight) {
+at::Tensor pack_weight(const at::Tensor& weight) {
   static const auto op = onednn<ReorderLinearWeight>("mkldnn::_reorder_linear_weight");
   return op && onednn_linear() ? op->call(weight, c10::SymInt(kFullRows)) : weight;
 }
 
 }  // namespace
 
-at::Tensor concatenated(Parts parts) {
+at::Tensor concatenate_values(ParameterRefs parameters) {
   std::vector<at::Tensor> values;
-  for (const Parameter* p : parts)
+  for (const Parameter* p : parameters)
     if (p != nullptr) values.push_back(p->value());
   return values.empty() ? at::Tensor() : values.size() == 1 ? values[0] : at::cat(values);
 }
@@ -86,22 +87,22 @@ struct DecodingProducts::WeightCache {
   std::map<std::vector<const Parameter*>, Weights> weights;
 };
 
-DecodingProducts::DecodingProducts(const DecodingProducts* with)
-    : cache_(with != nullptr ? with->cache_ : std::make_shared<WeightCache>()),
-      before_(std::exchange(decoding, this)) {}
-DecodingProducts::~DecodingProducts() { decoding = before_; }
-DecodingProducts* DecodingProducts::current() { return decoding; }
+DecodingProducts::DecodingProducts(const DecodingProducts* cache_owner)
+    : cache_(cache_owner != nullptr ? cache_owner->cache_ : std::make_shared<WeightCache>()),
+      previous_(std::exchange(current_products, this)) {}
+DecodingProducts::~DecodingProducts() { current_products = previous_; }
+DecodingProducts* DecodingProducts::current() { return current_products; }
 
-const DecodingProducts::Weights& DecodingProducts::weights(Parts weights, Parts biases) {
+const DecodingProducts::Weights& DecodingProducts::weights(ParameterRefs weights, ParameterRefs biases) {
   const std::lock_guard lock(cache_->fill_mutex);
-  auto [kept, added] = cache_->weights.try_emplace(std::vector(weights));
-  if (added) {
-    kept->second = {concatenated(weights), concatenated(biases)};
-    at::Tensor& bias = kept->second.bias;
-    if (bias.defined()) bias = bias.to(kept->second.weight.scalar_type());
-    if (can_be_packed(kept->second.weight)) kept->second.weight = packed(kept->second.weight);
+  auto [entry, inserted] = cache_->weights.try_emplace(std::vector(weights));
+  if (inserted) {
+    entry->second = {concatenate_values(weights), concatenate_values(biases)};
+    at::Tensor& bias = entry->second.bias;
+    if (bias.defined()) bias = bias.to(entry->second.weight.scalar_type());
+    if (can_be_packed(entry->second.weight)) entry->second.weight = pack_weight(entry->second.weight);
   }
-  return kept->second;
+  return entry->second;
 }
 
 at::Tensor activation(const at::Tensor& x, Activation kind) {
@@ -111,16 +112,16 @@ at::Tensor activation(const at::Tensor& x, Activation kind) {
 
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       Activation fused_activation) {
-  if (const int64_t rows = x.size(0); decoding != nullptr && rows < kFullRows)
+  if (const int64_t rows = x.size(0); current_products != nullptr && rows < kFullRows)
     return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, fused_activation)
         .narrow(0, 0, rows);
   if (weight.is_mkldnn() || (is_fast_float(x) && weight.numel() > 0))
-    return through_onednn(x, weight, bias, fused_activation);
+    return onednn_product(x, weight, bias, fused_activation);
   return activation(at::linear(x, weight, bias), fused_activation);
 }
 
 at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b) {
-  if (is_fast_float(a) && b.numel() > 0) return through_onednn(a, b.t(), {});
+  if (is_fast_float(a) && b.numel() > 0) return onednn_product(a, b.t(), {});
   return at::mm(a, b);
 }
 

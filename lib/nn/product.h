@@ -30,10 +30,10 @@ at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b);
 at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 
 // Parameters to concatenate along the first axis; null pointers are skipped.
-using Parts = std::initializer_list<const Parameter*>;
+using ParameterRefs = std::initializer_list<const Parameter*>;
 // Returns the concatenation (Σ n_i, …) of the values of parameters (n_i, …) along the first axis; undefined if there
 // are no parameters.
-at::Tensor concatenated(Parts parts);
+at::Tensor concatenate_values(ParameterRefs parameters);
 
 // Changes the matrix products of the current thread during the lifetime of the object, for decoding. Gradients must be
 // disabled, and no parameter may change.
@@ -46,8 +46,8 @@ class DecodingProducts {
  public:
   static constexpr int64_t kFullRows = 64;  // minimum number of rows of a product
 
-  // Shares the cached weights of `with`, an object of any thread; null: creates a new cache.
-  explicit DecodingProducts(const DecodingProducts* with = current());
+  // Shares the cached weights of `cache_owner`, an object of any thread; null: creates a new cache.
+  explicit DecodingProducts(const DecodingProducts* cache_owner = current());
   ~DecodingProducts();
   DecodingProducts(const DecodingProducts&) = delete;
   DecodingProducts& operator=(const DecodingProducts&) = delete;
@@ -58,12 +58,12 @@ class DecodingProducts {
   };
   // Returns the concatenations of `weights` (n_i, k) and of `biases` (n_i). The first call with these weights computes
   // the result and caches it.
-  const Weights& weights(Parts weights, Parts biases);
+  const Weights& weights(ParameterRefs weights, ParameterRefs biases);
 
  private:
   struct WeightCache;
   std::shared_ptr<WeightCache> cache_;
-  DecodingProducts* before_;
+  DecodingProducts* previous_;
 };
 
 }  // namespace mh::nn

@@ -70,59 +70,59 @@ class Search {
 
   // Computes a step of beam search: extends all live hypotheses.
   void search_next(const at::Tensor& logits) {
-    Constraints constraints{2 * policy_.options().beam, policy_.excluded(length_), {}};
+    Constraints constraints{2 * policy_.options().beam, policy_.excluded_tokens(length_), {}};
     for (size_t b = 0; b < beams_.size(); ++b)
-      if (const int32_t token = forced(b); token >= 0) {
+      if (const int32_t token = forced_token(b); token >= 0) {
         constraints.forced.resize(static_cast<size_t>(rows()), -1);
         std::fill_n(constraints.forced.begin() + static_cast<int64_t>(b) * width_, width_, token);
       }
     const Candidates candidates = candidates_of(logits, constraints);
     std::vector<Extension> extensions;
     for (size_t b = 0; b < beams_.size(); ++b) {
-      Beam& now = beams_[b];
+      Beam& beam = beams_[b];
       extensions.clear();
-      for (size_t rank = 0; rank < now.live.size(); ++rank) {
-        const auto r = static_cast<size_t>(row(b, now.live[rank]));
+      for (size_t rank = 0; rank < beam.live.size(); ++rank) {
+        const auto r = static_cast<size_t>(row(b, beam.live[rank]));
         for (const kernels::Entry& e : candidates.rows[r])
           extensions.push_back(
-              {now.live[rank].sum + (static_cast<double>(e.logit) - candidates.lse[r]), rank, e.index});
+              {beam.live[rank].sum + (static_cast<double>(e.logit) - candidates.lse[r]), rank, e.index});
       }
-      const size_t seen = std::min(extensions.size(), static_cast<size_t>(constraints.count));
-      std::partial_sort(extensions.begin(), extensions.begin() + static_cast<int64_t>(seen), extensions.end(),
+      const size_t num_candidates = std::min(extensions.size(), static_cast<size_t>(constraints.count));
+      std::partial_sort(extensions.begin(), extensions.begin() + static_cast<int64_t>(num_candidates), extensions.end(),
                         precedes);
-      policy_.advance(now, std::span(extensions).first(seen), length_);
+      policy_.advance(beam, std::span(extensions).first(num_candidates), length_);
     }
   }
 
   // Returns the forced next token of beams_[beam], or -1.
-  int32_t forced(size_t beam) const {
-    return policy_.forced(*sentences_[beams_[beam].sentence], beams_[beam], length_);
+  int32_t forced_token(size_t beam) const {
+    return policy_.forced_token(*sentences_[beams_[beam].sentence], beams_[beam], length_);
   }
 
   // Computes a step of sampling: draws a token for each live sample.
   void draw_next(const at::Tensor& logits) {
-    const Candidates sums = candidates_of(logits, {0, {}, {}});
-    const std::vector<int32_t> excluded = policy_.excluded(length_);
-    at::Tensor open = logits.to(at::kCPU, at::kFloat, false, true).contiguous();
-    const at::Tensor all_logits = open.clone();
-    for (int32_t token : excluded) open.select(1, token).fill_(-INFINITY);
-    const int64_t entries = open.size(1);
-    if (entries <= static_cast<int64_t>(excluded.size())) BeamPolicy::throw_no_candidates();
+    const Candidates candidates = candidates_of(logits, {0, {}, {}});
+    const std::vector<int32_t> excluded_tokens = policy_.excluded_tokens(length_);
+    at::Tensor allowed_logits = logits.to(at::kCPU, at::kFloat, false, true).contiguous();
+    const at::Tensor all_logits = allowed_logits.clone();
+    for (int32_t token : excluded_tokens) allowed_logits.select(1, token).fill_(-INFINITY);
+    const int64_t entries = allowed_logits.size(1);
+    if (entries <= static_cast<int64_t>(excluded_tokens.size())) BeamPolicy::throw_no_candidates();
     const SamplingOptions& o = policy_.sampling();
     std::vector<Extension> extensions;
     for (size_t b = 0; b < beams_.size(); ++b) {
-      Beam& now = beams_[b];
+      Beam& beam = beams_[b];
       extensions.clear();
-      for (size_t rank = 0; rank < now.live.size(); ++rank) {
-        const int64_t r = row(b, now.live[rank]);
-        int32_t token = forced(b);
+      for (size_t rank = 0; rank < beam.live.size(); ++rank) {
+        const int64_t r = row(b, beam.live[rank]);
+        int32_t token = forced_token(b);
         if (token < 0)
-          token = draw({open.const_data_ptr<float>() + r * entries, static_cast<size_t>(entries)}, o.temperature,
-                       o.top_k, now.random[now.samples[rank]]);
+          token = sample_token({allowed_logits.const_data_ptr<float>() + r * entries, static_cast<size_t>(entries)},
+                               o.temperature, o.top_k, beam.random[beam.samples[rank]]);
         const double logit = all_logits.const_data_ptr<float>()[r * entries + token];
-        extensions.push_back({now.live[rank].sum + (logit - sums.lse[static_cast<size_t>(r)]), rank, token});
+        extensions.push_back({beam.live[rank].sum + (logit - candidates.lse[static_cast<size_t>(r)]), rank, token});
       }
-      policy_.advance(now, extensions, length_);
+      policy_.advance(beam, extensions, length_);
     }
   }
 
@@ -130,32 +130,33 @@ class Search {
   // their rows if possible, so that little of the cache is copied; the last sentences move to the rows of removed
   // sentences.
   void rearrange() {
-    const int64_t before = rows();              // number of rows in state_
-    std::vector<size_t> places(beams_.size());  // previous index in beams_ of each remaining sentence
-    std::iota(places.begin(), places.end(), size_t{0});
+    const int64_t old_num_rows = rows();             // number of rows in state_
+    std::vector<size_t> old_indices(beams_.size());  // previous index in beams_ of each remaining sentence
+    std::iota(old_indices.begin(), old_indices.end(), size_t{0});
     for (size_t b = beams_.size(); b-- > 0;) {
       if (!beams_[b].live.empty()) continue;
       results_[beams_[b].sentence] = policy_.results(beams_[b]);
       if (b + 1 < beams_.size()) beams_[b] = std::move(beams_.back());
-      places[b] = places.back();
+      old_indices[b] = old_indices.back();
       beams_.pop_back();
-      places.pop_back();
+      old_indices.pop_back();
     }
     if (beams_.empty()) return;
     int64_t width = 0;
     for (const Beam& beam : beams_) width = std::max(width, static_cast<int64_t>(beam.live.size()));
-    std::vector<int64_t> from;
+    std::vector<int64_t> source_rows;
     for (size_t b = 0; b < beams_.size(); ++b)
-      assign_slots(beams_[b], static_cast<int64_t>(places[b]) * width_, width, from);
-    bool moves = false;
-    for (size_t i = 0; i < from.size(); ++i) moves = moves || from[i] != static_cast<int64_t>(i);
+      assign_slots(beams_[b], static_cast<int64_t>(old_indices[b]) * width_, width, source_rows);
+    bool is_reordered = false;
+    for (size_t i = 0; i < source_rows.size(); ++i)
+      is_reordered = is_reordered || source_rows[i] != static_cast<int64_t>(i);
     width_ = width;
-    if (moves || rows() != before) state_->reorder(tensor_of(from));
+    if (is_reordered || rows() != old_num_rows) state_->reorder(tensor_of(source_rows));
   }
 
   // Assigns a slot to each live hypothesis of a beam, and appends the old row of each of the beam's `width` slots to
-  // `from`. `first`: old row of the beam's slot 0.
-  void assign_slots(Beam& beam, int64_t first, int64_t width, std::vector<int64_t>& from) const {
+  // `source_rows`. `first`: old row of the beam's slot 0.
+  void assign_slots(Beam& beam, int64_t first, int64_t width, std::vector<int64_t>& source_rows) const {
     std::vector<int64_t> parents(static_cast<size_t>(width), -1);  // old slot that each new slot continues; -1: free
     std::vector<LiveHypothesis*> unplaced;
     for (LiveHypothesis& p : beam.live) {
@@ -163,15 +164,15 @@ class Search {
       if (keeps_slot) parents[static_cast<size_t>(p.slot)] = p.slot;
       else unplaced.push_back(&p);
     }
-    size_t free = 0;
+    size_t free_slot = 0;
     for (LiveHypothesis* p : unplaced) {
-      while (parents[free] >= 0) ++free;
-      parents[free] = p->slot;
-      p->slot = static_cast<int64_t>(free);
+      while (parents[free_slot] >= 0) ++free_slot;
+      parents[free_slot] = p->slot;
+      p->slot = static_cast<int64_t>(free_slot);
     }
     for (int64_t slot = 0; slot < width; ++slot) {
       const int64_t parent = parents[static_cast<size_t>(slot)];
-      from.push_back(first + (parent >= 0 ? parent : std::min(slot, width_ - 1)));
+      source_rows.push_back(first + (parent >= 0 ? parent : std::min(slot, width_ - 1)));
     }
   }
 
@@ -206,51 +207,54 @@ void SearchOptions::check(model::LanguageModel& model) const {
                 Problem{"the beam size", str("at most ", model.vocabularies().target, ", the size of the vocabulary"),
                         str(beam), "lower the beam size"});
   const int64_t bound = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
-  if (const int64_t most = max_length_a == 0 ? std::min(max_length_b, bound) : bound; min_length > most)
-    throw Error(
-        Exit::usage,
-        Problem{"min_length", str("at most ", most, ", the maximum length", most == bound ? " of the model" : ""),
-                str(min_length), ""});
+  if (const int64_t length_limit = max_length_a == 0 ? std::min(max_length_b, bound) : bound; min_length > length_limit)
+    throw Error(Exit::usage, Problem{"min_length",
+                                     str("at most ", length_limit, ", the maximum length",
+                                         length_limit == bound ? " of the model" : ""),
+                                     str(min_length), ""});
 }
 
 int64_t max_hypothesis_length(const SearchOptions& o, model::LanguageModel& model, int64_t source) {
-  const auto by_source = static_cast<int64_t>(o.max_length_a * static_cast<double>(source));
-  const int64_t longest = by_source + o.max_length_b, bound = model.max_length();
+  const auto proportional_length = static_cast<int64_t>(o.max_length_a * static_cast<double>(source));
+  const int64_t longest = proportional_length + o.max_length_b, bound = model.max_length();
   return bound > 0 ? std::min(longest, bound - 1) : longest;  // the last position predicts the end token
 }
 
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                                 const EndTokens& ends, const SearchOptions& options,
+                                                 const EndTokens& end_tokens, const SearchOptions& options,
                                                  const SamplingOptions& sampling, attention::Observer* observer) {
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;
-  const BeamPolicy policy(ends, options, sampling);
+  const BeamPolicy policy(end_tokens, options, sampling);
   if (!model.parameters().device().is_cpu() && observer == nullptr) {
-    Sentences all;
-    for (const Sentence& s : sentences) all.push_back(&s);
-    return search_on_device(model, all, policy);
+    Sentences sentence_pointers;
+    for (const Sentence& s : sentences) sentence_pointers.push_back(&s);
+    return search_on_device(model, sentence_pointers, policy);
   }
   const auto rows_per_sentence = std::max<int64_t>(1, sampling.samples > 0 ? sampling.samples : options.beam);
   const int64_t count =
       observer != nullptr ? 1 : num_sub_batches(model, static_cast<int64_t>(sentences.size()) * rows_per_sentence);
   // Sentences are dealt to the sub-batches in turn, so that sub-batches of sorted sentences have similar lengths and
   // finish at about the same time.
-  std::vector<Sentences> parts(static_cast<size_t>(count));
-  for (size_t i = 0; i < sentences.size(); ++i) parts[i % parts.size()].push_back(&sentences[i]);
-  std::vector<std::vector<std::vector<Hypothesis>>> found(parts.size());
-  const auto search_part = [&](size_t i) { found[i] = Search(model, parts[i], policy, observer).run(); };
+  std::vector<Sentences> sub_batches(static_cast<size_t>(count));
+  for (size_t i = 0; i < sentences.size(); ++i) sub_batches[i % sub_batches.size()].push_back(&sentences[i]);
+  std::vector<std::vector<std::vector<Hypothesis>>> sub_batch_results(sub_batches.size());
+  const auto search_sub_batch = [&](size_t i) {
+    sub_batch_results[i] = Search(model, sub_batches[i], policy, observer).run();
+  };
   if (count == 1) {
-    search_part(0);
+    search_sub_batch(0);
   } else {
     at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
       const c10::NoGradGuard thread_no_gradient;  // applies to the current thread only, like DecodingProducts
-      const nn::DecodingProducts same(&products);
-      for (int64_t i = begin; i < end; ++i) search_part(static_cast<size_t>(i));
+      const nn::DecodingProducts thread_products(&products);
+      for (int64_t i = begin; i < end; ++i) search_sub_batch(static_cast<size_t>(i));
     });
   }
-  std::vector<std::vector<Hypothesis>> all;
-  for (size_t i = 0; i < sentences.size(); ++i) all.push_back(std::move(found[i % parts.size()][i / parts.size()]));
-  return all;
+  std::vector<std::vector<Hypothesis>> results;
+  for (size_t i = 0; i < sentences.size(); ++i)
+    results.push_back(std::move(sub_batch_results[i % sub_batches.size()][i / sub_batches.size()]));
+  return results;
 }
 
 }  // namespace mh::search

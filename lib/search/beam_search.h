@@ -104,7 +104,7 @@ int64_t max_hypothesis_length(const SearchOptions& options, model::LanguageModel
 // hypotheses. `observer`: called for each forward pass; may be null. Throws Error(usage) if a prefix is longer than the
 // maximum length, or if the model does not support the options; Error(failed) if a distribution is not finite.
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                                 const EndTokens& ends, const SearchOptions& options,
+                                                 const EndTokens& end_tokens, const SearchOptions& options,
                                                  const SamplingOptions& sampling = {},
                                                  attention::Observer* observer = nullptr);
 

@@ -30,10 +30,10 @@ std::vector<Beam> BeamPolicy::begin(model::LanguageModel& model, const Sentences
   for (size_t i = 0; i < sentences.size(); ++i) {
     const Sentence& s = *sentences[i];
     Beam beam{i, max_hypothesis_length(options_, model, static_cast<int64_t>(s.source.size())), {}, {}, {}, {}};
-    if (const auto given = static_cast<int64_t>(s.prefix.size()); given > beam.longest)
+    if (const auto prefix_length = static_cast<int64_t>(s.prefix.size()); prefix_length > beam.max_length)
       throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.number + 1),
-                                       str("at most ", beam.longest, " tokens, the maximum length of a hypothesis"),
-                                       str(given), "shorten the prefix, or raise --max-length-b"});
+                                       str("at most ", beam.max_length, " tokens, the maximum length of a hypothesis"),
+                                       str(prefix_length), "shorten the prefix, or raise --max-length-b"});
     beam.live.resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)));
     for (size_t k = 0; k < beam.live.size(); ++k) {
       beam.live[k].slot = static_cast<int64_t>(k);
@@ -48,12 +48,12 @@ std::vector<Beam> BeamPolicy::begin(model::LanguageModel& model, const Sentences
   return beams;
 }
 
-int32_t BeamPolicy::forced(const Sentence& sentence, const Beam& beam, int64_t length) const {
+int32_t BeamPolicy::forced_token(const Sentence& sentence, const Beam& beam, int64_t length) const {
   if (length < static_cast<int64_t>(sentence.prefix.size())) return sentence.prefix[static_cast<size_t>(length)];
-  return length >= beam.longest ? end_tokens_.end : -1;
+  return length >= beam.max_length ? end_tokens_.end : -1;
 }
 
-std::vector<int32_t> BeamPolicy::excluded(int64_t length) const {
+std::vector<int32_t> BeamPolicy::excluded_tokens(int64_t length) const {
   std::vector<int32_t> tokens;
   if (length < options_.min_length) tokens.push_back(end_tokens_.end);
   if (options_.no_unknown && end_tokens_.unknown >= 0) tokens.push_back(end_tokens_.unknown);
@@ -66,32 +66,33 @@ Hypothesis BeamPolicy::finished(const LiveHypothesis& p, double sum, int64_t len
   return h;
 }
 
-void BeamPolicy::advance(Beam& now, std::span<const Extension> extensions, int64_t length) const {
+void BeamPolicy::advance(Beam& sentence_beam, std::span<const Extension> extensions, int64_t length) const {
   const auto beam = static_cast<size_t>(options_.beam);
-  std::vector<LiveHypothesis> next;
-  std::vector<size_t> num_extensions;
+  std::vector<LiveHypothesis> new_live;
+  std::vector<size_t> new_samples;
   if (samples()) {
     for (const Extension& extension : extensions) {
-      const size_t sample = now.samples[extension.rank];
+      const size_t sample = sentence_beam.samples[extension.rank];
       if (extension.token == end_tokens_.end) {
-        now.finished[sample] = finished(now.live[extension.rank], extension.sum, length);
+        sentence_beam.finished[sample] = finished(sentence_beam.live[extension.rank], extension.sum, length);
       } else {
-        next.push_back(extend(now.live[extension.rank], extension));
-        num_extensions.push_back(sample);
+        new_live.push_back(extend(sentence_beam.live[extension.rank], extension));
+        new_samples.push_back(sample);
       }
     }
   } else {
-    const size_t seen = std::min(extensions.size(), 2 * beam);
-    for (size_t i = 0; i < seen && next.size() < beam && now.finished.size() < beam; ++i) {
+    const size_t num_candidates = std::min(extensions.size(), 2 * beam);
+    for (size_t i = 0; i < num_candidates && new_live.size() < beam && sentence_beam.finished.size() < beam; ++i) {
       const Extension& extension = extensions[i];
-      if (extension.token != end_tokens_.end) next.push_back(extend(now.live[extension.rank], extension));
-      else if (i < beam) now.finished.push_back(finished(now.live[extension.rank], extension.sum, length));
+      if (extension.token != end_tokens_.end) new_live.push_back(extend(sentence_beam.live[extension.rank], extension));
+      else if (i < beam)
+        sentence_beam.finished.push_back(finished(sentence_beam.live[extension.rank], extension.sum, length));
     }
-    if (now.finished.size() >= beam) next.clear();
-    if (next.empty() && now.finished.empty()) throw_no_candidates();
+    if (sentence_beam.finished.size() >= beam) new_live.clear();
+    if (new_live.empty() && sentence_beam.finished.empty()) throw_no_candidates();
   }
-  now.live = std::move(next);
-  now.samples = std::move(num_extensions);
+  sentence_beam.live = std::move(new_live);
+  sentence_beam.samples = std::move(new_samples);
 }
 
 void BeamPolicy::throw_no_candidates() {
@@ -100,25 +101,25 @@ void BeamPolicy::throw_no_candidates() {
 }
 
 std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
-  std::vector<Hypothesis>& found = beam.finished;
+  std::vector<Hypothesis>& hypotheses = beam.finished;
   if (!samples())
-    std::stable_sort(found.begin(), found.end(),
+    std::stable_sort(hypotheses.begin(), hypotheses.end(),
                      [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
-  return std::move(found);
+  return std::move(hypotheses);
 }
 
 void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t width, model::Input& input) {
   const auto bound = static_cast<size_t>(model.max_length());
-  size_t longest = bound > 0 ? std::min(kMinSourceLength, bound) : kMinSourceLength;
-  for (const Sentence* s : sentences) longest = std::max(longest, s->source.size());
+  size_t max_source_length = bound > 0 ? std::min(kMinSourceLength, bound) : kMinSourceLength;
+  for (const Sentence* s : sentences) max_source_length = std::max(max_source_length, s->source.size());
   const int64_t rows = static_cast<int64_t>(sentences.size()) * width;
-  input.source = at::zeros({rows, static_cast<int64_t>(longest)}, at::kLong);
+  input.source = at::zeros({rows, static_cast<int64_t>(max_source_length)}, at::kLong);
   input.lengths.encoder = at::empty({rows}, at::kLong);
-  auto* to = input.source.mutable_data_ptr<int64_t>();
+  auto* source_data = input.source.mutable_data_ptr<int64_t>();
   auto* length = input.lengths.encoder.mutable_data_ptr<int64_t>();
   for (const Sentence* s : sentences)
-    for (int64_t i = 0; i < width; ++i, to += longest) {
-      std::copy(s->source.begin(), s->source.end(), to);
+    for (int64_t i = 0; i < width; ++i, source_data += max_source_length) {
+      std::copy(s->source.begin(), s->source.end(), source_data);
       *length++ = static_cast<int64_t>(s->source.size());
     }
 }

@@ -24,7 +24,7 @@ struct LiveHypothesis {
 // The state of the search for one sentence.
 struct Beam {
   size_t sentence = 0;                 // index of the sentence
-  int64_t longest = 0;                 // maximum length of a hypothesis in tokens, end token excluded
+  int64_t max_length = 0;              // maximum length of a hypothesis in tokens, end token excluded
   std::vector<LiveHypothesis> live;    // beam search: best first; sampling: in the order of sample numbers
   std::vector<RandomSequence> random;  // sampling: random stream of each sample
   std::vector<size_t> samples;         // sampling: sample number of each live hypothesis
@@ -57,10 +57,10 @@ class BeamPolicy {
   std::vector<Beam> begin(model::LanguageModel& model, const Sentences& sentences) const;
   // Returns the forced next token of hypotheses with `length` tokens (from the prefix, or the end token at the maximum
   // length); -1: no token is forced.
-  int32_t forced(const Sentence& sentence, const Beam& beam, int64_t length) const;
+  int32_t forced_token(const Sentence& sentence, const Beam& beam, int64_t length) const;
   // Returns the tokens that must not extend hypotheses with `length` tokens, unless a token is forced: the end token
   // below the minimum length, and the unknown token with no_unknown.
-  std::vector<int32_t> excluded(int64_t length) const;
+  std::vector<int32_t> excluded_tokens(int64_t length) const;
   // Replaces the live hypotheses of `length` tokens by their extensions, and finishes hypotheses. `extensions`: best
   // first; with sampling, one for each live hypothesis. Throws Error(usage) if no extension is allowed and no
   // hypothesis is finished.

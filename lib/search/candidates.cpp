@@ -15,8 +15,8 @@ using kernels::Entry;
 
 namespace {
 
-Candidates candidates_on_cpu(const at::Tensor& given, const Constraints& constraints) {
-  const at::Tensor logits = given.stride(1) == 1 ? given : given.contiguous();
+Candidates candidates_on_cpu(const at::Tensor& input, const Constraints& constraints) {
+  const at::Tensor logits = input.stride(1) == 1 ? input : input.contiguous();
   const int64_t rows = logits.size(0), entries = logits.size(1), stride = logits.stride(0);
   const auto* x = logits.const_data_ptr<float>();
   Candidates c{std::vector<double>(static_cast<size_t>(rows)),
@@ -37,16 +37,16 @@ Candidates candidates_on_cpu(const at::Tensor& given, const Constraints& constra
 
 Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constraints) {
   const int64_t rows = logits.size(0);
-  const BestCandidates found = best_candidates(logits, constraints.count, constraints.excluded);
-  const int64_t count = found.tokens.size(1);
-  std::vector<int64_t> asked(static_cast<size_t>(rows), 0);
-  for (size_t r = 0; r < constraints.forced.size(); ++r) asked[r] = std::max(0, constraints.forced[r]);
+  const BestCandidates device_candidates = best_candidates(logits, constraints.count, constraints.excluded);
+  const int64_t count = device_candidates.tokens.size(1);
+  std::vector<int64_t> forced_tokens(static_cast<size_t>(rows), 0);
+  for (size_t r = 0; r < constraints.forced.size(); ++r) forced_tokens[r] = std::max(0, constraints.forced[r]);
   const at::Tensor forced_logits =
       constraints.forced.empty()
           ? at::Tensor()
-          : logits.gather(1, at::tensor(asked, at::kLong).to(logits.device()).unsqueeze(1)).to(at::kCPU);
-  const at::Tensor lse = found.lse.to(at::kCPU), v = found.logits.to(at::kCPU).contiguous(),
-                   i = found.tokens.to(at::kCPU).contiguous();
+          : logits.gather(1, at::tensor(forced_tokens, at::kLong).to(logits.device()).unsqueeze(1)).to(at::kCPU);
+  const at::Tensor lse = device_candidates.lse.to(at::kCPU), v = device_candidates.logits.to(at::kCPU).contiguous(),
+                   i = device_candidates.tokens.to(at::kCPU).contiguous();
   Candidates c;
   c.lse.assign(lse.const_data_ptr<double>(), lse.const_data_ptr<double>() + rows);
   c.rows.resize(static_cast<size_t>(rows));
@@ -66,8 +66,8 @@ Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constr
 // Returns the values and indices (R, count) of the `count` largest elements of each row of x (R, n), in descending
 // order. Equal values are in ascending order of indices, which topk() does not guarantee.
 std::tuple<at::Tensor, at::Tensor> largest_first(const at::Tensor& x, int64_t count) {
-  const auto [values, places] = at::sort(x, /*stable=*/true, 1, /*descending=*/true);
-  return {values.narrow(1, 0, count), places.narrow(1, 0, count)};
+  const auto [values, indices] = at::sort(x, /*stable=*/true, 1, /*descending=*/true);
+  return {values.narrow(1, 0, count), indices.narrow(1, 0, count)};
 }
 
 // Logits per block of a row in best_candidates(). The smaller the blocks, the fewer logits remain after blocks are
@@ -97,18 +97,19 @@ BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const st
   const at::Tensor sums = (logits - largest).exp_().sum(1, false, at::kDouble);
   BestCandidates best{largest.squeeze(1).to(at::kDouble) + sums.log(), {}, {}};
   count = std::min(count, entries);
-  at::Tensor open = at::full({rows, blocks * kBlock}, -INFINITY, logits.options());
-  open.narrow(1, 0, entries).copy_(logits);
-  for (int32_t token : excluded) open.select(1, token).fill_(-INFINITY);
-  open = open.view({rows, blocks, kBlock});
+  at::Tensor allowed_logits = at::full({rows, blocks * kBlock}, -INFINITY, logits.options());
+  allowed_logits.narrow(1, 0, entries).copy_(logits);
+  for (int32_t token : excluded) allowed_logits.select(1, token).fill_(-INFINITY);
+  allowed_logits = allowed_logits.view({rows, blocks, kBlock});
   const int64_t num_blocks = std::min(count, blocks);
   // The chosen blocks are sorted by token, so that among equal logits the smaller token precedes.
-  const at::Tensor chosen = std::get<0>(std::get<1>(largest_first(open.amax(2), num_blocks)).sort(1)).unsqueeze(2);
-  const at::Tensor tokens = chosen * kBlock + at::arange(kBlock, chosen.options());
-  const auto [values, places] =
-      largest_first(open.gather(1, chosen.expand({rows, num_blocks, kBlock})).flatten(1), count);
+  const at::Tensor block_indices =
+      std::get<0>(std::get<1>(largest_first(allowed_logits.amax(2), num_blocks)).sort(1)).unsqueeze(2);
+  const at::Tensor tokens = block_indices * kBlock + at::arange(kBlock, block_indices.options());
+  const auto [values, indices] =
+      largest_first(allowed_logits.gather(1, block_indices.expand({rows, num_blocks, kBlock})).flatten(1), count);
   best.logits = values;
-  best.tokens = tokens.flatten(1).gather(1, places);
+  best.tokens = tokens.flatten(1).gather(1, indices);
   return best;
 }
 

@@ -20,24 +20,24 @@ int32_t sample_next_token(const at::Tensor& logits, const GenerationOptions& o, 
   if (o.temperature == 0 && !logits.is_cpu())
     return best_candidates(logits.unsqueeze(0), 1, {}).tokens.to(at::kCPU).item<int32_t>();
   const at::Tensor x = logits.to(at::kCPU).contiguous();
-  return draw({x.const_data_ptr<float>(), static_cast<size_t>(x.numel())}, o.temperature, o.top_k, random);
+  return sample_token({x.const_data_ptr<float>(), static_cast<size_t>(x.numel())}, o.temperature, o.top_k, random);
 }
 
 }  // namespace
 
 void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, const GenerationOptions& o,
-              int64_t sample, const std::function<bool(int32_t)>& each) {
+              int64_t sample, const std::function<bool(int32_t)>& on_token) {
   c10::NoGradGuard no_gradient;
   RandomSequence random(RandomStream(static_cast<uint64_t>(o.seed), "generate"), static_cast<uint32_t>(sample));
   auto state = model.new_state();
-  std::vector<int64_t> next(prompt.begin(), prompt.end());
+  std::vector<int64_t> next_tokens(prompt.begin(), prompt.end());
   for (int64_t i = 0; i < o.length; ++i) {
-    at::Tensor tokens = at::empty({1, static_cast<int64_t>(next.size())}, at::kLong);
-    std::copy(next.begin(), next.end(), tokens.mutable_data_ptr<int64_t>());
+    at::Tensor tokens = at::empty({1, static_cast<int64_t>(next_tokens.size())}, at::kLong);
+    std::copy(next_tokens.begin(), next_tokens.end(), tokens.mutable_data_ptr<int64_t>());
     at::Tensor hidden = model.hidden(tokens.to(model.parameters().device()), {}, state.get());
     const int32_t token = sample_next_token(model.logits(hidden.narrow(1, hidden.size(1) - 1, 1)).flatten(), o, random);
-    if (!each(token)) return;
-    next = {token};
+    if (!on_token(token)) return;
+    next_tokens = {token};
   }
 }
 

@@ -24,10 +24,10 @@ namespace {
 
 using text::ExampleTask;
 
-double score_of(const std::string& name, std::span<const double> truth, std::span<const double> found) {
-  if (name == "pearson") return metrics::pearson(truth, found);
-  if (name == "spearman") return metrics::spearman(truth, found);
-  const std::vector<int32_t> classes(truth.begin(), truth.end()), predicted(found.begin(), found.end());
+double score_of(const std::string& name, std::span<const double> truth, std::span<const double> predictions) {
+  if (name == "pearson") return metrics::pearson(truth, predictions);
+  if (name == "spearman") return metrics::spearman(truth, predictions);
+  const std::vector<int32_t> classes(truth.begin(), truth.end()), predicted(predictions.begin(), predictions.end());
   if (name == "f1") return metrics::f1(classes, predicted);
   return name == "matthews" ? metrics::matthews(classes, predicted) : metrics::accuracy(classes, predicted);
 }
@@ -37,14 +37,14 @@ class ClassTally : public ExampleTally {
  public:
   explicit ClassTally(const text::Classification& examples)
       : names_(examples.task().metrics),
-        numbers_(examples.task().is_number()),
+        is_regression_(examples.task().is_number()),
         truth_(static_cast<size_t>(examples.size()), -1),
         predictions_(truth_) {}
   void add(const ScoredExamples& outputs) override {
     const at::Tensor logits =
         require_finite(outputs.model.logits(outputs.hidden)).select(1, 0);  // (B, classes) or (B, 1)
-    const at::Tensor values = (numbers_ ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
-    const double unit = numbers_ ? kNumberUnit : 1;
+    const at::Tensor values = (is_regression_ ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
+    const double unit = is_regression_ ? kNumberUnit : 1;
     for (size_t i = 0; i < outputs.rows.size(); ++i) {
       const auto row = static_cast<size_t>(outputs.rows[i]);
       truth_[row] = static_cast<double>(outputs.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
@@ -52,18 +52,18 @@ class ClassTally : public ExampleTally {
     }
   }
   void finish(Evaluation& result) override {
-    std::vector<double> truth, found;
+    std::vector<double> truth, predictions;
     for (size_t i = 0; i < truth_.size(); ++i)
-      if (truth_[i] >= 0) truth.push_back(truth_[i]), found.push_back(predictions_[i]);
+      if (truth_[i] >= 0) truth.push_back(truth_[i]), predictions.push_back(predictions_[i]);
     for (const std::string& name : names_)
-      if (!truth.empty()) result.scores.emplace_back(name, score_of(name, truth, found));
+      if (!truth.empty()) result.scores.emplace_back(name, score_of(name, truth, predictions));
     result.predicted = std::move(predictions_);
   }
 
  private:
   static constexpr double kNumberUnit = 0.001;  // shards store numbers in thousandths
   std::vector<std::string> names_;              // names of the scores
-  bool numbers_;                                // whether the labels are numbers, not classes
+  bool is_regression_;                          // whether the labels are numbers, not classes
   std::vector<double> truth_, predictions_;     // label and prediction by row; truth_ is negative for an unknown label
 };
 
@@ -112,11 +112,11 @@ void check_labels(const ExampleTask& task, const model::BertOptions& model, cons
 class Classification : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<Classification>(*this); }
-  const char* predicts() const override { return "classes or numbers"; }
+  const char* prediction_noun() const override { return "classes or numbers"; }
   const char* record_kind() const override { return io::kExamplesKind; }
   std::vector<std::string> preparations() const override { return {"glue", "examples"}; }
   bool serves(const model::ModelOptions& model) const override {
-    return model::reads_of(model) == model::Reads::examples &&
+    return model::example_type_of(model) == model::ExampleType::examples &&
            (model.bert.head == "classes" || model.bert.head == "number");
   }
   Traits traits() const override { return {.counts_rows = true}; }
@@ -133,7 +133,8 @@ class Classification : public Task {
             "model.bert.next_sentence=false"};
   }
   // Copies the names of the classes from the shard to model.bert.labels, so that a checkpoint names its classes.
-  void complete(model::ModelOptions& model, const io::ShardHeader& header, const std::string& name) const override {
+  void set_shard_options(model::ModelOptions& model, const io::ShardHeader& header,
+                         const std::string& name) const override {
     if (model.bert.head != "classes" || !model.bert.labels.empty()) return;
     const std::vector<std::string> labels = text::task_of(header, name).labels;
     if (static_cast<int64_t>(labels.size()) == model.bert.classes) model.bert.labels = labels;
@@ -147,9 +148,9 @@ class Classification : public Task {
     check_labels(task, o.bert, name);
     require_segments(task.sentences, o, name);
     const auto examples = std::make_shared<const text::Classification>(records.runs(), task, tokenizer, o.block);
-    if (const int64_t without = examples->unlabelled(); o.learn && without > 0)
+    if (const int64_t num_unlabelled = examples->unlabelled(); o.training && num_unlabelled > 0)
       throw Error(Exit::input, Problem{name, "a label for each training example",
-                                       str(without, " of ", examples->size(), " examples without a label"),
+                                       str(num_unlabelled, " of ", examples->size(), " examples without a label"),
                                        "use a shard whose examples all have labels"});
     if (const int64_t truncated = examples->truncated(); truncated > 0)
       log_info(str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are truncated to ", o.block,

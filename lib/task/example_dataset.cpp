@@ -19,26 +19,27 @@ namespace {
 // Sums of the loss of an evaluation. The mean over words (or classes, numbers, spans) and the mean over next-sentence
 // classes are computed separately, since the proportion of the two varies between batches.
 struct Loss {
-  double sum = 0, next = 0;
-  int64_t scored = 0, nexts = 0;
+  double sum = 0, next_sentence = 0;
+  int64_t scored = 0, num_next_sentence = 0;
   void add(const ScoredExamples& outputs) {
-    const nn::SlicedLoss plain = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);
-    sum += plain.nll.item<double>(), scored += plain.scored;
-    if (!outputs.next.defined()) return;
+    const nn::SlicedLoss loss = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);
+    sum += loss.nll.item<double>(), scored += loss.scored;
+    if (!outputs.next_sentence.defined()) return;
     const at::Tensor labels = outputs.batch.targets.select(1, 0);
-    next += at::cross_entropy_loss(outputs.next, labels.to(outputs.next.device()), {}, at::Reduction::Sum, -1)
-                .item<double>();
-    nexts += labels.ge(0).sum().item<int64_t>();
+    next_sentence += at::cross_entropy_loss(outputs.next_sentence, labels.to(outputs.next_sentence.device()), {},
+                                            at::Reduction::Sum, -1)
+                         .item<double>();
+    num_next_sentence += labels.ge(0).sum().item<int64_t>();
   }
   // Returns the mean loss per target plus the mean next-sentence loss, in nats; NaN if no target was scored.
   double mean() const {
-    if (scored == 0 && nexts == 0) return std::numeric_limits<double>::quiet_NaN();
+    if (scored == 0 && num_next_sentence == 0) return std::numeric_limits<double>::quiet_NaN();
     return sum / static_cast<double>(std::max<int64_t>(1, scored)) +
-           next / static_cast<double>(std::max<int64_t>(1, nexts));
+           next_sentence / static_cast<double>(std::max<int64_t>(1, num_next_sentence));
   }
 };
 
-constexpr int64_t kTokens = 4096;  // maximum number of tokens in a batch of several rows, padding included
+constexpr int64_t kMaxBatchTokens = 4096;  // maximum number of tokens in a batch of several rows, padding included
 
 }  // namespace
 
@@ -49,8 +50,8 @@ const at::Tensor& require_finite(const at::Tensor& logits) {
   return logits;
 }
 
-void require_known(bool any, const std::string& name) {
-  if (!any)
+void require_known(bool has_targets, const std::string& name) {
+  if (!has_targets)
     throw Error(Exit::input, Problem{name, "labels or answers, which the loss requires",
                                      "records without labels or answers", "use a shard with labels or answers"});
 }
@@ -66,11 +67,12 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
   const std::unique_ptr<ExampleTally> tally = this->tally();
   Loss loss;
   Evaluation result;
-  const auto all = static_cast<int64_t>(order.size());
-  while (result.rows < all && stop_signal() == 0) {
-    const int64_t widest = source.length(0, order[static_cast<size_t>(result.rows)]);
+  const auto num_rows = static_cast<int64_t>(order.size());
+  while (result.rows < num_rows && stop_signal() == 0) {
+    const int64_t max_length = source.length(0, order[static_cast<size_t>(result.rows)]);
     const auto begin = order.begin() + result.rows;
-    const std::vector<int64_t> rows(begin, begin + std::min(all - result.rows, std::max<int64_t>(1, kTokens / widest)));
+    const std::vector<int64_t> rows(
+        begin, begin + std::min(num_rows - result.rows, std::max<int64_t>(1, kMaxBatchTokens / max_length)));
     std::vector<text::Example> batch_examples;
     batch_examples.reserve(rows.size());
     for (int64_t row : rows) batch_examples.push_back(source.make(0, row));
@@ -81,11 +83,11 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
     loss.add(outputs);
     tally->add(outputs);
     result.rows += static_cast<int64_t>(rows.size());
-    if (options.progress) options.progress(result.rows, all);
+    if (options.progress) options.progress(result.rows, num_rows);
   }
   result.loss = loss.mean();
   result.scored = loss.scored;
-  if (result.rows == all) tally->finish(result);
+  if (result.rows == num_rows) tally->finish(result);
   return result;
 }
 

@@ -19,7 +19,7 @@ struct ScoredExamples {
   const std::vector<int64_t>& rows;  // index in the dataset of each row of the batch
   const data::Batch& batch;          // on the CPU
   at::Tensor hidden;                 // (B, T, d), hidden states after the last layer
-  at::Tensor next;                   // (B, 2), logits of the next-sentence classes; undefined if the model has none
+  at::Tensor next_sentence;          // (B, 2), logits of the next-sentence classes; undefined if the model has none
 };
 
 // The interface that accumulates the statistics of a task's scores, batch by batch.
@@ -62,7 +62,7 @@ class FixedExamples : public data::ExampleSource {
 // Returns `logits`. Throws Error(failed) if a logit is NaN or infinite, since the argmax is then undefined.
 const at::Tensor& require_finite(const at::Tensor& logits);
 
-// Throws Error(input) about the shard `name` unless `any`: whether any of its records has a label or an answer.
-void require_known(bool any, const std::string& name);
+// Throws Error(input) about the shard `name` unless `has_targets`: whether any of its records has a label or an answer.
+void require_known(bool has_targets, const std::string& name);
 
 }  // namespace mh::task

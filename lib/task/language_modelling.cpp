@@ -25,17 +25,21 @@ class TextDataset : public Dataset {
 class LanguageModelling : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<LanguageModelling>(*this); }
-  const char* predicts() const override { return "tokens of a text"; }
+  const char* prediction_noun() const override { return "tokens of a text"; }
   const char* record_kind() const override { return io::kTextKind; }
   std::vector<std::string> preparations() const override { return {"lm"}; }
-  bool serves(const model::ModelOptions& model) const override { return model::reads_of(model) == model::Reads::text; }
+  bool serves(const model::ModelOptions& model) const override {
+    return model::example_type_of(model) == model::ExampleType::text;
+  }
   Traits traits() const override { return {.perplexity = true, .text_order = true}; }
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions&) const override {
-    return std::make_unique<TextDataset>(data::Text(
-        static_cast<int64_t>(records.counts().tokens), tokenizers.target->end_of_line(),
-        [read = records.reader()](int64_t first, std::span<int32_t> out) { read(static_cast<uint64_t>(first), out); }));
+    return std::make_unique<TextDataset>(data::Text(static_cast<int64_t>(records.counts().tokens),
+                                                    tokenizers.target->end_of_line(),
+                                                    [reader = records.reader()](int64_t first, std::span<int32_t> out) {
+                                                      reader(static_cast<uint64_t>(first), out);
+                                                    }));
   }
 };
 

@@ -26,9 +26,9 @@ namespace {
 // epoch.
 class Documents : public data::ExampleSource {
  public:
-  Documents(text::Sequences runs, const text::WordPieceTokenizer& tokenizer, const text::PretrainingOptions& options,
-            uint64_t seed)
-      : pretraining_(std::move(runs), tokenizer, options, seed) {}
+  Documents(text::Sequences sequences, const text::WordPieceTokenizer& tokenizer,
+            const text::PretrainingOptions& options, uint64_t seed)
+      : pretraining_(std::move(sequences), tokenizer, options, seed) {}
   int64_t rows(int64_t epoch) const override { return plan(epoch)->size(); }
   int64_t length(int64_t epoch, int64_t row) const override { return plan(epoch)->length(row); }
   text::Example make(int64_t epoch, int64_t row) const override { return plan(epoch)->make(row); }
@@ -51,8 +51,9 @@ class Documents : public data::ExampleSource {
   mutable int64_t epoch_ = 0;
 };
 
-double fraction_of(int64_t right, int64_t all) {
-  return all > 0 ? static_cast<double>(right) / static_cast<double>(all) : std::numeric_limits<double>::quiet_NaN();
+double fraction_of(int64_t num_correct, int64_t total) {
+  return total > 0 ? static_cast<double>(num_correct) / static_cast<double>(total)
+                   : std::numeric_limits<double>::quiet_NaN();
 }
 
 class WordTally : public ExampleTally {
@@ -60,30 +61,31 @@ class WordTally : public ExampleTally {
   void add(const ScoredExamples& outputs) override {
     const at::Tensor& targets = outputs.batch.targets;
     at::Tensor scored = targets.ge(0);
-    const at::Tensor first = targets.select(1, 0), is_first = scored.select(1, 0).clone();
+    const at::Tensor next_labels = targets.select(1, 0), has_next_label = scored.select(1, 0).clone();
     scored.select(1, 0).fill_(false);
-    const at::Tensor places = scored.flatten().nonzero().squeeze(1);
-    const at::Tensor labels = targets.flatten().index_select(0, places);
-    const at::Tensor states = outputs.hidden.flatten(0, 1).index_select(0, places.to(outputs.hidden.device()));
-    for (int64_t at = 0; at < states.size(0); at += kAtOnce) {
-      const int64_t n = std::min(kAtOnce, states.size(0) - at);
+    const at::Tensor positions = scored.flatten().nonzero().squeeze(1);
+    const at::Tensor labels = targets.flatten().index_select(0, positions);
+    const at::Tensor states = outputs.hidden.flatten(0, 1).index_select(0, positions.to(outputs.hidden.device()));
+    for (int64_t at = 0; at < states.size(0); at += kMaxPositions) {
+      const int64_t n = std::min(kMaxPositions, states.size(0) - at);
       const at::Tensor logits = require_finite(outputs.model.logits(states.narrow(0, at, n).unsqueeze(0)));
-      const at::Tensor found = logits[0].argmax(1).to(at::kCPU);
-      num_correct_words_ += found.eq(labels.narrow(0, at, n)).sum().item<int64_t>();
+      const at::Tensor predicted = logits[0].argmax(1).to(at::kCPU);
+      num_correct_words_ += predicted.eq(labels.narrow(0, at, n)).sum().item<int64_t>();
     }
-    words_ += places.numel();
-    if (!outputs.next.defined()) return;
-    num_correct_next_ += (outputs.next.argmax(1).to(at::kCPU).eq(first) & is_first).sum().item<int64_t>();
-    nexts_ += is_first.sum().item<int64_t>();
+    num_words_ += positions.numel();
+    if (!outputs.next_sentence.defined()) return;
+    num_correct_next_ +=
+        (outputs.next_sentence.argmax(1).to(at::kCPU).eq(next_labels) & has_next_label).sum().item<int64_t>();
+    num_next_ += has_next_label.sum().item<int64_t>();
   }
   void finish(Evaluation& result) override {
-    result.scores = {{"word_accuracy", fraction_of(num_correct_words_, words_)}};
-    if (nexts_ > 0) result.scores.emplace_back("next_accuracy", fraction_of(num_correct_next_, nexts_));
+    result.scores = {{"word_accuracy", fraction_of(num_correct_words_, num_words_)}};
+    if (num_next_ > 0) result.scores.emplace_back("next_accuracy", fraction_of(num_correct_next_, num_next_));
   }
 
  private:
-  static constexpr int64_t kAtOnce = 256;  // number of positions whose logits are in memory at the same time
-  int64_t words_ = 0, num_correct_words_ = 0, nexts_ = 0, num_correct_next_ = 0;
+  static constexpr int64_t kMaxPositions = 256;  // number of positions whose logits are in memory at the same time
+  int64_t num_words_ = 0, num_correct_words_ = 0, num_next_ = 0, num_correct_next_ = 0;
 };
 
 class MaskedWordsDataset : public ExampleDataset {
@@ -99,11 +101,11 @@ class MaskedWordsDataset : public ExampleDataset {
 class MaskedWords : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<MaskedWords>(*this); }
-  const char* predicts() const override { return "masked words"; }
+  const char* prediction_noun() const override { return "masked words"; }
   const char* record_kind() const override { return io::kDocumentsKind; }
   std::vector<std::string> preparations() const override { return {"mlm"}; }
   bool serves(const model::ModelOptions& model) const override {
-    return model::reads_of(model) == model::Reads::examples && model.bert.head == "words";
+    return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "words";
   }
   Traits traits() const override { return {.counts_rows = true}; }
   std::vector<std::string> score_names() const override { return {"word_accuracy", "next_accuracy"}; }
@@ -118,7 +120,7 @@ class MaskedWords : public Task {
   }
   // Sets mlm.long_predictions to mlm.max_predictions in a configuration from a version without this key: such versions
   // limited rows of train.batch.long_block tokens to max_predictions.
-  void fill_stored(Config& config, int64_t long_block) const override {
+  void set_legacy_defaults(Config& config, int64_t long_block) const override {
     const auto stored = config.keys_below(section());
     if (long_block == 0 || stored.empty() ||
         std::find(stored.begin(), stored.end(), "long_predictions") != stored.end())
@@ -129,10 +131,10 @@ class MaskedWords : public Task {
   }
   std::optional<int64_t> long_predictions(int64_t block, int64_t long_block) const override {
     if (options_.long_predictions > 0) return options_.long_predictions;
-    const int64_t shorter = std::min(options_.max_predictions, block);  // at most one prediction per token
-    return (shorter * long_block + block - 1) / block;
+    const int64_t max_predictions = std::min(options_.max_predictions, block);  // at most one prediction per token
+    return (max_predictions * long_block + block - 1) / block;
   }
-  std::unique_ptr<Task> for_long_rows(int64_t block, int64_t long_block) const override {
+  std::unique_ptr<Task> clone_for_long_rows(int64_t block, int64_t long_block) const override {
     auto task = std::make_unique<MaskedWords>(*this);
     task->options_.max_predictions = *long_predictions(block, long_block);
     return task;
@@ -149,10 +151,10 @@ class MaskedWords : public Task {
     options.next_sentence = o.bert.next_sentence;
     options.length = o.block;
     if (options.next_sentence) require_segments(2, o, records.name());
-    constexpr uint64_t kSeedToScore = 1;
-    return masked_words_of(
-        data::Examples(std::make_shared<Documents>(records.runs(), tokenizer, options, o.learn ? o.seed : kSeedToScore),
-                       tokenizer.special().padding));
+    constexpr uint64_t kScoringSeed = 1;
+    return masked_words_of(data::Examples(
+        std::make_shared<Documents>(records.runs(), tokenizer, options, o.training ? o.seed : kScoringSeed),
+        tokenizer.special().padding));
   }
 
  private:

@@ -49,11 +49,11 @@ class SpanTally : public ExampleTally {
         require_finite(outputs.model.logits(outputs.hidden)).to(at::kCPU).permute({2, 0, 1}).contiguous();  // (2, B, T)
     const auto width = static_cast<size_t>(scores.size(2));
     for (size_t i = 0; i < rows.size(); ++i) {
-      const auto real = static_cast<size_t>(outputs.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
-      const auto of = [&](size_t end) {
-        return std::span(scores.const_data_ptr<float>() + (end * rows.size() + i) * width, real);
+      const auto length = static_cast<size_t>(outputs.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
+      const auto logits_of = [&](size_t end) {
+        return std::span(scores.const_data_ptr<float>() + (end * rows.size() + i) * width, length);
       };
-      search_.add(rows[i], of(0), of(1));
+      search_.add(rows[i], logits_of(0), logits_of(1));
     }
   }
   void finish(Evaluation& result) override {
@@ -64,14 +64,14 @@ class SpanTally : public ExampleTally {
       if (first < end) predictions[questions_.questions()[q].id] = result.answers.back().text;
     }
     const metrics::PredictionScores scores = metrics::score_predictions(questions_, predictions);
-    const auto add = [&](const std::string& prefix, const metrics::AnswerScores& part) {
-      result.scores.emplace_back(prefix + "exact", part.percent().exact);
-      result.scores.emplace_back(prefix + "f1", part.percent().f1);
+    const auto add_scores = [&](const std::string& prefix, const metrics::AnswerScores& subset_scores) {
+      result.scores.emplace_back(prefix + "exact", subset_scores.percent().exact);
+      result.scores.emplace_back(prefix + "f1", subset_scores.percent().f1);
     };
-    add("", scores.all);
+    add_scores("", scores.all);
     if (!questions_.unanswerable()) return;
-    add("possible_", scores.possible);
-    add("impossible_", scores.impossible);
+    add_scores("possible_", scores.possible);
+    add_scores("impossible_", scores.impossible);
   }
 
  private:
@@ -121,25 +121,25 @@ class QuestionsDataset : public ExampleDataset {
   std::string shard_;
 };
 
-void report(int64_t count, const std::string& what) {
-  if (count > 0) log_info(with_commas(count) + what);
+void log_count(int64_t count, const std::string& description) {
+  if (count > 0) log_info(with_commas(count) + description);
 }
 
 class Questions : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<Questions>(*this); }
-  const char* predicts() const override { return "answers"; }
+  const char* prediction_noun() const override { return "answers"; }
   const char* record_kind() const override { return io::kQuestionsKind; }
   std::vector<std::string> preparations() const override { return {"squad"}; }
   bool serves(const model::ModelOptions& model) const override {
-    return model::reads_of(model) == model::Reads::examples && model.bert.head == "span";
+    return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "span";
   }
   Traits traits() const override { return {.counts_rows = true}; }
   std::vector<std::string> score_names() const override { return {"exact", "f1"}; }
 
   const char* section() const override { return "squad"; }
   void describe(Fields& f) override { options_.describe(f); }
-  bool options_steer_scores() const override { return true; }
+  bool options_affect_scores() const override { return true; }
 
   std::vector<std::string> head_keys(const io::ShardHeader&, const std::string&) const override {
     return {"model.bert.head='span'", "model.bert.classes=0", "model.bert.labels=[]", "model.bert.next_sentence=false"};
@@ -153,12 +153,13 @@ class Questions : public Task {
     windows.length = o.block;
     windows.check();
     require_segments(2, o, name);
-    const auto questions =
-        std::make_shared<const text::Questions>(records.runs(), records.header(), tokenizer, windows,
-                                                o.learn ? text::QuestionUse::learn : text::QuestionUse::answer, name);
-    report(questions->num_truncated(), str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
-    report(questions->num_without_windows(),
-           str(" questions of ", name, " are omitted, since the paragraph does not contain the answer"));
+    const auto questions = std::make_shared<const text::Questions>(
+        records.runs(), records.header(), tokenizer, windows,
+        o.training ? text::QuestionUse::training : text::QuestionUse::answer, name);
+    log_count(questions->num_truncated(),
+              str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
+    log_count(questions->num_without_windows(),
+              str(" questions of ", name, " are omitted, since the paragraph does not contain the answer"));
     return std::make_unique<QuestionsDataset>(questions, tokenizer.special().padding, options_, name);
   }
 

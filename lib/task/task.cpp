@@ -10,8 +10,8 @@
 namespace mh::task {
 
 double score_named(const NamedScores& scores, const std::string& name) {
-  for (const auto& [found, value] : scores)
-    if (found == name) return value;
+  for (const auto& [score_name, value] : scores)
+    if (score_name == name) return value;
   return std::numeric_limits<double>::quiet_NaN();
 }
 
@@ -48,7 +48,7 @@ Registry<Task>& tasks() {
 
 namespace {
 
-std::unique_ptr<Task> first_task(const std::function<bool(const Task&)>& predicate) {
+std::unique_ptr<Task> find_task(const std::function<bool(const Task&)>& predicate) {
   for (const std::string& name : tasks().names())
     if (auto task = tasks().make(name, "task"); predicate(*task)) return task;
   return nullptr;
@@ -57,7 +57,7 @@ std::unique_ptr<Task> first_task(const std::function<bool(const Task&)>& predica
 }  // namespace
 
 std::unique_ptr<Task> task_of(const model::ModelOptions& model) {
-  auto task = first_task([&](const Task& t) { return t.serves(model); });
+  auto task = find_task([&](const Task& t) { return t.serves(model); });
   if (task == nullptr)
     throw std::logic_error(
         str("no task for model.backbone='", model.backbone, "', model.bert.head='", model.bert.head, "'"));
@@ -66,7 +66,7 @@ std::unique_ptr<Task> task_of(const model::ModelOptions& model) {
 
 std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& shard) {
   std::vector<std::string> kinds;
-  auto task = first_task([&](const Task& t) {
+  auto task = find_task([&](const Task& t) {
     kinds.emplace_back(t.record_kind());
     return t.record_kind() == kind;
   });
@@ -78,11 +78,12 @@ std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& s
 
 const std::vector<std::string>& all_score_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
+    std::vector<std::string> unique_names;
     for (const std::string& task : tasks().names())
       for (const std::string& name : tasks().make(task, "task")->score_names())
-        if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(name);
-    return all;
+        if (std::find(unique_names.begin(), unique_names.end(), name) == unique_names.end())
+          unique_names.push_back(name);
+    return unique_names;
   }();
   return names;
 }

@@ -54,7 +54,7 @@ struct EvaluationOptions {
   TranslationOptions translation = {};      // decoding options, for BLEU
   metrics::BleuOptions bleu = {};           // tokenisation, case and smoothing of BLEU
   attention::Observer* observer = nullptr;  // observes forward passes, in evaluate() not those of BLEU; may be null
-  std::function<void(int64_t done, int64_t all)> progress = {};  // receives numbers of rows; may be empty
+  std::function<void(int64_t completed, int64_t total)> progress = {};  // receives numbers of rows; may be empty
 };
 
 // The records of a shard, as rows for training or scoring.
@@ -102,7 +102,7 @@ struct DatasetOptions {
   uint64_t seed = 1;    // seed of masks and sampled rows in training
   // true: training. Unlabelled examples are an error, and a question whose answer is not in the paragraph has no rows.
   // false: scoring. Masks are drawn with seed 1, so that all models are scored on the same masked words.
-  bool learn = false;
+  bool training = false;
 };
 
 // Properties of a task that determine which options of training apply to it.
@@ -118,7 +118,7 @@ class Task {
   virtual ~Task() = default;
   virtual std::unique_ptr<Task> clone() const = 0;
   // Returns a plural noun for the predictions of the model, for messages: "masked words".
-  virtual const char* predicts() const = 0;
+  virtual const char* prediction_noun() const = 0;
   // Returns the kind of the shards that the task reads (io/shard.h).
   virtual const char* record_kind() const = 0;
   // Returns the subcommands of mh-prep that make shards for the task.
@@ -133,23 +133,23 @@ class Task {
   virtual const char* section() const { return ""; }
   virtual void describe(Fields& /*f*/) {}
   // Returns whether the options affect scores, so that tools that score a model accept them.
-  virtual bool options_steer_scores() const { return false; }
+  virtual bool options_affect_scores() const { return false; }
   // Throws Error(usage) if an option of the task contradicts train.batch.long_block.
   virtual void check(int64_t /*long_block*/) const {}
   // Sets options that are missing in a configuration written by an earlier version to the behaviour of that version.
-  virtual void fill_stored(Config& /*config*/, int64_t /*long_block*/) const {}
+  virtual void set_legacy_defaults(Config& /*config*/, int64_t /*long_block*/) const {}
   // Returns the maximum number of predicted tokens in a row of `long_block` tokens (train.batch.long_block), given rows
   // of `block` tokens in the first phase of training; nullopt if the task has no such limit.
   virtual std::optional<int64_t> long_predictions(int64_t /*block*/, int64_t /*long_block*/) const { return {}; }
   // Returns a copy of the task whose maximum number of predicted tokens is long_predictions(block, long_block).
-  virtual std::unique_ptr<Task> for_long_rows(int64_t /*block*/, int64_t /*long_block*/) const { return clone(); }
+  virtual std::unique_ptr<Task> clone_for_long_rows(int64_t /*block*/, int64_t /*long_block*/) const { return clone(); }
 
   // Returns configuration assignments, such as "model.bert.head='classes'", that give a model an output head for the
   // shard `name`. Throws Error(input) for a shard that does not hold examples.
   virtual std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name) const;
   // Sets the model options that depend on the training shard `name`, such as the names of classes.
-  virtual void complete(model::ModelOptions& /*model*/, const io::ShardHeader& /*header*/,
-                        const std::string& /*name*/) const {}
+  virtual void set_shard_options(model::ModelOptions& /*model*/, const io::ShardHeader& /*header*/,
+                                 const std::string& /*name*/) const {}
   // Returns whether shards may be read from a pipe, which keeps the whole shard in memory.
   virtual bool reads_pipes() const { return false; }
   // Opens the records of a shard as a dataset. The records and the tokenizers must outlive the dataset. Logs how many

@@ -38,7 +38,7 @@ void TaskOptions::describe(Fields& f, const model::ModelOptions& model) {
     if (const std::string section = task->section(); !section.empty() && task->serves(model)) f.section(section, *task);
 }
 
-const Task& TaskOptions::of(const model::ModelOptions& model) const {
+const Task& TaskOptions::serving_task(const model::ModelOptions& model) const {
   const auto it = std::find_if(tasks_.begin(), tasks_.end(), [&](const auto& task) { return task->serves(model); });
   if (it == tasks_.end()) throw std::logic_error("no task for model.backbone='" + model.backbone + "'");
   return **it;

@@ -27,7 +27,7 @@ class TaskOptions {
   // Visits the section of the task that serves models with these options, if the task has a section.
   void describe(Fields& f, const model::ModelOptions& model);
   // Returns the task that serves models with these options. Throws std::logic_error if there is none.
-  const Task& of(const model::ModelOptions& model) const;
+  const Task& serving_task(const model::ModelOptions& model) const;
   // Replaces the stored task that has the same Task::record_kind() as `task`.
   void replace(std::unique_ptr<Task> task);
 

@@ -14,30 +14,31 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
   // Scores by stream. A mini-batch has one row of each of its streams, but tokens are reported stream by stream.
   std::map<int64_t, std::vector<TokenScore>> pending_scores;
   const auto report = [&] {
-    for (const auto& [stream, all] : pending_scores)
-      for (const TokenScore& token : all) observer.each(token);
+    for (const auto& [stream, token_scores] : pending_scores)
+      for (const TokenScore& token : token_scores) observer.on_token(token);
     pending_scores.clear();
   };
   data::BatchVisitor visitor;
   visitor.observer = observer.observer;
   visitor.progress = observer.progress;
-  visitor.visit = [&](const data::VisitedBatch& now) {
-    const at::Tensor log_p = model.target_log_probabilities(now.hidden, now.batch.targets).to(at::kCPU).contiguous();
+  visitor.visit = [&](const data::ForwardedBatch& mini_batch) {
+    const at::Tensor log_p =
+        model.target_log_probabilities(mini_batch.hidden, mini_batch.batch.targets).to(at::kCPU).contiguous();
     const auto* p = log_p.const_data_ptr<float>();
-    const auto* target = now.batch.targets.const_data_ptr<int64_t>();
+    const auto* target = mini_batch.batch.targets.const_data_ptr<int64_t>();
     const int64_t width = log_p.size(1);
-    for (size_t r = 0; r < now.rows.size(); ++r, p += width, target += width) {
-      const data::Row& row = now.rows[r];
-      for (int64_t t = row.scored; t < row.length; ++t) {
+    for (size_t r = 0; r < mini_batch.rows.size(); ++r, p += width, target += width) {
+      const data::Row& row = mini_batch.rows[r];
+      for (int64_t t = row.num_context; t < row.length; ++t) {
         if (target[t] < 0) continue;
         score.nll -= static_cast<double>(p[t]);
         ++score.tokens;
-        if (observer.each)
-          pending_scores[now.stream_of(r)].push_back(
+        if (observer.on_token)
+          pending_scores[mini_batch.stream_of(r)].push_back(
               {row.first + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
       }
     }
-    if (now.last) report();
+    if (mini_batch.ends_streams) report();
   };
   data::for_each_batch(model, corpus, options, visitor);
   report();  // the scores computed before a stop signal

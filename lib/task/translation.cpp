@@ -24,7 +24,7 @@ class PairsDataset : public Dataset {
   const data::Pairs& corpus() const override { return pairs_; }
   std::string name() const override { return io::kPairsKind; }
   void check(model::LanguageModel& model) const override {
-    model.require_length("the longest sentence of " + shard_, pairs_.longest());
+    model.require_length("the longest sentence of " + shard_, pairs_.max_length());
   }
   std::vector<std::string> score_names() const override { return {kBleu}; }
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override {
@@ -34,7 +34,7 @@ class PairsDataset : public Dataset {
     EvaluationOptions unobserved = options;
     unobserved.observer = nullptr, unobserved.progress = {};
     unobserved.translation.max_source =
-        std::max<int64_t>(1, pairs_.longest());  // supported by the model, as check() ensures
+        std::max<int64_t>(1, pairs_.max_length());  // supported by the model, as check() ensures
     result.scores = {{kBleu, score(model, kBleu, unobserved)}};
     return result;
   }
@@ -57,10 +57,12 @@ class PairsDataset : public Dataset {
 class Translation : public Task {
  public:
   std::unique_ptr<Task> clone() const override { return std::make_unique<Translation>(*this); }
-  const char* predicts() const override { return "translations"; }
+  const char* prediction_noun() const override { return "translations"; }
   const char* record_kind() const override { return io::kPairsKind; }
   std::vector<std::string> preparations() const override { return {"translation"}; }
-  bool serves(const model::ModelOptions& model) const override { return model::reads_of(model) == model::Reads::pairs; }
+  bool serves(const model::ModelOptions& model) const override {
+    return model::example_type_of(model) == model::ExampleType::pairs;
+  }
   Traits traits() const override { return {.perplexity = true, .rows = "pairs"}; }
   std::vector<std::string> score_names() const override { return {kBleu}; }
   bool reads_pipes() const override { return true; }

@@ -21,24 +21,24 @@ constexpr int64_t kSortedPairs = 4096;  // number of pairs that are sorted by le
 constexpr const char* kUnknownInReference = "\xEE\x80\x80";
 
 // Appends the tokens of `text` to `tokens`. Returns the number of unknown tokens in `tokens`. Throws Error(input) about
-// `place` if the text contains the end-of-line token.
+// `location` if the text contains the end-of-line token.
 int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::string_view text,
-               const std::string& place, std::vector<int32_t>& tokens) {
+               const std::string& location, std::vector<int32_t>& tokens) {
   encoder.encode(text, tokens);
   if (const int32_t end = tokenizer.end_of_line(); std::count(tokens.begin(), tokens.end(), end) > 0)
-    throw Error(Exit::input, Problem{place, "text without the end-of-line token",
+    throw Error(Exit::input, Problem{location, "text without the end-of-line token",
                                      "'" + tokenizer.piece(end) + "' in the text", "remove the token from the text"});
   return std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
 }
 
 std::string to_single_line(const std::string& text) {
   std::string line;
-  for (std::string_view rest = text; !rest.empty();) {
-    const size_t valid = std::min(find_invalid_utf8(rest), rest.size());
-    for (char c : rest.substr(0, valid)) line += static_cast<unsigned char>(c) < ' ' || c == '\x7F' ? ' ' : c;
-    if (valid == rest.size()) break;
+  for (std::string_view remaining = text; !remaining.empty();) {
+    const size_t valid = std::min(find_invalid_utf8(remaining), remaining.size());
+    for (char c : remaining.substr(0, valid)) line += static_cast<unsigned char>(c) < ' ' || c == '\x7F' ? ' ' : c;
+    if (valid == remaining.size()) break;
     line += "\xEF\xBF\xBD";
-    rest.remove_prefix(valid + 1);
+    remaining.remove_prefix(valid + 1);
   }
   return line;
 }
@@ -46,11 +46,13 @@ std::string to_single_line(const std::string& text) {
 }  // namespace
 
 std::string protocol_of(const search::SearchOptions& o, const search::SamplingOptions& s) {
-  const std::string how = s.samples == 0 ? str("beam ", o.beam)
-                                         : str(s.samples, " samples at temperature ", shortest(s.temperature),
-                                               s.top_k > 0 ? str(" of the ", s.top_k, " likeliest") : "");
-  return str(how, ", length penalty ", shortest(o.length_penalty), ", at most ", shortest(o.max_length_a), "·s + ",
-             o.max_length_b, " tokens, at least ", o.min_length, o.no_unknown ? ", no unknown ones" : "");
+  const std::string decoding = s.samples == 0
+                                   ? str("beam ", o.beam)
+                                   : str(s.samples, " samples at temperature ", shortest_decimal(s.temperature),
+                                         s.top_k > 0 ? str(" of the ", s.top_k, " likeliest") : "");
+  return str(decoding, ", length penalty ", shortest_decimal(o.length_penalty), ", at most ",
+             shortest_decimal(o.max_length_a), "·s + ", o.max_length_b, " tokens, at least ", o.min_length,
+             o.no_unknown ? ", no unknown ones" : "");
 }
 
 Translator::Translator(model::LanguageModel& model, const SourceTargetTokenizers& tokenizers,
@@ -66,16 +68,16 @@ Translator::Translator(model::LanguageModel& model, const SourceTargetTokenizers
   if (const int64_t bound = model.max_length(); bound > 0) options_.max_source = std::min(options_.max_source, bound);
 }
 
-std::vector<int32_t> Translator::encode_source(std::string_view line, const std::string& place) {
+std::vector<int32_t> Translator::encode_source(std::string_view line, const std::string& location) {
   std::vector<int32_t> tokens;
-  unknown_ += encode(*tokenizers_.source, *source_encoder_, line, place, tokens);
+  num_unknown_ += encode(*tokenizers_.source, *source_encoder_, line, location, tokens);
   tokens.push_back(tokenizers_.source->end_of_line());
   return tokens;
 }
 
-std::vector<int32_t> Translator::encode_prefix(std::string_view text, const std::string& place) {
+std::vector<int32_t> Translator::encode_prefix(std::string_view text, const std::string& location) {
   std::vector<int32_t> tokens;
-  prefix_unknown_ += encode(*tokenizers_.target, *target_encoder_, text, place, tokens);
+  num_unknown_in_prefixes_ += encode(*tokenizers_.target, *target_encoder_, text, location, tokens);
   return tokens;
 }
 
@@ -94,7 +96,7 @@ void Translator::truncate_source(search::Sentence& s, const Name& name) {
   const int32_t end = s.source.back();
   s.source.resize(static_cast<size_t>(options_.max_source));
   s.source.back() = end;
-  ++truncated_;
+  ++num_truncated_;
 }
 
 std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<search::Sentence> sentences,
@@ -102,7 +104,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<s
                                                                    const std::function<void(int64_t done)>& done) {
   for (search::Sentence& s : sentences) truncate_source(s, name);
   const search::EndTokens ends{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
-  std::vector<std::vector<search::Hypothesis>> found(sentences.size());
+  std::vector<std::vector<search::Hypothesis>> translations(sentences.size());
   std::vector<size_t> order;
   for (size_t i = 0; i < sentences.size(); ++i) {
     if (!model_.has_encoder() || sentences[i].source.size() > 1) {
@@ -112,28 +114,30 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<s
     if (!sentences[i].prefix.empty())
       throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, since the line has a prefix",
                                        "an empty line", "leave this line of the prefix file empty"});
-    found[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)), search::Hypothesis{{ends.end}, 0, 0});
+    translations[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)),
+                           search::Hypothesis{{ends.end}, 0, 0});
   }
   const auto size = [&](size_t i) { return sentences[i].source.size(); };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
   auto count = static_cast<int64_t>(sentences.size() - order.size());
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;  // packs the weights once for all batches, not once for each
-  for (size_t at = 0; at < order.size() && stop_signal() == 0;) {
-    const size_t longest = std::max<size_t>(1, size(order[at]));
+  for (size_t order_index = 0; order_index < order.size() && stop_signal() == 0;) {
+    const size_t longest = std::max<size_t>(1, size(order[order_index]));
     const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / longest);
-    const std::vector<size_t> chosen(order.begin() + static_cast<int64_t>(at),
-                                     order.begin() + static_cast<int64_t>(std::min(order.size(), at + rows)));
+    const std::vector<size_t> batch_indices(
+        order.begin() + static_cast<int64_t>(order_index),
+        order.begin() + static_cast<int64_t>(std::min(order.size(), order_index + rows)));
     std::vector<search::Sentence> batch;
-    batch.reserve(chosen.size());
-    for (size_t i : chosen) batch.push_back(std::move(sentences[i]));
+    batch.reserve(batch_indices.size());
+    for (size_t i : batch_indices) batch.push_back(std::move(sentences[i]));
     auto results = search::beam_search(model_, batch, ends, options_.search, sampling_, observer_);
-    for (size_t i = 0; i < chosen.size(); ++i) found[chosen[i]] = std::move(results[i]);
-    at += chosen.size();
-    count += static_cast<int64_t>(chosen.size());
+    for (size_t i = 0; i < batch_indices.size(); ++i) translations[batch_indices[i]] = std::move(results[i]);
+    order_index += batch_indices.size();
+    count += static_cast<int64_t>(batch_indices.size());
     if (done) done(count);
   }
-  return found;
+  return translations;
 }
 
 std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens) {
@@ -142,26 +146,27 @@ std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32
   const std::vector<int32_t> unknown{tokenizer.unknown()};
   if (std::find(tokens.begin(), tokens.end(), unknown[0]) == tokens.end()) return text;
   const std::string unknown_text = trim(tokenizer.decode(unknown));
-  for (size_t at = text.find(unknown_text); at != std::string::npos; at = text.find(unknown_text, at))
-    text.replace(at, unknown_text.size(), kUnknownInReference);
+  for (size_t position = text.find(unknown_text); position != std::string::npos;
+       position = text.find(unknown_text, position))
+    text.replace(position, unknown_text.size(), kUnknownInReference);
   return text;
 }
 
 void translate(Translator& translator, const data::Pairs& pairs, const std::string& shard,
-               const std::function<void(int64_t, const std::vector<search::Hypothesis>&)>& each,
+               const std::function<void(int64_t, const std::vector<search::Hypothesis>&)>& on_pair,
                const std::function<void(int64_t, int64_t)>& progress) {
   for (int64_t begin = 0; begin < pairs.size() && stop_signal() == 0; begin += kSortedPairs) {
     const int64_t end = std::min(pairs.size(), begin + kSortedPairs);
     std::vector<search::Sentence> sentences;
     for (int64_t pair = begin; pair < end; ++pair) sentences.push_back({pairs.source(pair), {}, pair});
-    const auto found = translator.translate(
+    const auto translations = translator.translate(
         std::move(sentences), [&](int64_t number) { return str(shard, ", pair ", number + 1); },
         [&](int64_t done) {
           if (progress) progress(begin + done, pairs.size());
         });
     for (int64_t pair = begin; pair < end; ++pair)
-      if (const auto& hypotheses = found[static_cast<size_t>(pair - begin)]; !hypotheses.empty())
-        each(pair, hypotheses);
+      if (const auto& hypotheses = translations[static_cast<size_t>(pair - begin)]; !hypotheses.empty())
+        on_pair(pair, hypotheses);
   }
 }
 
@@ -180,7 +185,7 @@ metrics::BleuStatistics compare_translations(Translator& translator, const data:
         const std::string_view reference =
             references.empty() ? std::string_view(decoded) : references[static_cast<size_t>(pair)];
         sum += bleu.statistics(text, {&reference, 1});
-        if (listener.each) listener.each(text, static_cast<int64_t>(hypotheses[0].tokens.size()));
+        if (listener.on_translation) listener.on_translation(text, static_cast<int64_t>(hypotheses[0].tokens.size()));
       },
       listener.progress);
   return sum;

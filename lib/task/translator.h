@@ -40,8 +40,8 @@ std::string protocol_of(const search::SearchOptions& options, const search::Samp
 // Non-owning pointers to the tokenizers of source and target. The tokenizers must outlive this object.
 struct SourceTargetTokenizers {
   const text::Tokenizer *source, *target;
-  SourceTargetTokenizers(const text::Tokenizers& both)  // NOLINT: implicit
-      : source(&both.of_source()), target(both.target.get()) {}
+  SourceTargetTokenizers(const text::Tokenizers& tokenizers)  // NOLINT: implicit
+      : source(&tokenizers.of_source()), target(tokenizers.target.get()) {}
 };
 
 class Translator {
@@ -60,12 +60,12 @@ class Translator {
   std::vector<std::vector<search::Hypothesis>> translate(std::vector<search::Sentence> sentences, const Name& name,
                                                          const std::function<void(int64_t done)>& done = {});
 
-  // Returns the tokens of a source sentence, end token included, and counts unknown tokens in unknown(). Throws
-  // Error(input) about `place` if the line contains the end-of-line token.
-  std::vector<int32_t> encode_source(std::string_view line, const std::string& place);
-  // Returns the tokens of a target prefix, without an end token, and counts unknown tokens in unknown_in_prefixes().
-  // Throws Error(input) about `place` if the text contains the end-of-line token.
-  std::vector<int32_t> encode_prefix(std::string_view text, const std::string& place);
+  // Returns the tokens of a source sentence, end token included, and counts unknown tokens in num_unknown(). Throws
+  // Error(input) about `location` if the line contains the end-of-line token.
+  std::vector<int32_t> encode_source(std::string_view line, const std::string& location);
+  // Returns the tokens of a target prefix, without an end token, and counts unknown tokens in
+  // num_unknown_in_prefixes(). Throws Error(input) about `location` if the text contains the end-of-line token.
+  std::vector<int32_t> encode_prefix(std::string_view text, const std::string& location);
   // Returns the text of a hypothesis as one line of UTF-8. Control characters, which a byte-level model may produce,
   // become blanks; invalid bytes become U+FFFD.
   std::string text_of(const search::Hypothesis& hypothesis) const;
@@ -73,9 +73,11 @@ class Translator {
   // Sets the observer of all later forward passes; null: no observer.
   void set_observer(attention::Observer* observer) { observer_ = observer; }
   const SourceTargetTokenizers& tokenizers() const { return tokenizers_; }
-  int64_t truncated() const { return truncated_; }                 // number of sources truncated so far
-  int64_t unknown() const { return unknown_; }                     // number of unknown tokens in encode_source() so far
-  int64_t unknown_in_prefixes() const { return prefix_unknown_; }  // number of unknown tokens in encode_prefix() so far
+  int64_t num_truncated() const { return num_truncated_; }  // number of sources truncated so far
+  int64_t num_unknown() const { return num_unknown_; }      // number of unknown tokens in encode_source() so far
+  int64_t num_unknown_in_prefixes() const {
+    return num_unknown_in_prefixes_;
+  }  // number of unknown tokens in encode_prefix() so far
 
  private:
   // Truncates a source to max_source tokens, end token included, or throws Error(input) unless `truncate`.
@@ -86,25 +88,25 @@ class Translator {
   search::SamplingOptions sampling_;
   attention::Observer* observer_ = nullptr;
   std::unique_ptr<text::Encoder> source_encoder_, target_encoder_;
-  int64_t truncated_ = 0, unknown_ = 0, prefix_unknown_ = 0;
+  int64_t num_truncated_ = 0, num_unknown_ = 0, num_unknown_in_prefixes_ = 0;
 };
 
 // Decodes the tokens of a target to a reference text for BLEU. Unknown tokens become a character that no translation
 // contains.
 std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens);
 
-// Translates the sources of all pairs. `each` receives the hypotheses of every pair, in the order of the pairs; after a
-// stop signal it is not called for pairs that are not translated. `shard`: name of the data in error messages.
+// Translates the sources of all pairs. `on_pair` receives the hypotheses of every pair, in the order of the pairs;
+// after a stop signal it is not called for pairs that are not translated. `shard`: name of the data in error messages.
 void translate(Translator& translator, const data::Pairs& pairs, const std::string& shard,
-               const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& each,
-               const std::function<void(int64_t done, int64_t all)>& progress = {});
+               const std::function<void(int64_t pair, const std::vector<search::Hypothesis>&)>& on_pair,
+               const std::function<void(int64_t completed, int64_t total)>& progress = {});
 
 // Callbacks of compare_translations(); each may be empty.
 struct TranslationListener {
   // Receives the best hypothesis of each pair, in the order of the pairs: its text, and its number of tokens with the
   // end token.
-  std::function<void(const std::string& text, int64_t tokens)> each;
-  std::function<void(int64_t done, int64_t all)> progress;  // receives numbers of sentences
+  std::function<void(const std::string& text, int64_t tokens)> on_translation;
+  std::function<void(int64_t completed, int64_t total)> progress;  // receives numbers of sentences
 };
 
 // Translates all pairs and returns the summed BLEU statistics. `references`: one reference for each pair; empty: the
@@ -117,6 +119,6 @@ metrics::BleuStatistics compare_translations(Translator& translator, const data:
 // Translates all pairs and returns the corpus BLEU against the decoded targets.
 metrics::BleuScore bleu_of(Translator& translator, const data::Pairs& pairs, const std::string& shard,
                            const metrics::BleuOptions& options,
-                           const std::function<void(int64_t done, int64_t all)>& progress = {});
+                           const std::function<void(int64_t completed, int64_t total)>& progress = {});
 
 }  // namespace mh::task

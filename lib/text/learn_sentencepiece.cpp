@@ -113,7 +113,7 @@ class InputLines : public sentencepiece::SentenceIterator {
   const std::string& value() const override { return line_; }
   sentencepiece::util::Status status() const override { return {}; }
   void Next() override {
-    done_ = !input_.next(line_);
+    done_ = !input_.read_line(line_);
     if (!done_ && !line_.empty() && line_[0] == kLongLine) check_words();
     for (size_t at = 0; (at = line_.find(kUnknownMark, at)) != line_.npos; at += kUnknownName.size())
       line_.replace(at, kUnknownMark.size(), kUnknownName);
@@ -368,7 +368,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   // TextBatches splits lines at 8 MiB, so none exceeds max_sentence_length. The default of input_sentence_size already
   // disables sampling of lines; passing the option would change the bytes of the model.
   const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,
-                                    " --character_coverage=", shortest(options.character_coverage),
+                                    " --character_coverage=", shortest_decimal(options.character_coverage),
                                     " --byte_fallback=", options.byte_fallback ? "true" : "false",
                                     " --num_threads=", threads, " --max_sentence_length=16777216");
   TrainingText lines(text, options.type == "bpe");
@@ -391,7 +391,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
                                      str("break up the longest word (", lines.longest_word_text(),
                                          ") if this word is much longer than others, choose another --size or a larger "
                                          "--character-coverage, or give more text")});
-  if (!end.done)
+  if (!end.succeeded)
     throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", found,
                                       "run the command again with -v to see SentencePiece's messages"});
   std::string result = end.result.substr(1);
@@ -406,9 +406,9 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
     log_warning(str("SentencePiece's trainer used ", with_commas(static_cast<int64_t>(*messages.loaded())), " of ",
                     with_commas(static_cast<int64_t>(lines.lines())), " lines"));
   if (messages.coverage() && *messages.coverage() < 1)
-    log_info(str(messages.alphabet().value_or(0), " characters have a piece, ", rounded(100 * *messages.coverage(), 3),
-                 " % of the text; the other characters are ", options.byte_fallback ? "spelt in bytes" : "unknown",
-                 " (--character-coverage)"));
+    log_info(str(messages.alphabet().value_or(0), " characters have a piece, ",
+                 fixed_decimal(100 * *messages.coverage(), 3), " % of the text; the other characters are ",
+                 options.byte_fallback ? "spelt in bytes" : "unknown", " (--character-coverage)"));
   return result;
 }
 

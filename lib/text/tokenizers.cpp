@@ -22,7 +22,7 @@ Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name)
                                          " bytes, which the header of a checkpoint can hold"),
                                      str(bytes, " bytes"), "use a smaller vocabulary"});
   Tokenizers found{parse_tokenizer(header.tokenizer, name), nullptr};
-  if (!header.joint()) found.source = parse_tokenizer(header.source_tokenizer, name);
+  if (!header.shares_vocabulary()) found.source = parse_tokenizer(header.source_tokenizer, name);
   require_vocabularies(header, name, found, "the tokenizer stored in the shard");
   return found;
 }
@@ -88,8 +88,8 @@ void require_vocabulary(const io::ShardHeader& header, const std::string& name, 
                         const std::string& owner, io::Side side) {
   io::require_vocabulary(header, name, tokenizer.fingerprint(), owner, side);
   if (header.vocabulary_of(side) != tokenizer.size())
-    io::damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, the size of the stored tokenizer"),
-                str(header.vocabulary_of(side)));
+    io::throw_damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, the size of the stored tokenizer"),
+                      str(header.vocabulary_of(side)));
 }
 
 }  // namespace mh::text

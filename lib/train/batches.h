@@ -10,8 +10,8 @@ using data::Batches;
 
 // Converts a length of training to updates. `batches`: null before the data are opened; an epoch then has an unknown
 // number of updates, and a length in epochs gives 0.
-inline int64_t updates_in(const Length& length, const BatchOptions& options, const Batches* batches) {
-  return batches != nullptr ? batches->updates(length) : data::updates_in(length, options, 0);
+inline int64_t length_to_updates(const Length& length, const BatchOptions& options, const Batches* batches) {
+  return batches != nullptr ? batches->updates(length) : data::length_to_updates(length, options, 0);
 }
 
 }  // namespace mh::train

@@ -16,7 +16,7 @@
 namespace mh::train {
 
 // References to everything that an update changes. A training state contains all of it.
-struct TrainedParts {
+struct TrainingObjects {
   model::LanguageModel& model;
   Optimizer& optimizer;
   const Procedures& procedures;
@@ -27,8 +27,8 @@ struct TrainedParts {
 class Checkpointer {
  public:
   // `toml`: the resolved configuration. All arguments must outlive the checkpointer.
-  Checkpointer(const std::string& toml, const text::Tokenizers& tokenizers, TrainedParts parts)
-      : toml_(toml), tokenizers_(tokenizers), parts_(parts) {}
+  Checkpointer(const std::string& toml, const text::Tokenizers& tokenizers, TrainingObjects objects)
+      : toml_(toml), tokenizers_(tokenizers), objects_(objects) {}
 
   // Writes a checkpoint of the parameters without training state.
   void save_weights(const std::string& path) const;
@@ -40,10 +40,10 @@ class Checkpointer {
   void load_state(const io::Checkpoint& checkpoint, const Batches& batches, int64_t width) const;
 
  private:
-  void write(const std::string& path, const model::CheckpointTensors& tensors, io::Metadata more = {}) const;
+  void write(const std::string& path, const model::CheckpointTensors& tensors, io::Metadata extra_metadata = {}) const;
   const std::string& toml_;
   const text::Tokenizers& tokenizers_;
-  const TrainedParts parts_;
+  const TrainingObjects objects_;
 };
 
 }  // namespace mh::train

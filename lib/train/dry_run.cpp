@@ -26,12 +26,12 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
 }
 
 // Sets out.updates, out.warmup_updates and out.epochs, or leaves unknown ones unset. `batches`: null without data.
-void count_updates(DryRun& out, const RunConfig& run, const Batches* batches) {
+void set_update_counts(DryRun& out, const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   // Returns 0 for a length in epochs without data, since the number of updates in an epoch is then unknown.
-  const auto updates_of = [&](const Length& length) { return updates_in(length, t.batch, batches); };
-  out.updates = updates_of(t.length);
-  out.warmup_updates = schedule_lengths(t, out.updates, updates_of).warmup;
+  const auto to_updates = [&](const Length& length) { return length_to_updates(length, t.batch, batches); };
+  out.updates = to_updates(t.length);
+  out.warmup_updates = schedule_lengths(t, out.updates, to_updates).warmup;
   if (batches == nullptr || out.updates <= 0) return;
   const auto hundredths =
       std::llround(100.0 * static_cast<double>(out.updates) / static_cast<double>(batches->updates_per_epoch()));
@@ -40,19 +40,20 @@ void count_updates(DryRun& out, const RunConfig& run, const Batches* batches) {
 
 }  // namespace
 
-DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& where) {
+DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& where) {
   const auto& t = run.train;
-  run.check_together();
+  run.check_without_data();
   model::Vocabularies vocabulary(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
   text::Tokenizers tokenizers;
-  if (from != nullptr) vocabulary = model::sizes_of(tokenizers = text::tokenizers_of(*from));
+  if (checkpoint != nullptr) vocabulary = model::vocabularies_of(tokenizers = text::tokenizers_of(*checkpoint));
   std::unique_ptr<io::ShardFile> shard;
   std::unique_ptr<Batches> batches;
   if (!run.data.train.empty()) {
     shard = std::make_unique<io::ShardFile>(run.data.train);
     io::require_kind(shard->header(), run.data.train, run.task().record_kind());
-    if (from != nullptr) text::require_vocabularies(shard->header(), run.data.train, tokenizers, from->name());
-    vocabulary = model::sizes_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
+    if (checkpoint != nullptr)
+      text::require_vocabularies(shard->header(), run.data.train, tokenizers, checkpoint->name());
+    vocabulary = model::vocabularies_of(tokenizers = text::tokenizers_of(shard->header(), run.data.train));
     require_tokens(static_cast<int64_t>(shard->counts().tokens), run.data.train);
     batches = batches_of(run, *shard, tokenizers);
   }
@@ -74,12 +75,12 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& whe
   DryRun out;
   out.tokens_per_update = tokens_per_update(run, batches.get());
   out.parameters = model->parameters().count();
-  out.trained_parameters = planner.trained();
+  out.trained_parameters = planner.num_trained_parameters();
   out.vocabulary = vocabulary.target;
   out.source_vocabulary = vocabulary.source;
   out.length = t.length;
   out.memory_bytes = memory_estimate(run, *model);
-  count_updates(out, run, batches.get());
+  set_update_counts(out, run, batches.get());
   if (t.batch.long_block > 0) out.long_predictions = run.long_predictions();
   return out;
 }

@@ -27,8 +27,8 @@ struct DryRun {
 };
 
 // Checks a configuration as training does, and reports what it would build. A training shard is required only if the
-// configuration does not set the size of the vocabulary. `from`: checkpoint of a warm start, or null. Throws the errors
-// of training, and Error(usage) about the option `where` if the size of the vocabulary is unknown.
-DryRun dry_run(RunConfig run, const io::Checkpoint* from, const std::string& where);
+// configuration does not set the size of the vocabulary. `checkpoint`: checkpoint of a warm start, or null. Throws the
+// errors of training, and Error(usage) about the option `where` if the size of the vocabulary is unknown.
+DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& where);
 
 }  // namespace mh::train

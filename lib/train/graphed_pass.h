@@ -22,21 +22,22 @@ class GraphedPass {
   // parameters, which are undefined before the call. During the capture the CPU must not read a GPU tensor, nor the
   // values of model::Targets::values, only their shape. Between replays only the value at
   // nn::ForwardContext::update_ptr changes.
-  using Work = std::function<nn::SlicedLoss(const model::Input&, const model::Targets&, const nn::ForwardContext&)>;
+  using ForwardBackward =
+      std::function<nn::SlicedLoss(const model::Input&, const model::Targets&, const nn::ForwardContext&)>;
   using MakeGraph = std::function<std::unique_ptr<nn::DeviceGraph>()>;
   // Number of consecutive updates with equal signatures that run without a graph before the capture. They create
   // objects that cannot be created during a capture, such as handles of cuBLAS.
   static constexpr int kWarmUpUpdates = 3;
 
-  // The model must outlive this object. `work` computes the passes; `make` creates an empty graph.
-  GraphedPass(model::LanguageModel& model, Work work, MakeGraph make)
-      : model_(model), work_(std::move(work)), make_(std::move(make)) {}
+  // The model must outlive this object. `forward_backward` computes the passes; `make_graph` creates an empty graph.
+  GraphedPass(model::LanguageModel& model, ForwardBackward forward_backward, MakeGraph make_graph)
+      : model_(model), forward_backward_(std::move(forward_backward)), make_graph_(std::move(make_graph)) {}
 
   // Returns the losses of a batch of tokens and targets, valid until the next call, and sets the gradients of the
   // parameters. A batch whose signature differs from the captured one runs without a graph, or replaces the graph
   // once kWarmUpUpdates consecutive updates had this signature. Throws Error(device) if the work cannot be captured,
   // and Error(failed) for a target outside the vocabulary.
-  nn::SlicedLoss operator()(const data::Batch& batch, const nn::ForwardContext& step);
+  nn::SlicedLoss operator()(const data::Batch& batch, const nn::ForwardContext& context);
   // Returns whether a graph has been captured.
   bool is_captured() const { return capture_.has_value(); }
 
@@ -51,24 +52,24 @@ class GraphedPass {
   // A captured graph. Before each launch, launch() copies the batch to input.tokens and targets.on_device, and the
   // update number to `update`; all three are on the GPU.
   struct Capture {
-    Signature of;
+    Signature signature;
     model::Input input;
     model::Targets targets;
     at::Tensor update;  // (1) int32, update number
-    nn::ForwardContext step;
+    nn::ForwardContext context;
     std::unique_ptr<nn::DeviceGraph> graph;
     nn::SlicedLoss loss;  // loss.nll and loss.smoothed are on the GPU, and each launch overwrites them
     std::vector<Gradient> gradients;
   };
   Signature signature_of(const data::Batch& batch) const;
-  void capture(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& step);
-  nn::SlicedLoss launch(const data::Batch& batch, const nn::ForwardContext& step);
+  void capture(const Signature& signature, const data::Batch& batch, const nn::ForwardContext& context);
+  nn::SlicedLoss launch(const data::Batch& batch, const nn::ForwardContext& context);
 
   model::LanguageModel& model_;
-  const Work work_;
-  const MakeGraph make_;
-  Signature last_;
-  int repeats_ = 0;  // number of consecutive updates with the signature last_, the present one included
+  const ForwardBackward forward_backward_;
+  const MakeGraph make_graph_;
+  Signature last_signature_;
+  int repeats_ = 0;  // number of consecutive updates with the signature last_signature_, the present one included
   std::optional<Capture> capture_;
 };
 

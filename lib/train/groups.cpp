@@ -14,17 +14,17 @@ bool matches(const std::string& pattern, const std::string& name) {
 }
 
 std::vector<nn::Parameter*> find_matching(nn::ParameterList& parameters, const std::string& pattern,
-                                          const Problem& none) {
-  std::vector<nn::Parameter*> found;
+                                          const Problem& no_match_problem) {
+  std::vector<nn::Parameter*> matching;
   for (nn::Parameter& p : parameters.all())
-    if (p.traits().trainable && matches(pattern, p.name())) found.push_back(&p);
-  if (found.empty()) throw Error(Exit::usage, none);
-  return found;
+    if (p.traits().trainable && matches(pattern, p.name())) matching.push_back(&p);
+  if (matching.empty()) throw Error(Exit::usage, no_match_problem);
+  return matching;
 }
 
 namespace {
 
-bool in(const GroupOptions& group, const std::string& parameter) {
+bool group_matches(const GroupOptions& group, const std::string& parameter) {
   return std::any_of(group.match.begin(), group.match.end(),
                      [&](const std::string& pattern) { return matches(pattern, parameter); });
 }
@@ -41,14 +41,14 @@ void Groups::read(Config& config) {
     if (group.lr > 0 && group.lr_factor != 1)
       throw Error(Exit::usage, Problem{"train.groups." + name, "either lr or lr_factor", "both keys",
                                        "leave one of the two keys out"});
-    const bool trains = group.freeze_until.count > 0 || !group.rule.empty() || group.lr > 0 || group.lr_factor != 1 ||
-                        group.momentum >= 0 || group.weight_decay >= 0;
+    const bool has_optimizer_keys = group.freeze_until.count > 0 || !group.rule.empty() || group.lr > 0 ||
+                                    group.lr_factor != 1 || group.momentum >= 0 || group.weight_decay >= 0;
     if (!group.decay_norms_and_biases && group.rule != "adamw")
       throw Error(
           Exit::usage,
           Problem{"train.groups." + name + ".decay_norms_and_biases", "the key rule = \"adamw\" in the same group",
                   group.rule.empty() ? "no rule" : group.rule, "set rule, or leave decay_norms_and_biases out"});
-    if (group.frozen && trains)
+    if (group.frozen && has_optimizer_keys)
       throw Error(Exit::usage, Problem{"train.groups." + name, "either frozen = true or keys of the optimiser", "both",
                                        "use freeze_until to freeze the group for a limited time"});
   }
@@ -77,21 +77,21 @@ void Groups::adapt_to_finetuning(const nn::ParameterList& parameters) {
   }
 }
 
-const GroupOptions* Groups::of(const std::string& parameter) const {
+const GroupOptions* Groups::group_of(const std::string& parameter) const {
   for (const auto& [name, group] : groups_)
-    if (in(group, parameter)) return &group;
+    if (group_matches(group, parameter)) return &group;
   return nullptr;
 }
 
 std::string Groups::describe_earlier_groups(const nn::ParameterList& parameters, const GroupOptions& group) const {
-  std::set<std::string> earlier;
+  std::set<std::string> earlier_groups;
   for (const nn::Parameter& p : parameters.all()) {
     if (!p.traits().trainable) continue;
     for (const auto& [name, other] : groups_)
-      if (&other == of(p.name()) && in(group, p.name())) earlier.insert(name);
+      if (&other == group_of(p.name()) && group_matches(group, p.name())) earlier_groups.insert(name);
   }
-  if (earlier.empty()) return "only parameters that are not trainable";
-  return "all matching parameters in earlier groups, " + join({earlier.begin(), earlier.end()}, ", ");
+  if (earlier_groups.empty()) return "only parameters that are not trainable";
+  return "all matching parameters in earlier groups, " + join({earlier_groups.begin(), earlier_groups.end()}, ", ");
 }
 
 void Groups::check(const nn::ParameterList& parameters, const std::string& train_rule) const {
@@ -99,16 +99,16 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
   for (const nn::Parameter& p : parameters.all()) names.push_back(p.name());
   for (const auto& [name, group] : groups_)
     for (const std::string& pattern : group.match) {
-      bool found = false;
-      for (const std::string& parameter : names) found = found || matches(pattern, parameter);
-      if (!found)
+      bool has_match = false;
+      for (const std::string& parameter : names) has_match = has_match || matches(pattern, parameter);
+      if (!has_match)
         throw Error(Exit::usage,
                     Problem{"train.groups." + name + ".match", "a pattern that matches a parameter of the model",
                             "'" + pattern + "'", did_you_mean(pattern, names)});
     }
   std::map<const GroupOptions*, int64_t> counts;  // number of trainable parameters in each group
   for (const nn::Parameter& p : parameters.all())
-    if (p.traits().trainable) ++counts[of(p.name())];
+    if (p.traits().trainable) ++counts[group_of(p.name())];
   for (const auto& [name, group] : groups_) {
     const std::string& rule = group.rule.empty() ? train_rule : group.rule;
     if (group.momentum >= 0 && rule != "sgd" && rule != "nag")

@@ -63,7 +63,7 @@ class Groups {
 
   // Returns the group of a parameter: among groups with a matching pattern, the first in alphabetical order of group
   // names; null if no pattern matches.
-  const GroupOptions* of(const std::string& parameter) const;
+  const GroupOptions* group_of(const std::string& parameter) const;
   // Throws Error(usage) if a pattern matches no parameter of the model, if a group contains no trainable parameter, or
   // if a group sets momentum for a rule without momentum. `rule`: train.optimizer.rule.
   void check(const nn::ParameterList& parameters, const std::string& rule) const;
@@ -77,9 +77,9 @@ class Groups {
 // Returns whether `name` matches a pattern, in which * matches any characters and ? one character.
 bool matches(const std::string& pattern, const std::string& name);
 
-// Returns the trainable parameters whose names match a pattern. Throws Error(usage) with the problem `none` if no
-// parameter matches.
+// Returns the trainable parameters whose names match a pattern. Throws Error(usage) with the problem `no_match_problem`
+// if no parameter matches.
 std::vector<nn::Parameter*> find_matching(nn::ParameterList& parameters, const std::string& pattern,
-                                          const Problem& none);
+                                          const Problem& no_match_problem);
 
 }  // namespace mh::train

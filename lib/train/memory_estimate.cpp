@@ -8,7 +8,8 @@ namespace mh::train {
 
 namespace {
 
-constexpr int64_t kProgram = int64_t{300} << 20;  // bytes of libraries, threads and the current slice of the logits
+constexpr int64_t kProgramBytes = int64_t{300}
+                                  << 20;  // bytes of libraries, threads and the current slice of the logits
 
 }  // namespace
 
@@ -17,18 +18,19 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   const model::ModelOptions& m = run.model.model;
   const bool bf16 = t.precision == "bf16", adam = t.optimizer.rule == "adamw";
   const int64_t block = std::max(t.batch.block, t.batch.long_block),
-                all = t.batch.rows > 0 ? t.batch.rows : t.batch.tokens / block,
-                rows = t.batch.micro_tokens > 0 ? std::min(all, t.batch.micro_tokens / block) : all;
-  const int64_t tokens = rows * block, product = bf16 ? 2 : 4;
-  int64_t bytes = kProgram + model.parameters().count() * (4 + 4 + (adam ? 8 : 4) + (bf16 ? 4 : 0));
+                update_rows = t.batch.micro_batch_rows > 0 ? t.batch.micro_batch_rows : t.batch.tokens / block,
+                micro_batch_rows =
+                    t.batch.micro_tokens > 0 ? std::min(update_rows, t.batch.micro_tokens / block) : update_rows;
+  const int64_t tokens = micro_batch_rows * block, element_bytes = bf16 ? 2 : 4;
+  int64_t bytes = kProgramBytes + model.parameters().count() * (4 + 4 + (adam ? 8 : 4) + (bf16 ? 4 : 0));
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::LayerSpec& s = layer->layer_spec();
     // Per token: queries, keys, values and concatenated head outputs; four fp32 tensors of the layer norms, residuals
     // and dropout; the input and the output of the feed-forward activation.
-    const int64_t inner = s.kind == attention::AttentionKind::decoder_cross ? 0 : m.ffn;
-    bytes += tokens * (product * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) + 4 * 4 * m.width +
-                       product * 2 * inner);
-    bytes += 4 * all * m.transformer_xl.memory * m.width;
+    const int64_t ffn_width = s.kind == attention::AttentionKind::decoder_cross ? 0 : m.ffn;
+    bytes += tokens * (element_bytes * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) + 4 * 4 * m.width +
+                       element_bytes * 2 * ffn_width);
+    bytes += 4 * update_rows * m.transformer_xl.memory * m.width;
     if (layer->unfused_reasons(true).empty()) continue;
     // Attention probabilities (fp32), and the same after dropout.
     const int64_t copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;

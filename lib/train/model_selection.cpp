@@ -9,38 +9,39 @@ namespace mh::train {
 
 bool ModelSelection::record(const Validation& result) {
   const double value = validator_.selection_score(result);
-  const bool better = value < state_.best;
-  if (better) state_.best = value, state_.best_update = update_;
+  const bool is_best = value < state_.best;
+  if (is_best) state_.best = value, state_.best_update = update_;
   // The improvement is measured from the last validation that reset the patience, so that small improvements add up.
-  const double least = options_.validation.min_improvement;
-  const double improved = validator_.improvement(state_.reference_best, value);
-  if (better && (least == 0 || !(improved < least))) {
+  const double min_improvement = options_.validation.min_improvement;
+  const double improvement = validator_.improvement(state_.reference_best, value);
+  if (is_best && (min_improvement == 0 || !(improvement < min_improvement))) {
     state_.reference_best = value;
     state_.stale_validations = 0;
   } else {
     ++state_.stale_validations;
   }
-  nlohmann::ordered_json line{{"update", update_}};
-  line.update(validator_.line(result));
-  line["best"] = better;
-  folder_.log(line);
+  nlohmann::ordered_json log_fields{{"update", update_}};
+  log_fields.update(validator_.log_fields(result));
+  log_fields["best"] = is_best;
+  folder_.log(log_fields);
   summary_ = validator_.summary(result);
-  log_info(str("update ", with_commas(update_), ": ", validator_.text(result), better ? ", the best so far" : ""));
-  if (better) checkpointer_.save_weights(folder_.file("best.safetensors"));
-  return better;
+  log_info(
+      str("update ", with_commas(update_), ": ", validator_.log_message(result), is_best ? ", the best so far" : ""));
+  if (is_best) checkpointer_.save_weights(folder_.file("best.safetensors"));
+  return is_best;
 }
 
 bool ModelSelection::retain(const Validation& result) {
-  auto& kept = state_.kept;
-  kept[update_] = validator_.selection_score(result);
-  while (static_cast<int64_t>(kept.size()) > options_.checkpoint.retain) {
-    auto worst = kept.begin();  // among equal scores the newest, since best.safetensors is the oldest
-    for (auto it = kept.begin(); it != kept.end(); ++it)
+  auto& retained_scores = state_.retained_scores;
+  retained_scores[update_] = validator_.selection_score(result);
+  while (static_cast<int64_t>(retained_scores.size()) > options_.checkpoint.retain) {
+    auto worst = retained_scores.begin();  // among equal scores the newest, since best.safetensors is the oldest
+    for (auto it = retained_scores.begin(); it != retained_scores.end(); ++it)
       if (!(it->second < worst->second)) worst = it;
-    kept.erase(worst);
+    retained_scores.erase(worst);
   }
-  if (kept.count(update_) == 0) return false;
-  checkpointer_.save_weights(folder_.checkpoint(update_));
+  if (retained_scores.count(update_) == 0) return false;
+  checkpointer_.save_weights(folder_.checkpoint_path(update_));
   return true;
 }
 

@@ -33,16 +33,16 @@ double sum_of_squares(const at::Tensor& x) {
 }
 
 // Returns the sum of squares of all elements of all tensors on a GPU, with one kernel and one synchronisation.
-double sum_of_squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& all) {
-  std::vector<kernels::FloatSpan> numbers;
+double sum_of_squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& tensors) {
+  std::vector<kernels::FloatSpan> spans;
   int64_t chunks = 0;
-  for (const at::Tensor& x : all) {
-    numbers.push_back({x.numel(), x.const_data_ptr<float>()});
+  for (const at::Tensor& x : tensors) {
+    spans.push_back({x.numel(), x.const_data_ptr<float>()});
     chunks += kernels::chunks_of(x.numel());
   }
-  const at::Tensor sums = at::empty({chunks}, all[0].options().dtype(at::kDouble));
-  nn::check_cuda(gpu.kernels->sum_of_squares(numbers.data(), static_cast<int64_t>(numbers.size()),
-                                      sums.mutable_data_ptr<double>(), gpu.stream));
+  const at::Tensor sums = at::empty({chunks}, tensors[0].options().dtype(at::kDouble));
+  nn::check_cuda(gpu.kernels->sum_of_squares(spans.data(), static_cast<int64_t>(spans.size()),
+                                             sums.mutable_data_ptr<double>(), gpu.stream));
   return sums.sum().item<double>();
 }
 
@@ -51,13 +51,15 @@ using kernels::MomentumPlan;
 using kernels::NagPlan;
 using kernels::Update;
 
-void loop(int64_t begin, int64_t end, const Update<AdamPlan>& u) {
+void update_range(int64_t begin, int64_t end, const Update<AdamPlan>& u) {
   kernels::adam(u.plan, begin, end, u.p, u.g, u.first, u.second);
 }
-void loop(int64_t begin, int64_t end, const Update<MomentumPlan>& u) {
+void update_range(int64_t begin, int64_t end, const Update<MomentumPlan>& u) {
   kernels::sgd(u.plan, begin, end, u.p, u.g, u.first);
 }
-void loop(int64_t begin, int64_t end, const Update<NagPlan>& u) { kernels::nag(u.plan, begin, end, u.p, u.g, u.first); }
+void update_range(int64_t begin, int64_t end, const Update<NagPlan>& u) {
+  kernels::nag(u.plan, begin, end, u.p, u.g, u.first);
+}
 
 }  // namespace
 
@@ -68,12 +70,13 @@ struct Optimizer::BatchedUpdates {
   std::vector<at::Tensor> gradients;  // owners of the gradients that `updates` points to
 
   void launch(const nn::Gpu& gpu) const {
-    const auto each = [&](const auto& all, const auto& kernel) {
-      if (!all.empty()) nn::check_cuda(kernel(all.data(), static_cast<int64_t>(all.size()), gpu.stream));
+    const auto launch_kernel = [&](const auto& rule_updates, const auto& kernel) {
+      if (!rule_updates.empty())
+        nn::check_cuda(kernel(rule_updates.data(), static_cast<int64_t>(rule_updates.size()), gpu.stream));
     };
-    each(std::get<0>(updates), gpu.kernels->adam);
-    each(std::get<1>(updates), gpu.kernels->sgd);
-    each(std::get<2>(updates), gpu.kernels->nag);
+    launch_kernel(std::get<0>(updates), gpu.kernels->adam);
+    launch_kernel(std::get<1>(updates), gpu.kernels->sgd);
+    launch_kernel(std::get<2>(updates), gpu.kernels->nag);
   }
 };
 
@@ -88,8 +91,8 @@ Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options,
               .momentum = o.momentum,
               .weight_decay = o.weight_decay,
               .decay_norms_and_biases = o.decay_norms_and_biases,
-              .first = at::zeros_like(p.master())};
-    if (const GroupOptions* group = groups.of(p.name())) {
+              .first_moment = at::zeros_like(p.master())};
+    if (const GroupOptions* group = groups.group_of(p.name())) {
       if (!group->rule.empty()) {
         slot.rule = group->rule, slot.momentum = 0;
         slot.decay_norms_and_biases = group->decay_norms_and_biases;
@@ -98,7 +101,7 @@ Optimizer::Optimizer(nn::ParameterList& parameters, const TrainOptions& options,
       if (group->weight_decay >= 0) slot.weight_decay = group->weight_decay;
       slot.lr = group->lr, slot.lr_factor = group->lr_factor;
     }
-    if (slot.is_adam()) slot.second = at::zeros_like(p.master());
+    if (slot.is_adam()) slot.second_moment = at::zeros_like(p.master());
     slots_.push_back(slot);
   }
 }
@@ -118,20 +121,20 @@ double Optimizer::gradient_norm(double scale) const {
 
 void Optimizer::step(double lr, double scale) {
   c10::NoGradGuard no_gradient;
-  BatchedUpdates batched;
+  BatchedUpdates batched_updates;
   const nn::Gpu gpu = nn::gpu_of(device_);
   for (Slot& slot : slots_)
-    if (slot.parameter->master().grad().defined()) step(slot, lr, scale, gpu ? &batched : nullptr);
-  if (gpu) batched.launch(gpu);
+    if (slot.parameter->master().grad().defined()) step(slot, lr, scale, gpu ? &batched_updates : nullptr);
+  if (gpu) batched_updates.launch(gpu);
   last_lr = lr;
 }
 
-void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdates* batched) {
+void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdates* batched_updates) {
   const nn::Parameter& parameter = *slot.parameter;
   const double lr = slot.lr > 0 ? slot.lr : slot.lr_factor * schedule_lr;
   const auto rate = static_cast<float>(lr), s = static_cast<float>(scale);
-  const bool decays = !slot.is_adam() || slot.decay_norms_and_biases || parameter.traits().decay;
-  const double wd = decays ? slot.weight_decay : 0;
+  const bool applies_decay = !slot.is_adam() || slot.decay_norms_and_biases || parameter.traits().decay;
+  const double wd = applies_decay ? slot.weight_decay : 0;
   ++slot.steps;
   if (slot.is_adam()) {
     const double b1 = options_.optimizer.betas[0], b2 = options_.optimizer.betas[1];
@@ -141,52 +144,52 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdate
           AdamPlan{rate, static_cast<float>(b1), static_cast<float>(b2), static_cast<float>(options_.optimizer.epsilon),
                    correct_bias ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
                    correct_bias ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s},
-          batched);
+          batched_updates);
   } else if (slot.rule == "sgd") {
-    apply(slot, MomentumPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(wd), s}, batched);
+    apply(slot, MomentumPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(wd), s}, batched_updates);
   } else {
     const double previous_lr = slot.lr > 0 || last_lr <= 0 ? lr : slot.lr_factor * last_lr;
     apply(slot,
           NagPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(previous_lr > 0 ? lr / previous_lr : 1),
                   static_cast<float>(lr * wd), s},
-          batched);
+          batched_updates);
   }
 }
 
 template <class Plan>
-void Optimizer::apply(Slot& slot, const Plan& plan, BatchedUpdates* batched) {
+void Optimizer::apply(Slot& slot, const Plan& plan, BatchedUpdates* batched_updates) {
   nn::Parameter& parameter = *slot.parameter;
-  const at::Tensor gradient = parameter.master().grad().contiguous(), &copy = parameter.value();
-  const bool copied = !copy.is_same(parameter.master());
+  const at::Tensor gradient = parameter.master().grad().contiguous(), &bf16_copy = parameter.value();
+  const bool has_bf16_copy = !bf16_copy.is_same(parameter.master());
   const Update<Plan> update{plan,
                             gradient.numel(),
                             parameter.master().template mutable_data_ptr<float>(),
                             gradient.const_data_ptr<float>(),
-                            slot.first.mutable_data_ptr<float>(),
-                            slot.second.defined() ? slot.second.mutable_data_ptr<float>() : nullptr,
-                            copied ? static_cast<uint16_t*>(copy.mutable_data_ptr()) : nullptr};
-  if (batched != nullptr) {
-    std::get<std::vector<Update<Plan>>>(batched->updates).push_back(update);
-    batched->gradients.push_back(gradient);
+                            slot.first_moment.mutable_data_ptr<float>(),
+                            slot.second_moment.defined() ? slot.second_moment.mutable_data_ptr<float>() : nullptr,
+                            has_bf16_copy ? static_cast<uint16_t*>(bf16_copy.mutable_data_ptr()) : nullptr};
+  if (batched_updates != nullptr) {
+    std::get<std::vector<Update<Plan>>>(batched_updates->updates).push_back(update);
+    batched_updates->gradients.push_back(gradient);
     return;
   }
-  at::parallel_for(0, update.count, kGrain, [&](int64_t begin, int64_t end) { loop(begin, end, update); });
+  at::parallel_for(0, update.count, kGrain, [&](int64_t begin, int64_t end) { update_range(begin, end, update); });
   parameter.refresh_copy();
 }
 
 void Optimizer::reset() {
   for (Slot& slot : slots_) {
-    slot.first.zero_();
-    if (slot.second.defined()) slot.second.zero_();
+    slot.first_moment.zero_();
+    if (slot.second_moment.defined()) slot.second_moment.zero_();
     slot.steps = 0;
   }
   last_lr = 0;
 }
 
 std::map<std::string, int64_t> Optimizer::steps() const {
-  std::map<std::string, int64_t> all;
-  for (const Slot& slot : slots_) all[slot.parameter->name()] = slot.steps;
-  return all;
+  std::map<std::string, int64_t> steps_by_name;
+  for (const Slot& slot : slots_) steps_by_name[slot.parameter->name()] = slot.steps;
+  return steps_by_name;
 }
 
 void Optimizer::set_steps(const std::map<std::string, int64_t>& steps) {
@@ -195,13 +198,13 @@ void Optimizer::set_steps(const std::map<std::string, int64_t>& steps) {
 }
 
 std::vector<std::pair<std::string, at::Tensor>> Optimizer::state() {
-  std::vector<std::pair<std::string, at::Tensor>> all;
+  std::vector<std::pair<std::string, at::Tensor>> moments;
   for (Slot& slot : slots_) {
-    all.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".first", slot.first);
-    if (slot.second.defined())
-      all.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".second", slot.second);
+    moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".first", slot.first_moment);
+    if (slot.second_moment.defined())
+      moments.emplace_back(model::kOptimizerPrefix + slot.parameter->name() + ".second", slot.second_moment);
   }
-  return all;
+  return moments;
 }
 
 }  // namespace mh::train

@@ -59,15 +59,17 @@ class Optimizer {
     double momentum = 0, weight_decay = 0;
     bool decay_norms_and_biases = true;
     double lr = 0, lr_factor = 1;  // lr: constant learning rate; 0: lr_factor times the learning rate of the schedule
-    at::Tensor first, second{};    // first moment or momentum buffer; second moment, only for adamw; shape of parameter
-    int64_t steps = 0;             // number of steps that changed the parameter
+    at::Tensor first_moment,
+        second_moment{};  // first moment or momentum buffer; second moment, only for adamw; shape of parameter
+    int64_t steps = 0;    // number of steps that changed the parameter
     bool is_adam() const { return rule == "adamw"; }
   };
   struct BatchedUpdates;
-  void step(Slot& slot, double schedule_lr, double scale, BatchedUpdates* batched);
-  // Updates the parameter of a slot if `batched` is null (CPU); otherwise appends the update to `batched` (GPU).
+  void step(Slot& slot, double schedule_lr, double scale, BatchedUpdates* batched_updates);
+  // Updates the parameter of a slot if `batched_updates` is null (CPU); otherwise appends the update to
+  // `batched_updates` (GPU).
   template <class Plan>
-  void apply(Slot& slot, const Plan& plan, BatchedUpdates* batched);
+  void apply(Slot& slot, const Plan& plan, BatchedUpdates* batched_updates);
   const TrainOptions& options_;
   at::Device device_;
   std::vector<Slot> slots_;

@@ -39,10 +39,10 @@ void ValidationOptions::check() const {
     refuse("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement),
            "set train.validation.patience, or leave the key out");
   decode.bleu.check();
-  if (const auto set = changes(toml_text({}), toml_text(decode), {"train.validation.decode."});
-      !set.empty() && metric != "bleu")
-    refuse("train.validation.decode", "no keys in this section unless train.validation.metric=bleu", join(set, "; "),
-           "set train.validation.metric=bleu, or leave the keys out");
+  if (const auto changed_keys = changes(toml_text({}), toml_text(decode), {"train.validation.decode."});
+      !changed_keys.empty() && metric != "bleu")
+    refuse("train.validation.decode", "no keys in this section unless train.validation.metric=bleu",
+           join(changed_keys, "; "), "set train.validation.metric=bleu, or leave the keys out");
 }
 
 void ScheduleOptions::check() const {

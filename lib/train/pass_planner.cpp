@@ -19,7 +19,7 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
     : run_(run), batches_(batches) {
   const TrainableFilter trainable(run.train.trainable, parameters);
   for (nn::Parameter& p : parameters.all()) {
-    const GroupOptions* group = run.groups.of(p.name());
+    const GroupOptions* group = run.groups.group_of(p.name());
     parameters_.push_back(&p);
     is_selected_.push_back(trainable(p));
     freeze_until_.push_back(group == nullptr     ? 0
@@ -31,14 +31,15 @@ PassPlanner::PassPlanner(const RunConfig& run, nn::ParameterList& parameters, co
 
 std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& progress) const {
   std::vector<Pass> passes;
-  std::string requesting;  // name of the procedure that requested passes
+  std::string requesting_procedure;  // name of the procedure that requested passes
   for (const auto& entry : run_.procedures.entries()) {
-    std::vector<Pass> requested = entry.plugin->passes(progress);
-    if (requested.empty()) continue;
-    if (!requesting.empty())
-      throw Error(Exit::usage, Problem{"train.procedures", "at most one procedure that sets the passes of an update",
-                                       str(requesting, " and ", entry.name), "remove one of the two procedures"});
-    passes = std::move(requested), requesting = entry.name;
+    std::vector<Pass> procedure_passes = entry.plugin->passes(progress);
+    if (procedure_passes.empty()) continue;
+    if (!requesting_procedure.empty())
+      throw Error(Exit::usage,
+                  Problem{"train.procedures", "at most one procedure that sets the passes of an update",
+                          str(requesting_procedure, " and ", entry.name), "remove one of the two procedures"});
+    passes = std::move(procedure_passes), requesting_procedure = entry.name;
   }
   return passes;
 }
@@ -56,7 +57,7 @@ std::vector<Pass> PassPlanner::passes(const TrainProgress& progress) const {
   if (!run_.train.trainable.empty()) std::erase_if(passes, [&](const Pass& pass) { return !trains_parameter(pass); });
   if (passes.empty()) passes.emplace_back();
   for (Pass& pass : passes)
-    for (const auto& entry : run_.procedures.entries()) entry.plugin->change(pass, progress);
+    for (const auto& entry : run_.procedures.entries()) entry.plugin->modify_pass(pass, progress);
   return passes;
 }
 
@@ -70,47 +71,49 @@ void PassPlanner::apply(const Pass& pass, const TrainProgress& progress) {
   for (size_t i = 0; i < parameters_.size(); ++i) parameters_[i]->set_trained(trains(i, pass, progress));
 }
 
-int64_t PassPlanner::trained() const {
-  int64_t numbers = 0;
+int64_t PassPlanner::num_trained_parameters() const {
+  int64_t count = 0;
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (parameters_[i]->traits().trainable && is_selected_[i] && freeze_until_[i] != kNever)
-      numbers += parameters_[i]->master().numel();
-  return numbers;
+      count += parameters_[i]->master().numel();
+  return count;
 }
 
 bool PassPlanner::skips_passes() const {
   if (run_.train.trainable.empty()) return false;
-  const auto points = change_points();
-  return std::any_of(points.begin(), points.end(), [&](const TrainProgress& progress) {
+  const auto progress_points = change_points();
+  return std::any_of(progress_points.begin(), progress_points.end(), [&](const TrainProgress& progress) {
     const auto passes = requested_passes(progress);
     return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return !trains_parameter(pass); });
   });
 }
 
 std::vector<TrainProgress> PassPlanner::change_points() const {
-  std::vector<TrainProgress> points;
+  std::vector<TrainProgress> progress_points;
   std::vector<int64_t> epochs{0};
   for (const auto& entry : run_.procedures.entries())
     for (int64_t epoch : entry.plugin->first_epochs()) epochs.push_back(epoch);
   const TrainOptions& o = run_.train;
-  const auto updates = [&](const Length& length) { return updates_in(length, o.batch, batches_); };
-  const int64_t end = updates(o.length), per_epoch = updates({1, Length::Unit::epochs});
+  const auto updates = [&](const Length& length) { return length_to_updates(length, o.batch, batches_); };
+  const int64_t end = updates(o.length), updates_per_epoch = updates({1, Length::Unit::epochs});
   for (int64_t epoch : epochs) {
     int64_t update;
-    if (__builtin_mul_overflow(epoch, per_epoch, &update) || (end > 0 && update >= end)) continue;
-    points.push_back({update, epoch, o.schedule.length.count > 0 ? updates(o.schedule.length) : end});
+    if (__builtin_mul_overflow(epoch, updates_per_epoch, &update) || (end > 0 && update >= end)) continue;
+    progress_points.push_back({update, epoch, o.schedule.length.count > 0 ? updates(o.schedule.length) : end});
   }
-  return points;
+  return progress_points;
 }
 
 void PassPlanner::check() const {
   for (const TrainProgress& progress : change_points()) {
-    const auto all = passes(progress);
-    for (size_t pass = 0; pass < all.size(); ++pass) {
-      bool any = false;
-      for (size_t i = 0; i < parameters_.size() && !any; ++i) any = trains(i, all[pass], progress);
-      if (any) continue;
-      const std::string pass_text = all.size() > 1 ? str("pass ", pass + 1, " of an update") : "an update";
+    const auto update_passes = passes(progress);
+    for (size_t pass_index = 0; pass_index < update_passes.size(); ++pass_index) {
+      bool has_trainable = false;
+      for (size_t i = 0; i < parameters_.size() && !has_trainable; ++i)
+        has_trainable = trains(i, update_passes[pass_index], progress);
+      if (has_trainable) continue;
+      const std::string pass_text =
+          update_passes.size() > 1 ? str("pass ", pass_index + 1, " of an update") : "an update";
       throw Error(Exit::usage,
                   Problem{str("epoch ", progress.epoch, " (from 0)"), "a trainable parameter in " + pass_text,
                           "only frozen parameters", "change train.trainable, train.groups or train.procedures"});

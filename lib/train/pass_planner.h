@@ -26,7 +26,7 @@ class PassPlanner {
   // called for all procedures.
   void check() const;
   // Returns the number of elements of the parameters that at least one update trains.
-  int64_t trained() const;
+  int64_t num_trained_parameters() const;
   // Returns whether passes() omits any requested pass in the run.
   bool skips_passes() const;
 

@@ -13,15 +13,16 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
   plan.has_best = std::isfinite(state.selection.best);
   if (validates) {
     const Length& every = run.train.validation.every;
-    const int64_t gap = std::max<int64_t>(1, batches.updates(every));
-    const int64_t last_complete = state.is_complete ? state.update : state.update - 1;
-    plan.next_validation = every.count > 0 ? std::min(plan.end, (last_complete / gap + 1) * gap) : plan.end;
-    plan.validates_epochs = every.count > 0 && batches.updates_per_epoch() % gap == 0;
+    const int64_t interval = std::max<int64_t>(1, batches.updates(every));
+    const int64_t last_complete_update = state.is_complete ? state.update : state.update - 1;
+    plan.next_validation =
+        every.count > 0 ? std::min(plan.end, (last_complete_update / interval + 1) * interval) : plan.end;
+    plan.validates_epochs = every.count > 0 && batches.updates_per_epoch() % interval == 0;
   }
   for (const auto& entry : run.procedures.entries())
     plan.weights_move = plan.weights_move || entry.plugin->moves_weights();
-  plan.optimizer = [&run](const std::string& parameter) {
-    const GroupOptions* group = run.groups.of(parameter);
+  plan.update_rule_of = [&run](const std::string& parameter) {
+    const GroupOptions* group = run.groups.group_of(parameter);
     return group != nullptr && !group->rule.empty() ? group->rule : run.train.optimizer.rule;
   };
   return plan;

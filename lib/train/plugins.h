@@ -31,28 +31,28 @@ template <class T>
 class Plugins {
  public:
   struct Entry {
-    std::string name;  // last part of the section name: NAME
-    PluginType named;  // `type` of the section; empty if NAME is the name of the implementation
+    std::string name;        // last part of the section name: NAME
+    PluginType plugin_type;  // `type` of the section; empty if NAME is the name of the implementation
     std::shared_ptr<T> plugin;
     void describe(Fields& f) {
-      if (!named.type.empty()) named.describe(f);
+      if (!plugin_type.type.empty()) plugin_type.describe(f);
       plugin->describe(f);
     }
   };
 
   // Creates and reads a plugin for each section `section`.NAME, in alphabetical order of NAME. Throws Error(usage) for
-  // an unknown name or type. `types`: whether sections may have the key `type`.
-  void read(Config& config, const std::string& section, const Registry<T>& registry, bool types = false) {
+  // an unknown name or type. `allows_type_key`: whether sections may have the key `type`.
+  void read(Config& config, const std::string& section, const Registry<T>& registry, bool allows_type_key = false) {
     section_ = section;
     for (const std::string& key : config.keys_below(section)) {
       const std::string name = key.substr(0, key.find('.'));
       if (!entries_.empty() && entries_.back().name == name) continue;
-      const std::string own = str(section, ".", name);
+      const std::string entry_section = str(section, ".", name);
       Entry entry{name, {}, nullptr};
-      if (types) config.read(own, entry.named);
-      entry.plugin =
-          entry.named.type.empty() ? registry.make(name, section) : registry.make(entry.named.type, own + ".type");
-      config.read(own, *entry.plugin);
+      if (allows_type_key) config.read(entry_section, entry.plugin_type);
+      entry.plugin = entry.plugin_type.type.empty() ? registry.make(name, section)
+                                                    : registry.make(entry.plugin_type.type, entry_section + ".type");
+      config.read(entry_section, *entry.plugin);
       entries_.push_back(std::move(entry));
     }
   }
@@ -66,8 +66,8 @@ class Plugins {
     return writer.text();
   }
   // Removes the plugins for which `predicate` returns false.
-  template <class Wanted>
-  void retain_if(const Wanted& predicate) {
+  template <class Predicate>
+  void retain_if(const Predicate& predicate) {
     std::erase_if(entries_, [&](const Entry& entry) { return !predicate(*entry.plugin); });
   }
   const std::vector<Entry>& entries() const { return entries_; }

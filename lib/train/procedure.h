@@ -37,7 +37,7 @@ struct Plan {
   bool has_best = false;                          // whether the run resumes with weights in best.safetensors
   bool weights_move = false;                      // whether moves_weights() of any procedure is true
   // Returns the update rule of a parameter by its name, such as "adamw".
-  std::function<std::string(const std::string& parameter)> optimizer;
+  std::function<std::string(const std::string& parameter)> update_rule_of;
 };
 
 // References to the objects that Procedure::before_epoch() may change.
@@ -68,7 +68,7 @@ class Procedure {
   // Returns whether the procedure moves weights of the model between epochs and records the moves in its state.
   virtual bool moves_weights() const { return false; }
   // Modifies a pass of an update. Called for every pass, also those that other procedures requested.
-  virtual void change(Pass&, const TrainProgress&) const {}
+  virtual void modify_pass(Pass&, const TrainProgress&) const {}
   // Returns whether training continues, after progress.update completed updates, from the best weights so far with a
   // reset optimiser. `stalled`: whether train.validation.patience is exhausted; the run then stops unless a procedure
   // returns true.

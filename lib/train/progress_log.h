@@ -26,7 +26,7 @@ class ProgressLog {
   // Writes a line on all updates since the previous line, unless there were none.
   void write();
   // Returns the text for the end of the progress bar: loss, speed and last validation.
-  const std::string& note() const { return note_; }
+  const std::string& progress_text() const { return progress_text_; }
 
  private:
   RunFolder& folder_;
@@ -35,9 +35,9 @@ class ProgressLog {
   const Optimizer& optimizer_;
   const bool perplexity_;
   // Time of the previous line or of start() (clock of now()), and duration of validations since then; seconds.
-  double logged_at_ = 0, validation_seconds_ = 0;
-  int64_t timed_tokens_ = 0;  // number of targets trained on since logged_at_
-  std::string note_;
+  double last_log_time_ = 0, validation_seconds_ = 0;
+  int64_t tokens_since_log_ = 0;  // number of targets trained on since last_log_time_
+  std::string progress_text_;
 };
 
 // Returns the time of a monotonic clock in seconds.

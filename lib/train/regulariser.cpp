@@ -24,7 +24,7 @@ at::Tensor ObservedTerm::loss(const TrainProgress&) {
 
 namespace {
 
-at::Tensor known_or(const at::Tensor& lengths, const at::Tensor& like, int64_t positions) {
+at::Tensor lengths_or_constant(const at::Tensor& lengths, const at::Tensor& like, int64_t positions) {
   const auto options = like.options().dtype(at::kFloat);
   return lengths.defined() ? lengths.to(options) : at::full({like.size(0)}, static_cast<double>(positions), options);
 }
@@ -32,43 +32,43 @@ at::Tensor known_or(const at::Tensor& lengths, const at::Tensor& like, int64_t p
 }  // namespace
 
 at::Tensor ObservedTerm::queries(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
-  return known_or(lengths_.queries(kind), like, positions);
+  return lengths_or_constant(lengths_.queries(kind), like, positions);
 }
 
 at::Tensor ObservedTerm::keys(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
-  return known_or(lengths_.keys(kind), like, positions);
+  return lengths_or_constant(lengths_.keys(kind), like, positions);
 }
 
 at::Tensor ObservedTerm::query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
-  const at::Tensor known = queries(kind, like, positions);
-  return (at::arange(positions, known.options()) < known.unsqueeze(1)).to(at::kFloat);
+  const at::Tensor row_lengths = queries(kind, like, positions);
+  return (at::arange(positions, row_lengths.options()) < row_lengths.unsqueeze(1)).to(at::kFloat);
 }
 
 at::Tensor ObservedTerm::mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const {
-  at::Tensor counts = query_mask(kind, x, x.size(1));
-  const at::Tensor count = counts.sum().clamp_min(1);
-  while (counts.dim() < x.dim()) counts = counts.unsqueeze(-1);
-  return (x * counts).flatten(0, 1).sum(0) / count;
+  at::Tensor mask = query_mask(kind, x, x.size(1));
+  const at::Tensor count = mask.sum().clamp_min(1);
+  while (mask.dim() < x.dim()) mask = mask.unsqueeze(-1);
+  return (x * mask).flatten(0, 1).sum(0) / count;
 }
 
 at::Tensor ObservedTerm::mean_of_rows(const at::Tensor& x, const at::Tensor& lengths) const {
-  const at::Tensor counts = (lengths > 0).to(at::kFloat);
-  return (x * counts).sum() / counts.sum().clamp_min(1);
+  const at::Tensor mask = (lengths > 0).to(at::kFloat);
+  return (x * mask).sum() / mask.sum().clamp_min(1);
 }
 
 void Regularisers::start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) {
-  std::vector<attention::Observer*> parts;
+  std::vector<attention::Observer*> observers;
   for (const Entry& entry : entries()) {
     entry.plugin->start(parameters, attention);
-    if (auto* observer = entry.plugin->observer()) parts.push_back(observer);
+    if (auto* observer = entry.plugin->observer()) observers.push_back(observer);
   }
-  all_ = std::make_shared<analysis::Observers>(parts);
+  observers_ = std::make_shared<analysis::Observers>(observers);
 }
 
 at::Tensor Regularisers::loss(const TrainProgress& progress) const {
   at::Tensor sum;
   for (const Entry& entry : entries())
-    if (at::Tensor part = entry.plugin->loss(progress); part.defined()) sum = sum.defined() ? sum + part : part;
+    if (at::Tensor term = entry.plugin->loss(progress); term.defined()) sum = sum.defined() ? sum + term : term;
   return sum;
 }
 

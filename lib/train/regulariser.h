@@ -85,7 +85,7 @@ class Regularisers : public Plugins<Regulariser> {
   // Calls Regulariser::start() of all regularisers and combines their observers.
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention);
   // Returns the combined observer of all regularisers; null if no regulariser observes.
-  attention::Observer* observer() const { return all_->empty() ? nullptr : all_.get(); }
+  attention::Observer* observer() const { return observers_->empty() ? nullptr : observers_.get(); }
   // Returns the sum of the weighted terms, a scalar; undefined if no term is active.
   at::Tensor loss(const TrainProgress& progress) const;
   // Returns whether any regulariser freezes a parameter at this progress of training.
@@ -94,7 +94,7 @@ class Regularisers : public Plugins<Regulariser> {
   bool any_depends_on_fraction() const;
 
  private:
-  std::shared_ptr<analysis::Observers> all_ = std::make_shared<analysis::Observers>();
+  std::shared_ptr<analysis::Observers> observers_ = std::make_shared<analysis::Observers>();
 };
 
 }  // namespace mh::train

@@ -15,22 +15,23 @@ namespace {
 // Collects the configuration keys that a resume of `run` may change.
 class ChangeableKeys : public Fields {
  public:
-  explicit ChangeableKeys(RunConfig run) : validated_(!run.data.valid_checksum.empty()) { run.describe(*this); }
+  explicit ChangeableKeys(RunConfig run) : is_validated_(!run.data.valid_checksum.empty()) { run.describe(*this); }
   bool has(const std::string& key) const {
-    return std::any_of(keys_.begin(), keys_.end(), [&](const std::string& changeable) {
-      return changeable.ends_with('.') ? key.rfind(changeable, 0) == 0 : key == changeable;
+    return std::any_of(keys_.begin(), keys_.end(), [&](const std::string& changeable_key) {
+      return changeable_key.ends_with('.') ? key.rfind(changeable_key, 0) == 0 : key == changeable_key;
     });
   }
 
  protected:
   bool visit(const Field&, std::string&) override { return false; }
-  void set_resume_rule(const std::string& key, Resume rule) override {
+  void set_resume_rule(const std::string& key, ResumeRule rule) override {
     // With a validation set, the keys of the validation are fixed: the best model so far was selected by them.
-    if (rule == Resume::changeable || (rule == Resume::fixed_once_validated && !validated_)) keys_.push_back(key);
+    if (rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !is_validated_))
+      keys_.push_back(key);
   }
 
  private:
-  const bool validated_;
+  const bool is_validated_;
   std::vector<std::string> keys_;
 };
 
@@ -48,25 +49,26 @@ bool depends_on_length(const RunConfig& run) {
 void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file) {
   Config old_config;
   old_config.load_text(stored_toml, file);
-  fill_stored(old_config);
+  set_legacy_defaults(old_config);
   const RunConfig old_run = RunConfig::read(old_config);
   // Both configurations are resolved by this version, so a key that the file lacks has its default in both.
   const std::string old_text = old_run.toml(), new_text = run.toml();
-  const ChangeableKeys changeable(old_run);
-  std::vector<std::string> different, changed;
+  const ChangeableKeys changeable_keys(old_run);
+  std::vector<std::string> fixed_changes, allowed_changes;
   for (const Difference& difference : differences(old_text, new_text))
-    (changeable.has(difference.key) ? changed : different).push_back(difference.text);
-  if (!different.empty())
-    throw Error(Exit::usage, Problem{file, "the model, data and batches with which the run was started",
-                                     join(different, "; "), "start a new run with another --out for other settings"});
-  for (const std::string& change : changed) log_info("changed: " + change);
+    (changeable_keys.has(difference.key) ? allowed_changes : fixed_changes).push_back(difference.text);
+  if (!fixed_changes.empty())
+    throw Error(Exit::usage,
+                Problem{file, "the model, data and batches with which the run was started", join(fixed_changes, "; "),
+                        "start a new run with another --out for other settings"});
+  for (const std::string& change : allowed_changes) log_info("changed: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
     log_warning("the end of the learning-rate schedule moves from " + to_string(old_run.train.length) + " to " +
                 to_string(run.train.length) +
                 ": the run differs from a new run of this length; set train.schedule.length to keep the schedule");
 }
 
-void continue_state(TrainState& state, const TrainOptions& options, const ScheduleLengths& lengths, int64_t end) {
+void check_restored_state(TrainState& state, const TrainOptions& options, const ScheduleLengths& lengths, int64_t end) {
   if (state.update > end)
     throw Error(Exit::usage,
                 Problem{"train.length", str("at least ", state.update, "u, the number of completed updates"),

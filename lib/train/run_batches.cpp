@@ -19,21 +19,21 @@ class TwoPhaseBatches : public Batches {
     tokens_ = std::max(first_->tokens_per_update(), second_->tokens_per_update());
   }
   std::vector<MicroBatch> micro_batches(int64_t update) override {
-    const auto [batches, at] = of(update);
-    return batches->micro_batches(at);
+    const auto [batches, phase_update] = phase_of(update);
+    return batches->micro_batches(phase_update);
   }
   data::Batch load(int64_t update, const MicroBatch& micro_batch) override {
-    const auto [batches, at] = of(update);
-    return batches->load(at, micro_batch);
+    const auto [batches, phase_update] = phase_of(update);
+    return batches->load(phase_update, micro_batch);
   }
   std::string describe_rows(int64_t update) override {
-    const auto [batches, at] = of(update);
-    return batches->describe_rows(at);
+    const auto [batches, phase_update] = phase_of(update);
+    return batches->describe_rows(phase_update);
   }
   int64_t updates(const Length& length) const override { return first_->updates(length); }
 
  private:
-  std::pair<Batches*, int64_t> of(int64_t update) const {
+  std::pair<Batches*, int64_t> phase_of(int64_t update) const {
     return update < phase_boundary_ ? std::pair(first_.get(), update)
                                     : std::pair(second_.get(), update - phase_boundary_);
   }
@@ -46,19 +46,20 @@ class TwoPhaseBatches : public Batches {
 
 std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard,
                                     const text::Tokenizers& tokenizers) {
-  const auto make = [&](const RunConfig& r) {
+  const auto make_phase = [&](const RunConfig& r) {
     r.train.check();
     return r.task()
         .open(text::FileRecords(shard), tokenizers, r.dataset_options(true))
         ->corpus()
         .batches(r.train.batch, r.train.seed);
   };
-  if (run.train.batch.long_block == 0) return make(run);
-  RunConfig longer = run;
-  longer.train.batch.block = run.train.batch.long_block;
-  longer.tasks.replace(run.task().for_long_rows(run.train.batch.block, run.train.batch.long_block));
-  longer.train.batch.tokens = std::max(longer.train.batch.tokens, longer.train.batch.block);
-  return std::make_unique<TwoPhaseBatches>(make(run), make(longer), run.train.batch.long_from);
+  if (run.train.batch.long_block == 0) return make_phase(run);
+  RunConfig second_phase_run = run;
+  second_phase_run.train.batch.block = run.train.batch.long_block;
+  second_phase_run.tasks.replace(run.task().clone_for_long_rows(run.train.batch.block, run.train.batch.long_block));
+  second_phase_run.train.batch.tokens =
+      std::max(second_phase_run.train.batch.tokens, second_phase_run.train.batch.block);
+  return std::make_unique<TwoPhaseBatches>(make_phase(run), make_phase(second_phase_run), run.train.batch.long_from);
 }
 
 }  // namespace mh::train

@@ -36,11 +36,11 @@ void RunConfig::describe(Fields& f) {
   procedures.describe(f);
 }
 
-void fill_stored(Config& config) {
+void set_legacy_defaults(Config& config) {
   TrainOptions train;
   config.read("train", train);
   for (const std::string& name : task::tasks().names())
-    task::tasks().make(name, "task")->fill_stored(config, train.batch.long_block);
+    task::tasks().make(name, "task")->set_legacy_defaults(config, train.batch.long_block);
 }
 
 void RunConfig::check() const {
@@ -56,10 +56,10 @@ void RunConfig::check() const {
   if (train.checkpoint.retain_by == "best" && data.valid.empty())
     throw Error(Exit::usage, Problem{"train.checkpoint.retain_by", "newest, or --valid with a shard to rank models",
                                      "no --valid", "pass --valid, or leave the key out"});
-  check_together();
+  check_without_data();
 }
 
-void RunConfig::check_together() const {
+void RunConfig::check_without_data() const {
   train.check();
   auto refuse = [](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::usage, Problem{key, expected, found, next});
@@ -67,7 +67,7 @@ void RunConfig::check_together() const {
   if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
     refuse("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
            "remove one of the two keys: label smoothing requires a full softmax over the vocabulary");
-  check_for_task();
+  check_task_options();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == Batching::blocks)
     refuse("train.batch.order", "streams, since the model has a memory", "blocks, which are shuffled",
@@ -81,7 +81,7 @@ void RunConfig::check_together() const {
            str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
 }
 
-void RunConfig::check_for_task() const {
+void RunConfig::check_task_options() const {
   auto refuse = [](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
     throw Error(Exit::usage, Problem{key, expected, found, next});
   };
@@ -117,18 +117,18 @@ void RunConfig::check_for_task() const {
            "leave the key out");
 }
 
-void RunConfig::check_model(model::LanguageModel& built) const {
+void RunConfig::check_model(model::LanguageModel& language_model) const {
   for (auto [key, block] : {std::pair{"train.batch.block", train.batch.block},
                             {"train.batch.long_block", train.batch.long_block},
                             {"train.validation.block", validation_block()}})
-    built.require_length(key, block);
+    language_model.require_length(key, block);
   if (train.validation.metric == "bleu") {
-    train.validation.decode.search.check(built);
-    built.new_state();  // throws Error(usage) if a stage does not support incremental decoding
+    train.validation.decode.search.check(language_model);
+    language_model.new_state();  // throws Error(usage) if a stage does not support incremental decoding
   }
-  if (train.cuda_graph) check_cuda_graph(built);
+  if (train.cuda_graph) check_cuda_graph(language_model);
   if (train.attention_path != "fused") return;
-  built.require_fused(true);
+  language_model.require_fused(true);
   if (regularisers.observer() != nullptr)
     throw Error(Exit::usage,
                 Problem{"train.attention_path", "auto or composed, since a regulariser reads attention probabilities",
@@ -141,27 +141,28 @@ void RunConfig::check_model(model::LanguageModel& built) const {
                                        "fused", "remove the procedure, or change train.attention_path"});
 }
 
-void RunConfig::check_cuda_graph(model::LanguageModel& built) const {
+void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
   const auto refuse = [](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{"train.cuda_graph", expected, found, "leave the key out"});
   };
-  if (!built.parameters().device().is_cuda()) refuse("a model on a GPU", "--device cpu");
+  if (!language_model.parameters().device().is_cuda()) refuse("a model on a GPU", "--device cpu");
   if (!task().traits().text_order)
     refuse("a language model, whose rows have equal lengths", "a model of pairs or examples");
-  if (built.memory() > 0) refuse("a model without a memory", str("model.transformer-xl.memory=", built.memory()));
+  if (language_model.memory() > 0)
+    refuse("a model without a memory", str("model.transformer-xl.memory=", language_model.memory()));
   if (train.batch.micro_tokens > 0)
     refuse("no micro-batches, train.batch.micro_tokens=0", str("train.batch.micro_tokens=", train.batch.micro_tokens));
   if (!model.model.input_cutoffs.empty() || !model.model.output_cutoffs.empty())
     refuse("a model without adaptive embeddings or softmax, whose tensor shapes depend on the tokens",
            "model.input_cutoffs or model.output_cutoffs");
   if (!regularisers.entries().empty()) refuse("no regularisers", regularisers.entries().front().name);
-  for (const attention::AttentionLayer* layer : built.attention_layers())
-    if (const std::string draws = layer->samples_on_host(); !draws.empty())
-      refuse("stages that draw no random numbers on the CPU", draws);
+  for (const attention::AttentionLayer* layer : language_model.attention_layers())
+    if (const std::string sampling_stages = layer->samples_on_host(); !sampling_stages.empty())
+      refuse("stages that draw no random numbers on the CPU", sampling_stages);
 }
 
-task::DatasetOptions RunConfig::dataset_options(bool learn) const {
-  return {model.model.bert, train.batch.block, static_cast<uint64_t>(train.seed), learn};
+task::DatasetOptions RunConfig::dataset_options(bool training) const {
+  return {model.model.bert, train.batch.block, static_cast<uint64_t>(train.seed), training};
 }
 
 std::optional<int64_t> RunConfig::long_predictions() const {
@@ -185,8 +186,8 @@ std::string RunConfig::toml() const {
   copy.tasks.describe(writer, model.model);
   writer.section("data", copy.data);
   std::string text = model.toml() + "\n" + writer.text();
-  for (const std::string& part : {groups.toml(), regularisers.toml(), procedures.toml()})
-    if (!part.empty()) text += "\n" + part;
+  for (const std::string& section_toml : {groups.toml(), regularisers.toml(), procedures.toml()})
+    if (!section_toml.empty()) text += "\n" + section_toml;
   return text;
 }
 

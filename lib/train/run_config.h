@@ -45,7 +45,7 @@ struct DataOptions {
 
 // Sets keys that are missing in a configuration from an earlier version to the behaviour of that version, where this is
 // not the default.
-void fill_stored(Config& config);
+void set_legacy_defaults(Config& config);
 
 struct RunConfig {
   model::ModelConfig model;
@@ -66,19 +66,19 @@ struct RunConfig {
   // validation without a validation shard.
   void check() const;
   // Does the checks of check() that require neither train.length nor data, for a dry run.
-  void check_together() const;
+  void check_without_data() const;
   // Does the checks of check() that concern keys of [train] without a meaning in the task of the model.
-  void check_for_task() const;
+  void check_task_options() const;
   // Throws Error(usage) for options that the model does not support. Regularisers::start() must have been called with
   // the parameters of the model.
-  void check_model(model::LanguageModel& built) const;
+  void check_model(model::LanguageModel& language_model) const;
   // Throws Error(usage), for train.cuda_graph, if a CUDA graph cannot capture the passes of this model and
   // configuration.
-  void check_cuda_graph(model::LanguageModel& built) const;
+  void check_cuda_graph(model::LanguageModel& language_model) const;
   // Returns the task of the model, with the options of this configuration.
-  const task::Task& task() const { return tasks.of(model.model); }
-  // Returns the options with which the task opens a shard, for training (`learn`) or scoring.
-  task::DatasetOptions dataset_options(bool learn) const;
+  const task::Task& task() const { return tasks.serving_task(model.model); }
+  // Returns the options with which the task opens a shard, for training (`training`) or scoring.
+  task::DatasetOptions dataset_options(bool training) const;
   // Returns the maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt if the task has
   // no maximum.
   std::optional<int64_t> long_predictions() const;

@@ -36,7 +36,7 @@ RunData open_data(RunConfig& config) {
   io::require_kind(data.train->header(), d.train, kind);
   data.tokenizers = text::tokenizers_of(data.train->header(), d.train);
   require_tokens(static_cast<int64_t>(data.train->counts().tokens), d.train);
-  config.task().complete(config.model.model, data.train->header(), d.train);
+  config.task().set_shard_options(config.model.model, data.train->header(), d.train);
   if (!d.valid.empty()) {
     data.valid = std::make_unique<io::ShardFile>(d.valid);
     io::require_kind(data.valid->header(), d.valid, kind);

@@ -25,13 +25,13 @@ namespace {
 // Removes temporary files that a killed run left in a folder.
 void remove_partial_files(const std::string& folder) {
   if (!fs::is_directory(folder)) return;
-  std::vector<fs::path> partial;
+  std::vector<fs::path> partial_files;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     for (const char* ending : {".safetensors.part", ".toml.part", ".jsonl.part"})
-      if (name.find(ending) != std::string::npos) partial.push_back(entry.path());
+      if (name.find(ending) != std::string::npos) partial_files.push_back(entry.path());
   }
-  for (const fs::path& file : partial) fs::remove(file);
+  for (const fs::path& file : partial_files) fs::remove(file);
 }
 
 }  // namespace
@@ -77,24 +77,25 @@ void RunFolder::log(const nlohmann::ordered_json& line) {
 
 void RunFolder::rewind_log(int64_t update, bool is_complete) {
   if (!has("log.jsonl")) return;
-  std::string kept;
+  std::string remaining_lines;
   for (const std::string& line : split(read_text_file(file("log.jsonl")), '\n')) {
-    auto parsed = nlohmann::json::parse(line, nullptr, false);
-    if (!parsed.is_object()) continue;
-    const auto at = parsed.find("update");
-    if (at == parsed.end() || !at->is_number_integer())
+    auto log_entry = nlohmann::json::parse(line, nullptr, false);
+    if (!log_entry.is_object()) continue;
+    const auto update_field = log_entry.find("update");
+    if (update_field == log_entry.end() || !update_field->is_number_integer())
       throw Error(Exit::input,
                   Problem{file("log.jsonl"), "an integer \"update\" in each line", line, "delete the line"});
     // Lines with these keys are written after the update. Lines without them (start of the program, procedures) are
     // written before the next update and stay.
     const bool is_after_update =
-        parsed.contains("loss") || parsed.contains("valid_nll") || parsed.contains("returned_to");
-    if (*at < update || (*at == update && (is_complete || !is_after_update))) kept += line + "\n";
+        log_entry.contains("loss") || log_entry.contains("valid_nll") || log_entry.contains("returned_to");
+    if (*update_field < update || (*update_field == update && (is_complete || !is_after_update)))
+      remaining_lines += line + "\n";
   }
-  write_file_atomically(file("log.jsonl"), kept);
+  write_file_atomically(file("log.jsonl"), remaining_lines);
 }
 
-std::string RunFolder::checkpoint(int64_t update) {
+std::string RunFolder::checkpoint_path(int64_t update) {
   fs::create_directories(file("checkpoints"));
   char name[64];
   std::snprintf(name, sizeof name, "checkpoints/update-%09lld.safetensors", static_cast<long long>(update));
@@ -103,7 +104,7 @@ std::string RunFolder::checkpoint(int64_t update) {
 
 namespace {
 
-std::vector<fs::path> models_in(const std::string& folder) {
+std::vector<fs::path> checkpoint_files(const std::string& folder) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
@@ -115,16 +116,16 @@ std::vector<fs::path> models_in(const std::string& folder) {
 
 void RunFolder::retain_newest_checkpoints(int64_t num_retained) {
   if (!has("checkpoints")) return;
-  const auto files = models_in(file("checkpoints"));
+  const auto files = checkpoint_files(file("checkpoints"));
   for (size_t i = 0; i + static_cast<size_t>(num_retained) < files.size(); ++i) fs::remove(files[i]);
 }
 
 void RunFolder::remove_checkpoints_except(const std::map<int64_t, double>& updates) {
   if (!has("checkpoints")) return;
-  std::set<fs::path> kept;
-  for (const auto& entry : updates) kept.insert(checkpoint(entry.first));
-  for (const fs::path& model : models_in(file("checkpoints")))
-    if (kept.count(model) == 0) fs::remove(model);
+  std::set<fs::path> retained_files;
+  for (const auto& entry : updates) retained_files.insert(checkpoint_path(entry.first));
+  for (const fs::path& model : checkpoint_files(file("checkpoints")))
+    if (retained_files.count(model) == 0) fs::remove(model);
 }
 
 }  // namespace mh::train

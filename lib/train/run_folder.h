@@ -35,7 +35,7 @@ class RunFolder {
   // this update.
   void rewind_log(int64_t update, bool is_complete);
   // Returns the path of the weights after `update` updates in checkpoints/, and creates checkpoints/.
-  std::string checkpoint(int64_t update);
+  std::string checkpoint_path(int64_t update);
   // Removes all files of weights from checkpoints/ except the newest `num_retained`.
   void retain_newest_checkpoints(int64_t num_retained);
   // Removes all files of weights from checkpoints/ except those of the updates that are keys of `updates`.

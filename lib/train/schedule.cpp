@@ -42,15 +42,15 @@ ScheduleLengths schedule_lengths(const TrainOptions& o, int64_t end,
 
 double learning_rate(const TrainOptions& o, const ScheduleLengths& l, int64_t completed) {
   const auto c = static_cast<double>(completed), warmup = static_cast<double>(l.warmup);
-  const bool from_start = o.schedule.decay_from == "start", cyclic = o.schedule.rule == "cyclic-cosine";
-  const bool as_transformer_xl = cyclic || (from_start && o.schedule.rule == "cosine");
-  if (completed == 0 && as_transformer_xl) return o.lr;
+  const bool decays_from_start = o.schedule.decay_from == "start", is_cyclic = o.schedule.rule == "cyclic-cosine";
+  const bool starts_at_peak = is_cyclic || (decays_from_start && o.schedule.rule == "cosine");
+  if (completed == 0 && starts_at_peak) return o.lr;
   if (completed < l.warmup) return o.schedule.warmup_lr + c * (o.lr - o.schedule.warmup_lr) / warmup;
-  if (cyclic) return cosine(0, o.lr, c / static_cast<double>(std::max<int64_t>(1, l.period)));
+  if (is_cyclic) return cosine(0, o.lr, c / static_cast<double>(std::max<int64_t>(1, l.period)));
   if (o.schedule.rule == "inverse-sqrt") return o.lr * std::sqrt(std::max(1.0, warmup)) / std::sqrt(std::max(1.0, c));
   if (o.schedule.rule == "cosine" && l.period > 0) return cosine_cycles(o, l, completed);
   if (o.schedule.rule == "constant") return o.lr;
-  const int64_t origin = from_start ? 0 : l.warmup;
+  const int64_t origin = decays_from_start ? 0 : l.warmup;
   const double length = static_cast<double>(std::max<int64_t>(1, l.total_updates - origin));
   const double t = std::min(1.0, static_cast<double>(completed - origin) / length);
   return o.schedule.rule == "cosine" ? cosine(o.schedule.min_lr, o.lr, t) : o.lr * (1 - t);

@@ -21,14 +21,14 @@ task::NamedScores scores_of(const Validation& validation) {
 // Returns for each score the value of `statistic` on the values of the score in all results.
 task::NamedScores apply_to_scores(const std::vector<SeedResult>& results,
                                   const std::function<double(const std::vector<double>&)>& statistic) {
-  task::NamedScores all;
+  task::NamedScores named_scores;
   for (size_t s = 0; s < results[0].scores.size(); ++s) {
     std::vector<double> values;
     values.reserve(results.size());
     for (const SeedResult& result : results) values.push_back(result.scores[s].second);
-    all.emplace_back(results[0].scores[s].first, statistic(values));
+    named_scores.emplace_back(results[0].scores[s].first, statistic(values));
   }
-  return all;
+  return named_scores;
 }
 
 }  // namespace
@@ -52,8 +52,8 @@ void check_seeds(const Seeds& seeds) {
 }
 
 int run_seeds(const Seeds& seeds,
-              const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& begin,
-              const std::function<void(const SeedResult&)>& each) {
+              const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& make_trainer,
+              const std::function<void(const SeedResult&)>& on_result) {
   if (!seeds.resume) std::filesystem::create_directories(seeds.folder);
   for (int64_t i = 0; i < seeds.count; ++i) {
     const int64_t seed = seeds.first + i;
@@ -61,16 +61,16 @@ int run_seeds(const Seeds& seeds,
     log_info(str("seed ", seed, ", ", i + 1, " of ", seeds.count, ": ", folder));
     std::unique_ptr<Trainer> trainer;
     try {
-      trainer = begin(seed, folder);
+      trainer = make_trainer(seed, folder);
     } catch (...) {
-      std::error_code ignored;
-      std::filesystem::remove(seeds.folder, ignored);  // fails, as intended, if the folder is not empty
+      std::error_code ignored_error;
+      std::filesystem::remove(seeds.folder, ignored_error);  // fails, as intended, if the folder is not empty
       throw;
     }
     if (const int status = trainer->run(); status != 0) return status;
     if (!trainer->validates()) continue;
     const task::NamedScores scores = scores_of(trainer->validate_best());
-    each({seed, trainer->best_update(), scores});
+    on_result({seed, trainer->best_update(), scores});
   }
   return 0;
 }

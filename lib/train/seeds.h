@@ -31,12 +31,13 @@ struct SeedResult {
   task::NamedScores scores;  // validation scores of the best model: "loss" (nats), then the scores of the task
 };
 
-// Trains the runs one after another. `begin` creates the trainer of a seed for its folder. `each` receives the result
-// of every run that has a validation set, when the run ends. Stops at the first run with a nonzero exit status and
-// returns that status; returns 0 if all runs end with 0. If `begin` throws, removes the parent folder if it is empty.
+// Trains the runs one after another. `make_trainer` creates the trainer of a seed for its folder. `on_result` receives
+// the result of every run that has a validation set, when the run ends. Stops at the first run with a nonzero exit
+// status and returns that status; returns 0 if all runs end with 0. If `make_trainer` throws, removes the parent folder
+// if it is empty.
 int run_seeds(const Seeds& seeds,
-              const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& begin,
-              const std::function<void(const SeedResult&)>& each);
+              const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& make_trainer,
+              const std::function<void(const SeedResult&)>& on_result);
 
 // Returns the mean of each score over `results`, which must not be empty and must all have the same scores.
 task::NamedScores mean_of(const std::vector<SeedResult>& results);

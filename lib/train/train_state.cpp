@@ -53,11 +53,11 @@ std::string to_json(const TrainState& s) {
                            {"threads", s.threads},
                            {"nll", s.since_log.nll},
                            {"smoothed", s.since_log.smoothed},
-                           {"counted", s.since_log.counted},
+                           {"counted", s.since_log.num_targets},
                            {"steps", s.steps},
                            {"procedures", s.procedures},
                            {"memory", s.memory},
-                           {"kept", best.kept},
+                           {"kept", best.retained_scores},
                            {"schedule_rule", s.schedule_rule}};
   if (std::isfinite(best.best)) j["best"] = best.best;
   if (std::isfinite(best.reference_best)) j["counted_best"] = best.reference_best;
@@ -73,9 +73,9 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
     best.best_update = j.at("best_update"), best.stale_validations = j.at("worse");
     s.last_lr = j.at("last_lr"), s.norm = j.at("norm"), s.is_complete = j.at("settled"), s.threads = j.at("threads");
     s.steps = j.at("steps"), s.procedures = j.at("procedures"), s.memory = j.at("memory");
-    s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed"), s.since_log.counted = j.at("counted");
+    s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed"), s.since_log.num_targets = j.at("counted");
     // States of earlier versions lack the keys below.
-    if (j.contains("kept")) best.kept = j.at("kept").get<std::map<int64_t, double>>();
+    if (j.contains("kept")) best.retained_scores = j.at("kept").get<std::map<int64_t, double>>();
     s.schedule_rule = j.value("schedule_rule", int64_t{1});
     best.best = j.value("best", best.best), best.reference_best = j.value("counted_best", best.best);
   } catch (const nlohmann::json::exception& error) {

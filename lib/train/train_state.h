@@ -21,14 +21,15 @@ struct SelectionState {
   int64_t best_update = 0;           // number of completed updates at the best validation
   double reference_best = INFINITY;  // score from which train.validation.min_improvement is measured
   int64_t stale_validations = 0;     // number of validations without improvement on reference_best
-  std::map<int64_t, double> kept;    // with retain_by = "best": score of each retained model, by number of updates
+  std::map<int64_t, double>
+      retained_scores;  // with retain_by = "best": score of each retained model, by number of updates
 };
 
 // Sums over all targets trained on since the last line of log.jsonl.
 struct LogSums {
-  double nll = 0;       // negative log-likelihood, nats
-  double smoothed = 0;  // training loss, label smoothing included, nats
-  int64_t counted = 0;  // number of targets
+  double nll = 0;           // negative log-likelihood, nats
+  double smoothed = 0;      // training loss, label smoothing included, nats
+  int64_t num_targets = 0;  // number of targets
 };
 
 struct TrainState {

@@ -14,23 +14,23 @@ namespace {
 
 using nn::HeadRole;
 
-const std::map<std::string, std::vector<HeadRole>>& words() {
-  static const std::map<std::string, std::vector<HeadRole>> all{
+const std::map<std::string, std::vector<HeadRole>>& roles_by_word() {
+  static const std::map<std::string, std::vector<HeadRole>> table{
       {"attention", {HeadRole::projection, HeadRole::output, HeadRole::gate, HeadRole::mixing, HeadRole::stage}},
       {"gates", {HeadRole::gate}},
       {"mixing", {HeadRole::mixing}},
       {"output", {HeadRole::output}},
       {"projections", {HeadRole::projection}},
       {"stages", {HeadRole::gate, HeadRole::mixing, HeadRole::stage}}};
-  return all;
+  return table;
 }
 
-constexpr const char* kHead = "head";
+constexpr const char* kHeadWord = "head";
 
 bool selects(const std::string& name, const nn::Parameter& p) {
-  if (name == kHead) return model::is_task_head_parameter(p.name());
-  const auto word = words().find(name);
-  if (word == words().end()) return matches(name, p.name());
+  if (name == kHeadWord) return model::is_task_head_parameter(p.name());
+  const auto word = roles_by_word().find(name);
+  if (word == roles_by_word().end()) return matches(name, p.name());
   return std::find(word->second.begin(), word->second.end(), p.traits().role) != word->second.end();
 }
 
@@ -38,25 +38,27 @@ bool selects(const std::string& name, const nn::Parameter& p) {
 
 TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn::ParameterList& parameters)
     : names_(names) {
-  std::vector<std::string> known{kHead}, all;
-  for (const auto& [word, roles] : words()) known.push_back(word);
-  all = known;
+  std::vector<std::string> known_words{kHeadWord}, all;
+  for (const auto& [word, roles] : roles_by_word()) known_words.push_back(word);
+  all = known_words;
   for (const nn::Parameter& p : parameters.all()) all.push_back(p.name());
   for (const std::string& name : names_) {
-    const bool any = std::any_of(parameters.all().begin(), parameters.all().end(),
-                                 [&](const nn::Parameter& p) { return p.traits().trainable && selects(name, p); });
-    if (any) continue;
+    const bool has_match = std::any_of(parameters.all().begin(), parameters.all().end(), [&](const nn::Parameter& p) {
+      return p.traits().trainable && selects(name, p);
+    });
+    if (has_match) continue;
     const std::string suggestion = did_you_mean(name, all);
-    throw Error(Exit::usage,
-                Problem{"train.trainable",
-                        str("patterns that match names of trainable parameters, or the words ", join(known, ", ")),
-                        str("'", name, "', which matches no trainable parameter of this model"),
-                        words().count(name) > 0 || name == kHead ? "" : suggestion});
+    throw Error(Exit::usage, Problem{"train.trainable",
+                                     str("patterns that match names of trainable parameters, or the words ",
+                                         join(known_words, ", ")),
+                                     str("'", name, "', which matches no trainable parameter of this model"),
+                                     roles_by_word().count(name) > 0 || name == kHeadWord ? "" : suggestion});
   }
 }
 
 bool TrainableFilter::operator()(const nn::Parameter& p) const {
-  return all() || std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return selects(name, p); });
+  return selects_all() ||
+         std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return selects(name, p); });
 }
 
 }  // namespace mh::train

@@ -25,7 +25,7 @@ class TrainableFilter {
   // Returns whether train.trainable selects a parameter.
   bool operator()(const nn::Parameter& parameter) const;
   // Returns whether train.trainable is empty and thus selects all parameters.
-  bool all() const { return names_.empty(); }
+  bool selects_all() const { return names_.empty(); }
 
  private:
   std::vector<std::string> names_;

@@ -40,11 +40,11 @@ Validation Trainer::validate_best() {
 }
 
 bool Trainer::begin_phase() {
-  bool returns = false;
+  bool is_new_phase = false;
   for (const auto& entry : config_.procedures.entries())
-    returns = entry.plugin->returns_to_best(progress(), stopped_early()) || returns;
-  if (returns) return_to_best();
-  return returns;
+    is_new_phase = entry.plugin->returns_to_best(progress(), stopped_early()) || is_new_phase;
+  if (is_new_phase) return_to_best();
+  return is_new_phase;
 }
 
 void Trainer::return_to_best() {
@@ -59,7 +59,7 @@ void Trainer::return_to_best() {
 
 // The training state is saved after the work that it describes, so the process may be killed at any time.
 bool Trainer::finish_update() {
-  const bool validates_now = validates() && is_due(config_.train.validation.every);
+  const bool validation_due = validates() && is_due(config_.train.validation.every);
   const bool ends_epoch = state_.update % batches_->updates_per_epoch() == 0;
   std::vector<attention::Observer*> active_observers;
   if (ends_epoch)
@@ -67,39 +67,39 @@ bool Trainer::finish_update() {
       if (auto* observer = entry.plugin->observer(progress())) active_observers.push_back(observer);
   analysis::Observers observers(active_observers);
   const Validation result =
-      validates_now && stop_signal() == 0 ? validate(active_observers.empty() ? nullptr : &observers) : Validation{};
+      validation_due && stop_signal() == 0 ? validate(active_observers.empty() ? nullptr : &observers) : Validation{};
   state_.is_complete = stop_signal() == 0;
   if (!state_.is_complete) {
     save_state("stopped by a signal");
     return false;
   }
-  const bool better = validates_now && selection_->record(result);
+  const bool is_best = validation_due && selection_->record(result);
   if (ends_epoch)
     for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, progress());
   if (is_due(config_.train.log_every) || stopped_early()) progress_->write();
-  save_after_update(validates_now ? &result : nullptr, better);
+  save_after_update(validation_due ? &result : nullptr, is_best);
   return true;
 }
 
 // Saves what is due after an update. `result`: result of the validation after this update; null without a validation.
-// `better`: whether this validation is the best so far.
-void Trainer::save_after_update(const Validation* result, bool better) {
-  const bool returns = begin_phase();
+// `is_best`: whether this validation is the best so far.
+void Trainer::save_after_update(const Validation* result, bool is_best) {
+  const bool is_new_phase = begin_phase();
   const bool save_due = is_due(config_.train.checkpoint.every);
   const bool retains_best = config_.train.checkpoint.retain_by == "best";
-  const bool retained = retains_best && result != nullptr && selection_->retain(*result);
+  const bool is_retained = retains_best && result != nullptr && selection_->retain(*result);
   if (!retains_best && save_due && config_.train.checkpoint.retain > 0) {
-    checkpointer_->save_weights(folder_->checkpoint(state_.update));
+    checkpointer_->save_weights(folder_->checkpoint_path(state_.update));
     folder_->retain_newest_checkpoints(config_.train.checkpoint.retain);
   }
   // The state is also saved after a return to the best weights: a later validation may overwrite best.safetensors, and
   // a resume must start from the weights that training returned to.
-  if (save_due || better || retained || stopped_early() || returns)
-    save_state(save_due             ? "train.checkpoint.every"
-               : returns            ? "new phase"
-               : better || retained ? "good model"
-                                    : "early stopping");
-  if (retained) selection_->delete_unretained();
+  if (save_due || is_best || is_retained || stopped_early() || is_new_phase)
+    save_state(save_due                 ? "train.checkpoint.every"
+               : is_new_phase           ? "new phase"
+               : is_best || is_retained ? "good model"
+                                        : "early stopping");
+  if (is_retained) selection_->delete_unretained();
 }
 
 void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
@@ -125,14 +125,14 @@ void Trainer::begin_epoch() {
 void Trainer::update() {
   if (state_.update % batches_->updates_per_epoch() == 0) begin_epoch();
   const double start_time = now(), lr = learning_rate(config_.train, lengths_, state_.update);
-  const double lr_before = optimizer_->last_lr;
+  const double previous_lr = optimizer_->last_lr;
   UpdateStep::Result result;  // result of the last pass
   // Every pass of the update reads the memory from before the update; the memory after the last pass is kept.
   std::vector<model::Memories> memories;
   const std::vector<Pass> passes = pass_planner_->passes(progress());
   for (size_t i = 0; i < passes.size(); ++i) {
     optimizer_->last_lr =
-        lr_before;  // every pass reads the learning rate of the previous update, not of the previous pass
+        previous_lr;  // every pass reads the learning rate of the previous update, not of the previous pass
     result = (*step_)(passes[i], progress(), lr, memories = memories_);
     if (!result.finite()) diverge(result, i);
     state_.norm = result.norm;
@@ -143,18 +143,19 @@ void Trainer::update() {
   progress_->add(result, now() - start_time, selection_->summary());
 }
 
-void Trainer::announce() const {
-  ordered_json started{{"started", str(log_name(), " ", version())},
-                       {"update", state_.update},
-                       {"threads", at::get_num_threads()},
-                       {"parameters", model_->parameters().count()},
-                       {"updates_per_epoch", batches_->updates_per_epoch()},
-                       {"configuration", toml_}};
-  if (!warm_start_name_.empty()) started["from"] = warm_start_name_;
-  folder_->log(started);
+void Trainer::log_start() const {
+  ordered_json start_record{{"started", str(log_name(), " ", version())},
+                            {"update", state_.update},
+                            {"threads", at::get_num_threads()},
+                            {"parameters", model_->parameters().count()},
+                            {"updates_per_epoch", batches_->updates_per_epoch()},
+                            {"configuration", toml_}};
+  if (!warm_start_name_.empty()) start_record["from"] = warm_start_name_;
+  folder_->log(start_record);
   if (!warm_start_name_.empty()) log_info("starts from the weights of " + warm_start_name_);
-  if (const int64_t trained = pass_planner_->trained(); trained < model_->parameters().count())
-    log_info(str(with_commas(trained), " parameters are trained, all others are frozen"));
+  if (const int64_t num_trained_parameters = pass_planner_->num_trained_parameters();
+      num_trained_parameters < model_->parameters().count())
+    log_info(str(with_commas(num_trained_parameters), " parameters are trained, all others are frozen"));
   if (state_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, lengths_, 0) == 0)
     log_info(
         "the first update has learning rate 0, the start of the warm-up (train.schedule.warmup_lr), and changes no "
@@ -181,19 +182,19 @@ int Trainer::run() {
                                       : "; set a larger train.length to continue the run"));
     return 0;
   }
-  announce();
+  log_start();
   // Detects a full disk before training. Afterwards, a folder without last.safetensors has no other results either.
   if (!folder_->has("last.safetensors")) save_state("start");
   Progress progress("train", end_, "updates");
   progress.set_start(state_.update);
   progress_->start();
-  bool continues = state_.is_complete || finish_update();
-  while (continues && !finished()) {
+  bool is_running = state_.is_complete || finish_update();
+  while (is_running && !finished()) {
     update();
-    progress.update(state_.update, progress_->note());
-    continues = finish_update();
+    progress.update(state_.update, progress_->progress_text());
+    is_running = finish_update();
   }
-  if (continues) {
+  if (is_running) {
     if (state_.update < end_)
       log_info(str("stops early: no improvement in ", state_.selection.stale_validations, " validations"));
     return 0;

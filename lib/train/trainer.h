@@ -29,7 +29,7 @@ class Trainer {
   int run();
 
   // Returns whether the run has a validation set.
-  bool validates() const { return validator_->exists(); }
+  bool validates() const { return validator_->has_dataset(); }
   // Loads the weights of best.safetensors, or of last.safetensors if no validation saved the former, and validates
   // them. Requires a validation set.
   Validation validate_best();
@@ -40,7 +40,7 @@ class Trainer {
   void build(const std::string& folder, bool resume, const WarmStart& start);
   void open_folder(const std::string& folder, bool resume, const WarmStart& start);
   // Logs the start of the run: version, number of parameters, length.
-  void announce() const;
+  void log_start() const;
   // Runs the passes of one update, each with an optimiser step. Calls diverge() if the loss or the gradient is not
   // finite.
   void update();
@@ -52,7 +52,7 @@ class Trainer {
   // Does the work after an update: validation, model selection, procedures, log, saving. After a stop signal, saves the
   // state and returns false.
   bool finish_update();
-  void save_after_update(const Validation* result, bool better);
+  void save_after_update(const Validation* result, bool is_best);
   Validation validate(attention::Observer* observer);
   // Calls return_to_best() if Procedure::returns_to_best() of any procedure is true. Returns whether one is.
   bool begin_phase();

@@ -31,10 +31,10 @@ Trainer::~Trainer() = default;
 // Builds everything except the folder. Errors in the configuration or the data thus leave no folder.
 void Trainer::build(const std::string& folder, bool resume, const WarmStart& start) {
   batches_ = batches_of(config_, *data_.train, data_.tokenizers);
-  model_ = model::build_language_model(config_.model, model::sizes_of(data_.tokenizers), device_);
+  model_ = model::build_language_model(config_.model, model::vocabularies_of(data_.tokenizers), device_);
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
-  if (!device_.is_cpu()) batches_ = data::prefetch(std::move(batches_), end_, data::pinned);
+  if (!device_.is_cpu()) batches_ = data::prefetch(std::move(batches_), end_, data::pin_batch);
   lengths_ = schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->updates(length); });
   if (lengths_.warmup >= end_ && end_ > 0)
     log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
@@ -47,8 +47,8 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   if (validates())
     validator_->check(*model_);  // detects rows that are too long before training, not at the first validation
   TrainState state;
-  if (const std::string last = folder + "/last.safetensors"; resume && MappedFile::is_mappable(last))
-    state = parse_train_state(io::Checkpoint(last).entry(io::kTrainingKey), last);
+  if (const std::string state_path = folder + "/last.safetensors"; resume && MappedFile::is_mappable(state_path))
+    state = parse_train_state(io::Checkpoint(state_path).entry(io::kTrainingKey), state_path);
   for (const auto& entry : config_.procedures.entries()) {
     entry.plugin->plan(plan_of(config_, *batches_, validates(), state));
     entry.plugin->start(*model_);
@@ -65,21 +65,21 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
 void Trainer::open_folder(const std::string& folder, bool resume, const WarmStart& start) {
   folder_ = std::make_unique<RunFolder>(folder, resume);
   checkpointer_ = std::make_unique<Checkpointer>(
-      toml_, data_.tokenizers, TrainedParts{*model_, *optimizer_, config_.procedures, memories_, state_});
+      toml_, data_.tokenizers, TrainingObjects{*model_, *optimizer_, config_.procedures, memories_, state_});
   selection_ = std::make_unique<ModelSelection>(config_.train, *validator_, *folder_, *checkpointer_, state_);
   // Examples have no perplexity, since their loss may be a squared error or the sum of two losses.
   const bool perplexity = config_.task().traits().perplexity;
   progress_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, perplexity);
-  if (const std::string last = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
-    const io::Checkpoint checkpoint(last);
+  if (const std::string state_path = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
+    const io::Checkpoint checkpoint(state_path);
     require_same_run(config_, checkpoint.entry(io::kConfigKey), checkpoint.name());
     checkpointer_->load_state(checkpoint, *batches_, config_.model.model.width);
     text::require_vocabularies(data_.train->header(), data_.train->name(), text::tokenizers_of(checkpoint),
                                checkpoint.name());
-    continue_state(state_, config_.train, lengths_, end_);
+    check_restored_state(state_, config_.train, lengths_, end_);
   } else if (resume) {
     if (folder_->has_progress())
-      throw Error(Exit::input, Problem{last, "the training state of a run that has saved weights", "no such file",
+      throw Error(Exit::input, Problem{state_path, "the training state of a run that has saved weights", "no such file",
                                        "restore the file, or start a new run with another --out"});
     require_same_run(config_, read_text_file(folder_->file("config.toml")), "config.toml");
   }

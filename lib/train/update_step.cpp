@@ -20,9 +20,9 @@ UpdateStep::Result UpdateStep::operator()(const Pass& pass, const TrainProgress&
   Result result = forward_backward(pass, progress, memories);
   result.norm = optimizer_.gradient_norm(result.scale());
   if (result.finite()) {
-    const double largest = config_.train.optimizer.clip_norm;
-    const double clip = largest > 0 && result.norm > largest ? largest / (result.norm + 1e-6) : 1;
-    optimizer_.step(lr, result.scale() * clip);
+    const double max_norm = config_.train.optimizer.clip_norm;
+    const double clip_factor = max_norm > 0 && result.norm > max_norm ? max_norm / (result.norm + 1e-6) : 1;
+    optimizer_.step(lr, result.scale() * clip_factor);
   }
   model_.parameters().zero_gradients();
   return result;
@@ -32,20 +32,20 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
                                                 std::vector<model::Memories>& memories) {
   progress_ = progress;
   const at::Device device = model_.parameters().device();
-  const std::vector<Batches::MicroBatch> parts = batches_.micro_batches(progress.update);
+  const std::vector<Batches::MicroBatch> micro_batches = batches_.micro_batches(progress.update);
   Result sums;
   at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));  // sums of nll and of smoothed
-  for (size_t part = 0; part < parts.size(); ++part) {
-    const data::Batch batch = batches_.load(progress.update, parts[part]);
+  for (size_t micro_batch_index = 0; micro_batch_index < micro_batches.size(); ++micro_batch_index) {
+    const data::Batch batch = batches_.load(progress.update, micro_batches[micro_batch_index]);
     nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(progress.update),
-                               parts[part].first, &pass.requests};
+                               micro_batches[micro_batch_index].first, &pass.requests};
     if (!pass.skipped.empty()) context.skipped = &pass.skipped;
-    if (model_.memory() > 0 && part == memories.size())
+    if (model_.memory() > 0 && micro_batch_index == memories.size())
       memories.push_back(std::move(*model_.new_memory(model_.memory())));
     const bool use_graph = graphed_pass_ != nullptr && pass.requests.empty() && pass.skipped.empty();
     const nn::SlicedLoss loss = use_graph ? (*graphed_pass_)(batch, context)
                                           : micro_batch(batch.input.to(device), batch.model_targets(), context,
-                                                        memories.empty() ? nullptr : &memories[part]);
+                                                        memories.empty() ? nullptr : &memories[micro_batch_index]);
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
     sums.tokens += loss.scored;
   }

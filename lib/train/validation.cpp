@@ -37,39 +37,40 @@ Validation Validator::run(model::LanguageModel& model, attention::Observer* obse
   options.translation.batch_tokens = decode.batch_tokens;
   options.bleu = decode.bleu;
   options.observer = observer;
-  const task::Evaluation found = dataset_->evaluate(model, options);
-  return {found.loss, found.scores};
+  const task::Evaluation evaluation = dataset_->evaluate(model, options);
+  return {evaluation.loss, evaluation.scores};
 }
 
 double Validator::selection_score(const Validation& v) const {
   return selects_by_loss() ? v.loss : -task::score_named(v.scores, config_.train.validation.metric);
 }
 
-double Validator::improvement(double before, double after) const {
-  return selects_by_loss() && reports_perplexity() ? std::exp(before) - std::exp(after) : before - after;
+double Validator::improvement(double old_score, double new_score) const {
+  return selects_by_loss() && reports_perplexity() ? std::exp(old_score) - std::exp(new_score) : old_score - new_score;
 }
 
-nlohmann::ordered_json Validator::line(const Validation& v) const {
-  nlohmann::ordered_json line;
-  if (reports_perplexity()) line["valid_nll"] = v.loss, line["valid_perplexity"] = std::exp(v.loss);
-  else line["valid_loss"] = v.loss;
-  for (const auto& [name, value] : v.scores) line["valid_" + name] = value;
-  return line;
+nlohmann::ordered_json Validator::log_fields(const Validation& v) const {
+  nlohmann::ordered_json log_fields;
+  if (reports_perplexity()) log_fields["valid_nll"] = v.loss, log_fields["valid_perplexity"] = std::exp(v.loss);
+  else log_fields["valid_loss"] = v.loss;
+  for (const auto& [name, value] : v.scores) log_fields["valid_" + name] = value;
+  return log_fields;
 }
 
-std::string Validator::text(const Validation& v) const {
-  std::string text = str("validation loss ", rounded(v.loss, 4));
-  if (reports_perplexity()) text += str(" nats per token, perplexity ", rounded(std::exp(v.loss), 2));
+std::string Validator::log_message(const Validation& v) const {
+  std::string log_message = str("validation loss ", fixed_decimal(v.loss, 4));
+  if (reports_perplexity()) log_message += str(" nats per token, perplexity ", fixed_decimal(std::exp(v.loss), 2));
   for (const auto& [name, value] : v.scores)
-    text += name == "bleu" ? str(", BLEU ", rounded(value, 2)) : str(", ", name, " ", rounded(value, 4));
-  return text;
+    log_message +=
+        name == "bleu" ? str(", BLEU ", fixed_decimal(value, 2)) : str(", ", name, " ", fixed_decimal(value, 4));
+  return log_message;
 }
 
 std::string Validator::summary(const Validation& v) const {
-  if (selects_by_loss()) return "valid " + rounded(reports_perplexity() ? std::exp(v.loss) : v.loss, 2);
+  if (selects_by_loss()) return "valid " + fixed_decimal(reports_perplexity() ? std::exp(v.loss) : v.loss, 2);
   const bool bleu = config_.train.validation.metric == "bleu";
   return str("valid ", bleu ? "BLEU" : config_.train.validation.metric, " ",
-             rounded(-selection_score(v), bleu ? 2 : 4));
+             fixed_decimal(-selection_score(v), bleu ? 2 : 4));
 }
 
 }  // namespace mh::train

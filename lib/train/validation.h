@@ -20,11 +20,11 @@ struct Validation {
 
 class Validator {
  public:
-  // All arguments must outlive the validator. `shard`: null without a validation set; then exists() is false and no
-  // other function may be called. Throws Error(input) for a shard that is damaged or does not match the model.
+  // All arguments must outlive the validator. `shard`: null without a validation set; then has_dataset() is false and
+  // no other function may be called. Throws Error(input) for a shard that is damaged or does not match the model.
   Validator(const RunConfig& config, const io::ShardFile* shard, const text::Tokenizers& tokenizers);
 
-  bool exists() const { return dataset_ != nullptr; }
+  bool has_dataset() const { return dataset_ != nullptr; }
   // Throws Error(usage) if the model does not support the rows of the shard, or if the shard has no score
   // train.validation.metric.
   void check(model::LanguageModel& model) const;
@@ -34,14 +34,14 @@ class Validator {
 
   // Returns the score that compares models, lower is better: the loss, or minus the score train.validation.metric.
   double selection_score(const Validation& validation) const;
-  // Returns the improvement from selection score `before` to `after`, positive if the model improved: in perplexity for
-  // the loss of a language model, and otherwise in the selection score.
-  double improvement(double before, double after) const;
+  // Returns the improvement from selection score `old_score` to `new_score`, positive if the model improved: in
+  // perplexity for the loss of a language model, and otherwise in the selection score.
+  double improvement(double old_score, double new_score) const;
 
   // Returns the fields for log.jsonl: valid_nll and valid_perplexity, or valid_loss; and valid_NAME for each score.
-  nlohmann::ordered_json line(const Validation& validation) const;
+  nlohmann::ordered_json log_fields(const Validation& validation) const;
   // Returns loss and scores as text for log messages.
-  std::string text(const Validation& validation) const;
+  std::string log_message(const Validation& validation) const;
   // Returns the perplexity, the loss or the score train.validation.metric as short text for a progress bar.
   std::string summary(const Validation& validation) const;
 

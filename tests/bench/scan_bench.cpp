@@ -53,7 +53,7 @@ int main(int argc, char** argv) {
   double worst = 0;
   for (int64_t round = 0; round < number(4, 3); ++round) {
     const ElapsedTime a = time_call([&] {
-      batched_scores = analysis::score_without(analysis_input, ablated_sets, number(7, analysis::kMaxTokensPerPass));
+      batched_scores = analysis::score_ablations(analysis_input, ablated_sets, number(7, analysis::kMaxTokensPerPass));
     });
     const ElapsedTime b = time_call([&] {
       for (size_t i = 0; i < ablated_sets.size(); ++i) {

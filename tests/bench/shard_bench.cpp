@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   std::vector<int32_t> tokens(static_cast<size_t>(block) + 1);
   auto began = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < updates * rows; ++i)
-    shard.read(random.below(static_cast<uint64_t>(blocks)) * static_cast<uint64_t>(block), tokens);
+    shard.read(random.uniform_below(static_cast<uint64_t>(blocks)) * static_cast<uint64_t>(block), tokens);
   std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
   std::printf("%.2f\n", spent.count() * 1e6 / static_cast<double>(updates));
 }

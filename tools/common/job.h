@@ -32,7 +32,7 @@ void add_job(Jobs& jobs, CLI::App* app, const std::shared_ptr<Options>& options,
   const auto fields = std::make_shared<CommandLineFields>(*app);
   fields->declare(*options);
   jobs.push_back({app, [=] {
-                    fields->take(*options);
+                    fields->store_values(*options);
                     run();
                   }});
 }

@@ -37,8 +37,8 @@ void Metric::add_to(CLI::App& app) {
   fields_->declare(*this);
 }
 
-void Metric::take() {
-  fields_->take(*this);
+void Metric::store_values() {
+  fields_->store_values(*this);
   bleu_.check();
   if (is_bleu()) return;
   for (const CLI::Option* option : fields_->options())

@@ -25,7 +25,7 @@ class Metric {
   void add_to(CLI::App& app);
   // Reads the values of the options after parsing. Throws Error(usage) if an option of beam search or BLEU is used with
   // a metric other than BLEU.
-  void take();
+  void store_values();
   const std::string& name() const { return name_; }  // name of the metric and of its table column
   const char* title() const;                         // title of the metric's axis in plots
   bool is_perplexity() const { return name_ == "perplexity"; }

@@ -73,7 +73,7 @@ namespace {
 bool affects_scores(const std::string& assignment) {
   for (const std::string& name : task::tasks().names())
     if (const auto task = task::tasks().make(name, "task");
-        task->options_steer_scores() && assignment.starts_with(str(task->section(), ".")))
+        task->options_affect_scores() && assignment.starts_with(str(task->section(), ".")))
       return true;
   return false;
 }

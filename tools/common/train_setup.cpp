@@ -58,7 +58,7 @@ void inherit_config(const Arguments& a, const io::Checkpoint& from, Config& conf
 // Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.
 void check_start(const Arguments& a, const io::Checkpoint& from, Config config) {
   const auto model = model::ModelConfig::read(config);
-  const auto sizes = model::sizes_of(text::tokenizers_of(from));
+  const auto sizes = model::vocabularies_of(text::tokenizers_of(from));
   const std::string where = a.from_option + " " + a.from;
   if (!a.inherits_training) return model::require_same_parameters(model::config_of(from), model, sizes, where);
   const auto now = model::build_language_model(model, sizes, at::Device(at::kMeta));
@@ -76,7 +76,7 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   if (a.resume) {
     const std::string stored = a.out + "/config.toml";
     config.load_text(read_text_file(stored), stored);
-    train::fill_stored(config);
+    train::set_legacy_defaults(config);
   }
   for (const std::string& file : a.configs) config.load_file(file);
   auto assign = [&](const std::string& key, const std::string& value, const std::string& option) {

@@ -28,7 +28,7 @@ void check(const Arguments& a) {
   if (!a.average && a.files.size() > 1)
     refuse("--fold", "one checkpoint", str(a.files.size()), "add --average to average the checkpoints first");
   const bool seeded = a.seed != Arguments{}.seed;
-  if (seeded || a.padded)
+  if (seeded || a.keep_padded_rows)
     refuse(seeded ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
            "leave the option out");
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)

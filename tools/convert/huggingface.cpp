@@ -45,7 +45,7 @@ void log_summary(const model::LoadedModel& model) {
 bool is_from_huggingface(const Arguments& a) {
   return std::any_of(a.files.begin(), a.files.end(),
                      [](const std::string& file) { return std::filesystem::is_directory(file); }) ||
-         ((a.padded || a.seed != Arguments{}.seed) && !a.average && !a.fold);
+         ((a.keep_padded_rows || a.seed != Arguments{}.seed) && !a.average && !a.fold);
 }
 
 void from_huggingface(const Arguments& a) {
@@ -54,7 +54,7 @@ void from_huggingface(const Arguments& a) {
   check_output(a);
   nn::prepare_cpu(a.threads);
   const std::string folder = without_slashes(a.files.front());
-  model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.padded});
+  model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.keep_padded_rows});
   train::RunConfig run = train::RunConfig::parse(model.toml, folder);
   // The default block length of tools must not exceed the positions of the model.
   run.train.batch.block = std::min(run.train.batch.block, run.model.model.max_positions);
@@ -71,7 +71,8 @@ void to_huggingface(const Arguments& a) {
     refuse("--to huggingface", "a checkpoint and a new folder", str(a.files.size(), " arguments"));
   if (a.output != Arguments{}.output)
     refuse("--output", "no --output with --to huggingface, whose second argument is the new folder", a.output);
-  if (a.padded) refuse("--padded-vocabulary", "a Hugging Face folder as input with this option", "--to huggingface");
+  if (a.keep_padded_rows)
+    refuse("--padded-vocabulary", "a Hugging Face folder as input with this option", "--to huggingface");
   if (a.seed != Arguments{}.seed)
     refuse("--seed", "a Hugging Face folder as input with this option", "--to huggingface");
   nn::prepare_cpu(a.threads);

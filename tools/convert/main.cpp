@@ -32,7 +32,7 @@ int main(int argc, char** argv) {
                  "output format huggingface: write the model to a new Hugging Face folder, the second argument")
       ->type_name("huggingface")
       ->check(CLI::IsMember({"huggingface"}));
-  app.add_flag("--padded-vocabulary", a.padded,
+  app.add_flag("--padded-vocabulary", a.keep_padded_rows,
                "keep the embedding rows of a Hugging Face folder that are past the end of the vocabulary");
   app.add_option("--seed", a.seed, "seed of the initial values of an output head that a Hugging Face folder lacks [1]")
       ->type_name("N")

@@ -36,7 +36,7 @@ ordered_json row_of(const BleuJob& job, metrics::BleuScope of, const metrics::Bl
   ordered_json precisions = s.precisions;
   if (job.format != "json") {
     std::vector<std::string> words;
-    for (double p : s.precisions) words.push_back(shortest(p));
+    for (double p : s.precisions) words.push_back(shortest_decimal(p));
     precisions = join(words, "/");
   }
   ordered_json row{{"score", s.score},

@@ -44,7 +44,7 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pai
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);
   int64_t tokens = 0;
   task::TranslationListener listener;
-  listener.each = [&](const std::string& text, int64_t length) {
+  listener.on_translation = [&](const std::string& text, int64_t length) {
     tokens += length;
     if (sink != nullptr) sink->write(text + "\n");
   };
@@ -58,14 +58,14 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pai
   log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(tokens), " tokens in ",
                human_seconds(seconds), ", ", with_commas(static_cast<int64_t>(static_cast<double>(tokens) / seconds)),
                " tokens/s"));
-  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " source sentences were truncated"));
+  if (translator.num_truncated() > 0) log_warning(str(translator.num_truncated(), " source sentences were truncated"));
   const metrics::BleuScore s = bleu_score(sum, job.bleu, metrics::BleuScope::corpus);
   ordered_json row = {{"bleu", s.score},
                       {"signature", bleu_signature(job.bleu, 1, metrics::BleuScope::corpus)},
                       {"brevity_penalty", s.brevity_penalty},
                       {"length_ratio", s.length_ratio},
                       {"sentences", sum.sentences},
-                      {"truncated", translator.truncated()},
+                      {"truncated", translator.num_truncated()},
                       {"references", job.lines != nullptr ? job.lines->name : shard}};
   row.update(option_columns(job.translation.search));
   return row;

@@ -24,7 +24,7 @@ void check(const ScoreJob& score, const TextSource& source, const task::Dataset&
   };
   if (!score.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
   if (!job.predictions.empty() && !dataset.writes_predictions())
-    refuse("--predictions", "a shard of classes, numbers or answers", source.task().predicts());
+    refuse("--predictions", "a shard of classes, numbers or answers", source.task().prediction_noun());
   if (!job.best.empty() && !dataset.writes_best_answers())
     refuse("--best-answers", "a shard of questions", source.name());
 }
@@ -56,7 +56,7 @@ ordered_json score_examples(const ScoreJob& score, const TextSource& source, mod
   if (predictions != nullptr) dataset.write_predictions(*predictions, found), predictions->close();
   if (best != nullptr) dataset.write_best_answers(*best, found), best->close();
   if (!job.prints_scores())
-    for (const auto& [name, value] : found.scores) log_info(str(name, " ", shortest(value)));
+    for (const auto& [name, value] : found.scores) log_info(str(name, " ", shortest_decimal(value)));
   ordered_json row{{"model", m.name},
                    {"task", dataset.name()},
                    {"rows", found.rows},

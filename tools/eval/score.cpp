@@ -77,12 +77,12 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
   task::ScoreObserver observer;
   observer.progress = progress_bar("score", "rows");
   int64_t unknown = 0;
-  observer.each = [&](const task::TokenScore& scored) {
+  observer.on_token = [&](const task::TokenScore& scored) {
     const auto [at, token, p] = scored;
     unknown += token == m.tokenizers.target->unknown();
     if (tokens != nullptr)
-      tokens->write(
-          str(at, '\t', token, '\t', text::escape_piece(m.tokenizers.target->piece(token)), '\t', shortest(p), '\n'));
+      tokens->write(str(at, '\t', token, '\t', text::escape_piece(m.tokenizers.target->piece(token)), '\t',
+                        shortest_decimal(p), '\n'));
   };
   const task::Score s = task::score(*m.model, dataset.corpus(), options, observer);
   observer.progress = {};
@@ -167,8 +167,8 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions&
   for (const auto& options : {fields->options(), decodes})
     shared.scoring.insert(shared.scoring.end(), options.begin(), options.end());
   return {&app, [job, fields, decoding, decodes] {
-            fields->take(job->scoring);
-            decoding->take(job->decoding);
+            fields->store_values(job->scoring);
+            decoding->store_values(job->decoding);
             for (const CLI::Option* option : decodes)
               job->decoding.has_options = job->decoding.has_options || option->count() > 0;
             score(*job);

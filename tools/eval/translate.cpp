@@ -67,7 +67,7 @@ void write_translations(const TranslateJob& job, const task::Translator& transla
         job.sampling.samples > 0 ? found[i].size() : std::min(found[i].size(), static_cast<size_t>(job.nbest));
     for (size_t k = 0; k < count; ++k) {
       const search::Hypothesis& h = found[i][k];
-      if (columns) sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', rounded(h.score, kDigits), '\t'));
+      if (columns) sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', fixed_decimal(h.score, kDigits), '\t'));
       sink->write(translator.text_of(h) + "\n");
     }
   }
@@ -76,12 +76,12 @@ void write_translations(const TranslateJob& job, const task::Translator& transla
 
 // Warns about unknown tokens and truncated sources.
 void warn_of_losses(const task::Translator& translator) {
-  if (translator.unknown() > 0)
-    log_warning(str(translator.unknown(), " tokens of the input are unknown to the vocabulary"));
-  if (translator.unknown_in_prefixes() > 0)
-    log_warning(str(translator.unknown_in_prefixes(),
+  if (translator.num_unknown() > 0)
+    log_warning(str(translator.num_unknown(), " tokens of the input are unknown to the vocabulary"));
+  if (translator.num_unknown_in_prefixes() > 0)
+    log_warning(str(translator.num_unknown_in_prefixes(),
                     " tokens of the prefixes are unknown to the vocabulary and written as the unknown token"));
-  if (translator.truncated() > 0) log_warning(str(translator.truncated(), " source sentences were truncated"));
+  if (translator.num_truncated() > 0) log_warning(str(translator.num_truncated(), " source sentences were truncated"));
 }
 
 void translate_lines(const Arguments& a, const TranslateJob& job) {

@@ -57,7 +57,7 @@ void show_info(const std::vector<std::string>& inputs, const std::string& format
                    {"tokenizer", tokenizer_type(h, Side::target, stream.name())},
                    {"token_bytes", h.token_bytes},
                    {"fingerprint", h.fingerprint}};
-    if (!h.joint()) {
+    if (!h.shares_vocabulary()) {
       j["source_vocabulary"] = h.source_vocabulary;
       j["source_tokenizer"] = tokenizer_type(h, Side::source, stream.name());
       j["source_fingerprint"] = h.source_fingerprint;

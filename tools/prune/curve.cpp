@@ -105,8 +105,8 @@ void add_curve(CLI::App& app, Jobs& jobs) {
       ->type_name("SHARD");
   c->metric.add_to(*sub);
   jobs.push_back({sub, [c] {
-                    c->fields->take(*c);
-                    c->metric.take();
+                    c->fields->store_values(*c);
+                    c->metric.store_values();
                     ignore_broken_pipe([&] { draw_curves(*c); });
                   }});
 }

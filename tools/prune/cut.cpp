@@ -122,7 +122,7 @@ void cut(const Arguments& a) {
   metadata[io::kConfigKey] = run.toml();
   metadata.erase(io::kTrainingKey);
   model::write_parameters(*sink, left.model->parameters(), std::move(metadata));
-  report(a, pruned, *m.model, *left.model, sink->written());
+  report(a, pruned, *m.model, *left.model, sink->bytes_written());
 }
 
 }  // namespace
@@ -168,8 +168,8 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   for (const CommandLineFields* fields : {scoring.get(), sample.get()})
     for (CLI::Option* option : fields->options()) option->needs(by);
   jobs.push_back({sub, [a, scoring, sample] {
-                    scoring->take(a->scoring);
-                    sample->take(a->scoring.sample);
+                    scoring->store_values(a->scoring);
+                    sample->store_values(a->scoring.sample);
                     nn::prepare_cpu(a->threads);
                     cut(*a);
                   }});

@@ -26,7 +26,7 @@ void rank(const MeasureArguments& q) {
               HeatMap{str(target.model.name, ", ", name_of(kind), ", ", measure), "head", "layer", layers});
       }
       if (q.plot == "-") continue;
-      for (const analysis::RankedHead& r : analysis::ranked(scores, q.per_layer))
+      for (const analysis::RankedHead& r : analysis::rank_heads(scores, q.per_layer))
         table.row(with_protocol({{"model", target.model.name},
                                  {"kind", name_of(r.kind)},
                                  {"layer", r.head.layer},
@@ -51,7 +51,7 @@ void add_rank(CLI::App& app, Jobs& jobs) {
   add_common_options(*sub, *q);
   add_measure_options(*sub, *q);
   jobs.push_back({sub, [q] {
-                    q->fields->take(*q);
+                    q->fields->store_values(*q);
                     ignore_broken_pipe([&] { rank(*q); });
                   }});
 }

@@ -153,8 +153,8 @@ void add_scan(CLI::App& app, Jobs& jobs) {
                 "instead of one row per head");
   s->metric.add_to(*sub);
   jobs.push_back({sub, [s] {
-                    s->fields->take(*s);
-                    s->metric.take();
+                    s->fields->store_values(*s);
+                    s->metric.store_values();
                     ignore_broken_pipe([&] { scan(*s); });
                   }});
 }

@@ -36,7 +36,7 @@ void show_scores(const Experts& e, model::LoadedModel& m, const task::Dataset& d
                      {"gates", s.gates},
                      {e.metric.name(), s.score},
                      {"deviation", s.deviation},
-                     {"runs", s.runs}};
+                     {"runs", s.num_evaluations}};
     row.update(e.metric.protocol());
     print(std::move(row));
   }
@@ -47,7 +47,7 @@ void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel&
   const text::Tokenizer& pieces = report.of_source ? m.tokenizers.of_source() : *m.tokenizers.target;
   for (const auto& t : report.tokens)
     print({{"model", m.name},
-           {"side", report.of_source ? "source" : "target"},
+           {"side", report.is_source ? "source" : "target"},
            {"expert", t.expert},
            {"token", t.token},
            {"piece", text::escape_piece(pieces.piece(t.token))},
@@ -91,7 +91,7 @@ void show_experts(const Experts& e) {
   input.progress = progress_bar(e.show, "rows");
   Table table(Table::format_named(a.format));
   const Print print = [&](ordered_json row) {
-    add_settings(row, a, input.how);
+    add_settings(row, a, input.scoring);
     table.row(row);
   };
   if (e.show == "scores") {
@@ -143,8 +143,8 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
                     require_show(*e, tokens, "tokens");
                     require_show(*e, least, "tokens");
                     require_show(*e, random, "scores");
-                    e->shared->take(fields.get());
-                    e->metric.take();
+                    e->shared->store_values(fields.get());
+                    e->metric.store_values();
                     nn::prepare_cpu(e->shared->threads);
                     ignore_broken_pipe([&] { show_experts(*e); });
                   }});

@@ -11,7 +11,7 @@
 
 namespace mh::spectrum {
 
-using analysis::PlaceSpectra;
+using analysis::SpectraEntry;
 using analysis::SpectrumStatistics;
 using nlohmann::ordered_json;
 
@@ -29,12 +29,12 @@ std::string kind_of_chart(const std::string& kind, size_t kinds) {
 
 // Returns the smaller dimension of the matrices, or its mean if they differ.
 ordered_json size_of(const analysis::SpectrumMeans& s) {
-  return s.by_share() ? ordered_json(s.size()) : ordered_json(std::llround(s.size()));
+  return s.varying_size() ? ordered_json(s.size()) : ordered_json(std::llround(s.size()));
 }
 
 // Returns the value of k at the index `point` of a curve, or k / n if the matrices differ in size.
 std::string number_of(const analysis::SpectrumMeans& s, size_t point) {
-  return s.by_share() ? shortest(static_cast<double>(point + 1) / analysis::kGrid) : str(point + 1);
+  return s.varying_size() ? shortest_decimal(static_cast<double>(point + 1) / analysis::kGridPoints) : str(point + 1);
 }
 
 void add_figures(ordered_json& row, const SpectrumStatistics& f) {
@@ -44,7 +44,7 @@ void add_figures(ordered_json& row, const SpectrumStatistics& f) {
   row["stable_rank"] = f.stable_rank;
   row["entropy"] = f.entropy;
   row["entropy_share"] = f.entropy_share;
-  for (size_t i = 0; i < f.parts.size(); ++i) row[i == 0 ? "c_first" : str("c_", 10 * i)] = f.parts[i];
+  for (size_t i = 0; i < f.curve_values.size(); ++i) row[i == 0 ? "c_first" : str("c_", 10 * i)] = f.curve_values[i];
 }
 
 // Returns a chart of named curves. `with_mean`: whether the chart also has the mean of the curves; `by_share`: whether
@@ -87,7 +87,7 @@ void Rows::write(const std::string& name, const std::string& title, const Places
     if (output_.summary) continue;
     for (size_t h = 0; h < heads.size(); ++h) {
       ordered_json row{{"model", name},
-                       {"of", place->of},
+                       {"of", place->matrix_kind},
                        {"name", place->name},
                        {"kind", place->kind},
                        {"layer", number_or_none(place->layer)},
@@ -123,16 +123,17 @@ void Rows::write_row(const ordered_json& row) {
   if (output_.plot != "-") table_.row(row);
 }
 
-void Rows::write_curves(const std::string& name, const PlaceSpectra& place,
+void Rows::write_curves(const std::string& name, const SpectraEntry& place,
                         const std::vector<SpectrumStatistics>& heads) {
   const analysis::CurvePercentiles percentiles = percentiles_of(place);
   for (size_t h = 0; h < heads.size(); ++h) {
     const std::vector<double>&p10 = percentiles.p10[h], &p50 = percentiles.p50[h], &p90 = percentiles.p90[h];
     const std::string head = place.by_head ? str(h) : "nan";
     for (size_t k = 0; k < p10.size(); ++k)
-      curves_->write(str(table_field(name), '\t', place.of, '\t', place.name, '\t', head, '\t',
-                         number_of(place.spectra, k), '\t', shortest(heads[h].curve[k]), '\t', shortest(p10[k]), '\t',
-                         shortest(p50[k]), '\t', shortest(p90[k]), '\n'));
+      curves_->write(str(table_field(name), '\t', place.matrix_kind, '\t', place.name, '\t', head, '\t',
+                         number_of(place.spectra, k), '\t', shortest_decimal(heads[h].curve[k]), '\t',
+                         shortest_decimal(p10[k]), '\t', shortest_decimal(p50[k]), '\t', shortest_decimal(p90[k]),
+                         '\n'));
   }
 }
 

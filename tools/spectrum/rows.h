@@ -24,7 +24,7 @@ struct Output {
   size_t models = 1;
 };
 
-using Places = std::vector<std::unique_ptr<analysis::PlaceSpectra>>;
+using Places = std::vector<std::unique_ptr<analysis::SpectraEntry>>;
 
 class Rows {
  public:
@@ -42,7 +42,7 @@ class Rows {
  private:
   using Curves = std::vector<std::pair<std::string, analysis::SpectrumStatistics>>;
   void write_row(const nlohmann::ordered_json& row);
-  void write_curves(const std::string& name, const analysis::PlaceSpectra& place,
+  void write_curves(const std::string& name, const analysis::SpectraEntry& place,
                     const std::vector<analysis::SpectrumStatistics>& heads);
   void draw(const std::string& title, const Places& places);
 

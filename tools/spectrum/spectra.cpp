@@ -135,7 +135,7 @@ Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedMode
   const bool none = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
     return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);
   });
-  if (reads_text ? none || too_short : source->places().empty()) refuse_nothing(a, m.name, reads_text);
+  if (reads_text ? none || too_short : source->entries().empty()) refuse_nothing(a, m.name, reads_text);
   return {std::move(source), how};
 }
 
@@ -174,9 +174,9 @@ void show(const Spectra& a) {
       watch(a, inputs, m, prepared[i]);
       add_settings(settings, *a.shared, prepared[i].how);
     }
-    const auto& places = prepared[i].source->places();
-    if (places.empty()) refuse_nothing(a, m.name, reads_text);
-    rows.write(m.name, titles[i], places, settings);
+    const auto& entries = prepared[i].source->entries();
+    if (entries.empty()) refuse_nothing(a, m.name, reads_text);
+    rows.write(m.name, titles[i], entries, settings);
   }
   rows.close();
 }
@@ -198,14 +198,14 @@ std::unique_ptr<CommandLineFields> Arguments::declare(CLI::App& app) {
   return declared;
 }
 
-void Arguments::take(CommandLineFields* subcommand_fields) {
+void Arguments::store_values(CommandLineFields* subcommand_fields) {
   size_t blocks = 0;
   for (CommandLineFields* given : {fields.get(), subcommand_fields}) {
     if (given == nullptr) continue;
-    given->take(scoring), given->take(scoring.sample);
+    given->store_values(scoring), given->store_values(scoring.sample);
     blocks += given->option("blocks")->count();
   }
-  scoring.sample.at_most = blocks == 0;
+  scoring.sample.allows_fewer_blocks = blocks == 0;
 }
 
 void add_settings(ordered_json& row, const Arguments& a, const data::ScoringOptions& how) {
@@ -244,7 +244,7 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<
   add_model_options(app, *a);
   a->fields = a->declare(app);
   return {&app, [a, s] {
-            a->take(nullptr);
+            a->store_values(nullptr);
             check_scoring(*s, *a->fields);
             nn::prepare_cpu(a->threads);
             ignore_broken_pipe([&] { show(*s); });

@@ -27,7 +27,7 @@ struct Arguments : ModelArguments {
   // Fills `scoring` from the options of the tool, then from `subcommand_fields`, the options of the subcommand, which
   // may be null. The default number of blocks is only an upper limit; an explicit --blocks larger than the corpus is an
   // error.
-  void take(CommandLineFields* subcommand_fields);
+  void store_values(CommandLineFields* subcommand_fields);
 };
 
 // Adds the job without a subcommand, which writes spectra as tables and plots. `own` receives the options that the

@@ -51,11 +51,11 @@ void check(const Exchange& a) {
     refuse("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o -");
   if (!a.dry_run && a.shared->format != "table")
     refuse("--format", "--dry-run or report, which print tables", "neither", "");
-  const bool ranks = !a.mode.empty() && analysis::ranks(analysis::selection_named(a.mode));
-  if (ranks && a.data.empty())
+  const bool uses_importance = !a.mode.empty() && analysis::uses_importance(analysis::selection_named(a.mode));
+  if (uses_importance && a.data.empty())
     refuse("--data", str("a shard to rank heads on, for --mode ", a.mode), "none",
            "use --mode random, which needs no data");
-  if (!ranks && !a.data.empty() && !a.dry_run)
+  if (!uses_importance && !a.data.empty() && !a.dry_run)
     refuse("--data", "a mode that ranks heads, or --dry-run, which shows their scores", "neither",
            "leave the option out");
   if (a.model == "-" && a.data == "-") refuse("mh-swap", "standard input (-) for at most one file", "- twice", "");
@@ -140,7 +140,7 @@ void exchange(const Exchange& a) {
   const auto chosen = analysis::choose_pairs({selection, a.k, a.t_max, seed}, heads, choice.scores);
   choice.pairs.insert(choice.pairs.end(), chosen.begin(), chosen.end());
   if (a.dry_run) return print(a, m.name, choice);
-  const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->of(p); };
+  const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->moments_of(p); };
   analysis::swap_heads(parameters, choice.pairs, options, "mh-swap",
                        moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});
   analysis::rewrite_checkpoint(*sink, checkpoint, parameters,
@@ -222,7 +222,7 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
   a->fields->declare(a->scoring);
   return {&app, [e] {
             Arguments& shared = *e->shared;
-            shared.fields->take(shared.scoring);
+            shared.fields->store_values(shared.scoring);
             nn::prepare_cpu(shared.threads);
             check_scoring(*e, *shared.fields);
             if (!e->dry_run) return exchange(*e);

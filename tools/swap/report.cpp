@@ -56,8 +56,8 @@ void print_layers(Table& table, const ordered_json& protocol, const std::string&
                   std::map<AttentionKind, std::vector<Discrepancy::Layer>>& baseline) {
   for (const auto& [kind, layers] : seen.layers())
     for (size_t layer = 0; layer < layers.size(); ++layer)
-      for (auto [name, part] :
-           {std::pair{"before", &Discrepancy::Layer::before}, {"after", &Discrepancy::Layer::after}}) {
+      for (auto [name, part] : {std::pair{"before", &Discrepancy::Layer::before_combiner},
+                                {"after", &Discrepancy::Layer::after_combiner}}) {
         const auto& now = layers[layer].*part;
         if (now.heads == 0) continue;                // all heads of the layer were pruned
         const auto& first_of_kind = baseline[kind];  // empty if all heads of this kind are pruned in the first model
@@ -125,8 +125,8 @@ void add_report(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::v
   for (CLI::Option* option : excluded) sub->excludes(option);
   jobs.push_back({sub, [r, fields] {
                     Arguments& shared = *r->shared;
-                    shared.fields->take(shared.scoring);
-                    fields->take(shared.scoring);
+                    shared.fields->store_values(shared.scoring);
+                    fields->store_values(shared.scoring);
                     nn::prepare_cpu(shared.threads);
                     ignore_broken_pipe([&] { report(*r); });
                   }});

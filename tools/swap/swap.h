@@ -17,7 +17,9 @@ struct ScoringFields {
   explicit ScoringFields(CLI::App& app) : scoring(app), sample(app) {}
   CommandLineFields scoring, sample;
   void declare(data::ScoringOptions& options) { scoring.declare(options), sample.declare(options.sample); }
-  void take(data::ScoringOptions& options) { scoring.take(options), sample.take(options.sample); }
+  void store_values(data::ScoringOptions& options) {
+    scoring.store_values(options), sample.store_values(options.sample);
+  }
 };
 
 // The options of mh-swap without a subcommand. The subcommand report accepts these options as well, except those that

@@ -52,7 +52,7 @@ struct DecodeScratch {
         matrix(mixed + l.heads * chunk),
         max_logits(matrix + padded(params.in_heads * params.out_heads)),
         sums(max_logits + params.in_heads) {}
-  MH_INLINE float* query(int64_t t) const { return queries + t * l.query(); }
+  MH_INLINE float* query(int64_t t) const { return queries + t * l.query_stride(); }
 };
 
 // Computes the products of one query and the keys for columns first … first + size - 1, which take `vectors` vectors:

@@ -1,5 +1,5 @@
 // Forward and backward pass of head mixing on a CPU, over tiles of queries.
-#pragma single_span
+#pragma once
 
 #include "cpu/head_mixing/decode.h"
 

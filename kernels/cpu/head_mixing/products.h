@@ -202,7 +202,7 @@ void add_position_term(const AttentionParams& params, const Layout& l, const Vis
       const DistanceRange z = distance_range(params, visible, r.runs[run_index]);
       if (z.keys <= 0) continue;
       product<Tile, false>(visible.queries, padded(z.rows), l.dk, {scratch.positions + j * l.rows * l.dk, l.dk, 1},
-                           {r.transposed + j * l.dk * r.distances + z.product_stride, r.distances}, {scratch.distance_products, product_stride});
+                           {r.transposed + j * l.dk * r.distances + z.row, r.distances}, {scratch.distance_products, product_stride});
       for (int64_t i = 0; i < visible.count; ++i) {
         const float* from = scratch.distance_products + i * product_stride + visible.count - 1 - i;
         const int64_t end = std::min(z.key + z.keys, visible.num_logits(i));

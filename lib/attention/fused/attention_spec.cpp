@@ -30,11 +30,11 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
 
 bool AttentionSpec::is_kv_permutation(int64_t heads) const {
   if (key_heads.empty()) return true;
-  std::vector<int64_t> sorted = key_heads;
-  std::sort(sorted.begin(), sorted.end());
-  for (size_t i = 0; i < sorted.size(); ++i)
-    if (sorted[i] != static_cast<int64_t>(i)) return false;
-  return static_cast<int64_t>(sorted.size()) == heads;
+  std::vector<int64_t> sorted_heads = key_heads;
+  std::sort(sorted_heads.begin(), sorted_heads.end());
+  for (size_t i = 0; i < sorted_heads.size(); ++i)
+    if (sorted_heads[i] != static_cast<int64_t>(i)) return false;
+  return static_cast<int64_t>(sorted_heads.size()) == heads;
 }
 
 at::Tensor AttentionSpec::reduce_to_kv_heads(const at::Tensor& gradient, const at::Tensor& like) const {
@@ -63,16 +63,16 @@ at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales) {
   return matrix.contiguous();
 }
 
-PackedRelative::PackedRelative(const RelativePositions& from) {
-  if (!from.u.defined()) return;
-  const int64_t padding = (16 - from.r.size(2) % 16) % 16;  // to vectors of 16 floats
-  const auto wide = [&](const at::Tensor& x, int64_t rows) {
+PackedRelative::PackedRelative(const RelativePositions& relative) {
+  if (!relative.u.defined()) return;
+  const int64_t padding = (16 - relative.r.size(2) % 16) % 16;  // to vectors of 16 floats
+  const auto pad = [&](const at::Tensor& x, int64_t rows) {
     return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding, 0, rows}).contiguous();
   };
-  u_ = wide(from.u, 0), v_ = wide(from.v, 0);
-  rows_ = wide(from.r, kernels::RelativeParams::kPaddingRows);
+  u_ = pad(relative.u, 0), v_ = pad(relative.v, 0);
+  rows_ = pad(relative.r, kernels::RelativeParams::kPaddingRows);
   transposed_ = rows_.transpose(1, 2).contiguous();
-  runs_ = from.runs;
+  runs_ = relative.runs;
   params_ = {.u = u_.const_data_ptr<float>(),
              .v = v_.const_data_ptr<float>(),
              .rows = rows_.const_data_ptr(),

@@ -58,7 +58,7 @@ at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales);
 // Owns the memory to which params() points.
 class PackedRelative {
  public:
-  explicit PackedRelative(const RelativePositions& from);
+  explicit PackedRelative(const RelativePositions& relative);
   const kernels::RelativeParams& params() const { return params_; }
 
  private:

@@ -33,10 +33,10 @@ auto tensors_of(Saved& s) {
 }
 
 // A tensor of the operands and its gradient.
-struct Pair {
+struct OperandWithGradient {
   const at::Tensor &operand, &gradient;
 };
-std::array<Pair, 8> pairs_of(const Operands& x, const OperandGradients& g) {
+std::array<OperandWithGradient, 8> operands_with_gradients(const Operands& x, const OperandGradients& g) {
   const RelativePositions& p = x.spec.relative;
   return {{{x.q, g.q},
            {x.k, g.k},
@@ -48,7 +48,7 @@ std::array<Pair, 8> pairs_of(const Operands& x, const OperandGradients& g) {
            {p.r, g.r}}};
 }
 
-constexpr const char* kSaved = "attention";
+constexpr const char* kSavedKey = "attention";
 
 // Returns the number of heads of the result.
 int64_t out_heads(const Operands& x) { return x.matrix.defined() ? x.matrix.size(-1) : x.q.size(1); }
@@ -61,54 +61,54 @@ ForwardResult empty_result(const Operands& x) {
           at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat))};
 }
 
-OperandGradients empty_gradients(const Operands& x, bool joint) {
+OperandGradients empty_gradients(const Operands& x, bool share_storage) {
   const at::Tensor &q = x.q, &k = x.k, &v = x.v;
   const int64_t h = q.size(1), hv = out_heads(x), keys = h * q.size(3), values = hv * v.size(3);
-  if (!joint || q.size(2) != k.size(2))
+  if (!share_storage || q.size(2) != k.size(2))
     return {by_position(q, h, q.size(2), q.size(3)), by_position(k, h, k.size(2), k.size(3)),
             by_position(v, hv, v.size(2), v.size(3))};
-  const at::Tensor all = at::empty({q.size(0), q.size(2), 2 * keys + values}, q.options());
-  const auto part = [&](int64_t first, int64_t heads, int64_t size) {
-    return all.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);
+  const at::Tensor storage = at::empty({q.size(0), q.size(2), 2 * keys + values}, q.options());
+  const auto slice = [&](int64_t first, int64_t heads, int64_t size) {
+    return storage.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);
   };
-  return {part(0, h, q.size(3)), part(keys, h, q.size(3)), part(2 * keys, hv, v.size(3))};
+  return {slice(0, h, q.size(3)), slice(keys, h, q.size(3)), slice(2 * keys, hv, v.size(3))};
 }
 
 void SavedAttention::save(AutogradContext& context) const {
   variable_list tensors;
   for (const at::Tensor* tensor : tensors_of(*this)) tensors.push_back(*tensor);
   context.save_for_backward(std::move(tensors));
-  SavedAttention rest = *this;
-  for (at::Tensor* tensor : tensors_of(rest)) tensor->reset();
-  save_value(context, kSaved, std::move(rest));
+  SavedAttention metadata = *this;
+  for (at::Tensor* tensor : tensors_of(metadata)) tensor->reset();
+  save_value(context, kSavedKey, std::move(metadata));
 }
 
 SavedAttention SavedAttention::restore(AutogradContext& context) {
-  auto saved = restore_value<SavedAttention>(context, kSaved);
+  auto saved = restore_value<SavedAttention>(context, kSavedKey);
   variable_list tensors = context.get_saved_variables();
   auto tensor = tensors.begin();
-  for (at::Tensor* to : tensors_of(saved)) *to = std::move(*tensor++);
+  for (at::Tensor* destination : tensors_of(saved)) *destination = std::move(*tensor++);
   return saved;
 }
 
-std::vector<at::Tensor> differentiable(const Operands& x) {
+std::vector<at::Tensor> differentiable_inputs(const Operands& x) {
   std::vector<at::Tensor> inputs;
-  const OperandGradients none;
-  for (const auto& [operand, gradient] : pairs_of(x, none))
+  const OperandGradients no_gradients;
+  for (const auto& [operand, gradient] : operands_with_gradients(x, no_gradients))
     if (operand.defined()) inputs.push_back(operand);
   return inputs;
 }
 
 variable_list ordered_gradients(const Operands& x, const OperandGradients& gradients) {
-  variable_list all;
-  for (const auto& [operand, gradient] : pairs_of(x, gradients))
-    if (operand.defined()) all.push_back(gradient);
-  return all;
+  variable_list result;
+  for (const auto& [operand, gradient] : operands_with_gradients(x, gradients))
+    if (operand.defined()) result.push_back(gradient);
+  return result;
 }
 
 bool needs_gradient(const Operands& x) {
   if (!c10::GradMode::is_enabled()) return false;
-  const std::vector<at::Tensor> inputs = differentiable(x);
+  const std::vector<at::Tensor> inputs = differentiable_inputs(x);
   return std::any_of(inputs.begin(), inputs.end(), [](const at::Tensor& t) { return t.requires_grad(); });
 }
 

@@ -60,28 +60,28 @@ struct SavedAttention {
 // Allocates the result of a fused attention: out, stored as (B, Tq, hv, dv), and lse.
 ForwardResult empty_result(const Operands& x);
 // Allocates the gradients of q, k and v, stored as (B, T, heads, size). The gradient of k has one head for each query
-// head, the gradient of v one for each head of the result. `joint`: if the numbers of queries and keys are equal, the
-// three gradients are adjacent slices of one tensor, as in a joint projection, so that the backward pass of
+// head, the gradient of v one for each head of the result. `share_storage`: if the numbers of queries and keys are
+// equal, the three gradients are adjacent slices of one tensor, as in a joint projection, so that the backward pass of
 // split_projection() copies nothing.
-OperandGradients empty_gradients(const Operands& x, bool joint);
+OperandGradients empty_gradients(const Operands& x, bool share_storage);
 
 // Returns whether gradients are enabled and an operand requires one.
 bool needs_gradient(const Operands& x);
 // Returns the defined operands that may have a gradient.
-std::vector<at::Tensor> differentiable(const Operands& x);
-// Returns the gradients of the operands that differentiable() returns, in the same order.
+std::vector<at::Tensor> differentiable_inputs(const Operands& x);
+// Returns the gradients of the operands that differentiable_inputs() returns, in the same order.
 torch::autograd::variable_list ordered_gradients(const Operands& x, const OperandGradients& gradients);
 
 // The autograd function of a backend. The struct Backend has ForwardResult forward(x, gradient) const, where `gradient`
-// tells whether a backward pass follows; OperandGradients backward(saved, dout) const; and the constant kReadsOut,
-// which is true if backward() reads saved.result.out.
+// tells whether a backward pass follows; OperandGradients backward(saved, dout) const; and the constant
+// kBackwardReadsOut, which is true if backward() reads saved.result.out.
 template <class Backend>
 struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, at::TensorList /*differentiable*/,
                             const Operands& x, const Backend& backend) {
     ForwardResult result = backend.forward(x, true);
     at::Tensor out = result.out;
-    if (!Backend::kReadsOut) result.out = at::Tensor();
+    if (!Backend::kBackwardReadsOut) result.out = at::Tensor();
     SavedAttention{x, result}.save(*context);
     save_value(*context, "backend", backend);
     return out;
@@ -101,7 +101,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
 template <class Backend>
 at::Tensor attend(const Backend& backend, const Operands& x) {
   if (!needs_gradient(x)) return backend.forward(x, false).out;
-  const std::vector<at::Tensor> inputs = differentiable(x);
+  const std::vector<at::Tensor> inputs = differentiable_inputs(x);
   at::TensorList list = inputs;
   return FusedAttention<Backend>::apply(list, x, backend);
 }

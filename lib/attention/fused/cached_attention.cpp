@@ -19,20 +19,22 @@ namespace {
 template <class T>
 struct Heads {
   T* data;
-  int64_t row, head, position;
+  int64_t batch_stride, head_stride, position_stride;
   explicit Heads(const at::Tensor& x)
       : data(static_cast<T*>(const_cast<void*>(x.const_data_ptr()))),
-        row(x.stride(0)),
-        head(x.stride(1)),
-        position(x.stride(2)) {}
-  T* at(int64_t b, int64_t h, int64_t t) const { return data + b * row + h * head + t * position; }
-  kernels::CachedRows<T> rows(int64_t h) const { return {at(0, h, 0), row, position}; }
+        batch_stride(x.stride(0)),
+        head_stride(x.stride(1)),
+        position_stride(x.stride(2)) {}
+  T* at(int64_t b, int64_t h, int64_t t) const {
+    return data + b * batch_stride + h * head_stride + t * position_stride;
+  }
+  kernels::CachedRows<T> rows(int64_t h) const { return {at(0, h, 0), batch_stride, position_stride}; }
 };
 
 template <class T>
 void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Cache::InPlaceView& cache,
             const at::Tensor& out) {
-  const int64_t heads = q.size(1), d = q.size(3), last = cache.rows.size(1) - 1;
+  const int64_t heads = q.size(1), d = q.size(3), last_position = cache.rows.size(1) - 1;
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
   const auto bytes = static_cast<size_t>(d) * sizeof(T);
   const Heads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), results(out);
@@ -41,13 +43,13 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
   // A thread computes consecutive batch rows. In beam search these are hypotheses of one sentence, which read mostly
   // the same keys.
   at::parallel_for(0, q.size(0) * heads, heads, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch(last + 1, d)));
+    std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch(last_position + 1, d)));
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / heads, h = i % heads;
-      std::memcpy(keys.at(b, h, last), new_keys.at(b, h, 0), bytes);
-      std::memcpy(values.at(b, h, last), new_values.at(b, h, 0), bytes);
-      const kernels::CachedQuery<T> query{queries.at(b, h, 0),    scale,   d, keys.rows(h), values.rows(h),
-                                          table + b * row_stride, last + 1};
+      std::memcpy(keys.at(b, h, last_position), new_keys.at(b, h, 0), bytes);
+      std::memcpy(values.at(b, h, last_position), new_values.at(b, h, 0), bytes);
+      const kernels::CachedQuery<T> query{
+          queries.at(b, h, 0), scale, d, keys.rows(h), values.rows(h), table + b * row_stride, last_position + 1};
       kernels::cached_attention(query, results.at(b, h, 0), scratch.data());
     }
   });
@@ -56,10 +58,10 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
 }  // namespace
 
 at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Cache& cache) {
-  const Cache::InPlaceView extended = cache.append_in_place(k, v);
+  const Cache::InPlaceView view = cache.append_in_place(k, v);
   at::Tensor out = by_position(q, q.size(1), 1, q.size(3));
-  if (q.scalar_type() == at::kFloat) attend<float>(q, k, v, extended, out);
-  else attend<uint16_t>(q, k, v, extended, out);
+  if (q.scalar_type() == at::kFloat) attend<float>(q, k, v, view, out);
+  else attend<uint16_t>(q, k, v, view, out);
   return out;
 }
 

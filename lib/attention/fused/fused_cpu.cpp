@@ -25,11 +25,11 @@ kernels::Matrix<T> head_of(const at::Tensor& x, int64_t b, int64_t head) {
 // Calls visit(b * h + head, b, head, scratch), in parallel, for each head of each batch row b, with `scratch` floats of
 // memory.
 template <class Visit>
-void each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scratch, const Visit& visit) {
+void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scratch, const Visit& visit) {
   const int64_t heads = q.size(1);
   at::parallel_for(0, q.size(0) * heads, 1, [&](int64_t begin, int64_t end) {
     const Scratch memory(scratch);
-    const Bf16GemmScope with(engine);
+    const Bf16GemmScope gemm_scope(engine);
     for (int64_t i = begin; i < end; ++i) visit(i, i / heads, i % heads, memory.data());
   });
 }
@@ -58,24 +58,25 @@ kernels::AttentionParams head_params(kernels::AttentionParams a, const Attention
 
 // Returns the tensors of head h of batch row b that both the forward and the backward pass use.
 template <class T>
-kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& result, const kernels::AttentionParams& all,
-                                   int64_t b, int64_t h) {
-  return {
-      .q = head_of<const T>(x.q, b, h),
-      .k = head_of<const T>(x.k, b, all.key_head(h)),
-      .v = head_of<const T>(x.v, b, all.value_head(h)),
-      .out = head_of<T>(result.out, b, h),
-      .lse = static_cast<float*>(const_cast<void*>(result.lse.const_data_ptr())) + (b * x.q.size(1) + h) * all.queries};
+kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& result,
+                                   const kernels::AttentionParams& shared_params, int64_t b, int64_t h) {
+  return {.q = head_of<const T>(x.q, b, h),
+          .k = head_of<const T>(x.k, b, shared_params.key_head(h)),
+          .v = head_of<const T>(x.v, b, shared_params.value_head(h)),
+          .out = head_of<T>(result.out, b, h),
+          .lse = static_cast<float*>(const_cast<void*>(result.lse.const_data_ptr())) +
+                 (b * x.q.size(1) + h) * shared_params.queries};
 }
 
 template <class T>
 void forward_heads(const Operands& x, bool gradient, const ForwardResult& result) {
   const PackedRelative relative(x.spec.relative);
-  const kernels::AttentionParams all = batch_params(x, gradient, relative);
-  each_head(
-      x.q, all.bf16, kernels::attention_forward_scratch(all), [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-        kernels::attention_forward(head_params(all, x.spec, i, b, h), tensors_of<T>(x, result, all, b, h), scratch);
-      });
+  const kernels::AttentionParams shared_params = batch_params(x, gradient, relative);
+  for_each_head(x.q, shared_params.bf16, kernels::attention_forward_scratch(shared_params),
+                [&](int64_t i, int64_t b, int64_t h, float* scratch) {
+                  kernels::attention_forward(head_params(shared_params, x.spec, i, b, h),
+                                             tensors_of<T>(x, result, shared_params, b, h), scratch);
+                });
 }
 
 // Writes all gradients to d. `one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
@@ -88,28 +89,28 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool on
   const Operands& x = saved.x;
   const at::Tensor& q = x.q;
   const PackedRelative relative(x.spec.relative);
-  const kernels::AttentionParams all = batch_params(x, true, relative);
-  const int64_t size = q.size(3), rows = q.size(0) * q.size(1), distances = all.relative.distances;
+  const kernels::AttentionParams shared_params = batch_params(x, true, relative);
+  const int64_t size = q.size(3), rows = q.size(0) * q.size(1), distances = shared_params.relative.distances;
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
-  if (all.has_relative()) {
+  if (shared_params.has_relative()) {
     d.u = at::empty({rows, size}, at::kFloat), d.v_bias = at::empty({rows, size}, at::kFloat);
     d.r = at::empty({rows, distances, size}, at::kFloat);
     du = d.u.mutable_data_ptr<float>(), dv_bias = d.v_bias.mutable_data_ptr<float>();
     dr = d.r.mutable_data_ptr<float>();
   }
   if (x.spec.head_scales.defined()) d.head_scales = at::empty({q.size(0), q.size(1)}, at::kFloat);
-  each_head(q, all.bf16, kernels::attention_backward_scratch(all),
-            [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-              kernels::HeadTensors<T> t = tensors_of<T>(x, saved.result, all, b, h);
-              t.dout = head_of<const T>(dout, b, h);
-              t.dq = head_of<T>(d.q, b, h);
-              t.dk = head_of<T>(d.k, b, one_reader_per_kv_head ? all.key_head(h) : h);
-              t.dv = head_of<T>(d.v, b, one_reader_per_kv_head ? all.value_head(h) : h);
-              if (d.head_scales.defined()) t.dscale = d.head_scales.mutable_data_ptr<float>() + i;
-              if (all.has_relative())
-                t.du = du + i * size, t.dv_bias = dv_bias + i * size, t.dr = dr + i * distances * size;
-              kernels::attention_backward(head_params(all, x.spec, i, b, h), t, scratch);
-            });
+  for_each_head(q, shared_params.bf16, kernels::attention_backward_scratch(shared_params),
+                [&](int64_t i, int64_t b, int64_t h, float* scratch) {
+                  kernels::HeadTensors<T> t = tensors_of<T>(x, saved.result, shared_params, b, h);
+                  t.dout = head_of<const T>(dout, b, h);
+                  t.dq = head_of<T>(d.q, b, h);
+                  t.dk = head_of<T>(d.k, b, one_reader_per_kv_head ? shared_params.key_head(h) : h);
+                  t.dv = head_of<T>(d.v, b, one_reader_per_kv_head ? shared_params.value_head(h) : h);
+                  if (d.head_scales.defined()) t.dscale = d.head_scales.mutable_data_ptr<float>() + i;
+                  if (shared_params.has_relative())
+                    t.du = du + i * size, t.dv_bias = dv_bias + i * size, t.dr = dr + i * distances * size;
+                  kernels::attention_backward(head_params(shared_params, x.spec, i, b, h), t, scratch);
+                });
 }
 
 // Returns the sum over the batch rows of x (B h, …): (h, …), without padding, in the type of `like`.
@@ -118,8 +119,8 @@ at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
 }
 
-struct PlainOnCpu {
-  static constexpr bool kReadsOut = true;
+struct AttentionCpuBackend {
+  static constexpr bool kBackwardReadsOut = true;
 
   ForwardResult forward(const Operands& x, bool gradient) const {
     ForwardResult result = empty_result(x);
@@ -161,7 +162,7 @@ at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
     if (scales.dim() == 2) scales = scales.expand({q.size(0), q.size(1)});
     scales = scales.to(at::kFloat).contiguous();
   }
-  return attend(PlainOnCpu{}, x);
+  return attend(AttentionCpuBackend{}, x);
 }
 
 }  // namespace mh::attention

@@ -30,21 +30,21 @@ bool aligned(const at::Tensor& x) {
 }
 
 // Returns the runs of keys in device memory, (number of runs, 3) int64.
-at::Tensor on_device(const std::vector<kernels::DistanceRun>& runs, at::Device device) {
+at::Tensor runs_to_device(const std::vector<kernels::DistanceRun>& runs, at::Device device) {
   static_assert(sizeof(kernels::DistanceRun) == 3 * sizeof(int64_t));
-  std::vector<int64_t> numbers(3 * runs.size());
-  std::memcpy(numbers.data(), runs.data(), runs.size() * sizeof(kernels::DistanceRun));
+  std::vector<int64_t> values(3 * runs.size());
+  std::memcpy(values.data(), runs.data(), runs.size() * sizeof(kernels::DistanceRun));
   // A single run (keys without a gap) differs between calls only in its number of keys, so few tensors are cached. The
   // gaps of a memory are random, so several runs are copied in every call.
-  return runs.size() == 1 ? nn::cached_constant(device, numbers) : nn::to_device(at::tensor(numbers), device);
+  return runs.size() == 1 ? nn::cached_constant(device, values) : nn::to_device(at::tensor(values), device);
 }
 
 // The kernel parameters of a call. Owns the tensors in device memory that the parameters point to.
 struct DeviceParams {
   kernels::AttentionParams params;
 
-  // `all`: the tensors that the kernels read and write row by row, whose alignment is checked.
-  DeviceParams(const Operands& x, bool gradient, std::initializer_list<const at::Tensor*> all)
+  // `kernel_tensors`: the tensors that the kernels read and write row by row, whose alignment is checked.
+  DeviceParams(const Operands& x, bool gradient, std::initializer_list<const at::Tensor*> kernel_tensors)
       : params(x.spec.params(x.q, x.k, x.v, gradient)) {
     const AttentionSpec& spec = x.spec;
     const at::Device device = x.q.device();
@@ -53,7 +53,8 @@ struct DeviceParams {
       params.key_heads = params.value_heads = heads_.const_data_ptr<int64_t>();
     }
     if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();
-    params.aligned = std::all_of(all.begin(), all.end(), [](const at::Tensor* t) { return aligned(*t); });
+    params.aligned =
+        std::all_of(kernel_tensors.begin(), kernel_tensors.end(), [](const at::Tensor* t) { return aligned(*t); });
     if (const at::Tensor& s = spec.head_scales; s.defined()) {
       params.head_scales = s.const_data_ptr<float>();
       params.head_scales_stride = s.dim() == 2 ? s.size(1) : 0;
@@ -73,7 +74,8 @@ struct DeviceParams {
 
  private:
   void set_relative(const RelativePositions& p, at::Device device) {
-    u_ = p.u.to(at::kFloat).contiguous(), v_bias_ = p.v.to(at::kFloat).contiguous(), runs_ = on_device(p.runs, device);
+    u_ = p.u.to(at::kFloat).contiguous(), v_bias_ = p.v.to(at::kFloat).contiguous(),
+    runs_ = runs_to_device(p.runs, device);
     params.relative = {.u = u_.const_data_ptr<float>(),
                        .v = v_bias_.const_data_ptr<float>(),
                        .rows = p.r.const_data_ptr(),
@@ -89,9 +91,9 @@ struct DeviceParams {
   void set_matrix(const at::Tensor& m) {
     params.out_heads = static_cast<int>(m.size(-1));
     params.matrix = m.const_data_ptr<float>();
-    const int64_t numbers = m.size(-2) * m.size(-1);
-    params.matrix_query_stride = m.dim() == 4 ? numbers : 0;
-    params.matrix_batch_stride = m.dim() == 4 ? params.queries * numbers : m.dim() == 3 ? numbers : 0;
+    const int64_t matrix_size = m.size(-2) * m.size(-1);
+    params.matrix_query_stride = m.dim() == 4 ? matrix_size : 0;
+    params.matrix_batch_stride = m.dim() == 4 ? params.queries * matrix_size : m.dim() == 3 ? matrix_size : 0;
   }
 
   at::Tensor heads_, u_, v_bias_, runs_, transposed_;  // in the memory layout of the kernels
@@ -114,23 +116,23 @@ OperandGradients allocate_gradients(const Operands& x, AttentionTensors& t) {
   return d;
 }
 
-struct PlainOnGpu {
-  static constexpr bool kReadsOut = true;
+struct AttentionGpuBackend {
+  static constexpr bool kBackwardReadsOut = true;
   GpuKernels gpu;
 
   ForwardResult forward(const Operands& x, bool gradient) const {
     ForwardResult result = empty_result(x);
-    const DeviceParams device(x, gradient, {&x.q, &x.k, &x.v, &result.out});
+    const DeviceParams device_params(x, gradient, {&x.q, &x.k, &x.v, &result.out});
     AttentionTensors t = tensors_of(gpu, x, result.lse);
     t.out = rows_of(result.out);
-    t.num_splits = gpu.kernels->num_splits(device.params, t.batch);
+    t.num_splits = gpu.kernels->num_splits(device_params.params, t.batch);
     at::Tensor partial_out;
     if (t.num_splits > 1) {
       partial_out =
           at::empty({x.q.size(0), x.q.size(1), x.q.size(2), t.num_splits, x.v.size(3) + 2}, result.lse.options());
       t.partial_out = partial_out.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->forward(device.params, t));
+    nn::check_cuda(gpu.kernels->forward(device_params.params, t));
     return result;
   }
 
@@ -140,9 +142,9 @@ struct PlainOnGpu {
     const at::Tensor dout = with_contiguous_rows(grad_out), delta = at::empty_like(lse);
     AttentionTensors t = tensors_of(gpu, x, lse);
     OperandGradients d = allocate_gradients(x, t);
-    const DeviceParams device(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
+    const DeviceParams device_params(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
     t.out = rows_of(out), t.dout = rows_of(dout), t.delta = delta.mutable_data_ptr<float>();
-    const int64_t tiles = gpu.kernels->num_scale_tiles(device.params);
+    const int64_t tiles = gpu.kernels->num_scale_tiles(device_params.params);
     if (scales.defined()) {
       d.head_scales = at::empty({q.size(0), q.size(1), tiles}, lse.options());
       t.dscale = d.head_scales.mutable_data_ptr<float>();
@@ -154,7 +156,7 @@ struct PlainOnGpu {
       t.du = d.u.mutable_data_ptr<float>(), t.dv_bias = d.v_bias.mutable_data_ptr<float>();
       t.dr = d.r.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->backward(device.params, t));
+    nn::check_cuda(gpu.kernels->backward(device_params.params, t));
     if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (scales.defined())
       d.head_scales = scales.dim() == 2 ? d.head_scales.sum(2) : d.head_scales.sum(at::IntArrayRef{0, 2});
@@ -172,25 +174,25 @@ at::Tensor add_bias(const at::Tensor& q, const at::Tensor& bias) {
   return bias.defined() ? with_contiguous_rows(q.add(bias.to(at::kFloat).unsqueeze(1)).to(q.scalar_type())) : q;
 }
 
-struct MixingOnGpu {
-  static constexpr bool kReadsOut = false;
+struct HeadMixingGpuBackend {
+  static constexpr bool kBackwardReadsOut = false;
   GpuKernels gpu;
 
   ForwardResult forward(const Operands& x, bool gradient) const {
-    const int64_t in = x.matrix.size(-2), heads = x.matrix.size(-1);
+    const int64_t in_heads = x.matrix.size(-2), out_heads = x.matrix.size(-1);
     ForwardResult result = empty_result(x);
     const at::Tensor q_u = add_bias(x.q, x.spec.relative.u), q_v = add_bias(x.q, x.spec.relative.v);
-    const DeviceParams device(x, gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
+    const DeviceParams device_params(x, gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
     AttentionTensors t = tensors_of(gpu, x, result.lse);
     t.out = rows_of(result.out), t.q_u = rows_of(q_u), t.q_v = rows_of(q_v);
-    t.num_splits = gpu.kernels->head_mixing_num_splits(device.params, t.batch);
+    t.num_splits = gpu.kernels->head_mixing_num_splits(device_params.params, t.batch);
     at::Tensor partial_out;
     if (t.num_splits > 1) {
-      partial_out = at::empty({t.batch * x.q.size(2) * t.num_splits * std::max(2 * in, heads * x.v.size(3))},
+      partial_out = at::empty({t.batch * x.q.size(2) * t.num_splits * std::max(2 * in_heads, out_heads * x.v.size(3))},
                               result.lse.options());
       t.partial_out = partial_out.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->head_mixing_forward(device.params, t));
+    nn::check_cuda(gpu.kernels->head_mixing_forward(device_params.params, t));
     return result;
   }
 
@@ -204,22 +206,22 @@ struct MixingOnGpu {
     OperandGradients d = allocate_gradients(x, t);
     const at::Tensor q_u = add_bias(q, p.u), q_v = add_bias(q, p.v),
                      dq_v = p.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
-    DeviceParams device(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dq_v});
-    device.add_transposed(m);
+    DeviceParams device_params(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dq_v});
+    device_params.add_transposed(m);
     t.q_u = rows_of(q_u), t.q_v = rows_of(q_v);
     t.dout = rows_of(dout);
     t.prob_sums = prob_sums.mutable_data_ptr<float>();
     t.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
     static_assert(sizeof(kernels::QueryStats) == 4 * sizeof(float));
     const at::Tensor gradients =
-        at::empty({q.size(0), gpu.kernels->head_mixing_num_gradients(device.params), m.size(-2), m.size(-1)},
+        at::empty({q.size(0), gpu.kernels->head_mixing_num_gradients(device_params.params), m.size(-2), m.size(-1)},
                   prob_sums.options());
     t.g = gradients.mutable_data_ptr<float>();
     if (p.u.defined()) {
       d.r = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, prob_sums.options());
       t.dq_v = rows_of(dq_v), t.dr = d.r.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->head_mixing_backward(device.params, t));
+    nn::check_cuda(gpu.kernels->head_mixing_backward(device_params.params, t));
     if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (p.u.defined()) {
       const auto bias_gradient = [](const at::Tensor& row_gradients, const at::Tensor& bias) {
@@ -235,7 +237,7 @@ struct MixingOnGpu {
 };
 
 // Returns the operands in device memory and in the layout of the kernels.
-Operands on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {
+Operands prepare_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {
   Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), {}, spec};
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined())
     lengths = nn::to_device(lengths, q.device()).clamp(0, c10::nullopt).contiguous();
@@ -245,16 +247,19 @@ Operands on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v
 
 }  // namespace
 
-std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& shape, bool mixes, bool positions) {
+std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spec, bool has_mixing,
+                                 bool has_relative_positions) {
   const auto dtype = nn::dtype_of(type);
   if (!dtype) return std::string("no kernel for elements of type ") + c10::toString(type);
-  const int size = static_cast<int>(std::max(shape.key_size, shape.value_size));
+  const int size = static_cast<int>(std::max(layer_spec.key_size, layer_spec.value_size));
   const char* reason = nn::cuda_kernels().missing(*dtype, size);
-  if (reason == nullptr && positions && !mixes) reason = nn::cuda_kernels().attention(*dtype, size)->relative_constraint();
-  if (reason == nullptr && mixes)
+  if (reason == nullptr && has_relative_positions && !has_mixing)
+    reason = nn::cuda_kernels().attention(*dtype, size)->relative_constraint();
+  if (reason == nullptr && has_mixing)
     reason = nn::cuda_kernels()
                  .attention(*dtype, size)
-                 ->head_mixing_constraint(static_cast<int>(shape.heads), static_cast<int>(shape.value_heads), positions);
+                 ->head_mixing_constraint(static_cast<int>(layer_spec.heads), static_cast<int>(layer_spec.value_heads),
+                                          has_relative_positions);
   return reason != nullptr ? reason : "";
 }
 
@@ -267,17 +272,17 @@ GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tenso
 
 at::Tensor fused_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                      const AttentionSpec& spec) {
-  Operands x = on_device(q, k, v, spec);
+  Operands x = prepare_operands(q, k, v, spec);
   if (at::Tensor& s = x.spec.head_scales; s.defined()) s = s.to(at::kFloat).contiguous();
-  return attend(PlainOnGpu{gpu}, x);
+  return attend(AttentionGpuBackend{gpu}, x);
 }
 
 at::Tensor head_mixing_gpu(const GpuKernels& gpu, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const at::Tensor& m, const AttentionSpec& spec) {
-  Operands x = on_device(q, k, v, spec);
+  Operands x = prepare_operands(q, k, v, spec);
   x.matrix = scaled_matrix(m, spec.head_scales);
   x.spec.head_scales = at::Tensor();
-  return attend(MixingOnGpu{gpu}, x);
+  return attend(HeadMixingGpuBackend{gpu}, x);
 }
 
 }  // namespace mh::attention

@@ -26,8 +26,9 @@ struct GpuKernels {
 // returns a reason.
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 // Returns why the kernels of this build, on the current GPU, cannot compute a layer of this element type and these
-// sizes; empty if they can. `mixes`: with head mixing; `positions`: with relative positions.
-std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& shape, bool mixes, bool positions);
+// sizes; empty if they can. `has_mixing`: with head mixing; `has_relative_positions`: with relative positions.
+std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spec, bool has_mixing,
+                                 bool has_relative_positions);
 
 // Returns softmax(q kᵀ / √dk) v (B, h, Tq, dv), stored as (B, Tq, h, dv), with the mask and the other properties of
 // `spec`, for q (B, h, Tq, dk), k (B, h, Tk, dk) and v (B, h, Tk, dv). Differentiable in q, k, v, relative positions

@@ -18,11 +18,11 @@ namespace mh::attention {
 // Computes a step of incremental decoding in the storage of the cache: appends the new key and value, and reads all
 // keys and values in place instead of gathering them into tensors. Returns the head outputs (B, hv, 1, dv); an
 // undefined tensor, without appending anything, if a stage or the observer needs the gathered tensors.
-at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
+at::Tensor AttentionLayer::attend_in_place(const Context& c, Cache& cache) {
   const Mask& mask = c.mask;
-  const bool sees_all = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
-                        !mask.key_lengths.defined() && !mask.additive.defined();
-  if (layer_spec_.kind != AttentionKind::decoder_self || !sees_all || c.q.size(2) != 1 || c.k.size(2) != 1 ||
+  const bool sees_all_keys = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
+                             !mask.key_lengths.defined() && !mask.additive.defined();
+  if (layer_spec_.kind != AttentionKind::decoder_self || !sees_all_keys || c.q.size(2) != 1 || c.k.size(2) != 1 ||
       c.step.training || c10::GradMode::is_enabled() || c.observer != nullptr || !c.key_heads.empty() ||
       stages_.score->has_relative_positions() || !takes_fused(false))
     return {};
@@ -40,17 +40,17 @@ at::Tensor AttentionLayer::read_in_place(const Context& c, Cache& cache) {
 at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   const int64_t queries = c.q.size(2), keys = c.k.size(2);
   const Mask& mask = c.mask;
-  const MaskForm& form = choice.mask;
-  if (choice.kernel == Kernel::library) return attend_with_sdpa(c, form.square);
-  AttentionSpec spec{form.queries_are_last && (!form.masks_no_key || mask.window > 0),
-                     form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
+  const MaskForm& mask_form = choice.mask;
+  if (choice.kernel == Kernel::sdpa) return attend_with_sdpa(c, mask_form.square);
+  AttentionSpec spec{mask_form.queries_are_last && (!mask_form.masks_no_key || mask.window > 0),
+                     mask_form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
   stages_.score->set_relative_positions(c, spec.relative);
   // The kernel applies the combiner's weights if a weight is one number for each head or for each head and batch row.
   c.gates_applied = c.weights.defined() && c.weights.dim() < 3;
   if (c.gates_applied) spec.head_scales = c.weights;
   spec.key_heads = c.key_heads;
   const bool mixes = choice.matrix.defined();
-  spec.dropout_before_mixing = mixes && stages_.mixer->dropout_before();
+  spec.dropout_before_mixing = mixes && stages_.mixer->drops_before_mixing();
   if (has_dropout(c.step.training)) {
     const int64_t heads = mixes && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
     spec.dropout = nn::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
@@ -73,11 +73,11 @@ at::Tensor AttentionLayer::attend_with_sdpa(Context& c, bool square) const {
   std::optional<at::Tensor> mask;
   if (!square) {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);
-    at::Tensor ok = allowed(c.mask, queries, keys, c.q.device());
+    at::Tensor visible = boolean_mask(c.mask, queries, keys, c.q.device());
     at::Tensor bias = c.mask.additive;
-    if (ok.defined()) {
-      at::Tensor hidden = at::zeros(ok.sizes(), c.q.options()).masked_fill(~ok, -INFINITY);
-      bias = bias.defined() ? bias + hidden : hidden;
+    if (visible.defined()) {
+      at::Tensor hidden_bias = at::zeros(visible.sizes(), c.q.options()).masked_fill(~visible, -INFINITY);
+      bias = bias.defined() ? bias + hidden_bias : hidden_bias;
     }
     if (bias.defined()) mask = bias.to(c.q.scalar_type()).expand({c.q.size(0), layer_spec_.heads, queries, keys});
   }

@@ -36,21 +36,21 @@ class HeadMixingParams {
         relative_(x.spec.relative),
         matrix_stride_(x.matrix.dim() > 2 ? x.matrix.stride(0) : 0),
         rows_(x.q.size(0)),
-        all_(x.spec.params(x.q, x.k, x.v, gradient)) {
-    all_.max_keys = all_.keys, all_.out_heads = static_cast<int>(x.matrix.size(-1));
-    all_.matrix = matrix_.const_data_ptr<float>();
-    all_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
-    all_.relative = relative_.params();
-    all_.bf16 = bf16_gemm(x.q.scalar_type());
-    all_.l2_bytes = kernels::l2_cache_bytes();
+        shared_params_(x.spec.params(x.q, x.k, x.v, gradient)) {
+    shared_params_.max_keys = shared_params_.keys, shared_params_.out_heads = static_cast<int>(x.matrix.size(-1));
+    shared_params_.matrix = matrix_.const_data_ptr<float>();
+    shared_params_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
+    shared_params_.relative = relative_.params();
+    shared_params_.bf16 = bf16_gemm(x.q.scalar_type());
+    shared_params_.l2_bytes = kernels::l2_cache_bytes();
   }
   HeadMixingParams(const HeadMixingParams&) = delete;
   HeadMixingParams& operator=(const HeadMixingParams&) = delete;
 
-  const kernels::AttentionParams& all() const { return all_; }
+  const kernels::AttentionParams& shared_params() const { return shared_params_; }
   // Returns the kernel parameters of batch row b, with its mixing matrix, dropout stream and number of real keys.
   kernels::AttentionParams row_params(int64_t b) const {
-    kernels::AttentionParams a = all_;
+    kernels::AttentionParams a = shared_params_;
     a.matrix += b * matrix_stride_;
     const int64_t dropout_heads = a.dropout_before_mixing ? a.in_heads : a.out_heads;
     if (spec_.dropout)
@@ -61,9 +61,10 @@ class HeadMixingParams {
   }
 
   // Returns the number of parts into which the queries of a batch row are divided.
-  int64_t parts() const {
-    const int64_t at_once = kernels::head_mixing_rows(all_);
-    return std::clamp<int64_t>((kMinWorkItems + rows_ - 1) / rows_, 1, (all_.queries + at_once - 1) / at_once);
+  int64_t num_parts() const {
+    const int64_t queries_per_block = kernels::head_mixing_rows(shared_params_);
+    return std::clamp<int64_t>((kMinWorkItems + rows_ - 1) / rows_, 1,
+                               (shared_params_.queries + queries_per_block - 1) / queries_per_block);
   }
 
  private:
@@ -71,23 +72,24 @@ class HeadMixingParams {
   const at::Tensor matrix_;
   PackedRelative relative_;
   int64_t matrix_stride_, rows_;
-  kernels::AttentionParams all_;
+  kernels::AttentionParams shared_params_;
 };
 
 // Calls visit(first, count) for groups of `count` batch rows, large enough to keep all threads busy. The keys and
 // values of a group are packed before its attention is computed.
 template <class Visit>
-void each_group(int64_t rows, int64_t parts, const Visit& visit) {
-  const int64_t at_once = std::clamp<int64_t>((2 * at::get_num_threads() + parts - 1) / parts, 1, rows);
-  for (int64_t first = 0; first < rows; first += at_once) visit(first, std::min(at_once, rows - first));
+void for_each_group(int64_t rows, int64_t num_parts, const Visit& visit) {
+  const int64_t group_size = std::clamp<int64_t>((2 * at::get_num_threads() + num_parts - 1) / num_parts, 1, rows);
+  for (int64_t first = 0; first < rows; first += group_size) visit(first, std::min(group_size, rows - first));
 }
 
 // Packs the keys and values of the batch rows [first, first + rows) for the kernel.
 template <class T>
 void pack_rows(const Operands& x, const HeadMixingParams& mixing, bool backward, int64_t first, int64_t rows,
                const Scratch& packed) {
-  const kernels::AttentionParams& all = mixing.all();
-  const int64_t heads = all.in_heads + all.out_heads, size = kernels::head_mixing_pack_floats(all, backward);
+  const kernels::AttentionParams& shared_params = mixing.shared_params();
+  const int64_t heads = shared_params.in_heads + shared_params.out_heads,
+                size = kernels::head_mixing_pack_floats(shared_params, backward);
   at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = first + i / heads;
@@ -103,30 +105,30 @@ template <class T, class Keys, class Values>
 void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, const HeadMixingParams& mixing,
                  ForwardResult& result) {
   float* lse = result.lse.mutable_data_ptr<float>();
-  const auto row = [&](int64_t b, const Scratch& shared, const auto& each) {
+  const auto decode_row = [&](int64_t b, const Scratch& scratch, const auto& for_each_head) {
     const kernels::AttentionParams a = mixing.row_params(b);
-    each(a.in_heads, [&](int64_t j) {
-      kernels::head_mixing_decode_logits<T>(a, j, row_of<const T>(q, b), keys(b), shared.data());
+    for_each_head(a.in_heads, [&](int64_t j) {
+      kernels::head_mixing_decode_logits<T>(a, j, row_of<const T>(q, b), keys(b), scratch.data());
     });
-    kernels::head_mixing_decode_mix(a, lse + b * result.lse.stride(0), shared.data());
-    each(a.out_heads, [&](int64_t i) {
-      kernels::head_mixing_decode_values<T>(a, i, values(b), row_of<T>(result.out, b), shared.data());
+    kernels::head_mixing_decode_mix(a, lse + b * result.lse.stride(0), scratch.data());
+    for_each_head(a.out_heads, [&](int64_t i) {
+      kernels::head_mixing_decode_values<T>(a, i, values(b), row_of<T>(result.out, b), scratch.data());
     });
   };
-  const int64_t floats = kernels::head_mixing_decode_scratch(mixing.all()), rows = q.size(0);
+  const int64_t floats = kernels::head_mixing_decode_scratch(mixing.shared_params()), rows = q.size(0);
   if (rows >= at::get_num_threads()) {
     at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-      const Scratch shared(floats);
+      const Scratch scratch(floats);
       for (int64_t b = begin; b < end; ++b)
-        row(b, shared, [](int64_t heads, const auto& f) {
+        decode_row(b, scratch, [](int64_t heads, const auto& f) {
           for (int64_t h = 0; h < heads; ++h) f(h);
         });
     });
     return;
   }
-  const Scratch shared(floats);
+  const Scratch scratch(floats);
   for (int64_t b = 0; b < rows; ++b)
-    row(b, shared, [](int64_t heads, const auto& f) {
+    decode_row(b, scratch, [](int64_t heads, const auto& f) {
       at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
         for (int64_t h = begin; h < end; ++h) f(h);
       });
@@ -135,28 +137,28 @@ void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, co
 
 template <class T>
 void forward_rows(const Operands& x, const HeadMixingParams& mixing, ForwardResult& result) {
-  const int64_t parts = mixing.parts(), size = kernels::head_mixing_pack_floats(mixing.all(), false);
-  if (kernels::is_head_mixing_decode(mixing.all()))
+  const int64_t num_parts = mixing.num_parts(), size = kernels::head_mixing_pack_floats(mixing.shared_params(), false);
+  if (kernels::is_head_mixing_decode(mixing.shared_params()))
     return decode_rows<T>(
         x.q, [&](int64_t b) { return row_of<const T>(x.k, b); }, [&](int64_t b) { return row_of<const T>(x.v, b); },
         mixing, result);
   float* lse = result.lse.mutable_data_ptr<float>();
   std::optional<Scratch> packed;
-  each_group(x.q.size(0), parts, [&](int64_t first, int64_t rows) {
+  for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
     if (!packed) packed.emplace(rows * size);
     pack_rows<T>(x, mixing, false, first, rows, *packed);
-    at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::head_mixing_forward_scratch(mixing.all()));
-      const Bf16GemmScope with(mixing.all().bf16);
+    at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
+      const Scratch scratch(kernels::head_mixing_forward_scratch(mixing.shared_params()));
+      const Bf16GemmScope gemm_scope(mixing.shared_params().bf16);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = first + i / parts;
+        const int64_t b = first + i / num_parts;
         const kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
-                                         .k = row_of<const T>(x.k, b),
-                                         .v = row_of<const T>(x.v, b),
-                                         .packed = packed->data() + i / parts * size,
-                                         .out = row_of<T>(result.out, b),
-                                         .lse = lse + b * result.lse.stride(0)};
-        kernels::head_mixing_forward(mixing.row_params(b), {i % parts, parts}, row, scratch.data());
+                                              .k = row_of<const T>(x.k, b),
+                                              .v = row_of<const T>(x.v, b),
+                                              .packed = packed->data() + i / num_parts * size,
+                                              .out = row_of<T>(result.out, b),
+                                              .lse = lse + b * result.lse.stride(0)};
+        kernels::head_mixing_forward(mixing.row_params(b), {i % num_parts, num_parts}, row, scratch.data());
       }
     });
   });
@@ -170,61 +172,66 @@ template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing,
                    bool one_reader_per_kv_head, OperandGradients& d) {
   const Operands& x = saved.x;
-  const kernels::AttentionParams& all = mixing.all();
-  const int64_t parts = mixing.parts(), h = all.in_heads, hv = all.out_heads, numbers = h * hv;
-  const int64_t key_floats = kernels::head_mixing_key_floats(all), of_values = kernels::head_mixing_value_floats(all);
-  const int64_t size = kernels::head_mixing_pack_floats(all, true), part_floats = key_floats + of_values;
+  const kernels::AttentionParams& shared_params = mixing.shared_params();
+  const int64_t num_parts = mixing.num_parts(), h = shared_params.in_heads, hv = shared_params.out_heads,
+                matrix_size = h * hv;
+  const int64_t key_floats = kernels::head_mixing_key_floats(shared_params),
+                value_floats = kernels::head_mixing_value_floats(shared_params);
+  const int64_t size = kernels::head_mixing_pack_floats(shared_params, true), part_floats = key_floats + value_floats;
   auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
-  const int64_t wide = all.relative.row_stride, distances = all.relative.distances;  // 0 without relative positions
-  if (wide > 0) {
-    d.u = at::empty({x.q.size(0) * parts, h, wide}, at::kFloat), d.v_bias = at::empty_like(d.u);
-    d.r = at::empty({x.q.size(0) * parts, h, distances, wide}, at::kFloat);
+  const int64_t padded_size = shared_params.relative.row_stride,
+                distances = shared_params.relative.distances;  // 0 without relative positions
+  if (padded_size > 0) {
+    d.u = at::empty({x.q.size(0) * num_parts, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
+    d.r = at::empty({x.q.size(0) * num_parts, h, distances, padded_size}, at::kFloat);
   }
   std::optional<Scratch> packed, part_gradients;  // part_gradients: dk and dv of each part
-  each_group(x.q.size(0), parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * size), part_gradients.emplace(rows * parts * part_floats);
+  for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
+    if (!packed) packed.emplace(rows * size), part_gradients.emplace(rows * num_parts * part_floats);
     pack_rows<T>(x, mixing, true, first, rows, *packed);
-    at::parallel_for(0, rows * parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::head_mixing_backward_scratch(all));
-      const Bf16GemmScope with(all.bf16);
+    at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
+      const Scratch scratch(kernels::head_mixing_backward_scratch(shared_params));
+      const Bf16GemmScope gemm_scope(shared_params.bf16);
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t b = first + i / parts, part = i % parts, n = b * parts + part;
-        const bool by_query = all.matrix_query_stride != 0;
+        const int64_t b = first + i / num_parts, part_index = i % num_parts, n = b * num_parts + part_index;
+        const bool has_matrix_per_query = shared_params.matrix_query_stride != 0;
         kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
-                                   .k = {},
-                                   .v = {},
-                                   .packed = packed->data() + i / parts * size,
-                                   .out = {},
-                                   .lse = lse + b * lse_stride,
-                                   .dout = row_of<const T>(dout, b),
-                                   .dq = row_of<T>(d.q, b)};
+                                        .k = {},
+                                        .v = {},
+                                        .packed = packed->data() + i / num_parts * size,
+                                        .out = {},
+                                        .lse = lse + b * lse_stride,
+                                        .dout = row_of<const T>(dout, b),
+                                        .dq = row_of<T>(d.q, b)};
         row.dk = part_gradients->data() + i * part_floats, row.dv = row.dk + key_floats;
-        row.dm = dm + (by_query ? b * x.q.size(2) : n) * numbers;
-        if (wide > 0)
-          row.du = d.u.mutable_data_ptr<float>() + n * h * wide,
-          row.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * wide,
-          row.dr = d.r.mutable_data_ptr<float>() + n * h * distances * wide;
-        kernels::head_mixing_backward(mixing.row_params(b), {part, parts}, row, scratch.data());
+        row.dm = dm + (has_matrix_per_query ? b * x.q.size(2) : n) * matrix_size;
+        if (padded_size > 0)
+          row.du = d.u.mutable_data_ptr<float>() + n * h * padded_size,
+          row.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * padded_size,
+          row.dr = d.r.mutable_data_ptr<float>() + n * h * distances * padded_size;
+        kernels::head_mixing_backward(mixing.row_params(b), {part_index, num_parts}, row, scratch.data());
       }
     });
     at::parallel_for(0, rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
         const kernels::AttentionParams a = mixing.row_params(b);
-        const float* from = part_gradients->data() + row * parts * part_floats;
-        const auto gather = [&](const float* of_head, int64_t head_size, const kernels::Heads<T>& to, int64_t to_head) {
-          kernels::head_mixing_sum_parts(of_head, parts, part_floats, a.keys, head_size,
-                                         kernels::Heads<T>{to.at(to_head, 0), to.head_stride, to.row_stride});
+        const float* row_gradients = part_gradients->data() + row * num_parts * part_floats;
+        const auto sum_parts = [&](const float* partial_sums, int64_t head_size, const kernels::Heads<T>& destination,
+                                   int64_t destination_head) {
+          kernels::head_mixing_sum_parts(
+              partial_sums, num_parts, part_floats, a.keys, head_size,
+              kernels::Heads<T>{destination.at(destination_head, 0), destination.head_stride, destination.row_stride});
         };
         if (head < h) {
-          gather(from + head * (kernels::head_mixing_key_floats(a) / h), a.key_size, row_of<T>(d.k, b),
-                 one_reader_per_kv_head ? a.key_head(head) : head);
+          sum_parts(row_gradients + head * (kernels::head_mixing_key_floats(a) / h), a.key_size, row_of<T>(d.k, b),
+                    one_reader_per_kv_head ? a.key_head(head) : head);
         } else {
-          const int64_t of = head - h;
-          gather(from + key_floats + of * (kernels::head_mixing_value_floats(a) / hv), a.value_size, row_of<T>(d.v, b),
-                 one_reader_per_kv_head ? a.value_head(of) : of);
+          const int64_t value_head = head - h;
+          sum_parts(row_gradients + key_floats + value_head * (kernels::head_mixing_value_floats(a) / hv), a.value_size,
+                    row_of<T>(d.v, b), one_reader_per_kv_head ? a.value_head(value_head) : value_head);
         }
       }
     });
@@ -237,8 +244,8 @@ at::Tensor sum_over_parts(const at::Tensor& x, const at::Tensor& like) {
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());
 }
 
-struct MixingOnCpu {
-  static constexpr bool kReadsOut = false;
+struct HeadMixingCpuBackend {
+  static constexpr bool kBackwardReadsOut = false;
 
   ForwardResult forward(const Operands& x, bool gradient) const {
     ForwardResult result = empty_result(x);
@@ -257,7 +264,7 @@ struct MixingOnCpu {
     OperandGradients d = empty_gradients(x, one_reader_per_kv_head);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
     d.matrix = m.dim() == 4 ? at::empty(m.sizes(), m.options())
-                            : at::empty({q.size(0), mixing.parts(), m.size(-2), m.size(-1)}, m.options());
+                            : at::empty({q.size(0), mixing.num_parts(), m.size(-2), m.size(-1)}, m.options());
     if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing, one_reader_per_kv_head, d);
     else backward_rows<uint16_t>(saved, dout, mixing, one_reader_per_kv_head, d);
     if (!one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
@@ -281,28 +288,29 @@ at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::T
              scaled_matrix(m, spec.head_scales), spec};
   x.spec.head_scales = at::Tensor();
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined()) lengths = lengths.contiguous();
-  return attend(MixingOnCpu{}, x);
+  return attend(HeadMixingCpuBackend{}, x);
 }
 
 at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                                   const AttentionSpec& spec, Cache& cache) {
-  const Cache::InPlaceView all = cache.append_in_place(k, v);
-  const int64_t rows = q.size(0), last = all.rows.size(1) - 1;
-  all.keys.narrow(0, 0, rows).select(2, last).copy_(k.select(2, 0));
-  all.values.narrow(0, 0, rows).select(2, last).copy_(v.select(2, 0));
-  const Operands x{with_contiguous_rows(q), all.keys, all.values, scaled_matrix(m, spec.head_scales), spec};
+  const Cache::InPlaceView cache_view = cache.append_in_place(k, v);
+  const int64_t rows = q.size(0), last_position = cache_view.rows.size(1) - 1;
+  cache_view.keys.narrow(0, 0, rows).select(2, last_position).copy_(k.select(2, 0));
+  cache_view.values.narrow(0, 0, rows).select(2, last_position).copy_(v.select(2, 0));
+  const Operands x{with_contiguous_rows(q), cache_view.keys, cache_view.values, scaled_matrix(m, spec.head_scales),
+                   spec};
   ForwardResult result = empty_result(x);
   const HeadMixingParams mixing(x, false);
   const auto run_decode = [&]<class T>(T) {
-    const auto of = [&](const at::Tensor& cached) {
+    const auto cached_rows = [&](const at::Tensor& cached) {
       return [&](int64_t b) {
         kernels::Heads<const T> heads = row_of<const T>(cached, 0);
-        heads.table = all.rows.const_data_ptr<int32_t>() + b * all.rows.stride(0),
+        heads.table = cache_view.rows.const_data_ptr<int32_t>() + b * cache_view.rows.stride(0),
         heads.batch_stride = cached.stride(0);
         return heads;
       };
     };
-    decode_rows<T>(x.q, of(all.keys), of(all.values), mixing, result);
+    decode_rows<T>(x.q, cached_rows(cache_view.keys), cached_rows(cache_view.values), mixing, result);
   };
   if (q.scalar_type() == at::kFloat) run_decode(float{});
   else run_decode(uint16_t{});

@@ -15,15 +15,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Split : torch::autograd::Function<Split> {
-  static variable_list forward(AutogradContext* context, const at::Tensor& joint, int64_t heads, int64_t key_size,
+struct SplitProjection : torch::autograd::Function<SplitProjection> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& qkv, int64_t heads, int64_t key_size,
                                int64_t value_heads, int64_t value_size) {
-    context->saved_data["sizes"] = joint.sizes().vec();
+    context->saved_data["sizes"] = qkv.sizes().vec();
     const int64_t keys = heads * key_size;
-    auto part = [&](int64_t first, int64_t h, int64_t size) {
-      return joint.narrow(-1, first, h * size).view({joint.size(0), joint.size(1), h, size}).transpose(1, 2);
+    auto slice = [&](int64_t first, int64_t h, int64_t size) {
+      return qkv.narrow(-1, first, h * size).view({qkv.size(0), qkv.size(1), h, size}).transpose(1, 2);
     };
-    return {part(0, heads, key_size), part(keys, heads, key_size), part(2 * keys, value_heads, value_size)};
+    return {slice(0, heads, key_size), slice(keys, heads, key_size), slice(2 * keys, value_heads, value_size)};
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -49,9 +49,9 @@ struct Split : torch::autograd::Function<Split> {
 
 }  // namespace
 
-std::array<at::Tensor, 3> split_projection(const at::Tensor& joint, int64_t heads, int64_t key_size,
-                                           int64_t value_heads, int64_t value_size) {
-  auto parts = Split::apply(joint, heads, key_size, value_heads, value_size);
+std::array<at::Tensor, 3> split_projection(const at::Tensor& qkv, int64_t heads, int64_t key_size, int64_t value_heads,
+                                           int64_t value_size) {
+  auto parts = SplitProjection::apply(qkv, heads, key_size, value_heads, value_size);
   return {parts[0], parts[1], parts[2]};
 }
 

@@ -20,19 +20,20 @@ class SpanHead : public OutputLayer {
 
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                       const nn::ForwardContext&) const override {
-    const SpanTargets all = span_targets(hidden, targets.values);
-    const at::Tensor known = all.ends.select(1, 0).ge(0);
-    const at::Tensor nll = -(all.target_log_p().mean(1) * known).sum();
+    const SpanTargets span = span_targets(hidden, targets.values);
+    const at::Tensor is_scored = span.ends.select(1, 0).ge(0);
+    const at::Tensor nll = -(span.target_log_p().mean(1) * is_scored).sum();
     nn::SlicedLoss result{nll, nll.detach().to(at::kDouble), targets.values.select(1, 0).ge(0).sum().item<int64_t>()};
     if (smoothing == 0) return result;
-    const at::Tensor even = -(all.log_p.masked_fill(all.padding.unsqueeze(2), 0).sum(1) / all.lengths).mean(1);
-    result.smoothed = nll * (1 - smoothing) + (even * known).sum() * smoothing;
+    const at::Tensor uniform_nll =
+        -(span.log_p.masked_fill(span.padding.unsqueeze(2), 0).sum(1) / span.lengths).mean(1);
+    result.smoothed = nll * (1 - smoothing) + (uniform_nll * is_scored).sum() * smoothing;
     return result;
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
-    const SpanTargets all = span_targets(hidden, targets);
-    return at::cat({all.target_log_p() * all.ends.ge(0), at::zeros_like(all.lengths, at::kFloat)}, 1);
+    const SpanTargets span = span_targets(hidden, targets);
+    return at::cat({span.target_log_p() * span.ends.ge(0), at::zeros_like(span.lengths, at::kFloat)}, 1);
   }
 
  private:
@@ -47,9 +48,10 @@ class SpanHead : public OutputLayer {
     at::Tensor target_log_p() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }
   };
   SpanTargets span_targets(const at::Tensor& hidden, const at::Tensor& targets) const {
-    const at::Tensor packed = nn::to_device(targets, hidden.device()), lengths = packed.narrow(1, 2, 1).neg();
+    const at::Tensor device_targets = nn::to_device(targets, hidden.device()),
+                     lengths = device_targets.narrow(1, 2, 1).neg();
     const at::Tensor padding = at::arange(hidden.size(1), lengths.options()).unsqueeze(0).ge(lengths);
-    return {at::log_softmax(logits(hidden).masked_fill(padding.unsqueeze(2), -1e30), 1), packed.narrow(1, 0, 2),
+    return {at::log_softmax(logits(hidden).masked_fill(padding.unsqueeze(2), -1e30), 1), device_targets.narrow(1, 0, 2),
             lengths, padding};
   }
 

@@ -18,7 +18,7 @@ class WordsHead : public OutputLayer {
   WordsHead(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding, int64_t vocabulary)
       : activation_(o.activation),
         vocabulary_(vocabulary),
-        scored_(scored_rows(o, vocabulary)),
+        num_scored_rows_(scored_rows(o, vocabulary)),
         transform_(parameters, "head.words.transform", o, o.width),
         norm_(parameters, "head.words.norm", o),
         weight_(o.tied ? embedding.bands()[0].table
@@ -27,40 +27,40 @@ class WordsHead : public OutputLayer {
         bias_(parameters.add("head.words.bias", {table_rows(o, vocabulary)}, {nn::Init::constant(0), false, false})) {
     if (!o.bert.next_sentence) return;
     pooler_ = std::make_unique<Pooler>(parameters, o);
-    next_ = std::make_unique<Dense>(parameters, "head.next", o, 2);
+    next_sentence_ = std::make_unique<Dense>(parameters, "head.next", o, 2);
   }
 
   at::Tensor logits(const at::Tensor& hidden) const override {
-    return nn::linear(transformed(hidden), {weight_}, {&bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
+    return nn::linear(apply_transform(hidden), {weight_}, {&bias_}).narrow(-1, 0, vocabulary_).to(at::kFloat);
   }
 
   at::Tensor sentence_logits(const at::Tensor& hidden) const override {
-    return next_ != nullptr ? (*next_)((*pooler_)(hidden)).to(at::kFloat) : at::Tensor();
+    return next_sentence_ != nullptr ? (*next_sentence_)((*pooler_)(hidden)).to(at::kFloat) : at::Tensor();
   }
 
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                       const nn::ForwardContext&) const override {
-    const at::Tensor places = masked_indices(targets.values);
+    const at::Tensor indices = masked_indices(targets.values);
     nn::SlicedLoss loss =
-        nn::sliced_cross_entropy(transformed(select_positions(hidden, places)), weight_->value(), bias_.value(),
-                                 targets.values.flatten().index_select(0, places), scored_, smoothing);
-    if (next_ == nullptr) return loss;
-    const nn::SlicedLoss next = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
-    loss.smoothed = loss.smoothed + next.smoothed * targets.next_weight;
-    loss.nll = loss.nll + next.nll * targets.next_weight;
+        nn::sliced_cross_entropy(apply_transform(select_positions(hidden, indices)), weight_->value(), bias_.value(),
+                                 targets.values.flatten().index_select(0, indices), num_scored_rows_, smoothing);
+    if (next_sentence_ == nullptr) return loss;
+    const nn::SlicedLoss next_loss = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
+    loss.smoothed = loss.smoothed + next_loss.smoothed * targets.next_weight;
+    loss.nll = loss.nll + next_loss.nll * targets.next_weight;
     return loss;
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
-    const at::Tensor places = masked_indices(targets);
-    at::Tensor all = at::zeros(targets.sizes(), hidden.options().dtype(at::kFloat));
-    all.view(-1).index_copy_(
-        0, nn::to_device(places, hidden.device()),
-        nn::sliced_log_probabilities(transformed(select_positions(hidden, places)), weight_->value(), bias_.value(),
-                                     targets.flatten().index_select(0, places), scored_));
-    if (next_ != nullptr)
-      all.select(1, 0).copy_(class_log_probabilities(sentence_logits(hidden), targets.select(1, 0)));
-    return all;
+    const at::Tensor indices = masked_indices(targets);
+    at::Tensor log_p = at::zeros(targets.sizes(), hidden.options().dtype(at::kFloat));
+    log_p.view(-1).index_copy_(
+        0, nn::to_device(indices, hidden.device()),
+        nn::sliced_log_probabilities(apply_transform(select_positions(hidden, indices)), weight_->value(),
+                                     bias_.value(), targets.flatten().index_select(0, indices), num_scored_rows_));
+    if (next_sentence_ != nullptr)
+      log_p.select(1, 0).copy_(class_log_probabilities(sentence_logits(hidden), targets.select(1, 0)));
+    return log_p;
   }
 
  private:
@@ -72,20 +72,20 @@ class WordsHead : public OutputLayer {
     is_scored.select(1, 0).fill_(false);
     return is_scored.flatten().nonzero().squeeze(1);
   }
-  static at::Tensor select_positions(const at::Tensor& hidden, const at::Tensor& places) {
-    return hidden.flatten(0, 1).index_select(0, nn::to_device(places, hidden.device()));
+  static at::Tensor select_positions(const at::Tensor& hidden, const at::Tensor& indices) {
+    return hidden.flatten(0, 1).index_select(0, nn::to_device(indices, hidden.device()));
   }
-  at::Tensor transformed(const at::Tensor& x) const { return norm_(nn::activation(transform_(x), activation_)); }
+  at::Tensor apply_transform(const at::Tensor& x) const { return norm_(nn::activation(transform_(x), activation_)); }
 
   nn::Activation activation_;
-  int64_t vocabulary_, scored_;
+  int64_t vocabulary_, num_scored_rows_;
   Dense transform_;
   LayerNorm norm_;
   nn::Parameter* weight_;
   nn::Parameter& bias_;
   // For next-sentence prediction; null without model.bert.next_sentence.
   std::unique_ptr<Pooler> pooler_;
-  std::unique_ptr<Dense> next_;
+  std::unique_ptr<Dense> next_sentence_;
 };
 
 class Words : public TaskHead {

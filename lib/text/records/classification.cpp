@@ -67,7 +67,7 @@ void write_predictions(ByteSink& sink, const ExampleTask& task, std::span<const 
   for (size_t i = 0; i < predictions.size(); ++i) {
     const double value = predictions[i];
     text += std::to_string(i) + "\t";
-    text += task.is_number() ? rounded(value, 3) : task.labels.at(static_cast<size_t>(value));
+    text += task.is_number() ? fixed_decimal(value, 3) : task.labels.at(static_cast<size_t>(value));
     text += "\n";
   }
   sink.write(text);

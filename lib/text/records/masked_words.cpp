@@ -73,10 +73,10 @@ int64_t Pretraining::tokens_in(Sentences s) const {
 
 Pretraining::Sentences Pretraining::sample_second_segment(size_t document, int64_t max_tokens,
                                                           RandomSequence& random) const {
-  size_t other = random.below(documents_.size() - 1);
+  size_t other = random.uniform_below(documents_.size() - 1);
   if (other >= document) ++other;
   const Sentences all = documents_[other];
-  Sentences first{all.begin + static_cast<uint32_t>(random.below(all.end - all.begin)), 0};
+  Sentences first{all.begin + static_cast<uint32_t>(random.uniform_below(all.end - all.begin)), 0};
   first.end = first.begin + 1;
   while (first.end < all.end && tokens_in(first) < max_tokens) ++first.end;
   return first;
@@ -89,7 +89,7 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
     int64_t target = room();
     // An input sequence with room for a single token cannot be shorter.
     if (random.uniform() < options_.short_share && room() > 1)
-      target = 2 + static_cast<int64_t>(random.below(static_cast<uint64_t>(room() - 1)));
+      target = 2 + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(room() - 1)));
     Sentences chunk{at, at + 1};
     while (chunk.end < all.end && tokens_in(chunk) < target) ++chunk.end;
     at = chunk.end;
@@ -99,7 +99,7 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
     }
     const uint32_t count = chunk.end - chunk.begin;
     Row row{{chunk.begin, chunk.begin + 1}, {}, false};
-    if (count > 1) row.first.end += static_cast<uint32_t>(random.below(count - 1));
+    if (count > 1) row.first.end += static_cast<uint32_t>(random.uniform_below(count - 1));
     row.is_next = count > 1 && random.uniform() >= 0.5;
     if (row.is_next) {
       row.second = {row.first.end, chunk.end};
@@ -182,7 +182,7 @@ void Pretraining::mask_tokens(Example& row, RandomSequence& random) const {
       int32_t& token = row.tokens[static_cast<size_t>(place)];
       row.targets[static_cast<size_t>(place)] = token;
       if (random.uniform() < 0.8) token = entries_.mask;
-      else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.below(continues_word_.size()));
+      else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.uniform_below(continues_word_.size()));
     }
   }
 }

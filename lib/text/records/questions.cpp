@@ -71,7 +71,7 @@ void Questions::add(QuestionRecord record) {
   questions_.push_back(std::move(q));
   first_row_.push_back(size());
   const Question& added = questions_.back();
-  if (use_ == QuestionUse::learn && !added.impossible && added.answer.none()) ++num_without_windows_;
+  if (use_ == QuestionUse::training && !added.impossible && added.answer.none()) ++num_without_windows_;
   else add_windows(static_cast<int64_t>(questions_.size()) - 1);
 }
 

@@ -69,8 +69,8 @@ struct Window {
 
 // Selects the questions from which input sequences are made.
 enum class QuestionUse {
-  learn,   // for training: questions with an answer in the paragraph, and impossible questions
-  answer,  // for prediction: all questions
+  training,  // for training: questions with an answer in the paragraph, and impossible questions
+  answer,    // for prediction: all questions
 };
 
 // The questions of a shard, in memory. Each paragraph is stored once: the 130,319 questions of SQuAD 2.0 take about

@@ -29,10 +29,10 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
   uint64_t before = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (!kind->allows_length(i % fields_.size(), lengths[i], before))
-      io::damaged(name, 0, kind->rule, str(lengths[i], " numbers in record ", i / fields_.size() + 1));
+      io::throw_damaged(name, 0, kind->rule, str(lengths[i], " numbers in record ", i / fields_.size() + 1));
     before = lengths[i];
   }
-  if (kind->ends_with_empty_sequence && before > 0) io::damaged(name, 0, kind->rule, "no empty run at the end");
+  if (kind->ends_with_empty_sequence && before > 0) io::throw_damaged(name, 0, kind->rule, "no empty run at the end");
   if (!lengths.empty()) remaining_ = lengths[0];
   skip_empty();
 }
@@ -57,11 +57,11 @@ void SequenceCheck::add(std::span<const int32_t> tokens) {
 }
 
 void SequenceCheck::refuse(const Field& field, int32_t token) const {
-  io::damaged(name_, 0,
-              str("numbers below ", field.limit, " in the field ", field.name,
-                  field.end < 0 ? "" : str(", and the end-of-line token ", field.end, " only at the end")),
-              str(token, " in record ", run_ / fields_.size() + 1, ", ", remaining_,
-                  " numbers before the end of the sequence"));
+  io::throw_damaged(name_, 0,
+                    str("numbers below ", field.limit, " in the field ", field.name,
+                        field.end < 0 ? "" : str(", and the end-of-line token ", field.end, " only at the end")),
+                    str(token, " in record ", run_ / fields_.size() + 1, ", ", remaining_,
+                        " numbers before the end of the sequence"));
 }
 
 }  // namespace mh::text

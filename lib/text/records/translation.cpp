@@ -89,7 +89,7 @@ void PairFilters::check() const {
     throw Error(
         Exit::usage,
         Problem{"--max-ratio", "a length ratio of the longer to the shorter text of at least 1, or 0 for no limit",
-                shortest(max_ratio), ""});
+                shortest_decimal(max_ratio), ""});
 }
 
 const char* PairFilters::why_dropped(size_t source, size_t target) const {

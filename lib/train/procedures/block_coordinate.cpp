@@ -16,9 +16,9 @@
 namespace mh::train {
 namespace {
 
-constexpr const char* kGates = "*.gate.*";
-bool is_gate(const nn::Parameter& p) { return matches(kGates, p.name()); }
-bool is_no_gate(const nn::Parameter& p) { return !is_gate(p); }
+constexpr const char* kGatePattern = "*.gate.*";
+bool is_gate(const nn::Parameter& p) { return matches(kGatePattern, p.name()); }
+bool is_not_gate(const nn::Parameter& p) { return !is_gate(p); }
 
 class BlockCoordinate : public Procedure {
  public:
@@ -29,16 +29,16 @@ class BlockCoordinate : public Procedure {
   }
   bool inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {
-    find_matching(model.parameters(), kGates,
+    find_matching(model.parameters(), kGatePattern,
                   {"train.procedures.block-coordinate", "a model with gates", "no gates",
                    "for example attention.combiner = \"mae\""});
   }
   std::vector<Pass> passes(const TrainProgress& progress) const override {
-    Pass gates, others;
-    gates.trains_parameter = is_gate, others.trains_parameter = is_no_gate;
-    others.requests.add(std::make_shared<attention::SampleExperts>());
-    const bool both = progress.epoch >= first_ && (progress.epoch - first_) % every_ == 0;
-    return both ? std::vector<Pass>{gates, others} : std::vector<Pass>{others};
+    Pass gate_pass, expert_pass;
+    gate_pass.trains_parameter = is_gate, expert_pass.trains_parameter = is_not_gate;
+    expert_pass.requests.add(std::make_shared<attention::SampleExperts>());
+    const bool has_gate_pass = progress.epoch >= first_ && (progress.epoch - first_) % every_ == 0;
+    return has_gate_pass ? std::vector<Pass>{gate_pass, expert_pass} : std::vector<Pass>{expert_pass};
   }
 
   std::vector<int64_t> first_epochs() const override { return {0, first_}; }

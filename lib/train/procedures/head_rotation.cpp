@@ -31,7 +31,7 @@ using analysis::Selection;
 constexpr const char* kSection = "train.procedures.head-rotation";
 
 enum class Mode { manual, hard, soft, random };
-enum class Soft { paper, released };
+enum class SoftVariant { paper, released };
 
 class HeadRotation : public Procedure {
  public:
@@ -58,7 +58,7 @@ class HeadRotation : public Procedure {
             "kinds of attention in which heads are swapped, such as decoder.self; empty: all kinds in the model");
     f.field("measure", measure_name_, "importance measure of heads in modes hard and soft",
             analysis::importances().names());
-    f.choice("soft", soft_, {{Soft::paper, "paper"}, {Soft::released, "released"}},
+    f.choice("soft", soft_variant_, {{SoftVariant::paper, "paper"}, {SoftVariant::released, "released"}},
              "variant of mode soft: paper (least important heads of each of two layers) or released (4 least important "
              "heads of one layer, and the heads with the same numbers of the other layer)");
     f.field("pairs", pairs_,
@@ -77,8 +77,8 @@ class HeadRotation : public Procedure {
 
   void plan(const Plan& plan) override {
     seed_ = plan.seed;
-    optimizer_of_ = plan.optimizer;
-    if (!ranks()) return;
+    update_rule_of_ = plan.update_rule_of;
+    if (!uses_importance()) return;
     if (measure() == nullptr)
       throw Error(Exit::usage,
                   Problem{key("measure"),
@@ -89,12 +89,12 @@ class HeadRotation : public Procedure {
                       const char* next) {
       throw Error(Exit::usage, Problem{where, expected, found, next});
     };
-    const std::string need = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
+    const std::string purpose = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
     if (!plan.validates)
-      refuse("--valid", "a shard to rank heads on, for " + need, "no --valid",
+      refuse("--valid", "a shard to rank heads on, for " + purpose, "no --valid",
              "pass --valid, or set mode = \"random\"");
     if (!plan.validates_epochs)
-      refuse("train.validation.every", "a validation at the end of each epoch, for " + need,
+      refuse("train.validation.every", "a validation at the end of each epoch, for " + purpose,
              "epochs that end without a validation", "set train.validation.every = \"1e\"");
     if (schedule_.start < 2)
       refuse(key("start"), "at least 2, since no validation precedes epoch 1", str(schedule_.start),
@@ -111,14 +111,15 @@ class HeadRotation : public Procedure {
       return;
     }
     heads_ = analysis::heads_to_pair(parameters, selection(), k_, t_max_, kinds_, options_, key);
-    analysis::Kinds acts_on;
-    for (const auto& [kind, layers] : heads_) acts_on.insert(kind);
-    if (ranks()) analysis::check_importance(measure_name_, key("measure"), model, analysis::Side::whole, acts_on);
+    analysis::Kinds swapped_kinds;
+    for (const auto& [kind, layers] : heads_) swapped_kinds.insert(kind);
+    if (uses_importance())
+      analysis::check_importance(measure_name_, key("measure"), model, analysis::Side::whole, swapped_kinds);
   }
 
-  bool observes() const override { return ranks(); }
+  bool observes() const override { return uses_importance(); }
   attention::Observer* observer(const TrainProgress& progress) override {
-    if (!ranks() || next_action(progress) != RotationSchedule::Action::swap) return nullptr;
+    if (!uses_importance() || next_action(progress) != RotationSchedule::Action::swap) return nullptr;
     measure_ = measure();
     return measure_.get();
   }
@@ -138,24 +139,24 @@ class HeadRotation : public Procedure {
   bool moves_weights() const override { return true; }
   std::string before_epoch(const Training& training, const TrainProgress& progress) override {
     const int64_t epoch = progress.epoch + 1;
-    if (epoch <= begin_epoch_) return "";  // before a resume, the rotation of this epoch was done
-    const auto act = next_action(progress);
-    begin_epoch_ = epoch;
-    if (act == RotationSchedule::Action::none) return "";
-    const bool undo = act == RotationSchedule::Action::undo;
+    if (epoch <= last_begun_epoch_) return "";  // before a resume, the rotation of this epoch was done
+    const auto action = next_action(progress);
+    last_begun_epoch_ = epoch;
+    if (action == RotationSchedule::Action::none) return "";
+    const bool undo = action == RotationSchedule::Action::undo;
     if (!undo) {
       swapped_pairs_ = mode_ == Mode::manual   ? manual_pairs_
                        : mode_ == Mode::random ? sampled_pairs(epoch)
                                                : next_pairs_;
-      swapped_at_ = epoch;
+      swap_epoch_ = epoch;
       next_pairs_.clear();
     }
     const analysis::ExtraTensors moments = [&](const nn::Parameter& p) {
-      std::vector<at::Tensor> found;
+      std::vector<at::Tensor> state_tensors;
       const std::string prefix = model::kOptimizerPrefix + p.name() + ".";
       for (const auto& [name, tensor] : training.optimizer.state())
-        if (name.rfind(prefix, 0) == 0) found.push_back(tensor);
-      return found;
+        if (name.rfind(prefix, 0) == 0) state_tensors.push_back(tensor);
+      return state_tensors;
     };
     analysis::swap_heads(training.model.parameters(), swapped_pairs_, options_, kSection,
                          swap_optimizer_state_ ? moments : analysis::ExtraTensors{});
@@ -166,8 +167,8 @@ class HeadRotation : public Procedure {
   }
 
   std::string state() const override {
-    return nlohmann::json{{"begun", begin_epoch_},
-                          {"swapped_at", swapped_at_},
+    return nlohmann::json{{"begun", last_begun_epoch_},
+                          {"swapped_at", swap_epoch_},
                           {"active", analysis::to_strings(swapped_pairs_)},
                           {"planned", analysis::to_strings(next_pairs_)}}
         .dump();
@@ -176,12 +177,12 @@ class HeadRotation : public Procedure {
   void set_state(const std::string& text) override {
     const auto j = nlohmann::json::parse(text, nullptr, false);
     auto pairs = [](const nlohmann::json& texts) {
-      std::vector<HeadPair> all;
-      for (const auto& pair : texts) all.push_back(analysis::parse_pair(pair.get<std::string>(), kSection));
-      return all;
+      std::vector<HeadPair> parsed_pairs;
+      for (const auto& pair : texts) parsed_pairs.push_back(analysis::parse_pair(pair.get<std::string>(), kSection));
+      return parsed_pairs;
     };
     try {
-      begin_epoch_ = j.at("begun"), swapped_at_ = j.at("swapped_at");
+      last_begun_epoch_ = j.at("begun"), swap_epoch_ = j.at("swapped_at");
       swapped_pairs_ = pairs(j.at("active")), next_pairs_ = pairs(j.at("planned"));
     } catch (const nlohmann::json::exception& error) {
       throw Error(Exit::input, Problem{"the saved state of head-rotation", "the JSON object that head-rotation writes",
@@ -191,12 +192,12 @@ class HeadRotation : public Procedure {
 
  private:
   static std::string key(const char* name) { return str(kSection, ".", name); }
-  bool ranks() const { return mode_ == Mode::hard || mode_ == Mode::soft; }
+  bool uses_importance() const { return mode_ == Mode::hard || mode_ == Mode::soft; }
   Selection selection() const {
-    return mode_ == Mode::hard       ? Selection::hard
-           : mode_ == Mode::random   ? Selection::random
-           : soft_ == Soft::released ? Selection::released
-                                     : Selection::soft;
+    return mode_ == Mode::hard                      ? Selection::hard
+           : mode_ == Mode::random                  ? Selection::random
+           : soft_variant_ == SoftVariant::released ? Selection::released
+                                                    : Selection::soft;
   }
 
   std::unique_ptr<analysis::Measure> measure() const {
@@ -212,7 +213,7 @@ class HeadRotation : public Procedure {
       if (!pairs_.empty()) refuse("pairs", "mode = \"manual\", or no pairs", str(pairs_.size(), " pairs"));
       if (!epochs_.empty()) refuse("epochs", "mode = \"manual\", or no epochs", str(epochs_.size(), " epochs"));
       if (schedule_.end < schedule_.start) refuse("end", str("at least start, ", schedule_.start), str(schedule_.end));
-      if (soft_ != Soft::paper && mode_ != Mode::soft) refuse("soft", "mode = \"soft\"", "another mode");
+      if (soft_variant_ != SoftVariant::paper && mode_ != Mode::soft) refuse("soft", "mode = \"soft\"", "another mode");
       return;
     }
     if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_));
@@ -229,15 +230,15 @@ class HeadRotation : public Procedure {
   // Throws Error(usage) if swap_optimizer_state is set and layers of one kind have different update rules, between
   // which moments cannot be swapped.
   void check_moments(const nn::ParameterList& parameters) const {
-    if (!swap_optimizer_state_ || !optimizer_of_) return;
+    if (!swap_optimizer_state_ || !update_rule_of_) return;
     // Update rules by kind of attention and name of the parameter within the layer.
     std::map<std::string, std::string> rules;
     for (const nn::Parameter& p : parameters.all()) {
       const auto layer = analysis::layer_of(p.name());
       if (!layer || p.traits().head_axes.empty()) continue;
-      const std::string part = p.name().substr(analysis::prefix_of(layer->kind, layer->layer).size());
-      const std::string rule = optimizer_of_(p.name());
-      const auto [found, first] = rules.emplace(name_of(layer->kind) + part, rule);
+      const std::string suffix = p.name().substr(analysis::prefix_of(layer->kind, layer->layer).size());
+      const std::string rule = update_rule_of_(p.name());
+      const auto [found, first] = rules.emplace(name_of(layer->kind) + suffix, rule);
       if (found->second != rule)
         throw Error(Exit::usage, Problem{key("swap_optimizer_state"), "layers with the same update rule",
                                          str(found->second, " and ", rule, " for ", p.name()), "change train.groups"});
@@ -247,19 +248,19 @@ class HeadRotation : public Procedure {
   // Returns the action that is due before epoch progress.epoch + 1 (counted from 1).
   RotationSchedule::Action next_action(const TrainProgress& progress) const {
     const int64_t epoch = progress.epoch + 1;
-    if (mode_ != Mode::manual) return schedule_.before(epoch, swapped_at_, !swapped_pairs_.empty());
+    if (mode_ != Mode::manual) return schedule_.action_before(epoch, swap_epoch_, !swapped_pairs_.empty());
     if (std::find(epochs_.begin(), epochs_.end(), epoch) == epochs_.end()) return RotationSchedule::Action::none;
     return swapped_pairs_.empty() ? RotationSchedule::Action::swap : RotationSchedule::Action::undo;
   }
 
   std::vector<HeadPair> sampled_pairs(int64_t epoch) const {
-    std::vector<HeadPair> all;
+    std::vector<HeadPair> all_pairs;
     for (const auto& [kind, layers] : heads_) {
       RandomSequence random(RandomStream(seed_, str(name_of(kind), ".rotation")), static_cast<uint32_t>(epoch));
       const auto pairs = analysis::pair_random(kind, layers, k_, random);
-      all.insert(all.end(), pairs.begin(), pairs.end());
+      all_pairs.insert(all_pairs.end(), pairs.begin(), pairs.end());
     }
-    return all;
+    return all_pairs;
   }
 
   Mode mode_ = Mode::soft;
@@ -267,19 +268,19 @@ class HeadRotation : public Procedure {
   int64_t k_ = 3, t_max_ = 0;
   std::vector<std::string> kinds_, pairs_;
   std::string measure_name_ = "avg-l2";
-  Soft soft_ = Soft::paper;
+  SoftVariant soft_variant_ = SoftVariant::paper;
   std::vector<int64_t> epochs_;
   analysis::SwapOptions options_;
   bool swap_optimizer_state_ = false;
 
   uint64_t seed_ = 0;
-  std::function<std::string(const std::string&)> optimizer_of_;
+  std::function<std::string(const std::string&)> update_rule_of_;
   std::map<attention::AttentionKind, std::vector<int64_t>> heads_;  // by kind of attention: number of heads by layer
   std::vector<HeadPair> manual_pairs_;                              // pairs of mode manual
   std::unique_ptr<analysis::Measure> measure_;  // measure that observes the present validation; null: none
   // The members below are the state that a resume restores.
   // Last epoch that has begun, and last epoch before which heads were swapped; counted from 1; 0: none.
-  int64_t begin_epoch_ = 0, swapped_at_ = 0;
+  int64_t last_begun_epoch_ = 0, swap_epoch_ = 0;
   std::vector<HeadPair> swapped_pairs_, next_pairs_;  // pairs that are swapped now; pairs to swap before the next epoch
 };
 

@@ -9,18 +9,18 @@
 namespace mh::train {
 
 double skip_probability(SkipSchedule schedule, double rate, int64_t layer, int64_t layers) {
-  const bool first = layer == 0, last = layer == layers - 1;
+  const bool is_first = layer == 0, is_last = layer == layers - 1;
   switch (schedule) {
     case SkipSchedule::linear:
-      return last ? 0 : 0.5 * static_cast<double>(layer) / static_cast<double>(layers);
+      return is_last ? 0 : 0.5 * static_cast<double>(layer) / static_cast<double>(layers);
     case SkipSchedule::all:
       return rate;
     case SkipSchedule::not_first:
-      return first ? 0 : rate;
+      return is_first ? 0 : rate;
     case SkipSchedule::not_last:
-      return last ? 0 : rate;
+      return is_last ? 0 : rate;
     case SkipSchedule::not_ends:
-      return first || last ? 0 : rate;
+      return is_first || is_last ? 0 : rate;
   }
   return 0;
 }
@@ -73,7 +73,7 @@ class SkipRetain : public Procedure {
   }
 
   // Draws for each layer whether the update skips it. All rows of the batch skip the same layers.
-  void change(Pass& pass, const TrainProgress& progress) const override {
+  void modify_pass(Pass& pass, const TrainProgress& progress) const override {
     if (until_.count > 0 && (stalled_ || progress.update >= end_)) return;
     const RandomStream stream(seed_, "skip");
     pass.skipped.resize(static_cast<size_t>(layers_));

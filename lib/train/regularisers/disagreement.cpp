@@ -16,20 +16,20 @@ class Disagreement : public ObservedTerm {
   Disagreement() : ObservedTerm(0.01) {}
   void describe(Fields& f) override {
     ObservedTerm::describe(f);
-    f.field("of", of_, "property in which the term makes heads differ: head outputs or attended positions",
+    f.field("of", property_, "property in which the term makes heads differ: head outputs or attended positions",
             {"outputs", "positions"});
   }
 
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
-    if (of_ != "positions" || !is_training_pass()) return;
+    if (property_ != "positions" || !is_training_pass()) return;
     // Σ_ij P_i ⊙ P_j = (Σ_i P_i)²
     const auto h = static_cast<double>(p.size(1));
     add(mean_of_positions(layer_spec.kind, p.sum(1).square().sum(-1)) / (h * h));
   }
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& z) override {
-    if (side != attention::HeadSide::value || of_ != "outputs" || !is_training_pass()) return z;
-    const at::Tensor known = query_mask(layer_spec.kind, z, z.size(2)).unsqueeze(1).unsqueeze(-1);  // (B, 1, Tq, 1)
-    at::Tensor flat = (z * known).flatten(2).to(at::kFloat);                                        // (B, h, Tq dv)
+    if (side != attention::HeadSide::value || property_ != "outputs" || !is_training_pass()) return z;
+    const at::Tensor mask = query_mask(layer_spec.kind, z, z.size(2)).unsqueeze(1).unsqueeze(-1);  // (B, 1, Tq, 1)
+    at::Tensor flat = (z * mask).flatten(2).to(at::kFloat);                                        // (B, h, Tq dv)
     flat = flat / flat.norm(2, -1, true).clamp_min(1e-12);
     // Σ_ij cos_ij = |Σ_i z_i/|z_i||²
     const auto h = static_cast<double>(z.size(1));
@@ -38,7 +38,7 @@ class Disagreement : public ObservedTerm {
   }
 
  private:
-  std::string of_ = "outputs";
+  std::string property_ = "outputs";
 };
 
 const Registration<Disagreement> disagreement_entry(regularisers(), "disagreement",

@@ -29,13 +29,13 @@ class HardConcretePenalty : public Regulariser {
       const auto options = stages.find(attention::kHardConcrete);
       gates_.push_back({p, options == stages.end()
                                ? attention::HardConcrete{}
-                               : static_cast<const attention::HardConcreteOptions&>(*options->second).how});
+                               : static_cast<const attention::HardConcreteOptions&>(*options->second).distribution});
     }
   }
   at::Tensor loss(const TrainProgress&) override {
     at::Tensor sum;
-    for (const auto& [p, how] : gates_) {
-      const at::Tensor term = attention::hard_concrete_penalty(how, p->value());
+    for (const auto& [p, hard_concrete] : gates_) {
+      const at::Tensor term = attention::hard_concrete_penalty(hard_concrete, p->value());
       sum = sum.defined() ? sum + term : term;
     }
     return sum * weight_;
@@ -44,7 +44,7 @@ class HardConcretePenalty : public Regulariser {
  private:
   struct Gate {
     const nn::Parameter* log_a;
-    attention::HardConcrete how;
+    attention::HardConcrete hard_concrete;
   };
   double weight_ = 0.01;
   std::vector<Gate> gates_;

@@ -16,7 +16,7 @@
 namespace mh::train {
 namespace {
 
-constexpr const char* kAlphas = "*.combiner.alpha";
+constexpr const char* kAlphaPattern = "*.combiner.alpha";
 
 class NuclearGrowth : public Regulariser {
  public:
@@ -31,7 +31,7 @@ class NuclearGrowth : public Regulariser {
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    alphas_ = find_matching(parameters, kAlphas,
+    alphas_ = find_matching(parameters, kAlphaPattern,
                             {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "another combiner",
                              "set attention.combiner, or remove the regulariser"});
     for (const auto& [kind, ratio] : ratios_) {
@@ -51,16 +51,16 @@ class NuclearGrowth : public Regulariser {
     for (const nn::Parameter* p : alphas_) {
       const double r = ratio_of(*p);
       if (r == 0) continue;
-      at::Tensor wide = p->value().to(at::kDouble), u, s, v;
-      std::tie(u, s, v) = at::linalg_svd(wide.detach(), false);
+      at::Tensor alpha = p->value().to(at::kDouble), u, s, v;
+      std::tie(u, s, v) = at::linalg_svd(alpha.detach(), false);
       // <U Vᵀ, α> has the gradient U Vᵀ with respect to α, and its value is the nuclear norm of α.
-      const at::Tensor term = r * (s.sum() + margin_ - (at::matmul(u, v) * wide).sum());
+      const at::Tensor term = r * (s.sum() + margin_ - (at::matmul(u, v) * alpha).sum());
       sum = sum.defined() ? sum + term : term;
     }
     return sum.defined() ? (sum * weight_).to(at::kFloat) : sum;
   }
   bool freezes(const nn::Parameter& p, const TrainProgress& progress) const override {
-    return matches(kAlphas, p.name()) && (progress.fraction() < start_ || ratio_of(p) == 0);
+    return matches(kAlphaPattern, p.name()) && (progress.fraction() < start_ || ratio_of(p) == 0);
   }
   bool depends_on_fraction() const override { return start_ > 0; }
 

@@ -17,7 +17,7 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
   void describe(Fields& f) override {
     ObservedTerm::describe(f);
     f.field(
-        "of", of_,
+        "of", matrix_source_,
         "matrices that the term makes orthogonal: the learned matrix, or the mixing matrix at each position (differs "
         "for Mixhead B)",
         {"parameters", "positions"});
@@ -27,14 +27,14 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
                               {"train.regularisers.orthogonal-mixing", "a mixer with a learned matrix", "no such mixer",
                                "for example attention.mixer = \"mixhead-a\""});
   }
-  attention::Observer* observer() override { return of_ == "positions" ? this : nullptr; }
+  attention::Observer* observer() override { return matrix_source_ == "positions" ? this : nullptr; }
 
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
     const at::Tensor& m = observation.matrix;
     if (is_training_pass()) add(m.dim() == 2 ? distance(m) : mean_of_positions(layer_spec.kind, distance(m)));
   }
   at::Tensor loss(const TrainProgress& progress) override {
-    if (of_ == "parameters")
+    if (matrix_source_ == "parameters")
       for (const nn::Parameter* p : matrices_) add(distance(p->value()));
     return ObservedTerm::loss(progress);
   }
@@ -42,10 +42,12 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
  private:
   // Returns |MᵀM - I|_F², shape (…), for m of shape (…, h, h).
   static at::Tensor distance(const at::Tensor& m) {
-    const at::Tensor wide = m.to(at::kFloat);
-    return (at::matmul(wide.transpose(-1, -2), wide) - at::eye(m.size(-1), wide.options())).square().sum({-1, -2});
+    const at::Tensor m_fp32 = m.to(at::kFloat);
+    return (at::matmul(m_fp32.transpose(-1, -2), m_fp32) - at::eye(m.size(-1), m_fp32.options()))
+        .square()
+        .sum({-1, -2});
   }
-  std::string of_ = "parameters";
+  std::string matrix_source_ = "parameters";
   std::vector<nn::Parameter*> matrices_;
 };
 

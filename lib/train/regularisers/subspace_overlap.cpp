@@ -16,29 +16,30 @@ class SubspaceOverlap : public ObservedTerm {
   SubspaceOverlap() : ObservedTerm(0.01) {}
   void describe(Fields& f) override {
     ObservedTerm::describe(f);
-    f.field("of", of_, "subspaces compared: those spanned by the rows or by the columns of the attention matrices",
+    f.field("of", subspace_,
+            "subspaces compared: those spanned by the rows or by the columns of the attention matrices",
             {"rows", "columns"});
   }
 
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     const int64_t h = p.size(1);
     if (!is_training_pass() || h < 2) return;
-    const at::Tensor known = p * query_mask(layer_spec.kind, p, p.size(2)).unsqueeze(1).unsqueeze(-1);
-    const at::Tensor x = of_ == "rows" ? known : known.transpose(-1, -2);
+    const at::Tensor masked_p = p * query_mask(layer_spec.kind, p, p.size(2)).unsqueeze(1).unsqueeze(-1);
+    const at::Tensor x = subspace_ == "rows" ? masked_p : masked_p.transpose(-1, -2);
     // |P_i P_jᵀ|_F² = tr(G_i G_j) with the Gram matrix G = PᵀP, so the sum over pairs computes each G_i only once.
     const at::Tensor gram = at::matmul(x.transpose(-1, -2), x);  // (B, h, n, n); n = Tk for rows, Tq for columns
-    const at::Tensor all = gram.sum(1).square().sum({-1, -2}), own = gram.square().sum({-1, -2, -3});
+    const at::Tensor all_pairs = gram.sum(1).square().sum({-1, -2}), same_head_pairs = gram.square().sum({-1, -2, -3});
     const at::Tensor rows = queries(layer_spec.kind, p, p.size(2));
     // In self-attention, queries and keys have the same padding at the end; the additional Tk - Tq keys are memory.
-    const at::Tensor n = of_ == "rows" ? rows
+    const at::Tensor n = subspace_ == "rows" ? rows
                          : layer_spec.kind == attention::AttentionKind::decoder_cross
                              ? keys(layer_spec.kind, p, p.size(3))
                              : rows + static_cast<double>(p.size(3) - p.size(2));
-    add(mean_of_rows((all - own) / (n.clamp_min(1) * static_cast<double>(h * (h - 1))), rows));
+    add(mean_of_rows((all_pairs - same_head_pairs) / (n.clamp_min(1) * static_cast<double>(h * (h - 1))), rows));
   }
 
  private:
-  std::string of_ = "rows";
+  std::string subspace_ = "rows";
 };
 
 const Registration<SubspaceOverlap> subspace_overlap_entry(regularisers(), "subspace-overlap",

@@ -64,7 +64,7 @@ std::vector<task::Score> reference_scores(const AnalysisInput& s, const std::vec
       if (selected(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
       set_head_scales(*layer, scales);
     }
-    scores.push_back(task::score(s.model, s.text, s.how));
+    scores.push_back(task::score(s.model, s.corpus, s.scoring));
   }
   for (attention::AttentionLayer* layer : s.model.attention_layers()) set_head_scales(*layer, {});
   return scores;
@@ -93,7 +93,7 @@ std::vector<HeadSet> ablation_sets(model::LanguageModel& model, Side side) {
   return sets;
 }
 
-// Checks that score_without() returns the scores of reference_scores(), and that no layer has head scales afterwards.
+// Checks that score_ablations() returns the scores of reference_scores(), and that no layer has head scales afterwards.
 void check_against_reference(const AnalysisInput& s) {
   const auto sets = ablation_sets(s.model, s.side);
   const auto expected = reference_scores(s, sets);
@@ -103,7 +103,7 @@ void check_against_reference(const AnalysisInput& s) {
   // Limits on the tokens of a forward pass: all ablated models in one pass, several models per pass, one model per
   // pass.
   for (int64_t tokens : {1 << 16, 60, 1}) {
-    const auto actual = score_without(s, sets, tokens);
+    const auto actual = score_ablations(s, sets, tokens);
     REQUIRE(actual.size() == expected.size());
     for (size_t i = 0; i < sets.size(); ++i) {
       INFO("set " << i << ", " << tokens << " tokens per pass");
@@ -127,17 +127,17 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
          {"", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n"}) {
       INFO(model << attention);
       auto m = build(model, attention + (model.empty() ? "" : "score = 'relative'\n"));
-      data::ScoringOptions how;
-      how.block = 6, how.streams = model.empty() ? 0 : 3;
-      how.batch = 2;
+      data::ScoringOptions scoring;
+      scoring.block = 6, scoring.streams = model.empty() ? 0 : 3;
+      scoring.batch = 2;
       const data::Text source = corpora::text_of(text, 0);
-      check_against_reference({*m, source, how, Side::whole});
-      check_against_reference({*m, source, how, Side::value});
+      check_against_reference({*m, source, scoring, Side::whole});
+      check_against_reference({*m, source, scoring, Side::value});
       for (Side side : {Side::score, Side::output})
         if (m->attention_layers()[0]->has_separate_heads(side == Side::score ? attention::HeadSide::score
                                                                              : attention::HeadSide::output))
-          check_against_reference({*m, source, how, side});
-        else CHECK(status_of([&] { score_without({*m, source, how, side}, {{}}); }) == 2);
+          check_against_reference({*m, source, scoring, side});
+        else CHECK(status_of([&] { score_ablations({*m, source, scoring, side}, {{}}); }) == 2);
     }
 }
 
@@ -147,8 +147,8 @@ TEST_CASE("ablating only score, value or output heads in layers with unequal hea
   const auto unequal = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
   const data::Text source = corpora::text_of(text, 0);
   AnalysisInput s{*unequal, source, {}};
-  s.how.block = 8, s.how.batch = 3;
-  s.how = source.resolve(s.how, *unequal);
+  s.scoring.block = 8, s.scoring.batch = 3;
+  s.scoring = source.resolve(s.scoring, *unequal);
   CHECK(status_of([&] { all_heads(*unequal, s.side); }) == 2);
   for (const auto& [side, heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
     s.side = side;
@@ -162,13 +162,13 @@ TEST_CASE("scoring ablated models on sampled blocks of text with context or memo
   const auto text = some_text(90);
   const data::Text source = corpora::text_of(text, 0);
   auto m = build("", "");
-  data::ScoringOptions how;
-  how.block = 7, how.context = 3, how.sample.blocks = 5, how.sample.seed = 3;
-  check_against_reference({*m, source, source.resolve(how, *m)});
+  data::ScoringOptions scoring;
+  scoring.block = 7, scoring.context = 3, scoring.sample.blocks = 5, scoring.sample.seed = 3;
+  check_against_reference({*m, source, source.resolve(scoring, *m)});
   auto xl =
       build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n", "score = 'relative'\n");
-  how.context = 0;
-  check_against_reference({*xl, source, source.resolve(how, *xl)});
+  scoring.context = 0;
+  check_against_reference({*xl, source, source.resolve(scoring, *xl)});
 }
 
 TEST_CASE("ablating a head that the model does not have is a usage error that states the valid range of heads",
@@ -176,13 +176,13 @@ TEST_CASE("ablating a head that the model does not have is a usage error that st
   auto m = build("", "");
   const auto text = some_text(20);
   const data::Text source = corpora::text_of(text, 0);
-  data::ScoringOptions how;
-  how.block = 5;
-  const AnalysisInput s{*m, source, source.resolve(how, *m)};
+  data::ScoringOptions scoring;
+  scoring.block = 5;
+  const AnalysisInput s{*m, source, source.resolve(scoring, *m)};
   for (const HeadSet& heads :
        {HeadSet{{AttentionKind::decoder_self, {{3, 0}}}}, HeadSet{{AttentionKind::decoder_self, {{1, 3}}}},
         HeadSet{{AttentionKind::decoder_self, {{0, -1}}}}, HeadSet{{AttentionKind::encoder_self, {{0, 0}}}}}) {
-    CHECK(status_of([&] { score_without(s, {heads}); }) == 2);
+    CHECK(status_of([&] { score_ablations(s, {heads}); }) == 2);
     CHECK(status_of([&] { HeadMaskGuard(*m, Side::whole, heads); }) == 2);
   }
   CHECK_THROWS_WITH(check_heads(*m, Side::whole, {{AttentionKind::decoder_self, {{1, 3}}}}, "--heads"),
@@ -194,17 +194,17 @@ TEST_CASE("score_without() ablates heads in addition to those of a Masked object
   auto m = build("", "");
   const auto text = some_text(40);
   const data::Text source = corpora::text_of(text, 0);
-  data::ScoringOptions how;
-  how.block = 8;
-  const AnalysisInput s{*m, source, source.resolve(how, *m)};
+  data::ScoringOptions scoring;
+  scoring.block = 8;
+  const AnalysisInput s{*m, source, source.resolve(scoring, *m)};
   const auto heads = [](std::set<Head> set) { return HeadSet{{AttentionKind::decoder_self, set}}; };
   const auto expected = reference_scores(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
     const HeadMaskGuard masked(*m, Side::whole, heads({{0, 1}}));
-    const auto actual = score_without(s, {{}, heads({{0, 2}}), heads({{2, 0}})});
+    const auto actual = score_ablations(s, {{}, heads({{0, 2}}), heads({{2, 0}})});
     for (size_t i = 0; i < 3; ++i) CHECK(actual[i].nll == Approx(expected[i].nll).epsilon(1e-5));
   }
-  CHECK(score_without(s, {{}})[0].nll == Approx(expected[3].nll).epsilon(1e-6));
+  CHECK(score_ablations(s, {{}})[0].nll == Approx(expected[3].nll).epsilon(1e-6));
 }
 
 TEST_CASE("deviation() reproduces the standard deviations of the Skip Cross-Head paper's table 3, layer 1",
@@ -224,9 +224,9 @@ TEST_CASE("the measure ablation is the increase of the loss without the head, an
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
   const data::Text source = corpora::text_of(text, 0);
-  data::ScoringOptions how;
-  how.block = 8;
-  AnalysisInput s{*m, source, source.resolve(how, *m)};
+  data::ScoringOptions scoring;
+  scoring.block = 8;
+  AnalysisInput s{*m, source, source.resolve(scoring, *m)};
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)
     for (int64_t head = 0; head < 3; ++head) sets.push_back({{AttentionKind::decoder_self, {{layer, head}}}});
@@ -236,7 +236,7 @@ TEST_CASE("the measure ablation is the increase of the loss without the head, an
     CHECK(scores[i / 3][i % 3] == Approx((expected[i + 1].nll - expected[0].nll) / 40).margin(2e-5));
   const auto first = importance_of("random", s);
   CHECK((first == importance_of("random", s)));
-  s.how.sample.seed = 2;
+  s.scoring.sample.seed = 2;
   CHECK((first != importance_of("random", s)));
 }
 
@@ -244,9 +244,9 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   auto m = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
   const data::Text source = corpora::text_of(text, 0);
-  data::ScoringOptions how;
-  how.block = 8;
-  const AnalysisInput s{*m, source, source.resolve(how, *m)};
+  data::ScoringOptions scoring;
+  scoring.block = 8;
+  const AnalysisInput s{*m, source, source.resolve(scoring, *m)};
   const HeadSet heads{{AttentionKind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
   const auto cases = scan_cases(*m, Side::whole, {}, {heads, true, true});
   const auto layer = [](int64_t l) { return HeadSet{{AttentionKind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
@@ -270,7 +270,7 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   input_with_progress.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
   const Scan metric_scan = scan_heads(input_with_progress, cases, [&](const auto& progress) {
     progress(5, 5);
-    return nll_per_token(task::score(*m, source, s.how));
+    return nll_per_token(task::score(*m, source, s.scoring));
   });
   CHECK(last_done == 5 * 9);
   CHECK(last_total == 5 * 9);
@@ -291,14 +291,14 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
 
 TEST_CASE("ranked() sorts heads by ascending score, then by layer and head", "[ablation]") {
   const std::map<AttentionKind, LayerScores> scores{{AttentionKind::decoder_self, {{.5, .1, .3}, {}, {.1, .9}}}};
-  const auto all = ranked(scores, false);
+  const auto all = rank_heads(scores, false);
   const std::vector<Head> expected{{0, 1}, {2, 0}, {0, 2}, {0, 0}, {2, 1}};
   REQUIRE(all.size() == 5);
   for (size_t i = 0; i < 5; ++i) {
     CHECK(all[i].head == expected[i]);
     CHECK(all[i].rank == static_cast<int64_t>(i) + 1);
   }
-  const auto by_layer = ranked(scores, true);
+  const auto by_layer = rank_heads(scores, true);
   const std::vector<Head> expected_by_layer{{0, 1}, {0, 2}, {0, 0}, {2, 0}, {2, 1}};
   const std::vector<int64_t> ranks{1, 2, 3, 1, 2};
   for (size_t i = 0; i < 5; ++i) {
@@ -312,10 +312,10 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
   auto m = build("", "", 4);
   const auto text = some_text(50);
   const data::Text source = corpora::text_of(text, 0);
-  data::ScoringOptions how;
-  how.block = 10;
-  const AnalysisInput s{*m, source, source.resolve(how, *m)};
-  const auto order = ranked(importance_of("ablation", s), false);
+  data::ScoringOptions scoring;
+  scoring.block = 10;
+  const AnalysisInput s{*m, source, source.resolve(scoring, *m)};
+  const auto order = rank_heads(importance_of("ablation", s), false);
   for (const bool rerank : {false, true})
     for (const bool per_layer : {false, true}) {
       INFO(rerank << per_layer);
@@ -353,7 +353,7 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       // while the heads of the first step are masked.
       const HeadMaskGuard masked(*m, Side::whole, rerank ? sets[1] : HeadSet{});
       int64_t remaining = 3;
-      for (const auto& r : ranked(importance_of("ablation", s), false))
+      for (const auto& r : rank_heads(importance_of("ablation", s), false))
         if (first.count(r.head) == 0 && remaining-- > 0) CHECK(sets[2][AttentionKind::decoder_self].count(r.head) == 1);
     }
   CHECK(status_of([&] { pruning_curve(s, s, "none", {}); }) == 2);

@@ -112,7 +112,7 @@ TEST_CASE("averaging refuses checkpoints with different model configurations, vo
   io::Metadata other = a.metadata();
   other[io::kTokenizerKey] = io::base64(words->serialize());
   other[io::kFingerprintKey] = words->fingerprint();
-  other.erase(io::kSumsKey);
+  other.erase(io::kChecksumsKey);
   std::vector<io::TensorView> views;
   for (const io::TensorInfo& info : a.tensors()) views.push_back({info, a.data(info.name)});
   auto sink = open_sink(folder.file("words"));

@@ -45,9 +45,9 @@ const std::vector<int32_t>& some_text() {
 }
 
 AnalysisInput make_analysis_input(model::LanguageModel& model, const data::Corpus& text, int64_t batch = 0) {
-  data::ScoringOptions how;
-  how.block = 6, how.batch = batch;
-  return {model, text, how};
+  data::ScoringOptions scoring;
+  scoring.block = 6, scoring.batch = batch;
+  return {model, text, scoring};
 }
 
 // Records the gates of each layer, one tensor per batch.
@@ -117,12 +117,12 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
   data::BatchVisitor visitor;
   visitor.observer = &recorder;
   std::vector<int32_t> inputs;  // input tokens in the order of the text, without padding
-  visitor.visit = [&](const data::VisitedBatch& pass) {
+  visitor.visit = [&](const data::ForwardedBatch& pass) {
     for (size_t b = 0; b < pass.rows.size(); ++b)
       for (int64_t t = 0; t < pass.rows[b].length; ++t)
         inputs.push_back(pass.batch.input.tokens[static_cast<int64_t>(b)][t].item<int32_t>());
   };
-  data::for_each_batch(*model, text, analysis_input.how, visitor);
+  data::for_each_batch(*model, text, analysis_input.scoring, visitor);
   REQUIRE(report.layers.size() == 2);
   std::vector<int64_t> first_layer_experts;  // expert of each position in layer 0
   for (size_t layer = 0; layer < 2; ++layer) {
@@ -154,7 +154,7 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
     ++joint[{first_layer_experts[i], inputs[i]}], ++expert_counts[first_layer_experts[i]], ++token_counts[inputs[i]];
   CHECK(expert_counts.size() > 1);
   REQUIRE(!report.tokens.empty());
-  std::map<int64_t, std::vector<TokenOfExpert>> reported;
+  std::map<int64_t, std::vector<ExpertToken>> reported;
   for (const auto& t : report.tokens) {
     const double pmi = std::log(joint[{t.expert, t.token}] * 62 / (expert_counts[t.expert] * token_counts[t.token]));
     CHECK(t.pmi == Approx(pmi).margin(1e-9));
@@ -171,7 +171,7 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
     const double pmi = std::log(count * 62 / (expert_counts[key.first] * token_counts[key.second]));
     CHECK((pmi <= reported_tokens.back().pmi + 1e-9 ||
            std::any_of(reported_tokens.begin(), reported_tokens.end(),
-                       [&](const TokenOfExpert& t) { return t.token == key.second; })));
+                       [&](const ExpertToken& t) { return t.token == key.second; })));
   }
 }
 
@@ -190,11 +190,11 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
   REQUIRE(scores.size() == 3);
   CHECK(scores[0].gates == "own");
   CHECK(scores[0].score ==
-        Approx(std::exp(task::score(*model, text, make_analysis_input(*model, text).how).nll / 62)).epsilon(1e-6));
+        Approx(std::exp(task::score(*model, text, make_analysis_input(*model, text).scoring).nll / 62)).epsilon(1e-6));
   CHECK(scores[1].score != Approx(scores[0].score).epsilon(1e-6));
   CHECK(std::isnan(scores[1].deviation));
   CHECK(scores[2].deviation > 0);
-  CHECK(scores[2].runs == 3);
+  CHECK(scores[2].num_evaluations == 3);
   for (size_t i = 0; i < 3; ++i) CHECK(scores[i].score == Approx(other_batch[i].score).epsilon(1e-5));
   CHECK(other_batch[2].deviation == Approx(scores[2].deviation).epsilon(1e-3));
 }

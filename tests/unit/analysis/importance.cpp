@@ -55,16 +55,16 @@ struct MeasuredModel {
   std::unique_ptr<model::LanguageModel> model;
   std::vector<int32_t> tokens = some_text(61);
   data::Text text = corpora::text_of(tokens, 0);
-  data::ScoringOptions how;
+  data::ScoringOptions scoring;
   explicit MeasuredModel(const std::string& attention, const std::string& more = "") : model(build(attention, more)) {
-    how.block = 8;
-    if (!more.empty()) how.streams = 3;
-    how.batch = 1;
-    how = text.resolve(how, *model);
+    scoring.block = 8;
+    if (!more.empty()) scoring.streams = 3;
+    scoring.batch = 1;
+    scoring = text.resolve(scoring, *model);
   }
   AnalysisInput analysis_input(Side side, int64_t batch = 2) const {
-    AnalysisInput s{*model, text, how, side};
-    s.how.batch = batch;
+    AnalysisInput s{*model, text, scoring, side};
+    s.scoring.batch = batch;
     return s;
   }
   attention::AttentionLayer& layer(size_t i) { return *model->attention_layers()[i]; }
@@ -102,7 +102,7 @@ ObservedTensors observe_passes(MeasuredModel& measured) {
   Recorder recorder;
   data::BatchVisitor visitor;
   visitor.observer = &recorder;
-  visitor.visit = [&](const data::VisitedBatch& pass) {
+  visitor.visit = [&](const data::ForwardedBatch& pass) {
     const auto loss = measured.model->loss(pass.hidden, pass.batch.targets, 0).smoothed;
     // A single call for all gradients: the sliced cross-entropy can be differentiated only once.
     std::vector<at::Tensor> inputs;
@@ -123,7 +123,7 @@ ObservedTensors observe_passes(MeasuredModel& measured) {
     }
     for (auto& n : recorder.current) n = {};
   };
-  data::for_each_batch(*measured.model, measured.text, measured.how, visitor);
+  data::for_each_batch(*measured.model, measured.text, measured.scoring, visitor);
   return recording;
 }
 
@@ -371,14 +371,14 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
       std::vector<at::Tensor> sums(2);
       data::BatchVisitor visitor;
       visitor.observer = &products;
-      visitor.visit = [&](const data::VisitedBatch& pass) {
-        for (const auto& layer : products.take(measured.model->loss(pass.hidden, pass.batch.targets, 0).smoothed)) {
+      visitor.visit = [&](const data::ForwardedBatch& pass) {
+        for (const auto& layer : products.collect(measured.model->loss(pass.hidden, pass.batch.targets, 0).smoothed)) {
           at::Tensor& sum = sums[static_cast<size_t>(layer.layer_spec->layer)];
           const at::Tensor batch_sum = layer.products.to(at::kDouble).sum(at::IntArrayRef({0, 2}));
           sum = sum.defined() ? sum + batch_sum : batch_sum;
         }
       };
-      data::for_each_batch(*measured.model, measured.text, measured.how, visitor);
+      data::for_each_batch(*measured.model, measured.text, measured.scoring, visitor);
       double largest = 0;
       for (size_t layer = 0; layer < 2; ++layer)
         for (int64_t head = 0; head < 3; ++head) {
@@ -390,7 +390,7 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
             for (HeadSide s : sides)
               (s == HeadSide::score ? scales.score : s == HeadSide::value ? scales.value : scales.output) = scale;
             set_head_scales(measured.layer(layer), scales);
-            const double nll = task::score(*measured.model, measured.text, measured.how).nll;
+            const double nll = task::score(*measured.model, measured.text, measured.scoring).nll;
             set_head_scales(measured.layer(layer), {});
             return nll;
           };
@@ -468,16 +468,16 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
     Discrepancy discrepancy;
     data::BatchVisitor visitor;
     visitor.observer = &discrepancy;
-    visitor.visit = [](const data::VisitedBatch&) {};
-    data::for_each_batch(*measured.model, measured.text, measured.analysis_input(Side::whole, 3).how, visitor);
+    visitor.visit = [](const data::ForwardedBatch&) {};
+    data::for_each_batch(*measured.model, measured.text, measured.analysis_input(Side::whole, 3).scoring, visitor);
     const auto layers = discrepancy.layers().at(AttentionKind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)
-      for (auto place : {&Discrepancy::Layer::before, &Discrepancy::Layer::after}) {
+      for (auto place : {&Discrepancy::Layer::before_combiner, &Discrepancy::Layer::after_combiner}) {
         double cosine = 0, euclidean = 0, count = 0;
         for (const auto& pass : recording.layers[layer]) {
           if (pass.length == 0) continue;
-          const at::Tensor z = place == &Discrepancy::Layer::before ? pass.z : pass.c;
+          const at::Tensor z = place == &Discrepancy::Layer::before_combiner ? pass.z : pass.c;
           for (int64_t i = 0; i < 3; ++i)
             for (int64_t j = 0; j < 3; ++j) {
               if (i == j) continue;
@@ -498,7 +498,7 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
         CHECK(actual.cosine == Approx(cosine / count).epsilon(1e-5));
         CHECK(actual.euclidean == Approx(euclidean / count).epsilon(1e-5));
       }
-    CHECK(layers[0].before.cosine != Approx(layers[0].after.cosine).epsilon(1e-3));
+    CHECK(layers[0].before_combiner.cosine != Approx(layers[0].after_combiner.cosine).epsilon(1e-3));
   }
 }
 
@@ -515,8 +515,8 @@ TEST_CASE("head discrepancy of equal, opposite and zero head outputs has the clo
   const auto layer = discrepancy.layers().at(spec.kind)[0];
   // Cosine distances of the heads (0, 1): 2, (0, 2): 1, (0, 3): 0, (1, 2): 1, (1, 3): 2, (2, 3): 1. Euclidean distances
   // in the same order: 4, 2, 0, 2, 4, 2. The sum over ordered pairs counts each distance twice.
-  CHECK(layer.before.cosine == Approx(14));
-  CHECK(layer.before.euclidean == Approx(28));
+  CHECK(layer.before_combiner.cosine == Approx(14));
+  CHECK(layer.before_combiner.euclidean == Approx(28));
 }
 
 TEST_CASE("a layer without heads has no scores, and whole heads are refused in a layer with unequal head counts",

@@ -500,8 +500,8 @@ TEST_CASE("least_important() selects the heads with the lowest scores in the mod
   using Set = std::set<Head>;
   const AttentionKind kind = AttentionKind::decoder_self;
   const std::map<AttentionKind, analysis::LayerScores> scores = {{kind, {{3, 1, 2}, {}, {1, 1, 5, 9}}}};
-  auto least = [&](const analysis::PruneAmount& share, bool per_layer = false) {
-    return analysis::least_important(scores, share, per_layer, "--count").at(kind);
+  auto least = [&](const analysis::PruneAmount& amount, bool per_layer = false) {
+    return analysis::least_important(scores, amount, per_layer, "--count").at(kind);
   };
   CHECK((least({1, 0}) == Set{{0, 1}}));
   CHECK((least({3, 0}) == Set{{0, 1}, {2, 0}, {2, 1}}));

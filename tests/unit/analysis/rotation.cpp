@@ -153,7 +153,7 @@ TEST_CASE("swapping the same heads twice restores all parameters bit for bit", "
         const SwapOptions options{output, swap_stages};
         CHECK(rc::check([&](uint64_t seed) {
           RandomSequence random(RandomStream(seed, "test"));
-          const int64_t k = 1 + static_cast<int64_t>(random.below(6));
+          const int64_t k = 1 + static_cast<int64_t>(random.uniform_below(6));
           const auto pairs = pair_random(AttentionKind::decoder_self, {4, 4, 4}, k, random);
           swap_heads(stack.parameters, pairs, options, "test");
           RC_ASSERT(!stack.changed_since(before).empty());
@@ -258,15 +258,15 @@ TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of
   int64_t at = 0;
   bool active = false;
   for (int64_t epoch = 1; epoch <= 40; ++epoch) {
-    const auto next_action = schedule.before(epoch, at, active);
+    const auto next_action = schedule.action_before(epoch, at, active);
     if (next_action == RotationSchedule::Action::swap) swaps.push_back(epoch), at = epoch, active = true;
     if (next_action == RotationSchedule::Action::undo) undone.push_back(epoch), active = false;
   }
   CHECK(swaps == std::vector<int64_t>{2, 7, 12, 17});
   CHECK(undone == std::vector<int64_t>{6, 11, 16, 21});
   // After `end`, heads are swapped back without waiting for `frequency` epochs.
-  CHECK(RotationSchedule{2, 10, 1, 4}.before(5, 2, true) == RotationSchedule::Action::undo);
-  CHECK(RotationSchedule{2, 10, 1, 4}.before(4, 2, true) == RotationSchedule::Action::none);
+  CHECK(RotationSchedule{2, 10, 1, 4}.action_before(5, 2, true) == RotationSchedule::Action::undo);
+  CHECK(RotationSchedule{2, 10, 1, 4}.action_before(4, 2, true) == RotationSchedule::Action::none);
 }
 
 TEST_CASE("hard, soft and released selection give the pairs of a worked example", "[rotation]") {
@@ -298,13 +298,13 @@ TEST_CASE("hard, soft and released selection give the pairs of a worked example"
 TEST_CASE("every selection returns disjoint pairs, and hard and soft select heads by rank", "[rotation]") {
   CHECK(rc::check([](uint64_t seed) {
     RandomSequence random(RandomStream(seed, "test"));
-    LayerScores scores(1 + random.below(5));
+    LayerScores scores(1 + random.uniform_below(5));
     std::vector<int64_t> heads;
     std::vector<double> sorted;
     for (auto& layer : scores) {
-      layer.resize(1 + random.below(9));
+      layer.resize(1 + random.uniform_below(9));
       // Few distinct scores, so that ties occur.
-      for (double& score : layer) score = static_cast<double>(random.below(20)), sorted.push_back(score);
+      for (double& score : layer) score = static_cast<double>(random.uniform_below(20)), sorted.push_back(score);
       heads.push_back(static_cast<int64_t>(layer.size()));
     }
     std::sort(sorted.begin(), sorted.end());
@@ -326,7 +326,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
     const auto soft = pair_soft(AttentionKind::decoder_self, scores, soft_k, 0);
     const auto layer_pairs = static_cast<int64_t>(scores.size()) / 2;
     const int64_t t_max =
-        layer_pairs > 0 ? 1 + static_cast<int64_t>(random.below(static_cast<uint64_t>(layer_pairs))) : 0;
+        layer_pairs > 0 ? 1 + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(layer_pairs))) : 0;
     const auto outer = pair_soft(AttentionKind::decoder_self, scores, soft_k, t_max);
     RC_ASSERT(static_cast<int64_t>(outer.size()) == t_max * soft_k);
     RC_ASSERT(texts(outer) == texts({soft.begin(), soft.begin() + t_max * soft_k}));
@@ -353,7 +353,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
   CHECK(rc::check([](uint64_t seed) {
     RandomSequence random(RandomStream(seed, "test"));
     const auto draw = [&](int64_t low, int64_t high) {
-      return low + static_cast<int64_t>(random.below(static_cast<uint64_t>(high - low + 1)));
+      return low + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(high - low + 1)));
     };
     const int64_t h = draw(1, 4), queries = draw(1, 5), keys = draw(1, 5), passes = draw(1, 3);
     const bool pads = draw(0, 1) == 1;

@@ -64,7 +64,7 @@ Vector naive_singular_values(const at::Tensor& x) {
 
 struct NaiveRanks {
   Vector curve;
-  double area = 0, effective = 0, stable = 0;
+  double area = 0, effective_rank = 0, stable_rank = 0;
 };
 
 NaiveRanks naive_ranks(const Vector& values) {
@@ -76,8 +76,8 @@ NaiveRanks naive_ranks(const Vector& values) {
     r.area += r.curve.back() / static_cast<double>(values.size());
     if (v > 0) entropy -= v / sum * std::log(v / sum);
   }
-  r.effective = std::exp(entropy);
-  r.stable = squares / (values[0] * values[0]);
+  r.effective_rank = std::exp(entropy);
+  r.stable_rank = squares / (values[0] * values[0]);
   return r;
 }
 
@@ -154,7 +154,7 @@ MatrixRecorder record_matrices(model::LanguageModel& model, bool with_logits, in
 }
 
 // Checks that the mean measures of rank of a place equal the means of naive_ranks() over `matrices` (blocks, h, m, n).
-void check_mean_ranks(const PlaceSpectra& place, const at::Tensor& matrices) {
+void check_mean_ranks(const SpectraEntry& place, const at::Tensor& matrices) {
   const Ranks means = place.spectra.means();
   REQUIRE(place.spectra.blocks() == matrices.size(0));
   for (int64_t h = 0; h < matrices.size(1); ++h) {
@@ -164,12 +164,12 @@ void check_mean_ranks(const PlaceSpectra& place, const at::Tensor& matrices) {
     for (int64_t b = 0; b < matrices.size(0); ++b) {
       const NaiveRanks r = naive_ranks(naive_singular_values(matrices[b][h]));
       for (size_t k = 0; k < mean.curve.size(); ++k) mean.curve[k] += r.curve[k] / n;
-      mean.area += r.area / n, mean.effective += r.effective / n, mean.stable += r.stable / n;
+      mean.area += r.area / n, mean.effective_rank += r.effective_rank / n, mean.stable_rank += r.stable_rank / n;
     }
     CHECK(worst(doubles(means.curve[h]), mean.curve) < 1e-6);
     CHECK(means.area[h].item<double>() == Approx(mean.area).epsilon(1e-6));
-    CHECK(means.effective[h].item<double>() == Approx(mean.effective).epsilon(1e-4));
-    CHECK(means.stable[h].item<double>() == Approx(mean.stable).epsilon(1e-6));
+    CHECK(means.effective_rank[h].item<double>() == Approx(mean.effective_rank).epsilon(1e-4));
+    CHECK(means.stable_rank[h].item<double>() == Approx(mean.stable_rank).epsilon(1e-6));
   }
 }
 
@@ -226,7 +226,7 @@ TEST_CASE("spectrum curves of matrices with 300 columns agree with LAPACK to 1e-
     CHECK(((actual - expected).abs().max() / expected[0]).item<double>() < 1e-7);
     const Ranks a = ranks_of(actual), b = ranks_of(expected);
     CHECK((a.curve - b.curve).abs().max().item<double>() < 1e-6);
-    CHECK((a.effective / b.effective - 1).abs().item<double>() < 1e-4);
+    CHECK((a.effective_rank / b.effective_rank - 1).abs().item<double>() < 1e-4);
   }
   // A matrix of rank 1 is the worst case for singular values computed as eigenvalues of the Gram matrix.
   const at::Tensor uniform = at::full({n, n}, 1.0F / static_cast<float>(n));
@@ -238,24 +238,25 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
   const int64_t n = 24;
   const at::Tensor uniform = at::full({1, 1, n, n}, 1.0 / n, at::kDouble), identity = at::eye(n).view({1, 1, n, n});
   const Ranks uniform_ranks = ranks_of(singular_values(uniform)), identity_ranks = ranks_of(singular_values(identity));
-  CHECK(uniform_ranks.effective.item<double>() == Approx(1).epsilon(1e-4));
-  CHECK(uniform_ranks.stable.item<double>() == Approx(1));
+  CHECK(uniform_ranks.effective_rank.item<double>() == Approx(1).epsilon(1e-4));
+  CHECK(uniform_ranks.stable_rank.item<double>() == Approx(1));
   CHECK(uniform_ranks.area.item<double>() == Approx(1).epsilon(1e-5));
-  CHECK(identity_ranks.effective.item<double>() == Approx(n));
-  CHECK(identity_ranks.stable.item<double>() == Approx(n));
+  CHECK(identity_ranks.effective_rank.item<double>() == Approx(n));
+  CHECK(identity_ranks.stable_rank.item<double>() == Approx(n));
   CHECK(identity_ranks.area.item<double>() == Approx((n + 1.0) / (2.0 * n)));
-  CHECK(std::isnan(ranks_of(singular_values(at::zeros({3, 3}))).effective.item<double>()));
+  CHECK(std::isnan(ranks_of(singular_values(at::zeros({3, 3}))).effective_rank.item<double>()));
   EntropyMeans uniform_entropy, identity_entropy, causal_entropy;
   uniform_entropy.add(uniform), identity_entropy.add(identity);
   CHECK(uniform_entropy.entropy().item<double>() == Approx(std::log(n)));
-  CHECK(uniform_entropy.share().item<double>() == Approx(1));
+  CHECK(uniform_entropy.normalised_entropy().item<double>() == Approx(1));
   CHECK(identity_entropy.entropy().item<double>() == Approx(0).margin(1e-12));
-  CHECK(std::isnan(identity_entropy.share().item<double>()));  // undefined: each query attends to a single key
+  CHECK(std::isnan(
+      identity_entropy.normalised_entropy().item<double>()));  // undefined: each query attends to a single key
   double mean_log = 0;
   for (int64_t t = 0; t < n; ++t) mean_log += std::log(t + 1.0) / n;
   causal_entropy.add(causal_attention(1, n, 0, 1).unsqueeze(0));
   CHECK(causal_entropy.entropy().item<double>() == Approx(mean_log).epsilon(1e-6));
-  CHECK(causal_entropy.share().item<double>() == Approx(1).epsilon(1e-6));
+  CHECK(causal_entropy.normalised_entropy().item<double>() == Approx(1).epsilon(1e-6));
 }
 
 TEST_CASE("entropy of attention rows with negative weights uses normalised absolute values and skips rows of zeros",
@@ -278,7 +279,7 @@ TEST_CASE("entropy of attention rows with negative weights uses normalised absol
         if (visible > 1) normalised_sum += entropy / std::log(visible), ++multi_key_queries;
       }
     CHECK(means.entropy()[h].item<double>() == Approx(sum / queries).epsilon(1e-5));
-    CHECK(means.share()[h].item<double>() == Approx(normalised_sum / multi_key_queries).epsilon(1e-5));
+    CHECK(means.normalised_entropy()[h].item<double>() == Approx(normalised_sum / multi_key_queries).epsilon(1e-5));
   }
   CHECK(std::isnan(entropy_of_rows(at::zeros({3})).item<double>()));
 }
@@ -334,8 +335,8 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     // 45 tokens in blocks of 6: the last block has 3 tokens and is left out of the spectra.
     const auto full_blocks = [](const std::vector<at::Tensor>& passes) { return at::cat(passes).narrow(0, 0, 7); };
     const auto attention_source = collect_spectra(*model, "attention");
-    REQUIRE(attention_source->places().size() == 2);
-    const PlaceSpectra& place = *attention_source->places()[1];
+    REQUIRE(attention_source->entries().size() == 2);
+    const SpectraEntry& place = *attention_source->entries()[1];
     CHECK(place.name == "decoder.layers.1.self");
     CHECK(place.kind == "decoder.self");
     CHECK(place.layer == 1);
@@ -343,7 +344,7 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     EntropyMeans entropy;
     entropy.add(full_blocks(recorder.p));
     CHECK(numbers::close(place.entropy.entropy(), entropy.entropy()));
-    check_mean_ranks(*collect_spectra(*model, "logits")->places()[1], full_blocks(recorder.logits));
+    check_mean_ranks(*collect_spectra(*model, "logits")->entries()[1], full_blocks(recorder.logits));
     if (recorder.before_mixing.empty()) {
       CHECK(status_of([&] { collect_spectra(*model, "before-mixing"); }) == 2);
       CHECK(status_of([&] { collect_spectra(*model, "mixing"); }) == 2);
@@ -351,15 +352,15 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
       continue;
     }
     const auto before = collect_spectra(*model, "before-mixing");
-    CHECK(before->places()[1]->of == (logits_mixed ? "logits-before-mixing" : "attention-before-mixing"));
-    CHECK(before->places()[1]->has_entropy == !logits_mixed);
-    check_mean_ranks(*before->places()[1], full_blocks(recorder.before_mixing));
+    CHECK(before->entries()[1]->matrix_kind == (logits_mixed ? "logits-before-mixing" : "attention-before-mixing"));
+    CHECK(before->entries()[1]->has_entropy == !logits_mixed);
+    check_mean_ranks(*before->entries()[1], full_blocks(recorder.before_mixing));
     const auto mixing = collect_spectra(*model, "mixing");
     at::Tensor m = recorder.mixing_matrices.front();
     if (m.dim() == 2) m = m.unsqueeze(0);
     else m = full_blocks(recorder.mixing_matrices).flatten(0, 1);
-    check_mean_ranks(*mixing->places()[1], m.unsqueeze(1));
-    CHECK(numbers::close(mixing->places()[1]->mean_matrix, m.to(at::kDouble).mean(0)));
+    check_mean_ranks(*mixing->entries()[1], m.unsqueeze(1));
+    CHECK(numbers::close(mixing->entries()[1]->mean_matrix, m.to(at::kDouble).mean(0)));
   }
 }
 
@@ -368,10 +369,10 @@ TEST_CASE("spectra of a sample of blocks contain only the sampled blocks, also w
   auto model =
       build("score = 'relative'\n", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n");
   const auto sampled = collect_spectra(*model, "attention", 6, 3);
-  REQUIRE(sampled->places().size() == 2);
-  CHECK(sampled->places()[0]->spectra.blocks() == 3);
-  CHECK(sampled->places()[0]->spectra.means().curve.sizes() == at::IntArrayRef({3, 6}));
-  CHECK(collect_spectra(*model, "logits", 6, 3)->places()[0]->spectra.blocks() == 3);
+  REQUIRE(sampled->entries().size() == 2);
+  CHECK(sampled->entries()[0]->spectra.blocks() == 3);
+  CHECK(sampled->entries()[0]->spectra.means().curve.sizes() == at::IntArrayRef({3, 6}));
+  CHECK(collect_spectra(*model, "logits", 6, 3)->entries()[0]->spectra.blocks() == 3);
 }
 
 TEST_CASE("observed logits include masked query-key pairs, and observing logits does not change the output",
@@ -414,22 +415,22 @@ TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknow
   auto model = build("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
   const auto parameter = [&](const std::string& name) { return model->parameters().find(name)->master().detach(); };
   const auto alphas = collect_spectra(*model, "alphas");
-  REQUIRE(alphas->places().size() == 4);
-  for (const auto& place : alphas->places()) check_mean_ranks(*place, parameter(place->name).view({1, 1, 3, 3}));
+  REQUIRE(alphas->entries().size() == 4);
+  for (const auto& place : alphas->entries()) check_mean_ranks(*place, parameter(place->name).view({1, 1, 3, 3}));
   const auto product = collect_spectra(*model, "output-value");
   const at::Tensor v = parameter("decoder.layers.1.self.value.weight").view({3, 4, 12});
   const at::Tensor o = parameter("decoder.layers.1.self.output.weight").view({12, 3, 4});
-  const Ranks means = product->places()[1]->spectra.means();
+  const Ranks means = product->entries()[1]->spectra.means();
   for (int64_t h = 0; h < 3; ++h) {
     // Head i maps a vector x of the residual stream to W^O_i W^V_i x.
     Vector values = naive_singular_values(o.select(1, h).mm(v[h]));
     CHECK(values[4] < 1e-6 * values[0]);
     values.resize(4);
-    CHECK(means.effective[h].item<double>() == Approx(naive_ranks(values).effective).epsilon(1e-4));
+    CHECK(means.effective_rank[h].item<double>() == Approx(naive_ranks(values).effective_rank).epsilon(1e-4));
   }
   const auto weight = collect_spectra(*model, "weight:decoder.layers.1.self.query.weight");
-  check_mean_ranks(*weight->places()[0], parameter("decoder.layers.1.self.query.weight").view({1, 1, 12, 12}));
-  CHECK(weight->places()[0]->layer == 1);
+  check_mean_ranks(*weight->entries()[0], parameter("decoder.layers.1.self.query.weight").view({1, 1, 12, 12}));
+  CHECK(weight->entries()[0]->layer == 1);
   for (const char* wrong : {"weight", "weight:", "alphas:x", "attentoin", "weight:decoder.layers.1.self.query.weigth",
                             "weight:decoder.layers.1.self.query.bias"}) {
     INFO(wrong);
@@ -444,9 +445,9 @@ TEST_CASE("an attention dump holds the attention matrices of the sampled blocks 
   MatrixRecorder recorder;
   Observers observers({&recorder, &dump});
   const data::Text text = corpora::text_of(some_text(), 0);
-  data::ScoringOptions how = blocks_of(6, 7);
-  how.batch = 2;
-  observe({*model, text, how}, observers);
+  data::ScoringOptions scoring = blocks_of(6, 7);
+  scoring.batch = 2;
+  observe({*model, text, scoring}, observers);
   auto sink = open_sink(folder.file("p.safetensors"));
   dump.write(*sink, {{"multihead.model", "x"}});
   sink->close();

@@ -45,8 +45,8 @@ struct AnalysedModel {
   // `tokens`: limit on the tokens of a batch, which has at least one pair.
   AnalysisInput analysis_input(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
     AnalysisInput s{*model, corpus, {}, side, {}, kinds};
-    s.how = corpus.resolve(s.how, *model);
-    s.how.batch = std::max<int64_t>(1, tokens / s.how.block);
+    s.scoring = corpus.resolve(s.scoring, *model);
+    s.scoring.batch = std::max<int64_t>(1, tokens / s.scoring.block);
     return s;
   }
   int64_t size() const { return static_cast<int64_t>(sentences.size()); }
@@ -180,8 +180,8 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
     const AnalysedModel analysed(stage, 7);
     std::vector<HeadSet> sets;
     for (int i = *rc::gen::inRange(1, 6); i > 0; --i) sets.push_back(draw_heads(*analysed.model));
-    const auto actual = score_without(analysed.analysis_input(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})),
-                                      sets, *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
+    const auto actual = score_ablations(analysed.analysis_input(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})),
+                                        sets, *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
     for (size_t i = 0; i < sets.size(); ++i) {
       const HeadMaskGuard masked(*analysed.model, Side::whole, sets[i]);
       const task::Score expected = score_by_pair(analysed);
@@ -194,11 +194,11 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
   // For each kind of attention, ablating all heads of the kind changes the loss.
   const AnalysedModel analysed("");
   const auto all = all_heads(*analysed.model, Side::whole);
-  const auto scores = score_without(analysed.analysis_input(),
-                                    {{},
-                                     {{AttentionKind::encoder_self, all.at(AttentionKind::encoder_self)}},
-                                     {{AttentionKind::decoder_self, all.at(AttentionKind::decoder_self)}},
-                                     {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}}});
+  const auto scores = score_ablations(analysed.analysis_input(),
+                                      {{},
+                                       {{AttentionKind::encoder_self, all.at(AttentionKind::encoder_self)}},
+                                       {{AttentionKind::decoder_self, all.at(AttentionKind::decoder_self)}},
+                                       {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}}});
   for (size_t i = 1; i < 4; ++i) CHECK(std::abs(scores[i].nll / scores[0].nll - 1) > 1e-3);
 }
 
@@ -401,7 +401,7 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
     const AnalysisInput s = analysed.analysis_input(4096, Side::whole, kinds);
     const auto points = pruning_curve(s, s, "confidence", {0.25, false, false, false});
     REQUIRE(points.size() == 5);
-    const auto order = ranked(importance_of("confidence", s), false);
+    const auto order = rank_heads(importance_of("confidence", s), false);
     const size_t heads = kinds.empty() ? 28 : 8;
     REQUIRE(order.size() == heads);
     for (size_t i = 0; i < points.size(); ++i) {
@@ -435,9 +435,9 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
           cosine += (1 - a.dot(b) / (a.norm() * b.norm())).item<double>() / static_cast<double>(rows.size());
         }
     const auto actual = discrepancy.layers().at(layer.first)[static_cast<size_t>(layer.second)];
-    CHECK(actual.before.euclidean == Approx(euclidean).epsilon(1e-5));
-    CHECK(actual.before.cosine == Approx(cosine).epsilon(1e-5));
-    CHECK(actual.after.euclidean != Approx(euclidean).epsilon(1e-3));
+    CHECK(actual.before_combiner.euclidean == Approx(euclidean).epsilon(1e-5));
+    CHECK(actual.before_combiner.cosine == Approx(cosine).epsilon(1e-5));
+    CHECK(actual.after_combiner.euclidean != Approx(euclidean).epsilon(1e-3));
   }
 }
 
@@ -446,7 +446,7 @@ namespace {
 // Reference measures of rank (analysis::Ranks), as means over the matrices of all pairs; `curve` is resampled to 100
 // points.
 struct ReferenceRanks {
-  double first = 0, area = 0, effective = 0, share = 0, stable = 0, size = 0;
+  double first = 0, area = 0, effective_rank = 0, rank_share = 0, stable_rank = 0, size = 0;
   std::vector<double> curve = std::vector<double>(100);
 };
 
@@ -465,8 +465,8 @@ ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices) {
       if (v > 0) entropy -= v / sum * std::log(v / sum);
     }
     m.first += c[1] / count, m.size += n / count;
-    m.effective += std::exp(entropy) / count, m.share += std::exp(entropy) / n / count;
-    m.stable += squares / (values[0] * values[0]) / count;
+    m.effective_rank += std::exp(entropy) / count, m.rank_share += std::exp(entropy) / n / count;
+    m.stable_rank += squares / (values[0] * values[0]) / count;
     for (size_t j = 1; j <= 100; ++j) {
       const double at = static_cast<double>(j) * n / 100;
       const auto below = std::min(static_cast<size_t>(at + 1e-9), values.size() - 1);
@@ -477,10 +477,10 @@ ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices) {
 }
 
 // Checks that the mean measures of rank of a place equal reference_ranks() over `matrices`, one (h, m, n) per pair.
-void check_spectra(const PlaceSpectra& place, const std::vector<at::Tensor>& matrices) {
+void check_spectra(const SpectraEntry& place, const std::vector<at::Tensor>& matrices) {
   const Ranks actual = place.spectra.means();
   REQUIRE(place.spectra.blocks() == static_cast<int64_t>(matrices.size()));
-  CHECK(place.spectra.by_share());
+  CHECK(place.spectra.varying_size());
   for (int64_t h = 0; h < matrices[0].size(0); ++h) {
     std::vector<at::Tensor> head_matrices;
     for (const at::Tensor& x : matrices) head_matrices.push_back(x[h]);
@@ -488,9 +488,9 @@ void check_spectra(const PlaceSpectra& place, const std::vector<at::Tensor>& mat
     CHECK(place.spectra.size() == Approx(m.size));
     CHECK(actual.first[h].item<double>() == Approx(m.first).epsilon(1e-6));
     CHECK(actual.area[h].item<double>() == Approx(m.area).epsilon(1e-6));
-    CHECK(actual.effective[h].item<double>() == Approx(m.effective).epsilon(1e-4));
-    CHECK(actual.share[h].item<double>() == Approx(m.share).epsilon(1e-4));
-    CHECK(actual.stable[h].item<double>() == Approx(m.stable).epsilon(1e-6));
+    CHECK(actual.effective_rank[h].item<double>() == Approx(m.effective_rank).epsilon(1e-4));
+    CHECK(actual.rank_share[h].item<double>() == Approx(m.rank_share).epsilon(1e-4));
+    CHECK(actual.stable_rank[h].item<double>() == Approx(m.stable_rank).epsilon(1e-6));
     CHECK(numbers::worst(numbers::doubles(actual.curve[h]), m.curve) < 1e-5);
   }
 }
@@ -500,7 +500,7 @@ std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed, c
                                                 const Kinds& kinds = {}) {
   auto [source, argument] = source_named(name, "--of");
   const AnalysisInput s = analysed.analysis_input(tokens);
-  source->start(*analysed.model, {argument, true, s.how.block, true, kinds});
+  source->start(*analysed.model, {argument, true, s.scoring.block, true, kinds});
   if (source->reads_text()) observe(s, *source);
   return std::move(source);
 }
@@ -514,9 +514,9 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
   for (const int64_t tokens : {1, 70, 4096}) {
     INFO(tokens);
     const auto source = collect_spectra(analysed, "attention", tokens);
-    REQUIRE(source->places().size() == 7);
+    REQUIRE(source->entries().size() == 7);
     std::set<std::string> kinds;
-    for (const auto& place : source->places()) {
+    for (const auto& place : source->entries()) {
       INFO(place->name);
       kinds.insert(place->kind);
       std::vector<at::Tensor> matrices;
@@ -536,7 +536,7 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
       check_spectra(*place, matrices);
       for (size_t h = 0; h < 4; ++h) entropy[h] /= queries[h], normalised_entropy[h] /= multi_key_queries[h];
       CHECK(numbers::worst(numbers::doubles(place->entropy.entropy()), entropy) < 1e-5);
-      CHECK(numbers::worst(numbers::doubles(place->entropy.share()), normalised_entropy) < 1e-5);
+      CHECK(numbers::worst(numbers::doubles(place->entropy.normalised_entropy()), normalised_entropy) < 1e-5);
       // Percentile curves increase, and the 10th percentile is at most the 90th.
       const at::Tensor low = place->spectra.percentile(0.1), high = place->spectra.percentile(0.9);
       CHECK((low <= high).all().item<bool>());
@@ -548,15 +548,15 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
 
 TEST_CASE("curve_by_share() interpolates curves linearly and keeps points that lie on the grid", "[translation]") {
   const at::Tensor c = at::tensor({0.5, 0.8, 0.95, 1.0}, at::kDouble);
-  const at::Tensor by_share = curve_by_share(c);
-  REQUIRE(by_share.size(0) == kGrid);
-  for (int64_t k = 0; k < 4; ++k) CHECK(by_share[25 * (k + 1) - 1].item<double>() == c[k].item<double>());
-  CHECK(by_share[0].item<double>() == Approx(0.5 / 25));
-  CHECK(by_share[29].item<double>() == Approx(0.5 + 0.3 / 5));
-  CHECK(curve_by_share(at::ones({2, 3, 1}, at::kDouble)).sizes() == at::IntArrayRef({2, 3, kGrid}));
-  CHECK(curve_by_share(at::linspace(0.01, 1, 100, at::kDouble))[36].item<double>() == Approx(0.37));
+  const at::Tensor resampled = resample_curve(c);
+  REQUIRE(resampled.size(0) == kGridPoints);
+  for (int64_t k = 0; k < 4; ++k) CHECK(resampled[25 * (k + 1) - 1].item<double>() == c[k].item<double>());
+  CHECK(resampled[0].item<double>() == Approx(0.5 / 25));
+  CHECK(resampled[29].item<double>() == Approx(0.5 + 0.3 / 5));
+  CHECK(resample_curve(at::ones({2, 3, 1}, at::kDouble)).sizes() == at::IntArrayRef({2, 3, kGridPoints}));
+  CHECK(resample_curve(at::linspace(0.01, 1, 100, at::kDouble))[36].item<double>() == Approx(0.37));
   // A curve with more points than the grid.
-  CHECK(numbers::close(curve_by_share(at::arange(1, 251, at::kDouble) / 250), at::arange(1, 101, at::kDouble) / 100));
+  CHECK(numbers::close(resample_curve(at::arange(1, 251, at::kDouble) / 250), at::arange(1, 101, at::kDouble) / 100));
 }
 
 TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be restricted to kinds of attention",
@@ -583,14 +583,14 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   for (const int64_t tokens : {1, 4096}) {
     const auto logits = collect_spectra(analysed, "logits", tokens),
                mixing = collect_spectra(analysed, "mixing", tokens);
-    for (const auto& place : logits->places()) check_spectra(*place, recorder.logits[place->name]);
+    for (const auto& place : logits->entries()) check_spectra(*place, recorder.logits[place->name]);
     const auto before = collect_spectra(analysed, "before-mixing", tokens);
-    CHECK(before->places().size() == 7);
-    for (const auto& place : before->places()) check_spectra(*place, recorder.before_mixing[place->name]);
-    for (const auto& place : mixing->places()) {
+    CHECK(before->entries().size() == 7);
+    for (const auto& place : before->entries()) check_spectra(*place, recorder.before_mixing[place->name]);
+    for (const auto& place : mixing->entries()) {
       const at::Tensor all = at::cat(recorder.mixing_matrices[place->name]).to(at::kDouble);  // (positions, h, h)
       CHECK(place->spectra.blocks() == all.size(0));
-      CHECK(!place->spectra.by_share());
+      CHECK(!place->spectra.varying_size());
       CHECK(numbers::close(place->mean_matrix, all.mean(0)));
       const Ranks expected = ranks_of(at::linalg_svdvals(all));
       CHECK(numbers::close(place->spectra.means().curve[0], expected.curve.mean(0)));
@@ -598,13 +598,13 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   }
   for (const char* name : {"attention", "logits", "before-mixing", "mixing", "output-value"}) {
     const auto cross = collect_spectra(analysed, name, 4096, {AttentionKind::decoder_cross});
-    CHECK(cross->places().size() == 2);
-    for (const auto& place : cross->places()) CHECK(place->kind == "decoder.cross");
+    CHECK(cross->entries().size() == 2);
+    for (const auto& place : cross->entries()) CHECK(place->kind == "decoder.cross");
   }
-  CHECK(collect_spectra(analysed, "alphas", 1)->places().size() == 14);
-  CHECK(collect_spectra(analysed, "alphas", 1, {AttentionKind::encoder_self})->places().size() == 6);
+  CHECK(collect_spectra(analysed, "alphas", 1)->entries().size() == 14);
+  CHECK(collect_spectra(analysed, "alphas", 1, {AttentionKind::encoder_self})->entries().size() == 6);
   const AnalysedModel mixed_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(collect_spectra(mixed_encoder, "before-mixing", 4096)->places().size() == 3);
+  CHECK(collect_spectra(mixed_encoder, "before-mixing", 4096)->entries().size() == 3);
   CHECK(status_of([&] { collect_spectra(mixed_encoder, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
   CHECK(status_of([&] { collect_spectra(mixed_encoder, "mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
 }
@@ -625,7 +625,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   for (const int64_t tokens : {1, 4096}) {
     const ExpertReport report = report_experts(analysed.analysis_input(tokens), 4, 2);
     REQUIRE(report.layers.size() == 7);
-    CHECK(report.of_source);
+    CHECK(report.is_source);
     for (const LayerGates& layer : report.layers) {
       const at::Tensor g = at::cat(recorder.gates.at(prefix_of(layer.kind, layer.layer)));
       INFO(name_of(layer.kind) << " " << layer.layer);
@@ -646,7 +646,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     }
     CHECK(expert_counts.size() > 1);
     REQUIRE(!report.tokens.empty());
-    for (const TokenOfExpert& t : report.tokens) {
+    for (const ExpertToken& t : report.tokens) {
       CHECK(t.token != 0);
       CHECK(static_cast<double>(t.count) == joint.at({t.expert, t.token}));
       CHECK(t.pmi == Approx(std::log(joint.at({t.expert, t.token}) * all /
@@ -659,9 +659,9 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   const ExpertReport cross =
       report_experts(analysed.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
   REQUIRE(cross.layers.size() == 2);
-  CHECK_FALSE(cross.of_source);
+  CHECK_FALSE(cross.is_source);
   int64_t num_reported = 0, num_words = 0;
-  for (const TokenOfExpert& t : cross.tokens) {
+  for (const ExpertToken& t : cross.tokens) {
     CHECK(t.token != 0);
     num_reported += t.count;
   }

@@ -99,9 +99,9 @@ TEST_CASE("causal products by blocks of queries in fp32 and bf16 equal double pr
               tolerance::sum_error_bound(a.size(-1), numbers::rounding_unit(type), magnitudes.max().item<double>()));
       };
       const at::Tensor qd = q.to(at::kDouble), kd = k.to(at::kDouble), pd = p.to(at::kDouble);
-      check_product(zero_masked(plain::product_with_keys(q, k, n.offset), n), qd, kd.transpose(-1, -2), true);
-      check_product(plain::product_with_values(p, k, n.offset), pd, kd);
-      check_product(plain::transposed_product(p, q, n.offset), pd.transpose(-1, -2), qd);
+      check_product(zero_masked(no_autograd::product_with_keys(q, k, n.offset), n), qd, kd.transpose(-1, -2), true);
+      check_product(no_autograd::product_with_values(p, k, n.offset), pd, kd);
+      check_product(no_autograd::transposed_product(p, q, n.offset), pd.transpose(-1, -2), qd);
     }
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("causal relative_product and its gradients match a naive reference", "
     at::manual_seed(*rc::gen::arbitrary<uint32_t>());
     const Sizes n = random_sizes();
     const bool shared = *rc::gen::arbitrary<bool>();  // one r for all heads
-    const int64_t count = distances_needed(n.queries, n.keys, n.offset) + *rc::gen::inRange(0, 3);
+    const int64_t count = num_distances(n.queries, n.keys, n.offset) + *rc::gen::inRange(0, 3);
     const at::Tensor x = normal_leaf({n.batch, n.heads, n.queries, n.size}),
                      y = normal_leaf({n.batch, n.heads, n.queries, 2});
     const at::Tensor k = normal_leaf({n.batch, n.heads, n.keys, n.size}),

@@ -138,8 +138,8 @@ struct BuiltCase {
     replace("pairing", stages.pairing, options.pairing, std::make_unique<ComposedPairing>());
     replace("normaliser", stages.normaliser, options.normaliser, std::make_unique<ComposedNormaliser>());
     replace("combiner", stages.combiner, options.combiner, std::make_unique<ComposedCombiner>());
-    stages.each(options,
-                [&](Stage& stage, const char*, const std::string&) { stage.add_parameters(parameters, shape); });
+    stages.for_each_stage(
+        options, [&](Stage& stage, const char*, const std::string&) { stage.add_parameters(parameters, shape); });
     parameters.initialise(3);
     step.training = c.training;
   }
@@ -177,7 +177,7 @@ const Constraint* unmet_constraint(const Case& c, std::string* why = nullptr) {
   const Choice choice = dispatcher.choose(layer, pass);
   CHECK((choice.kernel == Kernel::composed) == (choice.unmet_constraint != nullptr));
   if (choice.unmet_constraint != nullptr && why != nullptr)
-    choice.unmet_constraint->met({layer, dispatcher.features(), Path::automatic, c.training, &pass, choice}, why);
+    choice.unmet_constraint->is_met({layer, dispatcher.features(), Path::automatic, c.training, &pass, choice}, why);
   return choice.unmet_constraint;
 }
 
@@ -197,7 +197,7 @@ TEST_CASE("each constraint of the fused path rejects its own case and gives the 
     if (own_case->second.why.empty()) CHECK(why.empty());
     else CHECK(why.find(own_case->second.why) != std::string::npos);
     // Without set_layer and set_pass all constraints are met.
-    if (constraint.scope == Scope::built || constraint.scope == Scope::device) continue;
+    if (constraint.scope == Scope::construction || constraint.scope == Scope::device) continue;
     Case unchanged = own_case->second;
     unchanged.set_layer = {}, unchanged.set_pass = {};
     CHECK(unmet_constraint(unchanged) == nullptr);
@@ -245,5 +245,5 @@ TEST_CASE("Path::composed chooses the composed path without an unmet constraint"
   const Choice choice = dispatcher.choose(layer, pass);
   CHECK(choice.kernel == Kernel::composed);
   CHECK(choice.unmet_constraint == nullptr);
-  CHECK_NOTHROW(dispatcher.report_composed(layer, pass, choice));
+  CHECK_NOTHROW(dispatcher.report_fallback(layer, pass, choice));
 }

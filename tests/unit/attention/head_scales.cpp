@@ -66,7 +66,7 @@ TEST_CASE("variants of different groups of rows equal separate forward passes ov
       mask.causal = true;
       for (int side = mixer == "none" ? 1 : 0; side < 3; ++side) {
         HeadScales s = scales_of_side(side, scales, 5);
-        s.variants.from = source_blocks;
+        s.variants.source_groups = source_blocks;
         set_head_scales(*l.layer, s);
         const at::Tensor with_variants = l(x, x, mask), repeated = l.layer->repeat_for_variants(x);
         REQUIRE(with_variants.sizes() == at::IntArrayRef({10, 5, 8}));

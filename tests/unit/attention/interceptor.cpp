@@ -58,7 +58,7 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
     for (const HeadSide side : {HeadSide::score, HeadSide::value, HeadSide::output}) {
       INFO(mixer << " " << static_cast<int>(side));
       HeadScales scales;
-      scales.of(side) = twos;
+      scales.scales_of(side) = twos;
       set_head_scales(*l.layer, scales);
       const at::Tensor scaled = l(x, x, mask);
       CHECK_FALSE(close(scaled, plain));
@@ -69,7 +69,7 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
       CHECK(doubles->recorded_sizes == std::vector<std::vector<int64_t>>{{2, 4, 5, side == HeadSide::score ? 5 : 2}});
       CHECK_THROWS_AS(head_scales(*l.layer), std::logic_error);
       l.layer->set_interceptor(nullptr);
-      CHECK_FALSE(head_scales(*l.layer).of(side).defined());
+      CHECK_FALSE(head_scales(*l.layer).scales_of(side).defined());
 
       DoublingObserver observer(side);
       CHECK(close(l(x, x, mask, {}, &observer), scaled));

@@ -63,7 +63,7 @@ TEST_CASE("rows that an additive mask fully masks are zero and have zero gradien
   mask.additive = at::zeros({2, 1, 4, 6});
   mask.additive.select(0, 1).select(1, 2).fill_(-INFINITY);  // query 2 of row 1 is fully masked
   mask.additive.narrow(3, 4, 2).fill_(-INFINITY);            // the last two keys are masked for all queries
-  const at::Tensor visible = allowed(mask, 4, 6, at::kCPU), r = normal({2, 3, 4, 6}, 2);
+  const at::Tensor visible = boolean_mask(mask, 4, 6, at::kCPU), r = normal({2, 3, 4, 6}, 2);
   for (auto type : {at::kFloat, at::kDouble})  // fp32 has a kernel, double precision uses LibTorch operations
     for (auto normalise : {masked_softmax, masked_sigmoid_softmax}) {
       at::Tensor a = normal({2, 3, 4, 6}, 1).to(type).requires_grad_();

@@ -161,7 +161,7 @@ TEST_CASE("random numbers follow their distributions and depend on seed, stream 
   CHECK(first_draw(1, "a", 0, 0) == first_draw(1, "a", 0, 0));
 
   std::vector<int> counts(7);
-  for (int i = 0; i < 70000; ++i) ++counts[s.below(7)];
+  for (int i = 0; i < 70000; ++i) ++counts[s.uniform_below(7)];
   for (int c : counts) CHECK(std::abs(c - 10000) < 500);
   std::vector<int64_t> order{0, 1, 2, 3, 4, 5, 6, 7};
   s.shuffle(order);
@@ -171,14 +171,14 @@ TEST_CASE("random numbers follow their distributions and depend on seed, stream 
 
 TEST_CASE("RandomSequence: below(0) throws, below(1) returns 0, and shuffle() accepts 0 or 1 elements") {
   RandomSequence s(RandomStream(1, "test"));
-  CHECK_THROWS_AS(s.below(0), std::logic_error);
-  CHECK(s.below(1) == 0);
+  CHECK_THROWS_AS(s.uniform_below(0), std::logic_error);
+  CHECK(s.uniform_below(1) == 0);
   std::vector<int64_t> empty, single{7};
   s.shuffle(empty);
   s.shuffle(single);
   CHECK(empty.empty());
   CHECK(single == std::vector<int64_t>{7});
-  for (uint64_t bound = 1; bound < 100; ++bound) CHECK(s.below(bound) < bound);
+  for (uint64_t bound = 1; bound < 100; ++bound) CHECK(s.uniform_below(bound) < bound);
 }
 
 TEST_CASE("Config fills a struct, later values override earlier ones, and written TOML reads back equal") {
@@ -262,13 +262,13 @@ TEST_CASE("command-line options fill the same struct as a configuration file") {
   CommandLineFields fields(app);
   fields.declare(outer);
   app.parse("--heads 3 --tied=false --inner-lr 0.5 --inner-betas 0.1,0.2", false);
-  fields.take(outer);
+  fields.store_values(outer);
   CHECK(outer.heads == 3);
   CHECK(outer.tied == false);
   CHECK(outer.train.lr == 0.5);
   CHECK(outer.train.betas == std::vector<double>{0.1, 0.2});
   app.parse("--heads 0", false);
-  CHECK(contains(message([&] { fields.take(outer); }), "2: --heads: expected an integer of at least 1"));
+  CHECK(contains(message([&] { fields.store_values(outer); }), "2: --heads: expected an integer of at least 1"));
 }
 
 namespace {
@@ -277,10 +277,10 @@ struct Shape {
   virtual ~Shape() = default;
   virtual int corners() const = 0;
   template <class Number>
-  struct Of;
+  struct Adapter;
 };
 template <class Number>
-struct Shape::Of : Shape {
+struct Shape::Adapter : Shape {
   int corners() const override { return Number::value; }
 };
 struct Square : Shape {
@@ -372,7 +372,7 @@ TEST_CASE("LineReader returns chunks of at most its limit, with all bytes and co
 }
 
 TEST_CASE("numbers, sizes in bytes and durations in seconds are formatted for messages") {
-  CHECK(shortest(0.1) == "0.1");
+  CHECK(shortest_decimal(0.1) == "0.1");
   CHECK(with_commas(1234567) == "1,234,567");
   CHECK(with_commas(-1234) == "-1,234");
   CHECK(with_commas(12) == "12");

@@ -96,7 +96,7 @@ TEST_CASE("the parent receives the result of the child's work, and the child's s
   const Outcome outcome = run(
       [](ChildInput& input) {
         std::string all, line;
-        while (input.next(line)) {
+        while (input.read_line(line)) {
           if (line == "7" || line.size() > 1000) std::fprintf(stderr, "line of %zu bytes\n\n", line.size());
           all += "<" + line + ">";
         }
@@ -104,7 +104,7 @@ TEST_CASE("the parent receives the result of the child's work, and the child's s
         return all;
       },
       text);
-  CHECK(outcome.end.done);
+  CHECK(outcome.end.succeeded);
   CHECK(outcome.end.cause.empty());
   std::string expected;
   for (int i = 0; i < 20000; ++i) expected += "<" + std::to_string(i) + ">";
@@ -118,7 +118,7 @@ TEST_CASE("a child that writes to standard error while the parent sends input do
   size_t lines = 0, bytes_read = 0;
   Child child(
       [](ChildInput& input) {
-        for (std::string line; input.next(line);) std::fprintf(stderr, "%s\n", line.c_str());
+        for (std::string line; input.read_line(line);) std::fprintf(stderr, "%s\n", line.c_str());
         return std::string(1 << 20, 'r');
       },
       [&](std::string_view line) { ++lines, bytes_read += line.size(); });
@@ -144,7 +144,7 @@ TEST_CASE("an Error thrown in a child is rethrown in the parent with the same me
 TEST_CASE("the parent survives a child that crashes, exits or throws, and reports the cause", "[child]") {
   auto cause = [](const Child::Work& work) {
     const Outcome outcome = run(work, std::string(1 << 20, 'x'));
-    CHECK_FALSE(outcome.end.done);
+    CHECK_FALSE(outcome.end.succeeded);
     CHECK_FALSE(outcome.end.out_of_memory);
     return outcome.end.cause + (outcome.end.crashed ? "; crashed" : "");
   };
@@ -181,7 +181,7 @@ TEST_CASE("the parent survives a child that crashes, exits or throws, and report
 TEST_CASE("the cause of a child's end is reported even if the parent ignores SIGCHLD", "[child]") {
   const ScopedSignalAction ignored(SIGCHLD, SIG_IGN);
   const ChildEnd crash = run([](ChildInput&) -> std::string { std::abort(); }).end;
-  CHECK_FALSE(crash.done);
+  CHECK_FALSE(crash.succeeded);
   CHECK(crash.cause == "ended by signal 6 (Aborted)");
   const ChildEnd killed = run([](ChildInput&) -> std::string {
                             raise(SIGKILL);
@@ -198,7 +198,7 @@ TEST_CASE("a child whose exit status was consumed by another waitpid() call is r
   Child child([](ChildInput&) { return std::string("result"); }, [](std::string_view) {});
   REQUIRE(waitpid(child.pid(), nullptr, 0) == child.pid());
   const ChildEnd end = child.finish();
-  CHECK_FALSE(end.done);
+  CHECK_FALSE(end.succeeded);
   CHECK_FALSE(end.crashed);
   CHECK(end.cause == "ended with an unknown status");
 }
@@ -255,7 +255,7 @@ TEST_CASE("std::bad_alloc and SIGKILL in a child are reported as out of memory",
                                     return "";
                                   })}) {
     const ChildEnd end = run(work).end;
-    CHECK_FALSE(end.done);
+    CHECK_FALSE(end.succeeded);
     CHECK(end.out_of_memory);
     CHECK_FALSE(end.cause.empty());
   }

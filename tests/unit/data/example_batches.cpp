@@ -321,19 +321,21 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   auto finetuned =
       build(str(kBertConfig, "bert.head = 'classes'\nbert.classes = 3\n[attention]\nheads = 4\nmixer = 'mixhead-b'\n"));
   const model::PartialLoad partial_load = model::compare_with_checkpoint(checkpoint, finetuned->parameters(), "--init");
-  const std::set<std::string> added(partial_load.added.begin(), partial_load.added.end()),
-      ignored(partial_load.ignored.begin(), partial_load.ignored.end());
-  CHECK(added.count("head.classes.weight") == 1);
-  CHECK(added.count("pooler.weight") == 0);
-  CHECK(ignored.count("head.words.bias") == 1);
-  CHECK(ignored.count("head.next.weight") == 1);
-  for (const std::string& name : added)
+  const std::set<std::string> added_parameters(partial_load.added_parameters.begin(),
+                                               partial_load.added_parameters.end()),
+      ignored_tensors(partial_load.ignored_tensors.begin(), partial_load.ignored_tensors.end());
+  CHECK(added_parameters.count("head.classes.weight") == 1);
+  CHECK(added_parameters.count("pooler.weight") == 0);
+  CHECK(ignored_tensors.count("head.words.bias") == 1);
+  CHECK(ignored_tensors.count("head.next.weight") == 1);
+  for (const std::string& name : added_parameters)
     CHECK((name.rfind("head.", 0) == 0 || name.find(".mixer.") != std::string::npos));
   const at::Tensor initial_head = finetuned->parameters().find("head.classes.weight")->master().clone();
   model::load_matching_parameters(checkpoint, finetuned->parameters());
   CHECK(finetuned->parameters().find("head.classes.weight")->master().equal(initial_head));
   for (const nn::Parameter& p : finetuned->parameters().all())
-    if (added.count(p.name()) == 0) CHECK(p.master().equal(pretrained->parameters().find(p.name())->master()));
+    if (added_parameters.count(p.name()) == 0)
+      CHECK(p.master().equal(pretrained->parameters().find(p.name())->master()));
   // A partial load is refused if a parameter of a layer is absent from the checkpoint or the model, or differs in
   // shape.
   for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",

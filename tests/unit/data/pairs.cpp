@@ -228,14 +228,14 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   const auto tokenizers = text::tokenizers_of(shard.header(), "t.mhs");
   Config config;
   config.load_text(kModelConfig, "test");
-  auto m = model::build_language_model(model::ModelConfig::read(config), model::sizes_of(tokenizers), at::kCPU);
+  auto m = model::build_language_model(model::ModelConfig::read(config), model::vocabularies_of(tokenizers), at::kCPU);
   m->parameters().initialise(1);
   const auto dataset = task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
   std::vector<double> log_probabilities;
   std::vector<int32_t> tokens;
   task::ScoreObserver observer;
-  observer.each = [&](const task::TokenScore& scored) {
+  observer.on_token = [&](const task::TokenScore& scored) {
     const auto [index, token, p] = scored;
     REQUIRE(index == static_cast<int64_t>(log_probabilities.size()));
     log_probabilities.push_back(p), tokens.push_back(token);
@@ -265,7 +265,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   sample.sample.blocks = 7;
   std::set<int64_t> pairs_seen;
   data::BatchVisitor visitor;
-  visitor.visit = [&](const data::VisitedBatch& pass) {
+  visitor.visit = [&](const data::ForwardedBatch& pass) {
     for (const data::Row& row : pass.rows) pairs_seen.insert(row.pair);
   };
   data::for_each_batch(*m, corpus, sample, visitor);

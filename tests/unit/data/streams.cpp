@@ -131,8 +131,8 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
   TrainOptions o;
   o.batch.order = Batching::streams, o.batch.block = 2, o.batch.tokens = 12;
   CHECK(contains(refusal([&] { corpora::make_batches(corpora::text_of(text, 5), o); }), "at most 5 streams"));
-  CHECK(updates_in({1, Length::Unit::epochs}, o.batch, 100) == 9);  // ceil(ceil(100 / 6 streams) / 2)
-  CHECK(updates_in({101, Length::Unit::tokens}, o.batch, 100) == 10);
+  CHECK(length_to_updates({1, Length::Unit::epochs}, o.batch, 100) == 9);  // ceil(ceil(100 / 6 streams) / 2)
+  CHECK(length_to_updates({101, Length::Unit::tokens}, o.batch, 100) == 10);
 }
 
 TEST_CASE("the score of a text in parallel streams equals a loop over its tokens for any batch size", "[streams]") {
@@ -172,7 +172,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
       std::vector<int64_t> order;
       double observed_nll = 0;
       task::ScoreObserver observer;
-      observer.each = [&](const task::TokenScore& scored) {
+      observer.on_token = [&](const task::TokenScore& scored) {
         const auto [index, token, p] = scored;
         order.push_back(index);
         observed_nll -= p;
@@ -263,7 +263,7 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
   const auto loaded = load(5, 3, 9, 16);
   REQUIRE(loaded.size() == 2);
   for (size_t l = 0; l < 3; ++l) {
-    CHECK(loaded[1].seen == 12);
+    CHECK(loaded[1].next_position == 12);
     CHECK(loaded[1].layers[l].positions == saved[0].layers[l].positions);
     if (l == 1) {
       CHECK_FALSE(loaded[0].layers[l].inputs.defined());

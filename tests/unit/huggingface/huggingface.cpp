@@ -98,12 +98,12 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
     const TensorNames names = architecture->names(s);
     for (const TensorPair& pair : names.pairs) {
       CHECK(transformers_names.insert(pair.huggingface_name).second);
-      CHECK(plain_name(architecture->prefix() + pair.huggingface_name, architecture->prefix()) ==
+      CHECK(unprefixed_name(architecture->prefix() + pair.huggingface_name, architecture->prefix()) ==
             pair.huggingface_name);
       CHECK_FALSE(architecture->is_buffer(pair.huggingface_name));
       for (const std::string& one : pair.multihead_names) CHECK(library_names.insert(one).second);
     }
-    for (const auto& [copy, original] : names.copies) {
+    for (const auto& [copy, original] : names.aliases) {
       CHECK(transformers_names.count(copy) == 0);
       CHECK(transformers_names.count(original) == 1);
     }
@@ -112,9 +112,9 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
 
 TEST_CASE("tensor names of old checkpoints (gamma, beta, with prefix) are converted to current names",
           "[huggingface]") {
-  CHECK(plain_name("bert.embeddings.LayerNorm.gamma", "bert.") == "embeddings.LayerNorm.weight");
-  CHECK(plain_name("embeddings.LayerNorm.beta", "bert.") == "embeddings.LayerNorm.bias");
-  CHECK(plain_name("h.0.ln_1.weight", "transformer.") == "h.0.ln_1.weight");
+  CHECK(unprefixed_name("bert.embeddings.LayerNorm.gamma", "bert.") == "embeddings.LayerNorm.weight");
+  CHECK(unprefixed_name("embeddings.LayerNorm.beta", "bert.") == "embeddings.LayerNorm.bias");
+  CHECK(unprefixed_name("h.0.ln_1.weight", "transformer.") == "h.0.ln_1.weight");
 }
 
 TEST_CASE("an unsupported setting of config.json is refused, and the message names its key or value", "[huggingface]") {

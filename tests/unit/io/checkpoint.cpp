@@ -101,8 +101,8 @@ TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or change
   const Metadata metadata = Checkpoint(folder.file("x")).metadata();
   for (int i = 0; i < 4000; ++i) {
     std::string damaged = intact;
-    size_t at = i % 2 == 0 ? random.below(1000) : random.below(intact.size());
-    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
+    size_t at = i % 2 == 0 ? random.uniform_below(1000) : random.uniform_below(intact.size());
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.uniform_below(8)));
     INFO("byte " << at);
     CHECK((is_refused(damaged) ||
            (has_content(folder.file("y"), sample_content()) && Checkpoint(folder.file("y")).metadata() == metadata)));

@@ -60,8 +60,8 @@ Sequences random_runs(size_t count, int32_t vocabulary, uint64_t seed, size_t lo
   RandomSequence random(RandomStream(seed, "runs"));
   Sequences runs(count);
   for (auto& run : runs) {
-    run.resize(random.below(longest));
-    for (int32_t& t : run) t = static_cast<int32_t>(random.below(static_cast<uint64_t>(vocabulary)));
+    run.resize(random.uniform_below(longest));
+    for (int32_t& t : run) t = static_cast<int32_t>(random.uniform_below(static_cast<uint64_t>(vocabulary)));
   }
   return runs;
 }
@@ -185,11 +185,11 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
   int refused = 0;
   for (size_t i = 0; i < 2000; ++i) {
     // Half of the flipped bits are in the first and last 400 bytes, which contain header, trailer and seek table.
-    size_t at = i % 4 == 0   ? random.below(400)
-                : i % 4 == 1 ? intact.size() - 1 - random.below(400)
-                             : random.below(intact.size());
+    size_t at = i % 4 == 0   ? random.uniform_below(400)
+                : i % 4 == 1 ? intact.size() - 1 - random.uniform_below(400)
+                             : random.uniform_below(intact.size());
     std::string damaged = intact;
-    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.uniform_below(8)));
     write_file_atomically(folder.file("y.mhs"), damaged);
     try {
       std::vector<int32_t> actual = read_all(folder.file("y.mhs"));
@@ -470,8 +470,8 @@ TEST_CASE("a shard of pairs with a flipped bit is refused or reads back with the
   int refused = 0;
   for (size_t i = 0; i < 600; ++i) {
     std::string damaged = intact;
-    const size_t at = random.below(intact.size());
-    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
+    const size_t at = random.uniform_below(intact.size());
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.uniform_below(8)));
     write_file_atomically(folder.file("y.mhs"), damaged);
     try {
       const std::vector<int32_t> actual = read_pairs(folder.file("y.mhs")).tokens;

@@ -224,7 +224,7 @@ TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
     const auto splits = bands.split(at::tensor(entries_in, at::kLong));
     std::vector<int64_t> reassembled(entries_in.size(), -7);
     for (size_t b = 0; b < splits.size(); ++b) {
-      const auto positions = to_vector(splits[b].places), entries = to_vector(splits[b].entries);
+      const auto positions = to_vector(splits[b].positions), entries = to_vector(splits[b].entries);
       RC_ASSERT(positions.size() == entries.size());
       RC_ASSERT(std::is_sorted(positions.begin(), positions.end()));
       for (size_t i = 0; i < positions.size(); ++i) {
@@ -432,13 +432,13 @@ TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adapti
 
 TEST_CASE("initial standard deviations of bands follow the initialisation scheme", "[adaptive]") {
   struct Expected {
-    Scheme scheme;
+    InitScheme scheme;
     double embedding, projection, output, classes;
   };
   // Xavier-uniform has a standard deviation of √(2 / (fan in + fan out)).
   const auto xavier = [](double in, double out) { return std::sqrt(2 / (in + out)); };
-  for (const Expected& e : {Expected{Scheme::fairseq, 1 / 8.0, xavier(256, 64), xavier(64, 1000), xavier(256, 2)},
-                            {Scheme::transformer_xl, .02, .01, .02, .02}}) {
+  for (const Expected& e : {Expected{InitScheme::fairseq, 1 / 8.0, xavier(256, 64), xavier(64, 1000), xavier(256, 2)},
+                            {InitScheme::transformer_xl, .02, .01, .02, .02}}) {
     auto o = options_with({1000, 2000}, 4, 256);
     o.tied = false;
     o.project_head = o.output_bias = true;

@@ -68,7 +68,7 @@ class SkipDraws {
   // Returns a context that points into this object and is valid until the next call.
   nn::ForwardContext update(uint32_t number) {
     pass_ = {};
-    procedure_->change(pass_, {number, 0, 0});
+    procedure_->modify_pass(pass_, {number, 0, 0});
     nn::ForwardContext step{true, 3, number, 0};
     step.skipped = &pass_.skipped;
     return step;
@@ -314,7 +314,7 @@ TEST_CASE("ages of memories under Skip-Retain are geometrically distributed with
   for (uint32_t i = 0; i < steps; ++i) {
     model->hidden(x, skips.update(i), state.get());
     if (i < 20) continue;
-    for (size_t l = 0; l < 8; ++l) ++ages[l][memories.seen - memories.layers[l].positions.back()];
+    for (size_t l = 0; l < 8; ++l) ++ages[l][memories.next_position - memories.layers[l].positions.back()];
   }
   for (int64_t l = 0; l < 8; ++l) {
     const double p = l == 7 ? 0 : static_cast<double>(l) / 16;

@@ -245,8 +245,8 @@ TEST_CASE("a key/value cache equals index_select and concatenation after any seq
       cache.append(more_k, more_v);
       expected_k = at::cat({expected_k.index_select(0, order), more_k}, 2);
       expected_v = at::cat({expected_v.index_select(0, order), more_v}, 2);
-      RC_ASSERT(at::equal(cache.all().first, expected_k));
-      RC_ASSERT(at::equal(cache.all().second, expected_v));
+      RC_ASSERT(at::equal(cache.keys_and_values().first, expected_k));
+      RC_ASSERT(at::equal(cache.keys_and_values().second, expected_v));
     }
   }));
 }

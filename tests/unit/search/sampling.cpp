@@ -38,7 +38,7 @@ struct ScoredTokens {
 ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text, const data::ScoringOptions& o) {
   ScoredTokens s;
   task::ScoreObserver observer;
-  observer.each = [&](const task::TokenScore& scored) {
+  observer.on_token = [&](const task::TokenScore& scored) {
     s.indices.push_back(scored.index);
     s.log_probabilities.push_back(scored.log_probability);
   };
@@ -110,7 +110,7 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
   data::BatchVisitor visitor;
   visitor.observer = &counter;
   int64_t num_rows = 0;
-  visitor.visit = [&](const data::VisitedBatch& pass) { num_rows += static_cast<int64_t>(pass.rows.size()); };
+  visitor.visit = [&](const data::ForwardedBatch& pass) { num_rows += static_cast<int64_t>(pass.rows.size()); };
   const data::Text corpus = corpora::text_of(text, 0);
   data::for_each_batch(*model, corpus, o, visitor);
   CHECK(counter.rows == 24);

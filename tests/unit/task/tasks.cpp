@@ -110,7 +110,7 @@ TEST_CASE("each task reads a registered record kind that no other task reads", "
     CHECK(!task->preparations().empty());
     for (const std::string& preparation : task->preparations())
       CHECK(status_of([&] { text::preparations().find(preparation, "mh-prep"); }) == 0);
-    CHECK(std::string(task::task_of_kind(task->record_kind(), "t.mhs")->predicts()) == task->predicts());
+    CHECK(std::string(task::task_of_kind(task->record_kind(), "t.mhs")->prediction_noun()) == task->prediction_noun());
     CHECK(task->clone()->record_kind() == std::string(task->record_kind()));
   }
   CHECK(status_of([] { task::task_of_kind("other", "t.mhs"); }) == 3);
@@ -143,7 +143,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     const model::ModelConfig config =
         models::parse_model_config(str("[model]\n", sample.model, "[attention]\nheads = 2\n"));
     REQUIRE(task->serves(config.model));
-    auto model = model::build_language_model(config, model::sizes_of(tokenizers), at::kCPU);
+    auto model = model::build_language_model(config, model::vocabularies_of(tokenizers), at::kCPU);
     model->parameters().initialise(1);
     const auto dataset = task->open(text::FileRecords(shard), tokenizers, {config.model.bert, 96, 1, false});
     dataset->require_targets();

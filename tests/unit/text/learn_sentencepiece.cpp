@@ -60,7 +60,7 @@ std::vector<std::string> pieces_of(const std::string& model) {
 std::string random_word(size_t size) {
   std::string word;
   RandomSequence random(RandomStream(5, "word"));
-  while (word.size() < size) word += static_cast<char>('a' + random.below(8));
+  while (word.size() < size) word += static_cast<char>('a' + random.uniform_below(8));
   return word;
 }
 
@@ -161,8 +161,8 @@ TEST_CASE("a SentencePiece model with a flipped bit is refused or encodes text t
     std::string damaged = model;
     // Most bytes of the model are its normalisation table. Half of the flipped bits are in the first 3000 bytes: the
     // pieces and the start of the table, where its trie is.
-    const size_t at = random.below(i % 2 == 0 ? 3000 : damaged.size());
-    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.below(8)));
+    const size_t at = random.uniform_below(i % 2 == 0 ? 3000 : damaged.size());
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.uniform_below(8)));
     try {
       const auto tokenizer = parse_tokenizer(damaged, "m");
       std::vector<int32_t> tokens;

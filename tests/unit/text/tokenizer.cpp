@@ -138,14 +138,14 @@ Words random_lines(size_t count, uint64_t seed) {
   RandomSequence random(RandomStream(seed, "text"));
   static const char* const syllables[] = {"ka", "to", "mi", "re", "lu", "sen", "or", "\u00e9t", "\u6771", "\U0001F600"};
   auto word = [&] {
-    uint64_t at = random.below(random.below(400) + 1);
+    uint64_t at = random.uniform_below(random.uniform_below(400) + 1);
     std::string text = syllables[at % 10];
     for (; at > 0; at /= 7) text += syllables[at % 10];
     return text;
   };
   Words lines(count);
   for (std::string& line : lines)
-    for (uint64_t n = random.below(20); n > 0; --n) line += (line.empty() ? "" : " ") + word();
+    for (uint64_t n = random.uniform_below(20); n > 0; --n) line += (line.empty() ? "" : " ") + word();
   return lines;
 }
 
@@ -311,7 +311,9 @@ TEST_CASE("encode_lines() writes the same shard with several threads as with one
   RandomSequence random(RandomStream(3, "sizes"));
   for (uint64_t i = 0; i < 60; ++i) {
     files.push_back(folder.file("text" + std::to_string(i)));
-    size_t count = i == 30 ? 40000 : random.below(10) == 0 ? 0 : random.below(uint64_t{1} << random.below(11));
+    size_t count = i == 30                         ? 40000
+                   : random.uniform_below(10) == 0 ? 0
+                                                   : random.uniform_below(uint64_t{1} << random.uniform_below(11));
     std::string text = join_text(random_lines(count, i), "\n");
     write_file_atomically(files.back(), text + (i % 3 == 0 || text.empty() ? "" : "\n"));
   }

@@ -193,10 +193,10 @@ TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, b
   Config config;
   config.load_text(inherited_sections(checkpoint), "taken over");
   const RunConfig run = RunConfig::read(config);
-  const auto* gates = run.groups.of("decoder.layers.0.self.gate.up.weight");
+  const auto* gates = run.groups.group_of("decoder.layers.0.self.gate.up.weight");
   REQUIRE(gates != nullptr);
   CHECK((gates->rule == "sgd" && gates->lr == 1));
-  const auto* late = run.groups.of("decoder.layers.0.ffn.up.weight");
+  const auto* late = run.groups.group_of("decoder.layers.0.ffn.up.weight");
   REQUIRE(late != nullptr);
   CHECK((late->freeze_until.count == 0 && late->lr_factor == 0.5));
   REQUIRE(run.procedures.entries().size() == 1);

@@ -72,10 +72,10 @@ TEST_CASE("training on short documents runs without errors for all row lengths f
   RandomSequence random(RandomStream(5, "short documents"));
   for (const bool next_sentence : {false, true})
     for (int64_t block = next_sentence ? 5 : 3; block < 9; ++block) {
-      Documents documents(2 + random.below(4));
+      Documents documents(2 + random.uniform_below(4));
       for (auto& document : documents) {
-        document.resize(1 + random.below(3));
-        for (size_t& length : document) length = 1 + random.below(4);
+        document.resize(1 + random.uniform_below(3));
+        for (size_t& length : document) length = 1 + random.uniform_below(4);
       }
       documents.push_back({3});
       const std::string path = folder.file("t.mhs"), out = folder.file(str("run", next_sentence, "-", block));
@@ -115,7 +115,7 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
   CHECK(predicted_words("max_predictions = 1000\n", 2) == 32);  // no effective limit: mask_share of 64 tokens
   CHECK(status_of([&] {
           RunConfig run = config(path, "[mlm]\nlong_predictions = 7\n");
-          run.check_together();
+          run.check_without_data();
         }) == 2);
 }
 
@@ -126,7 +126,7 @@ TEST_CASE("a stored configuration without long_predictions applies max_predictio
         {"[train]\nbatch.block = 64\n[mlm]\nmax_predictions = 20\n", 0}}) {
     Config config;
     config.load_text(text, "config.toml");
-    fill_stored(config);
+    set_legacy_defaults(config);
     text::PretrainingOptions mlm;
     config.read("mlm", mlm);
     CHECK(mlm.long_predictions == expected);

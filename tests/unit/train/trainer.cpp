@@ -284,10 +284,10 @@ TEST_CASE("chunks score every token exactly once for any context length") {
     std::vector<int> times_scored(static_cast<size_t>(tokens));
     for (const auto& c : data::make_chunks(tokens, block, context)) {
       CHECK(c.length <= block);
-      if (c.first > 0) CHECK(c.scored == context);
-      CHECK((c.first + c.scored) % (block - context) ==
+      if (c.first > 0) CHECK(c.num_context == context);
+      CHECK((c.first + c.num_context) % (block - context) ==
             0);  // as in fairseq, chunks advance by block - context tokens, also from the first chunk to the second
-      for (int64_t i = c.first + c.scored; i < c.first + c.length; ++i) ++times_scored[static_cast<size_t>(i)];
+      for (int64_t i = c.first + c.num_context; i < c.first + c.length; ++i) ++times_scored[static_cast<size_t>(i)];
     }
     for (int times : times_scored) CHECK(times == 1);
   }
@@ -312,7 +312,7 @@ TEST_CASE("scores are independent of the batch size and equal a token-by-token e
   double sum = 0;
   c10::NoGradGuard no_gradient;
   for (const auto& c : data::make_chunks(53, 8, 5))
-    for (int64_t i = c.first + c.scored; i < c.first + c.length; ++i) {
+    for (int64_t i = c.first + c.num_context; i < c.first + c.length; ++i) {
       std::vector<int64_t> inputs;
       for (int64_t k = c.first; k <= i; ++k) inputs.push_back(k == 0 ? 0 : text[static_cast<size_t>(k - 1)]);
       at::Tensor x = at::tensor(inputs, at::kLong).unsqueeze(0);
@@ -333,7 +333,8 @@ TEST_CASE("resume keeps log lines with control characters, quotes and non-ASCII 
     RunFolder run(folder.file("run"), false);
     for (int64_t update = 0; update < 200; ++update) {
       std::string text;
-      for (uint64_t n = random.below(6); n > 0; --n) text += characters[random.below(characters.size())];
+      for (uint64_t n = random.uniform_below(6); n > 0; --n)
+        text += characters[random.uniform_below(characters.size())];
       written.push_back({{"update", update}, {"configuration", text}});
       run.log(written.back());
     }

@@ -32,9 +32,10 @@ class CrossHead : public Pairing {
     require_same(layer_spec.heads == layer_spec.value_heads, layer_spec,
                  str(layer_spec.heads, " and ", layer_spec.value_heads));
   }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
-    require_same(kept.score == kept.value, layer_spec, "a score head pruned without its value head, or the reverse");
+    require_same(kept_heads.score == kept_heads.value, layer_spec,
+                 "a score head pruned without its value head, or the reverse");
     return nullptr;
   }
 

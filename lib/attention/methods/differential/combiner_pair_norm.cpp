@@ -18,9 +18,9 @@ class PairNorm : public Combiner {
                   Problem{layer_spec.name + ", combiner 'pair-norm'",
                           "an even number of value heads, since heads form pairs", str(layer_spec.value_heads), ""});
   }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
-    require_whole_pairs(kept.value, layer_spec, "combiner 'pair-norm'");
+    require_whole_pairs(kept_heads.value, layer_spec, "combiner 'pair-norm'");
     return nullptr;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
@@ -32,8 +32,9 @@ class PairNorm : public Combiner {
     const int64_t rows = z.size(0), heads = z.size(1), length = z.size(2), size = z.size(3);
     // (B, T, h / 2, 2 dv)
     at::Tensor pairs = z.transpose(1, 2).reshape({rows, length, heads / 2, 2 * size});
-    const at::Tensor wide = pairs.to(at::kFloat);
-    const at::Tensor normed = wide * at::rsqrt(wide.square().mean(-1, true) + kEpsilon) * (weight_->value() * scale_);
+    const at::Tensor fp32_pairs = pairs.to(at::kFloat);
+    const at::Tensor normed =
+        fp32_pairs * at::rsqrt(fp32_pairs.square().mean(-1, true) + kEpsilon) * (weight_->value() * scale_);
     return normed.to(z.scalar_type()).view({rows, length, heads * size});
   }
   std::string why_not_fused() const override { return ""; }

@@ -22,20 +22,20 @@ class DropHead : public GatedCombiner {
       : options_(options), heads_(layer_spec.value_heads) {}
   at::Tensor weights(const Context& c) override {
     if (!c.step.training || options_.rate == 0) return {};
-    return observed_gates_of(c, nn::to_device(sampled(c), c.query_input.device()));
+    return observed_gates_of(c, nn::to_device(sample_gates(c), c.query_input.device()));
   }
   bool samples_on_host() const override { return options_.rate > 0; }
   at::Tensor as_linear_map() const override { return at::eye(heads_); }
 
  private:
   // Returns the factor of each head, (B, h): h / Σξ for kept heads, 0 for dropped heads.
-  at::Tensor sampled(const Context& c) const {
-    at::Tensor kept = uniform_per_row(c, "drop-head", heads_);
-    auto* x = kept.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < kept.numel(); ++i) x[i] = x[i] < options_.rate ? 0.0F : 1.0F;
-    const at::Tensor number = kept.sum(1, true);
-    kept = at::where(number == 0, at::ones({}), kept);
-    return kept * (static_cast<double>(heads_) / kept.sum(1, true));
+  at::Tensor sample_gates(const Context& c) const {
+    at::Tensor mask = uniform_per_row(c, "drop-head", heads_);
+    auto* x = mask.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < mask.numel(); ++i) x[i] = x[i] < options_.rate ? 0.0F : 1.0F;
+    const at::Tensor num_kept = mask.sum(1, true);
+    mask = at::where(num_kept == 0, at::ones({}), mask);
+    return mask * (static_cast<double>(heads_) / mask.sum(1, true));
   }
 
   DropHeadOptions options_;

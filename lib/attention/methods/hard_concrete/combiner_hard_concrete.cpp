@@ -10,23 +10,23 @@
 
 namespace mh::attention {
 
-at::Tensor hard_concrete(const HardConcrete& how, const at::Tensor& log_a, const at::Tensor& u) {
+at::Tensor hard_concrete(const HardConcrete& distribution, const at::Tensor& log_a, const at::Tensor& u) {
   const at::Tensor s =
-      u.defined() ? at::sigmoid((at::log(u) - at::log1p(-u) + log_a) / how.temperature) : at::sigmoid(log_a);
-  return (how.low + (how.high - how.low) * s).clamp(0, 1);
+      u.defined() ? at::sigmoid((at::log(u) - at::log1p(-u) + log_a) / distribution.temperature) : at::sigmoid(log_a);
+  return (distribution.low + (distribution.high - distribution.low) * s).clamp(0, 1);
 }
 
-at::Tensor hard_concrete_penalty(const HardConcrete& how, const at::Tensor& log_a) {
-  return at::sigmoid(log_a - how.temperature * std::log(-how.low / how.high)).sum();
+at::Tensor hard_concrete_penalty(const HardConcrete& distribution, const at::Tensor& log_a) {
+  return at::sigmoid(log_a - distribution.temperature * std::log(-distribution.low / distribution.high)).sum();
 }
 
 void HardConcreteOptions::describe(Fields& f) {
-  f.field("temperature", how.temperature,
+  f.field("temperature", distribution.temperature,
           "temperature of the gate distribution; lower values push gates towards 0 and 1", between(0.001, 10));
-  f.field("low", how.low,
+  f.field("low", distribution.low,
           "lower end, below 0, of the interval to which gates are stretched before they are clamped to [0, 1]",
           between(-10, -0.0001));
-  f.field("high", how.high,
+  f.field("high", distribution.high,
           "upper end, above 1, of the interval to which gates are stretched before they are clamped to [0, 1]",
           between(1.0001, 11));
   f.field("start", start, "initial value of the parameter log a; with values above 0 most gates are open at the start",
@@ -47,15 +47,15 @@ class HardConcreteGates : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   bool samples_on_host() const override { return true; }
   at::Tensor weights(const Context& c) override {
-    return observed_gates_of(c,
-                             hard_concrete(options_.how, log_a_->value(), c.step.training ? sampled(c) : at::Tensor()));
+    return observed_gates_of(
+        c, hard_concrete(options_.distribution, log_a_->value(), c.step.training ? sample_uniforms(c) : at::Tensor()));
   }
   at::Tensor as_linear_map() const override {
-    return at::diag(hard_concrete(options_.how, log_a_->master().detach(), {}));
+    return at::diag(hard_concrete(options_.distribution, log_a_->master().detach(), {}));
   }
 
  private:
-  static at::Tensor sampled(const Context& c) {
+  static at::Tensor sample_uniforms(const Context& c) {
     const RandomStream stream(c.step.seed, std::string(name_of(c.layer_spec.kind)) + ".hard-concrete");
     std::vector<float> u;
     for (int64_t i = 0; i < c.layer_spec.value_heads; ++i) {

@@ -18,16 +18,16 @@ struct HardConcrete {
 // The name and the options of the combiner of hard-concrete gates.
 constexpr const char* kHardConcrete = "hard-concrete";
 struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
-  HardConcrete how;
+  HardConcrete distribution;
   double start = 0;
   void describe(Fields& f) override;
 };
 
 // Returns gates for log_a and noise u, uniform in (0, 1), of the same shape; an undefined u means gates without noise.
-at::Tensor hard_concrete(const HardConcrete& how, const at::Tensor& log_a, const at::Tensor& u);
+at::Tensor hard_concrete(const HardConcrete& distribution, const at::Tensor& log_a, const at::Tensor& u);
 
 // Returns the penalty that closes gates: the expected number of gates that are not 0, Σ P(g ≠ 0) = Σ σ(log a - t log(-l
 // / r)). The caller multiplies the penalty by a coefficient and adds it to the loss.
-at::Tensor hard_concrete_penalty(const HardConcrete& how, const at::Tensor& log_a);
+at::Tensor hard_concrete_penalty(const HardConcrete& distribution, const at::Tensor& log_a);
 
 }  // namespace mh::attention

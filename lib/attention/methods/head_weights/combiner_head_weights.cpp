@@ -26,23 +26,25 @@ class HeadWeights : public GatedCombiner {
                   str("if layers have different numbers of heads, set weights for each layer: attention.",
                       name_of(layer_spec.kind), ".", layer_spec.layer, ".head-weights.weights")});
   }
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept, const LayerSpec&) const override {
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads, const LayerSpec&) const override {
     if (options_.weights.empty()) return nullptr;
-    auto left = std::make_shared<HeadWeightsOptions>();
-    for (const int64_t head : kept.value) left->weights.push_back(options_.weights[static_cast<size_t>(head)]);
-    return left;
+    auto new_options = std::make_shared<HeadWeightsOptions>();
+    for (const int64_t head : kept_heads.value)
+      new_options->weights.push_back(options_.weights[static_cast<size_t>(head)]);
+    return new_options;
   }
   bool has_head_gates() const override { return true; }
   at::Tensor weights(const Context& c) override {
-    on_device_ = (on_device_.defined() ? on_device_ : at::tensor(weights_, at::kFloat)).to(c.query_input.device());
-    return observed_gates_of(c, on_device_);
+    device_weights_ =
+        (device_weights_.defined() ? device_weights_ : at::tensor(weights_, at::kFloat)).to(c.query_input.device());
+    return observed_gates_of(c, device_weights_);
   }
   at::Tensor as_linear_map() const override { return at::diag(at::tensor(weights_, at::kFloat)); }
 
  private:
   HeadWeightsOptions options_;
   std::vector<float> weights_;
-  at::Tensor on_device_;  // weights_ as a tensor
+  at::Tensor device_weights_;  // weights_ as a tensor
 };
 
 const Registration<HeadWeights> head_weights_entry(combiners(), "head-weights", "fixed weights of head outputs");

@@ -34,36 +34,36 @@ class MixtureOfExperts : public GatedCombiner {
  public:
   using Options = MaeOptions;
   MixtureOfExperts(const MaeOptions& options, const LayerSpec& layer_spec)
-      : options_(with_heads(options, layer_spec)),
+      : options_(resolve_heads(options, layer_spec)),
         heads_(options_.heads.count),
         num_remaining_heads_(layer_spec.value_heads),
-        experts_(expert_count(heads_, options.drop)),
-        gate_(options_, experts_) {
+        num_experts_(expert_count(heads_, options.drop)),
+        gate_(options_, num_experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
       throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.mae.", key), expected, found, next});
     };
     if (options.drop >= heads_)
       refuse("drop", str("less than the ", heads_, " heads of the layer"), str(options.drop),
              "lower attention.mae.drop, or raise attention.heads");
-    if (experts_ > kMaxExperts)
+    if (num_experts_ > kMaxExperts)
       refuse("drop", str("at most ", kMaxExperts, " experts"),
              str(options.drop, " of ", heads_, " heads, which makes more"), "lower attention.mae.drop");
     if (options.mean == MaeOptions::Mean::full && options.window > 0)
       refuse("window", "0 with mean = \"full\"", str(options.window),
              "set attention.mae.window to 0, since only the causal mean has a window");
-    const bool decodes = layer_spec.kind != AttentionKind::encoder_self;
-    if (!capabilities().causal && decodes)
+    const bool is_decoder = layer_spec.kind != AttentionKind::encoder_self;
+    if (!capabilities().causal && is_decoder)
       refuse("mean", "\"causal\" in a decoder layer", "\"full\", with which gates would read later tokens",
              str("set \"causal\" for attention.", name_of(layer_spec.kind), ".mae.mean"));
   }
 
   // Pruning keeps all experts; the weights of pruned heads are dropped.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
-    if (static_cast<int64_t>(kept.value.size()) == layer_spec.value_heads) return nullptr;
-    auto left = std::make_shared<MaeOptions>(options_);
-    left->heads = options_.heads.without(kept.value);
-    return left;
+    if (static_cast<int64_t>(kept_heads.value.size()) == layer_spec.value_heads) return nullptr;
+    auto new_options = std::make_shared<MaeOptions>(options_);
+    new_options->heads = options_.heads.select(kept_heads.value);
+    return new_options;
   }
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
@@ -107,8 +107,8 @@ class MixtureOfExperts : public GatedCombiner {
     at::Tensor g = gate_(c);
     if (c.observer != nullptr) g = observed_gates(c, g);
     if (c.step.request<SampleExperts>() != nullptr) {
-      if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, real_queries(c));
-      return factors_of_sampled(draw(c, g.dim() == 3, g));
+      if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, make_query_mask(c));
+      return factors_of_sampled(sample_experts(c, g.dim() == 3, g));
     }
     return factors_of(g);
   }
@@ -117,18 +117,18 @@ class MixtureOfExperts : public GatedCombiner {
   at::Tensor uniform(const Context& c) {
     const int64_t rows = c.query_input.size(0);
     if (c.observer != nullptr) {
-      const at::Tensor even =
-          at::full({rows, experts_}, 1 / static_cast<double>(experts_), c.query_input.options().dtype(at::kFloat));
-      if (const at::Tensor g = observed_gates(c, even); !g.is_same(even)) return factors_of(g);
+      const at::Tensor uniform_gates = at::full({rows, num_experts_}, 1 / static_cast<double>(num_experts_),
+                                                c.query_input.options().dtype(at::kFloat));
+      if (const at::Tensor g = observed_gates(c, uniform_gates); !g.is_same(uniform_gates)) return factors_of(g);
     }
     // Uniform gates scale every head by 1: the mixture is plain attention.
     if (!c.step.training) return {};
-    return factors_of_sampled(
-        draw(c, options_.mean == MaeOptions::Mean::causal && options_.sample_unit == MaeOptions::Unit::position, {}));
+    return factors_of_sampled(sample_experts(
+        c, options_.mean == MaeOptions::Mean::causal && options_.sample_unit == MaeOptions::Unit::position, {}));
   }
 
-  static MaeOptions with_heads(MaeOptions options, const LayerSpec& layer_spec) {
-    options.heads = options.heads.in(layer_spec, "mae");
+  static MaeOptions resolve_heads(MaeOptions options, const LayerSpec& layer_spec) {
+    options.heads = options.heads.resolve_for(layer_spec, "mae");
     return options;
   }
   // Returns the factors (…, h) of the remaining heads of the layer, for gates (…, E).
@@ -140,13 +140,13 @@ class MixtureOfExperts : public GatedCombiner {
   // Returns the matrix (E, original heads) with 1 where the expert omits the head, otherwise 0.
   const at::Tensor& omission_matrix(at::Device device) {
     if (omission_matrix_.defined() && omission_matrix_.device() == device) return omission_matrix_;
-    at::Tensor made = at::zeros({experts_, heads_}, at::kFloat);
-    auto* row = made.mutable_data_ptr<float>();
+    at::Tensor matrix = at::zeros({num_experts_, heads_}, at::kFloat);
+    auto* row = matrix.mutable_data_ptr<float>();
     for (const auto& expert : experts(heads_, options_.drop)) {
       for (int64_t head : expert) row[head] = 1;
       row += heads_;
     }
-    return omission_matrix_ = made.to(device);
+    return omission_matrix_ = matrix.to(device);
   }
 
   // Returns the factors of the remaining heads, (B, h) or (B, Tq, h), for the indices of sampled experts, (B) or (B,
@@ -160,18 +160,18 @@ class MixtureOfExperts : public GatedCombiner {
 
   // Returns the index, int64, of an expert sampled for each batch row (B) or position (B, Tq), from gates (B, E) or (B,
   // Tq, E), or uniformly if g is undefined. The samples of positions do not depend on padding.
-  at::Tensor draw(const Context& c, bool by_position, const at::Tensor& g) const {
+  at::Tensor sample_experts(const Context& c, bool by_position, const at::Tensor& g) const {
     at::Tensor u = uniform_per_row(c, "experts", by_position ? c.query_input.size(1) : 1);
     if (!by_position) u = u.squeeze(1);
     u = nn::to_device(u, c.query_input.device());
-    if (!g.defined()) return (u.to(at::kDouble) * static_cast<double>(experts_)).to(at::kLong);
-    return (g.cumsum(-1) <= u.unsqueeze(-1)).sum(-1).clamp_max(experts_ - 1);
+    if (!g.defined()) return (u.to(at::kDouble) * static_cast<double>(num_experts_)).to(at::kLong);
+    return (g.cumsum(-1) <= u.unsqueeze(-1)).sum(-1).clamp_max(num_experts_ - 1);
   }
 
   MaeOptions options_;
   int64_t heads_;                // number of heads before pruning, for which the experts were defined
   int64_t num_remaining_heads_;  // number of heads after pruning
-  int64_t experts_;
+  int64_t num_experts_;
   ExpertGate gate_;
   at::Tensor omission_matrix_;
 };

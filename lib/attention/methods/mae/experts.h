@@ -13,9 +13,9 @@ namespace mh::attention {
 // drop > heads.
 inline int64_t expert_count(int64_t heads, int64_t drop) {
   if (drop < 0 || drop > heads) return 0;
-  const int64_t part = std::min(drop, heads - drop);
+  const int64_t num_factors = std::min(drop, heads - drop);
   int64_t count = 1;
-  for (int64_t i = 0; i < part; ++i) {
+  for (int64_t i = 0; i < num_factors; ++i) {
     // The count increases with i, so an overflow here means that the result overflows, too.
     if (count > std::numeric_limits<int64_t>::max() / (heads - i)) return std::numeric_limits<int64_t>::max();
     count = count * (heads - i) / (i + 1);
@@ -25,17 +25,17 @@ inline int64_t expert_count(int64_t heads, int64_t drop) {
 
 // Returns the heads that each expert omits, in ascending order; empty if drop > heads.
 inline std::vector<std::vector<int64_t>> experts(int64_t heads, int64_t drop) {
-  std::vector<std::vector<int64_t>> all;
-  if (drop < 0 || drop > heads) return all;
-  std::vector<int64_t> now(static_cast<size_t>(drop));
-  for (int64_t i = 0; i < drop; ++i) now[static_cast<size_t>(i)] = i;
+  std::vector<std::vector<int64_t>> subsets;
+  if (drop < 0 || drop > heads) return subsets;
+  std::vector<int64_t> subset(static_cast<size_t>(drop));
+  for (int64_t i = 0; i < drop; ++i) subset[static_cast<size_t>(i)] = i;
   for (;;) {
-    all.push_back(now);
+    subsets.push_back(subset);
     // Advances the last index that can still advance, and makes the indices after this one consecutive.
     int64_t i = drop - 1;
-    while (i >= 0 && now[static_cast<size_t>(i)] == heads - drop + i) --i;
-    if (i < 0) return all;
-    for (int64_t head = now[static_cast<size_t>(i)] + 1; i < drop; ++i) now[static_cast<size_t>(i)] = head++;
+    while (i >= 0 && subset[static_cast<size_t>(i)] == heads - drop + i) --i;
+    if (i < 0) return subsets;
+    for (int64_t head = subset[static_cast<size_t>(i)] + 1; i < drop; ++i) subset[static_cast<size_t>(i)] = head++;
   }
 }
 

@@ -25,15 +25,20 @@ at::Tensor window_sums(const at::Tensor& x, int64_t window) {
   const at::Tensor transposed = x.transpose(1, 2).contiguous();  // a third of the time of sums along the strided axis
   if (window == 0 || window >= n) return transposed.cumsum(2).transpose(1, 2).contiguous();
   const int64_t blocks = (n + window - 1) / window;
-  at::Tensor in = at::constant_pad_nd(transposed, {0, blocks * window - n}).view({rows, columns, blocks, window});
-  at::Tensor to_end = in.flip(3).cumsum(3).flip(3);
-  at::Tensor earlier = at::constant_pad_nd(to_end.narrow(2, 0, blocks - 1).narrow(3, 1, window - 1), {0, 1, 1, 0});
-  return (in.cumsum(3) + earlier).view({rows, columns, blocks * window}).narrow(2, 0, n).transpose(1, 2).contiguous();
+  at::Tensor windows = at::constant_pad_nd(transposed, {0, blocks * window - n}).view({rows, columns, blocks, window});
+  at::Tensor suffix_sums = windows.flip(3).cumsum(3).flip(3);
+  at::Tensor previous_window_sums =
+      at::constant_pad_nd(suffix_sums.narrow(2, 0, blocks - 1).narrow(3, 1, window - 1), {0, 1, 1, 0});
+  return (windows.cumsum(3) + previous_window_sums)
+      .view({rows, columns, blocks * window})
+      .narrow(2, 0, n)
+      .transpose(1, 2)
+      .contiguous();
 }
 
 // Returns whether each of n positions is below the length of its batch row, (B, n) bool; undefined if `lengths` is
 // undefined, which means all.
-at::Tensor within(const at::Tensor& lengths, int64_t n, at::Device device) {
+at::Tensor length_mask(const at::Tensor& lengths, int64_t n, at::Device device) {
   if (!lengths.defined()) return {};
   return at::arange(n, at::TensorOptions().dtype(at::kLong).device(device)).unsqueeze(0) <
          nn::to_device(lengths, device).unsqueeze(1);
@@ -64,7 +69,7 @@ void MaeOptions::describe(Fields& f) {
            "always a sequence with mean = full");
   f.choice("norm_statistics", norm_statistics, {{Statistics::running, "running"}, {Statistics::batch, "batch"}},
            "statistics that the batch norm of the gate network uses in passes that sample experts");
-  f.choice("init", init, {{GateInit::usual, "default"}, {GateInit::zero, "zero"}},
+  f.choice("init", init, {{GateInit::standard, "default"}, {GateInit::zero, "zero"}},
            "initial values of the last layer of the gate network; zero: gates are uniform at the start");
   heads.describe(f);
 }
@@ -73,38 +78,38 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   const std::string name = layer_spec.name + ".gate.";
   const int64_t d = layer_spec.width, hidden = options_.hidden;
   using nn::Init;
-  const Init up = Init::uniform(1 / std::sqrt(static_cast<double>(d)));
-  const Init down = options_.init == MaeOptions::GateInit::zero
-                        ? Init::constant(0)
-                        : Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
-  auto plain = [](const Init& init) { return nn::Traits{init, false, false}; };
-  auto statistic = [&](double first) {
-    nn::Traits traits = plain(Init::constant(first));
+  const Init up_init = Init::uniform(1 / std::sqrt(static_cast<double>(d)));
+  const Init down_init = options_.init == MaeOptions::GateInit::zero
+                             ? Init::constant(0)
+                             : Init::uniform(1 / std::sqrt(static_cast<double>(hidden)));
+  auto make_traits = [](const Init& init) { return nn::Traits{init, false, false}; };
+  auto statistic_traits = [&](double initial_value) {
+    nn::Traits traits = make_traits(Init::constant(initial_value));
     traits.trainable = false;
     return traits;
   };
-  norm_weight_ = &parameters.add(name + "norm.weight", {d}, plain(Init::constant(1)));
-  norm_bias_ = &parameters.add(name + "norm.bias", {d}, plain(Init::constant(0)));
-  mean_ = &parameters.add(name + "norm.mean", {d}, statistic(0));
-  variance_ = &parameters.add(name + "norm.variance", {d}, statistic(1));
-  nn::Traits product = plain(up);
+  norm_weight_ = &parameters.add(name + "norm.weight", {d}, make_traits(Init::constant(1)));
+  norm_bias_ = &parameters.add(name + "norm.bias", {d}, make_traits(Init::constant(0)));
+  mean_ = &parameters.add(name + "norm.mean", {d}, statistic_traits(0));
+  variance_ = &parameters.add(name + "norm.variance", {d}, statistic_traits(1));
+  nn::Traits product = make_traits(up_init);
   product.product = true;  // may use reduced precision; the last layer is small and stays fp32
   up_ = &parameters.add(name + "up.weight", {hidden, d}, product);
-  up_bias_ = &parameters.add(name + "up.bias", {hidden}, plain(up));
-  nn::Traits last = plain(down);
+  up_bias_ = &parameters.add(name + "up.bias", {hidden}, make_traits(up_init));
+  nn::Traits down_traits = make_traits(down_init);
   // With drop = 1 expert i omits head i, so the expert's row of the weight moves with the head.
-  if (options_.drop == 1) last.head_axes = {options_.heads.axis(0)};
-  down_ = &parameters.add(name + "down.weight", {experts_, hidden}, last);
-  down_bias_ = &parameters.add(name + "down.bias", {experts_}, last);
+  if (options_.drop == 1) down_traits.head_axes = {options_.heads.axis(0)};
+  down_ = &parameters.add(name + "down.weight", {num_experts_, hidden}, down_traits);
+  down_bias_ = &parameters.add(name + "down.bias", {num_experts_}, down_traits);
 }
 
-at::Tensor real_queries(const Context& c) {
-  return within(query_lengths(c), c.query_input.size(1), c.query_input.device());
+at::Tensor make_query_mask(const Context& c) {
+  return length_mask(query_lengths(c), c.query_input.size(1), c.query_input.device());
 }
 
-at::Tensor mean_over(const at::Tensor& x, const at::Tensor& real) {
-  if (!real.defined()) return x.mean(1);
-  at::Tensor weight = real.to(x.scalar_type()).unsqueeze(-1);
+at::Tensor mean_over(const at::Tensor& x, const at::Tensor& query_mask) {
+  if (!query_mask.defined()) return x.mean(1);
+  at::Tensor weight = query_mask.to(x.scalar_type()).unsqueeze(-1);
   return (x * weight).sum(1) / weight.sum(1).clamp_min(1);
 }
 
@@ -114,55 +119,57 @@ bool ExpertGate::is_frozen(const nn::ForwardContext& step) const {
 
 at::Tensor ExpertGate::operator()(const Context& c) {
   const c10::AutoGradMode mode(c10::GradMode::is_enabled() && c.step.request<SampleExperts>() == nullptr);
-  const at::Tensor real = real_queries(c);
-  if (options_.mean == MaeOptions::Mean::causal) return gates_from_means(c, running_means(c, real), real);
-  return gates_from_means(c, mean_over(c.query_input.to(at::kFloat), real), real.defined() ? real.any(1) : real);
+  const at::Tensor query_mask = make_query_mask(c);
+  if (options_.mean == MaeOptions::Mean::causal) return gates_from_means(c, running_means(c, query_mask), query_mask);
+  return gates_from_means(c, mean_over(c.query_input.to(at::kFloat), query_mask),
+                          query_mask.defined() ? query_mask.any(1) : query_mask);
 }
 
 // Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query, at most of the last `window` positions. It
 // includes inputs of a memory and of earlier decoding steps while the layer retains their keys. c.state stores the
 // inputs of earlier steps, with a window only the last window - 1.
-at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& real) const {
+at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
   const int64_t queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
-  at::Tensor one = real.defined() ? real.to(at::kFloat).unsqueeze(-1)
-                                  : at::ones({x.size(0), queries, 1}, x.options());  // (B, n, 1): 1 if real, else 0
-  if (real.defined()) x = x * one;
-  const bool self = c.layer_spec.kind != AttentionKind::decoder_cross;
-  if (const int64_t memory = c.key_input.size(1) - queries; self && memory > 0) {
+  at::Tensor token_weights = query_mask.defined()
+                                 ? query_mask.to(at::kFloat).unsqueeze(-1)
+                                 : at::ones({x.size(0), queries, 1}, x.options());  // (B, n, 1): 1 if real, else 0
+  if (query_mask.defined()) x = x * token_weights;
+  const bool is_self_attention = c.layer_spec.kind != AttentionKind::decoder_cross;
+  if (const int64_t memory = c.key_input.size(1) - queries; is_self_attention && memory > 0) {
     at::Tensor m = c.key_input.narrow(1, 0, memory).to(at::kFloat);
-    at::Tensor there = within(c.mask.key_lengths, memory, x.device());
-    at::Tensor ones =
-        there.defined() ? there.to(at::kFloat).unsqueeze(-1) : at::ones({x.size(0), memory, 1}, x.options());
-    x = at::cat({there.defined() ? m * ones : m, x}, 1);
-    one = at::cat({ones, one}, 1);
+    at::Tensor memory_mask = length_mask(c.mask.key_lengths, memory, x.device());
+    at::Tensor memory_weights = memory_mask.defined() ? memory_mask.to(at::kFloat).unsqueeze(-1)
+                                                      : at::ones({x.size(0), memory, 1}, x.options());
+    x = at::cat({memory_mask.defined() ? m * memory_weights : m, x}, 1);
+    token_weights = at::cat({memory_weights, token_weights}, 1);
   }
   if (c.state != nullptr) {
     at::Tensor &latest = (*c.state)["mae.latest"], &latest_real = (*c.state)["mae.latest_real"];
     if (latest.defined()) {
       // Inputs are dropped together with their keys.
-      const int64_t there = latest.size(1), past = c.keys - queries;
-      const int64_t kept = self ? std::min(there, past) : there;
-      x = at::cat({latest.narrow(1, there - kept, kept), x}, 1);
-      one = at::cat({latest_real.narrow(1, there - kept, kept), one}, 1);
+      const int64_t num_latest = latest.size(1), num_past = c.keys - queries;
+      const int64_t num_reused = is_self_attention ? std::min(num_latest, num_past) : num_latest;
+      x = at::cat({latest.narrow(1, num_latest - num_reused, num_reused), x}, 1);
+      token_weights = at::cat({latest_real.narrow(1, num_latest - num_reused, num_reused), token_weights}, 1);
     }
-    const int64_t n = x.size(1), keep = window > 0 ? std::min(window - 1, n) : n;
-    latest = x.detach().narrow(1, n - keep, keep);
-    latest_real = one.narrow(1, n - keep, keep);
+    const int64_t n = x.size(1), num_retained = window > 0 ? std::min(window - 1, n) : n;
+    latest = x.detach().narrow(1, n - num_retained, num_retained);
+    latest_real = token_weights.narrow(1, n - num_retained, num_retained);
   }
-  const at::Tensor sum = window_sums(x, window), count = window_sums(one, window);
-  const int64_t front = sum.size(1) - queries;
-  return sum.narrow(1, front, queries) / count.narrow(1, front, queries).clamp_min(1);
+  const at::Tensor sum = window_sums(x, window), count = window_sums(token_weights, window);
+  const int64_t num_before = sum.size(1) - queries;
+  return sum.narrow(1, num_before, queries) / count.narrow(1, num_before, queries).clamp_min(1);
 }
 
-// Returns the batch norm of x (…, d), fp32. The statistics include the rows where `real` (…) is true, all rows if
-// `real` is undefined. As in PyTorch, x is normalised with the biased variance, and the running statistics are updated
-// with the unbiased variance. Each micro-batch is normalised separately.
-at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& real) {
+// Returns the batch norm of x (…, d), fp32. The statistics include the rows where `query_mask` (…) is true, all rows if
+// `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance, and the running statistics are
+// updated with the unbiased variance. Each micro-batch is normalised separately.
+at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& query_mask) {
   at::Tensor mean = mean_->master(), variance = variance_->master();
   if (step.training && (!is_frozen(step) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
     at::Tensor rows = x.flatten(0, -2);
-    if (real.defined()) rows = rows.index_select(0, real.flatten().nonzero().squeeze(1));
+    if (query_mask.defined()) rows = rows.index_select(0, query_mask.flatten().nonzero().squeeze(1));
     if (const int64_t n = rows.size(0); n > 0) {
       mean = rows.mean(0);
       variance = (rows - mean).square().mean(0);
@@ -178,9 +185,9 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tenso
 }
 
 // Returns the gates (…, E), fp32, for means x (…, d), fp32; rows sum to 1.
-at::Tensor ExpertGate::gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& real) {
-  at::Tensor in = normalise(c.step, x, real);
-  at::Tensor inner = at::tanh(nn::linear(in, up_->value(), up_bias_->value()).to(at::kFloat));
+at::Tensor ExpertGate::gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& query_mask) {
+  at::Tensor normalised = normalise(c.step, x, query_mask);
+  at::Tensor inner = at::tanh(nn::linear(normalised, up_->value(), up_bias_->value()).to(at::kFloat));
   nn::ForwardContext step = c.step;
   step.training = step.training && !is_frozen(step);
   inner = nn::dropout(inner, options_.dropout, step, std::string(name_of(c.layer_spec.kind)) + ".gate",

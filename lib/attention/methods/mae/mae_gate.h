@@ -17,7 +17,7 @@ struct MaeOptions : OptionsOf<MaeOptions> {
   enum class Mean { causal, full };
   enum class Unit { position, sequence };
   enum class Statistics { running, batch };
-  enum class GateInit { usual, zero };
+  enum class GateInit { standard, zero };
 
   int64_t drop = 1;
   Gate gate = Gate::learned;
@@ -27,15 +27,15 @@ struct MaeOptions : OptionsOf<MaeOptions> {
   int64_t window = 0;
   Unit sample_unit = Unit::sequence;
   Statistics norm_statistics = Statistics::running;
-  GateInit init = GateInit::usual;
+  GateInit init = GateInit::standard;
   OriginalHeads heads;
   void describe(Fields& f) override;
 };
 
 class ExpertGate {
  public:
-  // options.heads must be a result of OriginalHeads::in().
-  ExpertGate(const MaeOptions& options, int64_t experts) : options_(options), experts_(experts) {}
+  // options.heads must be a result of OriginalHeads::resolve_for().
+  ExpertGate(const MaeOptions& options, int64_t num_experts) : options_(options), num_experts_(num_experts) {}
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec);
 
   // Returns gates, fp32: (B, Tq, E) with a causal mean, otherwise (B, E); rows sum to 1. In a pass that samples
@@ -46,21 +46,21 @@ class ExpertGate {
  private:
   // Returns whether the gate is frozen: the pass samples experts, or the gate is not trainable.
   bool is_frozen(const nn::ForwardContext& step) const;
-  at::Tensor running_means(const Context& c, const at::Tensor& real) const;
-  at::Tensor normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& real);
-  at::Tensor gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& real);
+  at::Tensor running_means(const Context& c, const at::Tensor& query_mask) const;
+  at::Tensor normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& query_mask);
+  at::Tensor gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& query_mask);
 
   MaeOptions options_;
-  int64_t experts_;
+  int64_t num_experts_;
   nn::Parameter *norm_weight_ = nullptr, *norm_bias_ = nullptr, *mean_ = nullptr, *variance_ = nullptr;
   nn::Parameter *up_ = nullptr, *up_bias_ = nullptr, *down_ = nullptr, *down_bias_ = nullptr;
 };
 
 // Returns which queries are real (not padding), (B, Tq) bool; undefined if all are real.
-at::Tensor real_queries(const Context& c);
+at::Tensor make_query_mask(const Context& c);
 
-// Returns the mean (B, c) of x (B, T, c) over the positions where `real` (B, T) is true, over all positions if `real`
-// is undefined; 0 for a batch row without real positions.
-at::Tensor mean_over(const at::Tensor& x, const at::Tensor& real);
+// Returns the mean (B, c) of x (B, T, c) over the positions where `query_mask` (B, T) is true, over all positions if
+// `query_mask` is undefined; 0 for a batch row without real positions.
+at::Tensor mean_over(const at::Tensor& x, const at::Tensor& query_mask);
 
 }  // namespace mh::attention

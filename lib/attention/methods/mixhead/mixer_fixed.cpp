@@ -11,26 +11,26 @@ class Fixed : public MatrixMixer {
   bool can_change_head_count() const override { return true; }
   bool is_per_query() const override { return true; }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    nn::Traits traits = mixing_matrix(layer_spec, first(layer_spec));
+    nn::Traits traits = mixing_matrix_traits(layer_spec, matrix_init(layer_spec));
     traits.trainable = false;
     matrix_ = &parameters.add(layer_spec.name + ".mixer.matrix", {layer_spec.heads, layer_spec.value_heads}, traits);
   }
   at::Tensor matrix(const Context&) override { return matrix_->value(); }
 
  private:
-  virtual nn::Init first(const LayerSpec& layer_spec) const = 0;
+  virtual nn::Init matrix_init(const LayerSpec& layer_spec) const = 0;
   nn::Parameter* matrix_ = nullptr;
 };
 
 class RandomNormal : public Fixed {
-  nn::Init first(const LayerSpec&) const override { return nn::Init::normal_columns(); }
+  nn::Init matrix_init(const LayerSpec&) const override { return nn::Init::normal_columns(); }
 };
 class RandomUniform : public Fixed {
-  nn::Init first(const LayerSpec&) const override { return nn::Init::uniform_columns(); }
+  nn::Init matrix_init(const LayerSpec&) const override { return nn::Init::uniform_columns(); }
 };
 // The value heads all use the mean of the probabilities of the score heads.
 class Mean : public Fixed {
-  nn::Init first(const LayerSpec& layer_spec) const override {
+  nn::Init matrix_init(const LayerSpec& layer_spec) const override {
     return nn::Init::constant(1 / static_cast<double>(layer_spec.heads));
   }
 };

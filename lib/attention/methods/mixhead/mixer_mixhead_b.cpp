@@ -18,9 +18,9 @@ class MixheadB : public Mixhead {
     query_ = &parameters.add(layer_spec.name + ".mixer.query.weight", {layer_spec.value_heads, layer_spec.key_size},
                              {nn::Init::constant(0), false, false, {{0, layer_spec.value_heads, HeadSide::value}}});
     matrix_ = &parameters.add(layer_spec.name + ".mixer.matrix", {layer_spec.heads, layer_spec.value_heads},
-                              mixing_matrix(layer_spec, nn::Init::identity()));
+                              mixing_matrix_traits(layer_spec, nn::Init::identity()));
   }
-  at::Tensor learned(const Context& c) const override {
+  at::Tensor learned_matrix(const Context& c) const override {
     // (B, T, h, dk) -> (B, T, h, hv)
     return nn::linear(c.q.transpose(1, 2), query_->value(), {}) + matrix_->value();
   }

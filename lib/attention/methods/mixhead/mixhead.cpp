@@ -16,30 +16,32 @@ void MixheadOptions::describe(Fields& f) {
 Mixhead::Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec)
     : options_(options), layer_mixes_(options.scope == "all" || layer_spec.kind != AttentionKind::decoder_cross) {}
 
-Mixes Mixhead::mixes() const {
-  return !layer_mixes_ ? Mixes::nothing : options_.on == "logits" ? Mixes::logits : Mixes::probabilities;
+MixedTensor Mixhead::mixes() const {
+  return !layer_mixes_             ? MixedTensor::nothing
+         : options_.on == "logits" ? MixedTensor::logits
+                                   : MixedTensor::probabilities;
 }
 
-bool Mixhead::acts_in(const Context& c) const {
+bool Mixhead::mixes_in(const Context& c) const {
   return layer_mixes_ && (options_.scope == "all" || c.state == nullptr);
 }
 
 at::Tensor Mixhead::mix_logits(const Context& c, const at::Tensor& logits) {
-  if (options_.on != "logits" || !acts_in(c)) return logits;
-  const at::Tensor m = learned(c);
+  if (options_.on != "logits" || !mixes_in(c)) return logits;
+  const at::Tensor m = learned_matrix(c);
   show_matrix(c, m);
-  return mix_heads(logits, m, mixing_under_mask(c));
+  return mix_heads(logits, m, causal_mix_options(c));
 }
 
 at::Tensor Mixhead::mix(const Context& c, const at::Tensor& probabilities) {
   const at::Tensor m = matrix(c);
   if (!m.defined()) return probabilities;
   show_matrix(c, m);
-  return mix_heads(probabilities, m, mixing_under_mask(c));
+  return mix_heads(probabilities, m, causal_mix_options(c));
 }
 
 at::Tensor Mixhead::matrix(const Context& c) {
-  return options_.on == "probabilities" && acts_in(c) ? learned(c) : at::Tensor();
+  return options_.on == "probabilities" && mixes_in(c) ? learned_matrix(c) : at::Tensor();
 }
 
 std::string Mixhead::why_not_fused() const {

@@ -19,25 +19,25 @@ struct MixheadOptions : OptionsOf<MixheadOptions> {
 class Mixhead : public MatrixMixer {
  public:
   Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec);
-  Mixes mixes() const override;
+  MixedTensor mixes() const override;
   // With scope = "released" some forward passes do not mix, so the numbers of score heads and value heads must be
   // equal.
   bool can_change_head_count() const override { return layer_mixes_ && options_.scope == "all"; }
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override;
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override;
   at::Tensor matrix(const Context& c) override;
-  bool dropout_before() const override { return options_.dropout == "before"; }
+  bool drops_before_mixing() const override { return options_.dropout == "before"; }
   std::string why_not_fused() const override;
   bool is_per_query() const override { return true; }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override;
 
  protected:
   // Returns the learned matrix (h, hv), or (B, Tq, h, hv) with one matrix for each query; rows are source heads.
-  virtual at::Tensor learned(const Context& c) const = 0;
+  virtual at::Tensor learned_matrix(const Context& c) const = 0;
   virtual void add_matrices(nn::ParameterList& parameters, const LayerSpec& layer_spec) = 0;
 
  private:
-  bool acts_in(const Context& c) const;
+  bool mixes_in(const Context& c) const;
   MixheadOptions options_;
   bool layer_mixes_;  // false: no forward pass of this layer mixes heads
 };

@@ -33,7 +33,7 @@ class MixtureOfHeads : public GatedCombiner {
   using Options = MixtureOfHeadsOptions;
   MixtureOfHeads(const MixtureOfHeadsOptions& options, const LayerSpec& layer_spec)
       : options_(options),
-        heads_(options.heads.in(layer_spec, "mixture-of-heads")),
+        heads_(options.heads.resolve_for(layer_spec, "mixture-of-heads")),
         routed_(heads_.count - options.shared) {
     if (options.chosen > routed_)
       throw Error(Exit::usage, Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
@@ -42,12 +42,12 @@ class MixtureOfHeads : public GatedCombiner {
                                        "lower shared or chosen, or raise attention.heads"});
   }
   // The router of a pruned layer still chooses among all heads before pruning.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept,
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
-    if (static_cast<int64_t>(kept.value.size()) == layer_spec.value_heads) return nullptr;
-    auto left = std::make_shared<MixtureOfHeadsOptions>(options_);
-    left->heads = heads_.without(kept.value);
-    return left;
+    if (static_cast<int64_t>(kept_heads.value.size()) == layer_spec.value_heads) return nullptr;
+    auto new_options = std::make_shared<MixtureOfHeadsOptions>(options_);
+    new_options->heads = heads_.select(kept_heads.value);
+    return new_options;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     router_ = &parameters.add(layer_spec.name + ".combiner.router.weight", {heads_.count, layer_spec.width},
@@ -64,8 +64,8 @@ class MixtureOfHeads : public GatedCombiner {
     const at::Tensor chosen = std::get<1>(p.topk(options_.chosen, -1));                 // (B, T, k)
     const at::Tensor mask = at::zeros_like(p).scatter(-1, chosen, 1.0);
     if (c.observer != nullptr) c.observer->show(c.layer_spec, RoutingObservation{p, mask});
-    const at::Tensor kept = p * mask;
-    at::Tensor w = kept * (static_cast<double>(options_.chosen) / kept.sum(-1, true));
+    const at::Tensor selected_p = p * mask;
+    at::Tensor w = selected_p * (static_cast<double>(options_.chosen) / selected_p.sum(-1, true));
     if (balance_ != nullptr) {
       const at::Tensor a = 2 * at::softmax(nn::linear(x, balance_->value(), {}), -1);
       const at::Tensor shared =

@@ -8,7 +8,7 @@ namespace mh::attention {
 // Probabilities of the r routed heads, (B, Tq, r), and whether each position chooses the head (1) or not (0), (B, Tq,
 // r).
 struct RoutingObservation {
-  at::Tensor probabilities, chosen;
+  at::Tensor probabilities, mask;
 };
 
 }  // namespace mh::attention

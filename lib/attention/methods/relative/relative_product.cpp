@@ -1,8 +1,9 @@
 // The relative shift (Dai et al. 2019, appendix B) by blocks of queries. The queries [t, t + count) of a block see
-// `seen` keys and need seen + count - 1 distances. Their products with the embeddings of these distances are a matrix
-// (count, seen + count - 1), in which the product of query t + i and key s is in column count - 1 - i + s. The shifted
-// matrix is a view of this matrix: it begins at element count - 1, and its row stride is shorter by one element. So the
-// shift copies nothing, and the view is added to the logits. Logits that a causal mask hides are not computed.
+// `key_end` keys and need key_end + count - 1 distances. Their products with the embeddings of these distances are a
+// matrix (count, key_end + count - 1), in which the product of query t + i and key s is in column count - 1 - i + s.
+// The shifted matrix is a view of this matrix: it begins at element count - 1, and its row stride is shorter by one
+// element. So the shift copies nothing, and the view is added to the logits. Logits that a causal mask hides are not
+// computed.
 #include "attention/methods/relative/relative_product.h"
 
 #include <ATen/ops/bmm.h>
@@ -15,10 +16,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Returns the shifted view (N, count, seen) of the matrix by_distance (N, count, seen + count - 1).
-at::Tensor shifted(const at::Tensor& by_distance, int64_t seen) {
+// Returns the shifted view (N, count, key_end) of the matrix by_distance (N, count, key_end + count - 1).
+at::Tensor relative_shift(const at::Tensor& by_distance, int64_t key_end) {
   const int64_t n = by_distance.size(0), count = by_distance.size(1), width = by_distance.size(2);
-  return by_distance.as_strided({n, count, seen}, {count * width, width - 1, 1}, count - 1);
+  return by_distance.as_strided({n, count, key_end}, {count * width, width - 1, 1}, count - 1);
 }
 
 // Returns r (h, D, c), or (1, D, c) for all heads, repeated for each batch row: (B h, D, c).
@@ -27,12 +28,12 @@ at::Tensor expand_to_batch(const at::Tensor& r, int64_t batch, int64_t heads) {
   return r.unsqueeze(0).expand({batch, heads, r.size(1), r.size(2)}).reshape({batch * heads, r.size(1), r.size(2)});
 }
 
-// Calls visit(t, count, seen, first, width) for each block of queries [t, t + count): the queries see the keys [0,
-// seen), and their distances are the rows [first, first + width) of r.
+// Calls visit(t, count, key_end, first, width) for each block of queries [t, t + count): the queries see the keys [0,
+// key_end), and their distances are the rows [first, first + width) of r.
 template <class Visit>
-void each_part(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {
-  plain::each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t seen) {
-    if (seen > 0) visit(t, count, seen, queries - t - count, seen + count - 1);
+void for_each_visible_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {
+  no_autograd::for_each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
+    if (key_end > 0) visit(t, count, key_end, queries - t - count, key_end + count - 1);
   });
 }
 
@@ -40,38 +41,40 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& k, const at::Tensor& y,
                             const at::Tensor& r, CausalOffset offset) {
     context->save_for_backward({x, k, y, r});
-    plain::save_offset(context->saved_data, offset);
-    at::Tensor logits = plain::product_with_keys(x, k, offset);
-    const at::Tensor queries = plain::flat(y), all = expand_to_batch(r, x.size(0), x.size(1)).transpose(1, 2);
-    const at::Tensor to = logits.flatten(0, 1);
-    each_part(x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t seen, int64_t first, int64_t width) {
-      const at::Tensor by_distance = at::bmm(queries.narrow(1, t, count), all.narrow(2, first, width));
-      to.narrow(1, t, count).narrow(2, 0, seen).add_(shifted(by_distance, seen));
-    });
+    no_autograd::save_offset(context->saved_data, offset);
+    at::Tensor logits = no_autograd::product_with_keys(x, k, offset);
+    const at::Tensor queries = no_autograd::flatten_heads(y),
+                     embeddings = expand_to_batch(r, x.size(0), x.size(1)).transpose(1, 2);
+    const at::Tensor flat_logits = logits.flatten(0, 1);
+    for_each_visible_block(
+        x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t key_end, int64_t first, int64_t width) {
+          const at::Tensor by_distance = at::bmm(queries.narrow(1, t, count), embeddings.narrow(2, first, width));
+          flat_logits.narrow(1, t, count).narrow(2, 0, key_end).add_(relative_shift(by_distance, key_end));
+        });
     return logits;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &k = saved[1], &y = saved[2], &r = saved[3], &d = gradients[0];
-    const CausalOffset offset = plain::saved_offset(context->saved_data);
+    const CausalOffset offset = no_autograd::load_offset(context->saved_data);
     at::Tensor dx, dk, dy, dr;
-    if (context->needs_input_grad(0)) dx = plain::product_with_values(d, k, offset);
-    if (context->needs_input_grad(1)) dk = plain::transposed_product(d, x, offset);
+    if (context->needs_input_grad(0)) dx = no_autograd::product_with_values(d, k, offset);
+    if (context->needs_input_grad(1)) dk = no_autograd::transposed_product(d, x, offset);
     const bool wants_y = context->needs_input_grad(2), wants_r = context->needs_input_grad(3);
     if (wants_y || wants_r) {
       const int64_t batch = x.size(0), heads = x.size(1);
-      const at::Tensor from = plain::flat(d), queries = plain::flat(y), all = expand_to_batch(r, batch, heads);
+      const at::Tensor flat_gradient = no_autograd::flatten_heads(d), queries = no_autograd::flatten_heads(y),
+                       embeddings = expand_to_batch(r, batch, heads);
       if (wants_y) dy = at::zeros(queries.sizes(), y.options());
-      if (wants_r) dr = at::zeros(all.sizes(), r.options());
-      each_part(x.size(2), k.size(2), offset,
-                [&](int64_t t, int64_t count, int64_t seen, int64_t first, int64_t width) {
-                  const at::Tensor by_distance = at::zeros({from.size(0), count, width}, d.options());
-                  shifted(by_distance, seen).copy_(from.narrow(1, t, count).narrow(2, 0, seen));
-                  if (wants_y) dy.narrow(1, t, count).copy_(at::bmm(by_distance, all.narrow(1, first, width)));
-                  if (wants_r)
-                    dr.narrow(1, first, width).baddbmm_(by_distance.transpose(1, 2), queries.narrow(1, t, count));
-                });
+      if (wants_r) dr = at::zeros(embeddings.sizes(), r.options());
+      for_each_visible_block(
+          x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t key_end, int64_t first, int64_t width) {
+            const at::Tensor by_distance = at::zeros({flat_gradient.size(0), count, width}, d.options());
+            relative_shift(by_distance, key_end).copy_(flat_gradient.narrow(1, t, count).narrow(2, 0, key_end));
+            if (wants_y) dy.narrow(1, t, count).copy_(at::bmm(by_distance, embeddings.narrow(1, first, width)));
+            if (wants_r) dr.narrow(1, first, width).baddbmm_(by_distance.transpose(1, 2), queries.narrow(1, t, count));
+          });
       if (wants_y) dy = dy.view(y.sizes());
       if (wants_r) {
         dr = dr.view({batch, heads, r.size(1), r.size(2)}).sum(0);
@@ -84,11 +87,12 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
 
 }  // namespace
 
-int64_t distances_needed(int64_t queries, int64_t keys, CausalOffset offset) {
-  int64_t most = 1;
-  each_part(queries, keys, offset,
-            [&](int64_t, int64_t, int64_t, int64_t first, int64_t width) { most = std::max(most, first + width); });
-  return most;
+int64_t num_distances(int64_t queries, int64_t keys, CausalOffset offset) {
+  int64_t max_distances = 1;
+  for_each_visible_block(queries, keys, offset, [&](int64_t, int64_t, int64_t, int64_t first, int64_t width) {
+    max_distances = std::max(max_distances, first + width);
+  });
+  return max_distances;
 }
 
 at::Tensor relative_product(const at::Tensor& x, const at::Tensor& k, const at::Tensor& y, const at::Tensor& r,

@@ -42,8 +42,8 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
   }
 };
 
-// A run of keys at consecutive positions: `count` keys from index `first`; key `first` has position `position`.
-struct KeyRun {
+// A range of keys at consecutive positions: `count` keys from index `first`; key `first` has position `position`.
+struct KeyRange {
   int64_t first, count, position;
 };
 
@@ -57,13 +57,12 @@ class Relative : public Score {
   }
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
-    const auto first = nn::Init::normal(0.02);
+    const auto init = nn::Init::normal(0.02);
     const nn::HeadAxis axis{0, s.heads, HeadSide::score};
-    weight_ =
-        &parameters.add(s.name + ".relative.weight", {s.heads * s.key_size, s.width}, {first, true, true, {axis}});
+    weight_ = &parameters.add(s.name + ".relative.weight", {s.heads * s.key_size, s.width}, {init, true, true, {axis}});
     const std::string owner = options_.shared_biases ? s.name.substr(0, s.name.find('.')) : s.name;
-    auto bias = [&](const char* part) {
-      const std::string name = owner + part;
+    auto bias = [&](const char* suffix) {
+      const std::string name = owner + suffix;
       if (const nn::Parameter* existing = parameters.find(name);
           existing != nullptr && existing->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
         throw Error(Exit::usage,
@@ -71,18 +70,18 @@ class Relative : public Score {
                             "head counts and sizes equal to those of the other layers, since the layers share the "
                             "biases of score 'relative'",
                             str(s.heads, " heads of size ", s.key_size), "set attention.relative.shared_biases=false"});
-      return &parameters.share(name, {s.heads, s.key_size}, {first, false, false, {axis}});
+      return &parameters.share(name, {s.heads, s.key_size}, {init, false, false, {axis}});
     };
-    content_ = bias(".relative.content_bias");
-    position_ = bias(".relative.position_bias");
+    content_bias_ = bias(".relative.content_bias");
+    position_bias_ = bias(".relative.position_bias");
   }
 
   // A layer with pruned heads does not share biases with other layers.
-  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept, const LayerSpec& s) const override {
-    if (static_cast<int64_t>(kept.score.size()) == s.heads) return nullptr;
-    auto left = std::make_shared<RelativeOptions>(options_);
-    left->shared_biases = false;
-    return left;
+  std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads, const LayerSpec& s) const override {
+    if (static_cast<int64_t>(kept_heads.score.size()) == s.heads) return nullptr;
+    auto new_options = std::make_shared<RelativeOptions>(options_);
+    new_options->shared_biases = false;
+    return new_options;
   }
 
   // Distances to the end of a block change with the length of the block, that is, in every decoding step.
@@ -106,98 +105,102 @@ class Relative : public Score {
   }
   void set_relative_positions(const Context& c, RelativePositions& p) override {
     const int64_t queries = c.q.size(2);
-    std::vector<at::Tensor> parts;
+    std::vector<at::Tensor> embeddings;
     int64_t rows = 0;
-    for (const KeyRun& run : runs(c.mask, c.k.size(2))) {
-      int64_t seen = run.count;  // keys of the run that the first query sees; < 0 if the query precedes the run
-      if (c.mask.causal) seen = std::min(seen, c.mask.offset - run.first + 1);
-      const int64_t count = std::max<int64_t>(1, queries + seen - 1), largest = queries - 1 - run.position;
-      parts.push_back(embedded(c, largest - count + 1, count));
-      p.runs.push_back({run.first, run.count, rows});
+    for (const KeyRange& range : key_ranges(c.mask, c.k.size(2))) {
+      int64_t num_visible =
+          range.count;  // keys of the run that the first query sees; < 0 if the query precedes the run
+      if (c.mask.causal) num_visible = std::min(num_visible, c.mask.offset - range.first + 1);
+      const int64_t count = std::max<int64_t>(1, queries + num_visible - 1),
+                    max_distance = queries - 1 - range.position;
+      embeddings.push_back(embed_distances(c, max_distance - count + 1, count));
+      p.runs.push_back({range.first, range.count, rows});
       rows += count;
     }
-    p.u = content_->value(), p.v = position_->value();
-    p.r = parts.size() == 1 ? parts[0] : at::cat(parts, 1);
+    p.u = content_bias_->value(), p.v = position_bias_->value();
+    p.r = embeddings.size() == 1 ? embeddings[0] : at::cat(embeddings, 1);
   }
 
   void score(Context& c) override {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);
     const double scale = 1 / std::sqrt(static_cast<double>(c.layer_spec.key_size));
-    auto with_bias = [&](const nn::Parameter* b) {
+    auto add_bias = [&](const nn::Parameter* b) {
       return (c.q + b->value().to(c.q.scalar_type()).unsqueeze(1)) * scale;  // (h, dk) -> (h, 1, dk)
     };
-    const at::Tensor x = with_bias(content_), y = with_bias(position_);
-    std::vector<at::Tensor> parts;
-    for (const KeyRun& run : runs(c.mask, keys)) {
-      const at::Tensor k = c.k.narrow(2, run.first, run.count);
+    const at::Tensor x = add_bias(content_bias_), y = add_bias(position_bias_);
+    std::vector<at::Tensor> range_logits;
+    for (const KeyRange& range : key_ranges(c.mask, keys)) {
+      const at::Tensor k = c.k.narrow(2, range.first, range.count);
       CausalOffset offset = c.mask.causal_offset();
-      if (offset) *offset -= run.first;
+      if (offset) *offset -= range.first;
       if (options_.distances == Distances::exact) {
-        const int64_t count = distances_needed(queries, run.count, offset), largest = queries - 1 - run.position;
-        const auto [by, r] = distances(c, y, largest - count + 1, count);
-        parts.push_back(relative_product(x, k, by, r, offset));
+        const int64_t count = num_distances(queries, range.count, offset), max_distance = queries - 1 - range.position;
+        const auto [y_projected, r] = distances(c, y, max_distance - count + 1, count);
+        range_logits.push_back(relative_product(x, k, y_projected, r, offset));
       } else {
-        const auto [by, r] = distances(c, y, queries - run.position - run.count, run.count);
-        parts.push_back(product_with_keys(x, k, offset) + at::matmul(by, r.transpose(-1, -2)));
+        const auto [y_projected, r] = distances(c, y, queries - range.position - range.count, range.count);
+        range_logits.push_back(product_with_keys(x, k, offset) + at::matmul(y_projected, r.transpose(-1, -2)));
       }
     }
-    c.logits = parts.size() == 1 ? parts[0] : at::cat(parts, -1);
+    c.logits = range_logits.size() == 1 ? range_logits[0] : at::cat(range_logits, -1);
   }
 
  private:
-  static std::vector<KeyRun> runs(const Mask& mask, int64_t keys) {
+  static std::vector<KeyRange> key_ranges(const Mask& mask, int64_t keys) {
     if (!mask.key_positions.defined()) return {{0, keys, -mask.offset}};
     const at::Tensor positions = mask.key_positions.to(at::kCPU, at::kLong).contiguous();
     const auto* p = positions.const_data_ptr<int64_t>();
-    std::vector<KeyRun> found;
+    std::vector<KeyRange> ranges;
     for (int64_t s = 0; s < keys; ++s) {
-      if (s > 0 && p[s] == p[s - 1] + 1) ++found.back().count;
-      else found.push_back({s, 1, p[s]});
+      if (s > 0 && p[s] == p[s - 1] + 1) ++ranges.back().count;
+      else ranges.push_back({s, 1, p[s]});
     }
-    return found;
+    return ranges;
   }
 
-  // Returns two factors of the products y · r[δ] for the distances δ from lowest + count - 1 down to lowest: y (B, h,
-  // Tq, dk) and r (h, count, dk), or y W^R (B, h, Tq, d) and S (1, count, d).
-  std::pair<at::Tensor, at::Tensor> distances(const Context& c, const at::Tensor& y, int64_t lowest, int64_t count) {
+  // Returns two factors of the products y · r[δ] for the distances δ from min_distance + count - 1 down to
+  // min_distance: y (B, h, Tq, dk) and r (h, count, dk), or y W^R (B, h, Tq, d) and S (1, count, d).
+  std::pair<at::Tensor, at::Tensor> distances(const Context& c, const at::Tensor& y, int64_t min_distance,
+                                              int64_t count) {
     // With few queries (decoding) and many distances, projecting the queries by W^R takes a small fraction of the time
     // of projecting all distances.
-    if (!has_few_queries(c)) return {y, embedded(c, lowest, count)};
+    if (!has_few_queries(c)) return {y, embed_distances(c, min_distance, count)};
     at::Tensor w = weight_->value().view({c.layer_spec.heads, c.layer_spec.key_size, c.layer_spec.width});
     if (!c.key_heads.empty()) w = w.index_select(0, nn::cached_constant(w.device(), c.key_heads));
-    return {at::matmul(y, w), sinusoids_of(c, lowest, count).to(y.scalar_type()).unsqueeze(0)};
+    return {at::matmul(y, w), sinusoids_of(c, min_distance, count).to(y.scalar_type()).unsqueeze(0)};
   }
 
   static bool has_few_queries(const Context& c) { return c.q.size(0) * c.q.size(2) < c.layer_spec.key_size; }
 
-  // Returns r (h, count, dk) for the distances from lowest + count - 1 down to lowest.
-  at::Tensor embedded(const Context& c, int64_t lowest, int64_t count) {
-    at::Tensor r = nn::linear(sinusoids_of(c, lowest, count), weight_->value(), {})
+  // Returns r (h, count, dk) for the distances from min_distance + count - 1 down to min_distance.
+  at::Tensor embed_distances(const Context& c, int64_t min_distance, int64_t count) {
+    at::Tensor r = nn::linear(sinusoids_of(c, min_distance, count), weight_->value(), {})
                        .view({count, c.layer_spec.heads, c.layer_spec.key_size})
                        .transpose(0, 1);
     return c.key_heads.empty() ? r : r.index_select(0, nn::cached_constant(r.device(), c.key_heads));
   }
 
-  // Returns S (count, d), with dropout, for the distances from lowest + count - 1 down to lowest.
-  at::Tensor sinusoids_of(const Context& c, int64_t lowest, int64_t count) {
-    const at::Tensor s = table(lowest, count, c.q.device());
+  // Returns S (count, d), with dropout, for the distances from min_distance + count - 1 down to min_distance.
+  at::Tensor sinusoids_of(const Context& c, int64_t min_distance, int64_t count) {
+    const at::Tensor s = table(min_distance, count, c.q.device());
     // Dropout of a distance drops the same elements in all layers and batch rows, as in the published model, where
     // layers and rows share one position embedding. The offset makes the row number of every distance non-negative.
-    nn::ForwardContext whole = c.step;
-    whole.row_offset = lowest + (int64_t{1} << 30);
-    return nn::dropout(s, options_.dropout, whole, std::string(name_of(c.layer_spec.kind)) + ".relative", 0).flip(0);
+    nn::ForwardContext table_step = c.step;
+    table_step.row_offset = min_distance + (int64_t{1} << 30);
+    return nn::dropout(s, options_.dropout, table_step, std::string(name_of(c.layer_spec.kind)) + ".relative", 0)
+        .flip(0);
   }
 
-  // Returns S (count, d), without dropout, for the distances lowest, lowest + 1, … from the cached table.
-  at::Tensor table(int64_t lowest, int64_t count, at::Device device) {
-    if (!table_.defined() || lowest < table_first_ || lowest + count > table_first_ + table_.size(0)) {
+  // Returns S (count, d), without dropout, for the distances min_distance, min_distance + 1, … from the cached table.
+  at::Tensor table(int64_t min_distance, int64_t count, at::Device device) {
+    if (!table_.defined() || min_distance < table_first_ || min_distance + count > table_first_ + table_.size(0)) {
       // The new table has more distances than requested, since a memory grows.
-      int64_t first = std::min(lowest, int64_t{-1}), end = lowest + 2 * count;
+      int64_t first = std::min(min_distance, int64_t{-1}), end = min_distance + 2 * count;
       if (table_.defined()) first = std::min(first, table_first_), end = std::max(end, table_first_ + table_.size(0));
       table_ = sinusoids(first, end - first, device);
       table_first_ = first;
     }
-    return table_.narrow(0, lowest - table_first_, count);
+    return table_.narrow(0, min_distance - table_first_, count);
   }
 
   at::Tensor sinusoids(int64_t first, int64_t count, at::Device device) const {
@@ -212,7 +215,7 @@ class Relative : public Score {
   }
 
   RelativeOptions options_;
-  nn::Parameter *weight_ = nullptr, *content_ = nullptr, *position_ = nullptr;
+  nn::Parameter *weight_ = nullptr, *content_bias_ = nullptr, *position_bias_ = nullptr;
   at::Tensor table_;  // (distances, d): S of the distances table_first_, table_first_ + 1, …
   int64_t table_first_ = 0;
 };

@@ -11,10 +11,11 @@
 namespace mh::attention {
 namespace {
 
-void check_length(const LayerSpec& shape, const char* name, int64_t needed, int64_t length) {
-  if (needed > length)
-    throw Error(Exit::usage, Problem{shape.name, str("at most ", length, " positions, by attention.", name, ".length"),
-                                     str(needed), "raise this option, or shorten blocks or contexts"});
+void check_length(const LayerSpec& layer_spec, const char* name, int64_t num_positions, int64_t length) {
+  if (num_positions > length)
+    throw Error(Exit::usage,
+                Problem{layer_spec.name, str("at most ", length, " positions, by attention.", name, ".length"),
+                        str(num_positions), "raise this option, or shorten blocks or contexts"});
 }
 
 struct DenseOptions : OptionsOf<DenseOptions> {
@@ -33,9 +34,9 @@ class Dense : public Score {
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
     const int64_t n = options_.length;
-    auto add = [&](const char* part, std::vector<int64_t> shape, nn::Traits traits) {
+    auto add = [&](const char* suffix, std::vector<int64_t> shape, nn::Traits traits) {
       if (options_.per_head) shape.insert(shape.begin(), s.heads), traits.head_axes = {{0, s.heads, HeadSide::score}};
-      return &parameters.add(s.name + part, std::move(shape), traits);
+      return &parameters.add(s.name + suffix, std::move(shape), traits);
     };
     weight_ = add(".synthesizer.weight", {s.key_size, n}, {nn::Init::xavier_uniform(), true, true});
     bias_ = add(".synthesizer.bias", {n}, {nn::Init::constant(0), false, false});
@@ -94,10 +95,10 @@ class Random : public Score {
   std::string why_not_fused() const override { return "the logits are not products of queries and keys"; }
 
   void score(Context& c) override {
-    const int64_t queries = c.q.size(2), keys = c.v.size(2), first = c.mask.offset;
-    check_length(c.layer_spec, "synthesizer-random", std::max(keys, first + queries), options_.length);
-    at::Tensor block = logits_->value().narrow(1, first, queries).narrow(2, 0, keys);
-    c.logits = block.unsqueeze(0);
+    const int64_t queries = c.q.size(2), keys = c.v.size(2), first_query = c.mask.offset;
+    check_length(c.layer_spec, "synthesizer-random", std::max(keys, first_query + queries), options_.length);
+    at::Tensor visible_logits = logits_->value().narrow(1, first_query, queries).narrow(2, 0, keys);
+    c.logits = visible_logits.unsqueeze(0);
   }
 
  private:

@@ -41,29 +41,29 @@ class TalkingHeads : public MatrixMixer {
     const nn::Init init = options_.init == "identity" ? nn::Init::identity() : nn::Init::xavier_uniform();
     // With both matrices, the axis between them belongs to no side of the layer's heads. With one matrix, both of its
     // axes are head axes of the layer.
-    nn::Traits first = mixing_matrix(layer_spec, init), last = first;
-    const bool both = options_.pre && options_.post;
-    if (both) first.head_axes.pop_back(), last.head_axes.erase(last.head_axes.begin());
+    nn::Traits pre_traits = mixing_matrix_traits(layer_spec, init), post_traits = pre_traits;
+    const bool has_both = options_.pre && options_.post;
+    if (has_both) pre_traits.head_axes.pop_back(), post_traits.head_axes.erase(post_traits.head_axes.begin());
     if (options_.pre)
       pre_ = &parameters.add(layer_spec.name + ".mixer.logits",
-                             {layer_spec.heads, both ? inner_heads_ : layer_spec.value_heads}, first);
+                             {layer_spec.heads, has_both ? inner_heads_ : layer_spec.value_heads}, pre_traits);
     if (options_.post)
       post_ = &parameters.add(layer_spec.name + ".mixer.matrix",
-                              {both ? inner_heads_ : layer_spec.heads, layer_spec.value_heads}, last);
+                              {has_both ? inner_heads_ : layer_spec.heads, layer_spec.value_heads}, post_traits);
   }
   bool can_change_head_count() const override { return true; }
   bool is_per_query() const override { return true; }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads&, const LayerSpec&) const override {
     if (!options_.pre || !options_.post) return nullptr;
-    auto left = std::make_shared<TalkingHeadsOptions>(options_);
-    left->inside = inner_heads_;
-    return left;
+    auto new_options = std::make_shared<TalkingHeadsOptions>(options_);
+    new_options->inside = inner_heads_;
+    return new_options;
   }
 
-  Mixes mixes() const override { return options_.pre ? Mixes::logits : Mixes::probabilities; }
+  MixedTensor mixes() const override { return options_.pre ? MixedTensor::logits : MixedTensor::probabilities; }
 
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override {
-    return pre_ != nullptr ? mix_heads(logits, pre_->value(), mixing_under_mask(c)) : logits;
+    return pre_ != nullptr ? mix_heads(logits, pre_->value(), causal_mix_options(c)) : logits;
   }
 
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {

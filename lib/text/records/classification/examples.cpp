@@ -41,11 +41,12 @@ std::optional<int32_t> ExampleTask::label_of(std::string_view text) const {
 }
 
 std::string ExampleTask::text_of(int32_t label) const {
-  return is_number() ? rounded(label / kThousandths, 3) : labels.at(static_cast<size_t>(label));
+  return is_number() ? fixed_decimal(label / kThousandths, 3) : labels.at(static_cast<size_t>(label));
 }
 
 std::string ExampleTask::expected() const {
-  return is_number() ? str("a number from ", shortest(low), " to ", shortest(high)) : "one of: " + join(labels, ", ");
+  return is_number() ? str("a number from ", shortest_decimal(low), " to ", shortest_decimal(high))
+                     : "one of: " + join(labels, ", ");
 }
 
 std::string ExampleTask::json() const {
@@ -67,13 +68,13 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
     if (j.contains("labels")) task.labels = j.at("labels").get<std::vector<std::string>>();
     else task.low = j.at("number").at(0).get<double>(), task.high = j.at("number").at(1).get<double>();
   } catch (const nlohmann::json::exception& error) {
-    io::damaged(name, 16, "the entries of a task", error.what());
+    io::throw_damaged(name, 16, "the entries of a task", error.what());
   }
   const bool number_fits = task.low >= 0 && task.high > task.low && task.high < INT32_MAX / kThousandths;
   if ((task.is_number() && !number_fits) || task.sentences < 1 || task.sentences > 2 ||
       header.limit_of(2) > task.limit())
-    io::damaged(name, 16, "a task of one or two sentences, with a label for each value of the field label",
-                header.task);
+    io::throw_damaged(name, 16, "a task of one or two sentences, with a label for each value of the field label",
+                      header.task);
   return task;
 }
 

@@ -120,7 +120,7 @@ void check_labels(const std::vector<std::string>& labels) {
 std::string listed_numbers(const std::vector<double>& numbers) {
   std::vector<std::string> texts;
   texts.reserve(numbers.size());
-  for (double number : numbers) texts.push_back(shortest(number));
+  for (double number : numbers) texts.push_back(shortest_decimal(number));
   return join(texts, ", ");
 }
 

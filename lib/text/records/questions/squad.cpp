@@ -141,7 +141,7 @@ class Reader {
     const auto allowed = options_.missing_share * static_cast<double>(squad_.answers);
     if (static_cast<double>(squad_.missing) > allowed)
       first_missing_.refuse(str("answers at their offsets in the paragraphs, except for a fraction of ",
-                                shortest(options_.missing_share)),
+                                shortest_decimal(options_.missing_share)),
                             str(squad_.missing, " of ", squad_.answers, " answers at other places, the first one here"),
                             "check that answer_start counts Unicode code points, or raise --missing-share");
     return std::move(squad_);

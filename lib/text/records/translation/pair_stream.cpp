@@ -28,9 +28,10 @@ bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
     }
     tokens.push_back(buffer_[at_++]);
     if (tokens.back() >= vocabulary)
-      io::damaged(stream_.name(), 0,
-                  str("tokens below ", vocabulary, " in the ", side == io::Side::source ? "source" : "target", " text"),
-                  str(tokens.back(), " in pair ", lengths_.size() / 2 + 1));
+      io::throw_damaged(
+          stream_.name(), 0,
+          str("tokens below ", vocabulary, " in the ", side == io::Side::source ? "source" : "target", " text"),
+          str(tokens.back(), " in pair ", lengths_.size() / 2 + 1));
   } while (tokens.back() != end);
   if (tokens.empty() || tokens.back() != end) return false;
   lengths_.push_back(static_cast<uint32_t>(tokens.size()));
@@ -40,7 +41,7 @@ bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
 bool PairStream::next(std::vector<int32_t>& source, std::vector<int32_t>& target) {
   if (read_sequence(io::Side::source, source) && read_sequence(io::Side::target, target)) return true;
   if (lengths_ != stream_.sequence_lengths())
-    io::damaged(stream_.name(), 0, "sources and targets with the lengths in the trailer", "other lengths");
+    io::throw_damaged(stream_.name(), 0, "sources and targets with the lengths in the trailer", "other lengths");
   return false;
 }
 

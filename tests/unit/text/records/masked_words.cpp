@@ -74,8 +74,9 @@ std::vector<Document> random_documents(size_t num_documents, size_t num_sentence
   std::vector<Document> all(num_documents, Document(num_sentences));
   for (Document& document : all)
     for (Sentence& sentence : document) {
-      sentence.resize(min_length + random.below(max_length - min_length + 1));
-      for (int32_t& token : sentence) token = kFirstWord + static_cast<int32_t>(random.below(kEntries - kFirstWord));
+      sentence.resize(min_length + random.uniform_below(max_length - min_length + 1));
+      for (int32_t& token : sentence)
+        token = kFirstWord + static_cast<int32_t>(random.uniform_below(kEntries - kFirstWord));
     }
   return all;
 }

@@ -131,7 +131,7 @@ TEST_CASE("questions: training excludes questions without an answer in the parag
                   question("3", "a", {answer("abc", 2), answer("cab", 4)}), question("4", "a", {answer(" ", 3)})})});
   const auto shard = shard_of(json, {1, "refuse"});
   const text::Questions all_questions = questions_of(shard, {}),
-                        training_questions = questions_of(shard, {}, text::QuestionUse::learn);
+                        training_questions = questions_of(shard, {}, text::QuestionUse::training);
   CHECK(all_questions.size() == 4);
   CHECK(all_questions.num_without_windows() == 0);
   CHECK(training_questions.size() == 2);
