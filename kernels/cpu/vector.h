@@ -26,11 +26,16 @@ MH_INLINE void load(const uint16_t* from, Floats& to) {
   Words w = __builtin_convertvector(h, Words) << 16;
   std::memcpy(&to, &w, sizeof to);
 }
-// Rounds fp32 to bf16, to nearest, ties to even; the result is in the lower half of each word. `from` must not have
-// NaN, which the carry of the rounding may turn into infinity.
+// Rounds fp32 to bf16, to nearest, ties to even; the result is in the lower half of each word. Every NaN becomes the
+// same quiet NaN, since the carry of the rounding could turn one with a full payload, as GPUs return, into -0.
+constexpr uint32_t kInfinityBits = 0x7F800000, kBf16Nan = 0x7FC0;
 MH_INLINE void to_bf16(const Floats& from, Words& to) {
   std::memcpy(&to, &from, sizeof to);
+  const Ints lanes_of_nan = (to & 0x7FFFFFFF) > kInfinityBits;  // all bits of a lane, or none
+  Words is_nan;
+  std::memcpy(&is_nan, &lanes_of_nan, sizeof is_nan);
   to = (to + 0x7FFF + ((to >> 16) & 1)) >> 16;
+  to = (to & ~is_nan) | (kBf16Nan & is_nan);
 }
 MH_INLINE void store(const Floats& from, uint16_t* to) {
   Words w;
@@ -50,7 +55,7 @@ MH_INLINE void from_float(float x, float& to) { to = x; }
 MH_INLINE void from_float(float x, uint16_t& to) {
   uint32_t w;
   std::memcpy(&w, &x, sizeof w);
-  to = static_cast<uint16_t>((w + 0x7FFF + ((w >> 16) & 1)) >> 16);
+  to = static_cast<uint16_t>((w & 0x7FFFFFFF) > kInfinityBits ? kBf16Nan : (w + 0x7FFF + ((w >> 16) & 1)) >> 16);
 }
 
 // Load and store the first `count` lanes: all if count >= 16, none if count <= 0. load_partial() sets the other lanes

@@ -266,7 +266,7 @@ struct HeadResults {
       head_mixing_pack<float>(h, true, i, k.read(), v.read(), packed.data());
     }
     BatchRowTensors<float> x{q.read(),    k.read(),   v.read(),    forward_packed.data(),
-                        out.write(), lse.data(), dout.read(), dq.write()};
+                             out.write(), lse.data(), dout.read(), dq.write()};
     head_mixing_forward(h, {}, x, scratch.data());
     x.packed = packed.data(), x.dk = sums.data(), x.dv = sums.data() + head_mixing_key_floats(h), x.dm = &dm;
     head_mixing_backward(h, {}, x, scratch.data());
