@@ -15,11 +15,12 @@ namespace mh::kernels {
 struct AdamPlan {
   float lr, beta1, beta2, epsilon;
   float bias_correction1, bias_correction2;  // 1 - beta^t, or 1 without bias correction
-  float decay;                     // lr * weight decay: p -= decay * p before the step
-  float scale;                     // factor of g: the mean over the targets of the update, times the clipping factor
+  float decay;                               // lr * weight decay: p -= decay * p before the step
+  float scale;  // factor of g: the mean over the targets of the update, times the clipping factor
 };
 
-MH_EVERYWHERE void adam_element(const AdamPlan& a, float step_size, float bias_correction2_sqrt, float& p, float g, float& m, float& v) {
+MH_EVERYWHERE void adam_element(const AdamPlan& a, float step_size, float bias_correction2_sqrt, float& p, float g,
+                                float& m, float& v) {
   const float gradient = a.scale * g;
   m = a.beta1 * m + (1 - a.beta1) * gradient;
   v = a.beta2 * v + (1 - a.beta2) * gradient * gradient;
@@ -41,8 +42,8 @@ MH_EVERYWHERE void sgd_element(const MomentumPlan& a, float& p, float g, float& 
 struct NagPlan {
   float lr, momentum;
   float lr_ratio;  // lr / lr of the previous update
-  float decay;       // lr * weight decay
-  float scale;       // factor of g: the mean over the targets of the update, times the clipping factor
+  float decay;     // lr * weight decay
+  float scale;     // factor of g: the mean over the targets of the update, times the clipping factor
 };
 
 MH_EVERYWHERE void nag_element(const NagPlan& a, float& p, float g, float& buffer) {

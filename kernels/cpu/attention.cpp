@@ -53,7 +53,7 @@ struct RelativePositions {
   const float *u, *v, *rows, *transposed;  // u and v (size), r (count, size) and rᵀ (size, count) of params.head
   int64_t size, count;                     // elements of a row of r; number of rows of r
   int64_t row;                             // row stride of distance_products
-  float* distance_products;                      // (kBlock, row): products of the queries with consecutive rows of r
+  float* distance_products;                // (kBlock, row): products of the queries with consecutive rows of r
   float* queries;                          // (kBlock, size): scale * (q + v)
   MH_INLINE RelativePositions(const AttentionParams& params, int64_t span, float* scratch)
       : row(distance_row_stride(span, kBlock)), distance_products(scratch), queries(scratch + kBlock * row) {
@@ -73,14 +73,16 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Bloc
 }
 
 // Replaces the scaled queries x (block, size) by scale * (q + u), and writes scale * (q + v) to d.queries.
-MH_INLINE void add_relative_biases(const AttentionParams& params, const Block& b, const RelativePositions& d, float* x) {
+MH_INLINE void add_relative_biases(const AttentionParams& params, const Block& b, const RelativePositions& d,
+                                   float* x) {
   add_bias(d.v, b.m, d.size, params.scale, x, d.queries);
   add_bias(d.u, b.m, d.size, params.scale, x, x);
 }
 
 // Adds the position term scale * (q + v) · r[distance] to the logits s (block, row).
 template <class Tile>
-MH_INLINE void add_position_term(const AttentionParams& params, const Block& b, const RelativePositions& d, int64_t row, float* s) {
+MH_INLINE void add_position_term(const AttentionParams& params, const Block& b, const RelativePositions& d, int64_t row,
+                                 float* s) {
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
     const DistanceRange z = distance_range(params, b, run_index);
     if (z.keys <= 0) continue;
@@ -94,8 +96,8 @@ MH_INLINE void add_position_term(const AttentionParams& params, const Block& b, 
 // Computes the gradients of the position term scale * (q + v) · r[distance] from the gradient ds (block, row) of the
 // logits: adds to dr (distances, size), and overwrites dy (block, size), the gradient with respect to d.queries.
 template <class Tile>
-MH_INLINE void position_term_backward(const AttentionParams& params, const Block& b, const RelativePositions& d, int64_t row,
-                                  const float* ds, float* dr, float* dy) {
+MH_INLINE void position_term_backward(const AttentionParams& params, const Block& b, const RelativePositions& d,
+                                      int64_t row, const float* ds, float* dr, float* dy) {
   std::fill_n(dy, b.rows * d.size, 0.0F);
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
     const DistanceRange z = distance_range(params, b, run_index);
@@ -111,7 +113,8 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Block
   }
 }
 
-// Computes the dropout mask, scale or 0 (dropout_mask_range), of query i of a block for its keys b.low … b.low + end
+// Computes the dropout mask, scale or 0 (dropout_mask_range), of query i of a block for its keys b.key_begin …
+// b.key_begin + end
 // - 1.
 MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& b, int64_t i, int64_t end,
                                      float* dropout_mask) {
@@ -147,13 +150,13 @@ MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T
   for (int64_t i = 0; i < params.queries; ++i) {
     const int64_t first = params.visible_begin(i);
     unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, row);
-    x.lse[i] =
-        attend_query(row, params.visible_end(i) - first, d, KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
-                   params.head_scale(params.head), s, x.out.data + i * x.out.stride);
+    x.lse[i] = attend_query(row, params.visible_end(i) - first, d,
+                            KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
+                            params.head_scale(params.head), s, x.out.data + i * x.out.stride);
   }
 }
 
-// The range [first, end) of keys that query i of a block sees, relative to key b.low; empty if end <= first.
+// The range [first, end) of keys that query i of a block sees, relative to key b.key_begin; empty if end <= first.
 struct VisibleRange {
   int64_t first, end;
   MH_INLINE VisibleRange(const AttentionParams& params, const Block& b, int64_t i)
@@ -169,8 +172,8 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
 
 // Computes the logits s (block, row) of a block of queries, including relative positions.
 template <class Tile, class Products>
-MH_INLINE void compute_logits(const AttentionParams& params, const Block& b, const RelativePositions& distances, Products& products,
-                         int64_t row_stride, float* s) {
+MH_INLINE void compute_logits(const AttentionParams& params, const Block& b, const RelativePositions& distances,
+                              Products& products, int64_t row_stride, float* s) {
   if (params.has_relative()) add_relative_biases(params, b, distances, products.queries());
   products.logits(b, s);
   if (params.has_relative()) add_position_term<Tile>(params, b, distances, row_stride, s);
@@ -230,7 +233,7 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
     for (int64_t i = 0; i < std::min(kBlock, params.queries - first); ++i) {
       lse[first + i] = log_sum_exp(top[i], sum[i]);
       store_scaled(sums + i * d, 1, d, sum[i] == 0 ? 0 : params.head_scale(params.head) / sum[i],
-           Matrix<T>{out.data + (first + i) * out.stride, out.stride});
+                   Matrix<T>{out.data + (first + i) * out.stride, out.stride});
     }
   }
 }
@@ -252,8 +255,9 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* ds = allocator.allocate(kBlock * row_stride);
   float* sums = allocator.allocate(kBlock * d);
   float* dy = allocator.allocate(kBlock * d);
-  float* slopes = allocator.allocate(row_stride);                     // derivative of sigsoftmax_logits() for one query
-  float* deltas = allocator.allocate(padded(params.queries));  // (queries): delta = Σ P dP over all keys, dropout included
+  float* slopes = allocator.allocate(row_stride);  // derivative of sigsoftmax_logits() for one query
+  float* deltas =
+      allocator.allocate(padded(params.queries));  // (queries): delta = Σ P dP over all keys, dropout included
   const RelativePositions distances(params, span, allocator.allocate(distances_scratch(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroup;
   if (params.has_relative()) {

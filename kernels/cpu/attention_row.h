@@ -58,7 +58,7 @@ MH_INLINE bool all_masked(const float* s, int64_t num_visible) {
   return true;
 }
 
-// Returns the log-sum-exp top + ln(sum), for `sum` = Σ exp(logit - top); +inf if the sum is 0, so that the
+// Returns the log-sum-exp max_logit + ln(sum), for `sum` = Σ exp(logit - max_logit); +inf if the sum is 0, so that the
 // probabilities recomputed from it are 0.
 MH_INLINE float log_sum_exp(float max_logit, float sum) { return sum == 0 ? INFINITY : max_logit + std::log(sum); }
 
@@ -101,7 +101,7 @@ KeysAndValues(Key, Value) -> KeysAndValues<Key, Value>;
 // masked. d is a multiple of 16. s: scratch, padded(keys). Returns the log-sum-exp (log_sum_exp).
 template <class Key, class Value, class T>
 MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const KeysAndValues<Key, Value>& kv, float factor,
-                           float* s, T* out) {
+                             float* s, T* out) {
   const Key& key = kv.key;
   const Value& value = kv.value;
   for (int64_t j = 0; j < keys; ++j) {
@@ -119,7 +119,8 @@ MH_INLINE float attend_query(const float* q, int64_t keys, int64_t d, const Keys
   }
   const float max_logit = maximum_of(s, keys);
   const bool fully_masked = max_logit == -INFINITY && all_masked(s, keys);
-  const float exp_sum = exponentials(s, fully_masked ? 0 : keys, padded(keys), max_logit), out_scale = fully_masked ? 0 : factor / exp_sum;
+  const float exp_sum = exponentials(s, fully_masked ? 0 : keys, padded(keys), max_logit),
+              out_scale = fully_masked ? 0 : factor / exp_sum;
   int64_t c = 0;
   for (; c + 4 * lanes <= d; c += 4 * lanes) weighted_sum<4>(s, keys, value, c, out_scale, out);
   for (; c < d; c += lanes) weighted_sum<1>(s, keys, value, c, out_scale, out);

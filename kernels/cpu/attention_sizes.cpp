@@ -14,8 +14,8 @@ int64_t forward_floats(const AttentionParams& params) {
 }
 int64_t backward_floats(const AttentionParams& params, int64_t keys) {
   const int64_t span = backward_span(params), row_stride = row_stride_of(span);
-  return (2 * keys + params.queries) * params.key_size + 2 * kBlock * row_stride + 2 * kBlock * params.key_size + row_stride +
-         padded(params.queries) + distances_scratch(params, span) + dropout_mask_scratch(params, span);
+  return (2 * keys + params.queries) * params.key_size + 2 * kBlock * row_stride + 2 * kBlock * params.key_size +
+         row_stride + padded(params.queries) + distances_scratch(params, span) + dropout_mask_scratch(params, span);
 }
 
 }  // namespace

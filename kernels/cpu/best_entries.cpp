@@ -39,7 +39,8 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> exc
   maxima[static_cast<size_t>(blocks)] = tail_max;
   const float maximum = *std::max_element(maxima.begin(), maxima.end());
 
-  double sum = dispatch_level([&](auto simd_level) { return BestEntriesLoops<simd_level>::exponentials(x, blocks, maximum); });
+  double sum =
+      dispatch_level([&](auto simd_level) { return BestEntriesLoops<simd_level>::exponentials(x, blocks, maximum); });
   for (int64_t i = tail_begin; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - maximum);
   *lse = std::log(sum) + maximum;
 

@@ -21,8 +21,8 @@ MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
   to = __builtin_convertvector(h, Words);
 }
 
-// Copies `from` (rows, size), with row r at from + r * position, to a left operand `to` (filled, padded size), whose
-// other elements become zero.
+// Copies `from` (rows, size), with row r at from + r * row_stride, to a left operand `to` (padded_rows, padded size),
+// whose other elements become zero.
 MH_INLINE void copy_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
                          uint16_t* to) {
   const int64_t padded_size = padded(size);
@@ -31,10 +31,10 @@ MH_INLINE void copy_rows(const uint16_t* from, int64_t row_stride, int64_t rows,
     std::memcpy(to + r * padded_size, from + r * row_stride, static_cast<size_t>(size) * sizeof(uint16_t));
 }
 
-// Copies `from` (rows, size), with row r at from + r * position, to a right operand `to` (filled, padded size), whose
-// other elements become zero. `padded_rows` is even.
-MH_INLINE void interleave_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
-                         uint16_t* to) {
+// Copies `from` (rows, size), with row r at from + r * row_stride, to a right operand `to` (padded_rows, padded size),
+// whose other elements become zero. `padded_rows` is even.
+MH_INLINE void interleave_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows,
+                               int64_t size, uint16_t* to) {
   const int64_t padded_size = padded(size);
   for (int64_t r = 0; r < padded_rows; r += 2)
     for (int64_t i = 0; i < padded_size; i += lanes) {
@@ -47,8 +47,8 @@ MH_INLINE void interleave_rows(const uint16_t* from, int64_t row_stride, int64_t
     }
 }
 
-// Transposes `from` (rows, size), with row r at from + r * position, to a right operand `to` (padded size, filled),
-// whose other elements become zero. `padded_rows` is a multiple of 64.
+// Transposes `from` (rows, size), with row r at from + r * row_stride, to a right operand `to` (padded size,
+// padded_rows), whose other elements become zero. `padded_rows` is a multiple of 64.
 MH_INLINE void transpose_rows(const uint16_t* from, int64_t row_stride, int64_t rows, int64_t padded_rows, int64_t size,
                               uint16_t* to) {
   const int64_t padded_size = padded(size);
@@ -78,10 +78,11 @@ MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t 
   }
 }
 
-// Rounds columns j … j + 15 of row i of an fp32 tile to bf16 in 32-bit words; columns from visible_end(i) on, of masked keys,
-// become zero. Row i is at tile + i * row. Seen is callable as int64_t(int64_t).
+// Rounds columns j … j + 15 of row i of an fp32 tile to bf16 in 32-bit words; columns from visible_end(i) on, of masked
+// keys, become zero. Row i is at tile + i * row_stride. VisibleEnd is callable as int64_t(int64_t).
 template <class VisibleEnd>
-MH_INLINE void round_lanes(const float* tile, int64_t row_stride, const VisibleEnd& visible_end, int64_t i, int64_t j, Words& to) {
+MH_INLINE void round_lanes(const float* tile, int64_t row_stride, const VisibleEnd& visible_end, int64_t i, int64_t j,
+                           Words& to) {
   to = Words{};
   if (j >= visible_end(i)) return;
   Floats v;
@@ -90,10 +91,11 @@ MH_INLINE void round_lanes(const float* tile, int64_t row_stride, const VisibleE
   to_bf16(v, to);
 }
 
-// Rounds 64 columns of an fp32 tile to a left operand `to` (rows, 64). Row i is at tile + i * row; its columns from
-// visible_end(i) on become zero.
+// Rounds 64 columns of an fp32 tile to a left operand `to` (rows, 64). Row i is at tile + i * row_stride; its columns
+// from visible_end(i) on become zero.
 template <class VisibleEnd>
-MH_INLINE void round_tile(const float* tile, int64_t row_stride, int64_t rows, const VisibleEnd& visible_end, uint16_t* to) {
+MH_INLINE void round_tile(const float* tile, int64_t row_stride, int64_t rows, const VisibleEnd& visible_end,
+                          uint16_t* to) {
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < kGemmColumns; j += lanes) {
       Words w;
@@ -104,16 +106,19 @@ MH_INLINE void round_tile(const float* tile, int64_t row_stride, int64_t rows, c
 }
 
 // Rounds 64 columns of an fp32 tile, transposed, to a left operand `to` (64, rows). Row i of the tile is at
-// tile + i * row; its columns from visible_end(i) on become zero. `rows` is even.
+// tile + i * row_stride; its columns from visible_end(i) on become zero. `rows` is even.
 template <class VisibleEnd>
-MH_INLINE void transpose_tile(const float* tile, int64_t row_stride, int64_t rows, const VisibleEnd& visible_end, uint16_t* to) {
+MH_INLINE void transpose_tile(const float* tile, int64_t row_stride, int64_t rows, const VisibleEnd& visible_end,
+                              uint16_t* to) {
   for (int64_t j = 0; j < kGemmColumns; j += lanes)
     for (int64_t first = 0; first < rows; first += 2 * lanes) {
       Floats pairs[lanes];
       const int64_t count = std::min<int64_t>(2 * lanes, rows - first);
       for (int64_t i = 0; i < 2 * lanes; i += 2) {
         Words low{}, high{};
-        if (i < count) round_lanes(tile, row_stride, visible_end, first + i, j, low), round_lanes(tile, row_stride, visible_end, first + i + 1, j, high);
+        if (i < count)
+          round_lanes(tile, row_stride, visible_end, first + i, j, low),
+              round_lanes(tile, row_stride, visible_end, first + i + 1, j, high);
         low |= high << 16;
         std::memcpy(&pairs[i / 2], &low, sizeof low);
       }
@@ -123,10 +128,10 @@ MH_INLINE void transpose_tile(const float* tile, int64_t row_stride, int64_t row
     }
 }
 
-// An fp32 tile of m queries and the keys low … width - 1, as an operand of bf16 products. The elements for keys
-// s … s + 63 begin at address tile_address(s), with a row stride of `row_stride` floats. Row i counts as zero for keys from visible_end(i) on.
-// Keys are read 64 at a time from `key_begin` on, past key width - 1 if the number of keys is not a multiple of 64; so
-// visible_end(i) must exclude all keys without elements. `bf16_tile`: scratch, 64 m elements.
+// An fp32 tile of m queries and the keys key_begin … key_end - 1, as an operand of bf16 products. The elements for keys
+// s … s + 63 begin at address tile_address(s), with a row stride of `row_stride` floats. Row i counts as zero for keys
+// from visible_end(i) on. Keys are read 64 at a time from `key_begin` on, past key key_end - 1 if the number of keys is
+// not a multiple of 64; so visible_end(i) must exclude all keys without elements. `bf16_tile`: scratch, 64 m elements.
 template <class TileAddress, class VisibleEnd>
 struct GemmTile {
   const Bf16Gemm& gemm;
@@ -135,8 +140,8 @@ struct GemmTile {
   VisibleEnd visible_end;
   uint16_t* bf16_tile;
 
-  // Computes sums (m, wide) += tile (m, keys) · right (keys, wide), where `right` is a right operand of `rows` rows,
-  // one for each key from key 0 on.
+  // Computes sums (m, padded_size) += tile (m, keys) · right (keys, padded_size), where `right` is a right operand of
+  // `rows` rows, one for each key from key 0 on.
   MH_INLINE void add_product(const uint16_t* right, int64_t rows, int64_t padded_size, float* sums) const {
     for (int64_t s = key_begin; s < key_end; s += kGemmColumns) {
       round_tile(
@@ -145,8 +150,8 @@ struct GemmTile {
                          {sums, padded_size});
     }
   }
-  // Computes to (keys, wide) += tileᵀ (keys, m) · right (m, wide), where `right` is a right operand of m rows, and `to`
-  // has a row for each key from key 0 on.
+  // Computes to (keys, padded_size) += tileᵀ (keys, m) · right (m, padded_size), where `right` is a right operand of m
+  // rows, and `to` has a row for each key from key 0 on.
   MH_INLINE void add_transposed_product(const uint16_t* right, int64_t padded_size, float* to) const {
     for (int64_t s = key_begin; s < key_end; s += kGemmColumns) {
       transpose_tile(
@@ -157,7 +162,8 @@ struct GemmTile {
   }
 };
 template <class TileAddress, class VisibleEnd>
-GemmTile(const Bf16Gemm&, int64_t, int64_t, int64_t, int64_t, TileAddress, VisibleEnd, uint16_t*) -> GemmTile<TileAddress, VisibleEnd>;
+GemmTile(const Bf16Gemm&, int64_t, int64_t, int64_t, int64_t, TileAddress, VisibleEnd, uint16_t*)
+    -> GemmTile<TileAddress, VisibleEnd>;
 
 // Multiplies x (rows, columns), with row stride ld, by `factor` in place.
 MH_INLINE void scale_rows(float factor, int64_t rows, int64_t columns, float* x, int64_t ld) {

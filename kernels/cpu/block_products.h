@@ -2,8 +2,8 @@
 // Fp32Products with register tiles, Bf16Products with Bf16Gemm. Both classes have the same interface, pack their
 // operands, and give fp32 results.
 //
-// A tile (block, row) has a row for each query of a block, with a row stride of `row_stride` floats, and a column for each
-// key: column 0 is key Block::low, and the last column in use is key Block::width - 1.
+// A tile (block, row) has a row for each query of a block, with a row stride of `row_stride` floats, and a column for
+// each key: column 0 is key Block::key_begin, and the last column in use is key Block::key_end - 1.
 #pragma once
 
 #include <algorithm>
@@ -25,17 +25,20 @@ struct KeySpan {
 // A block of queries, and the keys of a span that at least one of them sees.
 struct Block {
   int64_t first, m, rows;  // first query; number of queries; m rounded up to a multiple of `row_multiple`
-  int64_t key_begin, key_end;      // keys low … width - 1; both are multiples of `key_multiple`; no keys if width <= low
-  MH_INLINE Block(const AttentionParams& params, int64_t begin, const KeySpan& span, int64_t row_multiple, int64_t key_multiple)
+  int64_t key_begin,
+      key_end;  // keys key_begin … key_end - 1; both are multiples of `key_multiple`; no keys if key_end <= key_begin
+  MH_INLINE Block(const AttentionParams& params, int64_t begin, const KeySpan& span, int64_t row_multiple,
+                  int64_t key_multiple)
       : first(begin),
         m(std::min(kBlock, params.queries - begin)),
         rows((m + row_multiple - 1) / row_multiple * row_multiple),
         key_begin(std::max(span.begin, params.visible_begin(begin) / key_multiple * key_multiple)),
-        key_end(std::min(span.end, (params.visible_end(begin + m - 1) + key_multiple - 1) / key_multiple * key_multiple)) {}
+        key_end(
+            std::min(span.end, (params.visible_end(begin + m - 1) + key_multiple - 1) / key_multiple * key_multiple)) {}
   MH_INLINE int64_t keys() const { return key_end - key_begin; }
 };
 
-// Computes to (filled, size) = factor * from (rows, size) in fp32; the rows from `rows` on become zero.
+// Computes to (padded_rows, size) = factor * from (rows, size) in fp32; the rows from `rows` on become zero.
 template <class T>
 MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t padded_rows, int64_t size, float factor, float* to) {
   for (int64_t r = 0; r < rows; ++r)
@@ -73,7 +76,7 @@ class Fp32Products {
     return {params, first, span, lanes, lanes};
   }
 
-  // Packs keys and values into scratch memory. row: row stride of the tiles.
+  // Packs keys and values into scratch memory. row_stride: row stride of the tiles.
   MH_INLINE Fp32Products(const AttentionParams& params, bool backward, int64_t row_stride, Matrix<const T> k,
                          Matrix<const T> v, ScratchAllocator& allocator)
       : d_(params.key_size), keys_(keys(params)), row_stride_(row_stride), scale_(params.scale) {
@@ -105,18 +108,22 @@ class Fp32Products {
 
   // Computes the logits s (block, row) = scale * Q Kᵀ.
   MH_INLINE void logits(const Block& b, float* s) const {
-    product<Tile, false>(b.rows, b.keys(), d_, {packed_q_, d_, 1}, {transposed_k_ + b.key_begin, keys_}, {s, row_stride_});
+    product<Tile, false>(b.rows, b.keys(), d_, {packed_q_, d_, 1}, {transposed_k_ + b.key_begin, keys_},
+                         {s, row_stride_});
   }
   // Computes sums (block, size) += P V.
   MH_INLINE void accumulate_out(const Block& b, const float* p, float* sums) const { add_product(b, p, sums); }
   // Computes dp (block, row) = dO Vᵀ.
   MH_INLINE void compute_dp(const Block& b, float* dp) const {
-    product<Tile, false>(b.rows, b.keys(), d_, {packed_dout_, d_, 1}, {transposed_v_ + b.key_begin, keys_}, {dp, row_stride_});
+    product<Tile, false>(b.rows, b.keys(), d_, {packed_dout_, d_, 1}, {transposed_v_ + b.key_begin, keys_},
+                         {dp, row_stride_});
   }
   // Computes sums (block, size) += dS K.
   MH_INLINE void accumulate_dq(const Block& b, const float* ds, float* sums) const { add_product(b, ds, sums); }
   // Compute dk (keys, size) += dSᵀ Q, and dv (keys, size) += Pᵀ dO.
-  MH_INLINE void accumulate_dk(const Block& b, const float* ds, float* dk) const { add_transposed_product(b, ds, packed_q_, dk); }
+  MH_INLINE void accumulate_dk(const Block& b, const float* ds, float* dk) const {
+    add_transposed_product(b, ds, packed_q_, dk);
+  }
   MH_INLINE void accumulate_dv(const Block& b, const float* p, float* dv) const {
     add_transposed_product(b, p, packed_dout_, dv);
   }
@@ -133,7 +140,8 @@ class Fp32Products {
       }
   }
   MH_INLINE void add_product(const Block& b, const float* tile, float* sums) const {
-    product<Tile, true>(b.rows, d_, b.keys(), {tile, row_stride_, 1}, {row_major_kv_ + b.key_begin * d_, d_}, {sums, d_});
+    product<Tile, true>(b.rows, d_, b.keys(), {tile, row_stride_, 1}, {row_major_kv_ + b.key_begin * d_, d_},
+                        {sums, d_});
   }
   MH_INLINE void add_transposed_product(const Block& b, const float* tile, const float* rows, float* to) const {
     product<Tile, true>(b.keys(), d_, b.rows, {tile, 1, row_stride_}, {rows, d_}, {to + b.key_begin * d_, d_});
@@ -141,8 +149,8 @@ class Fp32Products {
 
   int64_t d_, keys_, row_stride_;
   float scale_;
-  // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. Transposed (size, keys): keys, and in
-  // the backward pass values.
+  // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. Transposed (size, keys): keys,
+  // and in the backward pass values.
   float *row_major_kv_, *transposed_k_, *transposed_v_ = nullptr;
   float *packed_q_, *packed_dout_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
 };
@@ -165,7 +173,9 @@ class Bf16Products {
   }
 
  public:
-  static MH_INLINE int64_t keys(const AttentionParams& params) { return (params.keys + kKeysPerProduct - 1) / kKeysPerProduct * kKeysPerProduct; }
+  static MH_INLINE int64_t keys(const AttentionParams& params) {
+    return (params.keys + kKeysPerProduct - 1) / kKeysPerProduct * kKeysPerProduct;
+  }
   static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
     const int64_t n = keys(params), d = params.key_size;
     return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + kKeysPerProduct * kBlock) / 2;
@@ -186,7 +196,8 @@ class Bf16Products {
     if (!backward) return;
     transposed_v_ = allocate(keys_ * d_);
     transpose_rows(v.data, v.stride, params.keys, keys_, d_, transposed_v_);
-    interleaved_q_ = allocate(kBlock * d_), packed_dout_ = allocate(kBlock * d_), interleaved_dout_ = allocate(kBlock * d_);
+    interleaved_q_ = allocate(kBlock * d_), packed_dout_ = allocate(kBlock * d_),
+    interleaved_dout_ = allocate(kBlock * d_);
   }
 
   MH_INLINE void pack_queries(const Block& b, Matrix<const uint16_t> q) {
@@ -207,7 +218,9 @@ class Bf16Products {
   MH_INLINE void accumulate_out(const Block& b, const float* p, float* sums) const {
     gemm_tile(b, p).add_product(interleaved_kv_, keys_, d_, sums);
   }
-  MH_INLINE void compute_dp(const Block& b, float* dp) const { multiply_transposed(b, packed_dout_, transposed_v_, dp); }
+  MH_INLINE void compute_dp(const Block& b, float* dp) const {
+    multiply_transposed(b, packed_dout_, transposed_v_, dp);
+  }
   MH_INLINE void accumulate_dq(const Block& b, const float* ds, float* sums) const {
     gemm_tile(b, ds).add_product(interleaved_kv_, keys_, d_, sums);
   }
@@ -222,14 +235,16 @@ class Bf16Products {
   MH_INLINE void pack_rows(const Block& b, Matrix<const uint16_t> from, uint16_t* to) const {
     copy_rows(from.data + b.first * from.stride, from.stride, b.m, kBlock, d_, to);
   }
-  MH_INLINE void multiply_transposed(const Block& b, const uint16_t* rows, const uint16_t* transposed, float* tile) const {
-    gemm_product<false>(gemm_, kBlock, b.keys(), d_, {rows, d_}, {transposed + b.key_begin * d_, d_}, {tile, row_stride_});
+  MH_INLINE void multiply_transposed(const Block& b, const uint16_t* rows, const uint16_t* transposed,
+                                     float* tile) const {
+    gemm_product<false>(gemm_, kBlock, b.keys(), d_, {rows, d_}, {transposed + b.key_begin * d_, d_},
+                        {tile, row_stride_});
   }
   const Bf16Gemm& gemm_;
   int64_t d_, keys_, row_stride_;
   float scale_;
-  // Right operands: keys transposed, and in the backward pass values transposed; interleaved_kv_: values in the forward pass,
-  // keys in the backward pass.
+  // Right operands: keys transposed, and in the backward pass values transposed; interleaved_kv_: values in the forward
+  // pass, keys in the backward pass.
   uint16_t *transposed_k_, *transposed_v_ = nullptr, *interleaved_kv_;
   // packed_q_: queries; packed_dout_: dO in the backward pass; both left operands (block, size). interleaved_q_ and
   // interleaved_dout_: the same rows as right operands, in the backward pass.

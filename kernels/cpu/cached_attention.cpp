@@ -28,8 +28,8 @@ void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, flo
     store(v, scaled_q + i);
   }
   attend_query(scaled_q, query.length, size,
-             KeysAndValues{CacheRowAddress<T>{query.keys, query.rows}, CacheRowAddress<T>{query.values, query.rows}}, 1,
-             s, out);
+               KeysAndValues{CacheRowAddress<T>{query.keys, query.rows}, CacheRowAddress<T>{query.values, query.rows}},
+               1, s, out);
 }
 
 template struct CachedAttentionLoops<kLevel, float>;

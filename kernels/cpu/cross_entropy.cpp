@@ -13,7 +13,7 @@ namespace {
 // `exponential_row` (vocabulary) receives the exponentials if there is a gradient; in fp32 it is x.
 template <bool smooth, class T>
 MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, float* exponential_row,
-                      CrossEntropyRow& result) {
+                           CrossEntropyRow& result) {
   const int64_t n = params.vocabulary, tail_begin = n - n % lanes;
   float target_logit = to_float(x[target]);
 
@@ -65,7 +65,7 @@ MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, flo
   double lse = std::log(exp_sum) + maximum;
   result.nll = lse - target_logit;
   double e = params.smoothing;
-  result.smoothed_loss = e == 0 ? result.nll : (1 - e) * result.nll + e * (lse - logit_sum / static_cast<double>(n));
+  result.smoothed = e == 0 ? result.nll : (1 - e) * result.nll + e * (lse - logit_sum / static_cast<double>(n));
   if (!params.gradient) return;
 
   float inv_sum = static_cast<float>(1 / exp_sum), uniform_term = static_cast<float>(e / static_cast<double>(n));

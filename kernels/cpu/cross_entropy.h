@@ -30,7 +30,8 @@ CrossEntropyRow cross_entropy_row(const CrossEntropy& params, T* logits, int64_t
     if (params.gradient) scratch.resize(static_cast<size_t>(params.vocabulary));
     exponentials = scratch.data();
   }
-  dispatch_level([&](auto simd_level) { CrossEntropyLoops<simd_level, T>::row(params, logits, target, exponentials, result); });
+  dispatch_level(
+      [&](auto simd_level) { CrossEntropyLoops<simd_level, T>::row(params, logits, target, exponentials, result); });
   return result;
 }
 

@@ -24,7 +24,7 @@ MH_INLINE void multiply(uint64_t factor, const Words& x, Words& low, Words& high
   std::memcpy(&high, &result, sizeof high);
 }
 
-// Computes the dropout mask keep (kDropoutGroup) of the elements from element 4 * block of the stream on.
+// Computes `dropout_mask` (kDropoutGroup) of the elements from element 4 * block of the stream on.
 MH_INLINE void dropout_mask_group(const Dropout& params, uint64_t block, float* dropout_mask) {
   Words c0, c1, c2 = params.site - Words{}, c3 = params.update - Words{};
   for (int i = 0; i < lanes; ++i) {
@@ -66,8 +66,9 @@ MH_INLINE float apply_dropout_mask(float dropout_mask, float x) {
   return dropout_mask == 0.0F ? 0.0F : x * dropout_mask;
 }
 
-// Computes the dropout mask keep[i] of element first + i of the stream, for i < count. Writes whole groups of
-// kDropoutGroup elements, so it may overwrite up to kDropoutGroup - 1 floats before keep[0] and after keep[count - 1].
+// Computes dropout_mask[i] of element first + i of the stream, for i < count. Writes whole groups of
+// kDropoutGroup elements, so it may overwrite up to kDropoutGroup - 1 floats before dropout_mask[0] and after
+// dropout_mask[count - 1].
 MH_INLINE void dropout_mask_range(const Dropout& params, uint64_t first, int64_t count, float* dropout_mask) {
   const auto group_offset = static_cast<int64_t>(first % kDropoutGroup);
   for (int64_t i = -group_offset; i < count; i += kDropoutGroup)

@@ -61,14 +61,16 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
 double householder_reflection(double* x, int64_t count, double& beta) {
   double max_magnitude = 0;
   for (int64_t i = 0; i < count; ++i) max_magnitude = std::max(max_magnitude, std::abs(x[i]));
-  double squares = 0;  // sum of the squares of all elements but the last, divided by size²
+  double squares = 0;  // sum of the squares of all elements but the last, divided by max_magnitude²
   for (int64_t i = 0; i + 1 < count; ++i) squares += (x[i] / max_magnitude) * (x[i] / max_magnitude);
   const double last_element = x[count - 1];
   if (max_magnitude == 0 || squares == 0) {
     beta = 0;
     return last_element;
   }
-  const double norm = max_magnitude * std::sqrt(squares + (last_element / max_magnitude) * (last_element / max_magnitude)), e = last_element > 0 ? -norm : norm;
+  const double norm =
+                   max_magnitude * std::sqrt(squares + (last_element / max_magnitude) * (last_element / max_magnitude)),
+               e = last_element > 0 ? -norm : norm;
   // v is x with e subtracted from the last element, scaled so that the last element is 1. The sign of e avoids
   // cancellation, and the scale makes β simple.
   const double pivot = last_element - e;

@@ -67,9 +67,12 @@ template <Level, class T>
 struct HeadMixingLoops {
   static void pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
                    float* packed);
-  static void forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x, float* scratch);
-  static void backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x, float* scratch);
-  static void sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size, Heads<T> to);
+  static void forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x,
+                      float* scratch);
+  static void backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x,
+                       float* scratch);
+  static void sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
+                        Heads<T> to);
   static void decode_logits(const AttentionParams& params, int64_t head, Heads<const T> q, Heads<const T> k,
                             float* shared);
   static void decode_mix(const AttentionParams& params, float* lse, float* shared);
@@ -101,7 +104,8 @@ int64_t head_mixing_value_floats(const AttentionParams& params);
 // Compute the forward and the backward pass of the query tiles of one part. params.matrix is the matrix of the batch
 // row.
 template <class T>
-void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x, float* scratch) {
+void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x,
+                         float* scratch) {
   dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::forward(params, part, x, scratch); });
 }
 template <class T>
@@ -113,8 +117,11 @@ void head_mixing_backward(const AttentionParams& params, const QueryPart& part, 
 // Sums the gradients that the parts of a backward pass wrote for one head, and writes the sum, rounded to T, to head 0
 // of `to` (length, size). from: `num_parts` matrices (length, size padded to 16), `part_stride` floats apart.
 template <class T>
-void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size, Heads<T> to) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::sum_parts(from, num_parts, part_stride, length, size, to); });
+void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
+                           Heads<T> to) {
+  dispatch_level([&](auto simd_level) {
+    HeadMixingLoops<simd_level, T>::sum_parts(from, num_parts, part_stride, length, size, to);
+  });
 }
 
 // Returns whether the decode path computes these parameters: at most kMaxDecodeQueries queries (cpu/attention.h),

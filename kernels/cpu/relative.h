@@ -18,9 +18,9 @@ struct DistanceRange {
 };
 
 // Returns the range of a run for the m queries from query `first` on, of `queries` in all, that see the keys
-// low … width - 1.
-MH_INLINE DistanceRange distance_range(const DistanceRun& run, int64_t queries, int64_t first, int64_t m, int64_t key_begin,
-                                       int64_t key_end) {
+// key_begin … key_end - 1.
+MH_INLINE DistanceRange distance_range(const DistanceRun& run, int64_t queries, int64_t first, int64_t m,
+                                       int64_t key_begin, int64_t key_end) {
   const int64_t skipped_keys = std::max<int64_t>(0, key_begin - run.first);
   const int64_t keys = std::min(key_end - run.first, run.count) - skipped_keys;
   return {run.first + skipped_keys, keys, run.row + queries - first - m + skipped_keys, keys + m - 1};

@@ -141,7 +141,8 @@ void SoftmaxLoops<L>::forward(SoftmaxKind kind, const float* a, const bool* allo
 }
 
 template <Level L>
-void SoftmaxLoops<L>::backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da, int64_t n) {
+void SoftmaxLoops<L>::backward(SoftmaxKind kind, const float* a, const float* p, const float* dp, float* da,
+                               int64_t n) {
   if (kind == SoftmaxKind::exponential) backward_row<SoftmaxKind::exponential>(nullptr, p, dp, da, n);
   else backward_row<SoftmaxKind::sigmoid>(a, p, dp, da, n);
 }

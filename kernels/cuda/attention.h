@@ -49,8 +49,8 @@ struct AttentionTensors {
   // Gradient of the mixing matrix (batch, head_mixing_num_gradients(), in_heads, out_heads): one for each query, or,
   // for a shared matrix, partial gradients that the caller sums.
   float* g = nullptr;
-  // Gradients of head_scales (batch, heads, num_scale_tiles()), without mixing; the caller sums them over the tiles. Null:
-  // not computed.
+  // Gradients of head_scales (batch, heads, num_scale_tiles()), without mixing; the caller sums them over the tiles.
+  // Null: not computed.
   float* dscale = nullptr;
   // Gradients of RelativeParams. dr, of r: (batch, heads, distances, key_size), which the caller sums over the batch.
   // du and dv_bias, of u and v, without mixing only: (batch, heads, num_scale_tiles(), key_size), which the caller sums
@@ -96,8 +96,8 @@ struct KernelTensors : AttentionTensors {
 };
 
 // The attention kernels for one type and one maximum head size. The functions that compute launch their kernels
-// asynchronously on AttentionTensors::stream and allocate no memory. They and the why_ functions return null, or a
-// description of the problem.
+// asynchronously on AttentionTensors::stream and allocate no memory. They and the constraint functions return null, or
+// a description of the problem.
 struct AttentionKernels {
   int size;  // maximum size of the vectors of queries, keys and values
   // Returns why attention without mixing does not support relative positions on the current GPU; null if it does.

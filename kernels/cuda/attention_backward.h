@@ -193,7 +193,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   }
   const int row = first + thread.warp() * 16 + g;
   const KeyRange query_range = attending_queries(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
-  const int unpadded_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int unpadded_keys =
+      a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
     load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.row_stride, i, query_range.end,
@@ -254,8 +255,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     if constexpr (kComputeDk) multiply_add<kSize, Z::kStride>(thread, dk_sums, ds, shared.q[stage]);
   };
   each_tile<Z::kStages, Z::kQueries>(
-      thread, query_range.first, query_range.end, load_queries, [&](int slide_row) { return shared.next_slide_row(slide_row); },
-      visit);
+      thread, query_range.first, query_range.end, load_queries,
+      [&](int slide_row) { return shared.next_slide_row(slide_row); }, visit);
   thread.template wait_group<0>();
   thread.barrier();
   const float factor[2] = {1, 1};

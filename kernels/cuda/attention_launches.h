@@ -318,7 +318,8 @@ struct AttentionLaunches {
       return best_num_splits(tiles_of(a.queries, queries) * batch * a.out_heads,
                              tiles_of(num_visible, decltype(tiles)::kKeys), launcher.multiprocessors());
     };
-    return a.has_relative() ? best_for_tiles(AttentionTiles<T, kSize, true>{}) : best_for_tiles(AttentionTiles<T, kSize, false>{});
+    return a.has_relative() ? best_for_tiles(AttentionTiles<T, kSize, true>{})
+                            : best_for_tiles(AttentionTiles<T, kSize, false>{});
   }
   template <class Launcher>
   static const char* forward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
@@ -352,8 +353,8 @@ struct AttentionLaunches {
     int queries = 16 * plan.strips, blocks = plan.head_blocks;
     dispatch_row_mix(a, limit, [&](auto z) { queries = decltype(z)::kQueries, blocks = 1; });
     const int64_t num_visible = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
-    const int best_splits = best_num_splits(tiles_of(a.queries, queries) * batch * blocks, tiles_of(num_visible, kMinSplit),
-                                     launcher.multiprocessors());
+    const int best_splits = best_num_splits(tiles_of(a.queries, queries) * batch * blocks,
+                                            tiles_of(num_visible, kMinSplit), launcher.multiprocessors());
     int splits = 1;
     while (2 * splits <= best_splits) splits *= 2;
     return splits;
@@ -462,8 +463,9 @@ struct AttentionLaunches {
         HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(a, limit).num_stages > 0 &&
         HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(a, limit).num_stages > 0;
     if constexpr (kRelative)
-      is_supported = is_supported &&
-             HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(a, limit).num_stages > 0;
+      is_supported =
+          is_supported &&
+          HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(a, limit).num_stages > 0;
     return is_supported ? nullptr : kTooLarge;
   }
 

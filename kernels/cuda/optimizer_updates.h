@@ -45,7 +45,9 @@ struct UpdateRule<AdamPlan> {
   float step_size, bias_correction2_sqrt;
   MH_DEVICE explicit UpdateRule(const AdamPlan& a)
       : plan(a), step_size(a.lr / a.bias_correction1), bias_correction2_sqrt(std::sqrt(a.bias_correction2)) {}
-  MH_DEVICE void operator()(float& p, float g, float& m, float& v) const { adam_element(plan, step_size, bias_correction2_sqrt, p, g, m, v); }
+  MH_DEVICE void operator()(float& p, float g, float& m, float& v) const {
+    adam_element(plan, step_size, bias_correction2_sqrt, p, g, m, v);
+  }
 };
 template <>
 struct UpdateRule<MomentumPlan> {
@@ -88,7 +90,8 @@ struct Updates {
   }
 };
 
-// The kernel body of sum_of_squares(): computes the sum of squares of each chunk, in fp64. Grid: (chunks of all tensors).
+// The kernel body of sum_of_squares(): computes the sum of squares of each chunk, in fp64. Grid: (chunks of all
+// tensors).
 struct Squares {
   static constexpr int kThreads = 256;
   Batch<FloatSpan> batch;
@@ -136,7 +139,8 @@ const char* update(const Launcher& launcher, const Update<Plan>* updates, int64_
   });
 }
 
-// Launches the kernels of CudaApi::squares. sums: one for each chunk of each tensor, in the order of the tensors.
+// Launches the kernels of CudaApi::sum_of_squares. sums: one for each chunk of each tensor, in the order of the
+// tensors.
 template <class Launcher>
 const char* sum_of_squares(const Launcher& launcher, const FloatSpan* spans, int64_t count, double* sums) {
   return launch_batches(spans, count, [&](const Batch<FloatSpan>& batch) {

@@ -39,8 +39,8 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, i
 // the queries from query i on, of which those from query `end` on do not exist. Row 0 in the column of query t belongs
 // to key t + lead. unpadded_keys: the keys of the run that are not padding. By a warp.
 template <int kColumns, class Thread>
-MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& unpadded_keys, int end,
-                                   int i, int lead, Accumulator (&products)[kColumns]) {
+MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& unpadded_keys,
+                                   int end, int i, int lead, Accumulator (&products)[kColumns]) {
   const int offset = static_cast<int>(a.keys - a.queries), query_end = i + 8 * kColumns;
   if (query_end <= end && i + lead >= unpadded_keys.first && query_end + lead + 15 <= unpadded_keys.end &&
       (!a.causal || (lead + 15 <= offset && (a.window == 0 || lead > offset - static_cast<int>(a.window)))))

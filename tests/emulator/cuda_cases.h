@@ -231,8 +231,8 @@ struct CaseTensors {
   }
   AttentionTensors pointers() {
     AttentionTensors x;
-    x.batch = q.batch, x.q = q.untyped_rows(), x.k = k.untyped_rows(), x.v = v.untyped_rows(), x.out = out.untyped_rows(),
-    x.dout = dout.untyped_rows();
+    x.batch = q.batch, x.q = q.untyped_rows(), x.k = k.untyped_rows(), x.v = v.untyped_rows(),
+    x.out = out.untyped_rows(), x.dout = dout.untyped_rows();
     x.dq = dq.untyped_rows(), x.dk = dk.untyped_rows(), x.dv = dv.untyped_rows(), x.one_reader_per_kv_head = false;
     x.lse = lse.data(), x.delta = delta.data();
     return x;

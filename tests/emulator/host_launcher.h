@@ -16,7 +16,7 @@ struct Launcher {
       return "expected a launch within the shared memory of a block; found a larger one";
     if (grid.x > 0 && grid.y > 0)
       gpu.run({grid.x, grid.y, grid.z}, threads, std::max<size_t>(bytes, 16),
-                 [&](const Thread& thread, void* memory) { body(thread, memory); });
+              [&](const Thread& thread, void* memory) { body(thread, memory); });
     return nullptr;
   }
   int max_shared_memory() const { return limit; }

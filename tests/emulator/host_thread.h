@@ -65,15 +65,17 @@ inline uint16_t narrow(float x, mh::kernels::Fp16) {
   if (std::isnan(x)) return 0x7FFF;
   if (magnitude >= 65520) return sign | 0x7C00;
   int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), -14) : -14;
-  auto significand = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));  // size in units of 2^(exponent - 10)
+  auto significand =
+      static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));  // size in units of 2^(exponent - 10)
   if (significand == 2048) significand = 1024, ++exponent;
   return sign | static_cast<uint16_t>(significand < 1024 ? significand : (exponent + 15) << 10 | (significand - 1024));
 }
 inline float widen(uint16_t x, mh::kernels::Fp16) {
   const int exponent = x >> 10 & 31, significand = x & 1023;
   const float magnitude =
-      exponent == 31 ? (significand != 0 ? NAN : INFINITY)
-                     : std::ldexp(static_cast<float>(exponent > 0 ? 1024 + significand : significand), std::max(exponent, 1) - 25);
+      exponent == 31
+          ? (significand != 0 ? NAN : INFINITY)
+          : std::ldexp(static_cast<float>(exponent > 0 ? 1024 + significand : significand), std::max(exponent, 1) - 25);
   return (x & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
@@ -104,8 +106,8 @@ class Stack {
     __sanitizer_finish_switch_fiber(nullptr, &from.bottom_, &from.size_);
 #endif
   }
-  // Suspends this stack and resumes `to`; returns when another stack switches back to this one. exits: this stack will
-  // never be resumed.
+  // Suspends this stack and resumes `to`; returns when another stack switches back to this one. is_final: this stack
+  // will never be resumed.
   MH_SWITCHES_STACK void switch_to(Stack& to, [[maybe_unused]] bool is_final = false) {
 #ifdef MH_ADDRESS_SANITIZER
     __sanitizer_start_switch_fiber(is_final ? nullptr : &fake_stack_, to.bottom_, to.size_);
@@ -192,7 +194,8 @@ class EmulatedGpu {
   }
   // noinline: otherwise gcc warns of string overflows.
   __attribute__((noinline)) void fail_divergence(const char* operation, const char* other_operation) {
-    fail(std::string("expected all threads at the same operation; found one at ") + operation + " and one at " + other_operation);
+    fail(std::string("expected all threads at the same operation; found one at ") + operation + " and one at " +
+         other_operation);
   }
   // Waits until `count` threads have reached the operation `operation` at `point`; the last of them calls
   // action(point).

@@ -7,7 +7,7 @@ namespace mh::kernels {
 
 namespace {
 
-// The keys or values of key/value head h at the positions 0 … seen - 1, which a query sees.
+// The keys or values of key/value head h at the positions 0 … num_visible - 1, which a query sees.
 template <class T>
 struct VisibleRows {
   const Heads<const T>& heads;
@@ -16,7 +16,8 @@ struct VisibleRows {
   // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance. The rows of a key/value cache are
   // too far apart for the hardware prefetcher.
   MH_INLINE void prefetch(int64_t t, int64_t first, int64_t size) const {
-    if (heads.table != nullptr && t + kPrefetchDistance < num_visible) prefetch_row(at(t + kPrefetchDistance) + first, size);
+    if (heads.table != nullptr && t + kPrefetchDistance < num_visible)
+      prefetch_row(at(t + kPrefetchDistance) + first, size);
   }
 };
 
@@ -44,7 +45,7 @@ void weighted_value_sum(const Layout& l, const float* x, const VisibleRows<T>& v
 struct DecodeScratch {
   Layout l;
   float *queries, *mixed, *matrix;  // (queries, l.query_stride()); (heads, chunk); (in, out)
-  float *max_logits, *sums;               // (in): maximum logit and sum of exponentials of each query head, for one query
+  float *max_logits, *sums;         // (in): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared)
       : l(decode_layout(params)),
         queries(shared),

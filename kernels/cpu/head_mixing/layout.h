@@ -31,7 +31,9 @@ MH_INLINE TileSize tile_size(const AttentionParams& params) {
     return {max_rows, std::max<int64_t>(1, params.l2_bytes / 2 / (max_rows * key_bytes * chunk)) * chunk};
   // With more than 1024 keys a tile has up to 64 queries, since each tile reads all keys and updates all their
   // gradients.
-  return {params.max_keys <= 1024 ? min_rows : std::clamp(4 * params.l2_bytes / query_bytes / 8 * 8, min_rows, max_rows), all_keys};
+  return {
+      params.max_keys <= 1024 ? min_rows : std::clamp(4 * params.l2_bytes / query_bytes / 8 * 8, min_rows, max_rows),
+      all_keys};
 }
 
 // The layout of a tile of logits or probabilities: (queries, chunks, heads, keys of a chunk). A chunk of keys of all

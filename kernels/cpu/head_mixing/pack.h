@@ -25,7 +25,7 @@ void unpack_rows(const T* from, int64_t row_stride, int64_t length, int64_t size
   std::fill_n(to + length * padded_size, (rows - length) * padded_size, 0.0F);
 }
 
-// Transposes `from` (length, size), with row r at from + r * position, chunk by chunk into to (chunks, size, chunk);
+// Transposes `from` (length, size), with row r at from + r * row_stride, chunk by chunk into to (chunks, size, chunk);
 // the columns from `length` on become zero.
 template <class T>
 void unpack_transposed(const T* from, int64_t row_stride, int64_t length, int64_t size, float* to) {
@@ -55,7 +55,7 @@ struct PackedOperands {
 };
 
 // Packs the keys or values of head `head` of in_heads + out_heads (head_mixing_pack) as right operands of bf16 products
-// (cpu/bf16_operands.h). The operand of a head takes half of the floats that Packed reserves for it.
+// (cpu/bf16_operands.h). The operand of a head takes half of the floats that PackedOperands reserves for it.
 void pack_bf16(const AttentionParams& params, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
                Heads<const uint16_t> v, const PackedOperands<float>& packed) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {
@@ -66,7 +66,7 @@ void pack_bf16(const AttentionParams& params, const Layout& l, bool backward, in
                    head_operand(packed.transposed_k, head, l.dk));
     if (backward)
       interleave_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.keys(), params.key_size,
-                head_operand(packed.keys, head, l.dk));
+                      head_operand(packed.keys, head, l.dk));
     return;
   }
   head -= params.in_heads;

@@ -14,7 +14,8 @@ MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
 }
 
 // Packs the rows of a tile of queries, of all heads of `from`, as left operands: in fp32 (heads, l.rows, padded size),
-// scaled by of.factor; or in bf16, not scaled, as pack_bf16_rows() does. paired: for bf16, packs right operands also.
+// scaled by tile_rows.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for bf16, packs
+// right operands also.
 template <class T>
 void pack_tile(const AttentionParams& params, const Layout& l, const TileRows& tile_rows, Heads<const T> from,
                const Queries& queries, bool with_right_operands, float* rows) {
@@ -29,15 +30,15 @@ TileRows out_rows(const AttentionParams& params) { return {params.out_heads, par
 
 // Computes the products of a tile's packed queries with the visible keys, or of its packed output gradients with the
 // visible values.
-void multiply_keys(const AttentionParams& params, const Layout& l, const TileRows& tile_rows, const VisibleKeys& visible,
-               const float* rows, const float* transposed, float* tile) {
+void multiply_keys(const AttentionParams& params, const Layout& l, const TileRows& tile_rows,
+                   const VisibleKeys& visible, const float* rows, const float* transposed, float* tile) {
   if (uses_bf16_gemm(params)) multiply_keys_bf16(*params.bf16, l, tile_rows, visible, rows, transposed, tile);
   else multiply_keys_fp32(l, tile_rows, visible, rows, transposed, tile);
 }
 
 // Computes the logits of a tile from its packed queries `rows`, including relative positions.
 void compute_logits(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, const float* rows,
-               const float* transposed_k, const DistanceScratch& distances, float* tile) {
+                    const float* transposed_k, const DistanceScratch& distances, float* tile) {
   multiply_keys(params, l, query_rows(params), visible, rows, transposed_k, tile);
   if (params.has_relative()) add_position_term(params, l, visible, distances, tile);
 }
@@ -48,23 +49,25 @@ struct HeadTile {
   uint16_t* bf16_tile;
 };
 
-// Computes sums (rows, wide) += tile (rows, keys) · right (keys, wide) for one head; right: packed fp32 or bf16.
+// Computes sums (rows, padded_size) += tile (rows, keys) · right (keys, padded_size) for one head; right: packed fp32
+// or bf16.
 void add_tile_product(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t padded_size,
-                   const HeadTile& tile, const float* right, float* sums) {
+                      const HeadTile& tile, const float* right, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_keys(l, visible, padded_size, tile.elements, right, sums);
   gemm_tile(*params.bf16, l, visible, tile.elements, tile.bf16_tile)
       .add_product(reinterpret_cast<const uint16_t*>(right), l.keys(), padded_size, sums);
 }
-// Computes sums (keys, wide) += tileᵀ (keys, l.rows) · rows (l.rows, wide) for one head. rows: packed by pack_tile(),
-// in bf16 with paired right operands.
-void add_transposed_tile_product(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t padded_size,
-                      const HeadTile& tile, const float* rows, float* sums) {
+// Computes sums (keys, padded_size) += tileᵀ (keys, l.rows) · rows (l.rows, padded_size) for one head. rows: packed by
+// pack_tile(), in bf16 with paired right operands.
+void add_transposed_tile_product(const AttentionParams& params, const Layout& l, const VisibleKeys& visible,
+                                 int64_t padded_size, const HeadTile& tile, const float* rows, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_queries(l, visible, padded_size, tile.elements, rows, sums);
   gemm_tile(*params.bf16, l, visible, tile.elements, tile.bf16_tile)
       .add_transposed_product(reinterpret_cast<const uint16_t*>(rows) + l.rows * padded_size, padded_size, sums);
 }
 
-// Computes to (heads, count, size) = of.factor * sums (heads, l.rows, padded size), for the `count` queries of a tile.
+// Computes to (heads, count, size) = tile_rows.factor * sums (heads, l.rows, padded size), for the `count` queries of a
+// tile.
 template <class T>
 void write_rows(const Layout& l, const TileRows& tile_rows, const Queries& queries, const float* sums, Heads<T> to) {
   for (int64_t h = 0; h < tile_rows.heads; ++h)
@@ -80,8 +83,8 @@ void write_rows(const Layout& l, const TileRows& tile_rows, const Queries& queri
 }  // namespace
 
 template <Level L, class T>
-void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
-                                    float* scratch) {
+void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPart& part,
+                                    const BatchRowTensors<T>& tensors, float* scratch) {
   float* const lse = tensors.lse;
   if (is_decode(params)) {
     if (part.index != 0) return;
@@ -93,13 +96,13 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   const Layout l(params, tile_size(params));
   const PackedOperands<const float> operands(params, false, tensors.packed);
   float* tile = scratch;
-  float* rows = tile + l.tile();                                      // packed queries (in, rows, dk)
-  float* values = rows + params.in_heads * l.rows * l.dk;             // sums of the outputs (out, rows, dv)
-  float* mixed = values + params.out_heads * l.rows * l.dv;           // scratch of mix_query() (heads, chunk)
-  float* matrix = mixed + l.heads * chunk;                            // mixing matrix of one query (in, out)
+  float* rows = tile + l.tile();                                            // packed queries (in, rows, dk)
+  float* values = rows + params.in_heads * l.rows * l.dk;                   // sums of the outputs (out, rows, dv)
+  float* mixed = values + params.out_heads * l.rows * l.dv;                 // scratch of mix_query() (heads, chunk)
+  float* matrix = mixed + l.heads * chunk;                                  // mixing matrix of one query (in, out)
   float* max_logits = matrix + padded(params.in_heads * params.out_heads);  // (rows, in): maximum logits
   float* sums = max_logits + l.rows * params.in_heads;                      // (rows, in): sums of exponentials
-  float* discarded_sums = sums + l.rows * params.in_heads;                    // (in): sums that are not needed again
+  float* discarded_sums = sums + l.rows * params.in_heads;                  // (in): sums that are not needed again
   float* dropout_mask = discarded_sums + padded(params.in_heads);
   float* positions = dropout_mask + dropout_mask_scratch(params, l);
   const DistanceScratch distances{positions, positions + params.in_heads * l.rows * l.dk};
@@ -123,48 +126,50 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     }
     for (int64_t i = 0; i < count; ++i)
       for (int64_t j = 0; j < params.in_heads; ++j)
-        lse[j * params.queries + first + i] = log_sum_exp(max_logits[i * params.in_heads + j], sums[i * params.in_heads + j]);
+        lse[j * params.queries + first + i] =
+            log_sum_exp(max_logits[i * params.in_heads + j], sums[i * params.in_heads + j]);
     for (int64_t key = from_key; key < end; key += l.span) {
       const VisibleKeys visible(params, l, queries, key);
       if (!single_span) compute_logits(params, l, visible, rows, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
         float* x = tile + i * l.query_stride();
-        if (!single_span) exponentiate_query(params, l, query, {max_logits + i * params.in_heads, 1}, x, nullptr, discarded_sums);
+        if (!single_span)
+          exponentiate_query(params, l, query, {max_logits + i * params.in_heads, 1}, x, nullptr, discarded_sums);
         divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.in_heads,
                        matrix);
         mix_query(params, l, query, matrix, x, dropout_mask, mixed);
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
         add_tile_product(params, l, visible, l.dv, {tile + i * chunk, bf16_tile}, operands.values + i * l.keys() * l.dv,
-                      values + i * l.rows * l.dv);
+                         values + i * l.rows * l.dv);
     }
     write_rows(l, out_rows(params), queries, values, tensors.out);
   }
 }
 
 template <Level L, class T>
-void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
-                                     float* scratch) {
+void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryPart& part,
+                                     const BatchRowTensors<T>& tensors, float* scratch) {
   float *dk = tensors.dk, *dv = tensors.dv, *dm = tensors.dm;
   const float* const lse = tensors.lse;
   const bool per_query_matrix = params.matrix_query_stride != 0;
   const Layout l(params, tile_size(params));
   const int64_t num_head_pairs = params.in_heads * params.out_heads, query_floats = params.in_heads * l.rows * l.dk;
   const PackedOperands<const float> operands(params, true, tensors.packed);
-  float* p = scratch;                                      // tile: logits, then probabilities
-  float* d = p + l.tile();                                 // tile: dP̄, then gradients of the logits
-  float* rows = d + l.tile();                              // packed queries (in, rows, dk)
-  float* dout_rows = rows + query_floats;                           // packed output gradients (out, rows, dv)
-  float* sums = dout_rows + params.out_heads * l.rows * l.dv;  // (in, rows, dk): query gradients from the keys
-  float* dy = sums + query_floats;                              // (in, rows, dk): query gradients from the rows of r
-  float* lane_sums = dy + query_floats;                         // (in, out, 16): partial sums of G
-  float* g = lane_sums + num_head_pairs * lanes;                  // (rows, in, out): G
-  float* dropped_probs = g + l.rows * num_head_pairs;                   // (heads, chunk): probabilities after dropout
-  float* mixed = dropped_probs + l.heads * chunk;                // (heads, chunk): mixed probabilities or gradients
-  float* prob_sums = mixed + l.heads * chunk;              // (rows, in): sums of probabilities
-  float* scaled_matrix = prob_sums + l.rows * params.in_heads;    // (in, out): matrix divided by the sums
-  float* discarded_sums = scaled_matrix + padded(num_head_pairs);                // (in): sums that are not needed again
+  float* p = scratch;                                              // tile: logits, then probabilities
+  float* d = p + l.tile();                                         // tile: dP̄, then gradients of the logits
+  float* rows = d + l.tile();                                      // packed queries (in, rows, dk)
+  float* dout_rows = rows + query_floats;                          // packed output gradients (out, rows, dv)
+  float* sums = dout_rows + params.out_heads * l.rows * l.dv;      // (in, rows, dk): query gradients from the keys
+  float* dy = sums + query_floats;                                 // (in, rows, dk): query gradients from the rows of r
+  float* lane_sums = dy + query_floats;                            // (in, out, 16): partial sums of G
+  float* g = lane_sums + num_head_pairs * lanes;                   // (rows, in, out): G
+  float* dropped_probs = g + l.rows * num_head_pairs;              // (heads, chunk): probabilities after dropout
+  float* mixed = dropped_probs + l.heads * chunk;                  // (heads, chunk): mixed probabilities or gradients
+  float* prob_sums = mixed + l.heads * chunk;                      // (rows, in): sums of probabilities
+  float* scaled_matrix = prob_sums + l.rows * params.in_heads;     // (in, out): matrix divided by the sums
+  float* discarded_sums = scaled_matrix + padded(num_head_pairs);  // (in): sums that are not needed again
   float* dropout_mask = discarded_sums + padded(params.in_heads);
   float* slopes = dropout_mask + dropout_mask_scratch(params, l);  // derivatives of Sigsoftmax for one query (Layout)
   float* positions = slopes + l.query_stride();
@@ -198,7 +203,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         const QueryElements query_elements{x, y, dropout_mask};
         float *query_prob_sums = prob_sums + i * params.in_heads, *query_g = g + i * num_head_pairs;
         exponentiate_query(params, l, query, {lse + query.t, params.queries}, x, compute_ds ? slopes : nullptr,
-                        compute_g ? query_prob_sums : discarded_sums);
+                           compute_g ? query_prob_sums : discarded_sums);
         if (params.has_dropout()) dropout_mask_of_query(params, l, query, dropout_mask);
         if (params.has_dropout() && !params.dropout_before_mixing)
           dropout_query_backward(params, l, query, dropout_mask, y);
@@ -223,7 +228,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
         add_transposed_tile_product(params, l, visible, l.dv, {p + i * chunk, bf16_tile}, dout_rows + i * l.rows * l.dv,
-                         dv + i * l.keys() * l.dv);
+                                    dv + i * l.keys() * l.dv);
     };
     const bool single_span = l.span >= params.keys;
     const int64_t from_key = params.visible_begin(first) / l.span * l.span, end = params.visible_end(first + count - 1);
@@ -233,7 +238,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     for (int64_t key = from_key; key < end; key += l.span) process_span(key, single_span, true);
     for (int64_t i = 0; i < count; ++i) {
       if (per_query_matrix)
-        std::memcpy(dm + (first + i) * num_head_pairs, g + i * num_head_pairs, static_cast<size_t>(num_head_pairs) * sizeof(float));
+        std::memcpy(dm + (first + i) * num_head_pairs, g + i * num_head_pairs,
+                    static_cast<size_t>(num_head_pairs) * sizeof(float));
       else
         for (int64_t n = 0; n < num_head_pairs; ++n) dm[n] += g[i * num_head_pairs + n];
     }
@@ -251,8 +257,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
 }
 
 template <Level L, class T>
-void HeadMixingLoops<L, T>::sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
-                                   Heads<T> to) {
+void HeadMixingLoops<L, T>::sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length,
+                                      int64_t size, Heads<T> to) {
   const int64_t padded_size = padded(size);
   for (int64_t r = 0; r < length; ++r)
     for (int64_t s = 0; s < size; s += lanes) {

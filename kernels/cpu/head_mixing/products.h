@@ -25,7 +25,8 @@ struct VisibleKeys {
   int64_t query, count;  // first query of the tile; number of queries
   int64_t begin;         // first key of the span, a multiple of `chunk`
   int64_t queries;       // `count` rounded up to a multiple of 8
-  int64_t first_query_end, width;  // end of the keys of the first query, not clamped to the span; of the last query, clamped
+  int64_t first_query_end,
+      width;  // end of the keys of the first query, not clamped to the span; of the last query, clamped
   bool causal;
   MH_INLINE VisibleKeys(const AttentionParams& params, const Layout& l, const Queries& tile, int64_t key)
       : query(tile.first),
@@ -36,7 +37,9 @@ struct VisibleKeys {
         width(std::clamp<int64_t>(params.visible_end(query + count - 1) - key, 0, l.span)),
         causal(params.causal) {}
   // Returns the number of keys with logits for query i of the tile.
-  MH_INLINE int64_t num_logits(int64_t i) const { return causal ? std::clamp<int64_t>(first_query_end + (i | 7), 0, width) : width; }
+  MH_INLINE int64_t num_logits(int64_t i) const {
+    return causal ? std::clamp<int64_t>(first_query_end + (i | 7), 0, width) : width;
+  }
   // Returns whether all groups of 8 queries have logits for the first `keys` keys of the span.
   MH_INLINE bool all_visible(int64_t keys) const { return !causal || first_query_end + 7 >= std::min(keys, width); }
 };
@@ -71,17 +74,18 @@ void multiply_keys_fp32(const Layout& l, const TileRows& tile_rows, const Visibl
       }
       for (int64_t y = 0; y < visible.queries; y += 8)
         product<Tile, false>(8, padded(std::clamp<int64_t>(visible.num_logits(y) - c * chunk, 0, chunk)), size,
-                             {a + y * padded_size, padded_size, 1}, {b, chunk}, {to + y * l.query_stride(), l.query_stride()});
+                             {a + y * padded_size, padded_size, 1}, {b, chunk},
+                             {to + y * l.query_stride(), l.query_stride()});
     }
 }
 
-// Computes sums (queries, wide) += tile (queries, keys) · values (keys, wide) for one head, in fp32.
+// Computes sums (queries, padded_size) += tile (queries, keys) · values (keys, padded_size) for one head, in fp32.
 void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                        const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
-    product<Tile, true>(queries, padded_size, count, {tile + c * l.chunk_stride() + y * l.query_stride(), l.query_stride(), 1},
-                        {values + (visible.begin + c * chunk) * padded_size, padded_size},
-                        {sums + y * padded_size, padded_size});
+    product<Tile, true>(
+        queries, padded_size, count, {tile + c * l.chunk_stride() + y * l.query_stride(), l.query_stride(), 1},
+        {values + (visible.begin + c * chunk) * padded_size, padded_size}, {sums + y * padded_size, padded_size});
   };
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
     if (visible.all_visible((c + 1) * chunk)) add(c, 0, visible.queries, std::min(chunk, visible.width - c * chunk));
@@ -91,7 +95,7 @@ void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t padd
   }
 }
 
-// Computes sums (keys, wide) += tileᵀ (keys, queries) · rows (queries, wide) for one head, in fp32.
+// Computes sums (keys, padded_size) += tileᵀ (keys, queries) · rows (queries, padded_size) for one head, in fp32.
 void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                           const float* rows, float* sums) {
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
@@ -105,8 +109,10 @@ void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t p
     }
     int64_t group_begin = 0;  // first group of 8 queries that sees the keys x … x + 7
     for (int64_t x = 0; x < count; x += 8) {
-      while (group_begin < visible.queries && padded(visible.num_logits(group_begin)) <= c * chunk + x) group_begin += 8;
-      product<Tile, true>(8, padded_size, visible.queries - group_begin, {a + x + group_begin * l.query_stride(), 1, l.query_stride()},
+      while (group_begin < visible.queries && padded(visible.num_logits(group_begin)) <= c * chunk + x)
+        group_begin += 8;
+      product<Tile, true>(8, padded_size, visible.queries - group_begin,
+                          {a + x + group_begin * l.query_stride(), 1, l.query_stride()},
                           {rows + group_begin * padded_size, padded_size}, {to + x * padded_size, padded_size});
     }
   }
@@ -116,7 +122,7 @@ void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t p
 // Each head of `rows` and of `transposed` has the size of fp32 elements, of which the bf16 operand takes the first
 // half.
 void multiply_keys_bf16(const Bf16Gemm& gemm, const Layout& l, const TileRows& tile_rows, const VisibleKeys& visible,
-                    const float* rows, const float* transposed, float* tile) {
+                        const float* rows, const float* transposed, float* tile) {
   const int64_t padded_size = padded(tile_rows.size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
@@ -129,8 +135,8 @@ void multiply_keys_bf16(const Bf16Gemm& gemm, const Layout& l, const TileRows& t
       if (tile_rows.factor != 1) scale_rows(tile_rows.factor, visible.queries, kGemmColumns, to, l.query_stride());
     }
 }
-// Returns one head of a tile as an operand of bf16 products. The elements of a query are defined up to padded(num_logits(i))
-// keys.
+// Returns one head of a tile as an operand of bf16 products. The elements of a query are defined up to
+// padded(num_logits(i)) keys.
 MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& l, const VisibleKeys& visible, const float* tile,
                          uint16_t* bf16_tile) {
   return GemmTile{gemm,
@@ -144,16 +150,18 @@ MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& l, const VisibleKey
 }
 
 // Packs the bf16 rows of a tile into to (heads, l.rows, padded size) floats: a left operand in the first half of each
-// head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32 tensors.
+// head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32
+// tensors.
 template <class T>
-void pack_bf16_rows(const Layout& l, const TileRows& tile_rows, Heads<const T> from, const Queries& queries, bool with_right_operands,
-               float* to) {
+void pack_bf16_rows(const Layout& l, const TileRows& tile_rows, Heads<const T> from, const Queries& queries,
+                    bool with_right_operands, float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
     for (int64_t j = 0; j < tile_rows.heads; ++j) {
       const int64_t padded_size = padded(tile_rows.size);
       auto* rows = reinterpret_cast<uint16_t*>(to + j * l.rows * padded_size);
       copy_rows(from.at(j, queries.first), from.row_stride, queries.count, l.rows, tile_rows.size, rows);
-      if (with_right_operands) interleave_rows(rows, padded_size, l.rows, l.rows, padded_size, rows + l.rows * padded_size);
+      if (with_right_operands)
+        interleave_rows(rows, padded_size, l.rows, l.rows, padded_size, rows + l.rows * padded_size);
     }
 }
 
@@ -186,15 +194,15 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Visi
   return z;
 }
 
-// Scratch of relative positions: `positions`, scale * (q + v) (in, rows, dk); and `distance_products`, the products of one
-// head's positions with consecutive rows of r, (rows, distance_row_stride()).
+// Scratch of relative positions: `positions`, scale * (q + v) (in, rows, dk); and `distance_products`, the products of
+// one head's positions with consecutive rows of r, (rows, distance_row_stride()).
 struct DistanceScratch {
   float *positions, *distance_products;
 };
 
 // Adds the position term scale * (q + v) · r[distance] to a tile of logits.
 void add_position_term(const AttentionParams& params, const Layout& l, const VisibleKeys& visible,
-                   const DistanceScratch& scratch, float* tile) {
+                       const DistanceScratch& scratch, float* tile) {
   const RelativeParams& r = params.relative;
   const int64_t product_stride = distance_row_stride(l.span, l.rows);
   for (int64_t j = 0; j < params.in_heads; ++j)
@@ -202,7 +210,8 @@ void add_position_term(const AttentionParams& params, const Layout& l, const Vis
       const DistanceRange z = distance_range(params, visible, r.runs[run_index]);
       if (z.keys <= 0) continue;
       product<Tile, false>(visible.queries, padded(z.rows), l.dk, {scratch.positions + j * l.rows * l.dk, l.dk, 1},
-                           {r.transposed + j * l.dk * r.distances + z.row, r.distances}, {scratch.distance_products, product_stride});
+                           {r.transposed + j * l.dk * r.distances + z.row, r.distances},
+                           {scratch.distance_products, product_stride});
       for (int64_t i = 0; i < visible.count; ++i) {
         const float* from = scratch.distance_products + i * product_stride + visible.count - 1 - i;
         const int64_t end = std::min(z.key + z.keys, visible.num_logits(i));
@@ -223,7 +232,7 @@ struct DistanceGradients {
 // Adds the gradients of the position term scale * (q + v) · r[distance] of head j to `to`. tile: gradients of the
 // logits.
 void position_term_backward(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t j,
-                        const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
+                            const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
   const RelativeParams& r = params.relative;
   const int64_t product_stride = distance_row_stride(l.span, l.rows);
   for (int64_t run_index = 0; run_index < r.num_runs; ++run_index) {

@@ -12,7 +12,7 @@ namespace {
 // One query and a span of keys. The keys are counted from the first key of the span.
 struct Query {
   int64_t t, begin;                    // index of the query; first key of the span
-  int64_t visible_begin, visible_end;  // the query sees the keys [unseen, seen), which may be empty
+  int64_t visible_begin, visible_end;  // the query sees the keys [visible_begin, visible_end), which may be empty
   int64_t width;                       // number of keys with logits in the tile
   MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t num_keys)
       : t(query),
@@ -62,7 +62,7 @@ bool is_head_masked(const Layout& l, const float* x, int64_t visible_end) {
   return true;
 }
 
-// Computes the dropout mask keep (heads, l.dropout_mask_stride()), scale or 0, of one query for the keys of a span that
+// Computes `dropout_mask` (heads, l.dropout_mask_stride()), scale or 0, of one query for the keys of a span that
 // it sees. The mask of a head begins kDropoutGroup elements after the start of its row.
 void dropout_mask_of_query(const AttentionParams& params, const Layout& l, const Query& q, float* dropout_mask) {
   const int64_t heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
@@ -109,8 +109,8 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x in a span by
-// exp(x - tops[j]) for each query head j, and updates tops (in), the running maxima, and sums (in), the running sums of
-// exponentials.
+// exp(x - max_logits[j]) for each query head j, and updates max_logits (in), the running maxima, and sums (in), the
+// running sums of exponentials.
 void online_softmax_query(const AttentionParams& params, const Layout& l, const Query& q, float* x, float* max_logits,
                           float* sums) {
   for (int64_t j = 0; j < params.in_heads; ++j) {
@@ -136,11 +136,11 @@ struct PerHeadValues {
   int64_t stride;
 };
 
-// Replaces the logits x of a query by exp(x - tops[j]) for each query head j, or by zeros if tops[j] is infinite (a
-// fully masked row), and adds their sums to sums (in). tops: maxima, or log-sum-exps. slopes: receives the derivative
-// of sigsoftmax_logits(), if it is not null.
+// Replaces the logits x of a query by exp(x - offsets[j]) for each query head j, or by zeros if offsets[j] is infinite
+// (a fully masked row), and adds their sums to sums (in). offsets: maxima, or log-sum-exps. slopes: receives the
+// derivative of sigsoftmax_logits(), if it is not null.
 void exponentiate_query(const AttentionParams& params, const Layout& l, const Query& q, PerHeadValues offsets, float* x,
-                     float* slopes, float* sums) {
+                        float* slopes, float* sums) {
   const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < params.in_heads; ++j) {
     float* head_elements = x + j * chunk;
@@ -164,7 +164,7 @@ void divide_by_sums(const AttentionParams& params, const float* source, const fl
 }
 
 // Replaces the exponentials x of a query (in heads) by mixed probabilities after dropout (out heads). matrix (in, out):
-// the mixing matrix, with rows divided by the sums of the exponentials. keep, mixed: scratch.
+// the mixing matrix, with rows divided by the sums of the exponentials. dropout_mask, mixed: scratch.
 void mix_query(const AttentionParams& params, const Layout& l, const Query& q, const float* matrix, float* x,
                float* dropout_mask, float* mixed) {
   const bool has_dropout = params.has_dropout();
@@ -198,8 +198,8 @@ struct QueryElements {
   float *p, *d;
   const float* dropout_mask;
 };
-// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped (heads, chunk), scaled (in, out), mixed
-// (heads, chunk).
+// Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped_probs (heads, chunk), scaled_matrix (in,
+// out), mixed (heads, chunk).
 struct MixScratch {
   float *lane_sums, *dropped_probs, *scaled_matrix, *mixed;
 };
@@ -207,7 +207,7 @@ struct MixScratch {
 // Computes g (in, out) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
 // mixing, and is not divided by its sum.
 void accumulate_g(const AttentionParams& params, const Layout& l, const Query& q, const QueryElements& elements,
-                 const MixScratch& scratch, float* g) {
+                  const MixScratch& scratch, float* g) {
   const int64_t num_head_pairs = params.in_heads * params.out_heads;
   const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
   std::fill_n(scratch.lane_sums, num_head_pairs * lanes, 0.0F);
@@ -220,7 +220,8 @@ void accumulate_g(const AttentionParams& params, const Layout& l, const Query& q
       drop_chunk(l, params.in_heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
       x = scratch.dropped_probs;
     }
-    outer_product_chunk(params.in_heads, params.out_heads, x, elements.d + c * l.chunk_stride(), count, scratch.lane_sums);
+    outer_product_chunk(params.in_heads, params.out_heads, x, elements.d + c * l.chunk_stride(), count,
+                        scratch.lane_sums);
   }
   for (int64_t i = 0; i < num_head_pairs; ++i) {
     Floats sum;
@@ -229,9 +230,9 @@ void accumulate_g(const AttentionParams& params, const Layout& l, const Query& q
   }
 }
 
-// Replaces of.p by the mixed probabilities after dropout (out heads), and of.d by the gradients of the logits (in
-// heads), for one query and a span. sums (in): sums of p over all keys; g (in, out): G over all keys, divided by the
-// sums.
+// Replaces elements.p by the mixed probabilities after dropout (out heads), and elements.d by the gradients of the
+// logits (in heads), for one query and a span. sums (in): sums of p over all keys; g (in, out): G over all keys,
+// divided by the sums.
 void mix_query_backward(const AttentionParams& params, const Layout& l, const Query& q, const QueryElements& elements,
                         const MixScratch& scratch, const float* sums, const float* g) {
   const int64_t in = params.in_heads, out = params.out_heads;

@@ -104,7 +104,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int in_end = next_block_head < a.in_heads ? next_block_head : a.in_heads,
             end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
   const int keys = static_cast<int>(a.keys);
-  const int unpadded_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int unpadded_keys =
+      a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: k, then v; or r
   T* const value_rows = rows + a.in_heads * warp.rows * kStride;
@@ -118,7 +119,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if (kComputeDv) probability.zero_padding(thread, a.in_heads);
     if (kComputeDk) gradient.zero_padding(thread, a.out_heads);
   }
-  [[maybe_unused]] float* const window_products = block_memory.products(thread, plan.strips * Z::exchanged_fragments(a));
+  [[maybe_unused]] float* const window_products =
+      block_memory.products(thread, plan.strips * Z::exchanged_fragments(a));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
   Operands logits{{q, b, nullptr}, {k, b, a.key_heads}, 0, a.in_heads, a.key_size, rows};
   Operands gradient_operands{{dout, b, nullptr}, {v, b, a.value_heads}, 0, a.out_heads, a.value_size, value_rows};

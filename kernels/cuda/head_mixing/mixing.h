@@ -202,8 +202,8 @@ MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mixed)[kWarpHeads
   }
 }
 
-// Returns the largest power of two that is at most `max_magnitude`, but not above 2^126, so that it has an inverse; 1 for 0.
-// The scale of weights in fp16.
+// Returns the largest power of two that is at most `max_magnitude`, but not above 2^126, so that it has an inverse; 1
+// for 0. The scale of weights in fp16.
 MH_DEVICE float floor_pow2(float max_magnitude) {
   uint32_t bits;
   memcpy(&bits, &max_magnitude, sizeof bits);
@@ -241,12 +241,12 @@ struct SharedMatrix {
   bool shared;               // whether this object mixes; otherwise mix_rows() or mix_columns() must
 
   // Copies the columns of the block from `matrix` (heads, row_stride) to shared memory; null: the queries share no
-  // matrix. from: number of heads that are mixed. block_head, warp_head: first mixed heads of the block and of the
+  // matrix. num_heads: number of heads that are mixed. block_head, warp_head: first mixed heads of the block and of the
   // warp. row_offset: number of rows of another SharedMatrix that precede this one in memory. By the whole block; the
   // weights are valid after the next barrier.
   template <class Thread>
-  MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix, int num_heads,
-                         int row_stride, int block_head, int warp_head, int row_offset = 0)
+  MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix,
+                         int num_heads, int row_stride, int block_head, int warp_head, int row_offset = 0)
       : heads(num_heads),
         out_heads(plan.warps_per_strip * kWarpHeads),
         identity(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
@@ -310,11 +310,12 @@ struct SharedMatrix {
 // By the whole block.
 template <class Thread, class Store>
 MH_DEVICE void store_in_rounds(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& warp,
-                              const Store& store) {
+                               const Store& store) {
   thread.template wait_group<0>();
   thread.barrier();
   for (int round_begin = 0; round_begin < plan.warps_per_strip; round_begin += plan.concurrent_stores) {
-    if (warp.strip_warp >= round_begin && warp.strip_warp < round_begin + plan.concurrent_stores) store(warp.strip_warp - round_begin);
+    if (warp.strip_warp >= round_begin && warp.strip_warp < round_begin + plan.concurrent_stores)
+      store(warp.strip_warp - round_begin);
     thread.barrier();
   }
 }

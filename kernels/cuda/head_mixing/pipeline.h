@@ -47,7 +47,7 @@ struct SmemPipeline {
 
 // A streamed tile of 16 rows, and, with relative positions, its window of rows of another tensor.
 struct StreamedTile {
-  int first = 0, end = 0;           // first row of the tile; end of the rows: rows from `end` on are loaded as zeros
+  int first = 0, end = 0;          // first row of the tile; end of the rows: rows from `end` on are loaded as zeros
   int window = 0, window_end = 0;  // the same for the window
   int window_first = 0;            // rows of the window before row window_first are masked
   MH_DEVICE bool valid() const { return first < end; }
@@ -235,8 +235,8 @@ struct LoadSchedule {
 };
 
 // Calls work(begin, end, stage) for each group of at most group_heads of the heads first … end - 1, where `stage` is
-// the memory of the stage that holds the group. Calls on_first_group() once, after the barrier that precedes the first group.
-// load(stage memory) starts to fill a stage. By the whole block.
+// the memory of the stage that holds the group. Calls on_first_group() once, after the barrier that precedes the first
+// group. load(stage memory) starts to fill a stage. By the whole block.
 template <class T, class Thread, class Load, class OnFirstGroup, class Work>
 MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, int first, int end,
                                const Load& load, const OnFirstGroup& on_first_group, const Work& work) {

@@ -81,8 +81,9 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& n, int stride, 
   // Fills in the plan for stages of stage_tiles tiles; returns whether at least min_stages stages fit.
   const auto try_stages = [&](int strips, int resident_tiles, int stage_tiles, int min_stages) {
     const int product_bytes = n.window ? plan.warps_per_strip * kWindowProductBytes : 0;
-    const int fixed_bytes = strips * (resident_tiles * tile_bytes + n.exchanged_fragments * fragment_bytes + product_bytes) +
-                      plan.weight_bytes,
+    const int fixed_bytes =
+                  strips * (resident_tiles * tile_bytes + n.exchanged_fragments * fragment_bytes + product_bytes) +
+                  plan.weight_bytes,
               free_bytes = limit - fixed_bytes;
     plan.strips = strips, plan.resident_tiles = resident_tiles, plan.stage_tiles = stage_tiles;
     plan.num_stages = free_bytes < 0 || stage_tiles == 0 ? 0 : free_bytes / (stage_tiles * tile_bytes);
@@ -96,8 +97,8 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& n, int stride, 
   // First choice: all heads in a stage, with as many strips as the number of warps allows.
   plan.heads_per_stage = n.max_stage_heads, plan.one_stage = n.one_stage_tiles > 0;
   for (int strips = kHeadMixingWarps / plan.warps_per_strip; strips > 0; strips /= 2)
-    if (try_stages(strips, n.resident_tiles, plan.one_stage ? n.one_stage_tiles : n.max_stage_heads * streamed_tiles(strips),
-             strips > 1 ? 2 : 1))
+    if (try_stages(strips, n.resident_tiles,
+                   plan.one_stage ? n.one_stage_tiles : n.max_stage_heads * streamed_tiles(strips), strips > 1 ? 2 : 1))
       return plan;
   // Otherwise groups of heads: first with at least one head for every warp, then with fewer; first in two stages, then
   // in one.
@@ -107,8 +108,8 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& n, int stride, 
       for (const int resident_tiles : {n.resident_tiles, 0})
         for (plan.heads_per_stage = n.max_stage_heads; plan.heads_per_stage >= min_heads; --plan.heads_per_stage)
           if (try_stages(1, resident_tiles,
-                   plan.heads_per_stage * (streamed_tiles(1) + (resident_tiles > 0 ? 0 : n.resident_tensors)),
-                   min_stages))
+                         plan.heads_per_stage * (streamed_tiles(1) + (resident_tiles > 0 ? 0 : n.resident_tensors)),
+                         min_stages))
             return plan;
   plan.num_stages = 0;
   return plan;

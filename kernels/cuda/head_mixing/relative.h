@@ -11,7 +11,7 @@
 
 namespace mh::kernels {
 
-// Rows in shared memory with the interface of Sliding (cuda/relative.h), but without a ring buffer.
+// Rows in shared memory with the interface of SlidingWindow (cuda/relative.h), but without a ring buffer.
 template <class T, int kSize>
 struct Window {
   static constexpr int kStride = kSize + kPad;
@@ -51,7 +51,8 @@ struct VisibleKeyTiles {
     for (int i = 0; i < a.relative.num_runs; ++i) {
       const DistanceRun& run = a.relative.runs[i];
       const KeyRange range = intersect(visible, run);
-      const int tiles = range.end > range.first ? (range.end - range.first + 15) / 16 : 0, tile_first = range.first + 16 * n;
+      const int tiles = range.end > range.first ? (range.end - range.first + 15) / 16 : 0,
+                tile_first = range.first + 16 * n;
       if (n < tiles) return {tile_first, range.end, distance_row(a, run, last_query, tile_first), a.relative.distances};
       n -= tiles;
     }
@@ -75,13 +76,14 @@ struct QueryTilesOfRun {
   int first, run;
   MH_DEVICE StreamedTile operator()(int n) const {
     const int tile_first = query_range.first + 16 * n;
-    return {tile_first, query_range.end, distance_row(a, a.relative.runs[run], tile_first + 15, first), a.relative.distances};
+    return {tile_first, query_range.end, distance_row(a, a.relative.runs[run], tile_first + 15, first),
+            a.relative.distances};
   }
 };
 
 // Returns tile n, over all runs, of the queries that have one of the distances first … first + rows - 1, which are rows
-// of r, to one of the first unpadded_keys keys. The window has the keys at these distances: query t has distance `first` to
-// key t + window - from.
+// of r, to one of the first unpadded_keys keys. The window has the keys at these distances: query t has distance
+// `first` to key t + window - tile_first.
 struct QueryTilesOfDistances {
   const AttentionParams& a;
   int first, rows, unpadded_keys;

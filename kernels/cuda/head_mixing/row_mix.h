@@ -301,7 +301,9 @@ struct RowMixPlan {
   int num_stages = 0, shared_bytes = 0;  // number of stages, 0: the kernel does not fit; bytes of shared memory
   constexpr RowMixPlan(int resident_bytes, int stage_bytes, int tile_bytes, int limit) {
     const int fixed_bytes = resident_bytes + tile_bytes, free_bytes = limit - fixed_bytes;
-    num_stages = free_bytes < stage_bytes ? 0 : free_bytes / stage_bytes < kMaxStages ? free_bytes / stage_bytes : kMaxStages;
+    num_stages = free_bytes < stage_bytes                ? 0
+                 : free_bytes / stage_bytes < kMaxStages ? free_bytes / stage_bytes
+                                                         : kMaxStages;
     shared_bytes = fixed_bytes + num_stages * stage_bytes;
   }
   constexpr RowMixPlan() = default;

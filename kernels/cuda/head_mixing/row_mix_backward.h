@@ -455,7 +455,8 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   const int64_t b = block.row;
   const int keys = static_cast<int>(a.keys), first = block.tile * kKeys, g = thread.lane() / 4, t = thread.lane() % 4,
             warp_head = thread.warp() * kWarpHeads, queries = static_cast<int>(a.queries);
-  const int unpadded_keys = a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int unpadded_keys =
+      a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const KeyRange query_range = attending_queries(a, b, first, first + kKeys < keys ? first + kKeys : keys);
 
   auto* const key_rows = static_cast<T*>(memory);
