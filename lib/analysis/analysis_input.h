@@ -16,13 +16,13 @@ enum class Side { whole, score, value, output };
 struct AnalysisInput {
   model::LanguageModel& model;
   const data::Corpus& corpus;
-  data::ScoringOptions scoring;  // after data::Corpus::resolve(); how.sample selects the text blocks
+  data::ScoringOptions scoring;  // after data::Corpus::resolve(); scoring.sample selects the text blocks
   Side side = Side::whole;
   std::function<void(int64_t completed, int64_t total)> progress = {};  // called with numbers of batch rows
   std::set<attention::AttentionKind> kinds = {};                        // kinds of attention to analyse; empty: all
 };
 
-// Runs input.model over input.text without gradients; `observer` observes each forward pass.
+// Runs input.model over input.corpus without gradients; `observer` observes each forward pass.
 void observe(const AnalysisInput& input, attention::Observer& observer);
 
 }  // namespace mh::analysis

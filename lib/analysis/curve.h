@@ -49,7 +49,7 @@ struct CurveLoss {
 class CurveMeter {
  public:
   // `scoring_input`: the same object as for pruning_curve(); must outlive the meter. `metric`: returns the metric of
-  // scored.model, whose heads are masked during the call; empty: the metric is perplexity.
+  // scoring_input.model, whose heads are masked during the call; empty: the metric is perplexity.
   explicit CurveMeter(const AnalysisInput& scoring_input, std::function<double()> metric = {})
       : scoring_input_(scoring_input), metric_(std::move(metric)) {}
   // Returns the loss at `point`. Must be called for the points in order, beginning with the full model.

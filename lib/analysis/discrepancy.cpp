@@ -24,8 +24,9 @@ void Discrepancy::observe_matrix(const attention::LayerSpec& layer_spec, const a
   c10::NoGradGuard no_gradient;
   Sums& sums = sums_[layer_spec.kind][layer_spec.layer].*sums_member;
   sums.heads = z.size(1);
+  const at::Tensor lengths = lengths_.queries(layer_spec.kind);  // undefined: no padding
   for (int64_t b = 0; b < z.size(0); ++b) {
-    const int64_t length = std::min(z.size(2), lengths_.queries(layer_spec.kind)[b].item<int64_t>());
+    const int64_t length = lengths.defined() ? std::min(z.size(2), lengths[b].item<int64_t>()) : z.size(2);
     if (length == 0) continue;
     const at::Tensor heads = z[b].narrow(1, 0, length).to(at::kDouble).flatten(1);  // (h, n)
     // Mode 2 of cdist uses no matrix product, in which small distances would be lost to cancellation.

@@ -16,12 +16,12 @@ at::Tensor entropy_of_rows(const at::Tensor& p) {
 void EntropyMeans::add(const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
   const auto accumulate = [](at::Tensor& total, const at::Tensor& x) {  // x: (h, Tq)
-    const at::Tensor row_sums = x.accumulate(-1).to(at::kCPU, at::kDouble);
+    const at::Tensor row_sums = x.sum(-1).to(at::kCPU, at::kDouble);
     total = total.defined() ? total + row_sums : row_sums;
   };
   for (int64_t b = 0; b < p.size(0); ++b) {
-    const at::Tensor h = entropy_of_rows(p[b]);                        // (h, Tq)
-    const at::Tensor num_visible = (p[b] != 0).any(0).accumulate(-1);  // (Tq)
+    const at::Tensor h = entropy_of_rows(p[b]);                 // (h, Tq)
+    const at::Tensor num_visible = (p[b] != 0).any(0).sum(-1);  // (Tq)
     const at::Tensor is_finite = h.isfinite(), has_many_keys = is_finite & (num_visible > 1);
     const at::Tensor zeros = at::zeros_like(h);
     accumulate(sums_, at::where(is_finite, h, zeros));

@@ -68,7 +68,7 @@ std::map<AttentionKind, std::vector<int64_t>> heads_of(const nn::ParameterList& 
     for (const nn::HeadAxis& axis : p.traits().head_axes)
       if (axis.side == nn::HeadSide::value) layers[static_cast<size_t>(layer->layer)] = axis.heads;
   }
-  return all;
+  return heads_by_kind;
 }
 
 std::string names_of(const std::vector<AttentionKind>& kinds) {

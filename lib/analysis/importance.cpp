@@ -52,7 +52,8 @@ std::vector<HeadSide> sides_in(const AttentionLayer& layer, Side side) {
   std::vector<HeadSide> sides;
   for (auto [tensor_side, selecting_side] :
        {std::pair{HeadSide::score, Side::score}, {HeadSide::value, Side::value}, {HeadSide::output, Side::output}})
-    if ((side == Side::whole || side == selecting_side) && layer.has_separate_heads(tensor_side)) sides.push_back(tensor_side);
+    if ((side == Side::whole || side == selecting_side) && layer.has_separate_heads(tensor_side))
+      sides.push_back(tensor_side);
   return sides;
 }
 

@@ -37,7 +37,7 @@ class Received : public AttentionMeasure {
     for (int64_t b = 0; b < p.size(0); ++b) {
       const int64_t num_valid = num_valid_queries(layer_spec.kind, b, queries);
       if (num_valid == 0) continue;
-      at::Tensor row = p[b].narrow(1, 0, num_valid);  // (h, real, Tk)
+      at::Tensor row = p[b].narrow(1, 0, num_valid);  // (h, num_valid, Tk)
       if (sentences() || layer_spec.kind != AttentionKind::decoder_cross) {
         const int64_t memory = layer_spec.kind == AttentionKind::decoder_cross ? 0 : keys - queries;
         const Words words = key_words(layer_spec.kind, b, keys - memory);

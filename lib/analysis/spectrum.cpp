@@ -172,7 +172,7 @@ void SpectrumMeans::add(const at::Tensor& values) {
   if (varying_size_) r.curve = resample_curve(r.curve);
   sizes_ += static_cast<double>(values.size(0) * values.size(-1));
   const auto accumulate = [&](at::Tensor& total, const at::Tensor& x) {
-    const at::Tensor block_sum = x.accumulate(0);
+    const at::Tensor block_sum = x.sum(0);
     total = blocks_ == 0 ? block_sum : total + block_sum;
   };
   accumulate(sums_.curve, r.curve), accumulate(sums_.first, r.first), accumulate(sums_.area, r.area);

@@ -16,7 +16,7 @@ namespace mh::data {
 // The targets of one row, in tokens. The corpus determines the meaning of the members:
 //   text      tokens [first, first + length) of the text; the first `num_context` of them are context and not scored
 //   pairs     the target sentence of pair `pair`; `first`: number of target tokens in all earlier pairs
-//   examples  the `length` targets of example `pair`; first = scored = 0
+//   examples  the `length` targets of example `pair`; first = num_context = 0
 struct Row {
   int64_t first = 0, length = 0, num_context = 0;
   int64_t pair = -1;  // index of the pair or example in the corpus; -1 for a row of a text

@@ -29,8 +29,8 @@ class Pairs : public IndependentRows {
 
   int64_t source_length(int64_t pair) const { return sequences_->length(2 * static_cast<size_t>(pair)); }
   int64_t target_length(int64_t pair) const { return sequences_->length(2 * static_cast<size_t>(pair) + 1); }
-  std::vector<int32_t> source(int64_t pair) const { return sequences_->run(2 * static_cast<size_t>(pair)); }
-  std::vector<int32_t> target(int64_t pair) const { return sequences_->run(2 * static_cast<size_t>(pair) + 1); }
+  std::vector<int32_t> source(int64_t pair) const { return sequences_->sequence(2 * static_cast<size_t>(pair)); }
+  std::vector<int32_t> target(int64_t pair) const { return sequences_->sequence(2 * static_cast<size_t>(pair) + 1); }
   int32_t source_end() const { return source_end_; }
   int32_t target_end() const { return target_end_; }
   Row row_of(int64_t pair) const;

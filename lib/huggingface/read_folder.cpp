@@ -117,7 +117,8 @@ class Reader {
   }
 
   // Reads the vocabulary, and returns the settings with the number of embedding rows in the file if it exceeds the size
-  // of the vocabulary. Throws Error(input) for missing rows, and for additional rows unless options_.padded is set.
+  // of the vocabulary. Throws Error(input) for missing rows, and for additional rows unless options_.keep_padded_rows
+  // is set.
   Settings read_vocabulary(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->names(settings);
@@ -197,7 +198,7 @@ class Reader {
     if (!unused.empty()) log_info("ignored tensors that this model does not use: " + join(unused, ", "));
   }
 
-  // Returns the optional components (TensorPair::part) of which the file has no tensor.
+  // Returns the optional components (TensorPair::component) of which the file has no tensor.
   std::set<std::string> missing_components() const {
     std::set<std::string> components;
     for (const TensorPair& pair : names_.pairs)
@@ -280,8 +281,8 @@ class Reader {
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
   std::map<std::string, std::string>
-      file_names_by_unprefixed_;            // full name in the file by plain name (unprefixed_name())
-  std::set<std::string> unprefixed_names_;  // plain names of all tensors in the file
+      file_names_by_unprefixed_;            // full name in the file by unprefixed name (unprefixed_name())
+  std::set<std::string> unprefixed_names_;  // unprefixed names of all tensors in the file
   text::Tokenizers tokenizers_;
   TensorNames names_;
 };

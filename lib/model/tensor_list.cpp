@@ -7,6 +7,7 @@
 #include <optional>
 #include <regex>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
 #include "base/error.h"
@@ -127,7 +128,8 @@ std::vector<SettingChoice> choices_of(const Rows& rows, Symbols& symbols) {
       const std::string assignment = str(row.key, "=", row.value == "true" ? "false" : "true");
       choices.push_back({row.key, assignment, assignment});
     } else if (row.type == "integer") {
-      const int64_t size = kPrimes.at(next_prime++);
+      if (next_prime == kPrimes.size()) throw std::logic_error("more integer options than primes in tensor_list.cpp");
+      const int64_t size = kPrimes[next_prime++];
       symbols.emplace_back(size, key);
       choices.push_back({row.key, str(row.key, "=", size), row.key});
     } else if (row.type == "integers" && key.ends_with("cutoffs")) {

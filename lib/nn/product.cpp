@@ -84,7 +84,8 @@ at::Tensor concatenate_values(ParameterRefs parameters) {
 
 struct DecodingProducts::WeightCache {
   std::mutex fill_mutex;
-  std::map<std::vector<const Parameter*>, Weights> weights;
+  // By the parameters of the weight and of the bias.
+  std::map<std::pair<std::vector<const Parameter*>, std::vector<const Parameter*>>, Weights> weights;
 };
 
 DecodingProducts::DecodingProducts(const DecodingProducts* cache_owner)
@@ -95,7 +96,7 @@ DecodingProducts* DecodingProducts::current() { return current_products; }
 
 const DecodingProducts::Weights& DecodingProducts::weights(ParameterRefs weights, ParameterRefs biases) {
   const std::lock_guard lock(cache_->fill_mutex);
-  auto [entry, inserted] = cache_->weights.try_emplace(std::vector(weights));
+  auto [entry, inserted] = cache_->weights.try_emplace(std::pair(std::vector(weights), std::vector(biases)));
   if (inserted) {
     entry->second = {concatenate_values(weights), concatenate_values(biases)};
     at::Tensor& bias = entry->second.bias;

@@ -147,7 +147,7 @@ class Classification : public Task {
     const ExampleTask task = text::task_of(records.header(), name);
     check_labels(task, o.bert, name);
     require_segments(task.sentences, o, name);
-    const auto examples = std::make_shared<const text::Classification>(records.runs(), task, tokenizer, o.block);
+    const auto examples = std::make_shared<const text::Classification>(records.sequences(), task, tokenizer, o.block);
     if (const int64_t num_unlabelled = examples->unlabelled(); o.training && num_unlabelled > 0)
       throw Error(Exit::input, Problem{name, "a label for each training example",
                                        str(num_unlabelled, " of ", examples->size(), " examples without a label"),

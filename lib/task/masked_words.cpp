@@ -153,7 +153,7 @@ class MaskedWords : public Task {
     if (options.next_sentence) require_segments(2, o, records.name());
     constexpr uint64_t kScoringSeed = 1;
     return masked_words_of(data::Examples(
-        std::make_shared<Documents>(records.runs(), tokenizer, options, o.training ? o.seed : kScoringSeed),
+        std::make_shared<Documents>(records.sequences(), tokenizer, options, o.training ? o.seed : kScoringSeed),
         tokenizer.special().padding));
   }
 

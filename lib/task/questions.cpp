@@ -154,7 +154,7 @@ class Questions : public Task {
     windows.check();
     require_segments(2, o, name);
     const auto questions = std::make_shared<const text::Questions>(
-        records.runs(), records.header(), tokenizer, windows,
+        records.sequences(), records.header(), tokenizer, windows,
         o.training ? text::QuestionUse::training : text::QuestionUse::answer, name);
     log_count(questions->num_truncated(),
               str(" questions of ", name, " are truncated to ", windows.question, " tokens"));

@@ -70,8 +70,8 @@ class Translation : public Task {
                                 const DatasetOptions&) const override {
     records.verify();  // a token beyond the source or target vocabulary would cause an access out of range
     return std::make_unique<PairsDataset>(
-        data::Pairs(records.runs(), tokenizers.of_source().end_of_line(), tokenizers.target->end_of_line()), tokenizers,
-        records.name());
+        data::Pairs(records.sequences(), tokenizers.of_source().end_of_line(), tokenizers.target->end_of_line()),
+        tokenizers, records.name());
   }
 };
 

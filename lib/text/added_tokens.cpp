@@ -9,8 +9,8 @@ namespace mh::text {
 namespace {
 
 bool is_attribute(std::string_view word) {
-  const auto is_listed = [&](const auto& all) {
-    return std::find(std::begin(all), std::end(all), word) != std::end(all);
+  const auto is_listed = [&](const auto& list) {
+    return std::find(std::begin(list), std::end(list), word) != std::end(list);
   };
   return word == kAppended || word == kMoreSpecialTokens || is_listed(kTokenFlags) || is_listed(kTokenRoles);
 }

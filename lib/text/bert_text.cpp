@@ -14,14 +14,14 @@ struct Range {
 };
 
 template <size_t N>
-bool within(const Range (&ranges)[N], char32_t c) {
+bool is_in_any(const Range (&ranges)[N], char32_t c) {
   const Range* r = std::lower_bound(ranges, ranges + N, c, [](const Range& a, char32_t b) { return a.last < b; });
   return r != ranges + N && r->first <= c;
 }
 
 // Marks, punctuation, format characters and composed letters added in Unicode 9.0 to 15.0. Ranges are merged if no
 // older character lies between them.
-constexpr Range kNewer[] = {
+constexpr Range kAddedSinceUnicode9[] = {
     {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},
     {0xAFA, 0xAFF},     {0xB55, 0xB55},     {0xC04, 0xC3C},     {0xC77, 0xC77},     {0xC84, 0xC84},
     {0xD00, 0xD00},     {0xD3B, 0xD3C},     {0xD81, 0xD81},     {0xEBA, 0xEBA},     {0xECE, 0xECE},
@@ -32,9 +32,9 @@ constexpr Range kNewer[] = {
     {0x12FF1, 0x13455}, {0x16E97, 0x16F4F}, {0x16FE2, 0x16FF1}, {0x1CF00, 0x1CF46}, {0x1E000, 0x1E4EF},
     {0x1E944, 0x1E95F}};
 
-// The marks in kNewer that Unicode 9.0 already has: canonical ordering applies to them.
-constexpr Range kOrdered[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
-                              {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
+// The marks in kAddedSinceUnicode9 that Unicode 9.0 already has: canonical ordering applies to them.
+constexpr Range kOrderedMarks[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
+                                   {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
 
 constexpr Range kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},  {0x20000, 0x2A6DF},
                                  {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
@@ -42,11 +42,11 @@ constexpr Range kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900
 utf8proc_category_t category(char32_t c) {
   if (c == 0x166D || c == 0x111C9) return UTF8PROC_CATEGORY_PO;  // category before Unicode 12.0 and 11.0
   if (c == 0x1734) return UTF8PROC_CATEGORY_MN;                  // category before Unicode 14.0
-  if (within(kNewer, c)) return UTF8PROC_CATEGORY_CN;
+  if (is_in_any(kAddedSinceUnicode9, c)) return UTF8PROC_CATEGORY_CN;
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-bool is_dropped(char32_t c) {
+bool is_removed_character(char32_t c) {
   switch (category(c)) {
     case UTF8PROC_CATEGORY_CC:
     case UTF8PROC_CATEGORY_CF:
@@ -57,14 +57,14 @@ bool is_dropped(char32_t c) {
   }
 }
 
-bool is_white(char32_t c) {
+bool is_white_space(char32_t c) {
   const utf8proc_category_t k = category(c);
   return k >= UTF8PROC_CATEGORY_ZS && k <= UTF8PROC_CATEGORY_ZP;
 }
 
 // Returns the canonical combining class, by which canonical ordering sorts marks.
-int order_of(char32_t c) {
-  if (c < 0x300 || (within(kNewer, c) && !within(kOrdered, c))) return 0;
+int combining_class_of(char32_t c) {
+  if (c < 0x300 || (is_in_any(kAddedSinceUnicode9, c) && !is_in_any(kOrderedMarks, c))) return 0;
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
 }
 
@@ -73,73 +73,76 @@ std::vector<BertCharacter> clean_text(std::string_view text) {
   std::vector<BertCharacter> out;
   out.reserve(text.size() + 8);
   const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  for (size_t at = 0; at < text.size();) {
-    utf8proc_int32_t code = bytes[at];
+  for (size_t offset = 0; offset < text.size();) {
+    utf8proc_int32_t code = bytes[offset];
     if (code < 0x80) {
-      const auto begin = static_cast<uint32_t>(at++);
+      const auto begin = static_cast<uint32_t>(offset++);
       if (const char c = bert_ascii(static_cast<char>(code), false); c != 0)
         out.push_back({static_cast<char32_t>(c), begin, begin + 1});
       continue;
     }
-    const auto left = static_cast<utf8proc_ssize_t>(text.size() - at);
-    const size_t size = static_cast<size_t>(std::max<utf8proc_ssize_t>(1, utf8proc_iterate(bytes + at, left, &code)));
+    const auto num_remaining = static_cast<utf8proc_ssize_t>(text.size() - offset);
+    const size_t size =
+        static_cast<size_t>(std::max<utf8proc_ssize_t>(1, utf8proc_iterate(bytes + offset, num_remaining, &code)));
     const auto c = static_cast<char32_t>(code);
-    BertCharacter now{c, static_cast<uint32_t>(at), static_cast<uint32_t>(at + size)};
-    at += size;
-    if (is_dropped(c)) continue;
-    if (is_white(c)) now.c = U' ';
-    const bool ideograph = within(kIdeographs, c);
-    if (ideograph) out.push_back({U' ', now.begin, now.end});
-    out.push_back(now);
-    if (ideograph) out.push_back({U' ', now.begin, now.end});
+    BertCharacter character{c, static_cast<uint32_t>(offset), static_cast<uint32_t>(offset + size)};
+    offset += size;
+    if (is_removed_character(c)) continue;
+    if (is_white_space(c)) character.c = U' ';
+    const bool ideograph = is_in_any(kIdeographs, c);
+    if (ideograph) out.push_back({U' ', character.begin, character.end});
+    out.push_back(character);
+    if (ideograph) out.push_back({U' ', character.begin, character.end});
   }
   return out;
 }
 
-// A character of a canonical decomposition; `added` is true for all characters but the first of the decomposition.
+// A character of a canonical decomposition; `is_additional` is true for all characters but the first of the
+// decomposition.
 struct DecomposedCharacter {
   char32_t c;
-  int order;
-  bool added;
+  int combining_class;
+  bool is_additional;
 };
 
-void append_parts(char32_t c, std::vector<DecomposedCharacter>& parts) {
+void append_decomposition(char32_t c, std::vector<DecomposedCharacter>& decomposition) {
   utf8proc_int32_t codes[4];  // the longest canonical decomposition has 4 code points
   int boundary = 0;
   utf8proc_ssize_t count = 0;
-  if (c >= 0xC0 && !within(kNewer, c))
+  if (c >= 0xC0 && !is_in_any(kAddedSinceUnicode9, c))
     count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), codes, std::ssize(codes), UTF8PROC_DECOMPOSE,
                                     &boundary);
-  if (count <= 0) return parts.push_back({c, order_of(c), false});
+  if (count <= 0) return decomposition.push_back({c, combining_class_of(c), false});
   for (utf8proc_ssize_t i = 0; i < count; ++i) {
-    const auto part = static_cast<char32_t>(codes[i]);
-    parts.push_back({part, order_of(part), i > 0});
+    const auto component = static_cast<char32_t>(codes[i]);
+    decomposition.push_back({component, combining_class_of(component), i > 0});
   }
 }
 
 // Decomposes the text, sorts marks canonically, and removes nonspacing marks. As in Hugging Face tokenizers, each
-// character that is not `added` takes the range of the next original character, even after sorting; an `added` one
-// takes the range of the character before it.
+// character that is not `is_additional` takes the range of the next original character, even after sorting; an
+// `is_additional` one takes the range of the character before it.
 void strip_accents(std::vector<BertCharacter>& text) {
-  std::vector<DecomposedCharacter> parts;
-  parts.reserve(text.size() + 8);
-  for (const BertCharacter& now : text) append_parts(now.c, parts);
-  for (auto at = parts.begin(); at != parts.end();) {
-    auto starter = [](const DecomposedCharacter& p) { return p.order == 0; };
-    const auto begin = std::find_if_not(at, parts.end(), starter);
-    at = std::find_if(begin, parts.end(), starter);
-    if (at - begin > 1)
-      std::stable_sort(begin, at,
-                       [](const DecomposedCharacter& a, const DecomposedCharacter& b) { return a.order < b.order; });
+  std::vector<DecomposedCharacter> decomposition;
+  decomposition.reserve(text.size() + 8);
+  for (const BertCharacter& character : text) append_decomposition(character.c, decomposition);
+  for (auto it = decomposition.begin(); it != decomposition.end();) {
+    auto is_starter = [](const DecomposedCharacter& p) { return p.combining_class == 0; };
+    const auto begin = std::find_if_not(it, decomposition.end(), is_starter);
+    it = std::find_if(begin, decomposition.end(), is_starter);
+    if (it - begin > 1)
+      std::stable_sort(begin, it, [](const DecomposedCharacter& a, const DecomposedCharacter& b) {
+        return a.combining_class < b.combining_class;
+      });
   }
   std::vector<BertCharacter> out;
-  out.reserve(parts.size());
-  size_t next = 0;
-  for (const DecomposedCharacter& part : parts) {
-    if (!part.added) ++next;
-    if (part.c >= 0x300 && category(part.c) == UTF8PROC_CATEGORY_MN) continue;
-    const BertCharacter& from = text[next - 1];
-    out.push_back({part.c, from.begin, from.end});
+  out.reserve(decomposition.size());
+  size_t num_started = 0;
+  for (const DecomposedCharacter& component : decomposition) {
+    if (!component.is_additional) ++num_started;
+    if (component.c >= 0x300 && category(component.c) == UTF8PROC_CATEGORY_MN) continue;
+    const BertCharacter& original = text[num_started - 1];
+    out.push_back({component.c, original.begin, original.end});
   }
   text.swap(out);
 }
@@ -166,10 +169,11 @@ char32_t lower_case(char32_t c) {
 void lower_case(std::vector<BertCharacter>& text) {
   std::vector<BertCharacter> out;
   out.reserve(text.size());
-  for (const BertCharacter& now : text) {
-    const bool dotted = now.c == 0x130;  // U+0130, the only character whose lower case is two characters
-    out.push_back({dotted ? U'i' : lower_case(now.c), now.begin, now.end});
-    if (dotted) out.push_back({0x307, now.begin, now.end});
+  for (const BertCharacter& character : text) {
+    const bool is_dotted_capital_i =
+        character.c == 0x130;  // U+0130, the only character whose lower case is two characters
+    out.push_back({is_dotted_capital_i ? U'i' : lower_case(character.c), character.begin, character.end});
+    if (is_dotted_capital_i) out.push_back({0x307, character.begin, character.end});
   }
   text.swap(out);
 }

@@ -39,15 +39,15 @@ bool is_bert_punctuation(char32_t c);
 
 // Calls visit(std::span<const BertCharacter>) for every word of a normalised text.
 template <class Visit>
-void each_bert_word(std::span<const BertCharacter> text, const Visit& visit) {
+void for_each_bert_word(std::span<const BertCharacter> text, const Visit& visit) {
   size_t begin = 0;
-  for (size_t at = 0; at <= text.size(); ++at) {
-    const bool space = at == text.size() || text[at].c == U' ';
-    const bool mark = !space && is_bert_punctuation(text[at].c);
+  for (size_t i = 0; i <= text.size(); ++i) {
+    const bool space = i == text.size() || text[i].c == U' ';
+    const bool mark = !space && is_bert_punctuation(text[i].c);
     if (!space && !mark) continue;
-    if (at > begin) visit(text.subspan(begin, at - begin));
-    if (mark) visit(text.subspan(at, 1));
-    begin = at + 1;
+    if (i > begin) visit(text.subspan(begin, i - begin));
+    if (mark) visit(text.subspan(i, 1));
+    begin = i + 1;
   }
 }
 

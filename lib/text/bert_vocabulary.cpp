@@ -13,8 +13,8 @@ namespace {
 // Returns whether the file starts like a .safetensors file: the length of the JSON header in eight bytes, then '{'.
 bool is_checkpoint(const std::string& path) {
   if (!MappedFile::is_mappable(path)) return false;
-  char head[9];
-  return open_source(path)->read_exactly(head, sizeof head) && head[8] == '{';
+  char first_bytes[9];
+  return open_source(path)->read_exactly(first_bytes, sizeof first_bytes) && first_bytes[8] == '{';
 }
 
 }  // namespace

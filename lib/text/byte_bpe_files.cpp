@@ -14,7 +14,7 @@
 namespace mh::text {
 
 NumberedPieces read_numbered_pieces(const std::string& bytes, const std::string& name) {
-  const std::string_view json = checked_text(bytes, name);
+  const std::string_view json = validate_text(bytes, name);
   require_sound_json(json, name, "copy the file again");
   return numbered_pieces(nlohmann::json::parse(json, nullptr, false), name);
 }
@@ -22,11 +22,11 @@ NumberedPieces read_numbered_pieces(const std::string& bytes, const std::string&
 namespace {
 
 // Parses a line of merges.txt; returns std::nullopt if the line is not a merge.
-std::optional<Merge> merge_of_line(std::string_view line) {
+std::optional<Merge> parse_merge(std::string_view line) {
   if (line.ends_with('\r')) line.remove_suffix(1);
   const size_t space = line.find(' ');
   if (space == line.npos || space == 0 || space + 1 == line.size() || line.find(' ', space + 1) != line.npos ||
-      find_bad_byte(line) != line.npos)
+      find_invalid_byte(line) != line.npos)
     return {};
   return Merge{std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
 }
@@ -40,17 +40,19 @@ std::optional<Merge> merge_of_line(std::string_view line) {
 
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name) {
   std::vector<Merge> merges;
-  std::string_view rest = checked_text(text, name);
-  for (size_t line = 1; !rest.empty(); ++line) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string_view now = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    if ((line == 1 && now.starts_with("#version")) || ((now.empty() || now == "\r") && rest.empty())) continue;
-    auto merge = merge_of_line(now);
+  std::string_view remaining_text = validate_text(text, name);
+  for (size_t line = 1; !remaining_text.empty(); ++line) {
+    const size_t end = std::min(remaining_text.find('\n'), remaining_text.size());
+    const std::string_view line_text = remaining_text.substr(0, end);
+    remaining_text.remove_prefix(std::min(end + 1, remaining_text.size()));
+    if ((line == 1 && line_text.starts_with("#version")) ||
+        ((line_text.empty() || line_text == "\r") && remaining_text.empty()))
+      continue;
+    auto merge = parse_merge(line_text);
     if (!merge)
       throw Error(Exit::input,
                   Problem{str(name, ":", line), "two symbols separated by a space, as in GPT-2's merges.txt",
-                          "'" + escape_piece(std::string(now.substr(0, 40))) + "'", "copy the file again"});
+                          "'" + escape_piece(std::string(line_text.substr(0, 40))) + "'", "copy the file again"});
     merges.push_back(std::move(*merge));
   }
   if (merges.empty()) throw Error(Exit::input, Problem{name, "merges", "none", "copy the file again"});
@@ -58,16 +60,16 @@ std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::stri
 }
 
 std::string write_byte_bpe_pieces(const NumberedPieces& pieces) {
-  std::string all;
-  WordMap<bool> seen;
+  std::string json;
+  WordMap<bool> written_pieces;
   for (const auto& [number, piece] : pieces) {
-    if (piece.empty() || find_invalid_utf8(piece) != piece.npos || std::exchange(seen[piece], true))
+    if (piece.empty() || find_invalid_utf8(piece) != piece.npos || std::exchange(written_pieces[piece], true))
       refuse_to_write(str("vocab.json: entry ", number), "distinct pieces of UTF-8 text",
                       "'" + escape_piece(piece) + "'");
-    all += str(all.empty() ? "{" : ",", nlohmann::json(piece).dump(), ":", number);
+    json += str(json.empty() ? "{" : ",", nlohmann::json(piece).dump(), ":", number);
   }
   if (pieces.empty()) refuse_to_write("vocab.json", "pieces", "none");
-  return all + "}";
+  return json + "}";
 }
 
 std::string write_byte_bpe_merges(const std::vector<Merge>& merges) {
@@ -75,7 +77,7 @@ std::string write_byte_bpe_merges(const std::vector<Merge>& merges) {
   for (size_t i = 0; i < merges.size(); ++i) {
     const Merge& m = merges[i];
     const std::string line = m.left + " " + m.right;
-    if (line.find('\n') != line.npos || merge_of_line(line) != m)
+    if (line.find('\n') != line.npos || parse_merge(line) != m)
       refuse_to_write(str("merges.txt: merge ", i + 1), "symbols that a line of GPT-2's merges.txt can represent",
                       str("'", escape_piece(m.left), "' and '", escape_piece(m.right), "'"));
     text += line + "\n";

@@ -13,11 +13,13 @@ class ByteBpeEncoder : public Encoder {
   explicit ByteBpeEncoder(const ByteBpeTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
     const char* readable = text.data() + text.size();
-    auto encode_new = [&](std::string_view word, std::vector<int32_t>& ids) { tokenizer_.encode_word(word, ids); };
-    for (size_t at = 0; at < text.size();) {
-      const size_t end = byte_bpe_word_end(text, at);
-      cache_.encode(WordKey(text.substr(at, end - at), readable), out, encode_new);
-      at = end;
+    auto encode_cache_miss = [&](std::string_view word, std::vector<int32_t>& ids) {
+      tokenizer_.encode_word(word, ids);
+    };
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = byte_bpe_word_end(text, begin);
+      cache_.encode(WordKey(text.substr(begin, end - begin), readable), out, encode_cache_miss);
+      begin = end;
     }
   }
 
@@ -64,10 +66,10 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
   for (size_t rank = 0; rank < merges_.size(); ++rank) {
     const Merge& m = merges_[rank];
     const std::string owner = str("of merge ", rank + 1);
-    MergeTable::Entry& join = merge_table_.of(id_of(m.left, owner), id_of(m.right, owner));
-    if (join.symbol >= 0)
+    MergeTable::Entry& entry = merge_table_.find_or_insert(id_of(m.left, owner), id_of(m.right, owner));
+    if (entry.symbol >= 0)
       throw Error(Exit::input, Problem{name, "distinct merges", str("'", m.left, " ", m.right, "' twice"), ""});
-    join = {rank, id_of(m.left + m.right, owner)};
+    entry = {rank, id_of(m.left + m.right, owner)};
   }
 }
 

@@ -18,7 +18,7 @@ namespace mh::text {
 
 namespace {
 
-std::optional<std::string> text_of_file(const std::string& path) {
+std::optional<std::string> read_if_exists(const std::string& path) {
   if (!std::filesystem::exists(path)) return std::nullopt;
   return read_text_file(path);
 }
@@ -40,20 +40,21 @@ class FolderReader {
 
   std::unique_ptr<ByteBpeTokenizer> byte_bpe() {
     config_.require("add_prefix_space", false, {false}, "multihead encodes text without a leading space");
-    const std::string whole = path("tokenizer.json"), pieces = path("vocab.json"), merges = path("merges.txt");
-    std::vector<Merge> list;
-    if (const auto text = text_of_file(whole)) {
-      TokenizerJson json = read_byte_bpe_json(*text, whole);
-      if (const auto other = text_of_file(pieces)) compare(json.pieces, read_numbered_pieces(*other, pieces), pieces);
-      if (const auto other = text_of_file(merges))
-        if (read_byte_bpe_merges(*other, merges) != json.merges)
+    const std::string json_path = path("tokenizer.json"), pieces = path("vocab.json"), merges = path("merges.txt");
+    std::vector<Merge> merge_list;
+    if (const auto text = read_if_exists(json_path)) {
+      TokenizerJson json = read_byte_bpe_json(*text, json_path);
+      if (const auto file_text = read_if_exists(pieces))
+        compare(json.pieces, read_numbered_pieces(*file_text, pieces), pieces);
+      if (const auto file_text = read_if_exists(merges))
+        if (read_byte_bpe_merges(*file_text, merges) != json.merges)
           refuse_difference(merges, "the merges", "different merges");
-      list = std::move(json.merges);
-      take(std::move(json));
+      merge_list = std::move(json.merges);
+      store(std::move(json));
     } else {
       require_files({"vocab.json", "merges.txt"});
       pieces_ = read_numbered_pieces(read_text_file(pieces), pieces);
-      list = read_byte_bpe_merges(read_text_file(merges), merges);
+      merge_list = read_byte_bpe_merges(read_text_file(merges), merges);
     }
     AddedTokens default_tokens;
     if (const int64_t end = add_tokens({kEndOfText}).front(); end >= 0)
@@ -63,25 +64,26 @@ class FolderReader {
       log_warning(str(folder_, ": eos_token is ", pieces_.at(static_cast<uint64_t>(end)), ", but ", kEndOfText,
                       " ends each text in multihead"));
     log_plain_tokens();
-    return make_byte_bpe_tokenizer(pieces_in_id_order(pieces_, folder_), std::move(list), folder_,
-                                   unless_default(default_tokens));
+    return make_byte_bpe_tokenizer(pieces_in_id_order(pieces_, folder_), std::move(merge_list), folder_,
+                                   non_default_tokens(default_tokens));
   }
 
   std::unique_ptr<WordPieceTokenizer> wordpiece() {
     config_.require("tokenize_chinese_chars", true, {true}, "multihead encodes each ideograph as a word");
     config_.require("do_basic_tokenize", true, {true}, "multihead always splits text into words");
-    const std::string whole = path("tokenizer.json"), words = path("vocab.txt");
+    const std::string json_path = path("tokenizer.json"), words = path("vocab.txt");
     BertText text;
-    if (const auto json_text = text_of_file(whole)) {
-      TokenizerJson json = read_wordpiece_json(*json_text, whole);
-      if (const auto other = text_of_file(words)) compare(json.pieces, numbered(read_wordpieces(*other, words)), words);
+    if (const auto json_text = read_if_exists(json_path)) {
+      TokenizerJson json = read_wordpiece_json(*json_text, json_path);
+      if (const auto file_text = read_if_exists(words))
+        compare(json.pieces, number_pieces(read_wordpieces(*file_text, words)), words);
       text = json.text;
-      require_same("do_lower_case", text.lowercase, whole + ": lowercase");
-      require_same("strip_accents", text.strip_accents, whole + ": strip_accents");
-      take(std::move(json));
+      require_equal_setting("do_lower_case", text.lowercase, json_path + ": lowercase");
+      require_equal_setting("strip_accents", text.strip_accents, json_path + ": strip_accents");
+      store(std::move(json));
     } else {
       require_files({"vocab.txt"});
-      pieces_ = numbered(read_wordpieces(read_text_file(words), words));
+      pieces_ = number_pieces(read_wordpieces(read_text_file(words), words));
       if (config_.empty())
         log_info(folder_ + " has no tokenizer_config.json: text is converted to lower case, as in transformers");
       text.lowercase = config_.value("do_lower_case", true);
@@ -99,7 +101,7 @@ class FolderReader {
     assign_roles(default_tokens);
     log_plain_tokens();
     return make_wordpiece_tokenizer(pieces_in_id_order(pieces_, folder_), text, folder_,
-                                    unless_default(default_tokens));
+                                    non_default_tokens(default_tokens));
   }
 
  private:
@@ -112,15 +114,15 @@ class FolderReader {
                                          "copy the file from the source of the model"});
   }
 
-  static NumberedPieces numbered(const std::vector<Piece>& pieces) {
-    NumberedPieces all;
-    for (size_t i = 0; i < pieces.size(); ++i) all[i] = pieces[i].text;
-    return all;
+  static NumberedPieces number_pieces(const std::vector<Piece>& pieces) {
+    NumberedPieces numbered_pieces;
+    for (size_t i = 0; i < pieces.size(); ++i) numbered_pieces[i] = pieces[i].text;
+    return numbered_pieces;
   }
 
-  [[noreturn]] void refuse_difference(const std::string& file, const std::string& what,
+  [[noreturn]] void refuse_difference(const std::string& file, const std::string& content,
                                       const std::string& found) const {
-    throw Error(Exit::input, Problem{file, what + " of " + path("tokenizer.json"), found,
+    throw Error(Exit::input, Problem{file, content + " of " + path("tokenizer.json"), found,
                                      "remove the file that does not belong to the model"});
   }
 
@@ -133,15 +135,15 @@ class FolderReader {
                       b == other.end() ? "the end of the file" : str("piece ", b->first, ", '", b->second, "'"));
   }
 
-  void require_same(const char* key, bool expected, const std::string& where) const {
+  void require_equal_setting(const char* key, bool expected, const std::string& where) const {
     if (config_.value(key, expected) == expected) return;
     throw Error(Exit::input, Problem{config_.path() + ": " + key, str(expected ? "true" : "false", ", as in ", where),
                                      expected ? "false" : "true", "set both to the value used in training"});
   }
 
-  void take(TokenizerJson json) {
+  void store(TokenizerJson json) {
     pieces_ = std::move(json.pieces);
-    from_json_ = std::move(json.added);
+    json_tokens_ = std::move(json.added);
   }
 
   // Adds the added tokens of all files of the folder. Returns the ids of the tokens `expected`; -1: not in the folder.
@@ -149,30 +151,30 @@ class FolderReader {
     for (const auto& [number, piece] : pieces_)
       if (!numbers_.emplace(piece, number).second)
         throw Error(Exit::input, Problem{folder_, "distinct pieces", "'" + piece + "' twice", ""});
-    for (const TokenizerJson::Token& token : from_json_)
+    for (const TokenizerJson::Token& token : json_tokens_)
       add(path("tokenizer.json") + ": added_tokens", token.number, token.piece, token.flags);
     const io::Json decoder = config_.value("added_tokens_decoder", io::Json::object());
     for (const auto& [key, token] : decoder.items()) {
       uint64_t number = 0;
       const auto parsed = std::from_chars(key.data(), key.data() + key.size(), number);
-      const bool whole = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
+      const bool is_number = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
       const std::string piece = token.is_object() ? token_text(token) : "";
       const std::string where = config_.path() + ": added_tokens_decoder";
-      if (!whole || piece.empty()) refuse_token(where, key + ": " + token.dump());
+      if (!is_number || piece.empty()) refuse_token(where, key + ": " + token.dump());
       add(where, number, piece, token_flags(token));
     }
     if (const std::string file = path("added_tokens.json"); std::filesystem::exists(file)) {
-      const io::Json all = io::parse_object(read_text_file(file), file);
-      for (const auto& [piece, number] : all.items()) {
+      const io::Json tokens_by_piece = io::parse_object(read_text_file(file), file);
+      for (const auto& [piece, number] : tokens_by_piece.items()) {
         if (!number.is_number_unsigned() || piece.empty())
           refuse_token(file, io::Json(piece).dump() + ": " + number.dump());
         add(file, number, piece, {});
       }
     }
-    std::vector<int64_t> found;
-    found.reserve(expected.size());
-    for (const std::string& piece : expected) found.push_back(number_of(piece));
-    return found;
+    std::vector<int64_t> ids;
+    ids.reserve(expected.size());
+    for (const std::string& piece : expected) ids.push_back(number_of(piece));
+    return ids;
   }
 
   [[noreturn]] static void refuse_token(const std::string& where, const std::string& found) {
@@ -181,13 +183,13 @@ class FolderReader {
 
   // Adds a token that the file `where` lists. Several files may list a token; the flags in the first file apply.
   void add(const std::string& where, uint64_t number, const std::string& piece, std::set<std::string> flags) {
-    const auto [of_number, fresh] = pieces_.emplace(number, piece);
-    const auto [of_piece, unseen] = numbers_.emplace(piece, number);
-    if (of_number->second != piece || of_piece->second != number)
+    const auto [by_id, id_is_new] = pieces_.emplace(number, piece);
+    const auto [by_piece, piece_is_new] = numbers_.emplace(piece, number);
+    if (by_id->second != piece || by_piece->second != number)
       refuse_token(where, str("'", piece, "' with the id ", number, ", but ",
-                              fresh ? "the piece has the id " : "the id belongs to '",
-                              fresh ? std::to_string(of_piece->second) : of_number->second + "'"));
-    if (fresh) flags.insert(kAppended);
+                              id_is_new ? "the piece has the id " : "the id belongs to '",
+                              id_is_new ? std::to_string(by_piece->second) : by_id->second + "'"));
+    if (id_is_new) flags.insert(kAppended);
     added_.emplace(static_cast<int64_t>(number), std::move(flags));
   }
 
@@ -226,11 +228,11 @@ class FolderReader {
   // Returns the added tokens to store: none if they equal `default_tokens`, which added_tokens() of a tokenizer returns
   // if none are stored. Ignores the flag "normalized" of special tokens, which differs between versions of
   // transformers.
-  AddedTokens unless_default(const AddedTokens& default_tokens) const {
-    AddedTokens plain = added_;
-    for (auto& [number, attributes] : plain)
+  AddedTokens non_default_tokens(const AddedTokens& default_tokens) const {
+    AddedTokens comparable = added_;
+    for (auto& [number, attributes] : comparable)
       if (attributes.count(kSpecialToken) > 0) attributes.erase("normalized");
-    return plain == default_tokens ? AddedTokens() : added_;
+    return comparable == default_tokens ? AddedTokens() : added_;
   }
 
   void log_plain_tokens() const {
@@ -250,7 +252,7 @@ class FolderReader {
   io::ConfigFile config_, map_;
   NumberedPieces pieces_;
   std::unordered_map<std::string, uint64_t> numbers_;
-  std::vector<TokenizerJson::Token> from_json_;
+  std::vector<TokenizerJson::Token> json_tokens_;
   AddedTokens added_;
 };
 

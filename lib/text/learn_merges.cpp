@@ -12,37 +12,37 @@ namespace mh::text {
 
 namespace {
 
-constexpr int64_t kLeastCount = 2;  // learn-bpe's --min-frequency
+constexpr int64_t kMinCount = 2;  // learn-bpe's --min-frequency
 
 class Learner {
  public:
   explicit Learner(const WordMap<uint64_t>& words) {
-    words.each([&](std::string_view text, uint64_t count) { add_word(text, static_cast<int64_t>(count)); });
+    words.for_each([&](std::string_view text, uint64_t count) { add_word(text, static_cast<int64_t>(count)); });
     for (size_t w = 0; w < words_.size(); ++w)
-      for (size_t i = 0; i + 1 < words_[w].symbols.size(); ++i) change(words_[w].symbols, i, w, 1);
-    for (int32_t p : active_) defer(of(p), of(p).count);
+      for (size_t i = 0; i + 1 < words_[w].symbols.size(); ++i) change_count(words_[w].symbols, i, w, 1);
+    for (int32_t p : active_) defer(pair_at(p), pair_at(p).count);
   }
 
   std::vector<Merge> learn(int64_t merges) {
-    std::vector<Merge> found;
-    if (active_.empty()) return found;
+    std::vector<Merge> result;
+    if (active_.empty()) return result;
     Progress progress("merges", merges, "merges");
-    double threshold = static_cast<double>(of(most_frequent()).count) / 10;
+    double threshold = static_cast<double>(pair_at(most_frequent()).count) / 10;
     for (int64_t i = 0; i < merges; ++i) {
-      if (active_.empty() || (i > 0 && static_cast<double>(of(most_frequent()).count) < threshold)) {
+      if (active_.empty() || (i > 0 && static_cast<double>(pair_at(most_frequent()).count) < threshold)) {
         prune(threshold);
         restore_deferred();
-        threshold = static_cast<double>(of(most_frequent()).count * i) / (static_cast<double>(i) + 10000.0);
+        threshold = static_cast<double>(pair_at(most_frequent()).count * i) / (static_cast<double>(i) + 10000.0);
         prune(threshold);
       }
       const int32_t best = most_frequent();
-      if (of(best).count < kLeastCount) break;
-      found.push_back({text_of(of(best).left), text_of(of(best).right)});
+      if (pair_at(best).count < kMinCount) break;
+      result.push_back({text_of(pair_at(best).left), text_of(pair_at(best).right)});
       merge(best);
       if (i % 100 == 0) prune(threshold);
       progress.update(i + 1);
     }
-    return found;
+    return result;
   }
 
  private:
@@ -53,7 +53,7 @@ class Learner {
   struct Pair {
     int32_t left, right;
     int64_t count = 0;                          // current count, valid while the pair is active
-    int64_t aside = 0;                          // count when the pair was last set aside
+    int64_t deferred_count = 0;                 // count when the pair was last set aside
     bool active = false, was_deferred = false;  // active: listed in active_; kept: has been set aside at least once
     std::unordered_map<size_t, int32_t> words;  // number of occurrences by index of the word in words_
   };
@@ -71,22 +71,22 @@ class Learner {
     words_.push_back(std::move(word));
   }
   int32_t number_of(const std::string& symbol) {
-    auto [it, fresh] = numbers_.emplace(symbol, static_cast<int32_t>(texts_.size()));
-    if (fresh) texts_.push_back(symbol);
+    auto [it, inserted] = numbers_.emplace(symbol, static_cast<int32_t>(texts_.size()));
+    if (inserted) texts_.push_back(symbol);
     return it->second;
   }
   const std::string& text_of(int32_t symbol) const { return texts_[static_cast<size_t>(symbol)]; }
 
   int32_t pair_of(int32_t left, int32_t right) {
     const uint64_t key = uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-    auto [it, fresh] = pair_numbers_.emplace(key, static_cast<int32_t>(pairs_.size()));
-    if (fresh) pairs_.push_back({left, right, 0, 0, false, false, {}});
+    auto [it, inserted] = pair_numbers_.emplace(key, static_cast<int32_t>(pairs_.size()));
+    if (inserted) pairs_.push_back({left, right, 0, 0, false, false, {}});
     return it->second;
   }
   // Adds `sign` times the count of word number `word` to the count of the pair of symbols[at] and symbols[at + 1].
-  void change(const std::vector<int32_t>& symbols, size_t at, size_t word, int sign) {
-    const int32_t p = pair_of(symbols[at], symbols[at + 1]);
-    Pair& pair = of(p);
+  void change_count(const std::vector<int32_t>& symbols, size_t index, size_t word, int sign) {
+    const int32_t p = pair_of(symbols[index], symbols[index + 1]);
+    Pair& pair = pair_at(p);
     if (!pair.active) {
       pair.active = true;
       pair.count = 0;
@@ -99,22 +99,22 @@ class Learner {
   // Returns the pair with the highest count; among equal counts, the pair with the bytewise greatest symbols.
   int32_t most_frequent() const {
     return *std::max_element(active_.begin(), active_.end(), [&](int32_t a, int32_t b) {
-      const Pair &x = of(a), &y = of(b);
+      const Pair &x = pair_at(a), &y = pair_at(b);
       if (x.count != y.count) return x.count < y.count;
       if (x.left != y.left) return text_of(x.left) < text_of(y.left);
       return text_of(x.right) < text_of(y.right);
     });
   }
   static void defer(Pair& pair, int64_t count) {
-    pair.aside = count;
+    pair.deferred_count = count;
     pair.was_deferred = true;
   }
   void prune(double threshold) {
     std::erase_if(active_, [&](int32_t p) {
-      Pair& pair = of(p);
+      Pair& pair = pair_at(p);
       if (static_cast<double>(pair.count) >= threshold) return false;
       // A negative count is the change since the pair was set aside.
-      defer(pair, pair.count < 0 ? pair.aside + pair.count : pair.count);
+      defer(pair, pair.count < 0 ? pair.deferred_count + pair.count : pair.count);
       pair.active = false;
       return true;
     });
@@ -125,47 +125,48 @@ class Learner {
       Pair& pair = pairs_[p];
       pair.active = pair.was_deferred;
       if (!pair.was_deferred) continue;
-      pair.count = pair.aside;
+      pair.count = pair.deferred_count;
       active_.push_back(static_cast<int32_t>(p));
     }
   }
 
   // Joins all occurrences of a pair, in each word from left to right, and updates the counts of the neighbouring pairs.
   void merge(int32_t best) {
-    const int32_t left = of(best).left, right = of(best).right;
-    const int32_t both = number_of(text_of(left) + text_of(right));
+    const int32_t left = pair_at(best).left, right = pair_at(best).right;
+    const int32_t joined_symbol = number_of(text_of(left) + text_of(right));
     std::unordered_map<size_t, int32_t> occurrences_by_word;
-    occurrences_by_word.swap(of(best).words);
+    occurrences_by_word.swap(pair_at(best).words);
     for (const auto& [w, times] : occurrences_by_word) {
       if (times < 1) continue;
-      const std::vector<int32_t> old = std::move(words_[w].symbols);
-      std::vector<int32_t>& now = words_[w].symbols;
-      now.clear();
-      for (size_t i = 0; i < old.size(); ++i) {
-        if (!occurs(old, i, left, right)) {
-          now.push_back(old[i]);
+      const std::vector<int32_t> old_symbols = std::move(words_[w].symbols);
+      std::vector<int32_t>& new_symbols = words_[w].symbols;
+      new_symbols.clear();
+      for (size_t i = 0; i < old_symbols.size(); ++i) {
+        if (!occurs(old_symbols, i, left, right)) {
+          new_symbols.push_back(old_symbols[i]);
           continue;
         }
-        now.push_back(both);
-        if (i > 0) change(old, i - 1, w, -1);
+        new_symbols.push_back(joined_symbol);
+        if (i > 0) change_count(old_symbols, i - 1, w, -1);
         // If another occurrence follows immediately, the iteration that joins it updates the pair between the two.
-        if (i + 2 < old.size() && !occurs(old, i + 2, left, right)) change(old, i + 1, w, -1);
+        if (i + 2 < old_symbols.size() && !occurs(old_symbols, i + 2, left, right))
+          change_count(old_symbols, i + 1, w, -1);
         ++i;
       }
-      for (size_t i = 0; i < now.size(); ++i) {
-        if (now[i] != both) continue;
-        if (i > 0) change(now, i - 1, w, +1);
-        if (i + 1 < now.size() && now[i + 1] != both) change(now, i, w, +1);
+      for (size_t i = 0; i < new_symbols.size(); ++i) {
+        if (new_symbols[i] != joined_symbol) continue;
+        if (i > 0) change_count(new_symbols, i - 1, w, +1);
+        if (i + 1 < new_symbols.size() && new_symbols[i + 1] != joined_symbol) change_count(new_symbols, i, w, +1);
       }
     }
-    of(best).count = 0;
+    pair_at(best).count = 0;
   }
-  static bool occurs(const std::vector<int32_t>& symbols, size_t at, int32_t left, int32_t right) {
-    return at + 1 < symbols.size() && symbols[at] == left && symbols[at + 1] == right;
+  static bool occurs(const std::vector<int32_t>& symbols, size_t index, int32_t left, int32_t right) {
+    return index + 1 < symbols.size() && symbols[index] == left && symbols[index + 1] == right;
   }
 
-  Pair& of(int32_t pair) { return pairs_[static_cast<size_t>(pair)]; }
-  const Pair& of(int32_t pair) const { return pairs_[static_cast<size_t>(pair)]; }
+  Pair& pair_at(int32_t pair) { return pairs_[static_cast<size_t>(pair)]; }
+  const Pair& pair_at(int32_t pair) const { return pairs_[static_cast<size_t>(pair)]; }
 
   std::vector<Word> words_;
   std::vector<std::string> texts_;

@@ -11,11 +11,11 @@
 #include <cstdio>
 #include <optional>
 #include <stdexcept>
-#include <thread>
 
 #include "base/child.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/processors.h"
 #include "base/text.h"
 
 // The library exports this function, but the installed headers do not declare it.
@@ -30,7 +30,7 @@ namespace {
 constexpr std::string_view kUnknownMark = "\xe2\x96\x85";  // U+2585, which the trainer uses for unknown characters
 constexpr std::string_view kWordStart = "\xe2\x96\x81";    // U+2581, which the trainer uses for spaces
 constexpr std::string_view kUnknownName = "<unk>";         // the trainer reads <unk> as one character without a piece
-constexpr std::string_view kNames[] = {kUnknownName, "<s>", "</s>"};
+constexpr std::string_view kReservedNames[] = {kUnknownName, "<s>", "</s>"};
 // Marks a line sent to the child that may contain a word too long for BPE: NUL, index of the line among the marked
 // lines, NUL, text. Other lines contain no NUL. File names stay in the parent, since they may contain any byte.
 constexpr char kLongLine = '\0';
@@ -42,9 +42,9 @@ enum Result : char {
 };
 // Maximum number of characters that compatibility normalisation yields for a byte: U+FDFA, which has three bytes,
 // becomes 18 characters.
-constexpr size_t kMostCharactersOfByte = 6;
+constexpr size_t kMaxCharactersPerByte = 6;
 
-size_t characters_of(std::string_view text) {
+size_t count_characters(std::string_view text) {
   return static_cast<size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
@@ -84,19 +84,21 @@ class LongestWord {
     std::string model;
     OneLine line;
     sentencepiece::logging::SetMinLogLevel(2);
-    const auto trained = sentencepiece::SentencePieceTrainer::Train("--model_type=char --vocab_size=16", &line, &model);
+    const auto train_status =
+        sentencepiece::SentencePieceTrainer::Train("--model_type=char --vocab_size=16", &line, &model);
     sentencepiece::logging::SetMinLogLevel(0);
-    if (!trained.ok()) fail_to_normalise(trained);
-    if (const auto loaded = characters_.LoadFromSerializedProto(model); !loaded.ok()) fail_to_normalise(loaded);
+    if (!train_status.ok()) fail_to_normalise(train_status);
+    if (const auto load_status = characters_.LoadFromSerializedProto(model); !load_status.ok())
+      fail_to_normalise(load_status);
   }
   size_t characters(const std::string& line) const {
     std::vector<std::string> pieces;
     const auto status = characters_.Encode(line, &pieces);
     if (!status.ok()) fail_to_normalise(status);
-    size_t longest = 0, now = 0;
+    size_t longest = 0, current = 0;
     for (const std::string& piece : pieces) {  // consecutive unknown characters are one piece
-      now = piece == kWordStart ? 0 : now + characters_of(piece);
-      longest = std::max(longest, now);
+      current = piece == kWordStart ? 0 : current + count_characters(piece);
+      longest = std::max(longest, current);
     }
     return longest;
   }
@@ -115,8 +117,8 @@ class InputLines : public sentencepiece::SentenceIterator {
   void Next() override {
     done_ = !input_.read_line(line_);
     if (!done_ && !line_.empty() && line_[0] == kLongLine) check_words();
-    for (size_t at = 0; (at = line_.find(kUnknownMark, at)) != line_.npos; at += kUnknownName.size())
-      line_.replace(at, kUnknownMark.size(), kUnknownName);
+    for (size_t offset = 0; (offset = line_.find(kUnknownMark, offset)) != line_.npos; offset += kUnknownName.size())
+      line_.replace(offset, kUnknownMark.size(), kUnknownName);
   }
 
  private:
@@ -152,9 +154,9 @@ std::string train(const std::string& arguments, ChildInput& input) {
 
 // Returns the number after `label` in a message of the library.
 std::optional<double> number_after(std::string_view text, std::string_view label) {
-  const size_t at = text.find(label);
-  if (at == text.npos) return {};
-  const char* begin = text.data() + at + label.size();
+  const size_t offset = text.find(label);
+  if (offset == text.npos) return {};
+  const char* begin = text.data() + offset + label.size();
   double value = 0;
   const auto [end, error] = std::from_chars(begin, text.data() + text.size(), value);
   if (error != std::errc() || end == begin) return {};
@@ -208,17 +210,17 @@ struct LineCount {
   uint64_t lines = 0;
   std::string first;
   void add(const std::string& file, uint64_t line) {
-    std::string place = str(file, ":", line);
-    if (place == last_) return;  // another segment of the same long line
-    last_ = std::move(place);
-    if (lines++ == 0) first = last_;
+    std::string location = str(file, ":", line);
+    if (location == last_location_) return;  // another segment of the same long line
+    last_location_ = std::move(location);
+    if (lines++ == 0) first = last_location_;
   }
   std::string text() const {
     return str(with_commas(static_cast<int64_t>(lines)), lines == 1 ? " line" : " lines", ", first ", first);
   }
 
  private:
-  std::string last_;
+  std::string last_location_;
 };
 
 // Sends the text to the child process, and collects line numbers and counts for messages to the user.
@@ -243,11 +245,11 @@ class TrainingText {
   }
   // Reads batches until one contains a word; returns false if the text has no word.
   bool begin() {
-    while (!has_words(first_)) {
-      if (!text_.next(first_)) return false;
-      check_text(first_);
+    while (!has_words(first_batch_)) {
+      if (!text_.next(first_batch_)) return false;
+      check_text(first_batch_);
     }
-    waiting_ = true;
+    first_batch_pending_ = true;
     return true;
   }
   uint64_t lines() const { return lines_; }
@@ -255,13 +257,14 @@ class TrainingText {
   const std::string& long_line(size_t number) const { return long_lines_.at(number); }
   // Returns file, line and length of the longest word, such as "text:2, 70,000 bytes".
   std::string longest_word_text() const {
-    return str(place_of_longest_, ", ", with_commas(static_cast<int64_t>(longest_word_)), " bytes");
+    return str(longest_word_location_, ", ", with_commas(static_cast<int64_t>(longest_word_)), " bytes");
   }
   void report() const {
-    if (blocks_.lines > 0) log_info("U+2585 gets no piece, since SentencePiece reserves it: " + blocks_.text());
-    if (names_.lines > 0)
+    if (unknown_marks_.lines > 0)
+      log_info("U+2585 gets no piece, since SentencePiece reserves it: " + unknown_marks_.text());
+    if (reserved_names_.lines > 0)
       log_info("<unk>, <s> and </s> in the text count as unknown characters, since SentencePiece reserves them: " +
-               names_.text());
+               reserved_names_.text());
     if (word_starts_.lines > 0)
       log_info("U+2581 is read as a space, since SentencePiece reserves it: " + word_starts_.text());
   }
@@ -269,9 +272,9 @@ class TrainingText {
  private:
   static bool has_words(const TextBatch& batch) { return batch.text.find_first_not_of(' ') != std::string::npos; }
   bool next(TextBatch& batch) {
-    if (waiting_) {
-      waiting_ = false;
-      batch = std::move(first_);
+    if (first_batch_pending_) {
+      first_batch_pending_ = false;
+      batch = std::move(first_batch_);
       return true;
     }
     if (!text_.next(batch)) return false;
@@ -281,16 +284,16 @@ class TrainingText {
   void add(const std::string& file, uint64_t number, std::string_view line, std::string& out) {
     if (line.find_first_not_of(' ') == line.npos) return;
     ++lines_;
-    const auto holds = [&](std::string_view what) { return line.find(what) != line.npos; };
-    if (holds(kUnknownMark)) blocks_.add(file, number);
-    if (holds(kWordStart)) word_starts_.add(file, number);
-    if (std::any_of(std::begin(kNames), std::end(kNames), holds)) names_.add(file, number);
+    const auto contains = [&](std::string_view mark) { return line.find(mark) != line.npos; };
+    if (contains(kUnknownMark)) unknown_marks_.add(file, number);
+    if (contains(kWordStart)) word_starts_.add(file, number);
+    if (std::any_of(std::begin(kReservedNames), std::end(kReservedNames), contains)) reserved_names_.add(file, number);
     const size_t longest = longest_word(line);
     if (longest > longest_word_) {
       longest_word_ = longest;
-      place_of_longest_ = str(file, ":", number);
+      longest_word_location_ = str(file, ":", number);
     }
-    if (long_words_matter_ && longest > static_cast<size_t>(kLongestBpeWord) / kMostCharactersOfByte) {
+    if (long_words_matter_ && longest > static_cast<size_t>(kLongestBpeWord) / kMaxCharactersPerByte) {
       out += str(kLongLine, long_lines_.size(), kLongLine);
       long_lines_.push_back(str(file, ":", number));
     }
@@ -299,23 +302,23 @@ class TrainingText {
   }
   static size_t longest_word(std::string_view line) {
     size_t longest = 0;
-    for (size_t at = 0; at < line.size() && line.size() - at > longest;) {
-      const size_t end = std::min(line.find(' ', at), line.size());
-      longest = std::max(longest, end - at);
-      at = end + 1;
+    for (size_t begin = 0; begin < line.size() && line.size() - begin > longest;) {
+      const size_t end = std::min(line.find(' ', begin), line.size());
+      longest = std::max(longest, end - begin);
+      begin = end + 1;
     }
     return longest;
   }
 
   TextBatches& text_;
   const bool long_words_matter_;
-  TextBatch first_;
-  bool waiting_ = false;
+  TextBatch first_batch_;
+  bool first_batch_pending_ = false;
   uint64_t lines_ = 0;
-  LineCount blocks_, names_, word_starts_;
+  LineCount unknown_marks_, reserved_names_, word_starts_;
   std::vector<std::string> long_lines_;
   size_t longest_word_ = 0;
-  std::string place_of_longest_;
+  std::string longest_word_location_;
 };
 
 [[noreturn]] void refuse_long_word(const TrainingText& text, std::string_view reply) {
@@ -340,16 +343,17 @@ class TrainingText {
 // Throws an Error that explains the trainer's status.
 [[noreturn]] void refuse(const VocabularyOptions& options, const std::string& status) {
   const std::string size = str("--size ", options.size);
-  if (const auto most = number_after(status, "set it to a value <= "))
+  if (const auto max_size = number_after(status, "set it to a value <= "))
     throw Error(
         Exit::input,
-        Problem{size, str("at most ", static_cast<int64_t>(*most), ", the number of pieces that this text yields"),
+        Problem{size, str("at most ", static_cast<int64_t>(*max_size), ", the number of pieces that this text yields"),
                 str(options.size), "choose a smaller --size, or give more text"});
   // The status contains "8 vs 61.": --size and the required number of pieces.
-  if (const auto least = number_after(status, str(" ", options.size, " vs ")))
-    throw Error(Exit::input,
-                Problem{size, str("at least ", static_cast<int64_t>(*least), ": the special pieces and the characters"),
-                        str(options.size), "choose a larger --size, or a lower --character-coverage"});
+  if (const auto min_size = number_after(status, str(" ", options.size, " vs ")))
+    throw Error(
+        Exit::input,
+        Problem{size, str("at least ", static_cast<int64_t>(*min_size), ": the special pieces and the characters"),
+                str(options.size), "choose a larger --size, or a lower --character-coverage"});
   // The check fails if --size leaves no room for <unk>, <s> and </s>, which take the first three numbers.
   if (status.find("[insert_id(") != status.npos)
     throw Error(Exit::input, Problem{size, "at least 4: the special pieces and a character", str(options.size),
@@ -363,8 +367,7 @@ class TrainingText {
 
 std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
   // The library accepts at most 128 threads.
-  const int64_t threads =
-      options.threads > 0 ? options.threads : std::clamp(std::thread::hardware_concurrency(), 1U, 128U);
+  const int64_t threads = options.threads > 0 ? options.threads : std::min(num_usable_processors(), 128);
   // TextBatches splits lines at 8 MiB, so none exceeds max_sentence_length. The default of input_sentence_size already
   // disables sampling of lines; passing the option would change the bytes of the model.
   const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,

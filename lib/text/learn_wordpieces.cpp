@@ -34,25 +34,25 @@ std::string utf8(char32_t c) {
   return text;
 }
 
-// Returns the `most` most frequent characters, ordered by code point.
-std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t most) {
+// Returns the `max_characters` most frequent characters, ordered by code point.
+std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t max_characters) {
   std::unordered_map<char32_t, uint64_t> counts;
-  words.each([&](std::string_view word, uint64_t count) {
+  words.for_each([&](std::string_view word, uint64_t count) {
     for (char32_t c : code_points(word)) counts[c] += count;
   });
-  std::vector<std::pair<char32_t, uint64_t>> all(counts.begin(), counts.end());
-  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+  std::vector<std::pair<char32_t, uint64_t>> characters(counts.begin(), counts.end());
+  std::sort(characters.begin(), characters.end(), [](const auto& a, const auto& b) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   });
-  if (all.size() > static_cast<size_t>(most)) {
-    log_info(str(with_commas(most), " of ", with_commas(static_cast<int64_t>(all.size())),
+  if (characters.size() > static_cast<size_t>(max_characters)) {
+    log_info(str(with_commas(max_characters), " of ", with_commas(static_cast<int64_t>(characters.size())),
                  " characters have a piece (--alphabet); words with other characters are [UNK]"));
-    all.resize(static_cast<size_t>(most));
+    characters.resize(static_cast<size_t>(max_characters));
   }
-  std::u32string kept;
-  for (const auto& [c, count] : all) kept += c;
-  std::sort(kept.begin(), kept.end());
-  return kept;
+  std::u32string alphabet;
+  for (const auto& [c, count] : characters) alphabet += c;
+  std::sort(alphabet.begin(), alphabet.end());
+  return alphabet;
 }
 
 class Learner {
@@ -66,12 +66,12 @@ class Learner {
                                        str("at least ", pieces_.size(), ": 5 special pieces, ", alphabet.size(),
                                            " characters, and again with ## each character that follows another one"),
                                        str(options.size), "raise --size, or lower --alphabet"});
-    words.each([&](std::string_view word, uint64_t count) { add_word(word, static_cast<int64_t>(count)); });
+    words.for_each([&](std::string_view word, uint64_t count) { add_word(word, static_cast<int64_t>(count)); });
     for (uint32_t w = 0; w < words_.size(); ++w) {
       const std::vector<int32_t>& symbols = words_[w].symbols;
-      for (size_t i = 0; i + 1 < symbols.size(); ++i) change({symbols[i], symbols[i + 1]}, +1, w);
+      for (size_t i = 0; i + 1 < symbols.size(); ++i) change_count({symbols[i], symbols[i + 1]}, +1, w);
     }
-    queue_changed();
+    queue_changed_pairs();
   }
 
   std::vector<std::string> learn() {
@@ -107,25 +107,25 @@ class Learner {
   };
 
   int32_t number_of(const std::string& piece) {
-    auto [it, fresh] = numbers_.emplace(piece, static_cast<int32_t>(pieces_.size()));
-    if (fresh) pieces_.push_back(piece);
+    auto [it, inserted] = numbers_.emplace(piece, static_cast<int32_t>(pieces_.size()));
+    if (inserted) pieces_.push_back(piece);
     return it->second;
   }
 
   void number_characters(const WordMap<uint64_t>& words, const std::u32string& alphabet) {
     std::unordered_map<char32_t, bool>
-        continues;  // whether each character of the alphabet ever follows another character
+        follows_character;  // whether each character of the alphabet ever follows another character
     for (char32_t c : alphabet) {
-      continues[c] = false;
+      follows_character[c] = false;
       number_of(utf8(c));
     }
-    words.each([&](std::string_view word, uint64_t) {
+    words.for_each([&](std::string_view word, uint64_t) {
       const std::u32string text = code_points(word);
       for (size_t i = 1; i < text.size(); ++i)
-        if (auto it = continues.find(text[i]); it != continues.end()) it->second = true;
+        if (auto it = follows_character.find(text[i]); it != follows_character.end()) it->second = true;
     });
     for (char32_t c : alphabet)
-      if (continues[c]) number_of(str(kContinuationPrefix, utf8(c)));
+      if (follows_character[c]) number_of(str(kContinuationPrefix, utf8(c)));
   }
 
   // Adds a word with its count. Characters outside the alphabet are omitted, so their neighbours become adjacent.
@@ -140,16 +140,16 @@ class Learner {
     words_.push_back(std::move(word));
   }
 
-  void change(const Pair& pair, int sign, uint32_t word) {
+  void change_count(const Pair& pair, int sign, uint32_t word) {
     counts_[pair] += sign * words_[word].count;
     if (sign < 0) return;
-    std::vector<uint32_t>& where = changed_[pair];
-    if (where.empty() || where.back() != word) where.push_back(word);
+    std::vector<uint32_t>& word_indices = changed_[pair];
+    if (word_indices.empty() || word_indices.back() != word) word_indices.push_back(word);
   }
-  void queue_changed() {
-    for (auto& [pair, where] : changed_)
+  void queue_changed_pairs() {
+    for (auto& [pair, word_indices] : changed_)
       if (const int64_t count = counts_[pair]; count > 0) {
-        queue_.push_back({count, pair, std::move(where)});
+        queue_.push_back({count, pair, std::move(word_indices)});
         std::push_heap(queue_.begin(), queue_.end());
       }
     changed_.clear();
@@ -158,32 +158,32 @@ class Learner {
   void join(const Entry& entry) {
     std::string_view right = pieces_[static_cast<size_t>(entry.pair.right)];
     if (right.starts_with(kContinuationPrefix)) right.remove_prefix(kContinuationPrefix.size());
-    const int32_t both = number_of(pieces_[static_cast<size_t>(entry.pair.left)] + std::string(right));
-    for (uint32_t w : entry.words) join_in(w, entry.pair, both);
-    queue_changed();
+    const int32_t joined_symbol = number_of(pieces_[static_cast<size_t>(entry.pair.left)] + std::string(right));
+    for (uint32_t w : entry.words) join_in_word(w, entry.pair, joined_symbol);
+    queue_changed_pairs();
   }
   // Joins all occurrences of `pair` in word number `w`, from left to right, and updates the counts of pairs.
-  void join_in(uint32_t w, const Pair& pair, int32_t both) {
-    const std::vector<int32_t> old = std::move(words_[w].symbols);
-    std::vector<int32_t> now;
-    now.reserve(old.size());
-    for (size_t i = 0; i < old.size(); ++i) {
-      if (old[i] != pair.left || i + 1 == old.size() || old[i + 1] != pair.right) {
-        now.push_back(old[i]);
+  void join_in_word(uint32_t w, const Pair& pair, int32_t joined_symbol) {
+    const std::vector<int32_t> old_symbols = std::move(words_[w].symbols);
+    std::vector<int32_t> new_symbols;
+    new_symbols.reserve(old_symbols.size());
+    for (size_t i = 0; i < old_symbols.size(); ++i) {
+      if (old_symbols[i] != pair.left || i + 1 == old_symbols.size() || old_symbols[i + 1] != pair.right) {
+        new_symbols.push_back(old_symbols[i]);
         continue;
       }
-      if (!now.empty()) {
-        change({now.back(), pair.left}, -1, w);
-        change({now.back(), both}, +1, w);
+      if (!new_symbols.empty()) {
+        change_count({new_symbols.back(), pair.left}, -1, w);
+        change_count({new_symbols.back(), joined_symbol}, +1, w);
       }
-      if (i + 2 < old.size()) {
-        change({pair.right, old[i + 2]}, -1, w);
-        change({both, old[i + 2]}, +1, w);
+      if (i + 2 < old_symbols.size()) {
+        change_count({pair.right, old_symbols[i + 2]}, -1, w);
+        change_count({joined_symbol, old_symbols[i + 2]}, +1, w);
       }
-      now.push_back(both);
+      new_symbols.push_back(joined_symbol);
       ++i;
     }
-    words_[w].symbols = std::move(now);
+    words_[w].symbols = std::move(new_symbols);
   }
 
   const WordPieceOptions options_;
@@ -191,7 +191,7 @@ class Learner {
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<Word> words_;
   std::unordered_map<Pair, int64_t, PairHash> counts_;
-  // For each pair, the words in which the pair has arisen since the last queue_changed().
+  // For each pair, the words in which the pair has arisen since the last queue_changed_pairs().
   std::unordered_map<Pair, std::vector<uint32_t>, PairHash> changed_;
   std::vector<Entry> queue_;  // binary heap; its first element is the next entry
 };

@@ -27,7 +27,7 @@ class MergeTable {
   };
   // Returns the entry of the merge of a pair of symbols. Inserts a default entry for a new pair, which the caller then
   // sets.
-  Entry& of(int32_t left, int32_t right);
+  Entry& find_or_insert(int32_t left, int32_t right);
   // Returns the entry of the merge of a pair of symbols, or null if the pair has no merge.
   const Entry* find(int32_t left, int32_t right) const;
   // Applies all merges to `symbols` in place, in O(n log n) for n symbols.

@@ -12,14 +12,14 @@ namespace mh::text {
 
 namespace {
 
-constexpr std::string_view kCodesHead = "#version: 0.2";
+constexpr std::string_view kCodesHeader = "#version: 0.2";
 
 // Parses a line of a codes file as subword-nmt does; returns std::nullopt if the line is not a merge.
-std::optional<Merge> merge_of(std::string_view line) {
-  constexpr std::string_view skipped = " \r";
-  const size_t begin = line.find_first_not_of(skipped);
+std::optional<Merge> parse_merge(std::string_view line) {
+  constexpr std::string_view trimmed_characters = " \r";
+  const size_t begin = line.find_first_not_of(trimmed_characters);
   if (begin == line.npos) return {};
-  line = line.substr(begin, line.find_last_not_of(skipped) + 1 - begin);
+  line = line.substr(begin, line.find_last_not_of(trimmed_characters) + 1 - begin);
   const size_t space = line.find(' ');
   if (space == line.npos || line.find(' ', space + 1) != line.npos) return {};
   return Merge{std::string(line.substr(0, space)), std::string(line.substr(space + 1))};
@@ -28,11 +28,11 @@ std::optional<Merge> merge_of(std::string_view line) {
 }  // namespace
 
 std::string write_codes(const std::vector<Merge>& merges, const std::string& name) {
-  std::string text = std::string(kCodesHead) + "\n";
+  std::string text = std::string(kCodesHeader) + "\n";
   for (size_t i = 0; i < merges.size(); ++i) {
     const Merge& m = merges[i];
     const std::string line = m.left + " " + m.right;
-    if (merge_of(line) != m || line.find('\n') != line.npos || find_bad_byte(line) != line.npos)
+    if (parse_merge(line) != m || line.find('\n') != line.npos || find_invalid_byte(line) != line.npos)
       throw Error(Exit::input,
                   Problem{str(name, ": merge ", i + 1), "symbols that codes of subword-nmt can represent",
                           str("'", escape_piece(m.left), "' and '", escape_piece(m.right),
@@ -53,23 +53,23 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
     return std::move(file.merges);
   }
   std::vector<Merge> merges;
-  std::string_view rest = checked_text(bytes, name);
-  if (rest.empty()) throw Error(Exit::input, Problem{name, "codes of subword-nmt", "an empty file", ""});
-  for (size_t line = 1; !rest.empty(); ++line) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view text = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  std::string_view remaining_text = validate_text(bytes, name);
+  if (remaining_text.empty()) throw Error(Exit::input, Problem{name, "codes of subword-nmt", "an empty file", ""});
+  for (size_t line = 1; !remaining_text.empty(); ++line) {
+    const size_t end = std::min(remaining_text.find('\n'), remaining_text.size());
+    std::string_view text = remaining_text.substr(0, end);
+    remaining_text.remove_prefix(std::min(end + 1, remaining_text.size()));
     const std::string where = str(name, ":", line);
     if (line == 1) {
       while (text.ends_with('\r') || text.ends_with(' ')) text.remove_suffix(1);
-      if (text != kCodesHead)
+      if (text != kCodesHeader)
         throw Error(Exit::input,
-                    Problem{where, "codes of subword-nmt, which begin with '" + std::string(kCodesHead) + "'",
+                    Problem{where, "codes of subword-nmt, which begin with '" + std::string(kCodesHeader) + "'",
                             "'" + escape_piece(std::string(text.substr(0, 40))) + "'",
                             "learn codes with subword-nmt learn-bpe, or give --merges"});
       continue;
     }
-    auto merge = merge_of(text);
+    auto merge = parse_merge(text);
     if (!merge)
       throw Error(Exit::input, Problem{where, "two symbols separated by a space",
                                        "'" + escape_piece(std::string(text.substr(0, 40))) + "'",
@@ -82,15 +82,15 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
 Segmenter::Segmenter(const std::vector<Merge>& merges) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& m = merges[rank];
-    MergeTable::Entry& j = merge_table_.of(symbol_of(m.left), symbol_of(m.right));
-    if (j.rank > rank) j = {rank, symbol_of(m.left + m.right)};  // of a repeated merge, the first rank applies
+    MergeTable::Entry& entry = merge_table_.find_or_insert(symbol_of(m.left), symbol_of(m.right));
+    if (entry.rank > rank) entry = {rank, symbol_of(m.left + m.right)};  // of a repeated merge, the first rank applies
   }
 }
 
 int32_t Segmenter::symbol_of(const std::string& text) {
-  const auto next = static_cast<int32_t>(symbols_.size());
+  const auto new_symbol = static_cast<int32_t>(symbols_.size());
   int32_t& symbol = symbols_[std::string_view(text)];
-  if (symbols_.size() > static_cast<size_t>(next)) symbol = next;
+  if (symbols_.size() > static_cast<size_t>(new_symbol)) symbol = new_symbol;
   return symbol;
 }
 

@@ -45,6 +45,7 @@ class Segmenter {
 };
 
 // Calls `visit` with each piece of a word in subword-nmt's form: all pieces but the last end in @@.
-void each_piece(const Segmenter& segmenter, std::string_view word, const std::function<void(std::string_view)>& visit);
+void for_each_piece(const Segmenter& segmenter, std::string_view word,
+                    const std::function<void(std::string_view)>& visit);
 
 }  // namespace mh::text

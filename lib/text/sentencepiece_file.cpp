@@ -16,23 +16,23 @@ namespace {
 // Iterates over the fields of a message in the wire format of Protocol Buffers.
 class ProtoFields {
  public:
-  explicit ProtoFields(std::string_view bytes) : rest_(bytes) {}
+  explicit ProtoFields(std::string_view bytes) : remaining_(bytes) {}
   // Reads the next field; `bytes` is empty for a numeric field. Returns false at the end and at an invalid field.
-  bool next(uint64_t& number, std::string_view& bytes) {
+  bool read_field(uint64_t& number, std::string_view& bytes) {
     uint64_t key = 0, length = 0;
     bytes = {};
-    if (rest_.empty() || !varint(key)) return false;
+    if (remaining_.empty() || !read_varint(key)) return false;
     number = key >> 3;
     switch (key & 7) {
       case 0:
-        return varint(length);
+        return read_varint(length);
       case 1:
         return skip(8);
       case 5:
         return skip(4);
       case 2:
-        if (!varint(length) || length > rest_.size()) return false;
-        bytes = rest_.substr(0, length);
+        if (!read_varint(length) || length > remaining_.size()) return false;
+        bytes = remaining_.substr(0, length);
         return skip(length);
       default:
         return false;
@@ -41,22 +41,22 @@ class ProtoFields {
 
  private:
   bool skip(size_t bytes) {
-    if (bytes > rest_.size()) return false;
-    rest_.remove_prefix(bytes);
+    if (bytes > remaining_.size()) return false;
+    remaining_.remove_prefix(bytes);
     return true;
   }
-  bool varint(uint64_t& value) {
+  bool read_varint(uint64_t& value) {
     value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
-      if (rest_.empty()) return false;
-      const auto byte = static_cast<unsigned char>(rest_[0]);
-      rest_.remove_prefix(1);
+      if (remaining_.empty()) return false;
+      const auto byte = static_cast<unsigned char>(remaining_[0]);
+      remaining_.remove_prefix(1);
       value |= uint64_t{byte & 0x7FU} << shift;
       if (byte < 0x80) return true;
     }
     return false;
   }
-  std::string_view rest_;
+  std::string_view remaining_;
 };
 
 // A double-array trie of 32-bit units. The root is unit 0. The child of unit p by byte c is unit base(p) ^ c if that
@@ -77,10 +77,10 @@ class DoubleArray {
 };
 
 // Maximum number of keys on a path of the trie; with more, the library reads past its array of results.
-constexpr int kMostKeysOnPath = 32;
+constexpr int kMaxKeysOnPath = 32;
 
 // Returns a description of the first fault of a normalisation table; empty if the table has none.
-std::string fault_of(std::string_view table) {
+std::string find_fault(std::string_view table) {
   uint32_t bytes = 0;
   if (table.size() < sizeof bytes) return "a table of " + std::to_string(table.size()) + " bytes";
   std::memcpy(&bytes, table.data(), sizeof bytes);
@@ -94,40 +94,41 @@ std::string fault_of(std::string_view table) {
   if (text.back() != '\0' || find_invalid_utf8(text) != text.npos) return "a text that is truncated or not UTF-8";
 
   // Linked lists of children by the base b of their parent: first[b] is the head, next[p] the successor of p.
-  constexpr uint32_t none = UINT32_MAX;
+  constexpr uint32_t no_unit = UINT32_MAX;
   const size_t count = trie.size();
-  std::vector<uint32_t> first(count, none), next(count, none);
+  std::vector<uint32_t> first_child(count, no_unit), next_sibling(count, no_unit);
   for (size_t p = 1; p < count; ++p) {
     const size_t base = p ^ trie.label(p);
     if (trie.is_value(p) || trie.label(p) == 0 || base >= count) continue;
-    next[p] = first[base];
-    first[base] = static_cast<uint32_t>(p);
+    next_sibling[p] = first_child[base];
+    first_child[base] = static_cast<uint32_t>(p);
   }
   // Depth-first search that visits each reachable unit once, although keys may share suffixes; an edge to an open unit
   // is a cycle.
-  constexpr int unseen = -1, open = -2;
-  std::vector<int> keys(count, unseen);  // maximum number of keys on a path from each finished unit
+  constexpr int unvisited = -1, on_path = -2;
+  std::vector<int> keys(count, unvisited);  // maximum number of keys on a path from each finished unit
   std::vector<uint32_t> stack{0};
   while (!stack.empty()) {
     const uint32_t p = stack.back();
     const size_t base = trie.base(p);
-    if (keys[p] == unseen) {
+    if (keys[p] == unvisited) {
       if ((base | 0xFF) >= count) return str("a trie whose unit ", p, " points outside the trie");
       if (trie.ends_key(p) && (!trie.is_value(base) || trie.value(p) >= text.size()))
         return str("a trie whose unit ", p, " points outside the text");
-      keys[p] = open;
-      for (uint32_t child = first[base]; child != none; child = next[child]) {
-        if (keys[child] == open) return str("a trie whose unit ", p, " is part of a cycle");
-        if (keys[child] == unseen) stack.push_back(child);
+      keys[p] = on_path;
+      for (uint32_t child = first_child[base]; child != no_unit; child = next_sibling[child]) {
+        if (keys[child] == on_path) return str("a trie whose unit ", p, " is part of a cycle");
+        if (keys[child] == unvisited) stack.push_back(child);
       }
       continue;
     }
     stack.pop_back();
-    if (keys[p] != open) continue;  // already finished: two parents pushed it
+    if (keys[p] != on_path) continue;  // already finished: two parents pushed it
     keys[p] = 0;
-    for (uint32_t child = first[base]; child != none; child = next[child]) keys[p] = std::max(keys[p], keys[child]);
+    for (uint32_t child = first_child[base]; child != no_unit; child = next_sibling[child])
+      keys[p] = std::max(keys[p], keys[child]);
     keys[p] += trie.ends_key(p) ? 1 : 0;
-    if (keys[p] > kMostKeysOnPath) return str("a trie with more than ", kMostKeysOnPath, " keys on a path");
+    if (keys[p] > kMaxKeysOnPath) return str("a trie with more than ", kMaxKeysOnPath, " keys on a path");
   }
   return "";
 }
@@ -138,12 +139,12 @@ void check_sentencepiece_file(const std::string& bytes, const std::string& name)
   constexpr uint64_t normaliser = 3, denormaliser = 5, table_of_characters = 2;
   uint64_t number = 0;
   std::string_view message;
-  for (ProtoFields model(bytes); model.next(number, message);) {
+  for (ProtoFields model(bytes); model.read_field(number, message);) {
     if (number != normaliser && number != denormaliser) continue;
     std::string_view table;
-    for (ProtoFields fields(message); fields.next(number, table);) {
+    for (ProtoFields fields(message); fields.read_field(number, table);) {
       if (number != table_of_characters || table.empty()) continue;
-      if (const std::string fault = fault_of(table); !fault.empty())
+      if (const std::string fault = find_fault(table); !fault.empty())
         throw Error(Exit::input,
                     Problem{name, "a SentencePiece model with an intact normalisation table", fault,
                             "the model is damaged; copy the file again, or train the model again with mh-prep vocab"});

@@ -39,12 +39,12 @@ class SentencePieceTokenizer : public Tokenizer {
   int32_t unknown() const override { return processor_.unk_id(); }
   std::string piece(int32_t token) const override { return processor_.IdToPiece(token); }
   std::string decode(std::span<const int32_t> tokens) const override {
-    std::string text, part;
+    std::string text, segment;
     std::vector<int> ids;
     auto flush = [&] {
       if (ids.empty()) return;
-      require(processor_.Decode(ids, &part), "a SentencePiece model that decodes its pieces");
-      text += part;
+      require(processor_.Decode(ids, &segment), "a SentencePiece model that decodes its pieces");
+      text += segment;
       ids.clear();
     };
     for (int32_t token : tokens) {
@@ -64,9 +64,9 @@ class SentencePieceTokenizer : public Tokenizer {
     for (size_t space = text.rfind(' '); space != text.npos;) {
       const size_t last = text.find_last_not_of(' ', space);
       if (last == text.npos) return space + 1;
-      const size_t before = text.rfind(' ', last);
-      if (text.substr(before + 1, last - before).find(kSpaceMark) == text.npos) return space + 1;
-      space = before;
+      const size_t previous_space = text.rfind(' ', last);
+      if (text.substr(previous_space + 1, last - previous_space).find(kSpaceMark) == text.npos) return space + 1;
+      space = previous_space;
     }
     return text.npos;
   }
@@ -79,7 +79,7 @@ class SentencePieceTokenizer : public Tokenizer {
             "a SentencePiece model that segments text");
     out.insert(out.end(), ids.begin(), ids.end());
   }
-  bool by_words() const { return splits_words_; }
+  bool splits_words() const { return splits_words_; }
 
  private:
   void load() {
@@ -112,14 +112,14 @@ class SentencePieceTokenizer : public Tokenizer {
       if (text.find(kSpaceMark, 1) != text.npos || text.find(' ') != text.npos) return false;
     }
     if (processor_.PieceToId(std::string(kSpaceMark)) == processor_.unk_id()) return false;
-    std::vector<int32_t> a, b, both, spaced, trimmed;
+    std::vector<int32_t> a, b, two_words, extra_spaces, outer_spaces;
     encode_by_library("ab", a);
     encode_by_library("cd", b);
-    encode_by_library("ab cd", both);
-    encode_by_library("ab   cd", spaced);
-    encode_by_library("  ab cd ", trimmed);
+    encode_by_library("ab cd", two_words);
+    encode_by_library("ab   cd", extra_spaces);
+    encode_by_library("  ab cd ", outer_spaces);
     a.insert(a.end(), b.begin(), b.end());
-    return both == a && spaced == both && trimmed == both && !both.empty();
+    return two_words == a && extra_spaces == two_words && outer_spaces == two_words && !two_words.empty();
   }
 
   std::string model_, name_;
@@ -133,8 +133,9 @@ class SentencePieceEncoder : public Encoder {
   explicit SentencePieceEncoder(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
     // The library drops a space mark at the end of its input, so text that contains the mark is encoded as a whole.
-    if (!tokenizer_.by_words() || text.find(kSpaceMark) != text.npos) return tokenizer_.encode_by_library(text, out);
-    each_spaced_word(text, [&](std::string_view word) {
+    if (!tokenizer_.splits_words() || text.find(kSpaceMark) != text.npos)
+      return tokenizer_.encode_by_library(text, out);
+    for_each_spaced_word(text, [&](std::string_view word) {
       cache_.encode(WordKey(word), out,
                     [&](std::string_view w, std::vector<int32_t>& ids) { tokenizer_.encode_by_library(w, ids); });
     });

@@ -33,7 +33,7 @@ class SubwordTokenizer : public PieceTokenizer {
   std::unique_ptr<Encoder> encoder() const override;
 
   void encode_word(std::string_view word, std::vector<int32_t>& out) const {
-    each_piece(segmenter_, word, [&](std::string_view piece) { out.push_back(id_of(WordKey(piece))); });
+    for_each_piece(segmenter_, word, [&](std::string_view piece) { out.push_back(id_of(WordKey(piece))); });
   }
 
  private:
@@ -45,7 +45,7 @@ class SubwordEncoder : public Encoder {
  public:
   explicit SubwordEncoder(const SubwordTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
-    each_spaced_word(text, [&](std::string_view word) {
+    for_each_spaced_word(text, [&](std::string_view word) {
       cache_.encode(WordKey(word), out,
                     [&](std::string_view w, std::vector<int32_t>& ids) { tokenizer_.encode_word(w, ids); });
     });
@@ -60,13 +60,14 @@ std::unique_ptr<Encoder> SubwordTokenizer::encoder() const { return std::make_un
 
 }  // namespace
 
-void each_piece(const Segmenter& segmenter, std::string_view word, const std::function<void(std::string_view)>& visit) {
+void for_each_piece(const Segmenter& segmenter, std::string_view word,
+                    const std::function<void(std::string_view)>& visit) {
   std::string piece;
-  size_t at = 0;
+  size_t offset = 0;
   for (size_t size : segmenter.divide(word)) {
-    piece = word.substr(at, size);
-    at += size;
-    if (at < word.size()) piece += kContinuationMark;
+    piece = word.substr(offset, size);
+    offset += size;
+    if (offset < word.size()) piece += kContinuationMark;
     visit(piece);
   }
 }

@@ -10,8 +10,8 @@
 
 namespace mh::text {
 
-TextBatches::TextBatches(std::vector<std::string> files, LineEnds ends, Cut cut, ReadSizes sizes)
-    : files_(std::move(files)), ends_(ends), cut_(std::move(cut)), sizes_(sizes) {}
+TextBatches::TextBatches(std::vector<std::string> files, LineEnds ends, FindSplit find_split, ReadSizes sizes)
+    : files_(std::move(files)), ends_(ends), find_split_(std::move(find_split)), sizes_(sizes) {}
 
 uint64_t TextBatches::expected_bytes() const {
   uint64_t sum = 0;
@@ -23,11 +23,11 @@ uint64_t TextBatches::expected_bytes() const {
   return sum;
 }
 
-bool TextBatches::open_next() {
-  if (file_ == files_.size()) return false;
+bool TextBatches::open_next_file() {
+  if (next_file_ == files_.size()) return false;
   lines_.reset();
-  source_ = open_source(files_[file_++]);
-  lines_ = std::make_unique<LineReader>(*source_, sizes_.piece);
+  source_ = open_source(files_[next_file_++]);
+  lines_ = std::make_unique<LineReader>(*source_, sizes_.chunk);
   return true;
 }
 
@@ -36,7 +36,7 @@ void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
   if (ends_line && !text.empty() && text.back() == '\r' && newline && ends_ != LineEnds::keep) {
     text.remove_suffix(1);
     if (ends_ == LineEnds::normalise_crlf) {
-      ++normalised_;
+      ++num_normalised_;
     } else {
       error_ = std::make_exception_ptr(
           Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line), "lines that end in LF", "CR LF",
@@ -50,7 +50,7 @@ void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
 }
 
 // Drops a byte order mark from the first chunk of a file.
-void TextBatches::drop_mark() {
+void TextBatches::drop_byte_order_mark_of_file() {
   const std::string_view text = drop_byte_order_mark(chunk_.text, source_->name());
   if (text.size() == chunk_.text.size()) return;
   ++byte_order_marks_;
@@ -75,7 +75,7 @@ bool TextBatches::next(TextBatch& batch) {
 void TextBatches::read_segments(TextBatch& batch) {
   while (error_ == nullptr && batch.text.size() < sizes_.batch &&
          batch.segments.size() < std::max<size_t>(1, sizes_.batch / 8)) {
-    if (lines_ == nullptr && !open_next()) break;
+    if (lines_ == nullptr && !open_next_file()) break;
     batch.file = source_->name();
     if (!lines_->next(chunk_)) {
       lines_.reset();
@@ -90,7 +90,7 @@ void TextBatches::read_segments(TextBatch& batch) {
       continue;
     }
     if (chunk_.offset == 0 && ends_ != LineEnds::keep) {
-      drop_mark();
+      drop_byte_order_mark_of_file();
       // A file that contains only a byte order mark has no lines.
       if (chunk_.text.empty() && chunk_.offset > 0 && chunk_.ends_line && !chunk_.has_newline) continue;
     }
@@ -101,11 +101,11 @@ void TextBatches::read_segments(TextBatch& batch) {
     }
     if (chunk_.starts_line) carry_offset_ = chunk_.offset;
     carry_ += chunk_.text;
-    if (cut_ == nullptr && carry_.size() > sizes_.line)
+    if (find_split_ == nullptr && carry_.size() > sizes_.line)
       throw Error(Exit::input,
                   Problem{str(source_->name(), ":", chunk_.line), str("lines of at most ", human_bytes(sizes_.line)),
                           "a longer line", "split the line"});
-    size_t n = chunk_.ends_line ? carry_.size() : cut_ == nullptr ? std::string_view::npos : cut_(carry_);
+    size_t n = chunk_.ends_line ? carry_.size() : find_split_ == nullptr ? std::string_view::npos : find_split_(carry_);
     if (n == std::string_view::npos) {
       if (carry_.size() > sizes_.line)
         throw Error(Exit::input,
@@ -122,11 +122,11 @@ void TextBatches::read_segments(TextBatch& batch) {
 
 void check_text(const TextBatch& batch, const TextBatch::Segment& s, bool advise_byte_vocabulary) {
   const std::string_view text = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
-  if (const size_t bad = find_bad_byte(text); bad != text.npos)
-    refuse_bad_byte(batch.file, s.line, s.offset, text, bad,
-                    advise_byte_vocabulary
-                        ? "convert the file to UTF-8, or use a vocabulary of the type byte, which accepts any bytes"
-                        : "convert the file to UTF-8");
+  if (const size_t invalid_offset = find_invalid_byte(text); invalid_offset != text.npos)
+    refuse_invalid_byte(batch.file, s.line, s.offset, text, invalid_offset,
+                        advise_byte_vocabulary
+                            ? "convert the file to UTF-8, or use a vocabulary of the type byte, which accepts any bytes"
+                            : "convert the file to UTF-8");
 }
 
 void check_text(const TextBatch& batch, bool advise_byte_vocabulary) {

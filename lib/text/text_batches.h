@@ -18,7 +18,7 @@ enum class LineEnds { refuse_crlf, normalise_crlf, keep };
 // Buffer sizes in bytes; tests make them small.
 struct ReadSizes {
   size_t batch = 1 << 20;  // a batch ends after the line with which its text reaches this size
-  size_t piece = 1 << 20;  // maximum size of a chunk; a longer line is read in several chunks; at least 4
+  size_t chunk = 1 << 20;  // maximum size of a chunk; a longer line is read in several chunks; at least 4
   size_t line = 8 << 20;   // maximum length of text without a position at which a line can be split
 };
 
@@ -38,39 +38,39 @@ struct TextBatch {
 };
 
 // Reads the files in order ("-": standard input) in constant memory, in batches of about 1 MiB. A longer line is split
-// into segments at positions chosen by `cut` (Tokenizer::cut); a line that cannot be split throws Error(input). Without
-// `cut`, lines are returned whole, and a line above 8 MiB throws Error(input). Drops a byte order mark at the start of
-// each file. An error is thrown after all text before it has been returned, so the first error of a file is the same
-// for all buffer sizes.
+// into segments at positions chosen by `find_split` (Tokenizer::find_split); a line that cannot be split throws
+// Error(input). Without `find_split`, lines are returned whole, and a line above 8 MiB throws Error(input). Drops a
+// byte order mark at the start of each file. An error is thrown after all text before it has been returned, so the
+// first error of a file is the same for all buffer sizes.
 class TextBatches {
  public:
-  using Cut = std::function<size_t(std::string_view)>;
-  TextBatches(std::vector<std::string> files, LineEnds ends, Cut cut, ReadSizes sizes = {});
+  using FindSplit = std::function<size_t(std::string_view)>;
+  TextBatches(std::vector<std::string> files, LineEnds ends, FindSplit find_split, ReadSizes sizes = {});
   // Reads the next batch, whose segments are all of one file; returns false at the end of the last file.
   bool next(TextBatch& batch);
   // Returns the total size of the inputs in bytes, for progress displays; 0 if an input is a pipe.
   uint64_t expected_bytes() const;
   // Returns the number of lines that ended in CR LF and were normalised.
-  uint64_t normalised() const { return normalised_; }
+  uint64_t num_normalised() const { return num_normalised_; }
   // Returns the number of files whose byte order mark was dropped.
   uint64_t byte_order_marks() const { return byte_order_marks_; }
 
  private:
   void read_segments(TextBatch& batch);
-  void drop_mark();
+  void drop_byte_order_mark_of_file();
   void add(TextBatch& batch, std::string_view text, bool ends_line);
-  bool open_next();
+  bool open_next_file();
   std::vector<std::string> files_;
   LineEnds ends_;
-  Cut cut_;
+  FindSplit find_split_;
   ReadSizes sizes_;
-  size_t file_ = 0;
+  size_t next_file_ = 0;
   std::unique_ptr<ByteSource> source_;
   std::unique_ptr<LineReader> lines_;
   LineReader::Chunk chunk_{{}, true, true, true, 0, 0};  // last chunk read
   std::string carry_;                                    // text of a long line that next() has not yet returned
   uint64_t carry_offset_ = 0;                            // offset of carry_ in the file
-  uint64_t normalised_ = 0, byte_order_marks_ = 0;
+  uint64_t num_normalised_ = 0, byte_order_marks_ = 0;
   std::exception_ptr error_;  // pending error, thrown by the next call of next()
 };
 

@@ -11,15 +11,16 @@ namespace mh::text {
 
 namespace {
 
-std::string describe_byte(std::string_view line, size_t bad) {
-  const auto byte = static_cast<unsigned char>(line[bad]);
+std::string describe_byte(std::string_view line, size_t invalid_offset) {
+  const auto byte = static_cast<unsigned char>(line[invalid_offset]);
   if (byte == 0) return "a NUL byte";
   char hex[8];
   std::snprintf(hex, sizeof hex, "0x%02X", byte);
   const auto is_continuation_byte = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
-  const bool cut_off = byte >= 0xC2 && byte <= 0xF4 &&
-                       std::all_of(line.begin() + static_cast<ptrdiff_t>(bad) + 1, line.end(), is_continuation_byte);
-  return str("the byte ", hex, cut_off ? ", the start of a character that the end of the line cuts off" : "");
+  const bool is_truncated =
+      byte >= 0xC2 && byte <= 0xF4 &&
+      std::all_of(line.begin() + static_cast<ptrdiff_t>(invalid_offset) + 1, line.end(), is_continuation_byte);
+  return str("the byte ", hex, is_truncated ? ", the start of a character that the end of the line cuts off" : "");
 }
 
 }  // namespace
@@ -30,26 +31,28 @@ std::string_view drop_byte_order_mark(std::string_view text, const std::string& 
   return text.substr(kByteOrderMark.size());
 }
 
-size_t find_bad_byte(std::string_view line) { return std::min(find_invalid_utf8(line), line.find('\0')); }
+size_t find_invalid_byte(std::string_view line) { return std::min(find_invalid_utf8(line), line.find('\0')); }
 
-void refuse_bad_byte(const std::string& name, uint64_t number, uint64_t offset, std::string_view line, size_t bad,
-                     const std::string& next) {
-  const bool nul = line[bad] == '\0';
-  throw Error(Exit::input, Problem{str(name, ":", number, ": byte ", offset + bad, " of the file"),
-                                   nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", describe_byte(line, bad),
-                                   nul ? "remove NUL bytes: tr -d '\\0' < FILE" : next});
+void refuse_invalid_byte(const std::string& name, uint64_t number, uint64_t offset, std::string_view line,
+                         size_t invalid_offset, const std::string& next) {
+  const bool nul = line[invalid_offset] == '\0';
+  throw Error(Exit::input,
+              Problem{str(name, ":", number, ": byte ", offset + invalid_offset, " of the file"),
+                      nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", describe_byte(line, invalid_offset),
+                      nul ? "remove NUL bytes: tr -d '\\0' < FILE" : next});
 }
 
-std::string_view checked_text(std::string_view bytes, const std::string& name, NulBytes nul) {
+std::string_view validate_text(std::string_view bytes, const std::string& name, NulBytes nul) {
   const std::string_view text = drop_byte_order_mark(bytes, name);
   // A line feed is never part of a multi-byte character, so the text is valid if and only if each line is.
-  const size_t bad = nul == NulBytes::keep ? find_invalid_utf8(text) : find_bad_byte(text);
-  if (bad == text.npos) return text;
-  const size_t before = bad == 0 ? text.npos : text.rfind('\n', bad - 1);
-  const size_t begin = before == text.npos ? 0 : before + 1;
+  const size_t invalid_offset = nul == NulBytes::keep ? find_invalid_utf8(text) : find_invalid_byte(text);
+  if (invalid_offset == text.npos) return text;
+  const size_t previous_line_end = invalid_offset == 0 ? text.npos : text.rfind('\n', invalid_offset - 1);
+  const size_t begin = previous_line_end == text.npos ? 0 : previous_line_end + 1;
   const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
-  const auto number = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(bad), '\n');
-  refuse_bad_byte(name, static_cast<uint64_t>(number), begin + bytes.size() - text.size(), line, bad - begin);
+  const auto number = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(invalid_offset), '\n');
+  refuse_invalid_byte(name, static_cast<uint64_t>(number), begin + bytes.size() - text.size(), line,
+                      invalid_offset - begin);
 }
 
 }  // namespace mh::text

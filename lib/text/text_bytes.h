@@ -15,17 +15,17 @@ std::string_view drop_byte_order_mark(std::string_view text, const std::string& 
 
 // Returns the offset in `line` of the first byte that is NUL or not valid UTF-8; npos if there is none. A multi-byte
 // character that the end of the line truncates is invalid.
-size_t find_bad_byte(std::string_view line);
+size_t find_invalid_byte(std::string_view line);
 
-// Throws Error(input) that reports byte `bad` of `line` as invalid. `name` is the file name, `number` the line number
-// from 1, `offset` the offset of the line in the file in bytes, and `next` the advice to the user.
-[[noreturn]] void refuse_bad_byte(const std::string& name, uint64_t number, uint64_t offset, std::string_view line,
-                                  size_t bad, const std::string& next = "convert the file to UTF-8");
+// Throws Error(input) that reports byte `invalid_offset` of `line` as invalid. `name` is the file name, `number` the
+// line number from 1, `offset` the offset of the line in the file in bytes, and `next` the advice to the user.
+[[noreturn]] void refuse_invalid_byte(const std::string& name, uint64_t number, uint64_t offset, std::string_view line,
+                                      size_t invalid_offset, const std::string& next = "convert the file to UTF-8");
 
 enum class NulBytes { refuse, keep };
 
 // Returns a view of `bytes`, the content of the file `name`, without a byte order mark. Throws Error(input), with file,
 // line and byte offset, for bytes that are not UTF-8 and, with NulBytes::refuse, for NUL bytes.
-std::string_view checked_text(std::string_view bytes, const std::string& name, NulBytes nul = NulBytes::refuse);
+std::string_view validate_text(std::string_view bytes, const std::string& name, NulBytes nul = NulBytes::refuse);
 
 }  // namespace mh::text

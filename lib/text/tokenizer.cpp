@@ -32,19 +32,19 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
                         "convert the list with mh-prep vocab --type wordpiece --from, and --cased if case is kept"});
   if (!is_vocabulary_file(bytes)) return make_sentencepiece_tokenizer(bytes, name);
   VocabularyFile file = read_vocabulary(bytes, name);
-  auto need = [&](size_t at, const char* piece) {
-    if (at >= file.pieces.size() || file.pieces[at].text != piece)
-      throw Error(Exit::input, Problem{name, str("the piece ", piece, " as entry ", at), "another piece",
+  auto require_piece = [&](size_t index, const char* piece) {
+    if (index >= file.pieces.size() || file.pieces[index].text != piece)
+      throw Error(Exit::input, Problem{name, str("the piece ", piece, " as entry ", index), "another piece",
                                        "make the vocabulary again with mh-prep vocab"});
   };
   if (file.type == "word") {
-    need(0, kEndOfLinePiece);
-    need(1, kUnknownPiece);
+    require_piece(0, kEndOfLinePiece);
+    require_piece(1, kUnknownPiece);
     return make_word_tokenizer(std::move(file.pieces));
   }
   if (file.type == "subword-nmt") {
-    need(0, kEndOfLinePiece);
-    need(1, kUnknownPiece);
+    require_piece(0, kEndOfLinePiece);
+    require_piece(1, kUnknownPiece);
     return make_subword_tokenizer(std::move(file.pieces), std::move(file.merges));
   }
   if (file.type == WordPieceTokenizer::kType)
@@ -52,8 +52,8 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
   if (file.type == ByteBpeTokenizer::kType)
     return make_byte_bpe_tokenizer(std::move(file.pieces), std::move(file.merges), name, std::move(file.added));
   if (file.type == "char") {
-    need(0, "\n");
-    need(1, kUnknownPiece);
+    require_piece(0, "\n");
+    require_piece(1, kUnknownPiece);
     return make_char_tokenizer(std::move(file.pieces));
   }
   if (file.type == "byte" && file.pieces.empty()) return make_byte_tokenizer();
@@ -64,14 +64,15 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   // A larger file cannot be a vocabulary and is not read to its end.
-  constexpr size_t kLargest = 256U << 20;
+  constexpr size_t kMaxVocabularyBytes = 256U << 20;
   auto source = open_source(path);
   std::string bytes;
   std::vector<char> buffer(1 << 16);
   while (size_t n = source->read(buffer.data(), buffer.size())) {
     bytes.append(buffer.data(), n);
-    if (bytes.size() > kLargest)
-      throw Error(Exit::input, Problem{path, str("a vocabulary of at most ", kLargest, " bytes"), "a larger file", ""});
+    if (bytes.size() > kMaxVocabularyBytes)
+      throw Error(Exit::input,
+                  Problem{path, str("a vocabulary of at most ", kMaxVocabularyBytes, " bytes"), "a larger file", ""});
   }
   return parse_tokenizer(bytes, path);
 }

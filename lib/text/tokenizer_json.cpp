@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;  // not ordered_json, whose look-ups among 100,000 keys are slow
 
-std::string shortened(const Json& value) {
+std::string abbreviate(const Json& value) {
   const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   return text.size() <= 80 ? text : text.substr(0, find_invalid_utf8(text.substr(0, 80)) < 80 ? 77 : 80) + "...";
 }
@@ -23,45 +23,47 @@ std::string shortened(const Json& value) {
 // A node of the JSON file, with its JSON path for messages.
 struct Node {
   const Json* value;
-  std::string place;
+  std::string path;
 
   Node at(const std::string& key) const {
     static const Json null;
     const auto member = value->is_object() ? value->find(key) : value->end();
-    return {value->is_object() && member != value->end() ? &*member : &null, place + "." + key};
+    return {value->is_object() && member != value->end() ? &*member : &null, path + "." + key};
   }
   bool empty() const { return value->is_null(); }
   std::string type() const {
     const Json& type = *at("type").value;
     return type.is_string() ? type.get<std::string>() : "";
   }
-  [[noreturn]] void refuse(const std::string& expected, const std::string& found, const std::string& why = "") const {
-    throw Error(Exit::input, Problem{place, expected, found, why});
+  [[noreturn]] void refuse(const std::string& expected, const std::string& found,
+                           const std::string& reason = "") const {
+    throw Error(Exit::input, Problem{path, expected, found, reason});
   }
-  void require(const std::string& key, std::initializer_list<Json> allowed, const std::string& why) const {
+  void require(const std::string& key, std::initializer_list<Json> allowed_values, const std::string& reason) const {
     const Node node = at(key);
-    if (std::find(allowed.begin(), allowed.end(), *node.value) != allowed.end()) return;
+    if (std::find(allowed_values.begin(), allowed_values.end(), *node.value) != allowed_values.end()) return;
     std::vector<std::string> texts;
-    for (const Json& one : allowed) texts.push_back(one.dump());
-    node.refuse(join(texts, " or "), shortened(*node.value), why);
+    for (const Json& allowed_value : allowed_values) texts.push_back(allowed_value.dump());
+    node.refuse(join(texts, " or "), abbreviate(*node.value), reason);
   }
-  void require_type(std::initializer_list<const char*> allowed, const std::string& why) const {
+  void require_type(std::initializer_list<const char*> allowed_values, const std::string& reason) const {
     const std::string name = type();
-    if (std::find(allowed.begin(), allowed.end(), name) != allowed.end()) return;
-    refuse(join({allowed.begin(), allowed.end()}, " or "), name.empty() ? shortened(*value) : name, why);
+    if (std::find(allowed_values.begin(), allowed_values.end(), name) != allowed_values.end()) return;
+    refuse(join({allowed_values.begin(), allowed_values.end()}, " or "), name.empty() ? abbreviate(*value) : name,
+           reason);
   }
   // Returns the components of a pipeline stage in order: none for null, the (nested) entries of the array `list` for
   // the type Sequence, otherwise only this node.
-  std::vector<Node> parts(const char* list) const {
+  std::vector<Node> stages(const char* list_key) const {
     if (empty()) return {};
     if (type() != "Sequence") return {*this};
-    const Node all = at(list);
-    if (!all.value->is_array()) all.refuse("a list", shortened(*all.value));
-    std::vector<Node> found;
-    for (size_t i = 0; i < all.value->size(); ++i)
-      for (Node& part : Node{&(*all.value)[i], str(all.place, "[", i, "]")}.parts(list))
-        found.push_back(std::move(part));
-    return found;
+    const Node list_node = at(list_key);
+    if (!list_node.value->is_array()) list_node.refuse("a list", abbreviate(*list_node.value));
+    std::vector<Node> result;
+    for (size_t i = 0; i < list_node.value->size(); ++i)
+      for (Node& stage : Node{&(*list_node.value)[i], str(list_node.path, "[", i, "]")}.stages(list_key))
+        result.push_back(std::move(stage));
+    return result;
   }
 };
 
@@ -70,7 +72,7 @@ constexpr const char* kOtherText = "multihead would encode text differently";
 // Returns the special tokens that a template adds to a single text.
 std::vector<std::string> template_tokens(const Node& processor) {
   const Node single = processor.at("single");
-  if (!single.value->is_array()) single.refuse("a list", shortened(*single.value));
+  if (!single.value->is_array()) single.refuse("a list", abbreviate(*single.value));
   std::vector<std::string> tokens;
   for (const Json& piece : *single.value)
     if (const Json& token = *Node{&piece, ""}.at("SpecialToken").at("id").value; token.is_string())
@@ -84,15 +86,15 @@ class Parser {
     const int depth = json_depth(text);
     if (depth <= kMaxJsonDepth) {
       require_sound_json(text, path, "copy the folder again");
-      all_ = Json::parse(text, nullptr, false);
+      document_ = Json::parse(text, nullptr, false);
     }
-    root_ = {&all_, path + ": tokenizer"};
-    if (!all_.is_object())
+    root_ = {&document_, path + ": tokenizer"};
+    if (!document_.is_object())
       throw Error(Exit::input,
                   Problem{path, "a JSON object",
                           depth > kMaxJsonDepth ? str("an object nested ", depth, " levels deep") : "other text",
                           "copy the folder again"});
-    read_added();
+    read_added_tokens();
   }
 
   TokenizerJson byte_bpe() {
@@ -100,23 +102,23 @@ class Parser {
     // Files of old versions of tokenizers lack the entry model.type.
     if (!model.at("type").empty() || model.at("merges").empty())
       model.require_type({"BPE"}, "the tokenizer of GPT-2 is byte-level BPE");
-    for (const Node& part : root_.at("normalizer").parts("normalizers"))
-      part.refuse("no normalizer", part.type(), kOtherText);
-    const auto words = root_.at("pre_tokenizer").parts("pretokenizers");
-    for (const Node& part : words) {
-      part.require_type({"ByteLevel"}, kOtherText);
-      part.require("add_prefix_space", {false}, kOtherText);
-      part.require("use_regex", {true, nullptr}, kOtherText);
+    for (const Node& stage : root_.at("normalizer").stages("normalizers"))
+      stage.refuse("no normalizer", stage.type(), kOtherText);
+    const auto pre_tokenizers = root_.at("pre_tokenizer").stages("pretokenizers");
+    for (const Node& stage : pre_tokenizers) {
+      stage.require_type({"ByteLevel"}, kOtherText);
+      stage.require("add_prefix_space", {false}, kOtherText);
+      stage.require("use_regex", {true, nullptr}, kOtherText);
     }
-    if (words.size() != 1)
-      root_.at("pre_tokenizer").refuse("ByteLevel", words.empty() ? "none" : "several", kOtherText);
-    for (const Node& part : root_.at("post_processor").parts("processors")) {
-      part.require_type({"ByteLevel", "TemplateProcessing"}, "no other post-processor is supported");
-      if (part.type() != "TemplateProcessing") continue;
-      for (const std::string& token : template_tokens(part))
-        if (token != kEndOfText) part.refuse(str("no special token except ", kEndOfText), token);
+    if (pre_tokenizers.size() != 1)
+      root_.at("pre_tokenizer").refuse("ByteLevel", pre_tokenizers.empty() ? "none" : "several", kOtherText);
+    for (const Node& stage : root_.at("post_processor").stages("processors")) {
+      stage.require_type({"ByteLevel", "TemplateProcessing"}, "no other post-processor is supported");
+      if (stage.type() != "TemplateProcessing") continue;
+      for (const std::string& token : template_tokens(stage))
+        if (token != kEndOfText) stage.refuse(str("no special token except ", kEndOfText), token);
     }
-    for (const Node& part : root_.at("decoder").parts("decoders")) part.require_type({"ByteLevel"}, kOtherText);
+    for (const Node& stage : root_.at("decoder").stages("decoders")) stage.require_type({"ByteLevel"}, kOtherText);
     model.require("dropout", {nullptr, 0}, "dropout would make tokens random");
     model.require("continuing_subword_prefix", {nullptr, ""}, kOtherText);
     model.require("end_of_word_suffix", {nullptr, ""}, kOtherText);
@@ -132,31 +134,31 @@ class Parser {
     model.require("unk_token", {"[UNK]"}, kOtherText);
     model.require("continuing_subword_prefix", {std::string(kContinuationPrefix)}, kOtherText);
     model.require("max_input_chars_per_word", {100, nullptr}, kOtherText);
-    const auto normalizers = root_.at("normalizer").parts("normalizers");
-    for (const Node& part : normalizers) {
-      part.require_type({"BertNormalizer"}, kOtherText);
-      part.require("clean_text", {true}, kOtherText);
-      part.require("handle_chinese_chars", {true}, kOtherText);
-      part.require("lowercase", {true, false}, "");
-      part.require("strip_accents", {true, false, nullptr}, "");
-      json_.text.lowercase = part.at("lowercase").value->get<bool>();
-      const Json& accents = *part.at("strip_accents").value;
+    const auto normalizers = root_.at("normalizer").stages("normalizers");
+    for (const Node& stage : normalizers) {
+      stage.require_type({"BertNormalizer"}, kOtherText);
+      stage.require("clean_text", {true}, kOtherText);
+      stage.require("handle_chinese_chars", {true}, kOtherText);
+      stage.require("lowercase", {true, false}, "");
+      stage.require("strip_accents", {true, false, nullptr}, "");
+      json_.text.lowercase = stage.at("lowercase").value->get<bool>();
+      const Json& accents = *stage.at("strip_accents").value;
       json_.text.strip_accents = accents.is_null() ? json_.text.lowercase : accents.get<bool>();
     }
     if (normalizers.size() != 1)
       root_.at("normalizer").refuse("BertNormalizer", normalizers.empty() ? "none" : "several", kOtherText);
-    const auto words = root_.at("pre_tokenizer").parts("pretokenizers");
-    for (const Node& part : words) part.require_type({"BertPreTokenizer"}, kOtherText);
-    if (words.size() != 1)
-      root_.at("pre_tokenizer").refuse("BertPreTokenizer", words.empty() ? "none" : "several", kOtherText);
-    for (const Node& part : root_.at("post_processor").parts("processors")) {
-      part.require_type({"TemplateProcessing", "BertProcessing"}, "no other post-processor is supported");
-      if (part.type() != "TemplateProcessing") continue;
-      const std::vector<std::string> tokens = template_tokens(part);
+    const auto pre_tokenizers = root_.at("pre_tokenizer").stages("pretokenizers");
+    for (const Node& stage : pre_tokenizers) stage.require_type({"BertPreTokenizer"}, kOtherText);
+    if (pre_tokenizers.size() != 1)
+      root_.at("pre_tokenizer").refuse("BertPreTokenizer", pre_tokenizers.empty() ? "none" : "several", kOtherText);
+    for (const Node& stage : root_.at("post_processor").stages("processors")) {
+      stage.require_type({"TemplateProcessing", "BertProcessing"}, "no other post-processor is supported");
+      if (stage.type() != "TemplateProcessing") continue;
+      const std::vector<std::string> tokens = template_tokens(stage);
       if (tokens != std::vector<std::string>{"[CLS]", "[SEP]"})
-        part.refuse("[CLS], the text and [SEP]", tokens.empty() ? "no special tokens" : join(tokens, " "));
+        stage.refuse("[CLS], the text and [SEP]", tokens.empty() ? "no special tokens" : join(tokens, " "));
     }
-    for (const Node& part : root_.at("decoder").parts("decoders")) part.require_type({"WordPiece"}, kOtherText);
+    for (const Node& stage : root_.at("decoder").stages("decoders")) stage.require_type({"WordPiece"}, kOtherText);
     read_pieces(model);
     return std::move(json_);
   }
@@ -164,42 +166,43 @@ class Parser {
  private:
   void read_pieces(const Node& model) {
     const Node pieces = model.at("vocab");
-    json_.pieces = numbered_pieces(*pieces.value, pieces.place);
+    json_.pieces = numbered_pieces(*pieces.value, pieces.path);
   }
 
   void read_merges(const Node& merges) {
-    if (!merges.value->is_array() || merges.value->empty()) merges.refuse("a list of merges", shortened(*merges.value));
+    if (!merges.value->is_array() || merges.value->empty())
+      merges.refuse("a list of merges", abbreviate(*merges.value));
     for (size_t i = 0; i < merges.value->size(); ++i) {
-      const Json& one = (*merges.value)[i];
+      const Json& merge_json = (*merges.value)[i];
       Merge merge;
-      if (one.is_array() && one.size() == 2 && one[0].is_string() && one[1].is_string()) {
-        merge = {one[0], one[1]};
-      } else if (one.is_string()) {
-        const std::string text = one;
+      if (merge_json.is_array() && merge_json.size() == 2 && merge_json[0].is_string() && merge_json[1].is_string()) {
+        merge = {merge_json[0], merge_json[1]};
+      } else if (merge_json.is_string()) {
+        const std::string text = merge_json;
         const size_t space = text.find(' ');
         if (space != text.npos && text.find(' ', space + 1) == text.npos)
           merge = {text.substr(0, space), text.substr(space + 1)};
       }
       if (merge.left.empty() || merge.right.empty())
-        Node{&one, str(merges.place, "[", i, "]")}.refuse("two symbols, as a pair or separated by a space",
-                                                          shortened(one));
+        Node{&merge_json, str(merges.path, "[", i, "]")}.refuse("two symbols, as a pair or separated by a space",
+                                                                abbreviate(merge_json));
       json_.merges.push_back(std::move(merge));
     }
   }
 
-  void read_added() {
+  void read_added_tokens() {
     const Node tokens = root_.at("added_tokens");
     if (tokens.empty()) return;
-    if (!tokens.value->is_array()) tokens.refuse("a list", shortened(*tokens.value));
+    if (!tokens.value->is_array()) tokens.refuse("a list", abbreviate(*tokens.value));
     for (const Json& token : *tokens.value) {
       const Json &number = *Node{&token, ""}.at("id").value, &piece = *Node{&token, ""}.at("content").value;
       if (!number.is_number_unsigned() || !piece.is_string() || piece.get_ref<const std::string&>().empty())
-        tokens.refuse("tokens with id and content", shortened(token));
+        tokens.refuse("tokens with id and content", abbreviate(token));
       json_.added.push_back({number, piece, token_flags(token)});
     }
   }
 
-  Json all_;
+  Json document_;
   Node root_{};
   TokenizerJson json_;
 };
@@ -213,25 +216,25 @@ NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
   if (!object.is_object() || object.empty()) refuse("a JSON object that maps pieces to ids", "another JSON value");
   NumberedPieces pieces;
   for (const auto& [piece, number] : object.items()) {
-    if (!number.is_number_unsigned()) refuse(str("the id of the piece '", piece, "'"), shortened(number));
+    if (!number.is_number_unsigned()) refuse(str("the id of the piece '", piece, "'"), abbreviate(number));
     if (piece.empty()) refuse("non-empty pieces", "an empty piece");
-    const auto [other, fresh] = pieces.emplace(number.get<uint64_t>(), piece);
-    if (!fresh) refuse("a unique id for each piece", str("the same id for '", other->second, "' and '", piece, "'"));
+    const auto [entry, inserted] = pieces.emplace(number.get<uint64_t>(), piece);
+    if (!inserted) refuse("a unique id for each piece", str("the same id for '", entry->second, "' and '", piece, "'"));
   }
   return pieces;
 }
 
 std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::string& name) {
-  std::vector<Piece> list;
-  list.reserve(pieces.size());
+  std::vector<Piece> sorted_pieces;
+  sorted_pieces.reserve(pieces.size());
   for (const auto& [number, piece] : pieces) {
-    if (number != list.size())
+    if (number != sorted_pieces.size())
       throw Error(Exit::input,
-                  Problem{name, str("a piece with the id ", list.size()),
+                  Problem{name, str("a piece with the id ", sorted_pieces.size()),
                           str("the next piece '", piece, "' with the id ", number), "copy the folder again"});
-    list.push_back({piece, 0});
+    sorted_pieces.push_back({piece, 0});
   }
-  return list;
+  return sorted_pieces;
 }
 
 TokenizerJson read_byte_bpe_json(const std::string& text, const std::string& path) {

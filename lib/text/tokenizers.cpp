@@ -11,20 +11,20 @@ namespace {
 
 // Maximum total size of the serialised tokenizers in bytes. In base64, with four characters for three bytes, they may
 // fill nine tenths of a checkpoint's header; the remaining tenth describes tensors.
-constexpr uint64_t kLargestTokenizers = io::kMaxHeaderBytes / 10 * 9 / 4 * 3;
+constexpr uint64_t kMaxTokenizerBytes = io::kMaxHeaderBytes / 10 * 9 / 4 * 3;
 
 }  // namespace
 
 Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name) {
-  if (const uint64_t bytes = header.tokenizer.size() + header.source_tokenizer.size(); bytes > kLargestTokenizers)
+  if (const uint64_t bytes = header.tokenizer.size() + header.source_tokenizer.size(); bytes > kMaxTokenizerBytes)
     throw Error(Exit::input, Problem{name,
-                                     str("vocabularies of at most ", kLargestTokenizers,
+                                     str("vocabularies of at most ", kMaxTokenizerBytes,
                                          " bytes, which the header of a checkpoint can hold"),
                                      str(bytes, " bytes"), "use a smaller vocabulary"});
-  Tokenizers found{parse_tokenizer(header.tokenizer, name), nullptr};
-  if (!header.shares_vocabulary()) found.source = parse_tokenizer(header.source_tokenizer, name);
-  require_vocabularies(header, name, found, "the tokenizer stored in the shard");
-  return found;
+  Tokenizers result{parse_tokenizer(header.tokenizer, name), nullptr};
+  if (!header.shares_vocabulary()) result.source = parse_tokenizer(header.source_tokenizer, name);
+  require_vocabularies(header, name, result, "the tokenizer stored in the shard");
+  return result;
 }
 
 namespace {
@@ -54,10 +54,10 @@ Tokenizers tokenizers_of(const io::Checkpoint& checkpoint) {
   if (format != "1")
     throw Error(Exit::input, Problem{checkpoint.name(), "a checkpoint of format 1", "format " + format,
                                      "use a newer version of multihead"});
-  Tokenizers found{tokenizer_at(checkpoint, io::kTokenizerKey, io::kFingerprintKey), nullptr};
+  Tokenizers result{tokenizer_at(checkpoint, io::kTokenizerKey, io::kFingerprintKey), nullptr};
   if (checkpoint.metadata().count(io::kSourceTokenizerKey) > 0)
-    found.source = tokenizer_at(checkpoint, io::kSourceTokenizerKey, io::kSourceFingerprintKey);
-  return found;
+    result.source = tokenizer_at(checkpoint, io::kSourceTokenizerKey, io::kSourceFingerprintKey);
+  return result;
 }
 
 io::ShardHeader header_of(const Tokenizer& tokenizer) {

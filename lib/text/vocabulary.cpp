@@ -20,21 +20,21 @@ namespace {
 
 using Counts = WordMap<uint64_t>;
 
-[[noreturn]] void no_text() {
+[[noreturn]] void refuse_empty_text() {
   throw Error(Exit::input, Problem{"vocabulary", "text with at least one word", "none", "check the input"});
 }
 
 template <class Visit>
-void each_segment(TextBatches& text, const Visit& visit) {
+void for_each_segment(TextBatches& text, const Visit& visit) {
   Progress progress("vocabulary", static_cast<int64_t>(text.expected_bytes()), "bytes");
   TextBatch batch;
-  int64_t done = 0;
+  int64_t num_bytes = 0;
   while (text.next(batch)) {
     check_text(batch);
     for (const auto& s : batch.segments)
       visit(std::string_view(batch.text).substr(s.begin, s.end - s.begin), s.has_newline);
-    done += static_cast<int64_t>(batch.source_bytes);
-    progress.update(done);
+    num_bytes += static_cast<int64_t>(batch.source_bytes);
+    progress.update(num_bytes);
   }
 }
 
@@ -44,7 +44,7 @@ std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> speci
     throw Error(Exit::usage, Problem{"--size", str("at least the ", special.size(), " special entries"),
                                      str(options.size), "raise --size, or use 0 for no limit"});
   std::vector<Piece> pieces;
-  counts.each([&](std::string_view key, uint64_t count) {
+  counts.for_each([&](std::string_view key, uint64_t count) {
     for (Piece& p : special)
       if (p.text == key) {
         p.count += count;
@@ -64,7 +64,7 @@ std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> speci
 // vocabulary would count pieces instead of words.
 void warn_about_pieces(const Counts& words) {
   uint64_t entries = 0, total = 0;
-  words.each([&](std::string_view word, uint64_t count) {
+  words.for_each([&](std::string_view word, uint64_t count) {
     if (word.size() > 2 && word.ends_with("@@")) ++entries, total += count;
   });
   if (entries > 0)
@@ -77,11 +77,11 @@ void warn_about_pieces(const Counts& words) {
 std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBatches& text) {
   Counts counts;
   uint64_t lines = 0;
-  each_segment(text, [&](std::string_view line, bool newline) {
+  for_each_segment(text, [&](std::string_view line, bool newline) {
     lines += newline ? 1 : 0;
-    each_word(line, [&](const WordKey& word) { ++counts[word]; });
+    for_each_word(line, [&](const WordKey& word) { ++counts[word]; });
   });
-  if (counts.size() == 0) no_text();
+  if (counts.size() == 0) refuse_empty_text();
   warn_about_pieces(counts);
   return make_word_tokenizer(order_by_count(counts, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options));
 }
@@ -89,7 +89,7 @@ std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBat
 std::unique_ptr<Tokenizer> count_characters(const VocabularyOptions& options, TextBatches& text) {
   Counts counts;
   uint64_t lines = 0;
-  each_segment(text, [&](std::string_view line, bool newline) {
+  for_each_segment(text, [&](std::string_view line, bool newline) {
     lines += newline ? 1 : 0;
     for (size_t i = 0; i < line.size();) {
       size_t n = 1;
@@ -98,7 +98,7 @@ std::unique_ptr<Tokenizer> count_characters(const VocabularyOptions& options, Te
       i += n;
     }
   });
-  if (counts.size() == 0 && lines == 0) no_text();
+  if (counts.size() == 0 && lines == 0) refuse_empty_text();
   return make_char_tokenizer(order_by_count(counts, {{"\n", lines}, {kUnknownPiece, 0}}, options));
 }
 
@@ -107,11 +107,11 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
   if (!options.codes.empty()) merges = read_codes(read_text_file(options.codes), options.codes);
   Counts words, pieces;
   uint64_t lines = 0;
-  each_segment(text, [&](std::string_view line, bool newline) {
+  for_each_segment(text, [&](std::string_view line, bool newline) {
     lines += newline ? 1 : 0;
-    each_spaced_word(line, [&](std::string_view word) { ++words[word]; });
+    for_each_spaced_word(line, [&](std::string_view word) { ++words[word]; });
   });
-  if (words.size() == 0) no_text();
+  if (words.size() == 0) refuse_empty_text();
   warn_about_pieces(words);
   if (options.codes.empty()) {
     merges = learn_merges(words, options.merges);
@@ -119,8 +119,8 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
       log_info(str("stopped after ", merges.size(), " merges: no pair of symbols occurs twice"));
   }
   const Segmenter segmenter(merges);
-  words.each([&](std::string_view word, uint64_t count) {
-    each_piece(segmenter, word, [&](std::string_view piece) { pieces[piece] += count; });
+  words.for_each([&](std::string_view word, uint64_t count) {
+    for_each_piece(segmenter, word, [&](std::string_view piece) { pieces[piece] += count; });
   });
   return make_subword_tokenizer(order_by_count(pieces, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options),
                                 std::move(merges));
@@ -129,21 +129,21 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
 BertText text_of(const VocabularyOptions& options) { return bert_text(options.cased, options.strip_accents); }
 
 std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, TextBatches& text) {
-  Counts parts, words;  // counts of the strings between spaces, and of normalised words
+  Counts spaced_words, words;  // counts of the strings between spaces, and of normalised words
   uint64_t lines = 0;
-  each_segment(text, [&](std::string_view line, bool newline) {
+  for_each_segment(text, [&](std::string_view line, bool newline) {
     lines += newline ? 1 : 0;
-    each_spaced_word(line, [&](std::string_view part) { parts[part] += 1; });
+    for_each_spaced_word(line, [&](std::string_view spaced_word) { spaced_words[spaced_word] += 1; });
   });
   std::string word;
-  parts.each([&](std::string_view part, uint64_t count) {
-    each_bert_word(bert_characters(part, text_of(options)), [&](std::span<const BertCharacter> characters) {
+  spaced_words.for_each([&](std::string_view spaced_word, uint64_t count) {
+    for_each_bert_word(bert_characters(spaced_word, text_of(options)), [&](std::span<const BertCharacter> characters) {
       word.clear();
-      for (const BertCharacter& now : characters) append_utf8(now.c, word);
+      for (const BertCharacter& character : characters) append_utf8(character.c, word);
       words[std::string_view(word)] += count;
     });
   });
-  if (words.size() == 0) no_text();
+  if (words.size() == 0) refuse_empty_text();
   std::vector<Piece> pieces;
   for (std::string& piece : learn_wordpieces(words, {options.size, options.alphabet, options.min_count}))
     pieces.push_back({std::move(piece), 0});
@@ -151,9 +151,9 @@ std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, Tex
     log_info(str("stopped after ", pieces.size(), " entries: no pair of pieces occurs often enough"));
   auto tokenizer = make_wordpiece_tokenizer(pieces, text_of(options), "the vocabulary just learnt");
   std::vector<int32_t> tokens;
-  parts.each([&](std::string_view part, uint64_t count) {
+  spaced_words.for_each([&](std::string_view spaced_word, uint64_t count) {
     tokens.clear();
-    tokenizer->encode_uncached(part, tokens);
+    tokenizer->encode_uncached(spaced_word, tokens);
     for (int32_t token : tokens) pieces[static_cast<size_t>(token)].count += count;
   });
   pieces[static_cast<size_t>(tokenizer->end_of_line())].count += lines;
@@ -170,18 +170,19 @@ std::unique_ptr<Tokenizer> train_sentencepiece(const VocabularyOptions& options,
 }  // namespace
 
 void VocabularyOptions::check() const {
-  const VocabularyOptions plain;
-  const bool pieces = type == "bpe" || type == "unigram";
+  const VocabularyOptions defaults;
+  const bool is_sentencepiece = type == "bpe" || type == "unigram";
   auto refuse = [&](const char* option, const char* types) {
     throw Error(Exit::usage, Problem{option, std::string("--type ") + types, "--type " + type, "leave the option out"});
   };
-  if (!pieces && character_coverage != plain.character_coverage) refuse("--character-coverage", "bpe or unigram");
-  if (!pieces && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
-  if (!pieces && threads != 0) refuse("--threads", "bpe or unigram");
-  if (pieces || type == "byte")
-    if (min_count != plain.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
+  if (!is_sentencepiece && character_coverage != defaults.character_coverage)
+    refuse("--character-coverage", "bpe or unigram");
+  if (!is_sentencepiece && byte_fallback) refuse("--byte-fallback", "bpe or unigram");
+  if (!is_sentencepiece && threads != 0) refuse("--threads", "bpe or unigram");
+  if (is_sentencepiece || type == "byte")
+    if (min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != "subword-nmt") {
-    if (merges != plain.merges) refuse("--merges", "subword-nmt");
+    if (merges != defaults.merges) refuse("--merges", "subword-nmt");
     if (!codes.empty()) refuse("--codes", "subword-nmt");
   } else if ((merges > 0) == !codes.empty()) {
     throw Error(
@@ -189,26 +190,27 @@ void VocabularyOptions::check() const {
         Problem{"--type subword-nmt", "either --merges, a number of merges to learn, or --codes, a file of merges",
                 merges > 0 ? "both" : "neither", "give exactly one of the two options, such as --merges 10000"});
   }
-  const bool bytes = type == ByteBpeTokenizer::kType;
-  if (bytes && from.empty())
+  const bool is_byte_bpe = type == ByteBpeTokenizer::kType;
+  if (is_byte_bpe && from.empty())
     throw Error(Exit::usage, Problem{"--type byte-bpe", "--from, the folder of a GPT-2 model", "none",
                                      "multihead does not learn vocabularies of this type"});
-  if (bytes && min_count != plain.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
+  if (is_byte_bpe && min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != WordPieceTokenizer::kType) {
-    if (!from.empty() && !bytes) refuse("--from", "wordpiece or byte-bpe");
+    if (!from.empty() && !is_byte_bpe) refuse("--from", "wordpiece or byte-bpe");
     if (cased) refuse("--cased", "wordpiece");
-    if (strip_accents != plain.strip_accents) refuse("--strip-accents", "wordpiece");
-    if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece");
+    if (strip_accents != defaults.strip_accents) refuse("--strip-accents", "wordpiece");
+    if (alphabet != defaults.alphabet) refuse("--alphabet", "wordpiece");
   } else if ((size > 0) == !from.empty()) {
     throw Error(Exit::usage,
                 Problem{"--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
                         size > 0 ? "both" : "neither", "give exactly one of the two options, such as --size 30000"});
   } else if (!from.empty()) {
-    if (alphabet != plain.alphabet) refuse("--alphabet", "wordpiece with --size");
-    if (min_count != plain.min_count) refuse("--min-count", "wordpiece with --size");
+    if (alphabet != defaults.alphabet) refuse("--alphabet", "wordpiece with --size");
+    if (min_count != defaults.min_count) refuse("--min-count", "wordpiece with --size");
     if (std::filesystem::is_directory(from)) refuse_text_options("--from", from, cased, strip_accents);
   }
-  if ((type == "byte" || bytes) && size != 0) refuse("--size", "word, char, bpe, unigram, subword-nmt or wordpiece");
+  if ((type == "byte" || is_byte_bpe) && size != 0)
+    refuse("--size", "word, char, bpe, unigram, subword-nmt or wordpiece");
 }
 
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text) {
@@ -227,7 +229,7 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
     TextBatch batch;  // reads the text only to report missing or empty inputs
     uint64_t bytes = 0;
     while (text.next(batch)) bytes += batch.source_bytes;
-    if (bytes == 0) no_text();
+    if (bytes == 0) refuse_empty_text();
     return make_byte_tokenizer();
   }
   return train_sentencepiece(options, text);

@@ -81,18 +81,18 @@ void check_pieces(const std::string& type, const std::vector<Piece>& pieces, con
     throw Error(Exit::input, Problem{str("a vocabulary of the type ", type, ": ", where), expected, found,
                                      "make the vocabulary from UTF-8 text or files with distinct entries"});
   };
-  auto fits = [](const std::string& text) { return !text.empty() && find_invalid_utf8(text) == text.npos; };
-  WordMap<bool> seen;
-  seen.reserve(pieces.size());
+  auto is_valid = [](const std::string& text) { return !text.empty() && find_invalid_utf8(text) == text.npos; };
+  WordMap<bool> known_pieces;
+  known_pieces.reserve(pieces.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
     const std::string& text = pieces[i].text;
-    if (!fits(text)) refuse(str("entry ", i), "a piece of UTF-8 text", "'" + escape_piece(text) + "'");
-    if (std::exchange(seen[text], true))
+    if (!is_valid(text)) refuse(str("entry ", i), "a piece of UTF-8 text", "'" + escape_piece(text) + "'");
+    if (std::exchange(known_pieces[text], true))
       refuse(str("entry ", i), "distinct pieces", "'" + escape_piece(text) + "' twice");
   }
   for (size_t i = 0; merges != nullptr && i < merges->size(); ++i) {
     const Merge& m = (*merges)[i];
-    if (!fits(m.left) || !fits(m.right))
+    if (!is_valid(m.left) || !is_valid(m.right))
       refuse(str("merge ", i), "two symbols of UTF-8 text",
              "'" + escape_piece(m.left) + "' and '" + escape_piece(m.right) + "'");
   }
@@ -139,30 +139,32 @@ namespace {
 class VocabularyReader {
  public:
   VocabularyReader(const std::string& bytes, const std::string& name)
-      : name_(name), rest_(drop_byte_order_mark(bytes, name).substr(kMagic.size())) {}
+      : name_(name), remaining_(drop_byte_order_mark(bytes, name).substr(kMagic.size())) {}
 
   VocabularyFile read() {
     VocabularyFile file;
-    file.type = entry("type");
-    const uint64_t count = count_of("entries");
-    const uint64_t merges = file.type == "subword-nmt" || file.type == "byte-bpe" ? count_of("merges") : 0;
+    file.type = read_entry("type");
+    const uint64_t count = read_count("entries");
+    const uint64_t merges = file.type == "subword-nmt" || file.type == "byte-bpe" ? read_count("merges") : 0;
     if (file.type == "wordpiece") {
-      file.text.lowercase = choice_of("lowercase");
-      file.text.strip_accents = choice_of("strip_accents");
+      file.text.lowercase = read_choice("lowercase");
+      file.text.strip_accents = read_choice("strip_accents");
     }
-    const bool may_add = file.type == "wordpiece" || file.type == "byte-bpe";
-    const uint64_t added = may_add && rest_.starts_with("added_tokens ") ? count_of("added_tokens") : 0;
-    check_sum();
+    const bool may_have_added_tokens = file.type == "wordpiece" || file.type == "byte-bpe";
+    const uint64_t added =
+        may_have_added_tokens && remaining_.starts_with("added_tokens ") ? read_count("added_tokens") : 0;
+    verify_checksum();
     read_pieces(count, file.pieces);
     read_merges(merges, file.merges);
     std::string_view text;
-    while (file.added.size() < added && next(text))
+    while (file.added.size() < added && read_line(text))
       if (!parse_added_token(text, count, file.added))
-        refuse("the id of an entry, in increasing order, and the attributes of the added token", shortened(text));
-    if (!rest_.empty() || file.pieces.size() != count || file.merges.size() != merges || file.added.size() != added)
+        refuse("the id of an entry, in increasing order, and the attributes of the added token", quote_start(text));
+    if (!remaining_.empty() || file.pieces.size() != count || file.merges.size() != merges ||
+        file.added.size() != added)
       refuse(str(count, " entries, ", merges, " merges and ", added, " added tokens, then the end of the file"),
              str(file.pieces.size(), " entries, ", file.merges.size(), " merges and ", file.added.size(),
-                 " added tokens", rest_.empty() ? "" : ", and more lines"));
+                 " added tokens", remaining_.empty() ? "" : ", and more lines"));
     return file;
   }
 
@@ -174,85 +176,86 @@ class VocabularyReader {
                 "the vocabulary is damaged; make the vocabulary again with mh-prep vocab, or copy the file again"});
   }
 
-  static std::string shortened(std::string_view text) { return "'" + std::string(text.substr(0, 40)) + "'"; }
+  static std::string quote_start(std::string_view text) { return "'" + std::string(text.substr(0, 40)) + "'"; }
 
   // Reads the next line into `text`; returns false at the end of the file.
-  bool next(std::string_view& text) {
-    const size_t end = rest_.find('\n');
-    if (end == rest_.npos) return false;
-    text = rest_.substr(0, end);
-    rest_.remove_prefix(end + 1);
+  bool read_line(std::string_view& text) {
+    const size_t end = remaining_.find('\n');
+    if (end == remaining_.npos) return false;
+    text = remaining_.substr(0, end);
+    remaining_.remove_prefix(end + 1);
     ++line_;
     return true;
   }
 
   // Reads a header line "KEY VALUE" with the given key and returns VALUE.
-  std::string entry(const std::string& key) {
+  std::string read_entry(const std::string& key) {
     std::string_view text;
-    if (!next(text) || text.substr(0, key.size() + 1) != key + " ") refuse("a line '" + key + " …'", shortened(text));
+    if (!read_line(text) || text.substr(0, key.size() + 1) != key + " ")
+      refuse("a line '" + key + " …'", quote_start(text));
     return std::string(text.substr(key.size() + 1));
   }
 
-  uint64_t count_of(const std::string& key) {
-    const std::string text = entry(key);
+  uint64_t read_count(const std::string& key) {
+    const std::string text = read_entry(key);
     uint64_t count = 0;
     const auto parsed = std::from_chars(text.data(), text.data() + text.size(), count);
-    if (parsed.ec != std::errc() || *parsed.ptr != '\0' || count > rest_.size())
+    if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || count > remaining_.size())
       refuse(str("a count of ", key, " that the file can hold"), text);
     return count;
   }
 
-  bool choice_of(const std::string& key) {
-    const std::string text = entry(key);
+  bool read_choice(const std::string& key) {
+    const std::string text = read_entry(key);
     if (text != yes_or_no(true) && text != yes_or_no(false)) refuse(key + " yes or no", text);
     return text == yes_or_no(true);
   }
 
-  void check_sum() {
-    const std::string sum = entry("xxh64");
+  void verify_checksum() {
+    const std::string checksum = read_entry("xxh64");
     std::string_view blank;
-    if (!next(blank) || !blank.empty()) refuse("an empty line", "'" + std::string(blank) + "'");
-    if (hash_of(rest_) != sum) refuse("content with the checksum " + sum, hash_of(rest_));
+    if (!read_line(blank) || !blank.empty()) refuse("an empty line", "'" + std::string(blank) + "'");
+    if (hash_of(remaining_) != checksum) refuse("content with the checksum " + checksum, hash_of(remaining_));
   }
 
   void read_pieces(uint64_t count, std::vector<Piece>& pieces) {
-    WordMap<bool> seen;
+    WordMap<bool> known_pieces;
     // Limits the reserved memory if `count` is damaged: an entry takes at least four bytes (a piece of one byte, a tab,
     // a digit, a line feed).
-    seen.reserve(std::min<uint64_t>(count, rest_.size() / 4));
-    pieces.reserve(std::min<uint64_t>(count, rest_.size() / 4));
+    known_pieces.reserve(std::min<uint64_t>(count, remaining_.size() / 4));
+    pieces.reserve(std::min<uint64_t>(count, remaining_.size() / 4));
     std::string_view text;
-    while (pieces.size() < count && next(text)) {
+    while (pieces.size() < count && read_line(text)) {
       Piece piece;
       const size_t tab = text.rfind('\t');
       if (tab == text.npos || !unescape(text.substr(0, tab), piece.text))
-        refuse("a piece, a tab and its count", shortened(text));
+        refuse("a piece, a tab and its count", quote_start(text));
       const auto result = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
       if (result.ec != std::errc() || result.ptr != text.data() + text.size())
-        refuse("a piece, a tab and its count", shortened(text));
+        refuse("a piece, a tab and its count", quote_start(text));
       if (piece.text.empty()) refuse("a non-empty piece", "an empty piece");
       if (find_invalid_utf8(piece.text) != std::string::npos) refuse("a piece of UTF-8 text", "other bytes");
-      if (std::exchange(seen[piece.text], true)) refuse("distinct pieces", "'" + piece.text + "' twice");
+      if (std::exchange(known_pieces[piece.text], true)) refuse("distinct pieces", "'" + piece.text + "' twice");
       pieces.push_back(std::move(piece));
     }
   }
 
   void read_merges(uint64_t count, std::vector<Merge>& merges) {
     std::string_view text;
-    while (merges.size() < count && next(text)) {
+    while (merges.size() < count && read_line(text)) {
       Merge merge;
       const size_t space = text.find(' ');
       if (space == text.npos || !unescape(text.substr(0, space), merge.left) ||
           !unescape(text.substr(space + 1), merge.right) || merge.left.empty() || merge.right.empty() ||
           find_invalid_utf8(text) != text.npos)
-        refuse("two symbols separated by a space", shortened(text));
+        refuse("two symbols separated by a space", quote_start(text));
       merges.push_back(std::move(merge));
     }
   }
 
   const std::string& name_;
-  std::string_view rest_;  // the unread lines
-  size_t line_ = 1;        // number of the last line read
+  std::string_view remaining_;  // the unread lines
+  size_t line_ = 1;             // number of the last line read
 };
 
 }  // namespace

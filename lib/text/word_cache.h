@@ -11,15 +11,15 @@ namespace mh::text {
 
 // Calls visit(word) for each word of `text`. Only U+0020 separates words; other white space is part of a word.
 template <class Visit>
-void each_spaced_word(std::string_view text, const Visit& visit) {
-  for (size_t at = 0; at < text.size();) {
-    if (text[at] == ' ') {
-      ++at;
+void for_each_spaced_word(std::string_view text, const Visit& visit) {
+  for (size_t begin = 0; begin < text.size();) {
+    if (text[begin] == ' ') {
+      ++begin;
       continue;
     }
-    const size_t end = std::min(text.find(' ', at), text.size());
-    visit(text.substr(at, end - at));
-    at = end;
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    visit(text.substr(begin, end - begin));
+    begin = end;
   }
 }
 
@@ -29,14 +29,14 @@ class WordCache {
   // tokens to `tokens`.
   template <class Segment>
   void encode(const WordKey& word, std::vector<int32_t>& out, const Segment& segment) {
-    if (word.text.size() > kLongestCached) return segment(word.text, out);
-    if (const TokenSpan* run = spans_.find(word)) {
-      const auto begin = tokens_.begin() + static_cast<int64_t>(run->begin);
-      out.insert(out.end(), begin, begin + run->count);
+    if (word.text.size() > kMaxCachedBytes) return segment(word.text, out);
+    if (const TokenSpan* span = spans_.find(word)) {
+      const auto begin = tokens_.begin() + static_cast<int64_t>(span->begin);
+      out.insert(out.end(), begin, begin + span->count);
       return;
     }
     // Clears the cache when it is full, to bound its memory.
-    if (spans_.size() >= kMostWords) {
+    if (spans_.size() >= kMaxWords) {
       spans_.clear();
       tokens_.clear();
     }
@@ -51,8 +51,8 @@ class WordCache {
     size_t begin = 0;
     uint32_t count = 0;
   };
-  static constexpr size_t kLongestCached = 64;   // bytes of a word; longer words are not cached
-  static constexpr size_t kMostWords = 1 << 19;  // capacity of the cache in words
+  static constexpr size_t kMaxCachedBytes = 64;  // bytes of a word; longer words are not cached
+  static constexpr size_t kMaxWords = 1 << 19;   // capacity of the cache in words
   WordMap<TokenSpan> spans_;
   std::vector<int32_t> tokens_;
 };

@@ -26,9 +26,9 @@ inline uint64_t load_eight(const char* p) {
 // A word with its hash and its first 16 bytes, stored as two integers and padded with zeros. The two integers and the
 // length identify a word of up to 16 bytes.
 struct WordKey {
-  static constexpr size_t kInline = 16;
+  static constexpr size_t kPrefixBytes = 16;
   std::string_view text;
-  uint64_t head = 0, tail = 0;
+  uint64_t prefix_low = 0, prefix_high = 0;
   uint64_t hash = 0;
 
   WordKey() = default;
@@ -36,16 +36,16 @@ struct WordKey {
   // are loaded without a copy of the word.
   WordKey(std::string_view word, const char* readable) : text(word) {
     const size_t size = text.size();
-    if (readable - text.data() >= static_cast<ptrdiff_t>(kInline)) {
-      head = first_bytes(load_eight(text.data()), size);
-      tail = size <= 8 ? 0 : first_bytes(load_eight(text.data() + 8), size - 8);
+    if (readable - text.data() >= static_cast<ptrdiff_t>(kPrefixBytes)) {
+      prefix_low = first_bytes(load_eight(text.data()), size);
+      prefix_high = size <= 8 ? 0 : first_bytes(load_eight(text.data() + 8), size - 8);
     } else if (size > 0) {
-      char copy[kInline] = {};
+      char copy[kPrefixBytes] = {};
       std::memcpy(copy, text.data(), size);
-      head = load_eight(copy);
-      tail = load_eight(copy + 8);
+      prefix_low = load_eight(copy);
+      prefix_high = load_eight(copy + 8);
     }
-    hash = size <= kInline ? mix_hash(head, tail ^ size) : XXH3_64bits(text.data(), size);
+    hash = size <= kPrefixBytes ? mix_hash(prefix_low, prefix_high ^ size) : XXH3_64bits(text.data(), size);
   }
   explicit WordKey(std::string_view word) : WordKey(word, word.data() + word.size()) {}
 
@@ -76,7 +76,7 @@ const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
 
 // Calls visit(WordKey) for every word of `text`, in order; is_space() must be false for bytes above 0x20.
 template <class IsSpace, class Visit>
-void each_word(std::string_view text, const IsSpace& is_space, const Visit& visit) {
+void for_each_word(std::string_view text, const IsSpace& is_space, const Visit& visit) {
   const char* p = text.data();
   const char* end = p + text.size();
   for (;;) {
@@ -88,8 +88,8 @@ void each_word(std::string_view text, const IsSpace& is_space, const Visit& visi
   }
 }
 template <class Visit>
-void each_word(std::string_view text, const Visit& visit) {
-  each_word(
+void for_each_word(std::string_view text, const Visit& visit) {
+  for_each_word(
       text, [](char c) { return is_word_space(c); }, visit);
 }
 
@@ -100,7 +100,7 @@ class WordMap {
 
   Value* find(const WordKey& key) {
     Slot& s = slots_[locate(key)];
-    return s.used() ? &s.value : nullptr;
+    return s.is_used() ? &s.value : nullptr;
   }
   const Value* find(const WordKey& key) const { return const_cast<WordMap*>(this)->find(key); }
   Value* find(std::string_view key) { return find(WordKey(key)); }
@@ -108,59 +108,59 @@ class WordMap {
   void prefetch(const WordKey& key) const { __builtin_prefetch(&slots_[key.hash & (slots_.size() - 1)]); }
   // Returns the value of `key`; inserts Value{} for a new key.
   Value& operator[](const WordKey& key) {
-    size_t at = locate(key);
-    if (!slots_[at].used()) {
-      if (!room_for(size_ + 1)) {
+    size_t index = locate(key);
+    if (!slots_[index].is_used()) {
+      if (!has_room_for(size_ + 1)) {
         resize(2 * slots_.size());
-        at = locate(key);
+        index = locate(key);
       }
-      slots_[at] = {key.head, key.tail, static_cast<uint32_t>(key.text.size()), Value{}, keys_.size()};
+      slots_[index] = {key.prefix_low, key.prefix_high, static_cast<uint32_t>(key.text.size()), Value{}, keys_.size()};
       keys_.insert(keys_.end(), key.text.begin(), key.text.end());
       ++size_;
     }
-    return slots_[at].value;
+    return slots_[index].value;
   }
   Value& operator[](std::string_view key) { return (*this)[WordKey(key)]; }
   size_t size() const { return size_; }
   void clear() { *this = WordMap(); }
   void reserve(size_t entries) {
-    if (!room_for(entries)) resize(std::bit_ceil(entries / 3 * 4 + 4));
+    if (!has_room_for(entries)) resize(std::bit_ceil(entries / 3 * 4 + 4));
   }
   template <class Visit>
-  void each(const Visit& visit) const {
+  void for_each(const Visit& visit) const {
     for (const Slot& s : slots_)
-      if (s.used()) visit(text_of(s), s.value);
+      if (s.is_used()) visit(text_of(s), s.value);
   }
 
  private:
   static constexpr uint32_t kFree = UINT32_MAX;
   // Slots with small values are 32 bytes, two in a cache line, so that no slot crosses the end of a cache line.
   struct alignas(sizeof(Value) <= 4 ? 32 : 8) Slot {
-    uint64_t head = 0, tail = 0;
+    uint64_t prefix_low = 0, prefix_high = 0;
     uint32_t length = kFree;
     Value value{};
     size_t key = 0;  // offset of the key's bytes in keys_
-    bool used() const { return length != kFree; }
+    bool is_used() const { return length != kFree; }
   };
   std::string_view text_of(const Slot& s) const { return {keys_.data() + s.key, s.length}; }
   // Returns whether the load factor of `entries` keys is at most 3/4. Vocabularies insert frequent words first, so
   // frequent words usually occupy the first slot of their probe sequence.
-  bool room_for(size_t entries) const { return 4 * entries <= 3 * slots_.size(); }
+  bool has_room_for(size_t entries) const { return 4 * entries <= 3 * slots_.size(); }
   size_t locate(const WordKey& key) const {
     const size_t mask = slots_.size() - 1;
-    for (size_t at = key.hash & mask;; at = (at + 1) & mask) {
-      const Slot& s = slots_[at];
-      if (!s.used()) return at;
-      if (s.head == key.head && s.tail == key.tail && s.length == key.text.size() &&
-          (s.length <= WordKey::kInline || text_of(s) == key.text))
-        return at;
+    for (size_t index = key.hash & mask;; index = (index + 1) & mask) {
+      const Slot& s = slots_[index];
+      if (!s.is_used()) return index;
+      if (s.prefix_low == key.prefix_low && s.prefix_high == key.prefix_high && s.length == key.text.size() &&
+          (s.length <= WordKey::kPrefixBytes || text_of(s) == key.text))
+        return index;
     }
   }
   void resize(size_t slots) {
-    std::vector<Slot> old(slots);
-    old.swap(slots_);
-    for (const Slot& s : old)
-      if (s.used()) slots_[locate(WordKey(text_of(s)))] = s;
+    std::vector<Slot> old_slots(slots);
+    old_slots.swap(slots_);
+    for (const Slot& s : old_slots)
+      if (s.is_used()) slots_[locate(WordKey(text_of(s)))] = s;
   }
   std::vector<Slot> slots_;
   std::vector<char> keys_;

@@ -32,7 +32,7 @@ class WordEncoder : public Encoder {
       for (size_t i = 0; i < n; ++i) out.push_back(tokenizer_.id_of(words[i]));
       n = 0;
     };
-    each_word(text, [&](const WordKey& word) {
+    for_each_word(text, [&](const WordKey& word) {
       tokenizer_.ids().prefetch(word);
       words[n++] = word;
       if (n == kPrefetchedWords) look_up();

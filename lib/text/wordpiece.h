@@ -73,9 +73,10 @@ class WordPieceTokenizer : public Tokenizer {
     int32_t token;
     size_t begin, end;  // range of the word's bytes
   };
-  // Splits a normalised word into pieces, writes them to `parts`, and returns the used prefix of `parts`. Returns an
-  // empty span if the pieces cannot spell the word.
-  std::span<const PieceRange> divide(std::string_view word, std::span<PieceRange, kMaxWordCharacters> parts) const;
+  // Splits a normalised word into pieces, writes them to `piece_ranges`, and returns the used prefix of `piece_ranges`.
+  // Returns an empty span if the pieces cannot spell the word.
+  std::span<const PieceRange> divide(std::string_view word,
+                                     std::span<PieceRange, kMaxWordCharacters> piece_ranges) const;
   void encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const;
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
 
@@ -85,7 +86,7 @@ class WordPieceTokenizer : public Tokenizer {
   Special special_;
   WordMap<int32_t> initial_pieces_,
       continuation_pieces_;  // pieces that start a word, and pieces that continue one, without ##
-  size_t longest_first_ = 0, longest_further_ = 0;  // maximum length in bytes of a key of each map
+  size_t max_initial_bytes_ = 0, max_continuation_bytes_ = 0;  // maximum length in bytes of a key of each map
 };
 
 // Returns the normalisation set by the options --cased and --strip-accents (auto, yes, no).

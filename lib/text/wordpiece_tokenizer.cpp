@@ -37,8 +37,10 @@ class WordPieceEncoder : public Encoder {
  public:
   explicit WordPieceEncoder(const WordPieceTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
-    auto encode_new = [&](std::string_view part, std::vector<int32_t>& ids) { tokenizer_.encode_uncached(part, ids); };
-    each_word(text, IsSpace{}, [&](const WordKey& part) { cache_.encode(part, out, encode_new); });
+    auto encode_cache_miss = [&](std::string_view word, std::vector<int32_t>& ids) {
+      tokenizer_.encode_uncached(word, ids);
+    };
+    for_each_word(text, IsSpace{}, [&](const WordKey& word) { cache_.encode(word, out, encode_cache_miss); });
   }
 
  private:
@@ -58,7 +60,7 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText
     std::string_view piece = pieces_[i].text;
     const bool is_continuation = piece.starts_with(kContinuationMark) && piece.size() > kContinuationMark.size();
     if (is_continuation) piece.remove_prefix(kContinuationMark.size());
-    size_t& longest = is_continuation ? longest_further_ : longest_first_;
+    size_t& longest = is_continuation ? max_continuation_bytes_ : max_initial_bytes_;
     longest = std::max(longest, piece.size());
     (is_continuation ? continuation_pieces_ : initial_pieces_)[piece] = static_cast<int32_t>(i);
   }
@@ -70,9 +72,9 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText
                           "use another vocabulary, or learn a vocabulary with mh-prep vocab --type wordpiece"});
     return static_cast<int32_t>(token - pieces_.begin());
   };
-  int32_t* const places[] = {&special_.padding, &special_.unknown, &special_.start, &special_.separator,
-                             &special_.mask};
-  for (size_t i = 0; i < std::size(kSpecialPieces); ++i) *places[i] = special(kSpecialPieces[i]);
+  int32_t* const special_ids[] = {&special_.padding, &special_.unknown, &special_.start, &special_.separator,
+                                  &special_.mask};
+  for (size_t i = 0; i < std::size(kSpecialPieces); ++i) *special_ids[i] = special(kSpecialPieces[i]);
 }
 
 std::unique_ptr<Encoder> WordPieceTokenizer::encoder() const { return std::make_unique<WordPieceEncoder>(*this); }
@@ -94,10 +96,10 @@ size_t WordPieceTokenizer::find_split(std::string_view text) const {
 std::string WordPieceTokenizer::serialize() const { return write_vocabulary(kType, pieces_, nullptr, &text_, added_); }
 
 std::string WordPieceTokenizer::content() const {
-  AddedTokens appended;
+  AddedTokens appended_tokens;
   for (const auto& [number, attributes] : added_)
-    if (attributes.count(kAppended) > 0) appended[number] = {kAppended};
-  return write_vocabulary(kType, pieces_, nullptr, &text_, appended);
+    if (attributes.count(kAppended) > 0) appended_tokens[number] = {kAppended};
+  return write_vocabulary(kType, pieces_, nullptr, &text_, appended_tokens);
 }
 
 AddedTokens WordPieceTokenizer::added_tokens() const {
@@ -109,34 +111,34 @@ AddedTokens WordPieceTokenizer::added_tokens() const {
 }
 
 std::span<const WordPieceTokenizer::PieceRange> WordPieceTokenizer::divide(
-    std::string_view word, std::span<PieceRange, kMaxWordCharacters> parts) const {
+    std::string_view word, std::span<PieceRange, kMaxWordCharacters> piece_ranges) const {
   if (word.size() > kMaxWordCharacters && static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) {
                                             return !is_continuation_byte(c);
                                           })) > kMaxWordCharacters)
     return {};
   const char* readable = word.data() + word.size();
   size_t count = 0;
-  for (size_t at = 0; at < word.size();) {
-    const WordMap<int32_t>& pieces = at == 0 ? initial_pieces_ : continuation_pieces_;
-    size_t end = std::min(word.size(), at + (at == 0 ? longest_first_ : longest_further_));
-    const int32_t* found = nullptr;
-    for (; end > at; --end) {
+  for (size_t begin = 0; begin < word.size();) {
+    const WordMap<int32_t>& pieces = begin == 0 ? initial_pieces_ : continuation_pieces_;
+    size_t end = std::min(word.size(), begin + (begin == 0 ? max_initial_bytes_ : max_continuation_bytes_));
+    const int32_t* token = nullptr;
+    for (; end > begin; --end) {
       if (end < word.size() && is_continuation_byte(word[end])) continue;
-      found = pieces.find(WordKey(word.substr(at, end - at), readable));
-      if (found != nullptr) break;
+      token = pieces.find(WordKey(word.substr(begin, end - begin), readable));
+      if (token != nullptr) break;
     }
-    if (found == nullptr) return {};
-    parts[count++] = {*found, at, end};
-    at = end;
+    if (token == nullptr) return {};
+    piece_ranges[count++] = {*token, begin, end};
+    begin = end;
   }
-  return parts.first(count);
+  return piece_ranges.first(count);
 }
 
 void WordPieceTokenizer::encode_word(std::string_view word, std::vector<int32_t>& tokens) const {
-  std::array<PieceRange, kMaxWordCharacters> parts;
-  const auto found = divide(word, parts);
-  if (found.empty()) tokens.push_back(unknown());
-  for (const PieceRange& part : found) tokens.push_back(part.token);
+  std::array<PieceRange, kMaxWordCharacters> piece_ranges;
+  const auto used_ranges = divide(word, piece_ranges);
+  if (used_ranges.empty()) tokens.push_back(unknown());
+  for (const PieceRange& piece_range : used_ranges) tokens.push_back(piece_range.token);
 }
 
 void WordPieceTokenizer::encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const {
@@ -162,9 +164,9 @@ void WordPieceTokenizer::encode_ascii(std::string_view text, std::vector<int32_t
 void WordPieceTokenizer::encode_uncached(std::string_view text, std::vector<int32_t>& tokens) const {
   if (is_ascii(text)) return encode_ascii(text, tokens);
   std::string word;
-  each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
+  for_each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
     word.clear();
-    for (const BertCharacter& now : characters) append_utf8(now.c, word);
+    for (const BertCharacter& character : characters) append_utf8(character.c, word);
     encode_word(word, tokens);
   });
 }
@@ -172,23 +174,24 @@ void WordPieceTokenizer::encode_uncached(std::string_view text, std::vector<int3
 void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<int32_t>& tokens,
                                             std::vector<TextRange>& ranges) const {
   std::string word;
-  std::vector<uint32_t> owners;  // index in `characters` of the character of each byte of `word`
-  std::array<PieceRange, kMaxWordCharacters> parts;
-  each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
+  std::vector<uint32_t> character_indices;  // index in `characters` of the character of each byte of `word`
+  std::array<PieceRange, kMaxWordCharacters> piece_ranges;
+  for_each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
     word.clear();
-    owners.clear();
+    character_indices.clear();
     for (size_t i = 0; i < characters.size(); ++i) {
       append_utf8(characters[i].c, word);
-      owners.resize(word.size(), static_cast<uint32_t>(i));
+      character_indices.resize(word.size(), static_cast<uint32_t>(i));
     }
-    auto found = divide(word, parts);
-    if (found.empty()) {
-      parts[0] = {unknown(), 0, word.size()};
-      found = std::span(parts).first(1);
+    auto used_ranges = divide(word, piece_ranges);
+    if (used_ranges.empty()) {
+      piece_ranges[0] = {unknown(), 0, word.size()};
+      used_ranges = std::span(piece_ranges).first(1);
     }
-    for (const PieceRange& part : found) {
-      tokens.push_back(part.token);
-      ranges.push_back({characters[owners[part.begin]].begin, characters[owners[part.end - 1]].end});
+    for (const PieceRange& piece_range : used_ranges) {
+      tokens.push_back(piece_range.token);
+      ranges.push_back({characters[character_indices[piece_range.begin]].begin,
+                        characters[character_indices[piece_range.end - 1]].end});
     }
   });
 }
@@ -217,12 +220,12 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
                                      "use the vocabulary directly, without conversion"});
   std::vector<Piece> pieces;
   WordMap<size_t> lines;  // line number of each piece, from 1
-  std::string_view rest = checked_text(bytes, name);
-  if (rest.empty()) throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", ""});
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view piece = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  std::string_view remaining_text = validate_text(bytes, name);
+  if (remaining_text.empty()) throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", ""});
+  while (!remaining_text.empty()) {
+    const size_t end = std::min(remaining_text.find('\n'), remaining_text.size());
+    std::string_view piece = remaining_text.substr(0, end);
+    remaining_text.remove_prefix(std::min(end + 1, remaining_text.size()));
     while (!piece.empty() && (IsSpace{}(piece.back()))) piece.remove_suffix(1);
     const size_t line = pieces.size() + 1;
     auto refuse = [&](const std::string& found) {
@@ -230,9 +233,9 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
                                        found, "copy the file again"});
     };
     if (piece.empty()) refuse("an empty line");
-    size_t& first = lines[piece];
-    if (first != 0) refuse(str("'", escape_piece(std::string(piece)), "', which is already in line ", first));
-    first = line;
+    size_t& first_line = lines[piece];
+    if (first_line != 0) refuse(str("'", escape_piece(std::string(piece)), "', which is already in line ", first_line));
+    first_line = line;
     pieces.push_back({std::string(piece), 0});
   }
   return pieces;
@@ -240,12 +243,12 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
 
 std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string& name) {
   std::string text;
-  WordMap<bool> seen;
+  WordMap<bool> written_pieces;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const std::string& piece = pieces[i].text;
-    const bool fits = !piece.empty() && !IsSpace{}(piece.back()) && piece.find_first_of("\n\r") == piece.npos &&
-                      find_bad_byte(piece) == piece.npos && (i > 0 || !looks_like_other_file(piece));
-    if (!fits || std::exchange(seen[piece], true))
+    const bool is_writable = !piece.empty() && !IsSpace{}(piece.back()) && piece.find_first_of("\n\r") == piece.npos &&
+                             find_invalid_byte(piece) == piece.npos && (i > 0 || !looks_like_other_file(piece));
+    if (!is_writable || std::exchange(written_pieces[piece], true))
       throw Error(Exit::input,
                   Problem{str(name, ": entry ", i), "distinct pieces, each a line of BERT's vocab.txt",
                           str("'", escape_piece(piece), "', which readers of this format would change or refuse"),

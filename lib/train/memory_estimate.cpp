@@ -8,8 +8,8 @@ namespace mh::train {
 
 namespace {
 
-constexpr int64_t kProgramBytes = int64_t{300}
-                                  << 20;  // bytes of libraries, threads and the current slice of the logits
+// Bytes of libraries, threads and the current slice of the logits.
+constexpr int64_t kProgramBytes = int64_t{300} << 20;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   const model::ModelOptions& m = run.model.model;
   const bool bf16 = t.precision == "bf16", adam = t.optimizer.rule == "adamw";
   const int64_t block = std::max(t.batch.block, t.batch.long_block),
-                update_rows = t.batch.micro_batch_rows > 0 ? t.batch.micro_batch_rows : t.batch.tokens / block,
+                update_rows = t.batch.rows > 0 ? t.batch.rows : t.batch.tokens / block,
                 micro_batch_rows =
                     t.batch.micro_tokens > 0 ? std::min(update_rows, t.batch.micro_tokens / block) : update_rows;
   const int64_t tokens = micro_batch_rows * block, element_bytes = bf16 ? 2 : 4;

@@ -24,13 +24,13 @@ void Metric::describe(Fields& f) {
 }
 
 void Metric::add_to(CLI::App& app) {
-  std::vector<std::string> names{"perplexity", kBleu}, of_examples;
+  std::vector<std::string> names{"perplexity", kBleu}, example_scores;
   for (const std::string& score : task::all_score_names())
-    if (score != kBleu) names.push_back(score), of_examples.push_back(score);
+    if (score != kBleu) names.push_back(score), example_scores.push_back(score);
   app.add_option(
          "--metric", name_,
          "evaluation metric: perplexity; bleu for a shard of pairs; for a shard of examples, a score of the task: " +
-             join(of_examples, ", ") + " [perplexity]")
+             join(example_scores, ", ") + " [perplexity]")
       ->type_name("WHAT")
       ->check(one_of(names));
   fields_ = std::make_unique<CommandLineFields>(app);
@@ -57,7 +57,7 @@ task::EvaluationOptions Metric::options() const {
 }
 
 void Metric::check(model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
-                   const data::ScoringOptions& how) const {
+                   const data::ScoringOptions& scoring) const {
   if (is_perplexity()) return;
   const auto scores = dataset.score_names();
   const bool has_task = !task::task_of(m.config.model)->traits().perplexity;
@@ -67,20 +67,20 @@ void Metric::check(model::LoadedModel& m, const task::Dataset& dataset, const st
                         str(shard, has_task ? ", whose scores are " + join(scores, ", ")
                                             : ", which holds no examples of a task"),
                         has_task ? "" : "use --metric perplexity for a language model"});
-  if (how.sample.blocks > 0)
+  if (scoring.sample.blocks > 0)
     throw Error(Exit::usage,
                 Problem{"--blocks",
                         str("0, since ", title(), is_bleu() ? " is computed on all pairs" : " is computed on all rows"),
-                        str(how.sample.blocks), ""});
+                        str(scoring.sample.blocks), ""});
   dataset.check_score(*m.model, name_, options());
 }
 
-double Metric::of(model::LoadedModel& m, const task::Dataset& dataset,
-                  const std::function<void(int64_t, int64_t)>& progress, attention::Observer* observer) const {
-  task::EvaluationOptions how = options();
-  how.observer = observer;
-  how.progress = progress;
-  return dataset.score(*m.model, name_, how);
+double Metric::compute(model::LoadedModel& m, const task::Dataset& dataset,
+                       const std::function<void(int64_t, int64_t)>& progress, attention::Observer* observer) const {
+  task::EvaluationOptions evaluation = options();
+  evaluation.observer = observer;
+  evaluation.progress = progress;
+  return dataset.score(*m.model, name_, evaluation);
 }
 
 nlohmann::ordered_json Metric::protocol() const {

@@ -32,13 +32,13 @@ class Metric {
   // Throws Error(usage) if the metric is not defined for the dataset (BLEU needs pairs), if `how` selects a sample of
   // the data, or if the model cannot decode. `how`: scoring options from the command line. Does nothing for perplexity.
   void check(model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
-             const data::ScoringOptions& how) const;
+             const data::ScoringOptions& scoring) const;
   // Returns the metric of the model on all pairs or rows of the dataset. Must not be called for perplexity. `observer`
   // observes each forward pass and may be null; `progress` is called with numbers of sentences or rows and may be
   // empty.
-  double of(model::LoadedModel& m, const task::Dataset& dataset,
-            const std::function<void(int64_t done, int64_t all)>& progress,
-            attention::Observer* observer = nullptr) const;
+  double compute(model::LoadedModel& m, const task::Dataset& dataset,
+                 const std::function<void(int64_t done, int64_t all)>& progress,
+                 attention::Observer* observer = nullptr) const;
   // Returns the table columns that describe how BLEU was computed; an empty object for other metrics.
   nlohmann::ordered_json protocol() const;
 

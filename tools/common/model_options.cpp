@@ -12,19 +12,19 @@ ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::st
                     const std::vector<std::string>& choices) {
     return app.add_option(name, value, help)->type_name(type)->check(one_of(choices));
   };
-  const bool sets = !key.empty();
+  const bool sets_keys = !key.empty();
   ModelOptionSet options{};
   options.device =
       choice("--device", a.device, "device of the model: cpu, cuda, or auto, which is cuda if a GPU is usable [auto]",
              "WHERE", {"auto", "cpu", "cuda"});
   options.precision = choice("--precision", a.precision,
-                             sets ? "precision of matrix products: fp32 or bf16; sets " + key + "precision"
-                                  : "precision of matrix products: fp32 or bf16 [fp32]",
+                             sets_keys ? "precision of matrix products: fp32 or bf16; sets " + key + "precision"
+                                       : "precision of matrix products: fp32 or bf16 [fp32]",
                              "TYPE", {"fp32", "bf16"});
   options.attention = choice("--attention", a.attention,
                              "attention implementation: composed (separate operations), fused (one kernel), or "
                              "auto, which is fused where possible" +
-                                 (sets ? "; sets " + key + "attention_path" : std::string(" [auto]")),
+                                 (sets_keys ? "; sets " + key + "attention_path" : std::string(" [auto]")),
                              "PATH", {"auto", "composed", "fused"});
   options.threads = app.add_option("--threads", a.threads, "number of CPU threads; 0: all cores [0]")
                         ->type_name("N")

@@ -113,14 +113,15 @@ data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::Scorin
   return dataset.corpus().resolve(options, *m.model);
 }
 
-nlohmann::ordered_json settings_of(const data::ScoringOptions& how, const std::string& precision) {
-  return {{"block", how.block},          {"context", how.context},  {"memory", how.memory},
-          {"blocks", how.sample.blocks}, {"seed", how.sample.seed}, {"precision", precision}};
+nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring, const std::string& precision) {
+  return {{"block", scoring.block},          {"context", scoring.context},  {"memory", scoring.memory},
+          {"blocks", scoring.sample.blocks}, {"seed", scoring.sample.seed}, {"precision", precision}};
 }
 
-std::string measured_by(const std::string& measure, const data::ScoringOptions& how) {
-  return str(" by ", measure, how.sentences ? " on whole records, " : str(" in blocks of ", how.block, " tokens, "),
-             how.sample.blocks == 0 ? "all" : str(how.sample.blocks), " of them; seed ", how.sample.seed);
+std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring) {
+  return str(" by ", measure,
+             scoring.sentences ? " on whole records, " : str(" in blocks of ", scoring.block, " tokens, "),
+             scoring.sample.blocks == 0 ? "all" : str(scoring.sample.blocks), " of them; seed ", scoring.sample.seed);
 }
 
 std::function<void(int64_t, int64_t)> progress_bar(const std::string& label, const std::string& unit) {

@@ -55,11 +55,11 @@ data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::Scorin
                                  const task::Dataset& dataset);
 
 // Returns the options that affect results as table columns: block, context, memory, blocks, seed, precision.
-nlohmann::ordered_json settings_of(const data::ScoringOptions& how, const std::string& precision);
+nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring, const std::string& precision);
 
 // Returns the end of a message that says how heads were chosen: " by taylor in blocks of 32 tokens, all of them; seed
 // 1".
-std::string measured_by(const std::string& measure, const data::ScoringOptions& how);
+std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring);
 
 // Returns a progress callback; its first call creates the progress bar.
 std::function<void(int64_t done, int64_t all)> progress_bar(const std::string& label, const std::string& unit);

@@ -29,10 +29,10 @@ void add_options(CLI::App& app, Arguments& a, const std::string& from_option, co
   app.add_option("-o,--out", a.out, "output folder of the run")->type_name("FOLDER");
   auto* resume = app.add_flag("--resume", a.resume, "resume the run in --out");
   app.add_option(from_option, a.from, from_help + "; - is standard input")->type_name("FILE")->excludes(resume);
-  CLI::Option* dry = app.add_flag("--dry-run", a.dry_run,
-                                  "print the parameter count, memory use and length of the run without training");
+  CLI::Option* dry_run_option = app.add_flag(
+      "--dry-run", a.dry_run, "print the parameter count, memory use and length of the run without training");
   add_format(app, a.format, "of --dry-run");
-  add_model_options(app, a, "train.").device->excludes(dry);
+  add_model_options(app, a, "train.").device->excludes(dry_run_option);
   app.add_option("--seed", a.seed, "random seed; sets train.seed")->type_name("N")->check(whole_number(0));
 }
 
@@ -45,9 +45,9 @@ namespace {
 // Adds to `config` the sections that a fine-tuning run inherits from the checkpoint, and the keys of an output head
 // that fits the labels of the training shard.
 void inherit_config(const Arguments& a, const io::Checkpoint& from, Config& config) {
-  const std::string over = train::inherited_sections(from);
-  config.load_text(over, from.name() + ": configuration");
-  for (const std::string& line : split(over, '\n'))
+  const std::string inherited_toml = train::inherited_sections(from);
+  config.load_text(inherited_toml, from.name() + ": configuration");
+  for (const std::string& line : split(inherited_toml, '\n'))
     if (line.rfind('[', 0) == 0) log_info(str("inherited from ", from.name(), ": ", line));
   if (a.train.empty() || !task::task_of(model::config_of(from).model)->traits().counts_rows) return;
   const io::ShardFile shard(a.train);
@@ -61,10 +61,10 @@ void check_start(const Arguments& a, const io::Checkpoint& from, Config config) 
   const auto sizes = model::vocabularies_of(text::tokenizers_of(from));
   const std::string where = a.from_option + " " + a.from;
   if (!a.inherits_training) return model::require_same_parameters(model::config_of(from), model, sizes, where);
-  const auto now = model::build_language_model(model, sizes, at::Device(at::kMeta));
-  model::compare_with_checkpoint(from, now->parameters(), where);
-  model::require_same_heads(*model::build_language_model(model::config_of(from), sizes, at::Device(at::kMeta)), *now,
-                            where);
+  const auto new_model = model::build_language_model(model, sizes, at::Device(at::kMeta));
+  model::compare_with_checkpoint(from, new_model->parameters(), where);
+  model::require_same_heads(*model::build_language_model(model::config_of(from), sizes, at::Device(at::kMeta)),
+                            *new_model, where);
 }
 
 }  // namespace
@@ -74,8 +74,8 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   if (from != nullptr) config.load_text(model::config_of(*from).toml(), from->name() + ": configuration");
   if (from != nullptr && a.inherits_training) inherit_config(a, *from, config);
   if (a.resume) {
-    const std::string stored = a.out + "/config.toml";
-    config.load_text(read_text_file(stored), stored);
+    const std::string config_path = a.out + "/config.toml";
+    config.load_text(read_text_file(config_path), config_path);
     train::set_legacy_defaults(config);
   }
   for (const std::string& file : a.configs) config.load_file(file);
@@ -93,9 +93,9 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
                                          "mh-finetune --seed N --seeds K runs K seeds from N on"});
     config.set(str("train.seed=", a.seed));
   }
-  if (!a.only.empty()) {
+  if (!a.train_only.empty()) {
     std::vector<std::string> names;
-    for (const std::string& name : a.only) names.push_back(quoted_toml(name));
+    for (const std::string& name : a.train_only) names.push_back(quoted_toml(name));
     config.set(str("train.trainable=[", join(names, ", "), "]"));
   }
   for (const std::string& assignment : a.sets) config.set(assignment);
@@ -114,7 +114,7 @@ void run(const Arguments& a, Tool& tool) {
   if (a.out.empty() && (a.resume || !a.dry_run))
     throw Error(Exit::usage,
                 Problem{"--out", "the folder of the run", "none", log_name() + " --help shows all options"});
-  if (a.resume && !MappedFile::is_mappable(a.out + "/config.toml")) train::RunFolder missing(a.out, true);
+  if (a.resume && !MappedFile::is_mappable(a.out + "/config.toml")) train::RunFolder run_folder(a.out, true);
   if (a.dry_run) return ignore_broken_pipe([&] { dry_run(a); });
   tool.set_status(prepare(a)->run());
 }

@@ -17,7 +17,7 @@ class Trainer;
 namespace mh::train_setup {
 
 struct Arguments : ModelArguments {
-  std::vector<std::string> configs, sets, only;
+  std::vector<std::string> configs, sets, train_only;
   std::string train, valid, out, from, format = "table";
   bool resume = false, dry_run = false;
   // Whether a run that starts from a checkpoint inherits the checkpoint's training procedure (train/finetune.h).

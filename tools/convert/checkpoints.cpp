@@ -27,9 +27,9 @@ void check(const Arguments& a) {
   if (a.files.empty()) refuse("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!a.average && a.files.size() > 1)
     refuse("--fold", "one checkpoint", str(a.files.size()), "add --average to average the checkpoints first");
-  const bool seeded = a.seed != Arguments{}.seed;
-  if (seeded || a.keep_padded_rows)
-    refuse(seeded ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
+  const bool has_seed = a.seed != Arguments{}.seed;
+  if (has_seed || a.keep_padded_rows)
+    refuse(has_seed ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
            "leave the option out");
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
     refuse("mh-convert", "standard input (-) for at most one file", "- twice", "");
@@ -55,24 +55,24 @@ void check_output(const Arguments& a) {
 
 void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step) {
   std::string& text = metadata[io::kOriginKey];
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  if (!text.empty()) all = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (!all.is_array())
+  nlohmann::ordered_json steps = nlohmann::ordered_json::array();
+  if (!text.empty()) steps = nlohmann::ordered_json::parse(text, nullptr, false);
+  if (!steps.is_array())
     throw Error(Exit::input, Problem{file + ": " + io::kOriginKey, "a JSON array", "another value", ""});
-  all.push_back(step);
-  text = all.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  steps.push_back(step);
+  text = steps.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-void models(const Arguments& a) {
+void convert_checkpoints(const Arguments& a) {
   check(a);
   nn::prepare_cpu(a.threads);
   std::vector<std::unique_ptr<io::Checkpoint>> files;
   std::vector<const io::Checkpoint*> checkpoints;
   for (const std::string& path : a.files)
     checkpoints.push_back(files.emplace_back(std::make_unique<io::Checkpoint>(path)).get());
-  const io::Checkpoint& first = *checkpoints.front();
-  model::LoadedModel m = a.average ? analysis::average(checkpoints) : model::load_model(first, at::kCPU);
-  io::Metadata metadata = first.metadata();
+  const io::Checkpoint& first_checkpoint = *checkpoints.front();
+  model::LoadedModel m = a.average ? analysis::average(checkpoints) : model::load_model(first_checkpoint, at::kCPU);
+  io::Metadata metadata = first_checkpoint.metadata();
   metadata.erase(io::kTrainingKey);
   if (a.average) {
     std::vector<std::string> names;
@@ -85,10 +85,10 @@ void models(const Arguments& a) {
     run.model = folded.config;
     metadata[io::kConfigKey] = run.toml();
     add_origin(metadata, m.name, {{"fold", folded.layers}});
-    const int64_t before = m.model->parameters().count();
+    const int64_t old_count = m.model->parameters().count();
     m.model = std::move(folded.model);
-    log_info(str("folded the combiners of ", folded.layers.size(), " layers; parameters ", with_commas(before), " -> ",
-                 with_commas(m.model->parameters().count())));
+    log_info(str("folded the combiners of ", folded.layers.size(), " layers; parameters ", with_commas(old_count),
+                 " -> ", with_commas(m.model->parameters().count())));
   }
   model::write_parameters(*open_sink(a.output), m.model->parameters(), std::move(metadata));
   if (!a.average) return;

@@ -21,16 +21,16 @@ namespace {
   throw Error(Exit::usage, Problem{where, expected, found, next});
 }
 
-// Throws Error(usage) for --average and --fold, which apply only to multihead checkpoints. `what`: name of the
+// Throws Error(usage) for --average and --fold, which apply only to multihead checkpoints. `conversion`: name of the
 // conversion, for the error.
-void refuse_steps(const Arguments& a, const char* what) {
+void refuse_steps(const Arguments& a, const char* conversion) {
   const char* next = "run mh-convert once for each step";
-  if (a.average) refuse("--average", str("no ", what, " in the same run"), "both", next);
-  if (a.fold) refuse("--fold", str("no ", what, " in the same run"), "both", next);
+  if (a.average) refuse("--average", str("no ", conversion, " in the same run"), "both", next);
+  if (a.fold) refuse("--fold", str("no ", conversion, " in the same run"), "both", next);
 }
 
 // Returns the name of a folder without trailing slashes.
-std::string without_slashes(std::string folder) {
+std::string strip_slashes(std::string folder) {
   while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
   return folder;
 }
@@ -48,12 +48,12 @@ bool is_from_huggingface(const Arguments& a) {
          ((a.keep_padded_rows || a.seed != Arguments{}.seed) && !a.average && !a.fold);
 }
 
-void from_huggingface(const Arguments& a) {
+void read_huggingface(const Arguments& a) {
   refuse_steps(a, "Hugging Face folder");
   if (a.files.size() != 1) refuse("mh-convert", "one Hugging Face folder", str(a.files.size(), " arguments"));
   check_output(a);
   nn::prepare_cpu(a.threads);
-  const std::string folder = without_slashes(a.files.front());
+  const std::string folder = strip_slashes(a.files.front());
   model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.keep_padded_rows});
   train::RunConfig run = train::RunConfig::parse(model.toml, folder);
   // The default block length of tools must not exceed the positions of the model.
@@ -65,7 +65,7 @@ void from_huggingface(const Arguments& a) {
   log_summary(model);
 }
 
-void to_huggingface(const Arguments& a) {
+void write_huggingface(const Arguments& a) {
   refuse_steps(a, "--to huggingface");
   if (a.files.size() != 2)
     refuse("--to huggingface", "a checkpoint and a new folder", str(a.files.size(), " arguments"));
@@ -76,7 +76,7 @@ void to_huggingface(const Arguments& a) {
   if (a.seed != Arguments{}.seed)
     refuse("--seed", "a Hugging Face folder as input with this option", "--to huggingface");
   nn::prepare_cpu(a.threads);
-  const std::string folder = without_slashes(a.files.back());
+  const std::string folder = strip_slashes(a.files.back());
   const model::LoadedModel model = model::load_model(a.files.front(), at::kCPU);
   huggingface::write_folder(model, folder);
   log_summary(model);

@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   app.add_flag("--average", a.average, "average the parameters of the checkpoints");
   app.add_flag("--fold", a.fold,
                "fold combiners that are a constant matrix across heads, such as alphas, into the output projection");
-  app.add_option("--to", a.to,
+  app.add_option("--to", a.output_format,
                  "output format huggingface: write the model to a new Hugging Face folder, the second argument")
       ->type_name("huggingface")
       ->check(CLI::IsMember({"huggingface"}));
@@ -42,8 +42,8 @@ int main(int argc, char** argv) {
       ->type_name("N")
       ->check(whole_number(0, 1024));
   tool.run_and_exit(argc, argv, [&] {
-    if (!a.to.empty()) convert::to_huggingface(a);
-    else if (convert::is_from_huggingface(a)) convert::from_huggingface(a);
-    else convert::models(a);
+    if (!a.output_format.empty()) convert::write_huggingface(a);
+    else if (convert::is_from_huggingface(a)) convert::read_huggingface(a);
+    else convert::convert_checkpoints(a);
   });
 }

@@ -29,9 +29,9 @@ struct BleuJob {
   void describe(Fields& f);
 };
 
-ordered_json row_of(const BleuJob& job, metrics::BleuScope of, const metrics::BleuStatistics& statistics,
+ordered_json row_of(const BleuJob& job, metrics::BleuScope scope, const metrics::BleuStatistics& statistics,
                     const metrics::ChrfStatistics& chrf) {
-  const metrics::BleuScore s = bleu_score(statistics, job.bleu, of);
+  const metrics::BleuScore s = bleu_score(statistics, job.bleu, scope);
   const size_t references = job.references.size();
   ordered_json precisions = s.precisions;
   if (job.format != "json") {
@@ -40,7 +40,7 @@ ordered_json row_of(const BleuJob& job, metrics::BleuScope of, const metrics::Bl
     precisions = join(words, "/");
   }
   ordered_json row{{"score", s.score},
-                   {"signature", bleu_signature(job.bleu, references, of)},
+                   {"signature", bleu_signature(job.bleu, references, scope)},
                    {"precisions", precisions},
                    {"brevity_penalty", s.brevity_penalty},
                    {"length_ratio", s.length_ratio},
@@ -79,12 +79,12 @@ void score_text(BleuJob job) {
   metrics::Chrf chrf(job.chrf_options);
   metrics::BleuStatistics sum;
   metrics::ChrfStatistics chrf_sum;
-  std::vector<std::string_view> others(references.size());
+  std::vector<std::string_view> line_references(references.size());
   for (size_t i = 0; i < hypotheses.lines.size(); ++i) {
-    for (size_t r = 0; r < references.size(); ++r) others[r] = references[r].lines[i];
-    const metrics::BleuStatistics bleu_sums = bleu.statistics(hypotheses.lines[i], others);
+    for (size_t r = 0; r < references.size(); ++r) line_references[r] = references[r].lines[i];
+    const metrics::BleuStatistics bleu_sums = bleu.statistics(hypotheses.lines[i], line_references);
     const metrics::ChrfStatistics chrf_sums =
-        job.chrf ? chrf.statistics(hypotheses.lines[i], others) : metrics::ChrfStatistics{};
+        job.chrf ? chrf.statistics(hypotheses.lines[i], line_references) : metrics::ChrfStatistics{};
     if (job.sentence) {
       ordered_json row{{"sentence", i + 1}};
       row.update(row_of(job, metrics::BleuScope::sentence, bleu_sums, chrf_sums));

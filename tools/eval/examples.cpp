@@ -15,7 +15,9 @@ using nlohmann::ordered_json;
 namespace {
 
 // Opens a sink for `path`; returns null if `path` is empty.
-std::unique_ptr<ByteSink> opened(const std::string& path) { return path.empty() ? nullptr : open_sink(path); }
+std::unique_ptr<ByteSink> open_optional_sink(const std::string& path) {
+  return path.empty() ? nullptr : open_sink(path);
+}
 
 void check(const ScoreJob& score, const TextSource& source, const task::Dataset& dataset) {
   const ExamplesJob& job = score.examples;
@@ -46,24 +48,24 @@ ordered_json score_examples(const ScoreJob& score, const TextSource& source, mod
                             const task::Dataset& dataset) {
   const ExamplesJob& job = score.examples;
   check(score, source, dataset);
-  task::EvaluationOptions how;
-  how.scoring = scoring_for(m, score.scoring, dataset);  // throws for options that apply only to text
-  how.progress = progress_bar("score", "rows");
+  task::EvaluationOptions evaluation;
+  evaluation.scoring = scoring_for(m, score.scoring, dataset);  // throws for options that apply only to text
+  evaluation.progress = progress_bar("score", "rows");
   // The sinks are opened before the long computation, so that errors appear early.
-  const auto predictions = opened(job.predictions), best = opened(job.best);
-  const task::Evaluation found = dataset.evaluate(*m.model, how);
-  how.progress = {};
-  if (predictions != nullptr) dataset.write_predictions(*predictions, found), predictions->close();
-  if (best != nullptr) dataset.write_best_answers(*best, found), best->close();
+  const auto predictions = open_optional_sink(job.predictions), best = open_optional_sink(job.best);
+  const task::Evaluation evaluation_result = dataset.evaluate(*m.model, evaluation);
+  evaluation.progress = {};
+  if (predictions != nullptr) dataset.write_predictions(*predictions, evaluation_result), predictions->close();
+  if (best != nullptr) dataset.write_best_answers(*best, evaluation_result), best->close();
   if (!job.prints_scores())
-    for (const auto& [name, value] : found.scores) log_info(str(name, " ", shortest_decimal(value)));
+    for (const auto& [name, value] : evaluation_result.scores) log_info(str(name, " ", shortest_decimal(value)));
   ordered_json row{{"model", m.name},
                    {"task", dataset.name()},
-                   {"rows", found.rows},
-                   {"scored", found.scored},
-                   {"loss", found.scored > 0 ? found.loss : NAN}};
-  for (const auto& [name, value] : found.scores) row[name] = value;
-  row["longest"] = how.scoring.block;
+                   {"rows", evaluation_result.rows},
+                   {"scored", evaluation_result.scored},
+                   {"loss", evaluation_result.scored > 0 ? evaluation_result.loss : NAN}};
+  for (const auto& [name, value] : evaluation_result.scores) row[name] = value;
+  row["longest"] = evaluation.scoring.block;
   row.update(dataset.columns());
   row.update({{"precision", score.shared->precision}, {"set", join(score.shared->sets, " ")}});
   return row;

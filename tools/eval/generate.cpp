@@ -20,17 +20,17 @@ struct Generation {
   void describe(Fields& f) { options.describe(f); }
 };
 
-constexpr size_t kLongestPrompt = 1 << 20;  // bytes; longer than the context of any model
+constexpr size_t kMaxPromptBytes = 1 << 20;  // bytes; longer than the context of any model
 
 std::string read_prompt(const Generation& a) {
   if (a.prompt_file.empty()) return a.prompt;
   auto source = open_source(a.prompt_file);
-  std::string text(kLongestPrompt + 1, '\0');
+  std::string text(kMaxPromptBytes + 1, '\0');
   size_t size = 0;
   while (size_t n = size < text.size() ? source->read(text.data() + size, text.size() - size) : 0) size += n;
   text.resize(size);
-  if (size > kLongestPrompt)
-    throw Error(Exit::input, Problem{source->name(), str("a prompt of at most ", kLongestPrompt, " bytes"),
+  if (size > kMaxPromptBytes)
+    throw Error(Exit::input, Problem{source->name(), str("a prompt of at most ", kMaxPromptBytes, " bytes"),
                                      "a longer prompt", "keep only the last lines"});
   if (!text.empty() && text.back() == '\n') text.pop_back();  // so that the model continues the last line
   return text;
@@ -38,7 +38,7 @@ std::string read_prompt(const Generation& a) {
 
 // Returns the tokens of the prompt. They begin with an end-of-line symbol, since the prompt starts a new line.
 std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text, const std::string& name) {
-  if (!tokenizer.takes_any_bytes()) text = text::checked_text(text, name);
+  if (!tokenizer.takes_any_bytes()) text = text::validate_text(text, name);
   std::vector<int32_t> tokens;
   auto encoder = tokenizer.encoder();
   for (const std::string& line : split(text, '\n')) {

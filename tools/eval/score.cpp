@@ -26,10 +26,10 @@ model::LoadedModel load(const Arguments& a, const std::string& path) {
 }
 
 bool same_file(const std::string& a, const std::string& b) {
-  const auto place = [](const std::string& path) {
+  const auto canonical_path = [](const std::string& path) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
   };
-  return !a.empty() && !b.empty() && place(a) == place(b);
+  return !a.empty() && !b.empty() && canonical_path(a) == canonical_path(b);
 }
 
 namespace {
@@ -77,11 +77,11 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
   task::ScoreObserver observer;
   observer.progress = progress_bar("score", "rows");
   int64_t unknown = 0;
-  observer.on_token = [&](const task::TokenScore& scored) {
-    const auto [at, token, p] = scored;
+  observer.on_token = [&](const task::TokenScore& token_score) {
+    const auto [position, token, p] = token_score;
     unknown += token == m.tokenizers.target->unknown();
     if (tokens != nullptr)
-      tokens->write(str(at, '\t', token, '\t', text::escape_piece(m.tokenizers.target->piece(token)), '\t',
+      tokens->write(str(position, '\t', token, '\t', text::escape_piece(m.tokenizers.target->piece(token)), '\t',
                         shortest_decimal(p), '\n'));
   };
   const task::Score s = task::score(*m.model, dataset.corpus(), options, observer);
@@ -115,8 +115,8 @@ void score(ScoreJob& job) {
   const TextSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     if (job.files[i] != "-") source.require_for(io::Checkpoint(job.files[i]));
-  const bool of_tokens = source.task().traits().perplexity;
-  if (of_tokens && (!job.examples.predictions.empty() || !job.examples.best.empty()))
+  const bool scores_tokens = source.task().traits().perplexity;
+  if (scores_tokens && (!job.examples.predictions.empty() || !job.examples.best.empty()))
     throw Error(Exit::usage,
                 Problem{"--predictions", "a shard of examples or questions",
                         str(source.name(), ", of the kind ", source.header().kind), "leave the option out"});
@@ -126,7 +126,7 @@ void score(ScoreJob& job) {
     const auto dataset = source.dataset_for(m);
     job.decoding.check(*dataset, source.name());  // throws for options of translation if the shard has no pairs
     const ordered_json row =
-        of_tokens ? score_tokens(job, source, m, *dataset, i) : score_examples(job, source, m, *dataset);
+        scores_tokens ? score_tokens(job, source, m, *dataset, i) : score_examples(job, source, m, *dataset);
     if (job.examples.prints_scores()) table.row(row);
   }
 }
@@ -157,19 +157,19 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions&
   const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
   fields->declare(job->scoring);
   // Each of these options makes mh-eval translate the shard.
-  std::vector<CLI::Option*> decodes{
+  std::vector<CLI::Option*> decode_options{
       file("--hypotheses", job->decoding.hypotheses,
            "output file of the translations of the source sentences, for a shard of pairs; adds BLEU to the scores"),
       file("--references", job->decoding.references,
            "file of reference translations for BLEU, for a shard of pairs [the decoded targets of the shard]")};
   decoding->declare(job->decoding);
-  decodes.insert(decodes.end(), decoding->options().begin(), decoding->options().end());
-  for (const auto& options : {fields->options(), decodes})
+  decode_options.insert(decode_options.end(), decoding->options().begin(), decoding->options().end());
+  for (const auto& options : {fields->options(), decode_options})
     shared.scoring.insert(shared.scoring.end(), options.begin(), options.end());
-  return {&app, [job, fields, decoding, decodes] {
+  return {&app, [job, fields, decoding, decode_options] {
             fields->store_values(job->scoring);
             decoding->store_values(job->decoding);
-            for (const CLI::Option* option : decodes)
+            for (const CLI::Option* option : decode_options)
               job->decoding.has_options = job->decoding.has_options || option->count() > 0;
             score(*job);
           }};

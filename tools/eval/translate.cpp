@@ -14,8 +14,8 @@ namespace mh::eval {
 
 namespace {
 
-constexpr size_t kLines = 512;  // number of lines that are translated and written at once
-constexpr int kDigits = 4;      // digits of a printed score; rounding makes further digits depend on the batch
+constexpr size_t kLinesPerBatch = 512;  // number of lines that are translated and written at once
+constexpr int kScoreDigits = 4;         // digits of a printed score; rounding makes further digits depend on the batch
 
 struct TranslateJob {
   std::string model, prefix_file;
@@ -51,23 +51,24 @@ void TranslateJob::check() const {
     refuse("--beam", "no --samples with this option, since samples replace beam search", "both");
   if (nbest > translation.search.beam)
     refuse("--nbest", str("at most the value of --beam, ", translation.search.beam), str(nbest));
-  const search::SamplingOptions plain;
-  if (sampling.samples == 0 &&
-      (sampling.temperature != plain.temperature || sampling.top_k != plain.top_k || sampling.seed != plain.seed))
+  const search::SamplingOptions defaults;
+  if (sampling.samples == 0 && (sampling.temperature != defaults.temperature || sampling.top_k != defaults.top_k ||
+                                sampling.seed != defaults.seed))
     refuse("--temperature, --top-k, --seed", "--samples with these options", "none");
 }
 
 // Writes the translations of consecutive source lines. `first`: index of the first of these lines, from 0.
 void write_translations(const TranslateJob& job, const task::Translator& translator, int64_t first,
-                        const std::vector<std::vector<search::Hypothesis>>& found) {
+                        const std::vector<std::vector<search::Hypothesis>>& hypotheses) {
   const bool columns = job.nbest > 1 || job.scores || job.sampling.samples > 1;
   auto sink = open_sink("-");
-  for (size_t i = 0; i < found.size(); ++i) {
-    const size_t count =
-        job.sampling.samples > 0 ? found[i].size() : std::min(found[i].size(), static_cast<size_t>(job.nbest));
+  for (size_t i = 0; i < hypotheses.size(); ++i) {
+    const size_t count = job.sampling.samples > 0 ? hypotheses[i].size()
+                                                  : std::min(hypotheses[i].size(), static_cast<size_t>(job.nbest));
     for (size_t k = 0; k < count; ++k) {
-      const search::Hypothesis& h = found[i][k];
-      if (columns) sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', fixed_decimal(h.score, kDigits), '\t'));
+      const search::Hypothesis& h = hypotheses[i][k];
+      if (columns)
+        sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', fixed_decimal(h.score, kScoreDigits), '\t'));
       sink->write(translator.text_of(h) + "\n");
     }
   }
@@ -86,9 +87,9 @@ void warn_of_losses(const task::Translator& translator) {
 
 void translate_lines(const Arguments& a, const TranslateJob& job) {
   job.check();
-  std::vector<std::string> read = job.files;
-  read.insert(read.end(), {job.model, job.prefix_file});
-  refuse_output_onto_input("-", read);
+  std::vector<std::string> input_files = job.files;
+  input_files.insert(input_files.end(), {job.model, job.prefix_file});
+  refuse_output_onto_input("-", input_files);
   std::unique_ptr<text::Lines> prefixes;
   if (!job.prefix_file.empty()) prefixes = std::make_unique<text::Lines>(job.prefix_file);
   text::TextBatches text(job.files, text::LineEnds::refuse_crlf, {});
@@ -102,23 +103,23 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
   Progress progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");
   int64_t lines = 0;
   std::vector<search::Sentence> window;
-  std::vector<std::string> places;
+  std::vector<std::string> locations;
   const auto write_window = [&] {
     const int64_t first = lines - static_cast<int64_t>(window.size());
-    const auto found = translator.translate(
-        std::move(window), [&](int64_t number) { return places[static_cast<size_t>(number - first)]; },
+    const auto hypotheses = translator.translate(
+        std::move(window), [&](int64_t number) { return locations[static_cast<size_t>(number - first)]; },
         [&](int64_t done) { progress.update(first + done); });
-    write_translations(job, translator, first, found);
+    write_translations(job, translator, first, hypotheses);
     window.clear();
-    places.clear();
+    locations.clear();
   };
   text::TextBatch batch;
   while (text.next(batch)) {
     for (const auto& s : batch.segments) {
       if (!any_bytes) text::check_text(batch, s, false);
-      places.push_back(str(batch.file == "-" ? "standard input" : batch.file, ":", s.line));
+      locations.push_back(str(batch.file == "-" ? "standard input" : batch.file, ":", s.line));
       search::Sentence sentence{
-          translator.encode_source(std::string_view(batch.text).substr(s.begin, s.end - s.begin), places.back()),
+          translator.encode_source(std::string_view(batch.text).substr(s.begin, s.end - s.begin), locations.back()),
           {},
           lines++};
       if (prefixes != nullptr) {
@@ -128,7 +129,7 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
             translator.encode_prefix(prefixes->lines[static_cast<size_t>(lines - 1)], str(prefixes->name, ":", lines));
       }
       window.push_back(std::move(sentence));
-      if (window.size() == kLines) write_window();
+      if (window.size() == kLinesPerBatch) write_window();
     }
   }
   if (!window.empty()) write_window();

@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   a.inherits_training = true;
   CLI::App& app = tool.app();
   train_setup::add_options(app, a, "--init", "checkpoint to start from");
-  add_list(app, "--train-only", a.only,
+  add_list(app, "--train-only", a.train_only,
            "parameters to train, as name patterns or groups (gates, mixing, stages, projections, output, attention, "
            "head); all other parameters are frozen; sets train.trainable [all]",
            "WHICH,...");

@@ -30,15 +30,15 @@ void run_seeds(const Arguments& a, Tool& tool) {
                                      "standard input", "write the checkpoint to a file first"});
   const train::Seeds seeds{a.out, a.seed >= 0 ? a.seed : 1, a.seeds, a.resume};
   train::check_seeds(seeds);
-  const auto begin = [&](int64_t seed, const std::string& folder) {
-    Arguments one = a;
-    one.seed = seed;
-    one.out = folder;
-    return prepare(one);
+  const auto prepare_run = [&](int64_t seed, const std::string& folder) {
+    Arguments run_arguments = a;
+    run_arguments.seed = seed;
+    run_arguments.out = folder;
+    return prepare(run_arguments);
   };
   Table table(Table::format_named(a.format));
   std::vector<train::SeedResult> results;
-  const int status = train::run_seeds(seeds, begin, [&](const train::SeedResult& result) {
+  const int status = train::run_seeds(seeds, prepare_run, [&](const train::SeedResult& result) {
     results.push_back(result);
     table.row(row_of(str(result.seed), result.update, result.scores));
   });

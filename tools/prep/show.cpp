@@ -25,13 +25,13 @@ std::string tokenizer_type(const ShardHeader& h, Side side, const std::string& n
 }
 
 // Reads the whole stream and returns the counts that only its kind of records has.
-ordered_json counted(ShardStream& stream) {
+ordered_json count_by_kind(ShardStream& stream) {
   ordered_json j = ordered_json::object();
   if (supports_records(stream.header())) return count_records(stream);
   if (stream.header().kind == kPairsKind) {
     uint64_t source_tokens = 0;
     std::vector<int32_t> source, target;
-    for (PairStream all(stream); all.next(source, target);) source_tokens += source.size();
+    for (PairStream pairs(stream); pairs.next(source, target);) source_tokens += source.size();
     j["source_tokens"] = source_tokens;
     j["target_tokens"] = stream.counts().tokens - source_tokens;
     j["dropped"] = stream.counts().dropped;
@@ -47,7 +47,7 @@ void show_info(const std::vector<std::string>& inputs, const std::string& format
   for (const std::string& input : inputs) {
     ShardStream stream(input);
     const ShardHeader& h = stream.header();
-    const ordered_json of_kind = counted(stream);
+    const ordered_json kind_counts = count_by_kind(stream);
     ordered_json j{{"file", stream.name()},
                    {"kind", h.kind},
                    {"tokens", stream.counts().tokens},
@@ -64,7 +64,7 @@ void show_info(const std::vector<std::string>& inputs, const std::string& format
     }
     if (!h.limits.empty()) j["limits"] = h.limits;
     if (!h.task.empty()) j["task"] = ordered_json::parse(h.task);
-    j.update(of_kind);
+    j.update(kind_counts);
     j["provenance"] = ordered_json::parse(h.provenance);
     auto sink = open_sink("-");
     if (format == "json") {
@@ -92,10 +92,11 @@ void show_codes(const std::vector<std::string>& inputs) {
 }
 
 void show_pairs_of(ShardStream& stream, bool ids, ByteSink& sink) {
-  PairStream all(stream);
-  const Tokenizer &source = all.tokenizer(Side::source), &target = all.tokenizer(Side::target);
-  for (std::vector<int32_t> from, to; all.next(from, to);)
-    sink.write(text::text_of_tokens(from, source, ids) + "\t" + text::text_of_tokens(to, target, ids) + "\n");
+  PairStream pairs(stream);
+  const Tokenizer &source = pairs.tokenizer(Side::source), &target = pairs.tokenizer(Side::target);
+  for (std::vector<int32_t> source_ids, target_ids; pairs.next(source_ids, target_ids);)
+    sink.write(text::text_of_tokens(source_ids, source, ids) + "\t" + text::text_of_tokens(target_ids, target, ids) +
+               "\n");
 }
 
 void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
@@ -136,35 +137,35 @@ struct ShowArguments {
 
 // Adds the input files and the job of a subcommand that prints these files by `show`. Returns the arguments of the
 // subcommand, to which the caller can bind further options.
-std::shared_ptr<ShowArguments> add_shown(CLI::App* app, const char* inputs, void (*show)(const ShowArguments&),
-                                         Jobs& jobs) {
-  const auto shown = std::make_shared<ShowArguments>();
-  add_inputs(*app, shown->a, inputs);
-  jobs.push_back({app, [=] { ignore_broken_pipe([&] { show(*shown); }); }});
-  return shown;
+std::shared_ptr<ShowArguments> add_show_job(CLI::App* app, const char* inputs, void (*show)(const ShowArguments&),
+                                            Jobs& jobs) {
+  const auto arguments = std::make_shared<ShowArguments>();
+  add_inputs(*app, arguments->a, inputs);
+  jobs.push_back({app, [=] { ignore_broken_pipe([&] { show(*arguments); }); }});
+  return arguments;
 }
 
 }  // namespace
 
 void add_info(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("info", "verify the checksums of shards and describe their content");
-  const auto shown = add_shown(
+  const auto arguments = add_show_job(
       sub, "shards", [](const ShowArguments& s) { show_info(s.a.inputs, s.format); }, jobs);
-  add_format(*sub, shown->format);
+  add_format(*sub, arguments->format);
 }
 
 void add_cat(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("cat", "decode shards to text");
-  const auto shown = add_shown(
+  const auto arguments = add_show_job(
       sub, "shards", [](const ShowArguments& s) { show_text(s.a.inputs, s.ids); }, jobs);
-  sub->add_flag("--ids", shown->ids, "print token ids instead of text, one record per line");
+  sub->add_flag("--ids", arguments->ids, "print token ids instead of text, one record per line");
 }
 
 void add_codes(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("codes",
                                      "print the merges of a subword-nmt vocabulary, or the pieces of a wordpiece "
                                      "vocabulary, in the file format of subword-nmt or WordPiece");
-  add_shown(
+  add_show_job(
       sub, "vocabularies", [](const ShowArguments& s) { show_codes(s.a.inputs); }, jobs);
 }
 

@@ -26,7 +26,7 @@ void make_vocab(const Arguments& a, const VocabularyOptions& options) {
     return last == t.npos ? t.npos : last + 1;
   });
   auto tokenizer = make_vocabulary(options, text);
-  log_removed_bytes(text.normalised(), text.byte_order_marks());
+  log_removed_bytes(text.num_normalised(), text.byte_order_marks());
   auto sink = open_sink(a.output);
   sink->write(tokenizer->serialize());
   sink->close();

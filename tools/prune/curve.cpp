@@ -55,17 +55,18 @@ void draw_curves(Curves& c) {
   for (size_t i = 0; i < session.models(); ++i) {
     LoadedTarget& target = session.load(i);
     const auto dataset = rank_dataset(target);
-    const auto how = scoring_for(target.model, c.scoring, *dataset);
+    const auto rank_scoring = scoring_for(target.model, c.scoring, *dataset);
     for (const std::string& measure : c.measures) {
-      const analysis::AnalysisInput scored = target.analysis_input("curve");
-      const analysis::AnalysisInput measured{*target.model.model,           dataset->corpus(), how, target.side,
-                                             progress_bar(measure, "rows"), target.kinds};
+      const analysis::AnalysisInput loss_input = target.analysis_input("curve");
+      const analysis::AnalysisInput rank_input{
+          *target.model.model,           dataset->corpus(), rank_scoring, target.side,
+          progress_bar(measure, "rows"), target.kinds};
       Curve curve{str(session.models() > 1 ? target.model.name + ", " : "", measure), {}, {}};
       std::function<double()> metric;
       if (!c.metric.is_perplexity())
-        metric = [&] { return c.metric.of(target.model, *target.dataset, progress_bar(measure, "rows")); };
-      analysis::CurveMeter meter(scored, metric);
-      for (const auto& point : analysis::pruning_curve(scored, measured, measure, options)) {
+        metric = [&] { return c.metric.compute(target.model, *target.dataset, progress_bar(measure, "rows")); };
+      analysis::CurveMeter meter(loss_input, metric);
+      for (const auto& point : analysis::pruning_curve(loss_input, rank_input, measure, options)) {
         const analysis::CurveLoss loss = meter.loss(point);
         curve.x.push_back(100 * point.fraction);
         curve.y.push_back(loss.value);
@@ -80,7 +81,7 @@ void draw_curves(Curves& c) {
                          {"fraction", point.fraction}};
         add_loss(row, c.metric, loss);
         row["tokens"] = point.score.tokens;
-        table.row(with_protocol(std::move(row), c, target.how));
+        table.row(append_protocol(std::move(row), c, target.scoring));
       }
       chart.curves.push_back(std::move(curve));
     }

@@ -52,7 +52,7 @@ void check(const Arguments& a) {
 // The heads to prune, and a description of their choice.
 struct Choice {
   analysis::HeadSet heads;
-  std::string by;  // how importance was measured; "" for heads from --heads
+  std::string measurement;  // how importance was measured; "" for heads from --heads
 };
 
 Choice select_heads(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
@@ -63,66 +63,66 @@ Choice select_heads(const Arguments& a, const model::LoadedModel& m, const TextS
       if (analysis::contains(kinds, kind)) all_kinds.push_back(kind);
     return {analysis::parse_heads(a.heads, all_kinds, "--heads"), ""};
   }
-  const analysis::PruneAmount share =
+  const analysis::PruneAmount amount =
       a.fraction.empty() ? analysis::PruneAmount{a.count, 0}
                          : analysis::PruneAmount{0, analysis::parse_fraction(a.fraction, "--fraction")};
   const std::string where = a.fraction.empty() ? "--count" : "--fraction";
   const analysis::Side side = analysis::side_named(a.side);
-  analysis::check_prune_amount(*m.model, side, kinds, share, a.per_layer, where);
+  analysis::check_prune_amount(*m.model, side, kinds, amount, a.per_layer, where);
   analysis::check_importance(a.measure, "--by", *m.model, side, kinds);
   const auto dataset = data->labelled_dataset_for(m);
-  const data::ScoringOptions how = scoring_for(m, a.scoring, *dataset);
+  const data::ScoringOptions scoring = scoring_for(m, a.scoring, *dataset);
   const auto scores = analysis::importance_of(
-      a.measure, {*m.model, dataset->corpus(), how, side, progress_bar("measure", "rows"), kinds});
-  return {analysis::least_important(scores, share, a.per_layer, where), measured_by(a.measure, how)};
+      a.measure, {*m.model, dataset->corpus(), scoring, side, progress_bar("measure", "rows"), kinds});
+  return {analysis::least_important(scores, amount, a.per_layer, where), measurement_text(a.measure, scoring)};
 }
 
 // Returns the head counts of the layers of a kind, such as "8 8 6".
-std::string numbers(model::LanguageModel& model, AttentionKind kind, HeadSide side) {
-  std::vector<std::string> all;
+std::string head_counts(model::LanguageModel& model, AttentionKind kind, HeadSide side) {
+  std::vector<std::string> counts;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    if (layer->layer_spec().kind == kind) all.push_back(std::to_string(layer->layer_spec().heads_of(side)));
-  return join(all, " ");
+    if (layer->layer_spec().kind == kind) counts.push_back(std::to_string(layer->layer_spec().heads_of(side)));
+  return join(counts, " ");
 }
 
-void report(const Arguments& a, const Choice& pruned, model::LanguageModel& whole, model::LanguageModel& left,
-            uint64_t bytes) {
+void report(const Arguments& a, const Choice& choice, model::LanguageModel& original_model,
+            model::LanguageModel& pruned_model, uint64_t bytes) {
   std::vector<std::string> names;
-  for (const auto& [kind, heads] : pruned.heads)
+  for (const auto& [kind, heads] : choice.heads)
     for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
-  log_info(str("pruned heads, side ", a.side, ": ", join(names, " "), pruned.by));
-  for (const auto& [kind, layers] : analysis::heads_of(whole.parameters())) {
+  log_info(str("pruned heads, side ", a.side, ": ", join(names, " "), choice.measurement));
+  for (const auto& [kind, layers] : analysis::heads_of(original_model.parameters())) {
     const std::pair<HeadSide, const char*> sides[] = {
         {HeadSide::score, "score"}, {HeadSide::value, "value"}, {HeadSide::output, "output"}};
-    std::set<std::string> different;
-    for (const auto& [side, name] : sides) different.insert(numbers(left, kind, side));
+    std::set<std::string> distinct_counts;
+    for (const auto& [side, name] : sides) distinct_counts.insert(head_counts(pruned_model, kind, side));
     for (const auto& [side, name] : sides) {
-      if (different.size() == 1 && side != HeadSide::value) continue;
-      log_info(str(name_of(kind), different.size() == 1 ? "" : str(", ", name), ": heads ", numbers(whole, kind, side),
-                   " -> ", numbers(left, kind, side)));
+      if (distinct_counts.size() == 1 && side != HeadSide::value) continue;
+      log_info(str(name_of(kind), distinct_counts.size() == 1 ? "" : str(", ", name), ": heads ",
+                   head_counts(original_model, kind, side), " -> ", head_counts(pruned_model, kind, side)));
     }
   }
-  log_info(str("parameters ", with_commas(whole.parameters().count()), " -> ", with_commas(left.parameters().count()),
-               "; ", human_bytes(bytes)));
+  log_info(str("parameters ", with_commas(original_model.parameters().count()), " -> ",
+               with_commas(pruned_model.parameters().count()), "; ", human_bytes(bytes)));
 }
 
-void cut(const Arguments& a) {
+void prune_checkpoint(const Arguments& a) {
   check(a);
   const io::Checkpoint checkpoint(a.model);
   const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
   const model::LoadedModel m = load_with_options(a, checkpoint);
   train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
   auto sink = open_sink(a.output);  // opened before the ranking, so that errors appear early
-  const Choice pruned = select_heads(a, m, data.get());
-  const analysis::KeptHeadsByLayer kept = analysis::heads_after_pruning(
-      *m.model, pruned.heads, analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");
-  const analysis::PrunedModel left = analysis::prune_heads(m.config, *m.model, kept);
-  run.model = left.config;
+  const Choice choice = select_heads(a, m, data.get());
+  const analysis::KeptHeadsByLayer remaining_heads = analysis::heads_after_pruning(
+      *m.model, choice.heads, analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");
+  const analysis::PrunedModel pruned_model = analysis::prune_heads(m.config, *m.model, remaining_heads);
+  run.model = pruned_model.config;
   io::Metadata metadata = checkpoint.metadata();
   metadata[io::kConfigKey] = run.toml();
   metadata.erase(io::kTrainingKey);
-  model::write_parameters(*sink, left.model->parameters(), std::move(metadata));
-  report(a, pruned, *m.model, *left.model, sink->bytes_written());
+  model::write_parameters(*sink, pruned_model.model->parameters(), std::move(metadata));
+  report(a, choice, *m.model, *pruned_model.model, sink->bytes_written());
 }
 
 }  // namespace
@@ -139,18 +139,19 @@ void add_cut(CLI::App& app, Jobs& jobs) {
            "LAYER:HEAD,...");
   const std::string measures = "measure of importance by which the least important heads are pruned: " +
                                join(analysis::importances().names(), ", ");
-  auto* by = text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
-  text("--data", a->data, "shard on which importance is measured; - is standard input", "SHARD")->needs(by);
+  auto* by_option =
+      text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
+  text("--data", a->data, "shard on which importance is measured; - is standard input", "SHARD")->needs(by_option);
   text("--fraction", a->fraction, "percentage of the heads to prune with --by; the number of heads is rounded down",
        "P%")
-      ->needs(by);
+      ->needs(by_option);
   sub->add_option("--count", a->count, "number of heads to prune with --by")
       ->type_name("N")
       ->check(whole_number(1, 1 << 24))
-      ->needs(by);
+      ->needs(by_option);
   sub->add_flag("--per-layer", a->per_layer,
                 "apply --fraction or --count to each layer instead of to all layers together")
-      ->needs(by);
+      ->needs(by_option);
   add_list(*sub, "--kind", a->kinds,
            "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]", "KIND,...");
   text("--side", a->side,
@@ -160,18 +161,18 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       ->check(one_of({"whole", "score", "value", "output"}));
   text("-o,--output", a->output, "output checkpoint; - is standard output", "FILE");
   const ModelOptionSet models = add_model_options(*sub, *a);
-  models.precision->needs(by);
-  models.attention->needs(by);
+  models.precision->needs(by_option);
+  models.attention->needs(by_option);
   auto scoring = std::make_shared<CommandLineFields>(*sub), sample = std::make_shared<CommandLineFields>(*sub);
   scoring->declare(a->scoring);
   sample->declare(a->scoring.sample);
   for (const CommandLineFields* fields : {scoring.get(), sample.get()})
-    for (CLI::Option* option : fields->options()) option->needs(by);
+    for (CLI::Option* option : fields->options()) option->needs(by_option);
   jobs.push_back({sub, [a, scoring, sample] {
                     scoring->store_values(a->scoring);
                     sample->store_values(a->scoring.sample);
                     nn::prepare_cpu(a->threads);
-                    cut(*a);
+                    prune_checkpoint(*a);
                   }});
 }
 

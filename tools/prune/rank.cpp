@@ -27,17 +27,17 @@ void rank(const MeasureArguments& q) {
       }
       if (q.plot == "-") continue;
       for (const analysis::RankedHead& r : analysis::rank_heads(scores, q.per_layer))
-        table.row(with_protocol({{"model", target.model.name},
-                                 {"kind", name_of(r.kind)},
-                                 {"layer", r.head.layer},
-                                 {"head", r.head.head},
-                                 {"side", q.side},
-                                 {"measure", measure},
-                                 {"score", r.score},
-                                 {"rank", r.rank},
-                                 {"order", q.per_layer ? "per-layer" : "global"},
-                                 {"normalised", q.normalise}},
-                                q, target.how));
+        table.row(append_protocol({{"model", target.model.name},
+                                   {"kind", name_of(r.kind)},
+                                   {"layer", r.head.layer},
+                                   {"head", r.head.head},
+                                   {"side", q.side},
+                                   {"measure", measure},
+                                   {"score", r.score},
+                                   {"rank", r.rank},
+                                   {"order", q.per_layer ? "per-layer" : "global"},
+                                   {"normalised", q.normalise}},
+                                  q, target.scoring));
     }
   }
   if (session.plot() != nullptr) session.plot()->draw();

@@ -30,20 +30,20 @@ struct ScanArguments : MeasureArguments {
 // Returns the heads that --heads names; all heads without --heads.
 HeadSet select_heads(const ScanArguments& q, LoadedTarget& target) {
   model::LanguageModel& model = *target.model.model;
-  const HeadSet all = analysis::all_heads(model, target.side, target.kinds);
-  if (q.heads.empty()) return all;
+  const HeadSet available_heads = analysis::all_heads(model, target.side, target.kinds);
+  if (q.heads.empty()) return available_heads;
   std::vector<AttentionKind> kinds;
-  for (const auto& [kind, heads] : all) kinds.push_back(kind);
-  const HeadSet some = analysis::parse_heads(q.heads, kinds, "--heads");
-  analysis::check_heads(model, target.side, some, "--heads");
-  return some;
+  for (const auto& [kind, heads] : available_heads) kinds.push_back(kind);
+  const HeadSet named_heads = analysis::parse_heads(q.heads, kinds, "--heads");
+  analysis::check_heads(model, target.side, named_heads, "--heads");
+  return named_heads;
 }
 
 analysis::Scan run_scan(const ScanArguments& q, LoadedTarget& target) {
   analysis::Metric metric;
   if (!q.metric.is_perplexity())
     metric = [&](const std::function<void(int64_t, int64_t)>& progress) {
-      return q.metric.of(target.model, *target.dataset, progress);
+      return q.metric.compute(target.model, *target.dataset, progress);
     };
   auto cases = analysis::scan_cases(*target.model.model, target.side, target.kinds,
                                     {select_heads(q, target), q.layers, q.all_but_one});
@@ -53,66 +53,66 @@ analysis::Scan run_scan(const ScanArguments& q, LoadedTarget& target) {
 // Prints a table row for the full model, then a table row for each ablated model.
 void print_cases(const ScanArguments& q, Table& table, const LoadedTarget& target, const analysis::Scan& scan) {
   // -1 stands for no layer or no head, and is printed as NaN, which keeps the columns numeric.
-  auto number = [&](int64_t x) { return x < 0 ? ordered_json(kNone) : ordered_json(x); };
+  auto number_or_nan = [&](int64_t x) { return x < 0 ? ordered_json(kNone) : ordered_json(x); };
   auto print = [&](ordered_json row, size_t case_index, double deviation) {
     const task::Score& score = scan.scores[case_index];
-    const double value = scan.values[case_index], full = scan.total();
+    const double value = scan.values[case_index], full_value = scan.total();
     if (q.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
     row.update({{q.metric.name(), value},
-                {"difference", value - full},
-                {"relative", 100 * (value / full - 1)},
+                {"difference", value - full_value},
+                {"relative", 100 * (value / full_value - 1)},
                 {"layer_deviation", deviation}});
     if (q.metric.is_perplexity()) row["tokens"] = score.tokens;
     row.update(q.metric.protocol());
-    table.row(with_protocol(std::move(row), q, target.how));
+    table.row(append_protocol(std::move(row), q, target.scoring));
   };
-  auto place = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode) {
-    return ordered_json{{"model", target.model.name}, {"kind", kind},   {"layer", number(layer)},
-                        {"head", number(head)},       {"side", q.side}, {"mode", mode}};
+  auto location_columns = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode) {
+    return ordered_json{{"model", target.model.name},  {"kind", kind},   {"layer", number_or_nan(layer)},
+                        {"head", number_or_nan(head)}, {"side", q.side}, {"mode", mode}};
   };
-  print(place("", -1, -1, "full"), 0, kNone);
+  print(location_columns("", -1, -1, "full"), 0, kNone);
   for (size_t k = 0; k < scan.cases.size(); ++k) {
     const analysis::ScanCase& c = scan.cases[k];
-    print(place(name_of(c.kind), c.layer, c.head, name_of(c.mode)), k + 1, scan.layer_deviation(k));
+    print(location_columns(name_of(c.kind), c.layer, c.head, name_of(c.mode)), k + 1, scan.layer_deviation(k));
   }
 }
 
 // The ablation results of one layer of one model, which become a table row of --summary.
-struct Line {
+struct LayerAblation {
   size_t index;  // index of the model on the command line
   std::string model;
-  double full = 0;              // metric of the full model
-  std::vector<double> without;  // metric of each ablated model
-  data::ScoringOptions how;
+  double full_value = 0;               // metric of the full model
+  std::vector<double> ablated_values;  // metric of each ablated model
+  data::ScoringOptions scoring;
   int64_t tokens = 0;
 };
-using Lines = std::map<analysis::ScanLayer, std::vector<Line>>;
+using LayerAblations = std::map<analysis::ScanLayer, std::vector<LayerAblation>>;
 
 // Prints one row per layer and model; the rows of the models of one layer are adjacent. The column "change" is the
 // percent change of the deviation relative to the first model; NaN for the first model itself, and if the first model
 // lacks the layer.
-void print_summary(const ScanArguments& q, Table& table, const Lines& lines) {
-  for (const auto& [place, models] : lines)
-    for (const Line& line : models) {
-      const auto& [kind, layer, mode] = place;
-      const analysis::LayerLoss loss = analysis::layer_loss(line.full, line.without);
-      const Line& first = models.front();
+void print_summary(const ScanArguments& q, Table& table, const LayerAblations& ablations) {
+  for (const auto& [scan_layer, models] : ablations)
+    for (const LayerAblation& ablation : models) {
+      const auto& [kind, layer, mode] = scan_layer;
+      const analysis::LayerLoss loss = analysis::layer_loss(ablation.full_value, ablation.ablated_values);
+      const LayerAblation& first = models.front();
       ordered_json row{{"kind", name_of(kind)},
                        {"layer", layer},
-                       {"model", line.model},
+                       {"model", ablation.model},
                        {"side", q.side},
                        {"mode", name_of(mode)},
-                       {"heads", line.without.size()},
-                       {q.metric.name(), line.full},
+                       {"heads", ablation.ablated_values.size()},
+                       {q.metric.name(), ablation.full_value},
                        {"difference", loss.difference},
                        {"relative", loss.relative},
                        {"deviation", loss.deviation},
-                       {"change", line.index == 0 || first.index > 0
+                       {"change", ablation.index == 0 || first.index > 0
                                       ? kNone
-                                      : 100 * (loss.deviation / analysis::deviation(first.without) - 1)}};
-      if (q.metric.is_perplexity()) row["tokens"] = line.tokens;
+                                      : 100 * (loss.deviation / analysis::deviation(first.ablated_values) - 1)}};
+      if (q.metric.is_perplexity()) row["tokens"] = ablation.tokens;
       row.update(q.metric.protocol());
-      table.row(with_protocol(std::move(row), q, line.how));
+      table.row(append_protocol(std::move(row), q, ablation.scoring));
     }
 }
 
@@ -125,15 +125,16 @@ void scan(const ScanArguments& q) {
     q.metric.check(target.model, *target.dataset, q.files.back(), q.scoring);
   });
   Table table(Table::format_named(q.format));
-  Lines lines;
+  LayerAblations ablations;
   for (size_t i = 0; i < session.models(); ++i) {
     LoadedTarget& target = session.load(i);
     const analysis::Scan scan = run_scan(q, target);
     if (!q.summary) print_cases(q, table, target, scan);
-    for (const auto& [place, without] : scan.by_layer)
-      lines[place].push_back({i, target.model.name, scan.total(), without, target.how, scan.scores[0].tokens});
+    for (const auto& [scan_layer, ablated_values] : scan.by_layer)
+      ablations[scan_layer].push_back(
+          {i, target.model.name, scan.total(), ablated_values, target.scoring, scan.scores[0].tokens});
   }
-  if (q.summary) print_summary(q, table, lines);
+  if (q.summary) print_summary(q, table, ablations);
 }
 
 }  // namespace

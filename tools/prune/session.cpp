@@ -45,7 +45,7 @@ void add_measure_options(CLI::App& app, MeasureArguments& q) {
 }
 
 analysis::AnalysisInput LoadedTarget::analysis_input(const std::string& label) {
-  return {*model.model, dataset->corpus(), how, side, progress_bar(label, "rows"), kinds};
+  return {*model.model, dataset->corpus(), scoring, side, progress_bar(label, "rows"), kinds};
 }
 
 PruneSession::PruneSession(const MeasureArguments& q, const std::function<void(LoadedTarget&)>& check) : q_(q) {
@@ -76,24 +76,24 @@ LoadedTarget& PruneSession::load(size_t index) {
   loaded_.reset();
   model::LoadedModel model = load_with_options(q_, *checkpoints_[index], q_.sets);
   auto dataset = text_->labelled_dataset_for(model);
-  const auto how = scoring_for(model, q_.scoring, *dataset);
+  const auto scoring = scoring_for(model, q_.scoring, *dataset);
   const auto kinds = analysis::kinds_named(q_.kinds, model.model->parameters(), "--kind");
   loaded_ = std::make_unique<LoadedTarget>(
-      LoadedTarget{std::move(model), std::move(dataset), how, analysis::side_named(q_.side), kinds});
+      LoadedTarget{std::move(model), std::move(dataset), scoring, analysis::side_named(q_.side), kinds});
   index_ = index;
   return *loaded_;
 }
 
-ordered_json with_protocol(ordered_json row, const MeasureArguments& q, const data::ScoringOptions& how) {
-  row.update({{"block", how.block},
-              {"context", how.context},
-              {"memory", how.memory},
-              {"streams", how.streams},
-              {"blocks", how.sample.blocks},
-              {"seed", how.sample.seed},
+ordered_json append_protocol(ordered_json row, const MeasureArguments& q, const data::ScoringOptions& scoring) {
+  row.update({{"block", scoring.block},
+              {"context", scoring.context},
+              {"memory", scoring.memory},
+              {"streams", scoring.streams},
+              {"blocks", scoring.sample.blocks},
+              {"seed", scoring.sample.seed},
               {"precision", q.precision},
               {"set", join(q.sets, " ")},
-              {"protocol", data::protocol_of(how)}});
+              {"protocol", data::protocol_of(scoring)}});
   return row;
 }
 

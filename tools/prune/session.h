@@ -42,7 +42,7 @@ void add_measure_options(CLI::App& app, MeasureArguments& q);
 struct LoadedTarget {
   model::LoadedModel model;
   std::shared_ptr<const task::Dataset> dataset;
-  data::ScoringOptions how;
+  data::ScoringOptions scoring;
   analysis::Side side;
   analysis::Kinds kinds;  // kinds of attention to analyse; empty: all
   // Returns the input of an analysis, with a progress bar called `label`. The result refers to this object, which must
@@ -72,7 +72,7 @@ class PruneSession {
 };
 
 // Returns the row with the columns of the scoring protocol appended.
-nlohmann::ordered_json with_protocol(nlohmann::ordered_json row, const MeasureArguments& q,
-                                     const data::ScoringOptions& how);
+nlohmann::ordered_json append_protocol(nlohmann::ordered_json row, const MeasureArguments& q,
+                                       const data::ScoringOptions& scoring);
 
 }  // namespace mh::prune

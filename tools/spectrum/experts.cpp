@@ -17,7 +17,7 @@ namespace {
 struct Experts {
   std::shared_ptr<Arguments> shared;
   std::string model, data, show = "gates";
-  int64_t tokens = 10, least = 5, random = 5;
+  int64_t tokens = 10, min_count = 5, num_random = 5;
   Metric metric;
 };
 
@@ -29,9 +29,9 @@ void show_scores(const Experts& e, model::LoadedModel& m, const task::Dataset& d
   std::function<double(attention::Observer*)> evaluate;
   if (!e.metric.is_perplexity())
     evaluate = [&](attention::Observer* observer) {
-      return e.metric.of(m, dataset, progress_bar(e.show, "rows"), observer);
+      return e.metric.compute(m, dataset, progress_bar(e.show, "rows"), observer);
     };
-  for (const auto& s : analysis::evaluate_experts(input, e.random, evaluate)) {
+  for (const auto& s : analysis::evaluate_experts(input, e.num_random, evaluate)) {
     ordered_json row{{"model", m.name},
                      {"gates", s.gates},
                      {e.metric.name(), s.score},
@@ -44,7 +44,7 @@ void show_scores(const Experts& e, model::LoadedModel& m, const task::Dataset& d
 
 // Prints the tokens with the highest PMI of each expert.
 void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel& m, const Print& print) {
-  const text::Tokenizer& pieces = report.of_source ? m.tokenizers.of_source() : *m.tokenizers.target;
+  const text::Tokenizer& pieces = report.is_source ? m.tokenizers.of_source() : *m.tokenizers.target;
   for (const auto& t : report.tokens)
     print({{"model", m.name},
            {"side", report.is_source ? "source" : "target"},
@@ -98,7 +98,7 @@ void show_experts(const Experts& e) {
     e.metric.check(m, *dataset, data.name(), a.scoring);
     return show_scores(e, m, *dataset, input, print);
   }
-  const auto report = analysis::report_experts(input, e.tokens, e.least);
+  const auto report = analysis::report_experts(input, e.tokens, e.min_count);
   if (e.show == "tokens") show_tokens(report, m, print);
   else show_gates(report, m, print);
 }
@@ -125,14 +125,14 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
                   "model's own gates, with only the expert of the largest gate, and with random experts) [gates]")
       ->type_name("WHAT")
       ->check(one_of({"gates", "tokens", "scores"}));
-  const auto number = [&](const char* name, int64_t& value, const char* help, int64_t most) {
-    return sub->add_option(name, value, help)->type_name("N")->check(whole_number(1, most));
+  const auto number = [&](const char* name, int64_t& value, const char* help, int64_t max_value) {
+    return sub->add_option(name, value, help)->type_name("N")->check(whole_number(1, max_value));
   };
   auto* tokens = number("--tokens", e->tokens, "maximum number of tokens per expert, with --show tokens [10]", 1 << 30);
-  auto* least =
-      number("--least", e->least, "minimum count of a token with its expert, with --show tokens [5]", 1 << 30);
-  auto* random =
-      number("--random", e->random, "number of evaluations with random experts, with --show scores [5]", 1000);
+  auto* min_count =
+      number("--least", e->min_count, "minimum count of a token with its expert, with --show tokens [5]", 1 << 30);
+  auto* num_random =
+      number("--random", e->num_random, "number of evaluations with random experts, with --show scores [5]", 1000);
   add_format(*sub, a->format);
   add_sets(*sub, a->sets);
   add_model_options(*sub, *a);
@@ -141,8 +141,8 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
   for (CLI::Option* option : excluded) sub->excludes(option);
   jobs.push_back({sub, [=] {
                     require_show(*e, tokens, "tokens");
-                    require_show(*e, least, "tokens");
-                    require_show(*e, random, "scores");
+                    require_show(*e, min_count, "tokens");
+                    require_show(*e, num_random, "scores");
                     e->shared->store_values(fields.get());
                     e->metric.store_values();
                     nn::prepare_cpu(e->shared->threads);

@@ -58,10 +58,10 @@ Chart chart_of(const std::string& title, const std::vector<std::pair<std::string
       curve.x.push_back(static_cast<double>(k + 1) / (by_share ? static_cast<double>(y.size()) : 1));
     chart.curves.push_back(curve);
   };
-  std::vector<SpectrumStatistics> all;
-  for (const auto& [name, f] : curves) add(name, f.curve, false), all.push_back(f);
-  if (!with_mean || all.size() < 2) return chart;
-  if (const SpectrumStatistics mean = mean_of(all); !mean.curve.empty()) add("mean", mean.curve, true);
+  std::vector<SpectrumStatistics> statistics;
+  for (const auto& [name, f] : curves) add(name, f.curve, false), statistics.push_back(f);
+  if (!with_mean || statistics.size() < 2) return chart;
+  if (const SpectrumStatistics mean = mean_of(statistics); !mean.curve.empty()) add("mean", mean.curve, true);
   return chart;
 }
 
@@ -99,10 +99,10 @@ void Rows::write(const std::string& name, const std::string& title, const Places
       write_row(row);
     }
   }
-  for (const auto& [kind, of_kind] : layers) {
+  for (const auto& [kind, layer_statistics] : layers) {
     if (!output_.summary) break;
-    ordered_json row{{"model", name}, {"of", output_.of}, {"kind", kind}, {"layers", of_kind.size()}};
-    add_figures(row, mean_of(of_kind));
+    ordered_json row{{"model", name}, {"of", output_.matrices}, {"kind", kind}, {"layers", layer_statistics.size()}};
+    add_figures(row, mean_of(layer_statistics));
     row.update(settings);
     write_row(row);
   }
@@ -113,8 +113,8 @@ void Rows::close() {
   if (curves_ != nullptr) curves_->close();
   if (!plot_) return;
   for (const auto& [kind, curves] : summaries_)
-    plot_->add(chart_of(str(output_.of, kind_of_chart(kind, summaries_.size()), ", mean over layers"), curves, false,
-                        output_.by_share));
+    plot_->add(chart_of(str(output_.matrices, kind_of_chart(kind, summaries_.size()), ", mean over layers"), curves,
+                        false, output_.by_share));
   plot_->draw();
 }
 
@@ -147,11 +147,11 @@ void Rows::draw(const std::string& title, const Places& places) {
                                      mean_of(statistics_of(*place)));
   }
   for (const auto& [kind, curves] : layers) {
-    plot_->add(
-        chart_of(str(title, ": ", output_.of, kind_of_chart(kind, layers.size())), curves, true, output_.by_share));
-    std::vector<SpectrumStatistics> all;
-    for (const auto& [layer, figures] : curves) all.push_back(figures);
-    if (output_.models > 1) summaries_[kind].emplace_back(title, mean_of(all));
+    plot_->add(chart_of(str(title, ": ", output_.matrices, kind_of_chart(kind, layers.size())), curves, true,
+                        output_.by_share));
+    std::vector<SpectrumStatistics> statistics;
+    for (const auto& [layer, figures] : curves) statistics.push_back(figures);
+    if (output_.models > 1) summaries_[kind].emplace_back(title, mean_of(statistics));
   }
 }
 

@@ -18,7 +18,7 @@ namespace mh::spectrum {
 
 // The options of the output: the files of --curves and --plot, and the form of the table.
 struct Output {
-  std::string of, format, curves, plot;
+  std::string matrices, format, curves, plot;
   bool summary = false;
   bool by_share = false;  // whether the matrices differ in size (SpectrumMeans)
   size_t models = 1;

@@ -24,7 +24,7 @@ namespace {
 struct Spectra {
   std::shared_ptr<Arguments> shared;
   std::vector<std::string> files;
-  std::string of = "attention", curves, plot, dump;
+  std::string matrices = "attention", curves, plot, dump;
   bool summary = false;
 };
 
@@ -36,7 +36,7 @@ void check_files(const Spectra& a, const std::vector<std::string>& models, bool 
                                      reads_text ? "--of alphas, output-value and weight:NAME need no data"
                                                 : "mh-spectrum --of WHAT MODEL..."});
   if (!reads_text && models.size() > 1 && std::filesystem::path(models.back()).extension() == ".mhs")
-    throw Error(Exit::usage, Problem{str("--of ", a.of), "models only, since these matrices need no data",
+    throw Error(Exit::usage, Problem{str("--of ", a.matrices), "models only, since these matrices need no data",
                                      models.back(), "leave the data out"});
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- more than once", ""});
@@ -51,11 +51,11 @@ void check_files(const Spectra& a, const std::vector<std::string>& models, bool 
     refuse_output_onto_input(file, a.files);
   }
   const int64_t blocks = a.shared->scoring.sample.blocks;
-  if (!a.dump.empty() && (a.of != "attention" || models.size() != 1 || blocks == 0))
+  if (!a.dump.empty() && (a.matrices != "attention" || models.size() != 1 || blocks == 0))
     throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and --blocks above 0",
                                      models.size() != 1 ? str(models.size(), " models")
                                      : blocks == 0      ? std::string("--blocks 0")
-                                                        : "--of " + a.of,
+                                                        : "--of " + a.matrices,
                                      ""});
 }
 
@@ -67,7 +67,7 @@ class Inputs {
     std::string data;
     if (reads_text && models_.size() > 1) data = models_.back(), models_.pop_back();
     check_files(a, models_, reads_text);
-    const std::string where = "--of " + a.of;
+    const std::string where = "--of " + a.matrices;
     if (!argument.empty() && !a.shared->kinds.empty())
       throw Error(Exit::usage, Problem{"--kind", "matrices of several layers", where + ", which names a single matrix",
                                        "leave the option out"});
@@ -87,7 +87,7 @@ class Inputs {
   const std::vector<std::string>& models() const { return models_; }
   bool holds_pairs() const { return data_ && data_->holds_pairs(); }
   std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& m) const { return data_->dataset_for(m); }
-  const model::LoadedModel& loaded(size_t index) {  // valid until the next call with another index
+  const model::LoadedModel& load_model(size_t index) {  // valid until the next call with another index
     if (loaded_ && index_ == index) return *loaded_;
     loaded_.reset();
     loaded_ = load_with_options(*a_.shared, *checkpoints_[index], a_.shared->sets);
@@ -107,75 +107,76 @@ class Inputs {
 // The source of a model's matrices, and the resolved options of scoring.
 struct Prepared {
   std::unique_ptr<analysis::SpectrumSource> source;
-  data::ScoringOptions how;
+  data::ScoringOptions scoring_options;
 };
 
-void refuse_nothing(const Spectra& a, const std::string& model, bool reads_text) {
-  throw Error(
-      Exit::usage,
-      Problem{str("--of ", a.of), reads_text ? "matrices of blocks of full length" : "matrices", str("none in ", model),
-              reads_text ? "the model has no such matrices, or the text is shorter than a block" : ""});
+void refuse_no_matrices(const Spectra& a, const std::string& model, bool reads_text) {
+  throw Error(Exit::usage,
+              Problem{str("--of ", a.matrices), reads_text ? "matrices of blocks of full length" : "matrices",
+                      str("none in ", model),
+                      reads_text ? "the model has no such matrices, or the text is shorter than a block" : ""});
 }
 
 // Creates and starts the source of matrices for a model; a source that reads parameters has read all matrices
 // afterwards. Throws Error(usage) if the model has no matrices for the source, or the text has no block of full length.
 Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m) {
-  auto [source, argument] = analysis::source_named(a.of, "--of");
+  auto [source, argument] = analysis::source_named(a.matrices, "--of");
   const bool reads_text = source->reads_text();
-  data::ScoringOptions how;
+  data::ScoringOptions scoring_options;
   bool too_short = false;
   if (reads_text) {
     const auto dataset = inputs.dataset_for(m);
-    how = scoring_for(m, a.shared->scoring, *dataset);
-    too_short = !how.sentences && dataset->corpus().targets() < how.block;
+    scoring_options = scoring_for(m, a.shared->scoring, *dataset);
+    too_short = !scoring_options.sentences && dataset->corpus().targets() < scoring_options.block;
   }
   const analysis::Kinds kinds = analysis::kinds_named(a.shared->kinds, m.model->parameters(), "--kind");
-  source->start(*m.model, {argument, !a.curves.empty(), how.block, how.sentences, kinds});
+  source->start(*m.model, {argument, !a.curves.empty(), scoring_options.block, scoring_options.sentences, kinds});
   const auto layers = m.model->attention_layers();
-  const bool none = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
+  const bool no_heads = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
     return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);
   });
-  if (reads_text ? none || too_short : source->entries().empty()) refuse_nothing(a, m.name, reads_text);
-  return {std::move(source), how};
+  if (reads_text ? no_heads || too_short : source->entries().empty()) refuse_no_matrices(a, m.name, reads_text);
+  return {std::move(source), scoring_options};
 }
 
 // Runs the model over the text with the source and, for --dump, the attention dump as observers.
-void watch(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m, const Prepared& prepared) {
-  const data::ScoringOptions& how = prepared.how;
+void observe_text(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m, const Prepared& prepared) {
+  const data::ScoringOptions& scoring_options = prepared.scoring_options;
   const auto dataset = inputs.dataset_for(m);
-  const analysis::AnalysisInput input{*m.model, dataset->corpus(), how, analysis::Side::whole,
+  const analysis::AnalysisInput input{*m.model, dataset->corpus(), scoring_options, analysis::Side::whole,
                                       progress_bar("spectra", "rows")};
   if (a.dump.empty()) return analysis::observe(input, *prepared.source);
-  analysis::AttentionDump dump(*m.model, how.sample.blocks, how.block, how.block + how.memory);
+  analysis::AttentionDump dump(*m.model, scoring_options.sample.blocks, scoring_options.block,
+                               scoring_options.block + scoring_options.memory);
   auto sink = open_sink(a.dump);
-  analysis::Observers both({prepared.source.get(), &dump});
-  analysis::observe(input, both);
+  analysis::Observers observers({prepared.source.get(), &dump});
+  analysis::observe(input, observers);
   dump.write(*sink, {{"multihead.model", m.name},
-                     {"multihead.blocks", str(how.sample.blocks)},
-                     {"multihead.seed", str(how.sample.seed)}});
+                     {"multihead.blocks", str(scoring_options.sample.blocks)},
+                     {"multihead.seed", str(scoring_options.sample.seed)}});
   sink->close();
 }
 
 void show(const Spectra& a) {
-  const auto [source, argument] = analysis::source_named(a.of, "--of");
+  const auto [source, argument] = analysis::source_named(a.matrices, "--of");
   const bool reads_text = source->reads_text();
   Inputs inputs(a, argument, reads_text);
   const std::vector<std::string>& models = inputs.models();
-  const bool by_share = inputs.holds_pairs() && a.of != "mixing";
-  Rows rows({a.of, a.shared->format, a.curves, a.plot, a.summary, by_share, models.size()});
+  const bool by_share = inputs.holds_pairs() && a.matrices != "mixing";
+  Rows rows({a.matrices, a.shared->format, a.curves, a.plot, a.summary, by_share, models.size()});
   std::vector<Prepared> prepared;
-  for (size_t i = 0; i < models.size(); ++i) prepared.push_back(prepare(a, inputs, inputs.loaded(i)));
+  for (size_t i = 0; i < models.size(); ++i) prepared.push_back(prepare(a, inputs, inputs.load_model(i)));
   rows.open_curves();
   const auto titles = short_names(models);
   for (size_t i = 0; i < models.size(); ++i) {
-    const model::LoadedModel& m = inputs.loaded(i);
+    const model::LoadedModel& m = inputs.load_model(i);
     ordered_json settings = ordered_json::object();
     if (reads_text) {
-      watch(a, inputs, m, prepared[i]);
-      add_settings(settings, *a.shared, prepared[i].how);
+      observe_text(a, inputs, m, prepared[i]);
+      add_settings(settings, *a.shared, prepared[i].scoring_options);
     }
     const auto& entries = prepared[i].source->entries();
-    if (entries.empty()) refuse_nothing(a, m.name, reads_text);
+    if (entries.empty()) refuse_no_matrices(a, m.name, reads_text);
     rows.write(m.name, titles[i], entries, settings);
   }
   rows.close();
@@ -183,53 +184,53 @@ void show(const Spectra& a) {
 
 // Throws Error(usage) for options of scoring if --of names matrices that are read from parameters.
 void check_scoring(const Spectra& a, const CommandLineFields& fields) {
-  if (analysis::source_named(a.of, "--of").source->reads_text()) return;
+  if (analysis::source_named(a.matrices, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())
     if (option->count() > 0)
       throw Error(Exit::usage, Problem{option->get_name(), "a value of --of that reads data, with this option",
-                                       "--of " + a.of, "leave the option out"});
+                                       "--of " + a.matrices, "leave the option out"});
 }
 
 }  // namespace
 
 std::unique_ptr<CommandLineFields> Arguments::declare(CLI::App& app) {
-  auto declared = std::make_unique<CommandLineFields>(app);
-  scoring.describe(*declared), declared->declare(scoring.sample);
-  return declared;
+  auto declared_fields = std::make_unique<CommandLineFields>(app);
+  scoring.describe(*declared_fields), declared_fields->declare(scoring.sample);
+  return declared_fields;
 }
 
 void Arguments::store_values(CommandLineFields* subcommand_fields) {
   size_t blocks = 0;
-  for (CommandLineFields* given : {fields.get(), subcommand_fields}) {
-    if (given == nullptr) continue;
-    given->store_values(scoring), given->store_values(scoring.sample);
-    blocks += given->option("blocks")->count();
+  for (CommandLineFields* command_line_fields : {fields.get(), subcommand_fields}) {
+    if (command_line_fields == nullptr) continue;
+    command_line_fields->store_values(scoring), command_line_fields->store_values(scoring.sample);
+    blocks += command_line_fields->option("blocks")->count();
   }
   scoring.sample.allows_fewer_blocks = blocks == 0;
 }
 
-void add_settings(ordered_json& row, const Arguments& a, const data::ScoringOptions& how) {
-  row.update(settings_of(how, a.precision));
+void add_settings(ordered_json& row, const Arguments& a, const data::ScoringOptions& scoring_options) {
+  row.update(settings_of(scoring_options, a.precision));
   row["set"] = join(a.sets, " ");
 }
 
-Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& own) {
+Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& spectra_options) {
   const auto s = std::make_shared<Spectra>();
   s->shared = a;
-  const auto add = [&](CLI::Option* option, const char* type) { own.push_back(option->type_name(type)); };
+  const auto add = [&](CLI::Option* option, const char* type) { spectra_options.push_back(option->type_name(type)); };
   add(app.add_option(
           "files", s->files,
           "checkpoints, then a shard unless --of names parameters; one of these files may be - for standard input"),
       "MODEL... [DATA]");
   add(app.add_option(
-          "--of", s->of,
+          "--of", s->matrices,
           "matrices to analyse: attention, before-mixing, logits or mixing, which are computed from the data; alphas, "
           "output-value or weight:NAME, which are read from the checkpoint without data [attention]"),
       "MATRICES");
   add_list(app, "--kind", a->kinds, "kinds of attention to analyse, such as decoder.cross [all]", "KIND,...");
   add_format(app, a->format);
-  own.push_back(app.add_flag("--summary", s->summary,
-                             "print a row for each model and kind of attention, with means over layers"));
+  spectra_options.push_back(app.add_flag("--summary", s->summary,
+                                         "print a row for each model and kind of attention, with means over layers"));
   add(app.add_option(
           "--curves", s->curves,
           "output file of a table with the mean and percentiles of c_k over blocks or sentences, for every k"),

@@ -30,9 +30,9 @@ struct Arguments : ModelArguments {
   void store_values(CommandLineFields* subcommand_fields);
 };
 
-// Adds the job without a subcommand, which writes spectra as tables and plots. `own` receives the options that the
-// subcommand must exclude.
-Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& own);
+// Adds the job without a subcommand, which writes spectra as tables and plots. `spectra_options` receives the options
+// that the subcommand must exclude.
+Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& spectra_options);
 // Adds the subcommand that reports the specialisation of experts.
 void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::vector<CLI::Option*>& excluded,
                  Jobs& jobs);

@@ -25,14 +25,14 @@ using nlohmann::ordered_json;
 
 struct Exchange {
   std::shared_ptr<Arguments> shared;
-  std::string model, mode, by = "avg-l2", data, output;
-  std::vector<std::string> pairs, kinds, with;
+  std::string model, mode, measure = "avg-l2", data, output;
+  std::vector<std::string> pairs, kinds, swapped_parameters;
   int64_t k = 3, t_max = 0;
   bool dry_run = false;
 };
 
-bool has(const std::vector<std::string>& parts, const char* part) {
-  return std::find(parts.begin(), parts.end(), part) != parts.end();
+bool contains(const std::vector<std::string>& words, const char* word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
@@ -68,7 +68,7 @@ void check(const Exchange& a) {
 struct Choice {
   std::vector<HeadPair> pairs;
   std::map<AttentionKind, analysis::LayerScores> scores;  // empty without --data
-  data::ScoringOptions how;
+  data::ScoringOptions scoring;
 };
 
 // Measures the importance of the heads of all kinds of attention in choice.pairs and `heads`, and stores it in
@@ -79,10 +79,10 @@ void rank(const Exchange& a, const model::LoadedModel& m, const TextSource& data
   analysis::Kinds kinds;  // kinds of the swapped heads
   for (const auto& [kind, layers] : heads) kinds.insert(kind);
   for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
-  analysis::check_importance(a.by, "--by", *m.model, analysis::Side::whole, kinds);
-  choice.how = scoring_for(m, a.shared->scoring, *dataset);
-  choice.scores = analysis::importance_of(
-      a.by, {*m.model, dataset->corpus(), choice.how, analysis::Side::whole, progress_bar("rank", "rows"), kinds});
+  analysis::check_importance(a.measure, "--by", *m.model, analysis::Side::whole, kinds);
+  choice.scoring = scoring_for(m, a.shared->scoring, *dataset);
+  choice.scores = analysis::importance_of(a.measure, {*m.model, dataset->corpus(), choice.scoring,
+                                                      analysis::Side::whole, progress_bar("rank", "rows"), kinds});
 }
 
 // Prints a table row for each pair that would be swapped without --dry-run.
@@ -90,23 +90,24 @@ void print(const Exchange& a, const std::string& model, const Choice& choice) {
   Table table(Table::format_named(a.shared->format));
   // Without --data, the columns of scoring options are NaN. The seed is NaN if neither the data nor the pairs are
   // sampled.
-  const double none = std::numeric_limits<double>::quiet_NaN();
-  const bool measured = !a.data.empty(), draws = measured || !a.mode.empty();
+  const double not_available = std::numeric_limits<double>::quiet_NaN();
+  const bool has_scores = !a.data.empty(), is_sampled = has_scores || !a.mode.empty();
   auto score = [&](AttentionKind kind, const analysis::Head& head) {
-    return measured ? choice.scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)] : none;
+    return has_scores ? choice.scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)]
+                      : not_available;
   };
   for (const HeadPair& pair : choice.pairs) {
     ordered_json row{{"model", model},
                      {"kind", name_of(pair.kind)},
                      {"pair", to_string(pair)},
                      {"mode", a.mode.empty() ? "pairs" : a.mode},
-                     {"measure", measured ? a.by : ""},
+                     {"measure", has_scores ? a.measure : ""},
                      {"score", score(pair.kind, pair.a)},
                      {"other_score", score(pair.kind, pair.b)}};
-    row.update(settings_of(choice.how, a.shared->precision));
+    row.update(settings_of(choice.scoring, a.shared->precision));
     for (const char* data_option : {"block", "context", "memory", "blocks"})
-      if (!measured) row[data_option] = none;
-    if (!draws) row["seed"] = none;
+      if (!has_scores) row[data_option] = not_available;
+    if (!is_sampled) row["seed"] = not_available;
     table.row(row);
   }
 }
@@ -117,12 +118,13 @@ void exchange(const Exchange& a) {
   const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
   const model::LoadedModel m = load_with_options(*a.shared, checkpoint);
   nn::ParameterList& parameters = m.model->parameters();
-  const analysis::SwapOptions options{has(a.with, "output"), has(a.with, "stages")};
-  const auto moments = has(a.with, "optimizer")
+  const analysis::SwapOptions options{contains(a.swapped_parameters, "output"),
+                                      contains(a.swapped_parameters, "stages")};
+  const auto moments = contains(a.swapped_parameters, "optimizer")
                            ? std::make_unique<analysis::OptimizerMoments>(checkpoint, parameters, "--with optimizer")
                            : nullptr;
   Choice choice;
-  choice.how = a.shared->scoring;
+  choice.scoring = a.shared->scoring;
   std::map<AttentionKind, std::vector<int64_t>> heads;  // number of heads of each layer from which --mode chooses
   const Selection selection = analysis::selection_named(a.mode);
   if (a.mode.empty()) {
@@ -137,18 +139,18 @@ void exchange(const Exchange& a) {
   const auto sink = a.dry_run ? nullptr : open_sink(a.output);  // opened early, so that errors precede the ranking
   if (data != nullptr) rank(a, m, *data, heads, choice);
   const auto seed = static_cast<uint64_t>(a.shared->scoring.sample.seed);
-  const auto chosen = analysis::choose_pairs({selection, a.k, a.t_max, seed}, heads, choice.scores);
-  choice.pairs.insert(choice.pairs.end(), chosen.begin(), chosen.end());
+  const auto mode_pairs = analysis::choose_pairs({selection, a.k, a.t_max, seed}, heads, choice.scores);
+  choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
   if (a.dry_run) return print(a, m.name, choice);
   const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->moments_of(p); };
   analysis::swap_heads(parameters, choice.pairs, options, "mh-swap",
                        moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});
   analysis::rewrite_checkpoint(*sink, checkpoint, parameters,
                                moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
-  const std::string by = data != nullptr      ? measured_by(a.by, choice.how)
-                         : a.mode == "random" ? str("; seed ", choice.how.sample.seed)
-                                              : "";
-  log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), by));
+  const std::string measure = data != nullptr      ? measurement_text(a.measure, choice.scoring)
+                              : a.mode == "random" ? str("; seed ", choice.scoring.sample.seed)
+                                                   : "";
+  log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), measure));
 }
 
 // Throws Error(usage) for scoring options without --data, and for --seed if neither the data nor the pairs are sampled.
@@ -166,12 +168,12 @@ void check_scoring(const Exchange& a, const ScoringFields& fields) {
 
 }  // namespace
 
-Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& own) {
+Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& exchange_options) {
   const auto e = std::make_shared<Exchange>();
   e->shared = a;
   const auto add = [&](CLI::Option* option, const char* type) {
     if (type != nullptr) option->type_name(type);
-    own.push_back(option);
+    exchange_options.push_back(option);
     return option;
   };
   add(app.add_option("model", e->model, "checkpoint; - is standard input"), "MODEL");
@@ -198,7 +200,7 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
       ->check(whole_number(0, 1 << 24))
       ->needs(mode);
   auto* data = add(app.add_option("--data", e->data, "shard on which heads are ranked; - is standard input"), "FILE");
-  add(app.add_option("--by", e->by, "measure of importance that ranks the heads [avg-l2]"), "MEASURE")
+  add(app.add_option("--by", e->measure, "measure of importance that ranks the heads [avg-l2]"), "MEASURE")
       ->check(one_of(analysis::importances().names()))
       ->needs(data);
   add(add_list(app, "--kind", e->kinds,
@@ -206,7 +208,7 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
                "KINDS"),
       nullptr)
       ->needs(mode);
-  add(add_list(app, "--with", e->with,
+  add(add_list(app, "--with", e->swapped_parameters,
                "parameters to swap in addition to the query, key and value projections: output (the head's columns of "
                "the output projection), stages (the head's gates, alphas and similar parameters), optimizer (the "
                "optimiser's moments, for a checkpoint with a training state)",

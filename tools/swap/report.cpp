@@ -44,37 +44,37 @@ void check_report(const Report& a) {
 std::string layers_of(const io::Checkpoint& checkpoint) {
   const model::ModelOptions options = model::config_of(checkpoint).model;
   const auto kinds = model::backbones().make(options.backbone, "model.backbone")->layers(options);
-  std::vector<std::string> parts;
+  std::vector<std::string> texts;
   for (const auto& [kind, layers] : kinds)
-    parts.push_back(kinds.size() == 1 ? str(layers) : str(name_of(kind), " ", layers));
-  return join(parts, ", ");
+    texts.push_back(kinds.size() == 1 ? str(layers) : str(name_of(kind), " ", layers));
+  return join(texts, ", ");
 }
 
 // Prints two rows for each layer with heads: the discrepancy before and after its combiner, with the change relative to
 // `baseline`.
-void print_layers(Table& table, const ordered_json& protocol, const std::string& model, const Discrepancy& seen,
+void print_layers(Table& table, const ordered_json& protocol, const std::string& model, const Discrepancy& discrepancy,
                   std::map<AttentionKind, std::vector<Discrepancy::Layer>>& baseline) {
-  for (const auto& [kind, layers] : seen.layers())
+  for (const auto& [kind, layers] : discrepancy.layers())
     for (size_t layer = 0; layer < layers.size(); ++layer)
-      for (auto [name, part] : {std::pair{"before", &Discrepancy::Layer::before_combiner},
-                                {"after", &Discrepancy::Layer::after_combiner}}) {
-        const auto& now = layers[layer].*part;
-        if (now.heads == 0) continue;                // all heads of the layer were pruned
+      for (auto [name, member] : {std::pair{"before", &Discrepancy::Layer::before_combiner},
+                                  {"after", &Discrepancy::Layer::after_combiner}}) {
+        const auto& current = layers[layer].*member;
+        if (current.heads == 0) continue;            // all heads of the layer were pruned
         const auto& first_of_kind = baseline[kind];  // empty if all heads of this kind are pruned in the first model
-        const auto then = layer < first_of_kind.size() ? first_of_kind[layer].*part : Discrepancy::Sums{};
-        auto mean = [&](double total) { return now.heads > 1 ? total / now.pairs() : kNone; };
+        const auto reference = layer < first_of_kind.size() ? first_of_kind[layer].*member : Discrepancy::Sums{};
+        auto mean = [&](double total) { return current.heads > 1 ? total / current.pairs() : kNone; };
         ordered_json row{{"model", model},
                          {"kind", name_of(kind)},
                          {"layer", layer},
                          {"mixing", name},
-                         {"heads", now.heads},
-                         {"cosine", now.cosine},
-                         {"cosine_mean", mean(now.cosine)},
-                         {"cosine_change", percent_change(now.cosine, then.cosine)},
-                         {"euclidean", now.euclidean},
-                         {"euclidean_mean", mean(now.euclidean)},
-                         {"euclidean_change", percent_change(now.euclidean, then.euclidean)},
-                         {"sequences", seen.sequences()}};
+                         {"heads", current.heads},
+                         {"cosine", current.cosine},
+                         {"cosine_mean", mean(current.cosine)},
+                         {"cosine_change", percent_change(current.cosine, reference.cosine)},
+                         {"euclidean", current.euclidean},
+                         {"euclidean_mean", mean(current.euclidean)},
+                         {"euclidean_change", percent_change(current.euclidean, reference.euclidean)},
+                         {"sequences", discrepancy.sequences()}};
         row.update(protocol);
         table.row(row);
       }
@@ -86,13 +86,13 @@ void report(const Report& r) {
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;
   for (size_t i = 0; i + 1 < r.files.size(); ++i) checkpoints.push_back(std::make_unique<io::Checkpoint>(r.files[i]));
   const TextSource data(r.files.back());
-  const std::string first = layers_of(*checkpoints[0]);
+  const std::string first_layers = layers_of(*checkpoints[0]);
   std::vector<data::ScoringOptions> protocols;
   for (const auto& checkpoint : checkpoints) {
     data.require_for(*checkpoint);
-    if (const std::string layers = layers_of(*checkpoint); layers != first)
-      throw Error(Exit::usage, Problem{checkpoint->name(), str("as many layers as the first model, ", first), layers,
-                                       "compare models with equal numbers of layers"});
+    if (const std::string layers = layers_of(*checkpoint); layers != first_layers)
+      throw Error(Exit::usage, Problem{checkpoint->name(), str("as many layers as the first model, ", first_layers),
+                                       layers, "compare models with equal numbers of layers"});
     const model::LoadedModel m = load_with_options(a, *checkpoint);
     protocols.push_back(scoring_for(m, a.scoring, *data.dataset_for(m)));
   }
@@ -101,11 +101,12 @@ void report(const Report& r) {
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     const model::LoadedModel m = load_with_options(a, *checkpoints[i]);
     const auto dataset = data.dataset_for(m);
-    const data::ScoringOptions& how = protocols[i];
-    Discrepancy seen;
-    analysis::observe({*m.model, dataset->corpus(), how, analysis::Side::whole, progress_bar("report", "rows")}, seen);
-    if (baseline.empty()) baseline = seen.layers();
-    print_layers(table, settings_of(how, a.precision), m.name, seen, baseline);
+    const data::ScoringOptions& scoring = protocols[i];
+    Discrepancy discrepancy;
+    analysis::observe({*m.model, dataset->corpus(), scoring, analysis::Side::whole, progress_bar("report", "rows")},
+                      discrepancy);
+    if (baseline.empty()) baseline = discrepancy.layers();
+    print_layers(table, settings_of(scoring, a.precision), m.name, discrepancy, baseline);
   }
 }
 

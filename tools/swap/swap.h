@@ -31,9 +31,9 @@ struct Arguments : ModelArguments {
   std::unique_ptr<ScoringFields> fields;  // the command-line options of `scoring`
 };
 
-// Adds the job without a subcommand: writes the model with heads swapped or, with --dry-run, prints the pairs. `own`
-// receives the options that the subcommand must exclude.
-Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& own);
+// Adds the job without a subcommand: writes the model with heads swapped or, with --dry-run, prints the pairs.
+// `exchange_options` receives the options that the subcommand must exclude.
+Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& exchange_options);
 // Adds the subcommand that reports the head discrepancy of models, layer by layer.
 void add_report(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::vector<CLI::Option*>& excluded,
                 Jobs& jobs);

@@ -18,9 +18,9 @@ std::string stages_of(const char* stage, const Registry<S>& registry) {
   std::string rows;
   for (const std::string& name : registry.names()) {
     std::vector<std::string> options;
-    if (auto given = registry.make(name, stage)->options()) {
+    if (auto stage_options = registry.make(name, stage)->options()) {
       FieldLister lister;
-      lister.section("", *given);
+      lister.section("", *stage_options);
       for (const auto& row : lister.rows()) options.push_back(str(row.key, "=", row.value));
     }
     rows += str(stage, '\t', name, '\t', registry.find(name, stage).help, '\t',
@@ -30,9 +30,9 @@ std::string stages_of(const char* stage, const Registry<S>& registry) {
 }
 
 template <class S>
-std::string names_of(const char* what, const Registry<S>& registry) {
-  std::string rows = str(what, "\tdoes\n");
-  for (const std::string& name : registry.names()) rows += str(name, '\t', registry.find(name, what).help, '\n');
+std::string names_of(const char* heading, const Registry<S>& registry) {
+  std::string rows = str(heading, "\tdoes\n");
+  for (const std::string& name : registry.names()) rows += str(name, '\t', registry.find(name, heading).help, '\n');
   return rows;
 }
 
@@ -43,24 +43,24 @@ std::string meanings_of(const Keys& keys) {
   return rows;
 }
 
-std::string tensors() {
+std::string tensor_rows() {
   std::string rows = "of\ttensor\tshape\tsetting\n";
   for (const auto& t : model::list_tensors())
     rows += str(t.owner, '\t', t.name, '\t', t.shape, '\t', t.setting.empty() ? "-" : t.setting, '\n');
   return rows;
 }
 
-std::string list_text(const std::string& what) {
-  if (what == "stages")
+std::string list_text(const std::string& table) {
+  if (table == "stages")
     return "stage\tname\tdoes\toptions\n" + stages_of("pairing", attention::pairings()) +
            stages_of("score", attention::scores()) + stages_of("normaliser", attention::normalisers()) +
            stages_of("mixer", attention::mixers()) + stages_of("combiner", attention::combiners());
-  if (what == "backbones") return names_of("backbone", model::backbones());
-  if (what == "procedures") return names_of("procedure", train::procedures());
-  if (what == "regularisers") return names_of("regulariser", train::regularisers());
-  if (what == "tensors") return tensors();
-  if (what == "metadata") return meanings_of(io::kMetadataKeys);
-  if (what == "training") return meanings_of(train::training_keys());
+  if (table == "backbones") return names_of("backbone", model::backbones());
+  if (table == "procedures") return names_of("procedure", train::procedures());
+  if (table == "regularisers") return names_of("regulariser", train::regularisers());
+  if (table == "tensors") return tensor_rows();
+  if (table == "metadata") return meanings_of(io::kMetadataKeys);
+  if (table == "training") return meanings_of(train::training_keys());
   std::string text = "key\ttype\tdefault\tmeaning\n";
   for (const auto& row : train::all_keys()) {
     std::string choices = row.choices.empty() ? "" : " (" + join(row.choices, ", ") + ")";
@@ -77,6 +77,6 @@ const std::vector<std::string>& lists() {
   return names;
 }
 
-void list(const std::string& what) { print(list_text(what)); }
+void list(const std::string& table) { print(list_text(table)); }
 
 }  // namespace mh::train_setup

@@ -9,7 +9,7 @@ namespace mh::train_setup {
 // Returns the valid values of --list.
 const std::vector<std::string>& lists();
 
-// Prints the table called `what`, one of lists().
-void list(const std::string& what);
+// Prints the table called `table`, one of lists().
+void list(const std::string& table);
 
 }  // namespace mh::train_setup

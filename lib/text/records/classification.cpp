@@ -7,35 +7,36 @@
 
 namespace mh::text {
 
-std::pair<int64_t, int64_t> truncate_lengths(int64_t first, int64_t second, int64_t room) {
-  if (first + second <= room) return {first, second};
+std::pair<int64_t, int64_t> truncate_lengths(int64_t first, int64_t second, int64_t max_tokens) {
+  if (first + second <= max_tokens) return {first, second};
   const auto [shorter, longer] = std::minmax(first, second);
-  std::pair<int64_t, int64_t> truncated_lengths{shorter, room - shorter};
-  if (truncated_lengths.second < shorter) truncated_lengths = {room / 2, room - room / 2};
+  std::pair<int64_t, int64_t> truncated_lengths{shorter, max_tokens - shorter};
+  if (truncated_lengths.second < shorter) truncated_lengths = {max_tokens / 2, max_tokens - max_tokens / 2};
   if (first > second) std::swap(truncated_lengths.first, truncated_lengths.second);
   return truncated_lengths;
 }
 
-Classification::Classification(Sequences runs, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length)
-    : runs_(std::move(runs)), task_(std::move(task)), entries_(tokenizer.special()), length_(length) {
+Classification::Classification(Sequences sequences, ExampleTask task, const WordPieceTokenizer& tokenizer,
+                               int64_t length)
+    : sequences_(std::move(sequences)), task_(std::move(task)), entries_(tokenizer.special()), length_(length) {
   if (length <= special())
     throw Error(Exit::usage,
                 Problem{"train.batch.block",
                         str("more than ", special(), ", the number of special tokens of an input sequence"),
                         str(length), "raise train.batch.block"});
   for (int64_t i = 0; i < size(); ++i) {
-    const auto run = static_cast<size_t>(3 * i);
+    const auto sequence = static_cast<size_t>(3 * i);
     const auto [first, second] = truncated_lengths(i);
-    if (first + second < runs_.length(run) + runs_.length(run + 1)) ++truncated_;
-    if (runs_.length(run + 2) == 0) ++unlabelled_;
+    if (first + second < sequences_.length(sequence) + sequences_.length(sequence + 1)) ++truncated_;
+    if (sequences_.length(sequence + 2) == 0) ++unlabelled_;
   }
 }
 
 std::pair<int64_t, int64_t> Classification::truncated_lengths(int64_t i) const {
-  const auto run = static_cast<size_t>(3 * i);
-  const int64_t room = length_ - special();
-  if (task_.sentences == 1) return {std::min(runs_.length(run), room), 0};
-  return truncate_lengths(runs_.length(run), runs_.length(run + 1), room);
+  const auto sequence = static_cast<size_t>(3 * i);
+  const int64_t max_tokens = length_ - special();
+  if (task_.sentences == 1) return {std::min(sequences_.length(sequence), max_tokens), 0};
+  return truncate_lengths(sequences_.length(sequence), sequences_.length(sequence + 1), max_tokens);
 }
 
 int64_t Classification::length(int64_t i) const {
@@ -44,20 +45,20 @@ int64_t Classification::length(int64_t i) const {
 }
 
 Example Classification::make(int64_t i) const {
-  const auto run = static_cast<size_t>(3 * i);
+  const auto sequence = static_cast<size_t>(3 * i);
   const auto [first, second] = truncated_lengths(i);
   Example result;
   result.tokens.push_back(entries_.start);
-  const auto add = [&](size_t of, int64_t count) {
-    const size_t at = result.tokens.size();
-    result.tokens.resize(at + static_cast<size_t>(count));
-    runs_.read(runs_.begin(of), std::span(result.tokens).subspan(at));
+  const auto add = [&](size_t sequence_index, int64_t count) {
+    const size_t offset = result.tokens.size();
+    result.tokens.resize(offset + static_cast<size_t>(count));
+    sequences_.read(sequences_.begin(sequence_index), std::span(result.tokens).subspan(offset));
     result.tokens.push_back(entries_.separator);
   };
-  add(run, first);
+  add(sequence, first);
   result.first = static_cast<int32_t>(result.tokens.size());
-  if (task_.sentences == 2) add(run + 1, second);
-  const std::vector<int32_t> label = runs_.run(run + 2);
+  if (task_.sentences == 2) add(sequence + 1, second);
+  const std::vector<int32_t> label = sequences_.sequence(sequence + 2);
   result.targets.push_back(label.empty() ? -1 : label[0]);
   return result;
 }

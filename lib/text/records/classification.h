@@ -15,18 +15,20 @@
 namespace mh::text {
 
 // Returns the lengths to which two sentences of `first` and `second` tokens are truncated so that both have at most
-// `room` tokens together. Truncates the longer sentence; if that is not enough, each sentence gets half of `room`, and
-// an odd token goes to the longer sentence, or to the second one if both are equally long. This is longest_first of
-// Hugging Face tokenizers; BERT's own code gives an odd token to the first sentence.
-std::pair<int64_t, int64_t> truncate_lengths(int64_t first, int64_t second, int64_t room);
+// `max_tokens` tokens together. Truncates the longer sentence; if that is not enough, each sentence gets half of
+// `max_tokens`, and an odd token goes to the longer sentence, or to the second one if both are equally long. This is
+// longest_first of Hugging Face tokenizers; BERT's own code gives an odd token to the first sentence.
+std::pair<int64_t, int64_t> truncate_lengths(int64_t first, int64_t second, int64_t max_tokens);
 
-// The examples of a shard as a list of input sequences. Thread-safe. The source of `runs` must outlive this object.
+// The examples of a shard as a list of input sequences. Thread-safe. The source of `sequences` must outlive this
+// object.
 class Classification {
  public:
-  // `runs` are the token sequences of a shard of examples of `task`: first text, second text and label of each example.
-  // `length` is the maximum number of tokens of an input sequence. Throws Error(usage) if it leaves no room for text.
-  Classification(Sequences runs, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length);
-  int64_t size() const { return static_cast<int64_t>(runs_.ends.size() / 3); }
+  // `sequences` are the token sequences of a shard of examples of `task`: first text, second text and label of each
+  // example. `length` is the maximum number of tokens of an input sequence. Throws Error(usage) if it leaves no room
+  // for text.
+  Classification(Sequences sequences, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length);
+  int64_t size() const { return static_cast<int64_t>(sequences_.ends.size() / 3); }
   int64_t length(int64_t i) const;  // number of tokens of input sequence i
   // Returns input sequence i; for a task of two sentences it has two segments, even if the second text is empty.
   Example make(int64_t i) const;
@@ -38,7 +40,7 @@ class Classification {
   std::pair<int64_t, int64_t> truncated_lengths(int64_t i) const;
   int64_t special() const { return task_.sentences + 1; }
 
-  Sequences runs_;
+  Sequences sequences_;
   ExampleTask task_;
   WordPieceTokenizer::Special entries_;
   int64_t length_;

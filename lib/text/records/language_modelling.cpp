@@ -6,22 +6,22 @@ namespace mh::text {
 
 namespace {
 
-struct Encoded {
-  EncodedSequences runs;
+struct EncodedLines {
+  EncodedSequences sequences;
   uint64_t unknown = 0;
   uint64_t bytes = 0;
 };
 
-Encoded encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& encoder) {
+EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& encoder) {
   if (!tokenizer.takes_any_bytes()) check_text(batch);
-  Encoded out;
-  std::vector<int32_t>& tokens = out.runs.tokens;
+  EncodedLines out;
+  std::vector<int32_t>& tokens = out.sequences.tokens;
   tokens.reserve(batch.text.size() / 3);
   for (const auto& s : batch.segments) {
     encoder.encode(std::string_view(batch.text).substr(s.begin, s.end - s.begin), tokens);
     if (!s.ends_line) continue;
     if (s.has_newline || !tokenizer.takes_any_bytes()) tokens.push_back(tokenizer.end_of_line());
-    out.runs.ends.push_back(tokens.size());
+    out.sequences.ends.push_back(tokens.size());
   }
   out.unknown = count_unknown(tokens, tokenizer);
   out.bytes = batch.source_bytes;
@@ -32,18 +32,18 @@ Encoded encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder& enco
 
 EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
   EncodeSummary summary;
-  summary.seconds = encode_in_order<TextBatch, Encoded>(
+  summary.seconds = encode_in_order<TextBatch, EncodedLines>(
       threads, text.expected_bytes(), "bytes", [&](TextBatch& batch) { return text.next(batch); },
       [&] {
         return [&tokenizer, encoder = std::shared_ptr(tokenizer.encoder())](const TextBatch& batch) {
           return encode(batch, tokenizer, *encoder);
         };
       },
-      [&](const Encoded& e) {
-        e.runs.write(writer);
+      [&](const EncodedLines& e) {
+        e.sequences.write(writer);
         writer.add_text_bytes(e.bytes);
-        summary.lines += e.runs.ends.size();
-        summary.tokens += e.runs.tokens.size();
+        summary.lines += e.sequences.ends.size();
+        summary.tokens += e.sequences.tokens.size();
         summary.unknown += e.unknown;
         summary.bytes += e.bytes;
         return summary.bytes;

@@ -16,44 +16,45 @@ struct Truncation {
 };
 
 // Returns the numbers of tokens to remove from two segments of `first` and `second` tokens, so that both have at most
-// `room` tokens together. Tokens are removed from the longer segment, or from the second one if both are equally long.
-std::pair<Truncation, Truncation> truncate(int64_t first, int64_t second, int64_t room, RandomSequence& random) {
-  std::pair<Truncation, Truncation> cuts;
-  while (first + second > room) {
+// `max_tokens` tokens together. Tokens are removed from the longer segment, or from the second one if both are equally
+// long.
+std::pair<Truncation, Truncation> truncate(int64_t first, int64_t second, int64_t max_tokens, RandomSequence& random) {
+  std::pair<Truncation, Truncation> truncations;
+  while (first + second > max_tokens) {
     const bool from_first = first > second;
-    Truncation& cut = from_first ? cuts.first : cuts.second;
-    ++(random.uniform() < 0.5 ? cut.front : cut.back);
+    Truncation& truncation = from_first ? truncations.first : truncations.second;
+    ++(random.uniform() < 0.5 ? truncation.front : truncation.back);
     --(from_first ? first : second);
   }
-  return cuts;
+  return truncations;
 }
 
 }  // namespace
 
-Pretraining::Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
+Pretraining::Pretraining(Sequences sequences, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
                          uint64_t seed)
-    : runs_(std::move(runs)),
+    : sequences_(std::move(sequences)),
       options_(options),
       entries_(tokenizer.special()),
       rows_(seed, "pretraining rows"),
       segments_(seed, "pretraining segments"),
       masks_(seed, "pretraining masks") {
-  if (runs_.ends.size() > UINT32_MAX)
-    throw Error(Exit::input, Problem{"documents", str("at most ", UINT32_MAX, " sentences"), str(runs_.ends.size()),
-                                     "train on fewer documents"});
+  if (sequences_.ends.size() > UINT32_MAX)
+    throw Error(Exit::input, Problem{"documents", str("at most ", UINT32_MAX, " sentences"),
+                                     str(sequences_.ends.size()), "train on fewer documents"});
   // Each segment needs at least one token.
   if (const int64_t least = special() + (options_.next_sentence ? 2 : 1); options_.length < least)
     throw Error(Exit::usage, Problem{"train.batch.block",
                                      str("at least ", least, ", so that an input sequence has a token to predict"),
                                      str(options_.length), "raise train.batch.block"});
   uint32_t begin = 0;
-  for (uint32_t run = 0; run < runs_.ends.size(); ++run) {
-    if (runs_.length(run) > 0) continue;
-    if (begin == run)
+  for (uint32_t sequence = 0; sequence < sequences_.ends.size(); ++sequence) {
+    if (sequences_.length(sequence) > 0) continue;
+    if (begin == sequence)
       throw Error(Exit::input, Problem{"documents", "at least one sentence in each document",
                                        str("none in document ", documents_.size() + 1), "make the shard again"});
-    documents_.push_back({begin, run});
-    begin = run + 1;
+    documents_.push_back({begin, sequence});
+    begin = sequence + 1;
   }
   if (documents_.empty()) throw Error(Exit::input, Problem{"documents", "at least one document", "none", ""});
   if (options_.next_sentence && documents_.size() == 1)
@@ -65,34 +66,36 @@ Pretraining::Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, co
   for (const Piece& piece : tokenizer.pieces()) continues_word_.push_back(piece.text.starts_with(kContinuationPrefix));
 }
 
-int64_t Pretraining::tokens() const { return runs_.ends.empty() ? 0 : static_cast<int64_t>(runs_.ends.back()); }
+int64_t Pretraining::tokens() const {
+  return sequences_.ends.empty() ? 0 : static_cast<int64_t>(sequences_.ends.back());
+}
 
 int64_t Pretraining::tokens_in(Sentences s) const {
-  return static_cast<int64_t>(runs_.begin(s.end) - runs_.begin(s.begin));
+  return static_cast<int64_t>(sequences_.begin(s.end) - sequences_.begin(s.begin));
 }
 
 Pretraining::Sentences Pretraining::sample_second_segment(size_t document, int64_t max_tokens,
                                                           RandomSequence& random) const {
-  size_t other = random.uniform_below(documents_.size() - 1);
-  if (other >= document) ++other;
-  const Sentences all = documents_[other];
-  Sentences first{all.begin + static_cast<uint32_t>(random.uniform_below(all.end - all.begin)), 0};
+  size_t other_document = random.uniform_below(documents_.size() - 1);
+  if (other_document >= document) ++other_document;
+  const Sentences sentences = documents_[other_document];
+  Sentences first{sentences.begin + static_cast<uint32_t>(random.uniform_below(sentences.end - sentences.begin)), 0};
   first.end = first.begin + 1;
-  while (first.end < all.end && tokens_in(first) < max_tokens) ++first.end;
+  while (first.end < sentences.end && tokens_in(first) < max_tokens) ++first.end;
   return first;
 }
 
 void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const {
   RandomSequence random(rows_, epoch, static_cast<uint32_t>(document));
-  const Sentences all = documents_[document];
-  for (uint32_t at = all.begin; at < all.end;) {
-    int64_t target = room();
+  const Sentences sentences = documents_[document];
+  for (uint32_t sentence = sentences.begin; sentence < sentences.end;) {
+    int64_t target_length = max_text_tokens();
     // An input sequence with room for a single token cannot be shorter.
-    if (random.uniform() < options_.short_share && room() > 1)
-      target = 2 + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(room() - 1)));
-    Sentences chunk{at, at + 1};
-    while (chunk.end < all.end && tokens_in(chunk) < target) ++chunk.end;
-    at = chunk.end;
+    if (random.uniform() < options_.short_share && max_text_tokens() > 1)
+      target_length = 2 + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(max_text_tokens() - 1)));
+    Sentences chunk{sentence, sentence + 1};
+    while (chunk.end < sentences.end && tokens_in(chunk) < target_length) ++chunk.end;
+    sentence = chunk.end;
     if (!options_.next_sentence) {
       rows.push_back({chunk, {chunk.end, chunk.end}, false});
       continue;
@@ -104,8 +107,8 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
     if (row.is_next) {
       row.second = {row.first.end, chunk.end};
     } else {
-      row.second = sample_second_segment(document, target - tokens_in(row.first), random);
-      at = row.first.end;  // the sentences after the split start the next input sequence
+      row.second = sample_second_segment(document, target_length - tokens_in(row.first), random);
+      sentence = row.first.end;  // the sentences after the split start the next input sequence
     }
     rows.push_back(row);
   }
@@ -119,24 +122,23 @@ Pretraining::Epoch Pretraining::plan(uint32_t epoch) const {
 
 int64_t Pretraining::Epoch::length(int64_t i) const {
   const Row& r = row(i);
-  return pretraining_->special() +
-         std::min(pretraining_->room(), pretraining_->tokens_in(r.first) + pretraining_->tokens_in(r.second));
+  return pretraining_->special() + std::min(pretraining_->max_text_tokens(),
+                                            pretraining_->tokens_in(r.first) + pretraining_->tokens_in(r.second));
 }
 
 Example Pretraining::Epoch::make(int64_t i) const {
   const Row& r = row(i);
   const auto site = static_cast<uint32_t>(i);
-  RandomSequence segment_random(pretraining_->segments_, number_, site),
-      mask_random(pretraining_->masks_, number_, site);
+  RandomSequence segment_random(pretraining_->segments_, epoch_, site), mask_random(pretraining_->masks_, epoch_, site);
   const auto [first, second] = truncate(pretraining_->tokens_in(r.first), pretraining_->tokens_in(r.second),
-                                        pretraining_->room(), segment_random);
+                                        pretraining_->max_text_tokens(), segment_random);
   Example result;
   result.tokens.push_back(pretraining_->entries_.start);
-  const auto add = [&](Sentences s, Truncation cut) {
-    const size_t at = result.tokens.size();
-    result.tokens.resize(at + static_cast<size_t>(pretraining_->tokens_in(s) - cut.front - cut.back));
-    pretraining_->runs_.read(pretraining_->runs_.begin(s.begin) + static_cast<uint64_t>(cut.front),
-                             std::span(result.tokens).subspan(at));
+  const auto add = [&](Sentences s, Truncation truncation) {
+    const size_t offset = result.tokens.size();
+    result.tokens.resize(offset + static_cast<size_t>(pretraining_->tokens_in(s) - truncation.front - truncation.back));
+    pretraining_->sequences_.read(pretraining_->sequences_.begin(s.begin) + static_cast<uint64_t>(truncation.front),
+                                  std::span(result.tokens).subspan(offset));
     result.tokens.push_back(pretraining_->entries_.separator);
   };
   add(r.first, first);
@@ -151,36 +153,36 @@ Example Pretraining::Epoch::make(int64_t i) const {
 // Returns the units of masking as lists of positions in `row`: single tokens, or, for whole-word masking, all pieces of
 // a word.
 std::vector<std::vector<int32_t>> Pretraining::candidates(const Example& row) const {
-  std::vector<std::vector<int32_t>> all;
+  std::vector<std::vector<int32_t>> units;
   bool first = true;  // whether the token is the first of its segment
   for (size_t i = 1; i < row.tokens.size(); ++i) {
     if (i + 1 == row.tokens.size() || i + 1 == static_cast<size_t>(row.first)) {
       first = true;
       continue;  // [SEP]
     }
-    if (!options_.whole_word || first || !continues_word_[static_cast<size_t>(row.tokens[i])]) all.emplace_back();
-    all.back().push_back(static_cast<int32_t>(i));
+    if (!options_.whole_word || first || !continues_word_[static_cast<size_t>(row.tokens[i])]) units.emplace_back();
+    units.back().push_back(static_cast<int32_t>(i));
     first = false;
   }
-  return all;
+  return units;
 }
 
 void Pretraining::mask_tokens(Example& row, RandomSequence& random) const {
-  const std::vector<std::vector<int32_t>> all = candidates(row);
-  std::vector<int64_t> order(all.size());
+  const std::vector<std::vector<int32_t>> units = candidates(row);
+  std::vector<int64_t> order(units.size());
   std::iota(order.begin(), order.end(), int64_t{0});
   random.shuffle(order);
-  const double share = std::nearbyint(static_cast<double>(row.tokens.size()) * options_.mask_share);
-  const auto max_tokens =
-      static_cast<size_t>(std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(share))));
+  const double num_predictions = std::nearbyint(static_cast<double>(row.tokens.size()) * options_.mask_share);
+  const auto max_tokens = static_cast<size_t>(
+      std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(num_predictions))));
   size_t num_masked = 0;
   for (int64_t candidate : order) {
-    const std::vector<int32_t>& places = all[static_cast<size_t>(candidate)];
-    if (num_masked + places.size() > max_tokens) continue;
-    num_masked += places.size();
-    for (int32_t place : places) {
-      int32_t& token = row.tokens[static_cast<size_t>(place)];
-      row.targets[static_cast<size_t>(place)] = token;
+    const std::vector<int32_t>& positions = units[static_cast<size_t>(candidate)];
+    if (num_masked + positions.size() > max_tokens) continue;
+    num_masked += positions.size();
+    for (int32_t position : positions) {
+      int32_t& token = row.tokens[static_cast<size_t>(position)];
+      row.targets[static_cast<size_t>(position)] = token;
       if (random.uniform() < 0.8) token = entries_.mask;
       else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.uniform_below(continues_word_.size()));
     }

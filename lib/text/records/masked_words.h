@@ -58,12 +58,14 @@ struct PretrainingOptions {
   }
 };
 
-// Samples input sequences from the documents of a shard. Thread-safe. The source of `runs` must outlive this object.
+// Samples input sequences from the documents of a shard. Thread-safe. The source of `sequences` must outlive this
+// object.
 class Pretraining {
  public:
-  // `runs` are the token sequences of a shard of documents. Throws Error(usage) for a single document with
+  // `sequences` are the token sequences of a shard of documents. Throws Error(usage) for a single document with
   // next-sentence prediction, and Error(input) for a shard without documents or with 2^32 or more sentences.
-  Pretraining(Sequences runs, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options, uint64_t seed);
+  Pretraining(Sequences sequences, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
+              uint64_t seed);
 
   // The range [begin, end) of indices of token sequences in the shard: consecutive sentences of a document.
   struct Sentences {
@@ -86,9 +88,9 @@ class Pretraining {
 
    private:
     friend class Pretraining;
-    Epoch(const Pretraining* of, uint32_t number) : pretraining_(of), number_(number) {}
+    Epoch(const Pretraining* pretraining, uint32_t number) : pretraining_(pretraining), epoch_(number) {}
     const Pretraining* pretraining_;
-    uint32_t number_;
+    uint32_t epoch_;
     std::vector<Row> rows_;
   };
   // Samples the segments of an epoch; this object must outlive the result.
@@ -101,14 +103,14 @@ class Pretraining {
  private:
   int64_t special() const { return options_.next_sentence ? 3 : 2; }
   // Returns the maximum number of tokens of an input sequence, special tokens excluded.
-  int64_t room() const { return options_.length - special(); }
+  int64_t max_text_tokens() const { return options_.length - special(); }
   int64_t tokens_in(Sentences s) const;
   void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
   Sentences sample_second_segment(size_t document, int64_t max_tokens, RandomSequence& random) const;
   void mask_tokens(Example& row, RandomSequence& random) const;
   std::vector<std::vector<int32_t>> candidates(const Example& row) const;
 
-  Sequences runs_;
+  Sequences sequences_;
   PretrainingOptions options_;
   WordPieceTokenizer::Special entries_;
   std::vector<bool> continues_word_;  // for each vocabulary entry, whether it continues a word (##)

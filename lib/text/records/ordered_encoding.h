@@ -56,10 +56,10 @@ class OrderedThreadPool {
       while (next(batch)) write(work(batch));
       return;
     }
-    std::deque<std::future<Result>> waiting;
+    std::deque<std::future<Result>> pending_results;
     OrderedThreadPool workers(threads, make_work);
     std::exception_ptr error;
-    const auto read = [&] {
+    const auto read_batch = [&] {
       try {
         return next(batch);
       } catch (...) {
@@ -67,14 +67,14 @@ class OrderedThreadPool {
         return false;
       }
     };
-    while (read()) {
-      waiting.push_back(workers.add(std::move(batch)));
+    while (read_batch()) {
+      pending_results.push_back(workers.add(std::move(batch)));
       batch = Batch();
-      if (waiting.size() < 2 * static_cast<size_t>(threads)) continue;
-      write(waiting.front().get());
-      waiting.pop_front();
+      if (pending_results.size() < 2 * static_cast<size_t>(threads)) continue;
+      write(pending_results.front().get());
+      pending_results.pop_front();
     }
-    for (auto& result : waiting) write(result.get());
+    for (auto& result : pending_results) write(result.get());
     if (error != nullptr) std::rethrow_exception(error);
   }
 
@@ -85,7 +85,7 @@ class OrderedThreadPool {
   };
   OrderedThreadPool(int count, const MakeWork& make_work) {
     try {
-      for (int i = 0; i < count; ++i) threads_.emplace_back([this, &make_work] { work(make_work()); });
+      for (int i = 0; i < count; ++i) threads_.emplace_back([this, make_work] { work(make_work); });
     } catch (const std::system_error& error) {
       stop();
       throw Error(Exit::failed,
@@ -103,15 +103,17 @@ class OrderedThreadPool {
     ready_.notify_one();
     return future;
   }
-  void work(const Work& encode) {
+  void work(const MakeWork& make_work) {
+    Work encode;  // made by the first batch, so that an error of make_work() reaches the caller like one of the batch
     for (;;) {
       std::unique_lock lock(mutex_);
-      ready_.wait(lock, [this] { return stop_ || !tasks_.empty(); });
+      ready_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
       if (tasks_.empty()) return;
       auto task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
       try {
+        if (encode == nullptr) encode = make_work();
         task.result.set_value(encode(task.batch));
       } catch (...) {
         task.result.set_exception(std::current_exception());
@@ -121,7 +123,8 @@ class OrderedThreadPool {
   void stop() {
     {
       std::lock_guard lock(mutex_);
-      stop_ = true;
+      stopping_ = true;
+      tasks_.clear();  // after an error, nobody reads the results of the queued batches
     }
     ready_.notify_all();
     for (std::thread& t : threads_) t.join();
@@ -129,19 +132,19 @@ class OrderedThreadPool {
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Task> tasks_;
-  bool stop_ = false;
+  bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
 
-// Runs OrderedThreadPool::run() and displays its progress. `all` is the total number of units and `unit` their name,
+// Runs OrderedThreadPool::run() and displays its progress. `total` is the total number of units and `unit` their name,
 // such as "bytes"; write() writes a result and returns the number of units done so far. Returns the elapsed time in
 // seconds.
 template <class Batch, class Result>
-double encode_in_order(int threads, uint64_t all, const char* unit, const std::function<bool(Batch&)>& next,
+double encode_in_order(int threads, uint64_t total, const char* unit, const std::function<bool(Batch&)>& next,
                        const typename OrderedThreadPool<Batch, Result>::MakeWork& make_work,
                        const std::function<uint64_t(const Result&)>& write) {
   const auto start = std::chrono::steady_clock::now();
-  Progress progress("encode", static_cast<int64_t>(all), unit);
+  Progress progress("encode", static_cast<int64_t>(total), unit);
   OrderedThreadPool<Batch, Result>::run(
       threads, next, make_work, [&](const Result& result) { progress.update(static_cast<int64_t>(write(result))); });
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -1,11 +1,11 @@
 #include "text/records/preparation.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/file.h"
 #include "base/json_types.h"
 #include "base/log.h"
+#include "base/processors.h"
 #include "base/text.h"
 #include "base/version.h"
 
@@ -18,7 +18,7 @@ namespace {
 // Returns the format of a compressed file or a shard, given its first bytes; empty for other files.
 std::string compression_of(std::string_view bytes) {
   struct Format {
-    std::string_view name, begin;
+    std::string_view name, magic;
   };
   using namespace std::string_view_literals;
   static constexpr Format kFormats[] = {{"gzip", "\x1F\x8B\x08"},
@@ -30,7 +30,7 @@ std::string compression_of(std::string_view bytes) {
                                          "7zXZ\0"sv},
                                         {"shard", "\x50\x2A\x4D\x18"}};
   for (const Format& format : kFormats)
-    if (bytes.starts_with(format.begin)) return std::string(format.name);
+    if (bytes.starts_with(format.magic)) return std::string(format.name);
   return "";
 }
 
@@ -51,14 +51,12 @@ void log_removed_bytes(uint64_t line_ends, uint64_t byte_order_marks) {
     log_info(format_count(byte_order_marks, "files began with a byte order mark, which is dropped"));
 }
 
-int EncodingThreads::count() const {
-  return static_cast<int>(threads > 0 ? threads : std::thread::hardware_concurrency());
-}
+int EncodingThreads::count() const { return threads > 0 ? static_cast<int>(threads) : num_usable_processors(); }
 
 void refuse_output_onto(const PrepArguments& a, const std::vector<std::string>& files) {
-  std::vector<std::string> read = a.inputs;
-  read.insert(read.end(), files.begin(), files.end());
-  refuse_output_onto_input(a.output, read);
+  std::vector<std::string> input_files = a.inputs;
+  input_files.insert(input_files.end(), files.begin(), files.end());
+  refuse_output_onto_input(a.output, input_files);
 }
 
 std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& a, const BertVocabulary& vocabulary) {
@@ -90,24 +88,24 @@ std::string format_count(uint64_t count, const std::string& what) {
   return with_commas(static_cast<int64_t>(count)) + " " + what;
 }
 
-std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary, const ordered_json& more) {
-  ordered_json made{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
-  if (vocabulary.wordpiece.empty()) made["vocabulary"] = vocabulary.vocab;
+std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary, const ordered_json& options) {
+  ordered_json provenance{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
+  if (vocabulary.wordpiece.empty()) provenance["vocabulary"] = vocabulary.vocab;
   else
-    made.update({{"wordpiece", vocabulary.wordpiece},
-                 {"cased", vocabulary.cased},
-                 {"strip_accents", vocabulary.strip_accents}});
-  made["crlf"] = a.crlf;
-  if (!more.empty()) made.update(more);
-  return made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
+    provenance.update({{"wordpiece", vocabulary.wordpiece},
+                       {"cased", vocabulary.cased},
+                       {"strip_accents", vocabulary.strip_accents}});
+  provenance["crlf"] = a.crlf;
+  if (!options.empty()) provenance.update(options);
+  return provenance.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
 }
 
 void warn_compressed_inputs(const std::vector<std::string>& files) {
   for (const std::string& file : files) {
     if (!MappedFile::is_mappable(file)) continue;
-    char begin[8];
-    const size_t size = open_source(file)->read(begin, sizeof begin);
-    if (const std::string format = compression_of({begin, size}); !format.empty())
+    char first_bytes[8];
+    const size_t size = open_source(file)->read(first_bytes, sizeof first_bytes);
+    if (const std::string format = compression_of({first_bytes, size}); !format.empty())
       log_warning(
           str(file, " is a ", format,
               " file, whose compressed bytes become the text; decompress the file first to encode its content"));

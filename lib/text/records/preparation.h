@@ -39,7 +39,7 @@ Registry<Preparation>& preparations();
 
 // Implements Preparation with a struct of options and a function that makes the shard.
 template <class Options, void (*kMake)(const PrepArguments&, const Options&)>
-class PreparationBy : public Preparation {
+class OptionsPreparation : public Preparation {
  public:
   void describe(Fields& f) override { options_.describe(f); }
   void make(const PrepArguments& arguments) const override { kMake(arguments, options_); }
@@ -77,8 +77,9 @@ void log_removed_bytes(uint64_t line_ends, uint64_t byte_order_marks);
 std::string format_count(uint64_t count, const std::string& what);
 // Returns size, time and throughput, such as "12.3 MB in 2s (6.1 MB/s)".
 std::string format_throughput(uint64_t bytes, double seconds);
-// Returns the provenance (JSON) of a shard made with a vocabulary for BERT; `more` are options of the subcommand.
-std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary, const nlohmann::ordered_json& more);
+// Returns the provenance (JSON) of a shard made with a vocabulary for BERT; `options` are options of the subcommand.
+std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary,
+                          const nlohmann::ordered_json& options);
 // Warns about each input that is a compressed file or a shard: the byte vocabulary accepts any bytes, so no later check
 // detects such a file.
 void warn_compressed_inputs(const std::vector<std::string>& files);

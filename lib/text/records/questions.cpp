@@ -9,13 +9,14 @@ namespace mh::text {
 
 namespace {
 
-constexpr int64_t kMarks = 3;  // special tokens of an input sequence: [CLS], [SEP], [SEP]
+constexpr int64_t kNumSpecialTokens = 3;  // special tokens of an input sequence: [CLS], [SEP], [SEP]
 
-Span span_of(const TextRange& answer, const std::vector<TextRange>& places) {
-  const auto first = std::find_if(places.begin(), places.end(), [&](const auto& p) { return p.end > answer.begin; });
-  const auto end = std::find_if(first, places.end(), [&](const auto& p) { return p.begin >= answer.end; });
+Span span_of(const TextRange& answer, const std::vector<TextRange>& token_ranges) {
+  const auto first =
+      std::find_if(token_ranges.begin(), token_ranges.end(), [&](const auto& p) { return p.end > answer.begin; });
+  const auto end = std::find_if(first, token_ranges.end(), [&](const auto& p) { return p.begin >= answer.end; });
   if (first == end) return {};  // no character of the answer belongs to a token
-  return {static_cast<int32_t>(first - places.begin()), static_cast<int32_t>(end - places.begin()) - 1};
+  return {static_cast<int32_t>(first - token_ranges.begin()), static_cast<int32_t>(end - token_ranges.begin()) - 1};
 }
 
 double context_around(const Window& window, int32_t token) {
@@ -26,61 +27,62 @@ double context_around(const Window& window, int32_t token) {
 }  // namespace
 
 void WindowOptions::check() const {
-  if (length <= question + kMarks)
-    throw Error(Exit::usage,
-                Problem{"train.batch.block",
-                        str("more than ", question + kMarks, ", the tokens of a question, [CLS] and two [SEP]"),
-                        str(length), "raise train.batch.block, or lower squad.question"});
+  if (length <= question + kNumSpecialTokens)
+    throw Error(Exit::usage, Problem{"train.batch.block",
+                                     str("more than ", question + kNumSpecialTokens,
+                                         ", the tokens of a question, [CLS] and two [SEP]"),
+                                     str(length), "raise train.batch.block, or lower squad.question"});
 }
 
 std::string Paragraph::text_of(Span span) const {
-  const uint32_t begin = places[static_cast<size_t>(span.first)].begin,
-                 end = places[static_cast<size_t>(span.last)].end;
+  const uint32_t begin = token_ranges[static_cast<size_t>(span.first)].begin,
+                 end = token_ranges[static_cast<size_t>(span.last)].end;
   return text.substr(begin, end - begin);
 }
 
-Questions::Questions(const Sequences& runs, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
+Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
                      const WindowOptions& options, QuestionUse use, const std::string& name)
     : options_(options), use_(use), special_(tokenizer.special()), unanswerable_(holds_unanswerable(header)) {
   options_.check();
   io::require_kind(header, name, io::kQuestionsKind);
   constexpr size_t fields = kQuestionFields;
   std::vector<int32_t> numbers;
-  for (size_t run = 0; run < runs.ends.size(); run += fields) {
-    const uint64_t begin = runs.begin(run);
-    numbers.resize(runs.ends[run + fields - 1] - begin);
-    runs.read(begin, numbers);
-    std::array<std::span<const int32_t>, fields> parts;
+  for (size_t sequence = 0; sequence < sequences.ends.size(); sequence += fields) {
+    const uint64_t begin = sequences.begin(sequence);
+    numbers.resize(sequences.ends[sequence + fields - 1] - begin);
+    sequences.read(begin, numbers);
+    std::array<std::span<const int32_t>, fields> record_fields;
     for (size_t i = 0; i < fields; ++i)
-      parts[i] = std::span(numbers).subspan(runs.begin(run + i) - begin, static_cast<size_t>(runs.length(run + i)));
-    add(question_record(parts, name, run / fields + 1));
+      record_fields[i] = std::span(numbers).subspan(sequences.begin(sequence + i) - begin,
+                                                    static_cast<size_t>(sequences.length(sequence + i)));
+    add(question_record(record_fields, name, sequence / fields + 1));
   }
   first_row_.push_back(size());
 }
 
 void Questions::add(QuestionRecord record) {
   if (paragraphs_.empty() || paragraphs_.back().text != record.text || paragraphs_.back().tokens != record.context)
-    paragraphs_.push_back({std::move(record.text), std::move(record.context), std::move(record.places)});
+    paragraphs_.push_back({std::move(record.text), std::move(record.context), std::move(record.token_ranges)});
   Question q{std::move(record.id), std::move(record.question), std::move(record.answers),
              record.impossible,    paragraphs_.size() - 1,     {}};
   const auto limit = static_cast<size_t>(options_.question);
   num_truncated_ += q.tokens.size() > limit ? 1 : 0;
   q.tokens.resize(std::min(q.tokens.size(), limit));
   for (const GoldAnswer& answer : q.answers)
-    if (answer.place && q.answer.none()) q.answer = span_of(*answer.place, paragraphs_.back().places);
+    if (answer.byte_range && q.answer.none()) q.answer = span_of(*answer.byte_range, paragraphs_.back().token_ranges);
   questions_.push_back(std::move(q));
   first_row_.push_back(size());
-  const Question& added = questions_.back();
-  if (use_ == QuestionUse::training && !added.impossible && added.answer.none()) ++num_without_windows_;
+  const Question& last_question = questions_.back();
+  if (use_ == QuestionUse::training && !last_question.impossible && last_question.answer.none()) ++num_without_windows_;
   else add_windows(static_cast<int64_t>(questions_.size()) - 1);
 }
 
 void Questions::add_windows(int64_t question) {
   const auto question_tokens = static_cast<int64_t>(questions_[static_cast<size_t>(question)].tokens.size());
   const auto tokens = static_cast<int64_t>(paragraph_of(question).tokens.size());
-  const int64_t room = options_.length - kMarks - question_tokens;
-  for (int64_t first = 0;; first += std::min(room, options_.stride)) {
-    const int64_t count = std::min(room, tokens - first);
+  const int64_t window_tokens = options_.length - kNumSpecialTokens - question_tokens;
+  for (int64_t first = 0;; first += std::min(window_tokens, options_.stride)) {
+    const int64_t count = std::min(window_tokens, tokens - first);
     windows_.push_back({question, static_cast<int32_t>(first), static_cast<int32_t>(count)});
     if (first + count == tokens) return;
   }
@@ -112,27 +114,28 @@ Example Questions::make(int64_t row) const {
   example.first = static_cast<int32_t>(tokens.size());
   tokens.insert(tokens.end(), paragraph.begin() + w.first, paragraph.begin() + w.first + w.count);
   tokens.push_back(special_.separator);
-  const bool whole = !q.answer.none() && q.answer.first >= w.first && q.answer.last < w.first + w.count;
-  const int32_t shift = example.first - w.first;
-  example.targets = {whole ? q.answer.first + shift : 0, whole ? q.answer.last + shift : 0};
+  const bool contains_answer = !q.answer.none() && q.answer.first >= w.first && q.answer.last < w.first + w.count;
+  const int32_t offset = example.first - w.first;
+  example.targets = {contains_answer ? q.answer.first + offset : 0, contains_answer ? q.answer.last + offset : 0};
   return example;
 }
 
 std::vector<bool> Questions::scored_tokens(int64_t row) const {
-  const Window& own = window(row);
-  const auto [begin, end] = rows_of(own.question);
-  std::vector<bool> counts(static_cast<size_t>(own.count), true);
-  for (int32_t i = 0; i < own.count; ++i) {
-    const int32_t token = own.first + i;
-    const double around = context_around(own, token);
+  const Window& row_window = window(row);
+  const auto [begin, end] = rows_of(row_window.question);
+  std::vector<bool> is_scored(static_cast<size_t>(row_window.count), true);
+  for (int32_t i = 0; i < row_window.count; ++i) {
+    const int32_t token = row_window.first + i;
+    const double row_context = context_around(row_window, token);
     for (int64_t other = begin; other < end; ++other) {
       const Window& w = window(other);
       if (other == row || token < w.first || token >= w.first + w.count) continue;
       const double other_context = context_around(w, token);
-      if (other_context > around || (other_context == around && other < row)) counts[static_cast<size_t>(i)] = false;
+      if (other_context > row_context || (other_context == row_context && other < row))
+        is_scored[static_cast<size_t>(i)] = false;
     }
   }
-  return counts;
+  return is_scored;
 }
 
 }  // namespace mh::text

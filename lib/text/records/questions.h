@@ -45,7 +45,7 @@ struct Span {
 struct Paragraph {
   std::string text;
   std::vector<int32_t> tokens;
-  std::vector<TextRange> places;  // byte range in `text` of each token
+  std::vector<TextRange> token_ranges;  // byte range in `text` of each token
   // Returns the text of the token range `tokens`.
   std::string text_of(Span tokens) const;
 };
@@ -80,7 +80,7 @@ class Questions {
   // Reads a shard of questions, given its header and its token sequences, which the caller has verified (verify() or
   // read_whole_shard()). `name` is the shard's name in messages. No argument needs to outlive the constructor. Throws
   // Error(input) for damaged records.
-  Questions(const Sequences& runs, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
+  Questions(const Sequences& sequences, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
             const WindowOptions& options, QuestionUse use, const std::string& name);
 
   int64_t size() const { return static_cast<int64_t>(windows_.size()); }  // number of input sequences

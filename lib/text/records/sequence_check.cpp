@@ -26,26 +26,27 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
     }
     fields_.push_back(std::move(field));
   }
-  uint64_t before = 0;
+  uint64_t previous_length = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
-    if (!kind->allows_length(i % fields_.size(), lengths[i], before))
+    if (!kind->allows_length(i % fields_.size(), lengths[i], previous_length))
       io::throw_damaged(name, 0, kind->rule, str(lengths[i], " numbers in record ", i / fields_.size() + 1));
-    before = lengths[i];
+    previous_length = lengths[i];
   }
-  if (kind->ends_with_empty_sequence && before > 0) io::throw_damaged(name, 0, kind->rule, "no empty run at the end");
+  if (kind->ends_with_empty_sequence && previous_length > 0)
+    io::throw_damaged(name, 0, kind->rule, "no empty run at the end");
   if (!lengths.empty()) remaining_ = lengths[0];
   skip_empty();
 }
 
 void SequenceCheck::skip_empty() {
-  while (remaining_ == 0 && run_ < lengths_.size())
-    if (++run_ < lengths_.size()) remaining_ = lengths_[run_];
+  while (remaining_ == 0 && sequence_ < lengths_.size())
+    if (++sequence_ < lengths_.size()) remaining_ = lengths_[sequence_];
 }
 
 void SequenceCheck::add(std::span<const int32_t> tokens) {
   if (fields_.empty()) return;
-  while (!tokens.empty() && run_ < lengths_.size()) {
-    const Field& field = fields_[run_ % fields_.size()];
+  while (!tokens.empty() && sequence_ < lengths_.size()) {
+    const Field& field = fields_[sequence_ % fields_.size()];
     const size_t n = std::min<uint64_t>(remaining_, tokens.size());
     for (int32_t token : tokens.first(n)) {
       --remaining_;
@@ -60,7 +61,7 @@ void SequenceCheck::refuse(const Field& field, int32_t token) const {
   io::throw_damaged(name_, 0,
                     str("numbers below ", field.limit, " in the field ", field.name,
                         field.end < 0 ? "" : str(", and the end-of-line token ", field.end, " only at the end")),
-                    str(token, " in record ", run_ / fields_.size() + 1, ", ", remaining_,
+                    str(token, " in record ", sequence_ / fields_.size() + 1, ", ", remaining_,
                         " numbers before the end of the sequence"));
 }
 

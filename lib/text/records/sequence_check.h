@@ -32,7 +32,7 @@ class SequenceCheck {
   const std::string& name_;
   const std::vector<uint32_t>& lengths_;
   std::vector<Field> fields_;  // fields of a record; empty: the kind has no rules
-  size_t run_ = 0;             // index of the current sequence
+  size_t sequence_ = 0;        // index of the current sequence
   uint64_t remaining_ = 0;     // remaining tokens of the current sequence
 };
 

@@ -9,9 +9,9 @@
 
 namespace mh::text {
 
-std::vector<int32_t> Sequences::run(size_t run) const {
-  std::vector<int32_t> tokens(static_cast<size_t>(length(run)));
-  read(begin(run), tokens);
+std::vector<int32_t> Sequences::sequence(size_t sequence) const {
+  std::vector<int32_t> tokens(static_cast<size_t>(length(sequence)));
+  read(begin(sequence), tokens);
   return tokens;
 }
 
@@ -32,6 +32,6 @@ ReadTokens token_reader(const std::vector<int32_t>& tokens) {
 }
 
 Sequences sequences_of(const io::ShardFile& shard) { return {ends_of(shard.sequence_lengths()), token_reader(shard)}; }
-Sequences sequences_of(const WholeShard& text) { return {text.ends, token_reader(text.tokens)}; }
+Sequences sequences_of(const WholeShard& shard) { return {shard.ends, token_reader(shard.tokens)}; }
 
 }  // namespace mh::text

@@ -22,9 +22,9 @@ struct Sequences {
   std::vector<uint64_t> ends;  // end of each sequence in the concatenated tokens
   ReadTokens read;
 
-  uint64_t begin(size_t run) const { return run == 0 ? 0 : ends[run - 1]; }
-  int64_t length(size_t run) const { return static_cast<int64_t>(ends[run] - begin(run)); }
-  std::vector<int32_t> run(size_t run) const;  // tokens of a sequence
+  uint64_t begin(size_t sequence) const { return sequence == 0 ? 0 : ends[sequence - 1]; }
+  int64_t length(size_t sequence) const { return static_cast<int64_t>(ends[sequence] - begin(sequence)); }
+  std::vector<int32_t> sequence(size_t sequence) const;  // tokens of a sequence
 };
 
 // Returns the ends of consecutive sequences with the lengths `lengths`, the inclusive prefix sums.
@@ -35,6 +35,6 @@ ReadTokens token_reader(const std::vector<int32_t>& tokens);
 
 // Return the token sequences of a shard; the shard must outlive the result.
 Sequences sequences_of(const io::ShardFile& shard);
-Sequences sequences_of(const WholeShard& text);
+Sequences sequences_of(const WholeShard& shard);
 
 }  // namespace mh::text

@@ -18,7 +18,7 @@ class ShardRecords {
   // Verifies all checksums and sequences, as read_whole_shard() does. Throws Error(input).
   virtual void verify() const = 0;
   // Returns the token sequences; this object must outlive the result.
-  virtual Sequences runs() const = 0;
+  virtual Sequences sequences() const = 0;
   // Returns a function that reads tokens; this object must outlive the function.
   virtual ReadTokens reader() const = 0;
 };
@@ -31,7 +31,7 @@ class FileRecords : public ShardRecords {
   const io::ShardCounts& counts() const override { return shard_.counts(); }
   const std::string& name() const override { return shard_.name(); }
   void verify() const override { text::verify(shard_); }
-  Sequences runs() const override { return sequences_of(shard_); }
+  Sequences sequences() const override { return sequences_of(shard_); }
   ReadTokens reader() const override { return token_reader(shard_); }
 
  private:
@@ -42,19 +42,19 @@ class FileRecords : public ShardRecords {
 class InMemoryRecords : public ShardRecords {
  public:
   explicit InMemoryRecords(io::ShardStream& stream)  // `stream` must be at its start
-      : name_(stream.name()), text_(read_whole_shard(stream, stream.header().kind)) {}
-  InMemoryRecords(const InMemoryRecords&) = delete;  // results of runs() and reader() refer to text_
+      : name_(stream.name()), shard_(read_whole_shard(stream, stream.header().kind)) {}
+  InMemoryRecords(const InMemoryRecords&) = delete;  // results of sequences() and reader() refer to shard_
   InMemoryRecords& operator=(const InMemoryRecords&) = delete;
-  const io::ShardHeader& header() const override { return text_.header; }
-  const io::ShardCounts& counts() const override { return text_.counts; }
+  const io::ShardHeader& header() const override { return shard_.header; }
+  const io::ShardCounts& counts() const override { return shard_.counts; }
   const std::string& name() const override { return name_; }
   void verify() const override {}  // the constructor has verified the records
-  Sequences runs() const override { return sequences_of(text_); }
-  ReadTokens reader() const override { return token_reader(text_.tokens); }
+  Sequences sequences() const override { return sequences_of(shard_); }
+  ReadTokens reader() const override { return token_reader(shard_.tokens); }
 
  private:
   std::string name_;
-  WholeShard text_;
+  WholeShard shard_;
 };
 
 }  // namespace mh::text

@@ -11,7 +11,7 @@ namespace mh::text {
 namespace {
 
 struct EncodedPairs {
-  EncodedSequences runs;
+  EncodedSequences sequences;
   PairSummary summary;
   uint64_t target_bytes = 0;
 };
@@ -41,22 +41,22 @@ class PairEncoder {
 
   EncodedPairs encode(const PairBatch& batch) {
     EncodedPairs out;
-    std::vector<int32_t>& tokens = out.runs.tokens;
+    std::vector<int32_t>& tokens = out.sequences.tokens;
     tokens.reserve((batch.source.text.size() + batch.target.text.size()) / 3);
     for (size_t i = 0; i < batch.source.segments.size(); ++i) {
       const TextBatch::Segment &s = batch.source.segments[i], &t = batch.target.segments[i];
       check_text(batch.source, s, false);
       check_text(batch.target, t, false);
       const size_t begin = tokens.size();
-      const size_t source = source_.add(batch.source, s, tokens), middle = tokens.size();
+      const size_t source = source_.add(batch.source, s, tokens), source_end = tokens.size();
       const size_t target = target_.add(batch.target, t, tokens);
-      if (const char* reason = filters_.why_dropped(source, target)) {
+      if (const char* reason = filters_.drop_reason(source, target)) {
         if (source * target == 0 && filters_.empty == "refuse") refuse_empty(batch, i, source == 0);
         ++out.summary.dropped[reason];
         tokens.resize(begin);
         continue;
       }
-      out.runs.ends.insert(out.runs.ends.end(), {middle, tokens.size()});
+      out.sequences.ends.insert(out.sequences.ends.end(), {source_end, tokens.size()});
       const auto pair = std::span(tokens).subspan(begin);
       out.summary.unknown[0] += count_unknown(pair.first(source), source_.tokenizer);
       out.summary.unknown[1] += count_unknown(pair.last(target + 1), target_.tokenizer);
@@ -71,10 +71,11 @@ class PairEncoder {
 
  private:
   [[noreturn]] static void refuse_empty(const PairBatch& batch, size_t i, bool source) {
-    const TextBatch& side = source ? batch.source : batch.target;
-    throw Error(Exit::input,
-                Problem{str(side.file, ":", side.segments[i].line), "a pair with non-empty source and target",
-                        str("an empty ", source ? "source" : "target"), "drop such pairs with --empty drop"});
+    const TextBatch& batch_side = source ? batch.source : batch.target;
+    throw Error(
+        Exit::input,
+        Problem{str(batch_side.file, ":", batch_side.segments[i].line), "a pair with non-empty source and target",
+                str("an empty ", source ? "source" : "target"), "drop such pairs with --empty drop"});
   }
   SentenceEncoder source_, target_;
   PairFilters filters_;
@@ -92,7 +93,7 @@ void PairFilters::check() const {
                 shortest_decimal(max_ratio), ""});
 }
 
-const char* PairFilters::why_dropped(size_t source, size_t target) const {
+const char* PairFilters::drop_reason(size_t source, size_t target) const {
   const auto [shorter, longer] = std::minmax(source, target);
   if (shorter == 0) return "empty";
   if (shorter < static_cast<size_t>(min_length)) return "short";
@@ -113,7 +114,7 @@ PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Token
         };
       },
       [&](const EncodedPairs& e) {
-        e.runs.write(writer);
+        e.sequences.write(writer);
         writer.add_text_bytes(e.target_bytes);
         for (const auto& [reason, pairs] : e.summary.dropped) {
           writer.add_dropped(reason, pairs);

@@ -38,7 +38,7 @@ struct PairFilters {
   void check() const;
   // Returns why a pair with `source` and `target` tokens is dropped: the first of "empty", "short", "long" and "ratio"
   // that applies; null if the filters accept the pair.
-  const char* why_dropped(size_t source, size_t target) const;
+  const char* drop_reason(size_t source, size_t target) const;
 };
 
 struct PairSummary {

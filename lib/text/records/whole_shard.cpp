@@ -8,15 +8,15 @@ namespace mh::text {
 
 namespace {
 
-std::vector<int32_t> read_rest(io::ShardStream& stream) {
+std::vector<int32_t> read_all_tokens(io::ShardStream& stream) {
   std::vector<int32_t> tokens;
-  size_t used = 0, count = 0;
+  size_t num_read = 0, count = 0;
   do {
-    tokens.resize(used + (1 << 18));
-    count = stream.read(std::span(tokens).subspan(used));
-    used += count;
+    tokens.resize(num_read + (1 << 18));
+    count = stream.read(std::span(tokens).subspan(num_read));
+    num_read += count;
   } while (count > 0);
-  tokens.resize(used);
+  tokens.resize(num_read);
   return tokens;
 }
 
@@ -29,19 +29,19 @@ WholeShard read_whole_shard(const std::string& path, const std::string& kind) {
 
 WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind) {
   io::require_kind(stream.header(), stream.name(), kind);
-  WholeShard text;
-  text.header = stream.header();
-  text.tokens = read_rest(stream);
-  text.counts = stream.counts();
+  WholeShard shard;
+  shard.header = stream.header();
+  shard.tokens = read_all_tokens(stream);
+  shard.counts = stream.counts();
   const std::vector<uint32_t> lengths = stream.sequence_lengths();
-  SequenceCheck(text.header, stream.name(), lengths).add(text.tokens);
-  text.ends = ends_of(lengths);
-  return text;
+  SequenceCheck(shard.header, stream.name(), lengths).add(shard.tokens);
+  shard.ends = ends_of(lengths);
+  return shard;
 }
 
 void verify(const io::ShardFile& shard) {
-  SequenceCheck runs(shard.header(), shard.name(), shard.sequence_lengths());
-  shard.verify([&](std::span<const int32_t> tokens) { runs.add(tokens); });
+  SequenceCheck check(shard.header(), shard.name(), shard.sequence_lengths());
+  shard.verify([&](std::span<const int32_t> tokens) { check.add(tokens); });
 }
 
 }  // namespace mh::text

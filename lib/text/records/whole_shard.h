@@ -20,7 +20,7 @@ struct WholeShard {
 
   size_t size() const { return ends.size() / header.fields.size(); }  // number of records
   // Returns the tokens of a field of a record.
-  std::span<const int32_t> run(size_t record, size_t field) const {
+  std::span<const int32_t> sequence(size_t record, size_t field) const {
     const size_t i = record * header.fields.size() + field;
     const uint64_t begin = i == 0 ? 0 : ends[i - 1];
     return std::span(tokens).subspan(begin, ends[i] - begin);

@@ -181,12 +181,17 @@ class HeadRotation : public Procedure {
       for (const auto& pair : texts) parsed_pairs.push_back(analysis::parse_pair(pair.get<std::string>(), kSection));
       return parsed_pairs;
     };
+    const auto refuse = [](const char* found) {
+      throw Error(Exit::input, Problem{"the saved state of head-rotation", "the JSON object that head-rotation writes",
+                                       found, "resume from another training state"});
+    };
     try {
       last_begun_epoch_ = j.at("begun"), swap_epoch_ = j.at("swapped_at");
       swapped_pairs_ = pairs(j.at("active")), next_pairs_ = pairs(j.at("planned"));
     } catch (const nlohmann::json::exception& error) {
-      throw Error(Exit::input, Problem{"the saved state of head-rotation", "the JSON object that head-rotation writes",
-                                       error.what(), ""});
+      refuse(error.what());
+    } catch (const Error& error) {  // of parse_pair()
+      refuse(error.what());
     }
   }
 

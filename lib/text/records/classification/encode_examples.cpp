@@ -17,7 +17,7 @@ struct ExampleBatch {
 };
 
 struct EncodedExamples {
-  EncodedSequences runs;
+  EncodedSequences sequences;
   ExampleSummary summary;
 };
 
@@ -47,16 +47,16 @@ class ExampleBatches {
 
 class ExampleEncoder {
  public:
-  ExampleEncoder(const ExampleTask& task, bool drop, const Tokenizer& tokenizer)
-      : task_(task), drop_(drop), tokenizer_(tokenizer), encoder_(tokenizer.encoder()) {}
+  ExampleEncoder(const ExampleTask& task, bool drop_malformed, const Tokenizer& tokenizer)
+      : task_(task), drop_malformed_(drop_malformed), tokenizer_(tokenizer), encoder_(tokenizer.encoder()) {}
 
   EncodedExamples encode(const ExampleBatch& batch) {
     EncodedExamples out;
-    out.runs.tokens.reserve(batch.text.text.size() / 3);
+    out.sequences.tokens.reserve(batch.text.text.size() / 3);
     for (const auto& s : batch.text.segments) {
       check_text(batch.text, s, false);
       fields_ = split(std::string_view(batch.text.text).substr(s.begin, s.end - s.begin), '\t');
-      if (fits(batch, s)) add(batch, s, out);
+      if (has_columns(batch, s)) add(batch, s, out);
       else ++out.summary.malformed;
     }
     out.summary.bytes = batch.text.source_bytes;
@@ -64,10 +64,10 @@ class ExampleEncoder {
   }
 
  private:
-  bool fits(const ExampleBatch& batch, const TextBatch::Segment& s) const {
+  bool has_columns(const ExampleBatch& batch, const TextBatch::Segment& s) const {
     const ExampleColumns& c = batch.columns;
     if (c.count > 0 ? fields_.size() == c.count : fields_.size() >= c.min_columns()) return true;
-    if (drop_ && c.label != ExampleColumns::kNone) return false;
+    if (drop_malformed_ && c.label != ExampleColumns::kNone) return false;
     throw Error(
         Exit::input,
         Problem{str(batch.text.file, ":", s.line),
@@ -79,12 +79,12 @@ class ExampleEncoder {
 
   void add(const ExampleBatch& batch, const TextBatch::Segment& s, EncodedExamples& out) {
     const ExampleColumns& c = batch.columns;
-    std::vector<int32_t>& tokens = out.runs.tokens;
+    std::vector<int32_t>& tokens = out.sequences.tokens;
     const size_t begin = tokens.size();
     encoder_->encode(fields_[c.first], tokens);
-    out.runs.ends.push_back(tokens.size());
+    out.sequences.ends.push_back(tokens.size());
     if (c.second != ExampleColumns::kNone) encoder_->encode(fields_[c.second], tokens);
-    out.runs.ends.push_back(tokens.size());
+    out.sequences.ends.push_back(tokens.size());
     out.summary.tokens += tokens.size() - begin;
     out.summary.unknown += count_unknown(std::span(tokens).subspan(begin), tokenizer_);
     if (c.label != ExampleColumns::kNone) {
@@ -95,12 +95,12 @@ class ExampleEncoder {
       tokens.push_back(*label);
       ++out.summary.labelled;
     }
-    out.runs.ends.push_back(tokens.size());
+    out.sequences.ends.push_back(tokens.size());
     ++out.summary.examples;
   }
 
   const ExampleTask& task_;
-  bool drop_;
+  bool drop_malformed_;
   const Tokenizer& tokenizer_;
   std::unique_ptr<Encoder> encoder_;
   std::vector<std::string> fields_;  // fields of the current line
@@ -119,7 +119,7 @@ ExampleSummary encode_examples(TextBatches& text, const FindColumns& find, const
                    const ExampleBatch& batch) { return encoder->encode(batch); };
       },
       [&](const EncodedExamples& e) {
-        e.runs.write(writer);
+        e.sequences.write(writer);
         writer.add_text_bytes(e.summary.bytes);
         if (e.summary.malformed > 0) writer.add_dropped(kMalformed, e.summary.malformed);
         summary.examples += e.summary.examples;

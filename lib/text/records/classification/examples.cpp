@@ -70,8 +70,8 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
   } catch (const nlohmann::json::exception& error) {
     io::throw_damaged(name, 16, "the entries of a task", error.what());
   }
-  const bool number_fits = task.low >= 0 && task.high > task.low && task.high < INT32_MAX / kThousandths;
-  if ((task.is_number() && !number_fits) || task.sentences < 1 || task.sentences > 2 ||
+  const bool is_valid_range = task.low >= 0 && task.high > task.low && task.high < INT32_MAX / kThousandths;
+  if ((task.is_number() && !is_valid_range) || task.sentences < 1 || task.sentences > 2 ||
       header.limit_of(2) > task.limit())
     io::throw_damaged(name, 16, "a task of one or two sentences, with a label for each value of the field label",
                       header.task);
@@ -84,10 +84,10 @@ void set_examples(io::ShardHeader& header, const ExampleTask& task) {
 }
 
 size_t ExampleColumns::min_columns() const {
-  size_t most = 0;
+  size_t num_columns = 0;
   for (size_t column : {first, second, label})
-    if (column != kNone) most = std::max(most, column + 1);
-  return most;
+    if (column != kNone) num_columns = std::max(num_columns, column + 1);
+  return num_columns;
 }
 
 std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t count) {

@@ -18,7 +18,7 @@ struct GlueFileLayout {
 
 struct GlueTask {
   ExampleTask task;
-  std::vector<GlueFileLayout> forms;  // layouts of the task's files; the first one has a header
+  std::vector<GlueFileLayout> layouts;  // layouts of the task's files; the first one has a header
 };
 
 const std::vector<GlueTask>& glue_tasks();
@@ -35,11 +35,11 @@ struct ColumnChoice {
 // Returns the columns of a file of the task, determined from `fields`, the fields of the file's first line. A header
 // with the text columns but without the label column belongs to a test file; all other files must have the label
 // column. Throws Error(input) that lists the expected and the existing columns. `where` is file and line for messages.
-ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& given, const std::vector<std::string>& fields,
+ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, const std::vector<std::string>& fields,
                             const std::string& where);
-// Returns the columns that `given` selects in a file whose first line has the fields `fields`. Throws Error(input) if a
-// selected column does not exist.
-ExampleColumns chosen_columns(const ColumnChoice& given, const std::vector<std::string>& fields,
+// Returns the columns that `choice` selects in a file whose first line has the fields `fields`. Throws Error(input) if
+// a selected column does not exist.
+ExampleColumns select_columns(const ColumnChoice& choice, const std::vector<std::string>& fields,
                               const std::string& where);
 
 }  // namespace mh::text

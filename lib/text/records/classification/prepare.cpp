@@ -74,8 +74,8 @@ struct ExamplesOptions {
 
 ColumnChoice column_choice(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
 
-void make(const PrepArguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns, int threads,
-          const ExampleTask& task, const FindColumns& find) {
+void write_examples_shard(const PrepArguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns,
+                          int threads, const ExampleTask& task, const FindColumns& find) {
   const auto tokenizer = load_vocabulary(a, vocabulary);
   TextBatches text(a.inputs, line_ends(a, false), nullptr);
   ShardHeader header = header_of(*tokenizer);
@@ -91,7 +91,7 @@ void make(const PrepArguments& a, const BertVocabulary& vocabulary, const Column
     sum = encode_examples(text, find, task, columns.malformed == "drop", *tokenizer, threads, writer);
     if (sum.examples == 0) refuse_inputs(a, "examples, one per line", "none");
   });
-  log_removed_bytes(text.normalised(), text.byte_order_marks());
+  log_removed_bytes(text.num_normalised(), text.byte_order_marks());
   if (sum.malformed > 0) log_info(format_count(sum.malformed, "lines with a wrong number of columns are dropped"));
   log_info(str(format_count(sum.examples, "examples of " + task.name + ", "), format_count(sum.labelled, "labelled, "),
                format_count(sum.tokens, "tokens, "), format_count(sum.unknown, "unknown, "),
@@ -134,19 +134,20 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
   task.name = o.name, task.file = o.name + ".tsv";
   task.sentences = o.columns.text_b.empty() ? 1 : 2;
   task.labels = split_list(o.labels), task.metrics = split_list(o.metrics);
-  std::vector<std::string> known{"accuracy", "f1", "matthews"};
+  std::vector<std::string> known_metrics{"accuracy", "f1", "matthews"};
   if (task.is_number()) {
-    known = {"pearson", "spearman"};
+    known_metrics = {"pearson", "spearman"};
     if (o.number.size() != 2 || o.number[1] <= o.number[0] || o.number[1] > 1e6)
       refuse("--number", "two bounds from 0 to 1000000, the lower one first", listed_numbers(o.number));
     task.low = o.number[0], task.high = o.number[1];
   } else {
     check_labels(task.labels);
   }
-  if (task.metrics.empty()) task.metrics = task.is_number() ? known : std::vector<std::string>{"accuracy"};
+  if (task.metrics.empty()) task.metrics = task.is_number() ? known_metrics : std::vector<std::string>{"accuracy"};
   for (auto it = task.metrics.begin(); it != task.metrics.end(); ++it) {
-    if (std::find(known.begin(), known.end(), *it) == known.end() || std::find(task.metrics.begin(), it, *it) != it)
-      refuse("--metrics", "distinct metrics among: " + join(known, ", "), join(task.metrics, ", "));
+    if (std::find(known_metrics.begin(), known_metrics.end(), *it) == known_metrics.end() ||
+        std::find(task.metrics.begin(), it, *it) != it)
+      refuse("--metrics", "distinct metrics among: " + join(known_metrics, ", "), join(task.metrics, ", "));
     if (*it == "f1" && task.labels.size() > 2)
       refuse("--metrics", "two labels for f1, which scores the second", str(task.labels.size(), " labels"));
   }
@@ -161,25 +162,25 @@ void make_glue(const PrepArguments& a, const GlueOptions& o) {
     refuse("--no-header",
            task.task.sentences == 1 ? "--text with a column number" : "--text and --text-b with column numbers",
            "no column number");
-  make(a, o.vocabulary, o.columns, o.threads.count(), task.task,
-       [&](const std::vector<std::string>& fields, const std::string& where) {
-         return glue_columns(task, column_choice(o.columns), fields, where);
-       });
+  write_examples_shard(a, o.vocabulary, o.columns, o.threads.count(), task.task,
+                       [&](const std::vector<std::string>& fields, const std::string& where) {
+                         return glue_columns(task, column_choice(o.columns), fields, where);
+                       });
 }
 
 void make_examples(const PrepArguments& a, const ExamplesOptions& o) {
-  make(a, o.vocabulary, o.columns, o.threads.count(), task_of_options(o),
-       [&](const std::vector<std::string>& fields, const std::string& where) {
-         return chosen_columns(column_choice(o.columns), fields, where);
-       });
+  write_examples_shard(a, o.vocabulary, o.columns, o.threads.count(), task_of_options(o),
+                       [&](const std::vector<std::string>& fields, const std::string& where) {
+                         return select_columns(column_choice(o.columns), fields, where);
+                       });
 }
 
-class Glue : public PreparationBy<GlueOptions, make_glue> {
+class Glue : public OptionsPreparation<GlueOptions, make_glue> {
  public:
   std::string inputs_help() const override { return "files of the GLUE task in GLUE's format"; }
 };
 
-class Examples : public PreparationBy<ExamplesOptions, make_examples> {
+class Examples : public OptionsPreparation<ExamplesOptions, make_examples> {
  public:
   std::string inputs_help() const override { return "tab-separated files, one example per line; quotes are text"; }
 };

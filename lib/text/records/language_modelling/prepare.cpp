@@ -48,12 +48,12 @@ void make_lm(const PrepArguments& a, const LmOptions& options) {
     sum = encode_lines(text, *tokenizer, options.threads.count(), writer);
     if (sum.tokens == 0) refuse_inputs(a, "text", "an empty input");
   });
-  log_removed_bytes(text.normalised(), text.byte_order_marks());
+  log_removed_bytes(text.num_normalised(), text.byte_order_marks());
   log_info(str(format_count(sum.lines, "lines, "), format_count(sum.tokens, "tokens, "),
                format_count(sum.unknown, "unknown, "), format_throughput(sum.bytes, sum.seconds)));
 }
 
-class LanguageModelling : public PreparationBy<LmOptions, make_lm> {
+class LanguageModelling : public OptionsPreparation<LmOptions, make_lm> {
  public:
   std::string inputs_help() const override { return kTexts; }
 };

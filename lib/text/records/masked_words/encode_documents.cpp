@@ -11,7 +11,7 @@ namespace {
 
 // The encoded lines of a batch; a blank line becomes an empty sequence.
 struct EncodedLines {
-  EncodedSequences runs;
+  EncodedSequences sequences;
   DocumentSummary summary;
   bool begins_file = false;
 };
@@ -25,13 +25,13 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
   check_text(batch, false);
   EncodedLines out;
   out.begins_file = batch.segments.front().line == 1;
-  std::vector<int32_t>& tokens = out.runs.tokens;
+  std::vector<int32_t>& tokens = out.sequences.tokens;
   tokens.reserve(batch.text.size() / 3);
   for (const auto& s : batch.segments) {
-    const size_t before = tokens.size();
+    const size_t first_token = tokens.size();
     const std::string_view line = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
     encoder.encode(line, tokens);
-    if (tokens.size() > before || is_blank(line)) out.runs.ends.push_back(tokens.size());
+    if (tokens.size() > first_token || is_blank(line)) out.sequences.ends.push_back(tokens.size());
     else ++out.summary.without_tokens;
   }
   out.summary.tokens = tokens.size();
@@ -48,19 +48,19 @@ class DocumentWriter {
     if (sentence.empty()) return close();
     writer_.add_sequence(sentence);
     ++summary_.sentences;
-    open_ = true;
+    document_open_ = true;
   }
   void close() {
-    if (!open_) return;
+    if (!document_open_) return;
     writer_.add_sequence({});
     ++summary_.documents;
-    open_ = false;
+    document_open_ = false;
   }
 
  private:
   io::ShardWriter& writer_;
   DocumentSummary& summary_;
-  bool open_ = false;
+  bool document_open_ = false;
 };
 
 }  // namespace
@@ -78,8 +78,8 @@ DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, 
       [&](const EncodedLines& e) {
         if (e.begins_file) documents.close();
         size_t begin = 0;
-        for (size_t end : e.runs.ends) {
-          documents.add(std::span(e.runs.tokens).subspan(begin, end - begin));
+        for (size_t end : e.sequences.ends) {
+          documents.add(std::span(e.sequences.tokens).subspan(begin, end - begin));
           begin = end;
         }
         writer.add_text_bytes(e.summary.bytes);

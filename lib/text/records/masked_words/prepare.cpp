@@ -32,7 +32,7 @@ void make_mlm(const PrepArguments& a, const MlmOptions& o) {
     sum = encode_documents(text, *tokenizer, o.threads.count(), writer);
     if (sum.sentences == 0) refuse_inputs(a, "sentences, one per line", "none");
   });
-  log_removed_bytes(text.normalised(), text.byte_order_marks());
+  log_removed_bytes(text.num_normalised(), text.byte_order_marks());
   if (sum.without_tokens > 0) log_info(format_count(sum.without_tokens, "lines without a token are dropped"));
   if (sum.documents == 1)
     log_warning("only one document, but next-sentence prediction needs two or more; separate documents by empty lines");
@@ -41,7 +41,7 @@ void make_mlm(const PrepArguments& a, const MlmOptions& o) {
                format_throughput(sum.bytes, sum.seconds)));
 }
 
-class Mlm : public PreparationBy<MlmOptions, make_mlm> {
+class Mlm : public OptionsPreparation<MlmOptions, make_mlm> {
  public:
   std::string inputs_help() const override {
     return "text files, one sentence per line, an empty line between documents";

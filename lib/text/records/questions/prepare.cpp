@@ -50,7 +50,7 @@ void make_squad(const PrepArguments& a, const SquadPrepOptions& o) {
   report(squad, sum);
 }
 
-class QuestionsPreparation : public PreparationBy<SquadPrepOptions, make_squad> {
+class QuestionsPreparation : public OptionsPreparation<SquadPrepOptions, make_squad> {
  public:
   std::string inputs_help() const override { return "files of SQuAD, version 1.1 or 2.0"; }
   bool reads_lines() const override { return false; }

@@ -33,7 +33,7 @@ std::vector<int32_t> encode_details(const SquadQuestion& q) {
   ordered_json answers = ordered_json::array();
   for (const GoldAnswer& a : q.answers) {
     ordered_json answer{{"text", a.text}};
-    if (a.place) answer.update({{"begin", a.place->begin}, {"end", a.place->end}});
+    if (a.byte_range) answer.update({{"begin", a.byte_range->begin}, {"end", a.byte_range->end}});
     answers.push_back(answer);
   }
   return numbers_of(ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.impossible}}.dump());
@@ -41,15 +41,15 @@ std::vector<int32_t> encode_details(const SquadQuestion& q) {
 
 // Makes begins and ends non-decreasing: canonical ordering of Unicode marks may produce decreasing ranges within a
 // word.
-void make_monotonic(std::vector<TextRange>& places) {
-  for (size_t i = 1; i < places.size(); ++i) {
-    places[i].begin = std::max(places[i].begin, places[i - 1].begin);
-    places[i].end = std::max(places[i].end, places[i - 1].end);
+void make_monotonic(std::vector<TextRange>& token_ranges) {
+  for (size_t i = 1; i < token_ranges.size(); ++i) {
+    token_ranges[i].begin = std::max(token_ranges[i].begin, token_ranges[i - 1].begin);
+    token_ranges[i].end = std::max(token_ranges[i].end, token_ranges[i - 1].end);
   }
 }
 
 struct EncodedQuestions {
-  EncodedSequences runs;
+  EncodedSequences sequences;
   QuestionsSummary summary;
   uint64_t bytes = 0;
 };
@@ -57,25 +57,25 @@ struct EncodedQuestions {
 EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenizer& tokenizer, Encoder& encoder) {
   EncodedQuestions out;
   std::vector<int32_t> context;
-  std::vector<TextRange> places;
-  tokenizer.encode_with_ranges(paragraph.text, context, places);
+  std::vector<TextRange> token_ranges;
+  tokenizer.encode_with_ranges(paragraph.text, context, token_ranges);
   if (context.empty())
     throw Error(Exit::input, Problem{paragraph.where, "a paragraph of words", "a paragraph without tokens", ""});
-  make_monotonic(places);
+  make_monotonic(token_ranges);
   std::vector<int32_t> begins, ends;
-  for (const TextRange& place : places) {
-    begins.push_back(static_cast<int32_t>(place.begin));
-    ends.push_back(static_cast<int32_t>(place.end));
+  for (const TextRange& range : token_ranges) {
+    begins.push_back(static_cast<int32_t>(range.begin));
+    ends.push_back(static_cast<int32_t>(range.end));
   }
   const std::vector<int32_t> text = numbers_of(paragraph.text);
-  auto add = [&](const std::vector<int32_t>& run) {
-    out.runs.tokens.insert(out.runs.tokens.end(), run.begin(), run.end());
-    out.runs.ends.push_back(out.runs.tokens.size());
+  auto add = [&](const std::vector<int32_t>& sequence) {
+    out.sequences.tokens.insert(out.sequences.tokens.end(), sequence.begin(), sequence.end());
+    out.sequences.ends.push_back(out.sequences.tokens.size());
   };
   for (const SquadQuestion& q : paragraph.questions) {
     std::vector<int32_t> question;
     encoder.encode(q.text, question);
-    for (const auto& run : {question, context, begins, ends, text, encode_details(q)}) add(run);
+    for (const auto& sequence : {question, context, begins, ends, text, encode_details(q)}) add(sequence);
     out.summary.question_tokens += question.size();
     out.summary.question_unknown += count_unknown(question, tokenizer);
     out.bytes += q.text.size();
@@ -88,13 +88,13 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   return out;
 }
 
-void accumulate(QuestionsSummary& sum, const QuestionsSummary& part) {
-  sum.paragraphs += part.paragraphs;
-  sum.questions += part.questions;
-  sum.question_tokens += part.question_tokens;
-  sum.paragraph_tokens += part.paragraph_tokens;
-  sum.question_unknown += part.question_unknown;
-  sum.paragraph_unknown += part.paragraph_unknown;
+void accumulate(QuestionsSummary& sum, const QuestionsSummary& summary) {
+  sum.paragraphs += summary.paragraphs;
+  sum.questions += summary.questions;
+  sum.question_tokens += summary.question_tokens;
+  sum.paragraph_tokens += summary.paragraph_tokens;
+  sum.question_unknown += summary.question_unknown;
+  sum.paragraph_unknown += summary.paragraph_unknown;
 }
 
 // Parses the JSON object of a record into `record`. Returns a description of the object's fault; empty if it has none.
@@ -109,7 +109,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
         const auto begin = a.at("begin").get<uint64_t>(), end = a.at("end").get<uint64_t>();
         if (begin >= end || end > record.text.size() || record.text.compare(begin, end - begin, answer.text) != 0)
           return str("an answer whose text is not at the bytes ", begin, " to ", end);
-        answer.place = TextRange{static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
+        answer.byte_range = TextRange{static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
       }
       record.answers.push_back(std::move(answer));
     }
@@ -119,10 +119,10 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
   return record.impossible == record.answers.empty() ? "" : str(record.answers.size(), " answers");
 }
 
-bool has_decreasing_range(const std::vector<TextRange>& places) {
-  return std::adjacent_find(places.begin(), places.end(), [](const TextRange& a, const TextRange& b) {
+bool has_decreasing_range(const std::vector<TextRange>& token_ranges) {
+  return std::adjacent_find(token_ranges.begin(), token_ranges.end(), [](const TextRange& a, const TextRange& b) {
            return b.begin < a.begin || b.end < a.end;
-         }) != places.end();
+         }) != token_ranges.end();
 }
 
 }  // namespace
@@ -130,8 +130,8 @@ bool has_decreasing_range(const std::vector<TextRange>& places) {
 void set_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options) {
   size_t longest = 0;
   for (const SquadParagraph& p : squad.paragraphs) longest = std::max(longest, p.text.size());
-  const auto places = static_cast<int64_t>(longest) + 1;
-  header.set_kind(io::kQuestionsKind, {header.vocabulary, header.vocabulary, places, places, 256, 256});
+  const auto limit = static_cast<int64_t>(longest) + 1;
+  header.set_kind(io::kQuestionsKind, {header.vocabulary, header.vocabulary, limit, limit, 256, 256});
   header.task = json{{kUnanswerable, options.unanswerable == "keep"}}.dump();
 }
 
@@ -144,12 +144,12 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
                                   io::ShardWriter& writer) {
   QuestionsSummary sum;
   using Batch = const SquadParagraph*;
-  size_t next = 0;
+  size_t next_paragraph = 0;
   sum.seconds = encode_in_order<Batch, EncodedQuestions>(
       threads, squad.paragraphs.size(), "paragraphs",
       [&](Batch& batch) {
-        if (next == squad.paragraphs.size()) return false;
-        batch = &squad.paragraphs[next++];
+        if (next_paragraph == squad.paragraphs.size()) return false;
+        batch = &squad.paragraphs[next_paragraph++];
         return true;
       },
       [&] {
@@ -158,7 +158,7 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
         };
       },
       [&](const EncodedQuestions& e) {
-        e.runs.write(writer);
+        e.sequences.write(writer);
         writer.add_text_bytes(e.bytes);
         accumulate(sum, e.summary);
         return sum.paragraphs;
@@ -180,9 +180,9 @@ QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuest
   for (size_t i = 0; i < context.size(); ++i) {
     if (begins[i] >= ends[i] || static_cast<size_t>(ends[i]) > record.text.size())
       refuse(str("ranges within ", record.text.size(), " bytes"), str(begins[i], " to ", ends[i]));
-    record.places.push_back({static_cast<uint32_t>(begins[i]), static_cast<uint32_t>(ends[i])});
+    record.token_ranges.push_back({static_cast<uint32_t>(begins[i]), static_cast<uint32_t>(ends[i])});
   }
-  if (has_decreasing_range(record.places))
+  if (has_decreasing_range(record.token_ranges))
     refuse("ranges in the order of the text", "a range that precedes its predecessor");
   if (std::string fault = read_details(object, record); !fault.empty())
     refuse("a JSON object with id, answers at their byte ranges, and impossible", fault);
@@ -191,7 +191,7 @@ QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuest
 
 QuestionRecord question_record(const WholeShard& shard, size_t record, const std::string& name) {
   std::array<std::span<const int32_t>, kQuestionFields> fields;
-  for (size_t i = 0; i < fields.size(); ++i) fields[i] = shard.run(record, i);
+  for (size_t i = 0; i < fields.size(); ++i) fields[i] = shard.sequence(record, i);
   return question_record(fields, name, record + 1);
 }
 

@@ -20,7 +20,7 @@ constexpr size_t kQuestionFields = 6;
 // A decoded record of a shard of questions.
 struct QuestionRecord {
   std::vector<int32_t> question, context;  // tokens
-  std::vector<TextRange> places;           // byte range in `text` of each context token; begins and ends never decrease
+  std::vector<TextRange> token_ranges;     // byte range in `text` of each context token; begins and ends never decrease
   std::string text;                        // the paragraph
   std::string id;
   std::vector<GoldAnswer> answers;  // empty if and only if the question is impossible

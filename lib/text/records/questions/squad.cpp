@@ -35,16 +35,16 @@ struct FileLocation {
 };
 
 json parse_squad_json(const std::string& bytes, const std::string& file) {
-  const std::string_view text = checked_text(bytes, file);
+  const std::string_view text = validate_text(bytes, file);
   require_sound_json(text, file, "get the file again");
   try {
     return json::parse(text);
   } catch (const json::parse_error& error) {
     // The parser counts bytes from 1, including the one that caused the error.
-    const size_t at = std::min(error.byte - 1, text.size());
+    const size_t offset = std::min(error.byte - 1, text.size());
     const std::string where =
-        str(file, ":", 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(at), '\n'), ": byte ",
-            at + bytes.size() - text.size(), " of the file");
+        str(file, ":", 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(offset), '\n'), ": byte ",
+            offset + bytes.size() - text.size(), " of the file");
     if (error.byte > text.size())
       throw Error(Exit::input, Problem{where, "the rest of the JSON of SQuAD", "the end of the file",
                                        "the file is truncated; get the file again"});
@@ -55,7 +55,7 @@ json parse_squad_json(const std::string& bytes, const std::string& file) {
 }
 
 // The type of a JSON entry.
-enum class Type { list, text, whole_number, truth };
+enum class Type { list, text, whole_number, boolean };
 
 const char* describe_type(Type type) {
   switch (type) {
@@ -70,7 +70,7 @@ const char* describe_type(Type type) {
   }
 }
 
-bool is(const json& value, Type type) {
+bool has_type(const json& value, Type type) {
   switch (type) {
     case Type::list:
       return value.is_array();
@@ -83,26 +83,26 @@ bool is(const json& value, Type type) {
   }
 }
 
-const json* find(const json& object, const char* key, Type type, const FileLocation& place) {
-  if (!object.is_object()) place.refuse(str("an object with the entry '", key, "'"), object.type_name());
+const json* find(const json& object, const char* key, Type type, const FileLocation& location) {
+  if (!object.is_object()) location.refuse(str("an object with the entry '", key, "'"), object.type_name());
   const auto it = object.find(key);
   if (it == object.end()) return nullptr;
-  if (!is(*it, type)) place.refuse(str("the entry '", key, "': ", describe_type(type)), it->type_name());
+  if (!has_type(*it, type)) location.refuse(str("the entry '", key, "': ", describe_type(type)), it->type_name());
   return &*it;
 }
 
-const json& entry(const json& object, const char* key, Type type, const FileLocation& place) {
-  const json* found = find(object, key, type, place);
-  if (found == nullptr) place.refuse(str("the entry '", key, "': ", describe_type(type)), "none");
+const json& entry(const json& object, const char* key, Type type, const FileLocation& location) {
+  const json* found = find(object, key, type, location);
+  if (found == nullptr) location.refuse(str("the entry '", key, "': ", describe_type(type)), "none");
   return *found;
 }
 
 // Returns the text of the entry `key`, which will be encoded; refuses text with NUL or of 2 GiB or more.
-std::string text_of(const json& object, const char* key, const FileLocation& place) {
-  auto text = entry(object, key, Type::text, place).get<std::string>();
+std::string text_of(const json& object, const char* key, const FileLocation& location) {
+  auto text = entry(object, key, Type::text, location).get<std::string>();
   if (text.find('\0') != text.npos)
-    place.refuse(str("text without NUL in '", key, "'"), "a NUL byte", "remove NUL bytes");
-  if (text.size() >= INT32_MAX) place.refuse(str("less than 2 GiB in '", key, "'"), human_bytes(text.size()));
+    location.refuse(str("text without NUL in '", key, "'"), "a NUL byte", "remove NUL bytes");
+  if (text.size() >= INT32_MAX) location.refuse(str("less than 2 GiB in '", key, "'"), human_bytes(text.size()));
   return text;
 }
 
@@ -120,85 +120,86 @@ class Reader {
   explicit Reader(const SquadOptions& options) : options_(options) {}
 
   void add(const std::string& file) {
-    place_ = {file == "-" ? "standard input" : file, 0, 0, "", ""};
+    location_ = {file == "-" ? "standard input" : file, 0, 0, "", ""};
     const std::string bytes = read_text_file(file);
     squad_.bytes += bytes.size();
-    const json whole = parse_squad_json(bytes, place_.file);
-    for (const json& article : entry(whole, "data", Type::list, place_)) {
-      ++place_.article;
-      place_.paragraph = 0;
-      const json* title = find(article, "title", Type::text, place_);
-      place_.title = title == nullptr ? "" : title->get<std::string>();
-      for (const json& paragraph : entry(article, "paragraphs", Type::list, place_)) {
-        ++place_.paragraph;
+    const json root = parse_squad_json(bytes, location_.file);
+    for (const json& article : entry(root, "data", Type::list, location_)) {
+      ++location_.article;
+      location_.paragraph = 0;
+      const json* title = find(article, "title", Type::text, location_);
+      location_.title = title == nullptr ? "" : title->get<std::string>();
+      for (const json& paragraph : entry(article, "paragraphs", Type::list, location_)) {
+        ++location_.paragraph;
         add_paragraph(paragraph);
       }
     }
   }
 
-  Squad take() {
-    if (squad_.questions == 0) place_.refuse("questions", "none");
-    const auto allowed = options_.missing_share * static_cast<double>(squad_.answers);
-    if (static_cast<double>(squad_.missing) > allowed)
-      first_missing_.refuse(str("answers at their offsets in the paragraphs, except for a fraction of ",
-                                shortest_decimal(options_.missing_share)),
-                            str(squad_.missing, " of ", squad_.answers, " answers at other places, the first one here"),
-                            "check that answer_start counts Unicode code points, or raise --missing-share");
+  Squad finish() {
+    if (squad_.questions == 0) location_.refuse("questions", "none");
+    const auto max_missing = options_.missing_share * static_cast<double>(squad_.answers);
+    if (static_cast<double>(squad_.missing) > max_missing)
+      first_missing_location_.refuse(
+          str("answers at their offsets in the paragraphs, except for a fraction of ",
+              shortest_decimal(options_.missing_share)),
+          str(squad_.missing, " of ", squad_.answers, " answers at other places, the first one here"),
+          "check that answer_start counts Unicode code points, or raise --missing-share");
     return std::move(squad_);
   }
 
  private:
-  void add_paragraph(const json& from) {
-    SquadParagraph paragraph{text_of(from, "context", place_), {}, place_.text()};
+  void add_paragraph(const json& object) {
+    SquadParagraph paragraph{text_of(object, "context", location_), {}, location_.text()};
     const std::vector<uint32_t> bytes = character_bytes(paragraph.text);
-    for (const json& question : entry(from, "qas", Type::list, place_)) {
+    for (const json& question : entry(object, "qas", Type::list, location_)) {
       paragraph.questions.push_back(question_of(question, paragraph.text, bytes));
-      place_.question.clear();
+      location_.question.clear();
     }
     if (!paragraph.questions.empty()) squad_.paragraphs.push_back(std::move(paragraph));
   }
 
-  SquadQuestion question_of(const json& from, const std::string& text, const std::vector<uint32_t>& bytes) {
+  SquadQuestion question_of(const json& object, const std::string& text, const std::vector<uint32_t>& bytes) {
     SquadQuestion q;
-    place_.question = q.id = entry(from, "id", Type::text, place_).get<std::string>();
-    if (!ids_.insert(q.id).second) place_.refuse("a unique id", "an id that occurred before");
-    q.text = text_of(from, "question", place_);
-    const json* impossible = find(from, "is_impossible", Type::truth, place_);
+    location_.question = q.id = entry(object, "id", Type::text, location_).get<std::string>();
+    if (!ids_.insert(q.id).second) location_.refuse("a unique id", "an id that occurred before");
+    q.text = text_of(object, "question", location_);
+    const json* impossible = find(object, "is_impossible", Type::boolean, location_);
     q.impossible = impossible != nullptr && impossible->get<bool>();
-    for (const json& answer : entry(from, "answers", Type::list, place_))
+    for (const json& answer : entry(object, "answers", Type::list, location_))
       q.answers.push_back(answer_of(answer, text, bytes));
     if (q.impossible && options_.unanswerable == "refuse")
-      place_.refuse("a question that the paragraph answers", "'is_impossible', as in SQuAD 2.0",
-                    "give --unanswerable keep to keep such questions");
+      location_.refuse("a question that the paragraph answers", "'is_impossible', as in SQuAD 2.0",
+                       "give --unanswerable keep to keep such questions");
     if (q.impossible != q.answers.empty())
-      place_.refuse(q.impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
-                    str(q.answers.size()));
+      location_.refuse(q.impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
+                       str(q.answers.size()));
     ++squad_.questions;
     squad_.answers += q.answers.size();
     squad_.impossible += q.impossible ? 1 : 0;
     return q;
   }
 
-  GoldAnswer answer_of(const json& from, const std::string& text, const std::vector<uint32_t>& bytes) {
-    GoldAnswer answer{entry(from, "text", Type::text, place_).get<std::string>(), {}};
-    const json& start = entry(from, "answer_start", Type::whole_number, place_);
+  GoldAnswer answer_of(const json& object, const std::string& text, const std::vector<uint32_t>& bytes) {
+    GoldAnswer answer{entry(object, "text", Type::text, location_).get<std::string>(), {}};
+    const json& start = entry(object, "answer_start", Type::whole_number, location_);
     const auto characters = static_cast<int64_t>(bytes.size()) - 1;
-    const bool huge = start.is_number_unsigned() && start.get<uint64_t>() > INT64_MAX;
-    const int64_t at = huge ? INT64_MAX : start.get<int64_t>();
-    if (at < 0 || at >= characters)
-      place_.refuse(str("'answer_start' within the ", characters, " characters of the paragraph"), start.dump());
-    const uint32_t begin = bytes[static_cast<size_t>(at)];
+    const bool exceeds_int64 = start.is_number_unsigned() && start.get<uint64_t>() > INT64_MAX;
+    const int64_t offset = exceeds_int64 ? INT64_MAX : start.get<int64_t>();
+    if (offset < 0 || offset >= characters)
+      location_.refuse(str("'answer_start' within the ", characters, " characters of the paragraph"), start.dump());
+    const uint32_t begin = bytes[static_cast<size_t>(offset)];
     if (!answer.text.empty() && text.compare(begin, answer.text.size(), answer.text) == 0) {
-      answer.place = TextRange{begin, begin + static_cast<uint32_t>(answer.text.size())};
+      answer.byte_range = TextRange{begin, begin + static_cast<uint32_t>(answer.text.size())};
     } else if (++squad_.missing == 1) {
-      first_missing_ = place_;
+      first_missing_location_ = location_;
     }
     return answer;
   }
 
   SquadOptions options_;
   Squad squad_;
-  FileLocation place_, first_missing_;
+  FileLocation location_, first_missing_location_;
   std::set<std::string> ids_;
 };
 
@@ -207,7 +208,7 @@ class Reader {
 Squad read_squad(const std::vector<std::string>& files, const SquadOptions& options) {
   Reader reader(options);
   for (const std::string& file : files) reader.add(file);
-  return reader.take();
+  return reader.finish();
 }
 
 }  // namespace mh::text

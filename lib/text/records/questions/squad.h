@@ -29,7 +29,7 @@ struct GoldAnswer {
   std::string text;
   // Byte range of the answer in the paragraph. Empty if the text of the answer is not at the offset that the file
   // states; such an answer is used for scoring, but not for training.
-  std::optional<TextRange> place;
+  std::optional<TextRange> byte_range;
 };
 
 struct SquadQuestion {
@@ -49,7 +49,7 @@ struct Squad {
   uint64_t bytes = 0;  // total size of the files
   uint64_t questions = 0, answers = 0;
   uint64_t impossible = 0;  // number of impossible questions
-  uint64_t missing = 0;     // number of answers whose `place` is empty
+  uint64_t missing = 0;     // number of answers whose `byte_range` is empty
 };
 
 // Reads the files in order; "-" is standard input. JSON entries may have any order; unused entries, such as

@@ -8,7 +8,7 @@ namespace mh::text {
 
 namespace {
 
-uint64_t lines_left(TextBatches& text) {
+uint64_t count_remaining_lines(TextBatches& text) {
   uint64_t lines = 0;
   for (TextBatch batch; text.next(batch);) lines += batch.segments.size();
   return lines;
@@ -34,7 +34,7 @@ bool PairBatches::next(PairBatch& batch) {
     return false;
   }
   try {
-    if (files_.size() == 1) divide_at_tabs(batch);
+    if (files_.size() == 1) split_at_tabs(batch);
     else add_targets(batch);
   } catch (...) {
     error_ = std::current_exception();
@@ -45,7 +45,7 @@ bool PairBatches::next(PairBatch& batch) {
   return true;
 }
 
-void PairBatches::divide_at_tabs(PairBatch& batch) {
+void PairBatches::split_at_tabs(PairBatch& batch) {
   batch.target.text = batch.source.text;
   batch.target.file = batch.source.file;
   for (TextBatch::Segment& source : batch.source.segments) {
@@ -67,22 +67,24 @@ void PairBatches::divide_at_tabs(PairBatch& batch) {
 }
 
 bool PairBatches::has_target_line() {
-  if (at_ < target_batch_.segments.size()) return true;
-  at_ = 0;
+  if (target_index_ < target_batch_.segments.size()) return true;
+  target_index_ = 0;
   return second_.next(target_batch_);
 }
 
 void PairBatches::refuse_more_targets() {
   if (has_target_line())
-    refuse_unequal_lengths(lines_, lines_, lines_ + target_batch_.segments.size() - at_ + lines_left(second_));
+    refuse_unequal_lengths(lines_, lines_,
+                           lines_ + target_batch_.segments.size() - target_index_ + count_remaining_lines(second_));
 }
 
 void PairBatches::add_targets(PairBatch& batch) {
   TextBatch& target = batch.target;
   for (size_t i = 0; i < batch.source.segments.size(); ++i) {
     if (!has_target_line())
-      refuse_unequal_lengths(lines_ + i, lines_ + batch.source.segments.size() + lines_left(first_), lines_ + i);
-    TextBatch::Segment s = target_batch_.segments[at_++];
+      refuse_unequal_lengths(lines_ + i, lines_ + batch.source.segments.size() + count_remaining_lines(first_),
+                             lines_ + i);
+    TextBatch::Segment s = target_batch_.segments[target_index_++];
     target.file = target_batch_.file;
     const size_t begin = target.text.size(), size = s.end - s.begin;
     target.text.append(target_batch_.text, s.begin, size);
@@ -93,11 +95,11 @@ void PairBatches::add_targets(PairBatch& batch) {
   }
 }
 
-void PairBatches::refuse_unequal_lengths(uint64_t common, uint64_t first_lines, uint64_t second_lines) {
+void PairBatches::refuse_unequal_lengths(uint64_t common_lines, uint64_t first_lines, uint64_t second_lines) {
   const std::string& longer = first_lines > second_lines ? files_[0] : files_[1];
   throw Error(Exit::input, Problem{files_[0] + ", " + files_[1], "the same number of lines in both files",
                                    str(first_lines, " and ", second_lines),
-                                   str("the first line without a partner is ", longer, ":", common + 1)});
+                                   str("the first line without a partner is ", longer, ":", common_lines + 1)});
 }
 
 }  // namespace mh::text

@@ -21,20 +21,20 @@ class PairBatches {
   PairBatches(const std::vector<std::string>& files, LineEnds ends, ReadSizes sizes = {});
   bool next(PairBatch& batch);
   uint64_t expected_bytes() const;  // total size of the files; 0 if a file is a pipe
-  uint64_t normalised() const { return first_.normalised() + second_.normalised(); }
+  uint64_t num_normalised() const { return first_.num_normalised() + second_.num_normalised(); }
   uint64_t byte_order_marks() const { return first_.byte_order_marks() + second_.byte_order_marks(); }
 
  private:
-  void divide_at_tabs(PairBatch& batch);
+  void split_at_tabs(PairBatch& batch);
   void add_targets(PairBatch& batch);
   void refuse_more_targets();
   bool has_target_line();
-  [[noreturn]] void refuse_unequal_lengths(uint64_t common, uint64_t first_lines, uint64_t second_lines);
+  [[noreturn]] void refuse_unequal_lengths(uint64_t common_lines, uint64_t first_lines, uint64_t second_lines);
 
   std::vector<std::string> files_;
   TextBatches first_, second_;
-  TextBatch target_batch_;  // current batch of the target file; at_ is the index of its next segment
-  size_t at_ = 0;
+  TextBatch target_batch_;  // current batch of the target file; target_index_ is the index of its next segment
+  size_t target_index_ = 0;
   uint64_t lines_ = 0;        // number of pairs returned so far
   std::exception_ptr error_;  // pending error, thrown by the next call of next()
 };

@@ -10,9 +10,9 @@ PairStream::PairStream(io::ShardStream& stream) : stream_(stream), buffer_(1 << 
   const io::ShardHeader& header = stream.header();
   io::require_kind(header, stream.name(), io::kPairsKind);
   for (io::Side side : {io::Side::source, io::Side::target}) {
-    auto parsed = parse_tokenizer(header.tokenizer_of(side), stream.name());
-    require_vocabulary(header, stream.name(), *parsed, "the tokenizer stored in the shard", side);
-    tokenizers_[static_cast<int>(side)] = std::move(parsed);
+    auto side_tokenizer = parse_tokenizer(header.tokenizer_of(side), stream.name());
+    require_vocabulary(header, stream.name(), *side_tokenizer, "the tokenizer stored in the shard", side);
+    tokenizers_[static_cast<int>(side)] = std::move(side_tokenizer);
   }
 }
 
@@ -21,12 +21,12 @@ bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
   const int32_t end = tokenizer(side).end_of_line();
   tokens.clear();
   do {
-    if (at_ == buffered_) {
-      at_ = 0;
-      buffered_ = stream_.read(buffer_);
-      if (buffered_ == 0) break;
+    if (buffer_position_ == buffer_tokens_) {
+      buffer_position_ = 0;
+      buffer_tokens_ = stream_.read(buffer_);
+      if (buffer_tokens_ == 0) break;
     }
-    tokens.push_back(buffer_[at_++]);
+    tokens.push_back(buffer_[buffer_position_++]);
     if (tokens.back() >= vocabulary)
       io::throw_damaged(
           stream_.name(), 0,

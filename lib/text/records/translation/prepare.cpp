@@ -50,10 +50,10 @@ void check(const PrepArguments& a, const TranslationOptions& o) {
 
 // Returns the numbers of dropped pairs by reason, such as "3 empty, 12 long".
 std::string dropped_text(const std::map<std::string, uint64_t>& dropped) {
-  std::vector<std::string> parts;
-  parts.reserve(dropped.size());
-  for (const auto& [reason, pairs] : dropped) parts.push_back(with_commas(static_cast<int64_t>(pairs)) + " " + reason);
-  return join(parts, ", ");
+  std::vector<std::string> texts;
+  texts.reserve(dropped.size());
+  for (const auto& [reason, pairs] : dropped) texts.push_back(with_commas(static_cast<int64_t>(pairs)) + " " + reason);
+  return join(texts, ", ");
 }
 
 std::string text_of_counts(const std::array<uint64_t, 2>& counts) {
@@ -62,12 +62,13 @@ std::string text_of_counts(const std::array<uint64_t, 2>& counts) {
 
 void make_translation(const PrepArguments& a, const TranslationOptions& o) {
   check(a, o);
-  const bool joint = !o.vocab.empty();
-  const std::string source_path = joint ? o.vocab : o.source_vocab, target_path = joint ? o.vocab : o.target_vocab;
+  const bool joint_vocabulary = !o.vocab.empty();
+  const std::string source_path = joint_vocabulary ? o.vocab : o.source_vocab,
+                    target_path = joint_vocabulary ? o.vocab : o.target_vocab;
   refuse_output_onto(a, {source_path, target_path});
   const auto target = load_tokenizer(target_path);
-  const auto source_tokenizer = joint ? nullptr : load_tokenizer(source_path);
-  const Tokenizer& source = joint ? *target : *source_tokenizer;
+  const auto source_tokenizer = joint_vocabulary ? nullptr : load_tokenizer(source_path);
+  const Tokenizer& source = joint_vocabulary ? *target : *source_tokenizer;
   PairBatches text(a.inputs, line_ends(a, false));
 
   ShardHeader header = header_of(*target);
@@ -78,16 +79,16 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
     header.source_tokenizer = source.serialize();
   }
   header.set_kind(kPairsKind);
-  ordered_json made{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
-  if (joint) made["vocabulary"] = o.vocab;
-  else made["source_vocabulary"] = o.source_vocab, made["target_vocabulary"] = o.target_vocab;
-  made.update({{"crlf", a.crlf},
-               {"min_length", o.filters.min_length},
-               {"max_length", o.filters.max_length},
-               {"max_ratio", o.filters.max_ratio},
-               {"empty", o.filters.empty}});
+  ordered_json provenance{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
+  if (joint_vocabulary) provenance["vocabulary"] = o.vocab;
+  else provenance["source_vocabulary"] = o.source_vocab, provenance["target_vocabulary"] = o.target_vocab;
+  provenance.update({{"crlf", a.crlf},
+                     {"min_length", o.filters.min_length},
+                     {"max_length", o.filters.max_length},
+                     {"max_ratio", o.filters.max_ratio},
+                     {"empty", o.filters.empty}});
   header.provenance =
-      made.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
+      provenance.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
 
   PairSummary sum;
   write_shard(a, header, [&](ShardWriter& writer) {
@@ -96,13 +97,13 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
     if (sum.dropped.empty()) refuse_inputs(a, "pairs of lines", "an empty input");
     refuse_inputs(a, "pairs of lines", "only dropped pairs: " + dropped_text(sum.dropped), "relax the filters");
   });
-  log_removed_bytes(text.normalised(), text.byte_order_marks());
+  log_removed_bytes(text.num_normalised(), text.byte_order_marks());
   if (!sum.dropped.empty()) log_info("pairs dropped: " + dropped_text(sum.dropped));
   log_info(str(with_commas(static_cast<int64_t>(sum.pairs)), " pairs, ", text_of_counts(sum.tokens), " tokens, ",
                text_of_counts(sum.unknown), " unknown (source + target), ", format_throughput(sum.bytes, sum.seconds)));
 }
 
-class Translation : public PreparationBy<TranslationOptions, make_translation> {
+class Translation : public OptionsPreparation<TranslationOptions, make_translation> {
  public:
   std::string inputs_help() const override {
     return "two text files of corresponding lines, source and target, or one file of lines 'source, tab, target' as "
