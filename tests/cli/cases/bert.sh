@@ -116,7 +116,7 @@ expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"los
 expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "expected a single seed"
 expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
 expect 3 mh-eval ft classes.mhs; said "name a file in the folder"
-expect 2 mh-finetune --resume --out ft --seeds 4; said "none: ft/seed4"; said "--seed 4"
+expect 2 mh-finetune --resume --out ft --seeds 4; said "no folder ft/seed4"; said "--seed 4"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m; said "standard input"
 mh-convert -q --to huggingface ft/seed2/best.safetensors named && mh-convert -q named > named.safetensors
@@ -176,7 +176,7 @@ expect 0 mh-eval --format json qa/best.safetensors qa.mhs --predictions answers.
 printed '"exact":'; printed '"f1":'; printed '"question":20'; printed '"longest_answer":30'
 expect 0 mh-eval --format json qa/best.safetensors qa.mhs --set squad.longest=1 --set squad.best=3; printed '"longest_answer":1'; printed '"best":3'
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --set squad.longest=1; said "squad.longest"
-expect 2 mh-eval qa/best.safetensors qa.mhs --predictions x.json --best-answers ./x.json; said "another file"
+expect 2 mh-eval qa/best.safetensors qa.mhs --predictions x.json --best-answers ./x.json; said "a file other than"
 expect 0 mh-swap report qa/best.safetensors qa/best.safetensors qa.mhs
 python3 - <<'P'
 import json

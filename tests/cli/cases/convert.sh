@@ -76,7 +76,7 @@ P
 # mh-convert reports that it also averages tensors that are not trained, such as statistics of batch norms.
 train gated t.mhs --set attention.combiner=mae --set attention.mae.hidden=8
 expect 0 mh-convert --average gated/best.safetensors gated/last.safetensors -o gates
-said "averaged 4 non-trainable tensors too"
+said "averaged 4 non-trainable tensors as well"
 record 2 mh-convert --fold gates -o x
 
 # Errors are reported before any file is written.

@@ -37,8 +37,8 @@ expect 0 mh-prep mlm --vocab bert-4.v text -o b.mhs
 diff <(mh-prep cat --ids a.mhs) <(mh-prep cat --ids b.mhs)
 expect 2 mh-prep mlm --wordpiece bert-4 --cased text -o x; said "states how text is normalised"
 expect 2 mh-prep vocab --type wordpiece --from bert-4 --strip-accents no -o x; said "states how text is normalised"
-expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said "other than the inputs"
-expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "other than the inputs"
+expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said "an output that is not an input"
+expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "an output that is not an input"
 
 # An added token is read from each file that can declare it.
 copy() { rm -rf bad; cp -r "$1" bad; }

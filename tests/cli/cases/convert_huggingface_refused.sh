@@ -17,7 +17,7 @@ no 3 "neither" none
 printf '{"model_type": "gpt2"}\0{"n_head": 3}' > llama/config.json
 no 3 "without NUL bytes" llama
 echo '{"model_type": "gpt2", "n_head": 4, "n_head": 2}' > llama/config.json
-no 3 "'n_head' again" llama
+no 3 "'n_head' twice" llama
 no 2 "--average" --average empty
 no 2 "one Hugging Face folder" empty none
 no 2 "one Hugging Face folder" --padded-vocabulary empty none
@@ -25,7 +25,7 @@ no 2 "--padded-vocabulary: expected a Hugging Face folder" --padded-vocabulary -
 no 2 "--seed: expected a Hugging Face folder" --seed 3 --average empty.safetensors
 # Refuses an output that is a file of the input folder, and JSON that is nested too deeply.
 echo '{"model_type": "bert"}' > none/config.json
-expect 2 mh-convert none -o none/config.json; said "other than the inputs"
+expect 2 mh-convert none -o none/config.json; said "an output that is not an input"
 [ "$(cat none/config.json)" = '{"model_type": "bert"}' ] || fail "the folder is changed"
 python3 -c 'print("{\"model_type\": \"bert\", \"x\": " + "[" * 1000000 + "]" * 1000000 + "}")' > llama/config.json
 no 3 "1000001 nested levels" llama

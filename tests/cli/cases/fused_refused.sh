@@ -42,5 +42,5 @@ refused "the mixer mixes logits" mh-eval logits/last.safetensors t.mhs
 # auto composes these passes and logs the reason once for both layers.
 once() { expect 0 "${@:2}"; [ "$(grep -c "attention: decoder.self: composed: $1" err)" -eq 1 ] || fail "expected one log line for the reason: $1"; }
 once "an observer" mh-spectrum --blocks 2 $plain t.mhs
-once "score heads" mh-prune scan -v --side score $mixed t.mhs
+once "scale factors of score heads" mh-prune scan -v --side score $mixed t.mhs
 once "relative positions with fewer queries" mh-eval --block 8 --batch 1 $relative t.mhs

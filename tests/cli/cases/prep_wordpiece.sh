@@ -61,7 +61,7 @@ bad() {
 }
 bad "an empty file" < /dev/null
 bad "bad.txt:14" < <(cat vocab.txt; echo)
-bad "as in line 8" < <(cat vocab.txt; echo un)
+bad "which is already in line 8" < <(cat vocab.txt; echo un)
 bad "UTF-8" < <(cat vocab.txt; printf 'a\xff\n')
 for special in PAD UNK CLS SEP MASK; do bad "[$special]" < <(grep -vF "[$special]" vocab.txt); done
 : > empty

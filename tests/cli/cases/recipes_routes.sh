@@ -25,7 +25,7 @@ expect 0 "$scripts/clean-pairs" 2 1 9 marked plain s.clean t.clean; said "marked
 cmp s.clean t.clean
 expect 2 "$scripts/clean-pairs" 2 5 2 marked plain s.clean t.clean; said "expected MIN at most MAX"
 rm marked plain s.clean t.clean
-expect 3 "$scripts/clean-pairs" 2 1 9 s <(head -n 3 t) s.clean t.clean; said "s: expected 3 lines, as /dev/fd/"
+expect 3 "$scripts/clean-pairs" 2 1 9 s <(head -n 3 t) s.clean t.clean; said "s: expected 3 lines, as in /dev/fd/"
 expect 3 "$scripts/clean-pairs" 2 1 9 <(printf 'a\nb\303\nc\n') <(printf 'a\nb\nc\n') s.clean t.clean; said ":2: expected UTF-8; found byte 0xc3 at byte 2"
 expect 3 "$scripts/clean-pairs" 2 1 9 none t s.clean t.clean; said "none: expected a readable file"
 expect 2 "$scripts/clean-pairs" 2 1 9 s t s t.clean; said "four different files"

@@ -85,13 +85,13 @@ refuse 2 "a matrix" $model --of weight:decoder.layers.0.self.query.bias
 refuse 2 "a model with head mixing" $model t.mhs --of before-mixing --blocks 8
 refuse 2 "matrices across heads" $model --of alphas
 refuse 2 "leave the data out" $mixed t.mhs --of alphas
-refuse 2 "--blocks: expected --of with matrices of a text" $mixed --of alphas --blocks 3
+refuse 2 "--blocks: expected a value of --of that reads data" $mixed --of alphas --blocks 3
 refuse 2 "such as" $model --of weight:nothing.like.it
 refuse 2 "mh-spectrum experts --help" experts $mixed
 refuse 2 "a model with head mixing" $model t.mhs --of mixing --blocks 8
 refuse 2 "full blocks" $model t.mhs --blocks 100000
 refuse 2 ".svg, .png or .pdf" $model t.mhs --plot no/picture.gif
-refuse 2 "an output other" $model t.mhs --curves $model
+refuse 2 "an output that is not an input" $model t.mhs --curves $model
 refuse 2 "a file" $model t.mhs --curves -
 refuse 2 "no other option writes" $model t.mhs --curves no/x.svg --plot no/x.svg
 refuse 2 "one model" $model $mixed t.mhs --dump no/p.safetensors

@@ -57,10 +57,10 @@ expect 0 mh-train --config decoder.toml --train t.mhs --out bf16 --set train.pre
 try() { expect 2 mh-train --config decoder.toml --train t.mhs --out run "${@:2}"; said "$1"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
 try "model.input_cutoffs: expected ascending" --set 'model.input_cutoffs=[48, 8]'
 try "model.output_cutoffs: expected cutoffs below the" --set 'model.output_cutoffs=[8, 4800]'
-try "model.tied: expected equal cutoffs" --set 'model.output_cutoffs=[8]'
-try "model.tied_projections: expected equal cutoffs" --set 'model.output_cutoffs=[8]' --set model.tied=false
+try "model.tied: expected equal model.input_cutoffs" --set 'model.output_cutoffs=[8]'
+try "model.tied_projections: expected equal model.input_cutoffs" --set 'model.output_cutoffs=[8]' --set model.tied=false
 try "model.tied_projections: expected an adaptive softmax" --set model.cutoff_factor=1
-try "model.cutoff_factor: expected a factor with which" --set model.cutoff_factor=16
+try "model.cutoff_factor: expected a factor that leaves the last band" --set model.cutoff_factor=16
 try "model.project_head: expected an adaptive softmax" --set model.cutoff_factor=1 --set model.tied_projections=false \
   --set model.project_head=true
 try "model.dropout_tail: expected an adaptive softmax" --set 'model.output_cutoffs=[]' --set model.tied=false \

@@ -35,7 +35,7 @@ try "less than the 2 heads" --set attention.combiner=mae --set attention.mae.dro
 try "gates would read later tokens" --set attention.combiner=mae --set attention.mae.mean=full
 try "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
 try "shared + chosen of at most 2, the number of heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
-try "an even number of heads" --set attention.mixer=differential --set attention.heads=1
+try "an even number of score heads" --set attention.mixer=differential --set attention.heads=1
 # Blocks longer than the maximum length of a synthesizer.
 for s in synthesizer-dense synthesizer-random; do
   long="--set attention.score=$s --set attention.$s.length=12"

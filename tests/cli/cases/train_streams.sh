@@ -69,7 +69,7 @@ expect 0 mh-eval --context 8 $m v.mhs;           printed "context-window"
 expect 0 mh-eval --memory 0 $m v.mhs;            printed "independent-blocks"
 expect 2 mh-eval --memory 9 --context 8 $m v.mhs; said "0 with --memory above 0"
 expect 2 mh-eval --memory 0 --streams 4 $m v.mhs; said "--streams"
-expect 2 mh-eval --set model.layers=4 $m v.mhs;  said "change no parameter"
+expect 2 mh-eval --set model.layers=4 $m v.mhs;  said "leave all parameters unchanged"
 expect 2 mh-eval --set train.lr=4 $m v.mhs;      said "a key of [model] or [attention]"
 expect 2 mh-eval --set model.mem=4 $m v.mhs;     said "did you mean"
 mh-train -q --train t.mhs --out plain --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \

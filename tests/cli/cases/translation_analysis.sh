@@ -165,7 +165,7 @@ for tool in "mh-prune scan" "mh-prune rank --by taylor" mh-spectrum "mh-swap rep
   no 3 $tool $lm p.mhs
   said "mh-prep lm"
   no 3 $tool $m other.mhs
-  said "the vocabulary"
+  said "the target vocabulary"
   for option in "--block 8" "--context 4" "--memory 4" "--streams 2"; do
     no 2 $tool $option $m p.mhs
     said "only a text supports this option"
