@@ -98,7 +98,10 @@ Registry<Architecture>& architectures();
 Json activation_of(const ConfigFile& config, const char* key, const char* default_value);
 // Returns the transformers name of a multihead activation; "" if transformers has none.
 std::string huggingface_activation(const Json& activation);
-// Copies the settings in `keys` from config.json to `settings`. Throws Error(input) for an integer below 1.
+// Throws Error(input), with `where`, for an integer outside 1 … 2^30, or outside 1 … 10000 if `where` ends with the key
+// of a number of layers.
+void require_size(const Json& value, const std::string& where);
+// Copies the settings in `keys` from config.json to `settings`. Calls require_size() for integers.
 void read_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, Settings& settings);
 // Copies the settings in `keys` from `settings` to `config`, the contents of config.json.
 void write_keys(const std::vector<SettingPair>& keys, const Settings& settings, Json& config);

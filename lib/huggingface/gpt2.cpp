@@ -36,9 +36,7 @@ class Gpt2 : public Architecture {
     read_keys(keys(), config, s);
     const Json inner_width = config.value("n_inner", nullptr);
     s["model.ffn"] = inner_width.is_null() ? Json(4 * s["model.width"].get<int64_t>()) : config.value("n_inner", 0);
-    if (s["model.ffn"] < 1)
-      throw Error(Exit::input, Problem{config.path() + ": n_inner", "a whole number of at least 1, or null",
-                                       inner_width.dump(), "copy config.json from the source of the model"});
+    require_size(s["model.ffn"], config.path() + ": n_inner");
     s["model.activation"] = activation_of(config, "activation_function", "gelu_new");
     const std::string reason = "other scalings of attention scores are not supported";
     config.require("scale_attn_weights", true, {true}, reason);

@@ -109,10 +109,10 @@ bert|{"architectures": ["BertForSequenceClassification"], "problem_type": "multi
 bert|{"architectures": ["BertForSequenceClassification"], "problem_type": "regression"}|2 outputs
 bert|{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "2": "b"}}|id2label
 bert|{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "a", "1": "a"}}|id2label
-bert|{"num_attention_heads": 0}|a whole number of at least 1
+bert|{"num_attention_heads": 0}|a whole number from 1 to
 bert|{"num_hidden_layers": 300000000}|number of layers
 bert|{"pruned_heads": {"0": [1]}}|pruned_heads
-gpt2|{"n_head": 0}|a whole number of at least 1
+gpt2|{"n_head": 0}|a whole number from 1 to
 T
 setting gpt2 '{"attn_soft_cap": 30, "eos_token_id": 7}'
 expect 0 mh-convert bad -o y; said "attn_soft_cap"; said "eos_token_id is 7; using 0 from the tokenizer files"
