@@ -9,11 +9,15 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
 
 namespace mh {
 
@@ -21,7 +25,26 @@ namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
 
+// The umask at the start. Reading it sets it, so it is read before the first thread, which could create a file
+// meanwhile.
+const mode_t start_umask = [] {
+  const mode_t mask = umask(0);
+  umask(mask);
+  return mask;
+}();
+
 std::string system_message(int code) { return std::strerror(code); }
+
+// Repeats a system call while a signal interrupts it.
+template <class Call>
+auto uninterrupted(const Call& call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+// Closes a descriptor and returns 0 or an errno. Linux closes it even if a signal interrupts the call.
+int close_descriptor(int descriptor) { return ::close(descriptor) == 0 || errno == EINTR ? 0 : errno; }
 
 // Returns advice for the errno of a failed write, or "" for other causes.
 std::string advice(int code) {
@@ -73,23 +96,27 @@ class DescriptorSink : public ByteSink {
 
  private:
   void write_all(const char* bytes, size_t size) {
-    while (size > 0) {
-      ssize_t n = ::write(descriptor_, bytes, size);
-      if (n < 0) {
-        if (errno == EINTR) continue;
-        fail_to_write(name_, errno);
-      }
-      bytes += n;
-      size -= static_cast<size_t>(n);
-    }
+    if (const int code = append(descriptor_, {bytes, size}); code != 0) fail_to_write(name_, code);
   }
   std::vector<char> buffer_;
   uint64_t bytes_written_ = 0;
 };
 
+// Standard output on a terminal, where control characters of the written text are shown, not obeyed.
+class TerminalSink : public DescriptorSink {
+ public:
+  TerminalSink() : DescriptorSink(STDOUT_FILENO, kStandardOutput) {}
+  using ByteSink::write;
+  void write(const void* data, size_t size) override {
+    const std::string shown = without_controls({static_cast<const char*>(data), size});
+    DescriptorSink::write(shown.data(), shown.size());
+  }
+};
+
 // Path of an unfinished file, in static memory so that a signal handler can read it.
 struct TemporaryFile {
-  std::atomic<bool> in_use{false};
+  std::atomic<bool> claimed{false};  // by the thread that fills the entry
+  std::atomic<bool> in_use{false};   // `path` is complete
   char path[PATH_MAX];
 };
 std::array<TemporaryFile, 64> temporary_files;
@@ -98,7 +125,7 @@ std::array<TemporaryFile, 64> temporary_files;
 TemporaryFile* register_temporary(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
   for (TemporaryFile& t : temporary_files)
-    if (!t.in_use) {
+    if (!t.claimed.exchange(true)) {
       std::memcpy(t.path, path.c_str(), path.size() + 1);
       t.in_use = true;
       return &t;
@@ -106,18 +133,54 @@ TemporaryFile* register_temporary(const std::string& path) {
   return nullptr;
 }
 
+// Mapped files, readable by a signal handler. A file that finds no free place is mapped all the same; if another
+// program truncates it, the process ends with SIGBUS.
+struct Mapping {
+  std::atomic<const uint8_t*> begin{nullptr};
+  std::atomic<const uint8_t*> end{nullptr};
+  char name[PATH_MAX];
+};
+std::array<Mapping, 256> mappings;
+std::mutex mappings_mutex;
+
+void add_mapping(const uint8_t* begin, size_t size, const std::string& name) {
+  const std::lock_guard lock(mappings_mutex);
+  for (Mapping& m : mappings)
+    if (m.begin == nullptr) {
+      std::snprintf(m.name, sizeof m.name, "%s", name.c_str());
+      m.end = begin + size;
+      m.begin = begin;
+      return;
+    }
+}
+void remove_mapping(const uint8_t* begin) {
+  const std::lock_guard lock(mappings_mutex);
+  for (Mapping& m : mappings)
+    if (m.begin == begin) m.begin = nullptr;
+}
+
 // Writes to a temporary file and renames it in close(), so that the final name never refers to an incomplete file.
 class FileSink : public DescriptorSink {
  public:
   FileSink(const std::string& path, mode_t mode) : DescriptorSink(-1, path) {
-    temporary_path_ = path + ".partXXXXXX";
-    descriptor_ = mkstemp(temporary_path_.data());
+    do {
+      temporary_path_ = path + ".partXXXXXX";  // a failed mkstemp() leaves another name
+      descriptor_ = mkstemp(temporary_path_.data());
+    } while (descriptor_ < 0 && errno == EINTR);
     if (descriptor_ < 0) fail_to_write(path, errno);
     table_entry_ = register_temporary(temporary_path_);
-    fchmod(descriptor_, mode);
+    if (fchmod(descriptor_, mode) != 0) {
+      const int code = errno;
+      ::close(descriptor_);
+      unlink(temporary_path_.c_str());
+      fail_to_write(path, code);
+    }
   }
   ~FileSink() override {
-    if (table_entry_ != nullptr) table_entry_->in_use = false;
+    if (table_entry_ != nullptr) {
+      table_entry_->in_use = false;
+      table_entry_->claimed = false;
+    }
     if (descriptor_ < 0) return;
     ::close(descriptor_);
     unlink(temporary_path_.c_str());
@@ -125,11 +188,12 @@ class FileSink : public DescriptorSink {
 
   void close() override {
     flush();
-    if (fsync(descriptor_) != 0 && errno != EINVAL) fail_to_write(name_, errno);
+    if (uninterrupted([&] { return fsync(descriptor_); }) != 0 && errno != EINVAL) fail_to_write(name_, errno);
     int descriptor = descriptor_;
     descriptor_ = -1;
-    if (::close(descriptor) != 0 || rename(temporary_path_.c_str(), name_.c_str()) != 0) {
-      int code = errno;
+    int code = close_descriptor(descriptor);
+    if (code == 0 && rename(temporary_path_.c_str(), name_.c_str()) != 0) code = errno;
+    if (code != 0) {
       unlink(temporary_path_.c_str());
       fail_to_write(name_, code);
     }
@@ -137,14 +201,19 @@ class FileSink : public DescriptorSink {
   }
 
  private:
-  // Syncs the folder, so that the renamed file survives a power failure.
+  // Syncs the folder: the new name must survive a power failure. The file is complete under its name by now, so a
+  // folder that cannot be synced is a warning.
   void sync_folder() const {
     size_t slash = name_.rfind('/');
     std::string folder = slash == std::string::npos ? "." : name_.substr(0, slash + 1);
-    int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (descriptor < 0) return;
-    fsync(descriptor);
-    ::close(descriptor);
+    int descriptor = open_descriptor(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool is_synced =
+        descriptor >= 0 && (uninterrupted([&] { return fsync(descriptor); }) == 0 || errno == EINVAL);
+    const int code = is_synced ? 0 : errno;
+    if (descriptor >= 0) ::close(descriptor);
+    if (code != 0)
+      log_warning(str(name_, " is written, but its name may not survive a power failure: cannot sync ", folder, ": ",
+                      system_message(code)));
   }
   std::string temporary_path_;
   TemporaryFile* table_entry_ = nullptr;
@@ -153,7 +222,8 @@ class FileSink : public DescriptorSink {
 // Writes in place to a device or FIFO, which the constructor opens and close() closes.
 class SpecialFileSink : public DescriptorSink {
  public:
-  explicit SpecialFileSink(const std::string& path) : DescriptorSink(open(path.c_str(), O_WRONLY | O_CLOEXEC), path) {
+  explicit SpecialFileSink(const std::string& path)
+      : DescriptorSink(open_descriptor(path, O_WRONLY | O_CLOEXEC), path) {
     if (descriptor_ < 0) fail_to_write(path, errno);
   }
   ~SpecialFileSink() override {
@@ -163,7 +233,7 @@ class SpecialFileSink : public DescriptorSink {
     flush();
     int descriptor = descriptor_;
     descriptor_ = -1;
-    if (::close(descriptor) != 0) fail_to_write(name_, errno);
+    if (const int code = close_descriptor(descriptor); code != 0) fail_to_write(name_, code);
   }
 };
 
@@ -175,11 +245,9 @@ class DescriptorSource : public ByteSource {
     if (owns_descriptor_) ::close(descriptor_);
   }
   size_t read(void* data, size_t size) override {
-    for (;;) {
-      ssize_t n = ::read(descriptor_, data, size);
-      if (n >= 0) return static_cast<size_t>(n);
-      if (errno != EINTR) throw Error(Exit::input, Problem{name_, "a readable input", system_message(errno), ""});
-    }
+    const ssize_t n = uninterrupted([&] { return ::read(descriptor_, data, size); });
+    if (n < 0) throw Error(Exit::input, Problem{name_, "a readable input", system_message(errno), ""});
+    return static_cast<size_t>(n);
   }
   const std::string& name() const override { return name_; }
 
@@ -192,13 +260,14 @@ class DescriptorSource : public ByteSource {
 // Opens a file for reading and sets `status` to its properties; returns the descriptor. Throws Error(input) for folders
 // and for paths that cannot be opened.
 int open_to_read(const std::string& path, struct stat& status) {
-  int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int descriptor = open_descriptor(path, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0)
     throw Error(Exit::input, Problem{path, "a file to read", system_message(errno),
                                      errno == ENOENT ? "check the name" : "check the permissions of the file"});
-  if (fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode)) {
+  if (const int code = fstat(descriptor, &status) == 0 ? 0 : errno; code != 0 || S_ISDIR(status.st_mode)) {
     close(descriptor);
-    throw Error(Exit::input, Problem{path, "a file to read", "a folder", "name a file in the folder"});
+    throw Error(Exit::input, Problem{path, "a file to read", code != 0 ? system_message(code) : "a folder",
+                                     code != 0 ? "" : "name a file in the folder"});
   }
   return descriptor;
 }
@@ -210,17 +279,24 @@ void unlink_unfinished_files() {
     if (t.in_use) unlink(t.path);
 }
 
+const char* mapped_file_at(const void* address) {
+  for (const Mapping& m : mappings) {
+    const uint8_t* begin = m.begin;
+    if (begin != nullptr && address >= begin && address < m.end) return m.name;
+  }
+  return nullptr;
+}
+
 std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name) {
   return std::make_unique<DescriptorSink>(descriptor, name);
 }
 
 std::unique_ptr<ByteSink> open_sink(const std::string& path) {
+  if (path == "-" && isatty(STDOUT_FILENO) == 1) return std::make_unique<TerminalSink>();
   if (path == "-") return sink_of_descriptor(STDOUT_FILENO, kStandardOutput);
   if (path.empty()) throw Error(Exit::usage, Problem{"output", "a file name, or - for standard output", "''", ""});
   struct stat status {};
-  mode_t mask = umask(0);
-  umask(mask);
-  mode_t mode = 0666 & ~mask;
+  mode_t mode = 0666 & ~start_umask;
   if (stat(path.c_str(), &status) == 0) {
     if (S_ISDIR(status.st_mode))
       throw Error(Exit::usage, Problem{path, "a file to write", "a folder", "name a file in the folder"});
@@ -272,12 +348,15 @@ MappedFile::MappedFile(const std::string& path) : name_(path) {
       throw Error(Exit::input, Problem{path, "a file that can be mapped into memory", system_message(code), ""});
     }
     data_ = static_cast<const uint8_t*>(address);
+    add_mapping(data_, size_, path);
   }
   close(descriptor);
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<uint8_t*>(data_), size_);
+  if (data_ == nullptr) return;
+  remove_mapping(data_);
+  munmap(const_cast<uint8_t*>(data_), size_);
 }
 
 bool MappedFile::is_mappable(const std::string& path) {
@@ -297,6 +376,19 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
   auto sink = open_sink(path);
   sink->write(bytes);
   sink->close();
+}
+
+int open_descriptor(const std::string& path, int flags, unsigned mode) {
+  return uninterrupted([&] { return ::open(path.c_str(), flags, mode); });
+}
+
+int append(int descriptor, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = uninterrupted([&] { return ::write(descriptor, bytes.data(), bytes.size()); });
+    if (n < 0) return errno;
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+  return 0;
 }
 
 void refuse_output_onto_input(const std::string& output, const std::vector<std::string>& inputs) {

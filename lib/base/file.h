@@ -33,6 +33,9 @@ class ByteSink {
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
 // Removes the temporary files of open sinks (of up to 64). Safe in signal handlers, since it only calls unlink().
 void unlink_unfinished_files();
+// Returns the name of the mapped file (MappedFile) that contains the address, or null. For a signal handler: it only
+// reads.
+const char* mapped_file_at(const void* address);
 // Returns a sink that writes to an open file descriptor; close() flushes the sink but does not close the descriptor.
 // `name`: name of the output in messages.
 std::unique_ptr<ByteSink> sink_of_descriptor(int descriptor, const std::string& name);
@@ -76,6 +79,11 @@ class MappedFile {
 std::string read_text_file(const std::string& path);
 // Writes a file under a temporary name and renames it, as open_sink() does.
 void write_file_atomically(const std::string& path, std::string_view bytes);
+// Calls open(2) and repeats it while signals interrupt it. Returns the descriptor, or -1 with errno.
+int open_descriptor(const std::string& path, int flags, unsigned mode = 0);
+// Writes all bytes to an open descriptor, also if signals interrupt it or it takes only a part at a time. Returns 0, or
+// the errno of the failed write.
+int append(int descriptor, std::string_view bytes);
 
 // Throws Error(usage) if `output` is the same file as one of the inputs, or as a file directly inside a folder among
 // the inputs. Compares device and inode, so it also finds links and redirections of the standard streams.

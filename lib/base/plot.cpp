@@ -142,7 +142,7 @@ void Plot::draw() const {
   try {
     run_gnuplot(script, !is_text_plot);
     if (!is_text_plot && rename(temporary.c_str(), path_.c_str()) != 0)
-      throw Error(Exit::failed, path_ + ": cannot be written");
+      throw Error(Exit::failed, Problem{path_, "a writable output", std::strerror(errno), "choose a writable folder"});
   } catch (...) {
     if (!is_text_plot) unlink(temporary.c_str());
     throw;

@@ -27,8 +27,8 @@ class Registry {
   explicit Registry(std::string kind) : kind_(std::move(kind)) {}
 
   // Adds an implementation under `name`. An Implementation that does not derive from Interface is wrapped in
-  // Interface::Of<Implementation>. Throws std::logic_error for a name that is already registered, since the order of
-  // linking would choose between the two implementations.
+  // Interface::Adapter<Implementation>. Throws std::logic_error for a name that is already registered, since the order
+  // of linking would choose between the two implementations.
   template <class Implementation>
   void add(const std::string& name, const std::string& help) {
     const auto make = []() -> std::unique_ptr<Interface> {

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <initializer_list>
 #include <vector>
 
+#include "base/error.h"
 #include "base/file.h"
+#include "base/log.h"
 
 namespace mh {
 
@@ -50,7 +53,33 @@ void install_handler(std::initializer_list<int> signals, void (*handler)(int)) {
   for (int signal : signals) sigaction(signal, &action, nullptr);
 }
 
+// Writes text with a system call only, as a signal handler must.
+void print(const char* text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+}
+
+void report_truncated_file(int signal, siginfo_t* info, void*) {
+  const char* name = mapped_file_at(info->si_addr);
+  if (name == nullptr) return remove_files_and_raise(signal);
+  unlink_unfinished_files();
+  print(log_name().c_str());
+  print(": error: ");
+  print(name);
+  print(
+      ": expected a file that does not change while it is read; found its end before the size at the start; restore "
+      "the file\n");
+  _exit(static_cast<int>(Exit::input));
+}
+
 }  // namespace
+
+void report_truncated_files() {
+  struct sigaction action {};
+  action.sa_sigaction = report_truncated_file;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, nullptr);
+}
 
 void remove_files_on_signals() { install_handler({SIGINT, SIGTERM, SIGHUP}, remove_files_and_raise); }
 

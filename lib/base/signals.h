@@ -9,6 +9,10 @@ namespace mh {
 // catch_stop_signals() replaces these handlers.
 void remove_files_on_signals();
 
+// Turns SIGBUS in a mapped file (file.h), which another program truncated while it was read, into an error message with
+// its name and exit status 3, and removes temporary files. Any other SIGBUS ends the process as by default.
+void report_truncated_files();
+
 // Installs handlers that store stop signals; only the main thread may call it.
 void catch_stop_signals();
 // Returns the last stop signal since catch_stop_signals(), or 0.

@@ -65,6 +65,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   remove_files_on_signals();
+  report_truncated_files();
   set_log_name(info_.name);
   try {
     try {

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/json_types.h"
 #include "base/text.h"
+#include "train/run_log.h"
 
 namespace mh::train {
 
@@ -46,12 +47,23 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   if (error || !fs::is_directory(path))
     throw Error(Exit::failed,
                 Problem{path, "a folder for the run", error ? error.message() : "a file", "choose another --out"});
-  lock_ = open(file("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  lock_ = open_descriptor(file("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0)
     throw Error(Exit::failed, Problem{path, "a writable folder", std::strerror(errno), "choose another --out"});
-  if (flock(lock_, LOCK_EX | LOCK_NB) != 0)
-    throw Error(Exit::failed, Problem{path, "a folder that no other process uses", "a running mh-train or mh-finetune",
+  if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    const int code = errno;
+    const std::string owner = code == EWOULDBLOCK ? trim(read_text_file(file("lock"))) : "";
+    throw Error(Exit::failed, Problem{path, "a folder that no other process uses",
+                                      code != EWOULDBLOCK ? std::string("a lock that fails: ") + std::strerror(code)
+                                      : owner.empty()     ? "a running mh-train or mh-finetune"
+                                                          : "a running mh-train or mh-finetune: " + owner,
                                       "wait for the other process, or choose another --out"});
+  }
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  if (ftruncate(lock_, 0) != 0 || append(lock_, str("process ", getpid(), " on ", host, "\n")) != 0)
+    throw Error(Exit::failed, Problem{file("lock"), "a successful write", std::strerror(errno),
+                                      "free some space, or choose another --out"});
   remove_partial_files(path);
   remove_partial_files(file("checkpoints"));
   if (!resume && has_progress())
@@ -68,31 +80,16 @@ bool RunFolder::has(const std::string& name) const { return fs::exists(file(name
 
 void RunFolder::log(const nlohmann::ordered_json& line) {
   const std::string text = line.dump() + "\n";
-  errno = ENOSPC;  // reported for a short write, which does not set errno
-  if (log_fd_ < 0) log_fd_ = open(file("log.jsonl").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (log_fd_ < 0 || ::write(log_fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size()))
-    throw Error(Exit::failed, Problem{file("log.jsonl"), "a successful write", std::strerror(errno),
+  if (log_fd_ < 0) log_fd_ = open_descriptor(file("log.jsonl"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (const int code = log_fd_ < 0 ? errno : append(log_fd_, text); code != 0)
+    throw Error(Exit::failed, Problem{file("log.jsonl"), "a successful write", std::strerror(code),
                                       "free space, then mh-train --resume --out " + path_});
 }
 
 void RunFolder::rewind_log(int64_t update, bool is_complete) {
   if (!has("log.jsonl")) return;
-  std::string remaining_lines;
-  for (const std::string& line : split(read_text_file(file("log.jsonl")), '\n')) {
-    auto log_entry = nlohmann::json::parse(line, nullptr, false);
-    if (!log_entry.is_object()) continue;
-    const auto update_field = log_entry.find("update");
-    if (update_field == log_entry.end() || !update_field->is_number_integer())
-      throw Error(Exit::input,
-                  Problem{file("log.jsonl"), "an integer \"update\" in each line", line, "delete the line"});
-    // Lines with these keys are written after the update. Lines without them (start of the program, procedures) are
-    // written before the next update and stay.
-    const bool is_after_update =
-        log_entry.contains("loss") || log_entry.contains("valid_nll") || log_entry.contains("returned_to");
-    if (*update_field < update || (*update_field == update && (is_complete || !is_after_update)))
-      remaining_lines += line + "\n";
-  }
-  write_file_atomically(file("log.jsonl"), remaining_lines);
+  const std::string name = file("log.jsonl");
+  write_file_atomically(name, rewound_log(read_text_file(name), update, is_complete, name));
 }
 
 std::string RunFolder::checkpoint_path(int64_t update) {

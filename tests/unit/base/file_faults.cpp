@@ -1,0 +1,104 @@
+// Files that change or fail while they are used: truncation of a mapped file, short writes, control characters.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <string>
+
+#include "base/file.h"
+#include "base/signals.h"
+#include "base/text.h"
+#include "fixtures/folder.h"
+
+using namespace mh;
+
+namespace {
+
+struct Ended {
+  int status;        // of waitpid()
+  std::string text;  // standard error
+};
+
+// Runs the action in a fork and returns how it ended.
+template <class Action>
+Ended run_in_fork(const Action& action) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    action();
+    _exit(0);
+  }
+  close(ends[1]);
+  Ended ended{0, {}};
+  char buffer[4096];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) ended.text.append(buffer, static_cast<size_t>(n));
+  close(ends[0]);
+  REQUIRE(waitpid(child, &ended.status, 0) == child);
+  return ended;
+}
+
+}  // namespace
+
+TEST_CASE("a mapped file truncated by another program ends the tool with status 3 and the file's name") {
+  const Folder folder;
+  const std::string path = folder.file("data.mhs"), unfinished = folder.file("out");
+  write_file_atomically(path, std::string(100'000, 'x'));
+  const Ended ended = run_in_fork([&] {
+    report_truncated_files();
+    const MappedFile file(path);
+    const auto sink = open_sink(unfinished);
+    sink->write("half");
+    if (truncate(path.c_str(), 0) != 0) _exit(9);
+    volatile uint8_t byte = file.data()[50'000];
+    (void)byte;
+  });
+  REQUIRE(WIFEXITED(ended.status));
+  CHECK(WEXITSTATUS(ended.status) == 3);
+  CHECK_THAT(ended.text, Catch::Contains(path) && Catch::Contains("restore the file"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path)) CHECK(entry.path() == path);
+}
+
+TEST_CASE("a bus error outside mapped files still ends the process by the signal") {
+  const Ended ended = run_in_fork([] {
+    report_truncated_files();
+    std::raise(SIGBUS);
+  });
+  REQUIRE(WIFSIGNALED(ended.status));
+  CHECK(WTERMSIG(ended.status) == SIGBUS);
+}
+
+TEST_CASE("append() writes all bytes to a pipe that takes them in parts") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const std::string text(300'000, 'y');  // more than a pipe holds
+  const pid_t child = fork();
+  if (child == 0) {
+    close(ends[0]);
+    _exit(append(ends[1], text));
+  }
+  close(ends[1]);
+  std::string received;
+  char buffer[1000];
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) received.append(buffer, static_cast<size_t>(n));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(status == 0);
+  CHECK(received == text);
+  const int read_only = open("/dev/null", O_RDONLY);
+  CHECK(append(read_only, "x") == EBADF);
+  close(read_only);
+}
+
+TEST_CASE("without_controls() escapes control characters and keeps all other text") {
+  CHECK(without_controls("plain, na\u00efve \u6771\u4eac\t\n") == "plain, na\u00efve \u6771\u4eac\t\n");
+  CHECK(without_controls("\x1b[31mred\x1b[0m\a\r\x7f") == "\\x1b[31mred\\x1b[0m\\x07\\x0d\\x7f");
+  CHECK(without_controls("\u0085\u009b2J\u00a0") == "\\x85\\x9b2J\u00a0");
+  CHECK(without_controls(std::string("a\0b", 3)) == "a\\x00b");
+  CHECK(without_controls("\xc2") == "\xc2");
+}
