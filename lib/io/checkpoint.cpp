@@ -271,6 +271,7 @@ const void* Checkpoint::data(const std::string& name) const {
   auto location = locations_.at(name);
   const uint8_t* data = bytes_ + location.second;
   auto checksum = checksums_.find(name);
+  const std::lock_guard lock(mutex_);
   if (checksum != checksums_.end() && !verified_[name]) {
     std::string found = xxh64_text(data, infos_[location.first].bytes());
     if (found != checksum->second)

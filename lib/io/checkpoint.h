@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,7 @@ class Checkpoint {
   // By tensor name: index in infos_, and offset of the data in the file.
   std::map<std::string, std::pair<size_t, uint64_t>> locations_;
   std::map<std::string, std::string> checksums_;  // checksums by tensor name
+  mutable std::mutex mutex_;                      // guards verified_
   mutable std::map<std::string, bool> verified_;  // by tensor name: whether the checksum was verified
   Metadata metadata_;
 };

@@ -18,7 +18,12 @@ namespace {
 constexpr const char* kRemakeAdvice = "make the shard again with mh-prep, or copy it again";
 
 // Returns a payload: the tag, the length of `text`, `text` (JSON), `tail`, and the XXH64 of all these bytes.
+// Throws Error(usage) for more JSON than decode_payload() accepts.
 std::string encode_payload(std::string_view tag, const std::string& text, const std::string& tail) {
+  if (text.size() > kMaxJson)
+    throw Error(Exit::usage,
+                Problem{"shard", str("at most ", kMaxJson, " bytes of names of inputs, options and counts"),
+                        str(text.size()), "name fewer inputs, or concatenate them"});
   std::string payload(tag);
   store64(payload, text.size());
   payload += text;
@@ -38,7 +43,8 @@ std::pair<json, std::string_view> decode_payload(std::string_view payload, std::
   if (XXH64(bytes, body, 0) != load64(bytes + body))
     throw_damaged(name, 0, "a matching checksum", "a different checksum");
   uint64_t length = load64(bytes + 8);
-  if (length > body - 16) throw_damaged(name, 8, str("at most ", body - 16, " bytes of JSON"), str(length));
+  const uint64_t limit = std::min<uint64_t>(body - 16, kMaxJson);
+  if (length > limit) throw_damaged(name, 8, str("at most ", limit, " bytes of JSON"), str(length));
   json header_json = json::parse(payload.substr(16, length), nullptr, false);
   if (!header_json.is_object()) throw_damaged(name, 16, "a JSON object", "other text");
   return {header_json, payload.substr(16 + length, body - 16 - length)};
@@ -188,6 +194,7 @@ void decode_lengths(const std::string& varints, const Trailer& t, const std::str
       if (shift > 28) throw_damaged(name, 0, "sequence lengths below 2^32", "a larger length");
       continue;
     }
+    if (value > UINT32_MAX) throw_damaged(name, 0, "sequence lengths below 2^32", str(value));
     if (lengths != nullptr) lengths->push_back(static_cast<uint32_t>(value));
     ++num_sequences;
     sum += value;

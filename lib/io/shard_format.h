@@ -21,7 +21,7 @@ constexpr std::string_view kTrailerTag = "MHTRAIL1";  // first 8 bytes of the pa
 
 constexpr size_t kFrameTokens = 1 << 15;        // tokens; small enough that a random read takes microseconds
 constexpr uint32_t kMaxHeader = 256U << 20;     // bytes; a longer header is invalid
-constexpr uint32_t kMaxTrailer = 1U << 20;      // bytes of the JSON text of a trailer
+constexpr uint32_t kMaxJson = 2U << 20;         // bytes of the JSON text of a header or trailer
 constexpr size_t kLengthsChunk = 64U << 20;     // bytes of compressed sequence lengths per trailer frame
 constexpr uint32_t kMaxFrameBytes = 16U << 20;  // bytes; a larger frame of tokens is invalid
 

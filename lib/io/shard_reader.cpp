@@ -177,7 +177,8 @@ const std::vector<uint32_t>& ShardFile::sequence_lengths() const {
 
 void ShardFile::verify(const TokenCheck& check) const {
   if (verified_) return;
-  XXH64_state_t* hash = XXH64_createState();
+  const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(), XXH64_freeState);
+  XXH64_state_t* hash = state.get();
   XXH64_reset(hash, 0);
   for (size_t i = 0; i < frames_.size(); ++i) {
     auto bytes = frame(i);
@@ -186,9 +187,8 @@ void ShardFile::verify(const TokenCheck& check) const {
     unpack_tokens(bytes->data(), tokens.size(), header_.token_bytes, header_.largest_limit(), tokens.data(), name());
     check(tokens);
   }
-  uint64_t found = XXH64_digest(hash);
-  XXH64_freeState(hash);
-  if (found != content_hash_) throw_damaged(name(), 0, "content with a matching checksum", "a different checksum");
+  if (XXH64_digest(hash) != content_hash_)
+    throw_damaged(name(), 0, "content with a matching checksum", "a different checksum");
   verified_ = true;
 }
 

@@ -151,7 +151,12 @@ void ShardWriter::end_sequence() {
     throw Error(Exit::input, "shard: expected fewer than 2^32 tokens in a sequence; found more; split the line");
   if (s.kind != nullptr && !s.kind->allows_length(s.trailer.num_sequences % s.header.fields.size(), s.sequence_tokens,
                                                   s.previous_sequence_tokens))
-    throw Error(Exit::failed, s.kind->rule);
+    throw Error(
+        Exit::failed,
+        Problem{str(s.sink.name(), ": record ", s.trailer.num_sequences / s.header.fields.size() + 1), s.kind->rule,
+                str("a sequence of ", s.sequence_tokens, " tokens in the field ",
+                    s.header.fields[s.trailer.num_sequences % s.header.fields.size()]),
+                ""});
   s.previous_sequence_tokens = s.sequence_tokens;
   s.trailer.counts.tokens += s.sequence_tokens;
   s.trailer.counts.records = ++s.trailer.num_sequences / s.header.fields.size();

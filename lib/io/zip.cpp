@@ -136,6 +136,7 @@ std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
     throw format_error(where, str(entry.size, " bytes at ", begin),
                        str("a truncated file of ", file_.size(), " bytes"));
   const std::span<const uint8_t> bytes(file_.data() + begin, entry.size);
+  const std::lock_guard lock(mutex_);
   if (entry.crc == 0 || verified_.count(name) > 0) return bytes;
   if (const uint32_t computed_crc = crc32(bytes); computed_crc != entry.crc)
     throw format_error(where, str("the checksum ", entry.crc), str(computed_crc));

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -49,6 +50,7 @@ class ZipArchive {
 
   MappedFile file_;
   std::map<std::string, Entry> entries_;
+  mutable std::mutex mutex_;  // guards verified_
   mutable std::set<std::string> verified_;
 };
 
