@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Runs the tools while one system call or allocation fails (fail_call.cpp) and checks that nothing is lost.
+
+    failing_calls.py TOOLS LIBRARY [--full] [--only NAME…]
+
+TOOLS: folder of the tools; LIBRARY: fail_call.so. For each command of scenarios.py and each of its calls, or a sample drawn with
+a fixed seed without --full:
+  - EINTR and short writes do not change the result;
+  - any other error ends the tool with status 1 or 4, or 3 for an input that cannot be read, with a message that says why; the
+    output is the old file, no temporary file is left, and a training run resumes to the same weights as an undisturbed one.
+A disk that is full from some write on must have the same effect. The last line is `mh-tests: N passed, N failed, 0 skipped`, a
+test for each command; each line before it has the number of failing calls that a command survived.
+"""
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import tempfile
+
+import scenarios
+
+# The errors with which each function fails. link, and close after EIO, have a fallback or lose nothing: success is allowed.
+ERRORS = {"open": ["EMFILE", "EINTR"], "read": ["EIO", "EINTR"], "write": ["ENOSPC", "EIO", "EDQUOT", "EINTR", "short"],
+          "fsync": ["EIO", "ENOSPC", "EINTR"], "rename": ["EIO", "ENOSPC"], "mmap": ["ENOMEM"], "link": ["EPERM"], "close": ["EIO", "EINTR"],
+          "malloc": ["ENOMEM"]}
+HARMLESS = {"EINTR", "short"}  # a correct caller repeats the call
+STATUSES = {"open": {1, 3, 4}, "read": {1, 3, 4}, "mmap": {1, 3, 4}}  # {1, 4} for the others
+SAMPLE = 1  # calls of a function and an error, without --full
+CAUSES = ("No space left", "Input/output error", "Disk quota exceeded", "Cannot allocate memory", "out of memory", "Too many open files",
+          "Operation not permitted", "memory")
+
+
+def counts_of(workplace, library, file):
+    """Returns the number of calls of each function in an undisturbed run."""
+    workplace.reset()
+    environment = dict(workplace.environment, LD_PRELOAD=library, MH_FAULT_COUNTS=str(file))
+    done = scenarios.call(workplace.scenario.command, workplace.folder, environment)
+    if done.returncode != 0:
+        sys.exit(f"{workplace.scenario.command}: {done.stderr}")
+    return {function: int(count) for function, count in (line.split() for line in file.read_text().splitlines())}
+
+
+def check(workplace, library, fault):
+    """Runs the command with a fault; returns what is wrong."""
+    function, _, error = fault.split(":")
+    workplace.reset()
+    done = scenarios.call(workplace.scenario.command, workplace.folder, dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault))
+    status = done.returncode
+    found = []
+    if status < 0:
+        found.append(f"ended by {signal.Signals(-status).name}")
+    elif error in HARMLESS and status != 0:
+        found.append(f"expected success; found exit status {status}: {done.stderr.strip()}")
+    elif status != 0:
+        if status not in STATUSES.get(function, {1, 4}):
+            found.append(f"exit status {status}: {done.stderr.strip()}")
+        if f"{workplace.scenario.tool}: error: " not in done.stderr or not any(cause in done.stderr for cause in CAUSES):
+            found.append(f"expected a message with the cause; found: {done.stderr.strip()}")
+    return found + workplace.problems(status)
+
+
+def faults_of(counts, full, draw):
+    """Yields the faults to test: each call of each function with each of its errors, or a sample."""
+    for function, errors in ERRORS.items():
+        for error in errors:
+            calls = range(1, counts[function] + 1)
+            for n in calls if full else sorted(draw.sample(calls, min(SAMPLE, len(calls)))):
+                yield f"{function}:{n}:{error}"
+                if function == "write" and error == "ENOSPC":
+                    yield f"{function}:{n}+:{error}"
+
+
+def survey(scenario, inputs, folder, environment, a):
+    """Tests a command; returns its line of the report and what is wrong."""
+    workplace = scenarios.Workplace(scenario, inputs, folder / scenario.name, environment)
+    counts = counts_of(workplace, a.library, folder / f"{scenario.name}.counts")
+    tested, problems = 0, []
+    for fault in faults_of(counts, a.full, random.Random(f"{a.seed} {scenario.name}")):
+        tested += 1
+        found = check(workplace, a.library, fault)
+        if found:
+            problems.append(f"{scenario.name}: MH_FAULT={fault}: " + "; ".join(found))
+    called = ", ".join(f"{count} {function}" for function, count in counts.items() if count > 0)
+    shutil.rmtree(workplace.folder)
+    return f"{scenario.name}: survived {tested - len(problems)} of {tested} failing calls ({called})", problems
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tools", type=pathlib.Path)
+    parser.add_argument("library")
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", default=[])
+    a = parser.parse_args()
+    a.library = str(pathlib.Path(a.library).resolve())
+    has_models = (a.tools / "mh-train").exists()
+    environment = dict(os.environ, PATH=f"{a.tools.resolve()}:{os.environ['PATH']}", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")
+    chosen = [s for s in (scenarios.SCENARIOS if has_models else scenarios.PREP_ONLY) if not a.only or s.name in a.only]
+    failed = 0
+    with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        folder = pathlib.Path(name)
+        (folder / "inputs").mkdir()
+        scenarios.prepare(folder / "inputs", environment, has_models)
+        for line, problems in pool.map(lambda s: survey(s, folder / "inputs", folder, environment, a), chosen):
+            print(line, flush=True)
+            for problem in problems:
+                print(f"failed: {problem}", flush=True)
+            failed += bool(problems)
+    print(f"mh-tests: {len(chosen) - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

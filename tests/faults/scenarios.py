@@ -1,0 +1,149 @@
+"""Commands that write files, for the tests of failing calls and of sudden death: how each is set up, what it writes, and what
+must hold afterwards."""
+import dataclasses
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SAME_RUN = ROOT / "tests/cli/same_run.py"
+OLD = b"the old file\n"  # content of the output before the command
+
+SMALL = """
+[model]
+layers = 2
+width = 16
+ffn = 16
+dropout_ffn = 0.1
+[attention]
+heads = 4
+[train]
+length = "24u"
+batch.block = 16
+batch.tokens = 64
+batch.micro_tokens = 32
+lr = 0.01
+log_every = "2u"
+checkpoint.every = "4u"
+checkpoint.retain = 2
+validation.every = "8u"
+"""
+
+
+@dataclasses.dataclass
+class Scenario:
+    """A command and its outputs, relative to its working folder. A training run has `run`, its folder, instead of outputs."""
+    name: str
+    command: str
+    outputs: list = dataclasses.field(default_factory=list)
+    run: str = ""
+    resume: str = ""  # command that continues the interrupted run
+    prints: bool = False  # whether the command prints results after it has written its outputs
+
+    @property
+    def tool(self):
+        return self.command.split()[0]
+
+
+SCENARIOS = [
+    Scenario("prep-vocab", "mh-prep vocab text -o out", ["out"]),
+    Scenario("prep-sentencepiece", "mh-prep vocab --type bpe --size 40 text -o out", ["out"]),
+    Scenario("prep-lm", "mh-prep lm --vocab v text -o out", ["out"]),
+    Scenario("prep-translation", "mh-prep translation --vocab v text text -o out", ["out"]),
+    Scenario("train", "mh-train -q --threads 1 --config c.toml --train t.mhs --valid t.mhs --out out", run="out",
+             resume="mh-train -q --threads 1 --resume --out out"),
+    Scenario("finetune", "mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.length=16u --set "
+             "train.batch.block=16 --set train.batch.tokens=64 --set train.checkpoint.every=4u --set train.log_every=2u --out out", run="out",
+             resume="mh-finetune -q --threads 1 --resume --out out"),
+    Scenario("swap", "mh-swap -q model.safetensors --pairs decoder.self:0.1-1.3 -o out", ["out"]),
+    Scenario("cut", "mh-prune cut -q model.safetensors --heads 0:1,1:2 -o out", ["out"]),
+    Scenario("convert", "mh-convert -q --average model.safetensors model.safetensors -o out", ["out"]),
+    Scenario("eval", "mh-eval -q --per-token out model.safetensors t.mhs", ["out"], prints=True),
+]
+PREP_ONLY = [scenario for scenario in SCENARIOS if scenario.tool == "mh-prep"]
+
+
+def words(count):
+    """Returns text of `count` lines, the same on each call."""
+    state, lines = 7, []
+    for i in range(count):
+        line = []
+        for _ in range(1 + i % 11):
+            state = state * 75 % 65537
+            line.append(f"w{state % 40}")
+        lines.append(" ".join(line))
+    return "\n".join(lines) + "\n"
+
+
+def call(command, folder, environment, **options):
+    """Runs a command with the tools of `environment`; returns the finished process."""
+    return subprocess.run(command.split(), cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          errors="replace", check=False, **options)
+
+
+def prepare(folder, environment, has_models):
+    """Makes the inputs of all scenarios in `folder`."""
+    (folder / "text").write_text(words(400))
+    (folder / "c.toml").write_text(SMALL)
+    commands = ["mh-prep vocab -q text -o v", "mh-prep lm -q --vocab v text -o t.mhs"]
+    if has_models:
+        commands.append("mh-train -q --threads 1 --config c.toml --train t.mhs --valid t.mhs --out base")
+    for command in commands:
+        done = call(command, folder, environment)
+        if done.returncode != 0:
+            sys.exit(f"{command}: {done.stderr}")
+    if has_models:
+        shutil.copy(folder / "base/best.safetensors", folder / "model.safetensors")
+        shutil.rmtree(folder / "base")
+
+
+class Workplace:
+    """A copy of the inputs in which one scenario runs again and again, and the outputs of its undisturbed run."""
+
+    def __init__(self, scenario, inputs, folder, environment):
+        self.scenario, self.folder, self.environment = scenario, folder, environment
+        shutil.copytree(inputs, folder)
+        done = call(scenario.command, folder, environment)
+        if done.returncode != 0:
+            sys.exit(f"{scenario.command}: {done.stderr}")
+        self.expected = {name: (folder / name).read_bytes() for name in scenario.outputs}
+        if scenario.run:
+            (folder / scenario.run).rename(folder / "whole")
+        self.inputs = {path.name for path in folder.iterdir()} - set(scenario.outputs)
+
+    def reset(self):
+        """Removes what the last run left and restores the old outputs."""
+        for path in self.folder.iterdir():
+            if path.name not in self.inputs:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for name in self.scenario.outputs:
+            (self.folder / name).write_bytes(OLD)
+
+    def problems(self, status, killed=False):
+        """Returns what is wrong after a run with this exit status: outputs neither old nor new, new ones after an error, temporary
+        files; and a training run that does not continue to the same weights as the undisturbed one."""
+        found = []
+        for name in self.scenario.outputs:
+            data = (self.folder / name).read_bytes() if (self.folder / name).exists() else b""
+            may_be_old = killed or status != 0
+            may_be_new = killed or status == 0 or self.scenario.prints
+            if not (may_be_old and data == OLD or may_be_new and data == self.expected[name]):
+                found.append(f"{name}: expected the {' or the '.join(['old'] * may_be_old + ['new'] * may_be_new)} file; found {len(data)} other bytes")
+        if not killed:
+            found += [f"the temporary file {path.name} is left" for path in self.folder.rglob("*.part*")]
+        if self.scenario.run:
+            found += self.resume()
+        return found
+
+    def resume(self):
+        """Continues the training run without faults; returns what is wrong with it then."""
+        run = self.folder / self.scenario.run
+        command = self.scenario.resume if (run / "config.toml").exists() else self.scenario.command
+        if command == self.scenario.command and run.exists():
+            shutil.rmtree(run)
+        done = call(command, self.folder, self.environment)
+        if done.returncode != 0:
+            return [f"{command}: exit status {done.returncode}: {done.stderr}"]
+        same = call(f"{sys.executable} {SAME_RUN} whole {self.scenario.run}", self.folder, self.environment)
+        return [] if same.returncode == 0 else [f"the resumed run differs: {same.stderr.strip().splitlines()[-1]}"]

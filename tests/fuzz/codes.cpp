@@ -1,0 +1,14 @@
+// Codes files of subword-nmt: parsing, and dividing words by the merges.
+#include "fuzz/fuzz.h"
+#include "text/merges.h"
+
+using namespace mh::text;
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  fuzz::check(size, fuzz::kTextFactor, [&] {
+    const std::vector<Merge> merges = read_codes(std::string(fuzz::text_of(data, size)), "codes");
+    const Segmenter segmenter(merges);
+    for (const char* word : {"lowest", "naïve", "a", "ababababab"}) segmenter.divide(word);
+  });
+  return 0;
+}

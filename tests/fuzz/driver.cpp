@@ -1,0 +1,157 @@
+// Main function of a fuzz target without libFuzzer: runs every file of a corpus, then mutations of them.
+//
+//   fuzz-TARGET [--mutations N] [--seed S] FILE|FOLDER…
+//
+// The same seed gives the same mutations. If an input ends the process, it is first written to fuzz-TARGET.input in the
+// working folder; `fuzz-TARGET FILE` repeats the failure. The last line is `mh-tests: 1 passed, 0 failed, 0 skipped`.
+#include <fcntl.h>
+#include <sanitizer/common_interface_defs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "base/random.h"
+#include "fuzz/fuzz.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+using mh::RandomSequence;
+
+std::string input;         // the input that runs
+std::string failure_file;  // where a failing input is written
+
+// Writes the input with system calls only, since it runs in a signal handler too.
+void save_input() {
+  const int out = open(failure_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (out < 0) return;
+  [[maybe_unused]] const ssize_t written = write(out, input.data(), input.size());
+  close(out);
+}
+void on_abort(int) {
+  save_input();
+  std::signal(SIGABRT, SIG_DFL);
+  std::raise(SIGABRT);
+}
+
+void run(std::string bytes) {
+  input = std::move(bytes);
+  LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+}
+
+// Numbers at which readers go wrong: 0, -1, and both sides of powers of two.
+uint64_t boundary(RandomSequence& random) {
+  const uint64_t power = uint64_t{1} << random.uniform_below(64);
+  return power - 1 + random.uniform_below(3);
+}
+
+// Returns a range of the text of at most `longest` bytes: position and length.
+std::pair<size_t, size_t> range(const std::string& text, size_t longest, RandomSequence& random) {
+  const size_t at = random.uniform_below(text.size() + 1);
+  return {at, random.uniform_below(std::min(longest, text.size() - at) + 1)};
+}
+
+// Applies one change of a random kind.
+void mutate(std::string& text, const std::vector<std::string>& corpus, RandomSequence& random) {
+  const auto [at, length] = range(text, 64, random);
+  switch (random.uniform_below(8)) {
+    case 0:  // flips a bit
+      if (at < text.size()) text[at] = static_cast<char>(text[at] ^ 1 << random.uniform_below(8));
+      break;
+    case 1:  // replaces a byte
+      if (at < text.size()) text[at] = static_cast<char>(random.uniform_below(256));
+      break;
+    case 2: {  // writes a number of 1, 2, 4 or 8 bytes
+      const uint64_t number = boundary(random);
+      const size_t bytes = std::min(size_t{1} << random.uniform_below(4), text.size() - at);
+      std::memcpy(text.data() + at, &number, bytes);
+      break;
+    }
+    case 3:  // truncates
+      text.resize(at);
+      break;
+    case 4:  // removes a range
+      text.erase(at, length);
+      break;
+    case 5:  // repeats a range
+      text.insert(at, text.substr(at, length));
+      break;
+    case 6: {  // inserts a range of another file
+      const std::string& other = corpus[random.uniform_below(corpus.size())];
+      const auto [from, bytes] = range(other, 256, random);
+      text.insert(at, other, from, bytes);
+      break;
+    }
+    case 7: {  // replaces a decimal number
+      const size_t first = text.find_first_of("0123456789", at);
+      if (first == text.npos) break;
+      const size_t end = std::min(text.find_first_not_of("0123456789", first), text.size());
+      text.replace(first, end - first, std::to_string(boundary(random)));
+      break;
+    }
+  }
+}
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::string> read_corpus(const std::vector<std::string>& paths) {
+  std::vector<fs::path> files;
+  for (const std::string& path : paths) {
+    if (!fs::is_directory(path)) files.emplace_back(path);
+    else
+      for (const auto& entry : fs::directory_iterator(path)) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());  // so that a seed determines the mutations
+  std::vector<std::string> corpus;
+  for (const fs::path& file : files) {
+    if (!fs::exists(file))
+      std::fprintf(stderr, "fuzz: expected a file; found none at %s\n", file.c_str()), std::exit(2);
+    corpus.push_back(contents(file));
+  }
+  return corpus;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  uint64_t mutations = 0, seed = 1;
+  std::vector<std::string> paths;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--mutations" && i + 1 < argc) mutations = std::stoull(argv[++i]);
+    else if (argument == "--seed" && i + 1 < argc) seed = std::stoull(argv[++i]);
+    else paths.push_back(argument);
+  }
+  const std::vector<std::string> corpus = read_corpus(paths);
+  if (corpus.empty()) {
+    std::fprintf(stderr, "usage: %s [--mutations N] [--seed S] FILE|FOLDER...\n", argv[0]);
+    return 2;
+  }
+  const std::string name = fs::path(argv[0]).filename();
+  failure_file = name + ".input";
+  std::signal(SIGABRT, on_abort);
+  __sanitizer_set_death_callback(save_input);
+  const auto begin = std::chrono::steady_clock::now();
+  for (const std::string& bytes : corpus) run(bytes);
+  RandomSequence random(mh::RandomStream(seed, "fuzz"));
+  for (uint64_t i = 0; i < mutations; ++i) {
+    std::string bytes = corpus[random.uniform_below(corpus.size())];
+    for (uint64_t changes = 1 + random.uniform_below(4); changes > 0; --changes) mutate(bytes, corpus, random);
+    run(std::move(bytes));
+  }
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::printf("%s: %zu files, %llu mutations, %.1f s\n", name.c_str(), corpus.size(),
+              static_cast<unsigned long long>(mutations), seconds);
+  std::printf("mh-tests: 1 passed, 0 failed, 0 skipped\n");
+}

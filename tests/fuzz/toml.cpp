@@ -1,0 +1,24 @@
+// Configurations in TOML: parsing, assignments, and reading a struct of options.
+#include "base/config.h"
+#include "fuzz/fuzz.h"
+#include "text/vocabulary.h"
+
+using namespace mh;
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const auto texts = fuzz::divide(fuzz::text_of(data, size), 2);  // a file, then an assignment of --set
+  fuzz::check(size, fuzz::kTextFactor, [&] {
+    Config config;
+    config.load_text(texts[0], "config.toml");
+    if (!texts[1].empty()) config.set(texts[1]);
+    text::VocabularyOptions options;
+    config.read("vocabulary", options);
+    TomlWriter writer;
+    writer.section("vocabulary", options);
+    differences(texts[0], writer.text());
+    config.check_all_known();
+  });
+  const fuzz::MemoryFile file(texts[0]);
+  fuzz::check(size, fuzz::kTextFactor, [&] { Config().load_file(file.path()); });
+  return 0;
+}

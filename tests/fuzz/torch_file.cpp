@@ -1,0 +1,14 @@
+// Files of torch.save: the zip archive, its pickle, and the bytes of all tensors.
+#include "fuzz/fuzz.h"
+#include "io/tensor_files.h"
+
+using namespace mh;
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const fuzz::MemoryFile file(fuzz::text_of(data, size));
+  fuzz::check(size, fuzz::kBinaryFactor, [&] {
+    const auto tensors = io::open_torch_file(file.path());
+    for (const io::TensorInfo& info : tensors->tensors()) tensors->bytes(info.name);
+  });
+  return 0;
+}

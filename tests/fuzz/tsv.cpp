@@ -1,0 +1,32 @@
+// Tab-separated examples of GLUE: a task by the first byte, then the file.
+#include <algorithm>
+
+#include "base/file.h"
+#include "fuzz/fuzz.h"
+#include "text/records/classification/examples.h"
+#include "text/records/classification/glue.h"
+#include "text/text_batches.h"
+#include "text/tokenizers.h"
+
+using namespace mh;
+using namespace mh::text;
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const GlueTask& task = glue_tasks()[data[0] % glue_tasks().size()];
+  const fuzz::MemoryFile file(fuzz::text_of(data + 1, size - 1)), shard("");
+  static const auto tokenizer = make_byte_tokenizer();
+  fuzz::check(size, fuzz::kTextFactor, [&] {
+    TextBatches batches({file.path()}, LineEnds::normalise_crlf, nullptr);
+    io::ShardHeader header = header_of(*tokenizer);
+    set_examples(header, task.task);
+    const auto sink = open_sink("/dev/null");
+    io::ShardWriter writer(*sink, header);
+    const FindColumns columns = [&](const std::vector<std::string>& fields, const std::string& where) {
+      return glue_columns(task, {}, fields, where);
+    };
+    encode_examples(batches, columns, task.task, data[0] >= 128, *tokenizer, 1, writer);
+    writer.finish();
+  });
+  return 0;
+}
