@@ -189,7 +189,7 @@ TEST_CASE("ablating a head that the model does not have is a usage error that st
                     Catch::Contains("heads 0 to 2"));
 }
 
-TEST_CASE("score_without() ablates heads in addition to those of a Masked object, whose destructor unmasks its heads",
+TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGuard, whose destructor unmasks its heads",
           "[ablation]") {
   auto m = build("", "");
   const auto text = some_text(40);
@@ -289,7 +289,7 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   CHECK(loss.deviation == deviation(values));
 }
 
-TEST_CASE("ranked() sorts heads by ascending score, then by layer and head", "[ablation]") {
+TEST_CASE("rank_heads() sorts heads by ascending score, then by layer and head", "[ablation]") {
   const std::map<AttentionKind, LayerScores> scores{{AttentionKind::decoder_self, {{.5, .1, .3}, {}, {.1, .9}}}};
   const auto all = rank_heads(scores, false);
   const std::vector<Head> expected{{0, 1}, {2, 0}, {0, 2}, {0, 0}, {2, 1}};

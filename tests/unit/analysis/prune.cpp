@@ -391,7 +391,7 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
                      analysis::check_swap(pruned.model->parameters(), {{AttentionKind::decoder_self, {0, 0}, {1, 0}}},
                                           {}, "--pairs");
                    }),
-                   "not layer 0"));
+                   "another layer, since all heads are pruned in layer 0"));
   }
 }
 
@@ -435,16 +435,16 @@ TEST_CASE("pruning refuses missing heads, score or output heads that are not sep
   CHECK(contains(prune_error("", {{3, 1}}, Side::whole), "a layer from 0 to 2; found 3"));
   CHECK(contains(prune_error("", {{0, 4}}, Side::whole), "a head from 0 to 3; found 4"));
   CHECK(contains(prune_error("", {}, Side::whole), "heads to prune; found none"));
-  CHECK(contains(prune_error("", {{0, 1}}, Side::score), "a mixer that separates these heads"));
-  CHECK(contains(prune_error("", {{0, 1}}, Side::output), "a combiner that separates these heads"));
+  CHECK(contains(prune_error("", {{0, 1}}, Side::score), "a mixer between these heads and the value heads"));
+  CHECK(contains(prune_error("", {{0, 1}}, Side::output), "a combiner between these heads and the value heads"));
   CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 1}}, Side::whole), "one of heads 0 and 1"));
   CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::score),
-                 "a mixer that separates these heads"));
+                 "a mixer between these heads and the value heads"));
   CHECK(prune_error("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::value).empty());
   CHECK(contains(prune_error("combiner = 'pair-norm'\n", {{1, 0}, {1, 3}}, Side::whole), "one of heads 0 and 1"));
   CHECK(prune_error("mixer = 'mixhead-a'\ncombiner = 'pair-norm'\n", {{1, 0}}, Side::score).empty());
   CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.scope = 'released'\n", {{0, 1}}, Side::score),
-                 "a mixer that separates"));
+                 "a mixer between these heads"));
   CHECK(contains(prune_error("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, Side::score),
                  "the same heads for keys"));
   CHECK(contains(

@@ -546,7 +546,7 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
   }
 }
 
-TEST_CASE("curve_by_share() interpolates curves linearly and keeps points that lie on the grid", "[translation]") {
+TEST_CASE("resample_curve() interpolates curves linearly and keeps points that lie on the grid", "[translation]") {
   const at::Tensor c = at::tensor({0.5, 0.8, 0.95, 1.0}, at::kDouble);
   const at::Tensor resampled = resample_curve(c);
   REQUIRE(resampled.size(0) == kGridPoints);

@@ -50,7 +50,7 @@ std::map<std::string, Case> cases() {
        {"heads = 2\nscore = 'synthesizer-random'\n",
         {},
         {},
-        "score 'synthesizer-random': its logits are not products"}},
+        "score 'synthesizer-random': the logits are not products"}},
       {"normaliser",
        {"heads = 2\nnormaliser = 'test-composed'\n",
         {},

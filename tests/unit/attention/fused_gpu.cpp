@@ -47,7 +47,8 @@ attention::GpuKernels emulated_kernels() {
                                     },
                                     [](int in, int heads, bool relative) {
                                       host::EmulatedGpu device;
-                                      return Launches::head_mixing_constraint(host::Launcher{device}, in, heads, relative);
+                                      return Launches::head_mixing_constraint(host::Launcher{device}, in, heads,
+                                                                              relative);
                                     },
                                     [](const AttentionParams& a, int64_t batch) {
                                       host::EmulatedGpu device;

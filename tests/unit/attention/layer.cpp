@@ -146,10 +146,10 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
 
 TEST_CASE("PathLog reports each fallback reason once per kind of attention") {
   PathLog log;
-  CHECK(log.first(AttentionKind::decoder_self, "few queries"));
-  CHECK_FALSE(log.first(AttentionKind::decoder_self, "few queries"));
-  CHECK(log.first(AttentionKind::decoder_self, "additive mask"));
-  CHECK(log.first(AttentionKind::encoder_self, "few queries"));
+  CHECK(log.insert(AttentionKind::decoder_self, "few queries"));
+  CHECK_FALSE(log.insert(AttentionKind::decoder_self, "few queries"));
+  CHECK(log.insert(AttentionKind::decoder_self, "additive mask"));
+  CHECK(log.insert(AttentionKind::encoder_self, "few queries"));
 }
 
 TEST_CASE(

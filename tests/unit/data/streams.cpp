@@ -205,7 +205,7 @@ TEST_CASE("the scoring protocol of a text follows from the options and the model
   CHECK(protocol(resolve_options(*with_memory, 2, -1, 0)) == "context-window");
   CHECK(protocol(resolve_options(*without_memory, 0, -1, 0)) == "independent-blocks");
   CHECK(protocol(resolve_options(*without_memory, 2, -1, 0)) == "context-window");
-  CHECK(contains(refusal([&] { resolve_options(*without_memory, 0, 5, 0); }), "a model with a memory"));
+  CHECK(contains(refusal([&] { resolve_options(*without_memory, 0, 5, 0); }), "0 for a model without a memory"));
   CHECK(contains(refusal([&] { resolve_options(*without_memory, 0, -1, 5); }), "--streams"));
   CHECK(contains(refusal([&] { resolve_options(*with_memory, 2, 5, 0); }), "0 with --memory above 0"));
 }
@@ -564,7 +564,7 @@ TEST_CASE("loading a checkpoint may override configuration keys that change no p
   o.block = 8, o.memory = 20;
   CHECK(task::score(*original.model, corpora::text_of(text, 0), o).nll !=
         Approx(task::score(*overridden.model, corpora::text_of(text, 0), o).nll).epsilon(1e-7));
-  CHECK(contains(refusal([&] { load({"model.layers=3"}); }), "change no parameter"));
+  CHECK(contains(refusal([&] { load({"model.layers=3"}); }), "leave all parameters unchanged"));
   CHECK(contains(refusal([&] { load({"model.ffn=32"}); }), "(16, 16)"));
   CHECK(contains(refusal([&] { load({"attention.mixer=mixhead-a"}); }),
                  "no parameter named decoder.layers.0.self.mixer"));

@@ -346,7 +346,7 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
     RC_ASSERT(file.counts().dropped == text.counts.dropped);
     for (const ShardHeader& actual : {file.header(), text.header}) {
       RC_ASSERT(actual.kind == "translation");
-      RC_ASSERT(actual.joint() == (source_size == 0));
+      RC_ASSERT(actual.shares_vocabulary() == (source_size == 0));
       RC_ASSERT(actual.vocabulary == target_size);
       RC_ASSERT(actual.source_vocabulary == source_size);
       RC_ASSERT(actual.tokenizer == h.tokenizer);
@@ -374,7 +374,7 @@ TEST_CASE("source and target of a shard of pairs share a joint vocabulary or hav
     FAIL("the target vocabulary was accepted as the source vocabulary");
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("source vocabulary") != std::string::npos);
-    CHECK(std::string(error.what()).find("the other side") != std::string::npos);
+    CHECK(std::string(error.what()).find("source and target of the shard are exchanged") != std::string::npos);
   }
   // The header and the trailer of a text shard have no entries for pairs, so that they equal the bytes that versions
   // without support for pairs wrote.

@@ -225,7 +225,10 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
   // Returns the exit status of reading an archive. If it is read, tensor a must have the saved values, since checksums
   // cover all entries.
   auto status = [&](const std::string& bytes) {
-    return status_of([&] { CHECK(saved_files.open(bytes).floats("a") == kValues); });
+    return status_of([&] {
+      const std::vector<float> values = saved_files.open(bytes).floats("a");
+      CHECK(values == kValues);
+    });
   };
   for (const bool large : {false, true}) {
     const std::string intact = zip_of(entries, {.large = large});

@@ -38,8 +38,9 @@ TEST_CASE("the CUDA library has kernels up to the largest compiled head size and
   const std::string dtypes = kCompiledDtypes, sizes = kCompiledHeadSizes, dtype_name = dtypes.substr(0, 4);
   const Dtype dtype = dtype_name == "fp32" ? Dtype::fp32 : dtype_name == "bf16" ? Dtype::bf16 : Dtype::fp16;
   CHECK(api().attention(dtype, max_size + 1) == nullptr);
-  CHECK(api().missing(dtype, 300) == "expected a head size of at most the largest of " + sizes + ", and one of the types " + dtypes +
-                                         "; found head size 300 and type " + dtype_name + "; use --attention composed");
+  CHECK(api().missing(dtype, 300) == "expected a head size of at most the largest of " + sizes +
+                                         ", and one of the types " + dtypes + "; found head size 300 and type " +
+                                         dtype_name + "; use --attention composed");
   if (max_size < 256)
     CHECK_THAT(api().missing(dtype, 250),
                Catch::EndsWith("build again after meson configure build -Dhead_sizes=" + sizes + ",256"));

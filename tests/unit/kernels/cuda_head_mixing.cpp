@@ -268,6 +268,7 @@ TEST_CASE("head mixing of up to 32 heads of size up to 256 fits into the shared 
   host::EmulatedGpu device;
   const host::Launcher ampere{device, 163 << 10};
   CHECK(text_of(AttentionLaunches<float, 256>::head_mixing_constraint(ampere, 32, 32, false)) == "");
-  CHECK(text_of(AttentionLaunches<float, 256>::head_mixing_constraint(host::Launcher{device, 48 << 10}, 32, 32, false)) ==
-        "head counts or head sizes whose tiles exceed the shared memory of a block");
+  CHECK(
+      text_of(AttentionLaunches<float, 256>::head_mixing_constraint(host::Launcher{device, 48 << 10}, 32, 32, false)) ==
+      "head counts or head sizes whose tiles exceed the shared memory of a block");
 }

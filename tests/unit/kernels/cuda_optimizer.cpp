@@ -50,8 +50,9 @@ struct Element {
 Element step_element(const AdamPlan& a, const Element& x) {
   const double g = a.scale * x.g, m = a.beta1 * x.first + (1.0 - a.beta1) * g,
                v = a.beta2 * x.second + (1.0 - a.beta2) * g * g;
-  return {x.p - a.decay * x.p - a.lr / a.bias_correction1 * m / (std::sqrt(v) / std::sqrt(a.bias_correction2) + a.epsilon), x.g,
-          m, v};
+  return {
+      x.p - a.decay * x.p - a.lr / a.bias_correction1 * m / (std::sqrt(v) / std::sqrt(a.bias_correction2) + a.epsilon),
+      x.g, m, v};
 }
 Element step_element(const MomentumPlan& a, const Element& x) {
   const double buffer = a.momentum * x.first + a.scale * x.g + a.decay * x.p;

@@ -180,7 +180,7 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
   CHECK(scores.impossible.questions() == 0);
   const auto incomplete = metrics::score_predictions(questions, {{"1", "cab"}, {"other", "x"}});
   CHECK(incomplete.num_missing == 2);
-  CHECK(incomplete.unknown == 1);
+  CHECK(incomplete.num_unknown == 1);
   CHECK(incomplete.all.percent().exact == Approx(100.0 / 3));
   CHECK(status_of([&] { metrics::predictions_json(questions, {}); }) == 1);
   for (const char* invalid : {"", "{", "[]", "3", R"({"1": 2})", R"({"1": "a")", "\xff"}) {

@@ -209,7 +209,7 @@ TEST_CASE("text of known characters decodes to itself for any learnt merges", "[
     std::string text;
     for (const std::string& word : list) {
       text += (text.empty() ? "" : " ") + word;
-      each_piece(segmenter, word, [&](std::string_view piece) { ++pieces[std::string(piece)]; });
+      for_each_piece(segmenter, word, [&](std::string_view piece) { ++pieces[std::string(piece)]; });
     }
     std::vector<Piece> entries{{"<eos>", 1}, {"<unk>", 0}};
     for (const auto& [piece, count] : pieces) entries.push_back({piece, count});

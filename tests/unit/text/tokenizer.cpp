@@ -212,7 +212,7 @@ TEST_CASE("WordMap has the same contents as std::map after the same insertions")
       RC_ASSERT((extended != nullptr) == (expected.count(key + "a") > 0));
     }
     size_t visited = 0;
-    map.each([&](std::string_view key, int32_t value) {
+    map.for_each([&](std::string_view key, int32_t value) {
       ++visited;
       RC_ASSERT(expected.at(std::string(key)) == value);
     });

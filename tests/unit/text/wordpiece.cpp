@@ -29,8 +29,8 @@ std::string utf8(std::span<const BertCharacter> characters) {
 
 Words words_of(const std::string& text, const BertText& options = {}) {
   Words words;
-  each_bert_word(bert_characters(text, options),
-                 [&](std::span<const BertCharacter> word) { words.push_back(utf8(word)); });
+  for_each_bert_word(bert_characters(text, options),
+                     [&](std::span<const BertCharacter> word) { words.push_back(utf8(word)); });
   return words;
 }
 

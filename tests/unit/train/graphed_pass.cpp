@@ -122,7 +122,9 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
 
 TEST_CASE("a failed CUDA graph capture throws Error(device), which suggests train.cuda_graph=false", "[cuda-graph]") {
   struct FailingGraph : DeviceGraph {
-    std::vector<at::Tensor> capture(const Work&) override { throw std::runtime_error("operation not permitted\nstack"); }
+    std::vector<at::Tensor> capture(const Work&) override {
+      throw std::runtime_error("operation not permitted\nstack");
+    }
     void launch() override {}
   };
   auto model =

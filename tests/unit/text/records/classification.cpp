@@ -58,7 +58,7 @@ EncodingResult encode_files(const Words& texts, const ExampleTask& task, const t
     auto sink = open_sink(folder.file("x.mhs"));
     ShardWriter writer(*sink, header);
     const auto find = [&](const Words& fields, const std::string& where) {
-      return text::chosen_columns(column_choice, fields, where);
+      return text::select_columns(column_choice, fields, where);
     };
     out.summary = encode_examples(batches, find, task, drop_malformed, vocabulary(), threads, writer);
     writer.finish();
@@ -68,8 +68,8 @@ EncodingResult encode_files(const Words& texts, const ExampleTask& task, const t
   return out;
 }
 
-Ids run(const WholeShard& text, size_t record, size_t field) {
-  const auto tokens = text.run(record, field);
+Ids sequence(const WholeShard& text, size_t record, size_t field) {
+  const auto tokens = text.sequence(record, field);
   return {tokens.begin(), tokens.end()};
 }
 
@@ -198,9 +198,9 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   const EncodingResult headerless = encode_files({"\xEF\xBB\xBF"
                                                   "1.5\ta\tb\n2\tb\tc\td\n"},
                                                  number_task(), {"2", "3", "1", false});
-  CHECK(run(headerless.text, 0, 2) == Ids{1500});
-  CHECK(run(headerless.text, 1, 1) == Ids{7});
-  CHECK(run(headerless.text, 0, 0) == Ids{5});
+  CHECK(sequence(headerless.text, 0, 2) == Ids{1500});
+  CHECK(sequence(headerless.text, 1, 1) == Ids{7});
+  CHECK(sequence(headerless.text, 0, 0) == Ids{5});
   // Malformed lines are refused unless `drop_malformed` is set; invalid labels, text and headers are always refused.
   CHECK(encode_files({"1.5\ta\tb\n2\tb\n"}, number_task(), {"2", "3", "1", false}).status == 3);
   const std::string malformed = "x\ty\tz\na\tb\nb\tc\tno\na\tb\tc\tno\n";
@@ -208,7 +208,7 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   const EncodingResult dropped = encode_files({malformed}, pair_task(), columns, true);
   CHECK(dropped.summary.malformed == 2);
   CHECK(dropped.text.counts.dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
-  CHECK(run(dropped.text, 0, 0) == Ids{6});
+  CHECK(sequence(dropped.text, 0, 0) == Ids{6});
   // No line of a file without labels may be dropped, since predictions for the file are numbered by line.
   CHECK(encode_files({"x\ty\na\n"}, pair_task(), {"x", "y", ""}, true).status == 3);
   CHECK(encode_files({"x\ty\tz\na\tb\tmaybe\n"}, pair_task(), columns, true).status == 3);

@@ -52,7 +52,7 @@ struct Corpus {
       ends.push_back(tokens.size());
     }
   }
-  text::Sequences runs() const {
+  text::Sequences sequences() const {
     return {ends, [this](uint64_t first, std::span<int32_t> out) {
               std::copy_n(tokens.begin() + static_cast<int64_t>(first), out.size(), out.begin());
             }};
@@ -64,7 +64,7 @@ struct Corpus {
 };
 
 Pretraining make_pretraining(const Corpus& corpus, const PretrainingOptions& options, uint64_t seed = 1) {
-  return {corpus.runs(), vocabulary(), options, seed};
+  return {corpus.sequences(), vocabulary(), options, seed};
 }
 
 // Returns documents of random sentences of min_length to max_length tokens.

@@ -95,11 +95,11 @@ TEST_CASE("questions: the span of an answer contains the tokens that share a cha
     for (size_t q = 0; q < shard.size(); ++q) {
       const text::Question& question = questions.questions()[q];
       const text::Paragraph& paragraph = questions.paragraph_of(static_cast<int64_t>(q));
-      const text::TextRange range = *question.answers[0].place;
+      const text::TextRange range = *question.answers[0].byte_range;
       // Indices of the tokens that share a character with the answer.
       std::vector<int32_t> overlapping;
-      for (size_t i = 0; i < paragraph.places.size(); ++i)
-        if (paragraph.places[i].begin < range.end && paragraph.places[i].end > range.begin)
+      for (size_t i = 0; i < paragraph.token_ranges.size(); ++i)
+        if (paragraph.token_ranges[i].begin < range.end && paragraph.token_ranges[i].end > range.begin)
           overlapping.push_back(static_cast<int32_t>(i));
       RC_ASSERT(question.answer.none() == overlapping.empty());
       if (overlapping.empty()) continue;
@@ -117,8 +117,8 @@ TEST_CASE("questions: the span of an answer contains the tokens that share a cha
       // The text of the span may lack white space and accents at the start and the end of the answer, and may have more
       // letters if its first token begins before the answer or its last token ends after the answer.
       const std::string span_text = paragraph.text_of(question.answer);
-      const bool whole_tokens = paragraph.places[overlapping.front()].begin >= range.begin &&
-                                paragraph.places[overlapping.back()].end <= range.end;
+      const bool whole_tokens = paragraph.token_ranges[overlapping.front()].begin >= range.begin &&
+                                paragraph.token_ranges[overlapping.back()].end <= range.end;
       if (whole_tokens) RC_ASSERT(question.answers[0].text.find(span_text) != std::string::npos);
       else RC_ASSERT(span_text.size() > 1u);
     }

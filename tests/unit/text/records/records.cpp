@@ -52,10 +52,10 @@ void check_readers_return(const std::string& path, const std::string& kind, cons
   RC_ASSERT(text.ends.size() == runs.size());
   RC_ASSERT(file_sequences.ends == text.ends);
   for (size_t i = 0; i < runs.size(); ++i) {
-    const auto run = text.run(i / fields, i % fields);
-    RC_ASSERT(std::vector<int32_t>(run.begin(), run.end()) == runs[i]);
-    RC_ASSERT(file_sequences.run(i) == runs[i]);
-    RC_ASSERT(shard_sequences.run(i) == runs[i]);
+    const auto sequence = text.sequence(i / fields, i % fields);
+    RC_ASSERT(std::vector<int32_t>(sequence.begin(), sequence.end()) == runs[i]);
+    RC_ASSERT(file_sequences.sequence(i) == runs[i]);
+    RC_ASSERT(shard_sequences.sequence(i) == runs[i]);
   }
 }
 

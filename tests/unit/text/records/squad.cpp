@@ -43,9 +43,9 @@ TEST_CASE("squad: answer_start counts characters, and the range of an answer cou
     REQUIRE(squad.questions == 1);
     CHECK(squad.missing == 0);
     const auto& answers = squad.paragraphs[0].questions[0].answers;
-    CHECK(answers[0].place == text::TextRange{2, 9});
-    CHECK(answers[1].place == text::TextRange{14, 17});
-    CHECK(answers[2].place == text::TextRange{12, 13});
+    CHECK(answers[0].byte_range == text::TextRange{2, 9});
+    CHECK(answers[1].byte_range == text::TextRange{14, 17});
+    CHECK(answers[2].byte_range == text::TextRange{12, 13});
   }
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("squad: a file is refused if more than --missing-share of its answers 
   CHECK(message.find("--missing-share") != message.npos);
   const text::Squad squad = read(json.dump(), {0.1, "refuse"});
   CHECK(squad.missing == 1);
-  CHECK(!squad.paragraphs[0].questions[9].answers[0].place);
+  CHECK(!squad.paragraphs[0].questions[9].answers[0].byte_range);
   CHECK(refusal_of_json(json, {0.09, "refuse"}) != "");
   // An answer past the end of the paragraph and an empty answer count as missing.
   CHECK(refusal_of_json(file({article(kContext, {question("1", "a", {answer("cabc", 8)})})})) != "");
@@ -177,14 +177,14 @@ TEST_CASE("squad: the records of a shard equal the SQuAD file, for any number of
       const text::QuestionRecord r = record_of(one_thread, i);
       const size_t at = std::stoul(r.id);
       std::vector<int32_t> tokens;
-      std::vector<text::TextRange> places;
-      pieces->encode_with_ranges(contexts[at], tokens, places);
+      std::vector<text::TextRange> token_ranges;
+      pieces->encode_with_ranges(contexts[at], tokens, token_ranges);
       RC_ASSERT(r.text == contexts[at]);
       RC_ASSERT(r.context == tokens);
-      RC_ASSERT(r.places == places);
+      RC_ASSERT(r.token_ranges == token_ranges);
       RC_ASSERT(r.answers.size() == 2u);
-      RC_ASSERT(r.answers[0].place == (text::TextRange{0, 1}));
-      RC_ASSERT(!r.answers[1].place);
+      RC_ASSERT(r.answers[0].byte_range == (text::TextRange{0, 1}));
+      RC_ASSERT(!r.answers[1].byte_range);
       RC_ASSERT(!r.impossible);
     }
   }));
@@ -195,7 +195,7 @@ TEST_CASE("squad: records whose fields contradict each other are refused") {
   using Field = std::vector<int32_t>;
   std::vector<Field> valid_fields;
   for (size_t f = 0; f < text::kQuestionFields; ++f)
-    valid_fields.emplace_back(text.run(0, f).begin(), text.run(0, f).end());
+    valid_fields.emplace_back(text.sequence(0, f).begin(), text.sequence(0, f).end());
   auto status = [&](size_t field, const Field& changed) {
     std::array<std::span<const int32_t>, text::kQuestionFields> fields;
     for (size_t f = 0; f < fields.size(); ++f) fields[f] = f == field ? changed : valid_fields[f];
