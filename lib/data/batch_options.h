@@ -20,14 +20,15 @@ struct BatchOptions {
   Length long_from{0, Length::Unit::updates};
   void check() const;
   void describe(Fields& f) {
-    f.choice(
-        "order", order, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
-        "Order of the training rows. blocks: shuffled blocks of a text, or shuffled batches of sentence pairs of "
-        "similar length. streams: parallel streams in the order of the text, which a model with a memory requires");
-    f.field("block", block, "Row length in tokens; for sentence pairs, maximum length of source and target.",
+    f.choice("order", order, {{Batching::blocks, "blocks"}, {Batching::streams, "streams"}},
+             "Order of the training rows. blocks: shuffled blocks of a text, or shuffled batches of sentence pairs of "
+             "similar length. streams: parallel streams in the order of the text, required by models with a memory");
+    f.field("block", block,
+            "Row length in tokens; for sentence pairs, maximum length of the source and maximum length of the target.",
             between(1, 1 << 20));
     f.field("tokens", tokens, "Maximum number of tokens in an update, padding included.", between(1, 1 << 30));
-    f.field("rows", rows, "Examples in an update; 0: train.batch.tokens / train.batch.block.", between(0, 1 << 24));
+    f.field("rows", rows, "Number of examples in an update; 0: train.batch.tokens / train.batch.block.",
+            between(0, 1 << 24));
     f.field("micro_tokens", micro_tokens,
             "Maximum number of tokens in a micro-batch, padding included; 0: no gradient accumulation.",
             between(0, 1 << 30))
@@ -40,7 +41,8 @@ struct BatchOptions {
             "Row length in tokens of the second phase of training on examples; 0: no second phase.",
             between(0, 1 << 20));
     f.field("long_from", long_from,
-            "Start of the second phase of training on examples, whose rows have train.batch.long_block tokens.");
+            "Start of the second phase of training on examples; in the second phase, rows have train.batch.long_block "
+            "tokens.");
   }
 };
 

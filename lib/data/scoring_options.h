@@ -39,13 +39,15 @@ struct ScoringOptions {
   void describe(Fields& f) {
     f.field("block", block, "length of a text row in tokens, context included; 0: row length of training", at_least(0));
     f.field("context", context,
-            "number of context tokens at the start of each text row, which are not scored; 0: no context", at_least(0));
+            "number of context tokens, which are not scored, at the start of each text row; 0: no context",
+            at_least(0));
     f.field("memory", memory,
             "length of the Transformer-XL memory in tokens; -1: length in the model, or 0 with --context",
             between(-1, 1 << 24));
     f.field("streams", streams, "number of parallel streams of a text, for a model with a memory; 0: 10 streams",
             between(0, 1 << 24));
-    f.field("batch", batch, "number of rows in a forward pass, which affects only speed; 0: about 4096 tokens",
+    f.field("batch", batch,
+            "number of rows in a forward pass; affects speed, not results; 0: as many rows as give about 4096 tokens",
             at_least(0));
   }
 };

@@ -71,7 +71,8 @@ void ModelOptions::describe(Fields& f) {
       {{nn::Activation::relu, "relu"}, {nn::Activation::gelu, "gelu"}, {nn::Activation::gelu_tanh, "gelu-tanh"}},
       "activation of the feed-forward sublayers; gelu-tanh: GPT-2's, x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))");
   f.field("tied", tied,
-          "whether the output layer uses the token embedding as its weights; with cutoffs, the table of each band");
+          "whether the output layer uses the token embedding as its weights; with cutoffs, each band of the output "
+          "layer uses the embedding table of the same band");
   f.field("input_cutoffs", input_cutoffs,
           "adaptive input: vocabulary indices that separate embedding bands of decreasing width, for a vocabulary "
           "sorted by frequency; []: a single embedding table",
@@ -102,8 +103,8 @@ void ModelOptions::describe(Fields& f) {
           "dropout probability after the activation of feed-forward sublayers", between(0, 0.999));
   f.field("dropout_ffn", dropout_ffn, "dropout probability of the output of feed-forward sublayers", between(0, 0.999));
   f.field("dropout_output", dropout_output,
-          "dropout probability of the last hidden states; with backbone bert, of the pooler's output, for "
-          "model.bert.head=classes and number",
+          "dropout probability of the last hidden states; with backbone bert, of the output of the pooler, which only "
+          "model.bert.head=classes and model.bert.head=number have",
           between(0, 0.999));
   f.field("dropout_tail", dropout_tail,
           "dropout probability of the projected hidden states of each tail of the adaptive softmax", between(0, 0.999));

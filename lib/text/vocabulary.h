@@ -28,12 +28,12 @@ struct VocabularyOptions {
     f.field("type", type, "type of the vocabulary",
             {"word", "char", "byte", "bpe", "unigram", "subword-nmt", "wordpiece", "byte-bpe"});
     f.field("size", size,
-            "maximum number of entries, special tokens included; 0: no limit; required for bpe, unigram and learnt "
-            "wordpiece",
+            "maximum number of entries, special tokens included; 0: no limit; required for bpe, unigram, and wordpiece "
+            "without --from",
             at_least(0));
     f.field("min_count", min_count,
-            "word, char, subword-nmt: minimum count of an entry in the text; wordpiece: minimum count of a pair of "
-            "pieces that is merged",
+            "word, char, subword-nmt: minimum count of an entry in the text; wordpiece: minimum count at which a pair "
+            "of pieces is merged",
             at_least(1));
     f.field("merges", merges,
             "subword-nmt: number of BPE merges to learn from the text, as subword-nmt learn-bpe does; 0: merges come "
@@ -41,8 +41,8 @@ struct VocabularyOptions {
             at_least(0));
     f.field("codes", codes, "subword-nmt: file with BPE merges (a codes file or a vocabulary), instead of --merges");
     f.field("from", from,
-            "existing vocabulary to convert; wordpiece: BERT's vocab.txt or the folder of a BERT model, instead of "
-            "learning from the text; byte-bpe: the folder of a GPT-2 model");
+            "existing vocabulary to convert instead of reading text; wordpiece: BERT's vocab.txt or the folder of a "
+            "BERT model; byte-bpe: the folder of a GPT-2 model");
     f.field("cased", cased,
             "wordpiece: whether the case of letters is kept; otherwise text is converted to lower case");
     f.field("strip_accents", strip_accents, "wordpiece: whether accents are removed; auto: yes unless --cased",
@@ -52,7 +52,7 @@ struct VocabularyOptions {
         "wordpiece: maximum number of distinct characters that get a piece; the most frequent characters are chosen",
         at_least(1));
     f.field("character_coverage", character_coverage,
-            "bpe, unigram: fraction of the characters of the text that are covered; the rarest characters get no piece",
+            "bpe, unigram: fraction of the characters of the text that get a piece; the rarest characters get no piece",
             between(0.98, 1));
     f.field("byte_fallback", byte_fallback,
             "bpe, unigram: whether characters without a piece are encoded as UTF-8 bytes instead of as <unk>");

@@ -64,12 +64,12 @@ struct ScheduleOptions {
     f.field("rule", rule, "Learning-rate schedule after the warm-up; equations under LEARNING RATES in mh-config(5)",
             {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"})
         .changeable();
-    f.field("length", length,
-            "Length of the learning-rate schedule, of which other options are fractions; 0u: train.length.")
-        .changeable();
+    f.field("length", length, "Length of the learning-rate schedule, warm-up included; 0u: train.length.").changeable();
     f.field("warmup", warmup, "Length of the linear warm-up from train.schedule.warmup_lr to train.lr.").changeable();
-    f.field("warmup_ratio", warmup_ratio,
-            "Length of the warm-up as a fraction of the schedule's length; 0: train.schedule.warmup.", between(0, 1))
+    f.field(
+         "warmup_ratio", warmup_ratio,
+         "Length of the warm-up as a fraction of the length of the schedule; 0: train.schedule.warmup is used instead.",
+         between(0, 1))
         .changeable();
     f.field("warmup_lr", warmup_lr, "Learning rate at the start of the warm-up.", at_least(0)).changeable();
     f.field("decay_from", decay_from,
@@ -79,15 +79,16 @@ struct ScheduleOptions {
         .changeable();
     f.field("min_lr", min_lr, "Lowest learning rate of the cosine schedule.", at_least(0)).changeable();
     f.field("period", period,
-            "Length of the first cycle of the cosine schedule, or half the length of a cycle of cyclic-cosine; 0u: one "
-            "cosine cycle up to the end of the schedule.")
+            "Rule cosine: length of the first cycle; 0u: a single cycle up to the end of the schedule. Rule "
+            "cyclic-cosine: half the length of a cycle, above 0u.")
         .changeable();
     f.field("period_growth", period_growth,
-            "Factor by which each cycle of the cosine schedule is longer than the previous cycle.", at_least(1))
+            "Ratio of the length of a cycle of the cosine schedule to the length of the previous cycle.", at_least(1))
         .changeable();
-    f.field("period_shrink", period_shrink,
-            "Factor by which the learning rates of each cycle of the cosine schedule are multiplied after the cycle.",
-            positive())
+    f.field(
+         "period_shrink", period_shrink,
+         "Ratio of the learning rates in a cycle of the cosine schedule to the learning rates in the previous cycle.",
+         positive())
         .changeable();
   }
 };
@@ -118,8 +119,8 @@ struct ValidationOptions {
   void describe(Fields& f) {
     f.field("every", every, "Interval between validations; 0u: only at the end.").changeable();
     f.field("metric", metric,
-            "Metric that selects the best model: loss, BLEU of translations decoded by train.validation.decode, or a "
-            "score of the task",
+            "Metric that selects the best model: loss, BLEU of translations decoded with the options "
+            "train.validation.decode.*, or a score of the task",
             {"loss", "bleu", "word_accuracy", "next_accuracy", "accuracy", "f1", "matthews", "pearson", "spearman",
              "exact"})
         .fixed_once_validated();
@@ -135,8 +136,8 @@ struct ValidationOptions {
             at_least(0))
         .changeable();
     f.field("min_improvement", min_improvement,
-            "Smallest improvement that early stopping counts, in perplexity, loss of examples or score; 0: any "
-            "improvement.",
+            "Smallest improvement that early stopping counts as an improvement, in the unit of the metric: perplexity, "
+            "loss of examples or score; 0: any improvement counts.",
             at_least(0))
         .changeable();
     f.section("decode", decode).fixed_once_validated();
@@ -154,7 +155,8 @@ struct CheckpointOptions {
     f.field("retain", retain, "Number of models retained in the folder checkpoints/, for example for averaging.",
             at_least(0))
         .changeable();
-    f.field("retain_by", retain_by, "Rule of checkpoint retention: the newest models, or those of the best validations",
+    f.field("retain_by", retain_by,
+            "Rule of checkpoint retention: the newest models, or the models with the best validations",
             {"newest", "best"})
         .changeable();
   }
@@ -180,7 +182,9 @@ struct TrainOptions {
   void check() const;
 
   void describe(Fields& f) {
-    f.field("length", length, "Total length of training in updates, epochs or tokens, resumed parts included.")
+    f.field("length", length,
+            "Total length of training in updates, epochs or tokens, such as 16000u, 10e or 2000000t, resumed parts "
+            "included.")
         .changeable();
     f.field("lr", lr, "Peak learning rate.", at_least(0)).changeable();
     f.field("label_smoothing", label_smoothing,
@@ -188,8 +192,8 @@ struct TrainOptions {
             between(0, 1))
         .changeable();
     f.field("trainable", trainable,
-            "Trainable parameters, as patterns of names or as the words gates, mixing, stages, projections, output, "
-            "attention, head; empty: all parameters.");
+            "Trainable parameters: patterns of parameter names, such as decoder.layers.0.*, or the words gates, "
+            "mixing, stages, projections, output, attention, and head (the task head); empty: all parameters.");
     f.field("seed", seed, "Random seed of initial values, dropout and the order of the data.", at_least(0));
     f.field("precision", precision, "Precision of matrix products; weights and accumulation stay fp32",
             {"fp32", "bf16"});
@@ -198,8 +202,9 @@ struct TrainOptions {
             {"auto", "composed", "fused"})
         .changeable();
     f.field("cuda_graph", cuda_graph,
-            "Whether the forward and backward pass of an update is captured in a CUDA graph; requires a GPU and a "
-            "language model without memory, adaptive vocabulary, micro-batches and regularisers.")
+            "Whether the forward and backward pass of an update is captured in a CUDA graph; requires a GPU, a "
+            "language model without memory and without adaptive vocabulary, and training without micro-batches and "
+            "without regularisers.")
         .changeable();
     f.field("log_every", log_every, "Interval between log lines of the training loss; 0u: only at the end.")
         .changeable();

@@ -34,9 +34,10 @@ ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::st
 
 CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets) {
   return app
-      .add_option("--set", sets,
-                  "new value of a configuration key in [model], [attention] or [squad] that does not change the "
-                  "parameters, such as model.transformer-xl.same_length=true")
+      .add_option(
+          "--set", sets,
+          "new value of a configuration key in [model], [attention] or [squad], such as "
+          "model.transformer-xl.same_length=true; keys that would change the parameters of the model are refused")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
 }

@@ -23,13 +23,14 @@ int main(int argc, char** argv) {
   convert::Arguments a;
   CLI::App& app = tool.app();
   app.add_option("files", a.files,
-                 "checkpoints, at most one of which may be - for standard input, or one Hugging Face folder")
+                 "checkpoints, or one Hugging Face folder; at most one checkpoint may be - for standard input")
       ->type_name("MODEL...");
   app.add_flag("--average", a.average, "average the parameters of the checkpoints");
   app.add_flag("--fold", a.fold,
                "fold combiners that are a constant matrix across heads, such as alphas, into the output projection");
   app.add_option("--to", a.output_format,
-                 "output format huggingface: write the model to a new Hugging Face folder, the second argument")
+                 "output format huggingface: write the model in the first argument to a new Hugging Face folder, the "
+                 "second argument")
       ->type_name("huggingface")
       ->check(CLI::IsMember({"huggingface"}));
   app.add_flag("--padded-vocabulary", a.keep_padded_rows,

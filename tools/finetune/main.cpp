@@ -27,13 +27,13 @@ int main(int argc, char** argv) {
   CLI::App& app = tool.app();
   train_setup::add_options(app, a, "--init", "checkpoint to start from");
   add_list(app, "--train-only", a.train_only,
-           "parameters to train, as name patterns or groups (gates, mixing, stages, projections, output, attention, "
-           "head); all other parameters are frozen; sets train.trainable [all]",
+           "parameters to train: patterns of parameter names, such as decoder.layers.0.*, or the words gates, mixing, "
+           "stages, projections, output, attention, and head (the task head); all other parameters are frozen; sets "
+           "train.trainable [all]",
            "WHICH,...");
-  app.add_option(
-         "--seeds", a.seeds,
-         "number of runs with consecutive seeds, the first of which is --seed, in the folders OUT/seed1, OUT/seed2, …; "
-         "prints the scores of the best model of each run, with mean and sample standard deviation")
+  app.add_option("--seeds", a.seeds,
+                 "number of runs with consecutive seeds from --seed, in the folders OUT/seed1, OUT/seed2, …; the "
+                 "scores of the best model of each run, their mean and their sample standard deviation are printed")
       ->type_name("N")
       ->check(whole_number(1, 1 << 20));
   tool.run_and_exit(argc, argv, [&] {

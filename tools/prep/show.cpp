@@ -163,8 +163,8 @@ void add_cat(CLI::App& app, Jobs& jobs) {
 
 void add_codes(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("codes",
-                                     "print the merges of a subword-nmt vocabulary, or the pieces of a wordpiece "
-                                     "vocabulary, in the file format of subword-nmt or WordPiece");
+                                     "print the merges of a subword-nmt vocabulary in the file format of subword-nmt, "
+                                     "or the pieces of a wordpiece vocabulary in the format of BERT's vocab.txt");
   add_show_job(
       sub, "vocabularies", [](const ShowArguments& s) { show_codes(s.a.inputs); }, jobs);
 }

@@ -140,14 +140,14 @@ void scan(const ScanArguments& q) {
 }  // namespace
 
 void add_scan(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("scan", "print the loss of a model without each of its heads");
+  CLI::App* sub = app.add_subcommand("scan", "print the loss of a model without each single head");
   auto s = std::make_shared<ScanArguments>();
   add_common_options(*sub, *s);
   add_list(*sub, "--heads", s->heads,
            "heads to ablate, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as 0:1,0:3,5:7 or decoder.self:0:1 "
            "[all]",
            "LAYER:HEAD,...");
-  sub->add_flag("--layers", s->layers, "in addition, ablate all heads of each layer at once");
+  sub->add_flag("--layers", s->layers, "in addition, for each layer, ablate all of its heads together");
   sub->add_flag("--all-but-one", s->all_but_one, "in addition, for each head, ablate all other heads of its layer");
   sub->add_flag("--summary", s->summary,
                 "print one row per layer and model with the standard deviation of the metric over the ablated heads, "

@@ -218,9 +218,9 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<
   const auto s = std::make_shared<Spectra>();
   s->shared = a;
   const auto add = [&](CLI::Option* option, const char* type) { spectra_options.push_back(option->type_name(type)); };
-  add(app.add_option(
-          "files", s->files,
-          "checkpoints, then a shard unless --of names parameters; one of these files may be - for standard input"),
+  add(app.add_option("files", s->files,
+                     "checkpoints, then a shard, unless --of is alphas, output-value or weight:NAME; one of these "
+                     "files may be - for standard input"),
       "MODEL... [DATA]");
   add(app.add_option(
           "--of", s->matrices,

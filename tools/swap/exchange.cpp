@@ -178,7 +178,9 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
   };
   add(app.add_option("model", e->model, "checkpoint; - is standard input"), "MODEL");
   auto* pairs = add(add_list(app, "--pairs", e->pairs,
-                             "pairs of heads to swap, as KIND:LAYER.HEAD-LAYER.HEAD,..., counted from 0", "PAIRS"),
+                             "pairs of heads to swap, as KIND:LAYER.HEAD-LAYER.HEAD,..., such as decoder.self:1.0-5.3; "
+                             "layers and heads are counted from 0",
+                             "PAIRS"),
                     nullptr);
   auto* mode =
       add(app.add_option("--mode", e->mode,
@@ -188,7 +190,8 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
           "HOW");
   mode->check(one_of({"hard", "soft", "released", "random"}))->excludes(pairs);
   add(app.add_option("--k", e->k,
-                     "number of pairs of heads; with --mode soft, number of heads per layer; with --mode released, "
+                     "number of pairs of heads; with --mode soft, number of pairs of heads in each pair of layers; "
+                     "with --mode released, "
                      "number of pairs of layers [3]"),
       "N")
       ->check(whole_number(1, 1 << 24))
@@ -200,11 +203,15 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
       ->check(whole_number(0, 1 << 24))
       ->needs(mode);
   auto* data = add(app.add_option("--data", e->data, "shard on which heads are ranked; - is standard input"), "FILE");
-  add(app.add_option("--by", e->measure, "measure of importance that ranks the heads [avg-l2]"), "MEASURE")
-      ->check(one_of(analysis::importances().names()))
+  const std::vector<std::string> measures = analysis::importances().names();
+  add(app.add_option("--by", e->measure,
+                     "measure of importance that ranks the heads: " + join(measures, ", ") + " [avg-l2]"),
+      "MEASURE")
+      ->check(one_of(measures))
       ->needs(data);
   add(add_list(app, "--kind", e->kinds,
-               "kinds of attention whose heads are swapped, only within the same kind, such as decoder.self [all]",
+               "kinds of attention whose heads are swapped, such as decoder.self; heads are swapped only within a kind "
+               "[all]",
                "KINDS"),
       nullptr)
       ->needs(mode);

@@ -63,8 +63,11 @@ std::string list_text(const std::string& table) {
   if (table == "training") return meanings_of(train::training_keys());
   std::string text = "key\ttype\tdefault\tmeaning\n";
   for (const auto& row : train::all_keys()) {
-    std::string choices = row.choices.empty() ? "" : " (" + join(row.choices, ", ") + ")";
-    text += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, choices, '\n');
+    std::vector<std::string> choices = row.choices;
+    for (std::string& choice : choices)
+      if (choice.empty()) choice = "\"\"";
+    const std::string valid_texts = choices.empty() ? "" : " (" + join(choices, ", ") + ")";
+    text += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, valid_texts, '\n');
   }
   return text;
 }

@@ -23,7 +23,8 @@ bool is_not_gate(const nn::Parameter& p) { return !is_gate(p); }
 class BlockCoordinate : public Procedure {
  public:
   void describe(Fields& f) override {
-    f.field("every", every_, "period in epochs of training the gates, which takes one epoch of each period",
+    f.field("every", every_,
+            "number of epochs from one epoch that trains the gates to the next; 1: every epoch trains the gates",
             at_least(1));
     f.field("first", first_, "first epoch in which the gates are trained; epochs are counted from 0", at_least(0));
   }

@@ -36,36 +36,44 @@ enum class SoftVariant { paper, released };
 class HeadRotation : public Procedure {
  public:
   void describe(Fields& f) override {
-    f.choice(
-        "mode", mode_, {{Mode::manual, "manual"}, {Mode::hard, "hard"}, {Mode::soft, "soft"}, {Mode::random, "random"}},
-        "selection of swapped heads: manual (pairs of the configuration), hard (by importance over all layers), soft "
-        "(by importance in opposite layers) or random");
-    f.field("start", schedule_.start, "first epoch before which heads are swapped; epochs are counted from 1",
-            at_least(1));
+    f.choice("mode", mode_,
+             {{Mode::manual, "manual"}, {Mode::hard, "hard"}, {Mode::soft, "soft"}, {Mode::random, "random"}},
+             "selection of swapped heads: manual (pairs in train.procedures.head-rotation.pairs), hard (by importance "
+             "over all layers), soft "
+             "(by importance in opposite layers) or random");
+    f.field("start", schedule_.start,
+            "epoch before which heads are swapped for the first time; epochs are counted from 1", at_least(1));
     f.field("frequency", schedule_.frequency, "number of epochs after which swapped heads are swapped back",
             at_least(1));
     f.field("rest", schedule_.rest, "number of epochs without swapped heads before the next swap", at_least(1));
-    f.field("end", schedule_.end, "last epoch before which heads are swapped; epochs are counted from 1", at_least(1));
+    f.field("end", schedule_.end,
+            "latest epoch before which heads are swapped; heads that are still swapped then are swapped back after "
+            "this epoch; epochs are counted from 1",
+            at_least(1));
     f.field("k", k_,
-            "number of swapped pairs of heads; mode soft: in each pair of layers; soft = released: number of pairs of "
-            "layers, each with 4 pairs of heads",
+            "modes hard and random: number of pairs of heads to swap in each kind of attention; mode soft: number of "
+            "pairs of heads in each pair of layers, or with soft = released, number of pairs of layers, each with 4 "
+            "pairs of heads",
             at_least(1));
     f.field("t_max", t_max_,
-            "mode soft: number of layer pairs that swap heads (first and last, second and second to last, …), the "
-            "outermost first; 0: all pairs",
+            "mode soft: number of pairs of layers that swap heads; the first pair is the first and last layer, the "
+            "second pair the second and second to last layer, and so on; 0: all pairs",
             at_least(0));
     f.field("kind", kinds_,
             "kinds of attention in which heads are swapped, such as decoder.self; empty: all kinds in the model");
-    f.field("measure", measure_name_, "importance measure of heads in modes hard and soft",
+    f.field("measure", measure_name_,
+            "importance measure of heads in modes hard and soft; training supports only " +
+                join(analysis::observer_measure_names(), ", ") + ", and mh-swap supports all measures",
             analysis::importances().names());
     f.choice("soft", soft_variant_, {{SoftVariant::paper, "paper"}, {SoftVariant::released, "released"}},
              "variant of mode soft: paper (least important heads of each of two layers) or released (4 least important "
-             "heads of one layer, and the heads with the same numbers of the other layer)");
+             "heads of one layer, and the heads with the same numbers in the other layer)");
     f.field("pairs", pairs_,
-            "pairs of heads in mode manual, such as decoder.self:1.0-5.3: head 0 of layer 1 and head 3 of layer 5, "
-            "counted from 0");
+            "mode manual: pairs of heads to swap, such as decoder.self:1.0-5.3 for head 0 of layer 1 and head 3 of "
+            "layer 5; layers and heads are counted from 0");
     f.field("epochs", epochs_,
-            "epochs, counted from 1, before which mode manual swaps the pairs, and in turn swaps the pairs back",
+            "mode manual: list of epochs in ascending order, counted from 1; the pairs are swapped before the 1st, "
+            "3rd, … epoch of the list, and swapped back before the 2nd, 4th, … epoch",
             at_least(1));
     f.field("swap_output", options_.output,
             "whether a swapped head's columns of the output projection move with the head");

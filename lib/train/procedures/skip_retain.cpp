@@ -36,13 +36,13 @@ class SkipRetain : public Procedure {
               {SkipSchedule::not_first, "not-first"},
               {SkipSchedule::not_last, "not-last"},
               {SkipSchedule::not_ends, "not-ends"}},
-             "layers that an update may skip; linear: all but the last, with a probability that rises from 0 in the "
-             "first layer to nearly 0.5");
+             "layers that an update may skip; linear: layer i of n, counted from 0, with probability 0.5 i / n, except "
+             "the last layer, which is never skipped");
     f.field("rate", rate_, "probability that an update skips a layer; without effect for schedule = linear",
             between(0, 0.999));
     f.field("until", until_,
-            "latest end of the phase that skips layers, after which training continues from the best weights; 0u: "
-            "layers are skipped throughout training");
+            "latest end of the phase in which layers are skipped; after this phase, training continues with all layers "
+            "from the best weights; 0u: layers are skipped throughout training");
   }
 
   void plan(const Plan& plan) override {

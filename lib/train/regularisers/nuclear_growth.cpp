@@ -26,7 +26,7 @@ class NuclearGrowth : public Regulariser {
         "weight γ of the term in the mean loss per token; published value: 40 divided by the number of tokens in an "
         "update",
         at_least(0));
-    f.field("margin", margin_, "margin Δ, which changes the value of the loss but no gradient", at_least(0));
+    f.field("margin", margin_, "margin Δ: constant in the loss, without effect on gradients", at_least(0));
     f.field("start", start_, "fraction of training, from its start, during which the alphas are frozen", between(0, 1));
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
@@ -68,7 +68,9 @@ class NuclearGrowth : public Regulariser {
   struct Ratio {
     double ratio = 1;
     void describe(Fields& f) {
-      f.field("ratio", ratio, "factor r of the term for this kind of attention; 0: alphas of this kind stay frozen",
+      f.field("ratio", ratio,
+              "factor r of the term for alphas of the kind of attention in the name of the key; 0: these alphas stay "
+              "frozen",
               at_least(0));
     }
   };

@@ -16,11 +16,10 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
   OrthogonalMixing() : ObservedTerm(1e-3) {}
   void describe(Fields& f) override {
     ObservedTerm::describe(f);
-    f.field(
-        "of", matrix_source_,
-        "matrices that the term makes orthogonal: the learned matrix, or the mixing matrix at each position (differs "
-        "for Mixhead B)",
-        {"parameters", "positions"});
+    f.field("of", matrix_source_,
+            "matrices that the term makes orthogonal: the learned matrix, or the mixing matrix at each position; the "
+            "two differ only for the mixer mixhead-b",
+            {"parameters", "positions"});
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
     matrices_ = find_matching(parameters, "*.mixer.matrix",

@@ -29,7 +29,7 @@ class MixheadB : public Mixhead {
 };
 
 const Registration<MixheadB> mixhead_b_entry(
-    mixers(), "mixhead-b", "matrix that mixes probabilities across heads, computed at each position from the queries");
+    mixers(), "mixhead-b", "matrix, computed at each position from the queries, that mixes probabilities across heads");
 
 }  // namespace
 }  // namespace mh::attention

@@ -21,7 +21,7 @@ struct MixtureOfHeadsOptions : OptionsOf<MixtureOfHeadsOptions> {
   OriginalHeads heads;
   void describe(Fields& f) override {
     f.field("shared", shared,
-            "number of shared heads, which are active at every position; the first heads of the layer", at_least(0));
+            "number of shared heads: the first heads of the layer, which are active at every position", at_least(0));
     f.field("chosen", chosen, "number of routed heads (the heads that are not shared) that each position chooses",
             at_least(1));
     heads.describe(f);
@@ -82,9 +82,9 @@ class MixtureOfHeads : public GatedCombiner {
   nn::Parameter *router_ = nullptr, *balance_ = nullptr;
 };
 
-const Registration<MixtureOfHeads> mixture_of_heads_entry(
-    combiners(), "mixture-of-heads",
-    "weights of heads at each position: shared heads always, and the most probable of the routed heads");
+const Registration<MixtureOfHeads> mixture_of_heads_entry(combiners(), "mixture-of-heads",
+                                                          "weights of head outputs at each position; above 0 for the "
+                                                          "shared heads and for the most probable of the routed heads");
 
 }  // namespace
 }  // namespace mh::attention

@@ -23,13 +23,14 @@ struct ColumnOptions {
   std::string malformed = "refuse";
   void describe(Fields& f) {
     f.field("text", text,
-            "column of the text: name in the first line, or number from 1; default: the column of the GLUE task");
+            "column of the text: name in the first line, or number from 1; default of mh-prep glue: the column of the "
+            "task; required by mh-prep examples");
     f.field("text_b", text_b,
-            "column of the second text: name in the first line, or number from 1; default: the column of the GLUE "
-            "task, or none");
-    f.field(
-        "label", label,
-        "column of the label: name in the first line, or number from 1; default: the column of the GLUE task, or none");
+            "column of the second text: name in the first line, or number from 1; default of mh-prep glue: the column "
+            "of the task, if the task has two texts; default of mh-prep examples: no second text");
+    f.field("label", label,
+            "column of the label: name in the first line, or number from 1; default of mh-prep glue: the column of the "
+            "task, if the files have labels; default of mh-prep examples: no labels");
     f.field("no_header", no_header,
             "whether the first line is an example instead of a header; columns are then selected by number");
     f.field("malformed", malformed,
@@ -62,7 +63,7 @@ struct ExamplesOptions {
   void describe(Fields& f) {
     f.section("", vocabulary);
     f.section("", columns);
-    f.field("labels", labels, "names of the classes in order, separated by commas");
+    f.field("labels", labels, "names of the classes in order, separated by commas, such as no,yes");
     f.field("number", number, "instead of --labels: lower and upper bound of numeric labels, such as 0,5", at_least(0));
     f.field("metrics", metrics,
             "metrics, separated by commas; classes: accuracy (default), f1 and matthews; numbers: pearson and spearman "

@@ -50,7 +50,7 @@ class Mlm : public OptionsPreparation<MlmOptions, make_mlm> {
 
 const Registration<Mlm> mlm_entry(
     preparations(), "mlm",
-    "make a shard of documents for BERT's pre-training, which samples pairs of segments and masks in every epoch");
+    "make a shard of documents for BERT's pre-training; training samples pairs of segments and masks in every epoch");
 
 }  // namespace
 
