@@ -47,7 +47,7 @@ struct ScoringOptions {
     f.field("streams", streams, "number of parallel streams of a text, for a model with a memory; 0: 10 streams",
             between(0, 1 << 24));
     f.field("batch", batch,
-            "number of rows in a forward pass; affects speed, not results; 0: as many rows as give about 4096 tokens",
+            "number of rows in a forward pass; affects speed, not results; 0: as many rows as fit in about 4096 tokens",
             at_least(0));
   }
 };

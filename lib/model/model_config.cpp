@@ -29,10 +29,10 @@ void TransformerXlOptions::describe(Fields& f) {
           "of all earlier positions in decoding",
           between(0, 1 << 24));
   f.field("same_length", same_length,
-          "whether every query attends to the same number of keys, model.transformer-xl.memory, including the query's "
-          "own position");
+          "whether every query attends to the same number of keys: model.transformer-xl.memory keys, the key of the "
+          "query's own position included");
   f.choice("initial_memory", initial_memory, {{InitialMemory::empty, "empty"}, {InitialMemory::zeros, "zeros"}},
-           "content of the memory before the first segment; zeros are attended to");
+           "content of the memory before the first segment; zeros: zero vectors, which queries attend to");
 }
 
 void BertOptions::describe(Fields& f) {

@@ -136,7 +136,7 @@ struct ValidationOptions {
             at_least(0))
         .changeable();
     f.field("min_improvement", min_improvement,
-            "Smallest improvement that early stopping counts as an improvement, in the unit of the metric: perplexity, "
+            "Smallest change that early stopping counts as an improvement, in the unit of the metric: perplexity, "
             "loss of examples or score; 0: any improvement counts.",
             at_least(0))
         .changeable();
@@ -183,8 +183,8 @@ struct TrainOptions {
 
   void describe(Fields& f) {
     f.field("length", length,
-            "Total length of training in updates, epochs or tokens, such as 16000u, 10e or 2000000t, resumed parts "
-            "included.")
+            "Total length of training, resumed parts included, in updates, epochs or tokens, such as 16000u, 10e or "
+            "2000000t.")
         .changeable();
     f.field("lr", lr, "Peak learning rate.", at_least(0)).changeable();
     f.field("label_smoothing", label_smoothing,

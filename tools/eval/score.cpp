@@ -144,7 +144,7 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions&
           ->type_name("MODEL... DATA"));
   shared.format = add_format(app, a->format);
   shared.scoring.push_back(
-      file("--per-token", job->per_token, "output file of a table with the log-probability of each token, nats"));
+      file("--per-token", job->per_token, "output file of a table with the log-probability of each token, in nats"));
   shared.models.push_back(add_sets(app, a->sets));
   shared.scoring.push_back(
       file("--predictions", job->examples.predictions,

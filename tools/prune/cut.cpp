@@ -128,7 +128,7 @@ void prune_checkpoint(const Arguments& a) {
 }  // namespace
 
 void add_cut(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("cut", "prune heads: write a smaller, faster checkpoint without them");
+  CLI::App* sub = app.add_subcommand("cut", "prune heads: write a smaller, faster checkpoint without the pruned heads");
   auto a = std::make_shared<Arguments>();
   sub->add_option("model", a->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
   auto text = [&](const char* name, std::string& value, const char* help, const char* type) {

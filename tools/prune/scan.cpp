@@ -140,7 +140,7 @@ void scan(const ScanArguments& q) {
 }  // namespace
 
 void add_scan(CLI::App& app, Jobs& jobs) {
-  CLI::App* sub = app.add_subcommand("scan", "print the loss of a model without each single head");
+  CLI::App* sub = app.add_subcommand("scan", "for each head, print the loss of the model without this head");
   auto s = std::make_shared<ScanArguments>();
   add_common_options(*sub, *s);
   add_list(*sub, "--heads", s->heads,

@@ -121,8 +121,8 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
   sub->add_option("data", e->data, "shard")->required()->type_name("DATA");
   sub->add_option("--show", e->show,
                   "table to print: gates (entropy of the gates, and percentage of positions or rows in which each "
-                  "expert has the largest gate), tokens (the "
-                  "tokens with the highest pointwise mutual information with each expert), scores (perplexity with the "
+                  "expert has the largest gate), tokens (the tokens with the highest pointwise mutual information with "
+                  "each expert), scores (perplexity with the "
                   "model's own gates, with only the expert of the largest gate, and with random experts) [gates]")
       ->type_name("WHAT")
       ->check(one_of({"gates", "tokens", "scores"}));

@@ -185,14 +185,14 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
   auto* mode =
       add(app.add_option("--mode", e->mode,
                          "rule that chooses the pairs: hard (the k most important heads with the k least important "
-                         "heads), soft (the k least important heads of opposite layers), released (4 heads in each of "
+                         "heads), soft (the k least important heads of two opposite layers, such as the first and the "
+                         "last), released (4 heads in each of "
                          "k pairs of layers, as in the published code) or random (k random pairs)"),
           "HOW");
   mode->check(one_of({"hard", "soft", "released", "random"}))->excludes(pairs);
   add(app.add_option("--k", e->k,
                      "number of pairs of heads; with --mode soft, number of pairs of heads in each pair of layers; "
-                     "with --mode released, "
-                     "number of pairs of layers [3]"),
+                     "with --mode released, number of pairs of layers [3]"),
       "N")
       ->check(whole_number(1, 1 << 24))
       ->needs(mode);

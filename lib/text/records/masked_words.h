@@ -50,7 +50,7 @@ struct PretrainingOptions {
     f.field("max_predictions", max_predictions, "maximum number of predicted tokens in an input sequence", at_least(1));
     f.field("long_predictions", long_predictions,
             "maximum number of predicted tokens in an input sequence from update train.batch.long_from on; 0: "
-            "min(mlm.max_predictions, train.batch.block) · train.batch.long_block / train.batch.block, rounded up",
+            "min(mlm.max_predictions, train.batch.block) * train.batch.long_block / train.batch.block, rounded up",
             at_least(0));
     f.field("whole_word", whole_word,
             "whole-word masking: whether the pieces of a word are predicted all together or not at all");

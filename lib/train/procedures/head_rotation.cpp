@@ -39,16 +39,15 @@ class HeadRotation : public Procedure {
     f.choice("mode", mode_,
              {{Mode::manual, "manual"}, {Mode::hard, "hard"}, {Mode::soft, "soft"}, {Mode::random, "random"}},
              "selection of swapped heads: manual (pairs in train.procedures.head-rotation.pairs), hard (by importance "
-             "over all layers), soft "
-             "(by importance in opposite layers) or random");
+             "over all layers), soft (by importance in opposite layers) or random");
     f.field("start", schedule_.start,
             "epoch before which heads are swapped for the first time; epochs are counted from 1", at_least(1));
     f.field("frequency", schedule_.frequency, "number of epochs after which swapped heads are swapped back",
             at_least(1));
     f.field("rest", schedule_.rest, "number of epochs without swapped heads before the next swap", at_least(1));
     f.field("end", schedule_.end,
-            "latest epoch before which heads are swapped; heads that are still swapped then are swapped back after "
-            "this epoch; epochs are counted from 1",
+            "latest epoch before which heads are swapped; heads that are swapped in this epoch are swapped back before "
+            "the next epoch; epochs are counted from 1",
             at_least(1));
     f.field("k", k_,
             "modes hard and random: number of pairs of heads to swap in each kind of attention; mode soft: number of "

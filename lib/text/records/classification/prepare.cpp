@@ -183,7 +183,9 @@ class Glue : public OptionsPreparation<GlueOptions, make_glue> {
 
 class Examples : public OptionsPreparation<ExamplesOptions, make_examples> {
  public:
-  std::string inputs_help() const override { return "tab-separated files, one example per line; quotes are text"; }
+  std::string inputs_help() const override {
+    return "tab-separated files, one example per line; quotation marks have no special meaning";
+  }
 };
 
 const Registration<Glue> glue_entry(preparations(), "glue", "make a shard of examples of a GLUE task");

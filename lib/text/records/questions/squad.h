@@ -19,8 +19,8 @@ struct SquadOptions {
     f.field("missing_share", missing_share,
             "maximum fraction of answers whose text is not at the offset answer_start in the paragraph", between(0, 1));
     f.field("unanswerable", unanswerable,
-            "treatment of questions of SQuAD 2.0 that the paragraph does not answer; refuse: stop with an "
-            "error; keep: store the questions",
+            "treatment of questions of SQuAD 2.0 that the paragraph does not answer; refuse: stop with an error; keep: "
+            "store the questions",
             {"refuse", "keep"});
   }
 };
