@@ -188,7 +188,8 @@ struct TrainOptions {
         .changeable();
     f.field("lr", lr, "Peak learning rate.", at_least(0)).changeable();
     f.field("label_smoothing", label_smoothing,
-            "Label smoothing ε: probability mass of the target that is spread uniformly over the vocabulary.",
+            "Label smoothing ε: probability mass that is taken from the target token and spread uniformly over the "
+            "vocabulary.",
             between(0, 1))
         .changeable();
     f.field("trainable", trainable,

@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
       ->type_name("huggingface")
       ->check(CLI::IsMember({"huggingface"}));
   app.add_flag("--padded-vocabulary", a.keep_padded_rows,
-               "keep the embedding rows of a Hugging Face folder that are past the end of the vocabulary");
+               "keep the embedding rows past the end of the vocabulary, for a Hugging Face folder");
   app.add_option("--seed", a.seed, "seed of the initial values of an output head that a Hugging Face folder lacks [1]")
       ->type_name("N")
       ->check(whole_number(0));

@@ -130,8 +130,8 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
     return sub->add_option(name, value, help)->type_name("N")->check(whole_number(1, max_value));
   };
   auto* tokens = number("--tokens", e->tokens, "maximum number of tokens per expert, with --show tokens [10]", 1 << 30);
-  auto* min_count =
-      number("--least", e->min_count, "minimum count of a token with its expert, with --show tokens [5]", 1 << 30);
+  auto* min_count = number("--least", e->min_count,
+                           "minimum number of occurrences of a token with an expert, with --show tokens [5]", 1 << 30);
   auto* num_random =
       number("--random", e->num_random, "number of evaluations with random experts, with --show scores [5]", 1000);
   add_format(*sub, a->format);

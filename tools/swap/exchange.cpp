@@ -186,8 +186,8 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
       add(app.add_option("--mode", e->mode,
                          "rule that chooses the pairs: hard (the k most important heads with the k least important "
                          "heads), soft (the k least important heads of two opposite layers, such as the first and the "
-                         "last), released (4 heads in each of "
-                         "k pairs of layers, as in the published code) or random (k random pairs)"),
+                         "last), released (4 heads in each of k pairs of layers, as in the published code) or random "
+                         "(k random pairs)"),
           "HOW");
   mode->check(one_of({"hard", "soft", "released", "random"}))->excludes(pairs);
   add(app.add_option("--k", e->k,
@@ -229,6 +229,8 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
   add_model_options(app, *a);
   a->fields = std::make_unique<ScoringFields>(app);
   a->fields->declare(a->scoring);
+  a->fields->sample.option("seed")->description(
+      "seed of the random sample of blocks or sentence pairs, and of the pairs that --mode random chooses [1]");
   return {&app, [e] {
             Arguments& shared = *e->shared;
             shared.fields->store_values(shared.scoring);

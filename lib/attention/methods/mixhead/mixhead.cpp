@@ -6,11 +6,10 @@ namespace mh::attention {
 void MixheadOptions::describe(Fields& f) {
   f.field("dropout", dropout, "position of the dropout of probabilities relative to mixing", {"after", "before"});
   f.field("on", on, "tensor that is mixed across heads", {"probabilities", "logits"});
-  f.field(
-      "scope", scope,
-      "forward passes that mix heads; all: every one; released: all but cross-attention and incremental decoding, as "
-      "in the code of the publication",
-      {"all", "released"});
+  f.field("scope", scope,
+          "attention in which heads are mixed; all: all attention; released: all attention except cross-attention and "
+          "incremental decoding, as in the code of the publication",
+          {"all", "released"});
 }
 
 Mixhead::Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec)
