@@ -406,9 +406,10 @@ void refuse_output_onto_input(const std::string& output, const std::vector<std::
     struct stat input_status {};
     if (identify(input, STDIN_FILENO, input_status) && input_status.st_dev == output_status.st_dev &&
         input_status.st_ino == output_status.st_ino)
-      throw Error(Exit::usage, Problem{output == "-" ? kStandardOutput : output, "an output that is not an input",
-                                       "the input " + (input == "-" ? "on standard input" : input) + " itself",
-                                       "write to another file"});
+      throw Error(Exit::usage,
+                  Problem{output == "-" ? kStandardOutput : output, "an output that is not an input",
+                          "the input " + (input == "-" ? "on standard input" : "file " + input) + " itself",
+                          "write to another file"});
   }
 }
 

@@ -41,7 +41,8 @@ std::pair<json, std::string_view> decode_payload(std::string_view payload, std::
   const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data());
   size_t body = payload.size() - 8;
   if (XXH64(bytes, body, 0) != load64(bytes + body))
-    throw_damaged(name, 0, "a matching checksum", "a different checksum");
+    throw_damaged(name, 0, str("content that matches the checksum of the ", tag == kHeaderTag ? "header" : "trailer"),
+                  "different content");
   uint64_t length = load64(bytes + 8);
   const uint64_t limit = std::min<uint64_t>(body - 16, kMaxJson);
   if (length > limit) throw_damaged(name, 8, str("at most ", limit, " bytes of JSON"), str(length));

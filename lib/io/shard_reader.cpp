@@ -56,7 +56,7 @@ std::string first_bytes(const uint8_t* data, size_t size) {
     text += digits[data[i] >> 4];
     text += digits[data[i] & 15];
   }
-  return "bytes " + text;
+  return "bytes 0x" + text;
 }
 
 }  // namespace
@@ -68,7 +68,8 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   if (size > 8 && data[8] == '{')  // safetensors: 8 bytes of header length, then JSON
     throw_not_a_shard(name(), "a file that looks like a checkpoint",
                       "name a shard instead, or make a shard with mh-prep");
-  if (size < 8 || load32(data) != kHeaderMagic) throw_not_a_shard(name(), first_bytes(data, size));
+  if (size < 8 || load32(data) != kHeaderMagic)
+    throw_not_a_shard(name(), "a file that begins with " + first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
   if (header_size > kMaxHeader)
     throw_damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(header_size));
@@ -138,7 +139,9 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const
   const Frame& f = frames_[index];
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.bytes);
   size_t n = ZSTD_decompress(bytes->data(), bytes->size(), file_.data() + f.offset, f.compressed);
-  if (ZSTD_isError(n) != 0) throw_damaged(name(), f.offset, "a frame with a matching checksum", ZSTD_getErrorName(n));
+  if (ZSTD_isError(n) != 0)
+    throw_damaged(name(), f.offset, "a frame that zstd can decompress",
+                  str("zstd's error '", ZSTD_getErrorName(n), "'"));
   if (n != f.bytes) throw_damaged(name(), f.offset, str(f.bytes, " bytes in the frame"), str(n));
   std::lock_guard lock(mutex_);
   cache_[index % cache_.size()] = {index, bytes};
@@ -272,7 +275,8 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   tokens.resize(expected);
   bytes_returned = 0;
   size_t n = ZSTD_decompress(tokens.data(), tokens.size(), bytes.data(), bytes.size());
-  if (ZSTD_isError(n) != 0) throw_damaged(name, start, "a frame with a matching checksum", ZSTD_getErrorName(n));
+  if (ZSTD_isError(n) != 0)
+    throw_damaged(name, start, "a frame that zstd can decompress", str("zstd's error '", ZSTD_getErrorName(n), "'"));
   if (n != expected) throw_damaged(name, start, str(expected, " bytes in the frame"), str(n));
   XXH64_update(hash, tokens.data(), tokens.size());
   content_bytes += n;
@@ -342,7 +346,7 @@ ShardStream::ShardStream(const std::string& path) : state_(std::make_unique<Stat
   s.offset = bytes_read;
   if (bytes_read == 0) throw_not_a_shard(name(), "an empty input");
   if (bytes_read < 4 || load32(frame_header) != kHeaderMagic)
-    throw_not_a_shard(name(), first_bytes(frame_header, bytes_read));
+    throw_not_a_shard(name(), "a file that begins with " + first_bytes(frame_header, bytes_read));
   if (bytes_read < 8) throw_truncated(name(), bytes_read, "a header");
   uint32_t size = load32(frame_header + 4);
   if (size > kMaxHeader) throw_damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(size));
