@@ -66,7 +66,7 @@ void write_shard(const PrepArguments& a, const io::ShardHeader& header,
                  const std::function<void(io::ShardWriter&)>& encode);
 // Throws Error(input) that names all inputs; `next` is the advice to the user.
 [[noreturn]] void refuse_inputs(const PrepArguments& a, const std::string& expected, const std::string& found,
-                                const std::string& next = "check the input");
+                                const std::string& next);
 constexpr const char* kTexts = "text files, one sentence or paragraph per line";
 // Returns the handling of line ends that --crlf selects; LineEnds::keep if the vocabulary accepts any bytes.
 LineEnds line_ends(const PrepArguments& a, bool any_bytes);

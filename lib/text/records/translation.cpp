@@ -85,12 +85,14 @@ class PairEncoder {
 
 void PairFilters::check() const {
   if (max_length > 0 && min_length > max_length)
-    throw Error(Exit::usage, Problem{"--min-length", str("at most --max-length ", max_length), str(min_length), ""});
+    throw Error(Exit::usage, Problem{"--min-length", str("at most --max-length ", max_length), str(min_length),
+                                     "lower --min-length, or raise --max-length"});
   if (max_ratio > 0 && max_ratio < 1)
     throw Error(
         Exit::usage,
-        Problem{"--max-ratio", "a length ratio of the longer to the shorter text of at least 1, or 0 for no limit",
-                shortest_decimal(max_ratio), ""});
+        Problem{"--max-ratio",
+                "at least 1 (length of the longer text divided by length of the shorter text), or 0 for no limit",
+                shortest_decimal(max_ratio), "raise --max-ratio to 1 or more"});
 }
 
 const char* PairFilters::drop_reason(size_t source, size_t target) const {

@@ -68,13 +68,13 @@ class ExampleEncoder {
     const ExampleColumns& c = batch.columns;
     if (c.count > 0 ? fields_.size() == c.count : fields_.size() >= c.min_columns()) return true;
     if (drop_malformed_ && c.label != ExampleColumns::kNone) return false;
-    throw Error(
-        Exit::input,
-        Problem{str(batch.text.file, ":", s.line),
-                c.count > 0 ? str(c.count, " columns") : str(c.min_columns(), " columns or more"), str(fields_.size()),
-                c.label != ExampleColumns::kNone
-                    ? "separate columns by single tabs, or drop such lines with --malformed drop"
-                    : "separate columns by single tabs; predictions are numbered by line, so no line can be dropped"});
+    throw Error(Exit::input, Problem{str(batch.text.file, ":", s.line),
+                                     c.count > 0 ? str(c.count, " columns") : str(c.min_columns(), " columns or more"),
+                                     str(fields_.size()),
+                                     c.label != ExampleColumns::kNone
+                                         ? "separate columns by single tabs, or drop such lines with --malformed drop"
+                                         : "separate columns by single tabs; in a file without labels no line can be "
+                                           "dropped, since predictions are numbered by line"});
   }
 
   void add(const ExampleBatch& batch, const TextBatch::Segment& s, EncodedExamples& out) {
@@ -91,7 +91,8 @@ class ExampleEncoder {
       const auto label = task_.label_of(fields_[c.label]);
       if (!label)
         throw Error(Exit::input, Problem{str(batch.text.file, ":", s.line, ": column ", c.label + 1), task_.expected(),
-                                         "'" + fields_[c.label] + "'", ""});
+                                         "'" + fields_[c.label] + "'",
+                                         "correct the label, or select the column of the labels with --label"});
       tokens.push_back(*label);
       ++out.summary.labelled;
     }

@@ -31,9 +31,12 @@ std::string text_of_fields(const Words& fields) {
   return text.substr(0, end) + "…";
 }
 
-[[noreturn]] void refuse_missing_columns(const std::string& where, const Words& expected, const Words& fields,
+[[noreturn]] void refuse_missing_columns(const std::string& where, const Words& missing, const Words& fields,
                                          const std::string& next) {
-  throw Error(Exit::input, Problem{where, "the columns " + join(expected, ", "), text_of_fields(fields), next});
+  throw Error(
+      Exit::input,
+      Problem{where, (missing.size() == 1 ? "the column " : "the columns ") + join(missing, ", "),
+              str(fields.size(), fields.size() == 1 ? " column: " : " columns: ", text_of_fields(fields)), next});
 }
 
 Columns numbered_columns(const GlueFileLayout& layout) {
@@ -78,26 +81,28 @@ const GlueTask& glue_task(const std::string& name) {
 }
 
 ExampleColumns select_columns(const ColumnChoice& choice, const Words& fields, const std::string& where) {
-  Words expected;
-  bool all_found = true, all_by_number = true;
-  const auto find = [&](const std::string& name) {
+  Words missing;
+  bool all_by_number = true;
+  const auto find = [&](const std::string& name, const char* option) {
     if (name.empty()) return Columns::kNone;
-    expected.push_back(name);
     if (choice.header && std::ranges::count(fields, name) > 1)
       throw Error(Exit::input, Problem{where, str("one column '", name, "'"),
                                        str(std::ranges::count(fields, name), " columns of this name"),
-                                       "name another column, or give the number with --text, --text-b or --label"});
+                                       str("select one of these columns by number, such as ", option, " ",
+                                           1 + (std::ranges::find(fields, name) - fields.begin()))});
     const auto column = column_at(name, choice.header ? &fields : nullptr, fields.size());
-    all_found = all_found && column.has_value();
+    if (!column) missing.push_back(name);
     all_by_number = all_by_number && std::ranges::count(fields, name) == 0;
     return column.value_or(Columns::kNone);
   };
-  const Columns columns{find(choice.first), find(choice.second), find(choice.label), choice.header ? fields.size() : 0,
-                        choice.header};
-  if (!all_found)
-    refuse_missing_columns(where, expected, fields,
-                           choice.header ? "with --no-header, columns are numbers and the first line is an example"
-                                         : "without a header, columns are numbers from 1");
+  const Columns columns{find(choice.first, "--text"), find(choice.second, "--text-b"), find(choice.label, "--label"),
+                        choice.header ? fields.size() : 0, choice.header};
+  if (!missing.empty())
+    refuse_missing_columns(
+        where, missing, fields,
+        choice.header ? "name columns of this line; if this line is an example, give --no-header and column numbers"
+                      : str("give column numbers from 1 to ", fields.size(),
+                            "; if this line is a header, leave --no-header out"));
   if (choice.header && all_by_number)
     log_info(where + " is read as a header, since --no-header is not given: " + text_of_fields(fields));
   return columns;
@@ -120,12 +125,13 @@ ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, co
   if (choice.first.empty() && choice.second.empty())
     for (const GlueFileLayout& layout : task.layouts)
       if (!layout.header && layout.count == fields.size()) return numbered_columns(layout);
-  Words names{expected.first};
-  for (const std::string& name : {expected.second, expected.label})
-    if (!name.empty()) names.push_back(name);
-  refuse_missing_columns(where, names, fields,
-                         str("a test file has no ", expected.label,
-                             "; name other columns with --text, --text-b and --label, as numbers with --no-header"));
+  Words missing;
+  for (const std::string& name : {expected.first, expected.second, choice.label})
+    if (!has_column(name)) missing.push_back(name);
+  refuse_missing_columns(where, missing, fields,
+                         str("name columns of this line with --text", task.task.sentences == 2 ? ", --text-b" : "",
+                             " and, if the file has labels, --label; if this line is an example, give --no-header and "
+                             "column numbers"));
 }
 
 }  // namespace mh::text

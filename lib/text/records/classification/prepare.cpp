@@ -90,7 +90,7 @@ void write_examples_shard(const PrepArguments& a, const BertVocabulary& vocabula
   ExampleSummary sum;
   write_shard(a, header, [&](ShardWriter& writer) {
     sum = encode_examples(text, find, task, columns.malformed == "drop", *tokenizer, threads, writer);
-    if (sum.examples == 0) refuse_inputs(a, "examples, one per line", "none");
+    if (sum.examples == 0) refuse_inputs(a, "examples, one per line", "none", "name a file with at least one example");
   });
   log_removed_bytes(text.num_normalised(), text.byte_order_marks());
   if (sum.malformed > 0) log_info(format_count(sum.malformed, "lines with a wrong number of columns are dropped"));
@@ -99,8 +99,8 @@ void write_examples_shard(const PrepArguments& a, const BertVocabulary& vocabula
                format_throughput(sum.bytes, sum.seconds)));
 }
 
-void refuse(const std::string& option, const std::string& expected, const std::string& found) {
-  throw Error(Exit::usage, Problem{option, expected, found, ""});
+void refuse(const std::string& option, const std::string& expected, const std::string& found, const std::string& next) {
+  throw Error(Exit::usage, Problem{option, expected, found, next});
 }
 
 // Splits a comma-separated list such as "a,b"; returns an empty list for an empty text.
@@ -109,13 +109,16 @@ std::vector<std::string> split_list(const std::string& words) {
 }
 
 void check_labels(const std::vector<std::string>& labels) {
-  if (labels.size() < 2) refuse("--labels", "at least two names", "one");
+  if (labels.size() < 2)
+    refuse("--labels", "at least two names", "one", "separate names by commas, such as --labels no,yes");
   for (const std::string& label : labels)
     if (label.find_first_of("\t\r\n") != label.npos || find_invalid_utf8(label) != label.npos)
-      refuse("--labels", "names of UTF-8 text without tabs and line ends", "'" + escape_piece(label) + "'");
+      refuse("--labels", "names of UTF-8 text without tabs and line ends", "'" + escape_piece(label) + "'",
+             "correct the name, as well as the labels in the files");
   for (auto it = labels.begin(); it != labels.end(); ++it)
     if (it->empty() || std::find(labels.begin(), it, *it) != it)
-      refuse("--labels", "distinct, non-empty names", "'" + *it + "'" + (it->empty() ? "" : " twice"));
+      refuse("--labels", "distinct, non-empty names", it->empty() ? "an empty name" : "'" + *it + "' twice",
+             "give each name once, such as --labels no,yes");
 }
 
 std::string listed_numbers(const std::vector<double>& numbers) {
@@ -126,11 +129,12 @@ std::string listed_numbers(const std::vector<double>& numbers) {
 }
 
 ExampleTask task_of_options(const ExamplesOptions& o) {
-  if (o.name.empty()) refuse("--name", "a name", "none");
-  if (o.columns.text.empty()) refuse("--text", "the column of the text, by name or number", "none");
+  if (o.name.empty()) refuse("--name", "a name of the task", "an empty name", "give a name, such as --name reviews");
+  if (o.columns.text.empty())
+    refuse("--text", "the column of the text, by name or number", "none", "give a column, such as --text sentence");
   if (o.labels.empty() == o.number.empty())
-    refuse("--labels", "either --labels with names of classes, or --number with the bounds of a number",
-           o.labels.empty() ? "neither" : "both");
+    refuse("--labels", "either --labels (names of classes) or --number (bounds of numeric labels)",
+           o.labels.empty() ? "neither" : "both", "give exactly one of the two options, such as --labels no,yes");
   ExampleTask task;
   task.name = o.name, task.file = o.name + ".tsv";
   task.sentences = o.columns.text_b.empty() ? 1 : 2;
@@ -139,18 +143,24 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
   if (task.is_number()) {
     known_metrics = {"pearson", "spearman"};
     if (o.number.size() != 2 || o.number[1] <= o.number[0] || o.number[1] > 1e6)
-      refuse("--number", "two bounds from 0 to 1000000, the lower one first", listed_numbers(o.number));
+      refuse("--number", "two bounds from 0 to 1000000, the lower one first", listed_numbers(o.number),
+             "give lower and upper bound, such as --number 0,5");
     task.low = o.number[0], task.high = o.number[1];
   } else {
     check_labels(task.labels);
   }
   if (task.metrics.empty()) task.metrics = task.is_number() ? known_metrics : std::vector<std::string>{"accuracy"};
   for (auto it = task.metrics.begin(); it != task.metrics.end(); ++it) {
-    if (std::find(known_metrics.begin(), known_metrics.end(), *it) == known_metrics.end() ||
-        std::find(task.metrics.begin(), it, *it) != it)
-      refuse("--metrics", "distinct metrics among: " + join(known_metrics, ", "), join(task.metrics, ", "));
+    const bool is_repeated = std::find(task.metrics.begin(), it, *it) != it;
+    if (std::find(known_metrics.begin(), known_metrics.end(), *it) == known_metrics.end() || is_repeated)
+      refuse("--metrics",
+             str("distinct metrics for ", task.is_number() ? "--number" : "--labels",
+                 " among: ", join(known_metrics, ", ")),
+             "'" + *it + "'" + (is_repeated ? " twice" : ""),
+             is_repeated ? "give each metric once" : "give metrics of this list");
     if (*it == "f1" && task.labels.size() > 2)
-      refuse("--metrics", "two labels for f1, which scores the second", str(task.labels.size(), " labels"));
+      refuse("--metrics", "two labels for f1, which scores the second label", str(task.labels.size(), " labels"),
+             "leave f1 out, or give two labels");
   }
   return task;
 }
@@ -158,11 +168,12 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
 void make_glue(const PrepArguments& a, const GlueOptions& o) {
   const GlueTask& task = glue_task(o.task);
   if (task.task.sentences == 1 && !o.columns.text_b.empty())
-    refuse("--text-b", "a task of two sentences", task.task.name);
+    refuse("--text-b", "a task of two sentences", task.task.name + ", a task of one sentence", "leave --text-b out");
   if (o.columns.no_header && (o.columns.text.empty() || (task.task.sentences == 2 && o.columns.text_b.empty())))
     refuse("--no-header",
            task.task.sentences == 1 ? "--text with a column number" : "--text and --text-b with column numbers",
-           "no column number");
+           o.columns.text.empty() ? "no --text" : "no --text-b",
+           str("count columns from 1, and add ", o.columns.text.empty() ? "--text" : "--text-b", " NUMBER"));
   write_examples_shard(a, o.vocabulary, o.columns, o.threads.count(), task.task,
                        [&](const std::vector<std::string>& fields, const std::string& where) {
                          return glue_columns(task, column_choice(o.columns), fields, where);

@@ -27,7 +27,8 @@ struct LmOptions {
 
 void make_lm(const PrepArguments& a, const LmOptions& options) {
   if (options.vocab.empty())
-    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make a vocabulary with mh-prep vocab"});
+    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none",
+                                     "make a vocabulary with mh-prep vocab, and give --vocab FILE"});
   refuse_output_onto(a, {options.vocab});
   auto tokenizer = load_tokenizer(options.vocab);
   if (tokenizer->takes_any_bytes() && a.crlf == "normalise")
@@ -46,7 +47,7 @@ void make_lm(const PrepArguments& a, const LmOptions& options) {
   EncodeSummary sum;
   write_shard(a, header, [&](ShardWriter& writer) {
     sum = encode_lines(text, *tokenizer, options.threads.count(), writer);
-    if (sum.tokens == 0) refuse_inputs(a, "text", "an empty input");
+    if (sum.tokens == 0) refuse_inputs(a, "text", "an empty input", "name a file with text");
   });
   log_removed_bytes(text.num_normalised(), text.byte_order_marks());
   log_info(str(format_count(sum.lines, "lines, "), format_count(sum.tokens, "tokens, "),

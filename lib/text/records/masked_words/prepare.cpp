@@ -30,7 +30,8 @@ void make_mlm(const PrepArguments& a, const MlmOptions& o) {
   DocumentSummary sum;
   write_shard(a, header, [&](ShardWriter& writer) {
     sum = encode_documents(text, *tokenizer, o.threads.count(), writer);
-    if (sum.sentences == 0) refuse_inputs(a, "sentences, one per line", "none");
+    if (sum.sentences == 0)
+      refuse_inputs(a, "sentences, one per line", "none", "name a file with at least one sentence");
   });
   log_removed_bytes(text.num_normalised(), text.byte_order_marks());
   if (sum.without_tokens > 0) log_info(format_count(sum.without_tokens, "lines without a token are dropped"));

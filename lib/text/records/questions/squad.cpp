@@ -50,7 +50,8 @@ json parse_squad_json(const std::string& bytes, const std::string& file) {
                                        "the file is truncated; get the file again"});
     std::string reason = error.what();
     if (const size_t colon = reason.rfind("] "); colon != reason.npos) reason.erase(0, colon + 2);
-    throw Error(Exit::input, Problem{where, "the JSON of SQuAD", reason, ""});
+    throw Error(Exit::input,
+                Problem{where, "the JSON of SQuAD", reason, "name a file of SQuAD, such as train-v1.1.json"});
   }
 }
 
@@ -137,14 +138,14 @@ class Reader {
   }
 
   Squad finish() {
-    if (squad_.questions == 0) location_.refuse("questions", "none");
+    if (squad_.questions == 0) location_.refuse("questions", "none", "name a file with at least one question");
     const auto max_missing = options_.missing_share * static_cast<double>(squad_.answers);
     if (static_cast<double>(squad_.missing) > max_missing)
-      first_missing_location_.refuse(
-          str("answers at their offsets in the paragraphs, except for a fraction of ",
-              shortest_decimal(options_.missing_share)),
-          str(squad_.missing, " of ", squad_.answers, " answers at other places, the first one here"),
-          "check that answer_start counts Unicode code points, or raise --missing-share");
+      first_missing_location_.refuse(str("answers at their 'answer_start', except for at most a fraction of ",
+                                         shortest_decimal(options_.missing_share)),
+                                     str(squad_.missing, " of ", squad_.answers,
+                                         " answers not at their 'answer_start', the first in this question"),
+                                     "check that answer_start counts Unicode code points, or raise --missing-share");
     return std::move(squad_);
   }
 
@@ -162,14 +163,15 @@ class Reader {
   SquadQuestion question_of(const json& object, const std::string& text, const std::vector<uint32_t>& bytes) {
     SquadQuestion q;
     location_.question = q.id = entry(object, "id", Type::text, location_).get<std::string>();
-    if (!ids_.insert(q.id).second) location_.refuse("a unique id", "an id that occurred before");
+    if (!ids_.insert(q.id).second)
+      location_.refuse("a unique id", "the id of an earlier question", "leave the repeated question or file out");
     q.text = text_of(object, "question", location_);
     const json* impossible = find(object, "is_impossible", Type::boolean, location_);
     q.impossible = impossible != nullptr && impossible->get<bool>();
     for (const json& answer : entry(object, "answers", Type::list, location_))
       q.answers.push_back(answer_of(answer, text, bytes));
     if (q.impossible && options_.unanswerable == "refuse")
-      location_.refuse("a question that the paragraph answers", "'is_impossible', as in SQuAD 2.0",
+      location_.refuse("a question that the paragraph answers", "a question with 'is_impossible', as in SQuAD 2.0",
                        "give --unanswerable keep to keep such questions");
     if (q.impossible != q.answers.empty())
       location_.refuse(q.impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
@@ -187,7 +189,8 @@ class Reader {
     const bool exceeds_int64 = start.is_number_unsigned() && start.get<uint64_t>() > INT64_MAX;
     const int64_t offset = exceeds_int64 ? INT64_MAX : start.get<int64_t>();
     if (offset < 0 || offset >= characters)
-      location_.refuse(str("'answer_start' within the ", characters, " characters of the paragraph"), start.dump());
+      location_.refuse(str("'answer_start' within the ", characters, " characters of the paragraph"), start.dump(),
+                       "count characters (Unicode code points) from 0");
     const uint32_t begin = bytes[static_cast<size_t>(offset)];
     if (!answer.text.empty() && text.compare(begin, answer.text.size(), answer.text) == 0) {
       answer.byte_range = TextRange{begin, begin + static_cast<uint32_t>(answer.text.size())};

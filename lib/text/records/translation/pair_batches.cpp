@@ -53,9 +53,11 @@ void PairBatches::split_at_tabs(PairBatch& batch) {
     const auto tabs = std::count(line.begin(), line.end(), '\t');
     if (tabs != 1) {
       check_text(batch.source, source, false);  // reports an invalid byte of the line first
-      throw Error(Exit::input, Problem{str(batch.source.file, ":", source.line), "a source, one tab and a target",
-                                       tabs == 0 ? std::string("no tab") : str(tabs, " tabs"),
-                                       "make the pairs with paste(1), or name the two files"});
+      throw Error(
+          Exit::input,
+          Problem{str(batch.source.file, ":", source.line), "a source, one tab and a target",
+                  tabs == 0 ? std::string("no tab") : str(tabs, " tabs"),
+                  "join the lines of source and target with paste(1), or name a source file and a target file"});
     }
     const size_t tab = line.find('\t');
     TextBatch::Segment target = source;

@@ -32,19 +32,24 @@ struct TranslationOptions {
 void check(const PrepArguments& a, const TranslationOptions& o) {
   const bool has_side_vocabularies = !o.source_vocab.empty() || !o.target_vocab.empty();
   if (!o.vocab.empty() && has_side_vocabularies)
-    throw Error(Exit::usage, Problem{"--vocab", "either --vocab, or --source-vocab and --target-vocab", "both", ""});
+    throw Error(Exit::usage, Problem{"--vocab", "either --vocab, or --source-vocab and --target-vocab",
+                                     str("--vocab with ", o.source_vocab.empty() ? "--target-vocab" : "--source-vocab"),
+                                     "give --vocab alone if source and target share a vocabulary"});
+  const char* missing = o.source_vocab.empty() ? "--source-vocab" : "--target-vocab";
   if (has_side_vocabularies && (o.source_vocab.empty() || o.target_vocab.empty()))
-    throw Error(Exit::usage, Problem{o.source_vocab.empty() ? "--source-vocab" : "--target-vocab",
-                                     "vocabularies for source and target", "a vocabulary for only one of them",
-                                     "use --vocab if source and target share a vocabulary"});
-  if (!has_side_vocabularies && o.vocab.empty())
-    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none", "make a vocabulary with mh-prep vocab"});
-  if (a.inputs.size() > 2)
     throw Error(Exit::usage,
-                Problem{"inputs", "two files, or one file of tab-separated pairs", str(a.inputs.size()), ""});
+                Problem{missing, "both --source-vocab and --target-vocab", str("no ", missing),
+                        str("add ", missing, ", or give --vocab alone if source and target share a vocabulary")});
+  if (!has_side_vocabularies && o.vocab.empty())
+    throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none",
+                                     "make a vocabulary with mh-prep vocab, and give --vocab FILE"});
+  if (a.inputs.size() > 2)
+    throw Error(Exit::usage, Problem{"inputs", "two files, or one file of tab-separated pairs",
+                                     str(a.inputs.size(), " files"), "name one source file and one target file"});
   if (a.inputs.size() == 2 && a.inputs[0] == "-" && a.inputs[1] == "-")
-    throw Error(Exit::usage, Problem{"inputs", "standard input for one file", "standard input for source and target",
-                                     "give a single - and write tab-separated pairs to standard input"});
+    throw Error(Exit::usage,
+                Problem{"inputs", "standard input for at most one file", "standard input for source and target",
+                        "give a single - and write tab-separated pairs to standard input"});
   o.filters.check();
 }
 
@@ -54,6 +59,18 @@ std::string dropped_text(const std::map<std::string, uint64_t>& dropped) {
   texts.reserve(dropped.size());
   for (const auto& [reason, pairs] : dropped) texts.push_back(with_commas(static_cast<int64_t>(pairs)) + " " + reason);
   return join(texts, ", ");
+}
+
+// Returns advice for files of which every pair is dropped.
+std::string advice_on(const std::map<std::string, uint64_t>& dropped) {
+  static const std::map<std::string, std::string> kAdvice{{"empty", "fill the empty lines"},
+                                                          {"short", "lower --min-length"},
+                                                          {"long", "raise --max-length"},
+                                                          {"ratio", "raise --max-ratio"}};
+  std::vector<std::string> texts;
+  texts.reserve(dropped.size());
+  for (const auto& [reason, pairs] : dropped) texts.push_back(kAdvice.at(reason));
+  return join(texts, ", or ");
 }
 
 std::string text_of_counts(const std::array<uint64_t, 2>& counts) {
@@ -94,8 +111,9 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
   write_shard(a, header, [&](ShardWriter& writer) {
     sum = encode_pairs(text, source, *target, o.filters, o.threads.count(), writer);
     if (sum.pairs > 0) return;
-    if (sum.dropped.empty()) refuse_inputs(a, "pairs of lines", "an empty input");
-    refuse_inputs(a, "pairs of lines", "only dropped pairs: " + dropped_text(sum.dropped), "relax the filters");
+    if (sum.dropped.empty()) refuse_inputs(a, "pairs of lines", "an empty input", "name a file with at least one pair");
+    refuse_inputs(a, "at least one pair that no filter drops", "only dropped pairs: " + dropped_text(sum.dropped),
+                  advice_on(sum.dropped));
   });
   log_removed_bytes(text.num_normalised(), text.byte_order_marks());
   if (!sum.dropped.empty()) log_info("pairs dropped: " + dropped_text(sum.dropped));
