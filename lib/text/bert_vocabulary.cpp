@@ -23,8 +23,10 @@ void BertVocabulary::check() const {
   if (vocab.empty() == wordpiece.empty())
     throw Error(
         Exit::usage,
-        Problem{"--vocab", "either --vocab with a vocabulary or a model, or --wordpiece with BERT's vocab.txt",
-                vocab.empty() ? "neither" : "both", vocab.empty() ? "make a vocabulary with mh-prep vocab" : ""});
+        Problem{"--vocab", "either --vocab (a wordpiece vocabulary or a model) or --wordpiece (BERT's vocab.txt)",
+                vocab.empty() ? "neither" : "both",
+                vocab.empty() ? "make a vocabulary for --vocab with mh-prep vocab --type wordpiece"
+                              : "leave one of the two options out"});
   if (!wordpiece.empty()) {
     if (std::filesystem::is_directory(wordpiece)) refuse_text_options("--wordpiece", wordpiece, cased, strip_accents);
     return;
@@ -32,8 +34,9 @@ void BertVocabulary::check() const {
   for (const char* option :
        {cased ? "--cased" : "", strip_accents != BertVocabulary{}.strip_accents ? "--strip-accents" : ""})
     if (*option != 0)
-      throw Error(Exit::usage, Problem{option, "--wordpiece, since other vocabularies state how text is normalised",
-                                       "--vocab", "leave the option out"});
+      throw Error(Exit::usage,
+                  Problem{option, "--wordpiece, since a vocabulary of --vocab states how text is normalised", "--vocab",
+                          str("leave ", option, " out")});
 }
 
 std::unique_ptr<WordPieceTokenizer> BertVocabulary::load() const {

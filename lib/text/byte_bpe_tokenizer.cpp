@@ -53,7 +53,7 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
   auto id_of = [&](const std::string& piece, const std::string& owner) {
     const int32_t* id = ids.find(std::string_view(piece));
     if (id == nullptr)
-      throw Error(Exit::input, Problem{name, str("the piece '", piece, "' ", owner), "none",
+      throw Error(Exit::input, Problem{name, str("the piece '", piece, "' ", owner), "no such piece in the vocabulary",
                                        "use the complete vocabulary and merges of one model"});
     return *id;
   };

@@ -109,9 +109,13 @@ class FolderReader {
 
   void require_files(const std::vector<std::string>& names) const {
     for (const std::string& name : names)
-      if (!std::filesystem::exists(path(name)))
-        throw Error(Exit::input, Problem{folder_, "tokenizer.json, or " + join(names, " and "), "no " + name,
-                                         "copy the file from the source of the model"});
+      if (!std::filesystem::exists(path(name))) {
+        const bool is_folder = std::filesystem::is_directory(folder_);
+        throw Error(Exit::input, Problem{folder_, "a folder with tokenizer.json, or " + join(names, " and "),
+                                         is_folder ? "no " + name : "no folder of this name",
+                                         is_folder ? "copy " + name + " from the source of the model"
+                                                   : "check the name of the folder"});
+      }
   }
 
   static NumberedPieces number_pieces(const std::vector<Piece>& pieces) {

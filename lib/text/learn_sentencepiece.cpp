@@ -329,15 +329,16 @@ class TrainingText {
                                    str("words of at most ", with_commas(kLongestBpeWord),
                                        " characters after normalisation, for --type bpe"),
                                    str("a word of ", with_commas(length), " characters"),
-                                   "put spaces into the line, leave the line out, or use --type unigram"});
+                                   "split the word by spaces, leave the line out, or use --type unigram"});
 }
 
 [[noreturn]] void refuse_empty_alphabet() {
   throw Error(
       Exit::input,
-      Problem{"vocabulary", "text with characters that can have a piece", "none",
-              "check the input: normalisation removes control and format characters, and U+2581, U+2585, <unk>, "
-              "<s> and </s> are reserved"});
+      Problem{
+          "inputs", "text with at least one character that can become a piece", "no such character",
+          "add other text: SentencePiece removes control and format characters, and reserves U+2581, U+2585, <unk>, "
+          "<s> and </s>"});
 }
 
 // Throws an Error that explains the trainer's status.
@@ -376,7 +377,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
                                     " --num_threads=", threads, " --max_sentence_length=16777216");
   TrainingText lines(text, options.type == "bpe");
   if (!lines.begin())
-    throw Error(Exit::input, Problem{"vocabulary", "text with at least one word", "none", "check the input"});
+    throw Error(Exit::input, Problem{"inputs", "text with at least one word", "no words", "name a file with text"});
   TrainerMessages messages(options.size);
   Child child([&](ChildInput& input) { return train(arguments, input); },
               [&](std::string_view line) { messages.line(line); });

@@ -49,7 +49,7 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
     if (file.type != "subword-nmt")
       throw Error(Exit::input, Problem{name, "codes of subword-nmt, or a vocabulary of the type subword-nmt",
                                        "a vocabulary of the type " + file.type,
-                                       "make a vocabulary with mh-prep vocab --type subword-nmt --merges"});
+                                       "make a vocabulary with mh-prep vocab --type subword-nmt --merges 10000"});
     return std::move(file.merges);
   }
   std::vector<Merge> merges;
@@ -63,17 +63,18 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
     if (line == 1) {
       while (text.ends_with('\r') || text.ends_with(' ')) text.remove_suffix(1);
       if (text != kCodesHeader)
-        throw Error(Exit::input,
-                    Problem{where, "codes of subword-nmt, which begin with '" + std::string(kCodesHeader) + "'",
-                            "'" + escape_piece(std::string(text.substr(0, 40))) + "'",
-                            "learn codes with subword-nmt learn-bpe, or give --merges"});
+        throw Error(
+            Exit::input,
+            Problem{where, "codes of subword-nmt, which begin with '" + std::string(kCodesHeader) + "'",
+                    "'" + escape_piece(std::string(text.substr(0, 40))) + "'",
+                    "learn codes with subword-nmt learn-bpe, or with mh-prep vocab --type subword-nmt --merges 10000"});
       continue;
     }
     auto merge = parse_merge(text);
     if (!merge)
       throw Error(Exit::input, Problem{where, "two symbols separated by a space",
                                        "'" + escape_piece(std::string(text.substr(0, 40))) + "'",
-                                       "the file is damaged; learn the codes or copy the file again"});
+                                       "the file is damaged; learn the codes again, or copy the file again"});
     merges.push_back(std::move(*merge));
   }
   return merges;

@@ -40,7 +40,7 @@ void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
     } else {
       error_ = std::make_exception_ptr(
           Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line), "lines that end in LF", "CR LF",
-                                     "remove the CR; mh-prep --crlf normalise does so"}));
+                                     "remove each CR; mh-prep does so with --crlf normalise"}));
     }
   }
   size_t begin = batch.text.size();
@@ -108,10 +108,10 @@ void TextBatches::read_segments(TextBatch& batch) {
     size_t n = chunk_.ends_line ? carry_.size() : find_split_ == nullptr ? std::string_view::npos : find_split_(carry_);
     if (n == std::string_view::npos) {
       if (carry_.size() > sizes_.line)
-        throw Error(Exit::input,
-                    Problem{str(source_->name(), ":", chunk_.line),
-                            str("a position to split a long line at least every ", human_bytes(sizes_.line)), "none",
-                            "split the line, or use --type byte"});
+        throw Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line),
+                                         str("a position to split the line, such as a space, at least every ",
+                                             human_bytes(sizes_.line)),
+                                         "none", "break the line up, or use a vocabulary of the type byte"});
       continue;
     }
     add(batch, std::string_view(carry_).substr(0, n), chunk_.ends_line);

@@ -39,7 +39,7 @@ void refuse_invalid_byte(const std::string& name, uint64_t number, uint64_t offs
   throw Error(Exit::input,
               Problem{str(name, ":", number, ": byte ", offset + invalid_offset, " of the file"),
                       nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", describe_byte(line, invalid_offset),
-                      nul ? "remove NUL bytes: tr -d '\\0' < FILE" : next});
+                      nul ? "name a text file, or remove the NUL bytes with tr -d '\\0' < FILE > NEW-FILE" : next});
 }
 
 std::string_view validate_text(std::string_view bytes, const std::string& name, NulBytes nul) {

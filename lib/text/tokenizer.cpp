@@ -29,7 +29,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
   if (bytes.find("\n[UNK]\n") != bytes.npos && bytes.find('\0') == bytes.npos && !is_vocabulary_file(bytes))
     throw Error(Exit::input,
                 Problem{name, "a vocabulary that states whether case is kept", "a plain list of pieces",
-                        "convert the list with mh-prep vocab --type wordpiece --from, and --cased if case is kept"});
+                        "convert the list with mh-prep vocab --type wordpiece --from FILE; add --cased to keep case"});
   if (!is_vocabulary_file(bytes)) return make_sentencepiece_tokenizer(bytes, name);
   VocabularyFile file = read_vocabulary(bytes, name);
   auto require_piece = [&](size_t index, const char* piece) {

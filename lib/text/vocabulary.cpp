@@ -21,7 +21,7 @@ namespace {
 using Counts = WordMap<uint64_t>;
 
 [[noreturn]] void refuse_empty_text() {
-  throw Error(Exit::input, Problem{"vocabulary", "text with at least one word", "none", "check the input"});
+  throw Error(Exit::input, Problem{"inputs", "text with at least one word", "no words", "name a file with text"});
 }
 
 template <class Visit>
@@ -173,7 +173,8 @@ void VocabularyOptions::check() const {
   const VocabularyOptions defaults;
   const bool is_sentencepiece = type == "bpe" || type == "unigram";
   auto refuse = [&](const char* option, const char* types) {
-    throw Error(Exit::usage, Problem{option, std::string("--type ") + types, "--type " + type, "leave the option out"});
+    throw Error(Exit::usage,
+                Problem{option, std::string("--type ") + types, "--type " + type, str("leave ", option, " out")});
   };
   if (!is_sentencepiece && character_coverage != defaults.character_coverage)
     refuse("--character-coverage", "bpe or unigram");
@@ -192,8 +193,10 @@ void VocabularyOptions::check() const {
   }
   const bool is_byte_bpe = type == ByteBpeTokenizer::kType;
   if (is_byte_bpe && from.empty())
-    throw Error(Exit::usage, Problem{"--type byte-bpe", "--from, the folder of a GPT-2 model", "none",
-                                     "multihead does not learn vocabularies of this type"});
+    throw Error(
+        Exit::usage,
+        Problem{"--type byte-bpe", "--from, the folder of a GPT-2 model", "no --from",
+                "give --from FOLDER and no text files, since mh-prep does not learn vocabularies of this type"});
   if (is_byte_bpe && min_count != defaults.min_count) refuse("--min-count", "word, char, subword-nmt or wordpiece");
   if (type != WordPieceTokenizer::kType) {
     if (!from.empty() && !is_byte_bpe) refuse("--from", "wordpiece or byte-bpe");
@@ -205,8 +208,12 @@ void VocabularyOptions::check() const {
                 Problem{"--type wordpiece", "either --size, to learn a vocabulary, or --from, to read one",
                         size > 0 ? "both" : "neither", "give exactly one of the two options, such as --size 30000"});
   } else if (!from.empty()) {
-    if (alphabet != defaults.alphabet) refuse("--alphabet", "wordpiece with --size");
-    if (min_count != defaults.min_count) refuse("--min-count", "wordpiece with --size");
+    const char* learning_option = alphabet != defaults.alphabet     ? "--alphabet"
+                                  : min_count != defaults.min_count ? "--min-count"
+                                                                    : nullptr;
+    if (learning_option != nullptr)
+      throw Error(Exit::usage, Problem{learning_option, "--size, to learn a vocabulary",
+                                       "--from, to convert a vocabulary", str("leave ", learning_option, " out")});
     if (std::filesystem::is_directory(from)) refuse_text_options("--from", from, cased, strip_accents);
   }
   if ((type == "byte" || is_byte_bpe) && size != 0)

@@ -191,8 +191,9 @@ class VocabularyReader {
   // Reads a header line "KEY VALUE" with the given key and returns VALUE.
   std::string read_entry(const std::string& key) {
     std::string_view text;
-    if (!read_line(text) || text.substr(0, key.size() + 1) != key + " ")
-      refuse("a line '" + key + " …'", quote_start(text));
+    const bool has_line = read_line(text);
+    if (!has_line || text.substr(0, key.size() + 1) != key + " ")
+      refuse("a line that begins with '" + key + " '", has_line ? quote_start(text) : "the end of the file");
     return std::string(text.substr(key.size() + 1));
   }
 
@@ -207,7 +208,8 @@ class VocabularyReader {
 
   bool read_choice(const std::string& key) {
     const std::string text = read_entry(key);
-    if (text != yes_or_no(true) && text != yes_or_no(false)) refuse(key + " yes or no", text);
+    if (text != yes_or_no(true) && text != yes_or_no(false))
+      refuse(str("'", key, " yes' or '", key, " no'"), str("'", key, " ", text, "'"));
     return text == yes_or_no(true);
   }
 
@@ -215,7 +217,8 @@ class VocabularyReader {
     const std::string checksum = read_entry("xxh64");
     std::string_view blank;
     if (!read_line(blank) || !blank.empty()) refuse("an empty line", "'" + std::string(blank) + "'");
-    if (hash_of(remaining_) != checksum) refuse("content with the checksum " + checksum, hash_of(remaining_));
+    if (hash_of(remaining_) != checksum)
+      refuse("content with the checksum " + checksum, "the checksum " + hash_of(remaining_));
   }
 
   void read_pieces(uint64_t count, std::vector<Piece>& pieces) {

@@ -217,11 +217,12 @@ const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const st
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name) {
   if (is_vocabulary_file(bytes))
     throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep",
-                                     "use the vocabulary directly, without conversion"});
+                                     "pass the vocabulary to --vocab, without conversion"});
   std::vector<Piece> pieces;
   WordMap<size_t> lines;  // line number of each piece, from 1
   std::string_view remaining_text = validate_text(bytes, name);
-  if (remaining_text.empty()) throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", ""});
+  if (remaining_text.empty())
+    throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", "copy the file again"});
   while (!remaining_text.empty()) {
     const size_t end = std::min(remaining_text.find('\n'), remaining_text.size());
     std::string_view piece = remaining_text.substr(0, end);

@@ -15,9 +15,11 @@ namespace {
 void make_vocab(const Arguments& a, const VocabularyOptions& options) {
   refuse_output_onto(a, {options.codes, options.from});
   options.check();
-  if (a.inputs.empty() == options.from.empty())
-    throw Error(Exit::usage, Problem{"inputs", "either text files or --from", a.inputs.empty() ? "neither" : "both",
-                                     "- is standard input"});
+  if (const bool has_text = !a.inputs.empty(); has_text != options.from.empty())
+    throw Error(Exit::usage,
+                Problem{"inputs", has_text ? "either text files or --from" : "text files", has_text ? "both" : "none",
+                        has_text ? "leave the text files out, since --from converts a vocabulary without text"
+                                 : "name text files, or - for standard input"});
   const bool bytes = options.type == "byte";
   if (bytes) warn_compressed_inputs(a.inputs);
   TextBatches text(a.inputs, line_ends(a, bytes), [&](std::string_view t) {

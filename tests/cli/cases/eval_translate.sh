@@ -59,7 +59,7 @@ printf 'w1 never seen\n' > new
 expect 0 mh-eval translate $m new; said "2 tokens of the input are unknown"
 
 printf 'w1\r\n' > cr
-expect 3 mh-eval translate $m cr; said "lines that end in LF"; said "mh-prep --crlf normalise does so"
+expect 3 mh-eval translate $m cr; said "lines that end in LF"; said "mh-prep does so with --crlf normalise"
 
 # Errors come before anything is written.
 refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "something is written"; [ ! -e none ] || fail "a file is left"; }

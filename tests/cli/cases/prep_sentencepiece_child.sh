@@ -38,7 +38,7 @@ for text in '\342\226\205\n' '\001\002\n'; do
     expect 3 mh-prep vocab --type $type --size 40 odd -o model
     case "$type$text" in
       unigram*205*) said "expected at most 4, the number of pieces that this text yields" ;;
-      *) said "expected text with characters that can have a piece; found none; check the input" ;;
+      *) said "expected text with at least one character that can become a piece; found no such character" ;;
     esac
     ! grep -q '\.cc(\|\.h(\|Internal' err || fail "expected no raw message of SentencePiece"
     expect 3 mh-prep vocab -v --type $type --size 40 odd -o model; said "SentencePiece: "

@@ -124,7 +124,7 @@ TEST_CASE("text from which SentencePiece cannot learn is refused, and the proces
   for (const char* type : {"bpe", "unigram"}) {
     INFO(type);
     const std::string no_characters =
-        "expected text with characters that can have a piece; found none; check the input";
+        "expected text with at least one character that can become a piece; found no such character";
     for (const char* text : {"\x01\x02\n", "\u200b\n\u200b\n"})
       CHECK_THAT(learner.refusal_of(type, 40, text), Catch::Contains(no_characters));
     // From text with only unknown characters, unigram learns a model of the special pieces and the space; bpe learns
