@@ -99,9 +99,10 @@ void PairBatches::add_targets(PairBatch& batch) {
 
 void PairBatches::refuse_unequal_lengths(uint64_t common_lines, uint64_t first_lines, uint64_t second_lines) {
   const std::string& longer = first_lines > second_lines ? files_[0] : files_[1];
-  throw Error(Exit::input, Problem{files_[0] + ", " + files_[1], "the same number of lines in both files",
-                                   str(first_lines, " and ", second_lines),
-                                   str("the first line without a partner is ", longer, ":", common_lines + 1)});
+  throw Error(Exit::input,
+              Problem{files_[0] + ", " + files_[1], "the same number of lines in both files",
+                      str(first_lines, " and ", second_lines, " lines"),
+                      str("align the files; the first line without a partner is ", longer, ":", common_lines + 1)});
 }
 
 }  // namespace mh::text
