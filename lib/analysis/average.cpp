@@ -18,7 +18,8 @@ void require_same_config(const std::vector<const io::Checkpoint*>& checkpoints) 
       throw Error(Exit::input, Problem{checkpoint->name(), expected, found, "average checkpoints of one model"});
     };
     const auto config_changes = changes(config, model::config_of(*checkpoint).toml(), {""});
-    if (!config_changes.empty()) refuse("the configuration of " + first.name(), join(config_changes, "; "));
+    if (!config_changes.empty())
+      refuse("the configuration of " + first.name(), "differences: " + join(config_changes, "; "));
     const text::Tokenizers other_tokenizers = text::tokenizers_of(*checkpoint);
     auto require_equal = [&](const char* label, const text::Tokenizer& first_tokenizer,
                              const text::Tokenizer& other_tokenizer) {

@@ -33,8 +33,9 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
     folded_model.config.attention.set_layer(s.kind, s.layer, layer->without_combiner());
   }
   if (matrices.empty())
-    throw Error(Exit::usage, Problem{where, "a combiner that is a constant matrix across heads, such as alphas",
-                                     join({combiners.begin(), combiners.end()}, ", "), ""});
+    throw Error(Exit::usage,
+                Problem{where, "a combiner that is a constant matrix across heads, such as alphas",
+                        join({combiners.begin(), combiners.end()}, ", "), "use a checkpoint with such a combiner"});
   folded_model.config.attention.hoist_common_options();
   folded_model.model =
       model::build_language_model(folded_model.config, model.vocabularies(), model.parameters().device());

@@ -77,7 +77,8 @@ void check_importance(const std::string& name, const std::string& where, model::
                    " heads, ", layer->layer_spec().heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
                "choose a side: score, value or output");
     if (const std::string reason = importance->undefined_reason(model, *layer, side); !reason.empty())
-      refuse(str("layers for which this measure is defined, side ", name_of(side)),
+      refuse(str("layers in which the measure ", name, " is defined",
+                 side == Side::whole ? "" : str(" for ", name_of(side), " heads")),
              str(layer->layer_spec().name, ": ", reason), "use another measure, such as taylor");
   }
 }

@@ -15,8 +15,9 @@ void require_finite(const std::map<AttentionKind, LayerScores>& scores) {
     for (size_t layer = 0; layer < layers.size(); ++layer)
       for (size_t head = 0; head < layers[layer].size(); ++head)
         if (const double score = layers[layer][head]; !std::isfinite(score))
-          throw Error(Exit::failed, Problem{str(name_of(kind), ", layer ", layer, ", head ", head),
-                                            "a finite importance", str(score), "the model has diverged"});
+          throw Error(Exit::failed,
+                      Problem{str(name_of(kind), ", layer ", layer, ", head ", head), "a finite importance", str(score),
+                              "use another checkpoint: the parameters are damaged, or training diverged"});
 }
 
 void Measure::reset() {

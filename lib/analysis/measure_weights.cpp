@@ -42,7 +42,8 @@ class Norms : public Importance {
                                Side side) const override {
     for (const nn::Parameter& p : model.parameters().all())
       if (!axes_of(p, layer, side).empty()) return "";
-    return "no matrix across heads has heads on this side";
+    const std::string heads = side == Side::whole ? "heads" : str(name_of(side), " heads");
+    return only_matrices_ ? str("the layer has no matrix across ", heads) : str("no parameter belongs to ", heads);
   }
 
   std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const override {

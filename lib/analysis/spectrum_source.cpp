@@ -90,8 +90,10 @@ void require_weight(const io::Checkpoint& checkpoint, const std::string& name, c
   std::vector<std::string> names;
   for (const auto& tensor : checkpoint.tensors()) names.push_back(tensor.name);
   const std::string suggestion = did_you_mean(name, names);
-  throw Error(Exit::usage, Problem{where, str("a parameter of ", checkpoint.name()), "none of this name",
-                                   suggestion.empty() && !names.empty() ? "such as " + names.front() : suggestion});
+  throw Error(Exit::usage, Problem{where, str("a parameter of ", checkpoint.name()), "no parameter of this name",
+                                   suggestion.empty() && !names.empty()
+                                       ? str("name a parameter of the model, for example ", names.front())
+                                       : suggestion});
 }
 
 namespace {
@@ -148,7 +150,7 @@ class Mixing : public SpectrumSource, public attention::Subscriber<attention::Mi
     for (const attention::AttentionLayer* layer : model.attention_layers())
       if (includes(layer->layer_spec().kind) && layer->mixes() != attention::MixedTensor::nothing) return;
     throw Error(Exit::usage, Problem{"--of mixing", "a model with head mixing", "no layer with a mixer",
-                                     "mh-train --list stages lists the mixers"});
+                                     "use a model with a mixer; mh-train --list stages lists the mixers"});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
     if (!includes(layer_spec.kind)) return;
@@ -192,8 +194,9 @@ class Alphas : public ParameterSource {
           p.master().detach().to(at::kCPU, at::kDouble);
     }
     if (entries().empty())
-      throw Error(Exit::usage, Problem{"--of alphas", "a model with matrices across heads", "no such matrix",
-                                       "combiner alphas and most mixers have such matrices: mh-train --list stages"});
+      throw Error(Exit::usage,
+                  Problem{"--of alphas", "a model with matrices across heads", "no matrix across heads",
+                          "use a model with the combiner alphas or with a mixer that has a matrix across heads"});
   }
 };
 

@@ -192,7 +192,7 @@ Kernel kernel_for(const ConstraintInput& c) {
 
 [[noreturn]] void refuse_path(const LayerSpec& layer_spec, const char* expected, const std::string& reasons) {
   throw Error(Exit::usage, Problem{layer_spec.name, expected, "unmet constraints: " + reasons,
-                                   "use --attention auto to allow the composed path, or change the named settings"});
+                                   "use --attention auto, which allows the composed path"});
 }
 
 }  // namespace

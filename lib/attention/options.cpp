@@ -149,7 +149,7 @@ LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t
     if (o.output_heads > 0) refuse("attention.output_heads", "0, since attention.heads is 0", o.output_heads, "");
   } else if (o.head_size == 0 && width % o.heads != 0) {
     refuse("attention.heads", str("a divisor of the width ", width), o.heads,
-           "change attention.heads, or set attention.head_size to any size");
+           "set attention.heads to a divisor, or set attention.head_size, which may have any value");
   }
   const int64_t value_heads = o.value_heads > 0 ? o.value_heads : o.heads;
   const int64_t output_heads = o.output_heads > 0 ? o.output_heads : value_heads;

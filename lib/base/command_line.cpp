@@ -66,8 +66,8 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
   const Option& entry = options_.at(field.key);
   if (entry.option->count() == 0) return false;
   if (find_invalid_utf8(entry.text) != std::string::npos)
-    throw Error(Exit::usage,
-                Problem{origin(field.key), "UTF-8 text", "invalid UTF-8", "rename the file, or use a link to it"});
+    throw Error(Exit::usage, Problem{origin(field.key), "a value in UTF-8", "invalid UTF-8",
+                                     "for the name of a file, rename the file, or use a link to the file"});
   bool needs_quotes = field.type == "text" || field.type == "length";
   text = needs_quotes ? quoted_toml(entry.text) : field.type.back() == 's' ? "[" + entry.text + "]" : entry.text;
   return true;

@@ -36,6 +36,13 @@ std::string command_name(const CLI::App& app, const std::string& name) {
 // Returns the message of CLI11, or a message with the nearest option if the error is an unknown option.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
+  if (const size_t verb = message.find(" excludes "); error.get_name() == "ExcludesError" && verb != message.npos) {
+    const std::string first = message.substr(0, verb), second = message.substr(verb + 10);
+    const CLI::Option* positional = second[0] == '-' ? nullptr : app.get_option_no_throw(second);
+    return positional == nullptr ? str(first, " cannot be combined with ", second)
+                                 : str(first, ": expected only arguments of ", first,
+                                       "; found the additional argument ", join(positional->results(), " "));
+  }
   std::vector<std::string> names;
   collect_options(app, names);
   for (const std::string& word : app.remaining(true)) {

@@ -69,7 +69,8 @@ class ExampleBatches : public Batches {
     return count_updates(length, updates_per_epoch_, [&](int64_t) -> int64_t {
       throw Error(Exit::usage,
                   Problem{"a length in [train]", "a number of updates or epochs, since examples differ in length",
-                          to_string(length), "for example 3e or 1000u"});
+                          to_string(length) + ", a number of tokens",
+                          "give the length in epochs, such as 3e, or in updates, such as 1000u"});
     });
   }
 

@@ -19,8 +19,9 @@ constexpr int64_t kSortedRows = 4096;
 ScoringOptions IndependentRows::resolve(const ScoringOptions& options, model::LanguageModel& model) const {
   if (options.sentences) return options;  // the options are already resolved
   auto refuse = [](const char* option, int64_t found) {
-    throw Error(Exit::usage, Problem{option, "0 for sentence pairs and examples; only a text supports this option",
-                                     str(found), "leave the option out"});
+    throw Error(Exit::usage,
+                Problem{option, "0 for sentence pairs and examples, since only a text supports this option", str(found),
+                        str("leave ", option, " out")});
   };
   ScoringOptions o = options;
   if (o.block > 0) refuse("--block", o.block);

@@ -180,9 +180,11 @@ Checkpoint::Header Checkpoint::read_header() const {
                        size_ == 0 ? "an empty file" : str(size_, " bytes, fewer than a header has"));
   const uint64_t length = header_length(bytes_);
   if (!is_plausible_header(length, bytes_[8]))
-    throw Error(Exit::input,
-                Problem{name_, "a checkpoint (.safetensors)", "another kind of file",
-                        "mh-train writes checkpoints; on the command line, checkpoints come before shards"});
+    throw Error(
+        Exit::input,
+        Problem{
+            name_, "a checkpoint (.safetensors)", "another kind of file",
+            "use a checkpoint that mh-train wrote; if a command reads checkpoints and a shard, name the shard last"});
   if (length > size_ - 8)
     throw format_error(": byte 0", str("a header of ", length, " bytes"), str("a truncated file of ", size_, " bytes"));
   const std::string_view text(reinterpret_cast<const char*>(bytes_) + 8, length);

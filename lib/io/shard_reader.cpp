@@ -383,9 +383,14 @@ std::vector<uint32_t> ShardStream::sequence_lengths() const {
 }
 
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind) {
+  const std::string command = kind == kPairsKind       ? "mh-prep translation"
+                              : kind == kDocumentsKind ? "mh-prep mlm"
+                              : kind == kExamplesKind  ? "mh-prep glue or mh-prep examples"
+                              : kind == kQuestionsKind ? "mh-prep squad"
+                                                       : "mh-prep lm";
   if (header.kind != kind)
     throw Error(Exit::input, Problem{name, "a shard of the kind " + kind, "the kind " + header.kind,
-                                     "make such a shard with the subcommand of mh-prep for this kind"});
+                                     "make a shard of the kind " + kind + " with " + command});
 }
 
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
@@ -401,7 +406,7 @@ void require_vocabulary(const ShardHeader& header, const std::string& name, cons
                       str("the ", vocabulary_name, " ", found),
                       sides_swapped ? "source and target of the shard are exchanged: make the shard again with "
                                       "the two texts in the other order"
-                                    : "make the shard again from its text with the expected vocabulary"});
+                                    : "make the shard again from the same text with the vocabulary of " + owner});
 }
 
 }  // namespace mh::io

@@ -52,7 +52,8 @@ int64_t LanguageModel::max_length() { return max_length_and_key(*this).first; }
 void LanguageModel::require_length(const std::string& what, int64_t length) {
   if (const auto [longest, key] = max_length_and_key(*this); longest > 0 && length > longest)
     throw Error(Exit::usage, Problem{what, str("at most ", key, ", ", longest, " tokens"), str(length),
-                                     "lower the length, or build a model with a higher " + key});
+                                     str(what.find(' ') == what.npos ? "lower " + what : "shorten the text",
+                                         ", or use a model with a higher ", key)});
 }
 
 void LanguageModel::require_incremental() {

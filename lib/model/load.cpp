@@ -58,14 +58,17 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
   };
   const auto old_shapes = shapes(checkpoint), new_shapes = shapes(config);
   auto refuse = [&](const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found,
-                                     "set only keys that leave all parameters unchanged"});
+    throw Error(Exit::usage, Problem{where, expected, found, "set only keys that leave all parameters unchanged"});
   };
   for (const auto& [name, shape] : old_shapes)
-    if (auto it = new_shapes.find(name); it == new_shapes.end()) refuse(name + " " + shape, "none of this name");
-    else if (it->second != shape) refuse(name + " " + shape, it->second);
+    if (auto it = new_shapes.find(name); it == new_shapes.end())
+      refuse(str("the checkpoint's parameter ", name, " ", shape), "no parameter of this name in the configured model");
+    else if (it->second != shape)
+      refuse(str("the parameter ", name, " with the checkpoint's shape, ", shape),
+             str("the shape ", it->second, " in the configured model"));
   for (const auto& [name, shape] : new_shapes)
-    if (old_shapes.count(name) == 0) refuse("no parameter named " + name, shape);
+    if (old_shapes.count(name) == 0)
+      refuse("only parameters that the checkpoint contains", str("the new parameter ", name, " ", shape));
 }
 
 bool is_state(const std::string& name) {
@@ -95,7 +98,7 @@ void write_parameters(ByteSink& sink, const nn::ParameterList& parameters, io::M
 void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::Tensor& destination) {
   const io::TensorInfo* info = checkpoint.find(name);
   if (info == nullptr)
-    throw Error(Exit::input, Problem{checkpoint.name(), "the tensor " + name, "none of this name",
+    throw Error(Exit::input, Problem{checkpoint.name(), "the tensor " + name, "no tensor of this name",
                                      "use a checkpoint of the same model"});
   const io::DType type = type_of(destination).value();
   if (info->shape != destination.sizes().vec() || info->type != type)

@@ -36,25 +36,29 @@ bool is_added(const io::Checkpoint& checkpoint, const nn::Parameter& p) {
 PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
                                     const std::string& where) {
   const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
-    throw Error(Exit::usage, Problem{where, "the checkpoint's parameters: " + expected, found, next});
+    throw Error(Exit::usage, Problem{where, expected, found, next});
   };
-  const char* next = "add only attention stages, or change only the task head";
+  const char* next = "set only keys that add attention stages or change the task head";
   PartialLoad result;
   std::vector<std::string> known;
   for (const nn::Parameter& p : parameters.all()) {
     known.push_back(p.name());
     if (is_added(checkpoint, p)) {
-      if (!may_be_added(p)) refuse("no parameter named " + p.name(), shape_text(p.master().sizes()), next);
+      if (!may_be_added(p))
+        refuse("only parameters that the checkpoint contains",
+               str("the new parameter ", p.name(), " ", shape_text(p.master().sizes())), next);
       result.added_parameters.push_back(p.name());
     } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
-      refuse(p.name() + " " + shape_text(shape), shape_text(p.master().sizes()),
+      refuse(str("the parameter ", p.name(), " with the checkpoint's shape, ", shape_text(shape)),
+             str("the shape ", shape_text(p.master().sizes()), " in the configured model"),
              "set only keys that leave all parameters unchanged");
     }
   }
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
     if (!is_task_head_parameter(info.name))
-      refuse(info.name + " " + shape_text(info.shape), "none of this name", did_you_mean(info.name, known));
+      refuse(str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
+             "no parameter of this name in the configured model", did_you_mean(info.name, known));
     result.ignored_tensors.push_back(info.name);
   }
   return result;
@@ -68,9 +72,10 @@ void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, cons
       if (old_spec.heads_of(side) != new_spec.heads_of(side))
         throw Error(
             Exit::usage,
-            Problem{where, str("the checkpoint's heads, ", old_spec.heads_of(side), " in layer ", old_spec.layer),
+            Problem{where,
+                    str("as many heads as in the checkpoint, ", old_spec.heads_of(side), " in layer ", old_spec.layer),
                     str(new_spec.heads_of(side)),
-                    "set the same head counts: other counts would divide the same columns among other heads"});
+                    "keep the checkpoint's head counts, since other counts assign the columns to other heads"});
   }
 }
 

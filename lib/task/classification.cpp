@@ -102,11 +102,13 @@ void check_labels(const ExampleTask& task, const model::BertOptions& model, cons
                 Problem{"model.bert.classes", str(task.labels.size(), ", the number of classes of ", shard), "0",
                         "set model.bert.classes"});
   if (!task.is_number() && static_cast<int64_t>(task.labels.size()) != model.classes)
-    refuse(str(model.classes, " classes, as in the model"), str(task.labels.size()),
-           "use a shard with the classes of the model, or another model");
+    refuse(
+        str(model.classes, " classes, the value of model.bert.classes"), str(task.labels.size(), " classes"),
+        str("use a shard with ", model.classes, " classes, or a model with model.bert.classes=", task.labels.size()));
   if (!model.labels.empty() && task.labels != model.labels)
     refuse("the classes in the model's order, " + join(model.labels, ", "), join(task.labels, ", "),
-           "make the shard with the model's labels, or, if both lists mean the same, set model.bert.labels=[]");
+           "make the shard with the model's labels in the model's order; only if the labels differ just in spelling, "
+           "set model.bert.labels=[] instead");
 }
 
 class Classification : public Task {

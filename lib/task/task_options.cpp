@@ -23,8 +23,9 @@ void TaskOptions::read(Config& config, const model::ModelOptions& model) {
     if (section.empty()) continue;
     config.read(section, *task);
     if (const auto keys = config.keys_below(section); !keys.empty() && !task->serves(model))
-      throw Error(Exit::usage, Problem{str(section, ".", keys[0]), "a model of the task that this key configures",
-                                       "a model of another task", "leave the key out"});
+      throw Error(Exit::usage,
+                  Problem{str(section, ".", keys[0]), str("a model for the task of the section [", section, "]"),
+                          "a model for another task", str("leave ", section, ".", keys[0], " out")});
   }
 }
 

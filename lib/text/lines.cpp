@@ -26,10 +26,11 @@ void require_line_count(const std::string& counterpart, size_t sentences, const 
   const size_t num_lines = lines.lines.size();
   if (num_lines == sentences) return;
   const std::string& longer = sentences > num_lines ? counterpart : lines.name;
-  throw Error(Exit::input, Problem{lines.name, str(sentences, " lines, as many as in ", counterpart),
-                                   str(num_lines, " lines; line ", std::min(sentences, num_lines) + 1, " of ", longer,
-                                       " has no counterpart"),
-                                   "give two files with the same sentences, one per line"});
+  throw Error(Exit::input,
+              Problem{lines.name, str(sentences, sentences == 1 ? " line" : " lines", ", as many as in ", counterpart),
+                      str(num_lines, num_lines == 1 ? " line" : " lines", "; line ", std::min(sentences, num_lines) + 1,
+                          " of ", longer, " has no counterpart"),
+                      "give one line per sentence in both, in the same order"});
 }
 
 }  // namespace mh::text

@@ -42,7 +42,8 @@ void ValidationOptions::check() const {
   if (const auto changed_keys = changes(toml_text({}), toml_text(decode), {"train.validation.decode."});
       !changed_keys.empty() && metric != "bleu")
     refuse("train.validation.decode", "no keys in this section unless train.validation.metric=bleu",
-           join(changed_keys, "; "), "set train.validation.metric=bleu, or leave the keys out");
+           "changes from the defaults, " + join(changed_keys, "; "),
+           "set train.validation.metric=bleu, or leave the keys out");
 }
 
 void ScheduleOptions::check() const {

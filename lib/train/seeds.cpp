@@ -40,11 +40,10 @@ void check_seeds(const Seeds& seeds) {
     const std::string folder = seeds.folder_of(seed);
     const bool exists = std::filesystem::exists(folder);
     if (seeds.resume && !exists)
-      throw Error(
-          Exit::usage,
-          Problem{"--resume --seeds", str("the folder of a run with seed ", seed), "no folder " + folder,
-                  str("start a new run with the same options but without --seeds and --resume, with --init --seed ",
-                      seed, " --out ", folder, "; then repeat this command")});
+      throw Error(Exit::usage,
+                  Problem{"--resume --seeds", str("the folder of a run with seed ", seed), "no folder " + folder,
+                          str("start the missing run with mh-finetune --init FILE --seed ", seed, " --out ", folder,
+                              " and the other options of the first runs; then repeat this command")});
     if (!seeds.resume && exists)
       throw Error(Exit::usage, Problem{"--out", "a folder without runs of these seeds", folder + ", which exists",
                                        "continue the runs with --resume, or choose another --out or --seed"});

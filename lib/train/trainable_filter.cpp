@@ -48,11 +48,13 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn
     });
     if (has_match) continue;
     const std::string suggestion = did_you_mean(name, all);
-    throw Error(Exit::usage, Problem{"train.trainable",
-                                     str("patterns that match names of trainable parameters, or the words ",
-                                         join(known_words, ", ")),
-                                     str("'", name, "', which matches no trainable parameter of this model"),
-                                     roles_by_word().count(name) > 0 || name == kHeadWord ? "" : suggestion});
+    throw Error(Exit::usage,
+                Problem{"train.trainable",
+                        str("patterns that match names of trainable parameters, such as '*.query.*', or one "
+                            "of the words head (the task head), ",
+                            join({known_words.begin() + 1, known_words.end()}, ", ")),
+                        str("'", name, "', which matches no trainable parameter of this model"),
+                        roles_by_word().count(name) > 0 || name == kHeadWord ? "" : suggestion});
   }
 }
 

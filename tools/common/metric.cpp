@@ -44,7 +44,7 @@ void Metric::store_values() {
   for (const CLI::Option* option : fields_->options())
     if (option->count() > 0)
       throw Error(Exit::usage, Problem{option->get_name(), "--metric bleu with this option", "--metric " + name_,
-                                       "leave the option out"});
+                                       str("leave ", option->get_name(), " out, or pass --metric bleu")});
 }
 
 const char* Metric::title() const { return is_bleu() ? "BLEU" : name_.c_str(); }
@@ -62,16 +62,17 @@ void Metric::check(model::LoadedModel& m, const task::Dataset& dataset, const st
   const auto scores = dataset.score_names();
   const bool has_task = !task::task_of(m.config.model)->traits().perplexity;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
-    throw Error(Exit::usage,
-                Problem{"--metric " + name_, is_bleu() ? "a shard of pairs to translate" : "examples with this score",
-                        str(shard, has_task ? ", whose scores are " + join(scores, ", ")
-                                            : ", which holds no examples of a task"),
-                        has_task ? "" : "use --metric perplexity for a language model"});
+    throw Error(
+        Exit::usage,
+        Problem{
+            "--metric " + name_, is_bleu() ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
+            str(shard, has_task ? ", whose scores are " + join(scores, ", ") : ", which holds no examples of a task"),
+            has_task ? "use --metric " + join(scores, " or ") : "use --metric perplexity for a language model"});
   if (scoring.sample.blocks > 0)
     throw Error(Exit::usage,
                 Problem{"--blocks",
                         str("0, since ", title(), is_bleu() ? " is computed on all pairs" : " is computed on all rows"),
-                        str(scoring.sample.blocks), ""});
+                        str(scoring.sample.blocks), "pass --blocks 0"});
   dataset.check_score(*m.model, name_, options());
 }
 

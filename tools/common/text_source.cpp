@@ -32,7 +32,7 @@ void TextSource::require(const model::ModelOptions& model, const text::Tokenizer
   if (header().kind != kind)
     throw Error(Exit::input,
                 Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"), header().kind,
-                        "make it with mh-prep " + join(task->preparations(), " or mh-prep ")});
+                        "make such a shard with mh-prep " + join(task->preparations(), " or mh-prep ")});
   text::require_vocabularies(header(), name_, tokenizers, name);
 }
 

@@ -89,8 +89,11 @@ Config configuration(const Arguments& a, const io::Checkpoint* from) {
   if (a.seed >= 0) {
     for (const std::string& assignment : a.sets)
       if (assignment.rfind("train.seed=", 0) == 0)
-        throw Error(Exit::usage, Problem{"--set " + assignment, "a single seed", str("--seed ", a.seed, " in addition"),
-                                         "mh-finetune --seed N --seeds K runs K seeds from N on"});
+        throw Error(Exit::usage,
+                    Problem{"--set", str("no train.seed, since ", a.seeds > 0 ? "--seeds" : "--seed", " sets the seed"),
+                            assignment,
+                            a.seeds > 0 ? "leave train.seed out; --seed N sets the seed of the first run"
+                                        : "leave train.seed or --seed out"});
     config.set(str("train.seed=", a.seed));
   }
   if (!a.train_only.empty()) {

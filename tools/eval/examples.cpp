@@ -22,7 +22,7 @@ std::unique_ptr<ByteSink> open_optional_sink(const std::string& path) {
 void check(const ScoreJob& score, const TextSource& source, const task::Dataset& dataset) {
   const ExamplesJob& job = score.examples;
   const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{option, expected, found, "leave the option out"});
+    throw Error(Exit::usage, Problem{option, expected, found, str("leave ", option, " out")});
   };
   if (!score.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
   if (!job.predictions.empty() && !dataset.writes_predictions())

@@ -59,7 +59,12 @@ void write_text(const Generation& a) {
   const std::string name = a.prompt_file.empty()  ? "the prompt"
                            : a.prompt_file == "-" ? "standard input"
                                                   : a.prompt_file;
-  const std::vector<int32_t> prompt = encode_prompt(*m.tokenizers.target, read_prompt(a), name);
+  const std::string prompt_text = read_prompt(a);
+  if (a.prompt_file.empty() && !m.tokenizers.target->takes_any_bytes())
+    if (const size_t offset = text::find_invalid_byte(prompt_text); offset != prompt_text.npos)
+      throw Error(Exit::input, Problem{"--prompt", "UTF-8 text", str("an invalid byte at offset ", offset),
+                                       "write the prompt in UTF-8"});
+  const std::vector<int32_t> prompt = encode_prompt(*m.tokenizers.target, prompt_text, name);
   // The last generated token is not fed back to the model.
   m.model->require_length("the prompt and --length together", static_cast<int64_t>(prompt.size()) + options.length - 1);
   auto sink = open_sink("-");

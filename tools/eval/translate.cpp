@@ -48,13 +48,14 @@ void TranslateJob::check() const {
     refuse("--nbest", "1 with --samples, since all samples are written", str(nbest));
   const search::SearchOptions search;
   if (sampling.samples > 0 && translation.search.beam != search.beam)
-    refuse("--beam", "no --samples with this option, since samples replace beam search", "both");
+    refuse("--beam", "no --samples with this option, since samples replace beam search",
+           str("--samples ", sampling.samples));
   if (nbest > translation.search.beam)
     refuse("--nbest", str("at most the value of --beam, ", translation.search.beam), str(nbest));
   const search::SamplingOptions defaults;
   if (sampling.samples == 0 && (sampling.temperature != defaults.temperature || sampling.top_k != defaults.top_k ||
                                 sampling.seed != defaults.seed))
-    refuse("--temperature, --top-k, --seed", "--samples with these options", "none");
+    refuse("--temperature, --top-k, --seed", "--samples with these options", "no --samples");
 }
 
 // Writes the translations of consecutive source lines. `first`: index of the first of these lines, from 0.
@@ -124,7 +125,9 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
           lines++};
       if (prefixes != nullptr) {
         if (lines > static_cast<int64_t>(prefixes->lines.size()))
-          throw Error(Exit::input, Problem{prefixes->name, "a prefix for each line of the text", str(lines - 1), ""});
+          throw Error(Exit::input, Problem{prefixes->name, "a prefix for each line of the text",
+                                           str("no prefix for line ", lines, " of the text"),
+                                           "add a line for each sentence; an empty line is an empty prefix"});
         sentence.prefix =
             translator.encode_prefix(prefixes->lines[static_cast<size_t>(lines - 1)], str(prefixes->name, ":", lines));
       }

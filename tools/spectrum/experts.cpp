@@ -74,8 +74,8 @@ void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& 
 void show_experts(const Experts& e) {
   const Arguments& a = *e.shared;
   if (!e.metric.is_perplexity() && e.show != "scores")
-    throw Error(Exit::usage,
-                Problem{"--metric", "--show scores with this option", "--show " + e.show, "leave the option out"});
+    throw Error(Exit::usage, Problem{"--metric", "--show scores with this option", "--show " + e.show,
+                                     "pass --show scores, or leave --metric out"});
   if (e.model == "-" && e.data == "-")
     throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- twice", ""});
   refuse_output_onto_input("-", {e.model, e.data});
@@ -107,7 +107,7 @@ void show_experts(const Experts& e) {
 void require_show(const Experts& e, const CLI::Option* option, const char* show) {
   if (option->count() > 0 && e.show != show)
     throw Error(Exit::usage, Problem{option->get_name(), str("--show ", show, " with this option"), "--show " + e.show,
-                                     "leave the option out"});
+                                     str("pass --show ", show, ", or leave ", option->get_name(), " out")});
 }
 
 }  // namespace

@@ -111,10 +111,11 @@ struct Prepared {
 };
 
 void refuse_no_matrices(const Spectra& a, const std::string& model, bool reads_text) {
-  throw Error(Exit::usage,
-              Problem{str("--of ", a.matrices), reads_text ? "matrices of blocks of full length" : "matrices",
-                      str("none in ", model),
-                      reads_text ? "the model has no such matrices, or the text is shorter than a block" : ""});
+  throw Error(Exit::usage, Problem{str("--of ", a.matrices),
+                                   reads_text ? "layers with heads and a text with a full block" : "layers with heads",
+                                   str("no matrices for ", model),
+                                   reads_text ? "use a model with attention heads, a longer text, or a lower --block"
+                                              : "use a model that has attention layers with heads"});
 }
 
 // Creates and starts the source of matrices for a model; a source that reads parameters has read all matrices
@@ -135,7 +136,15 @@ Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedMode
   const bool no_heads = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
     return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);
   });
-  if (reads_text ? no_heads || too_short : source->entries().empty()) refuse_no_matrices(a, m.name, reads_text);
+  if (no_heads && reads_text)
+    throw Error(Exit::usage, Problem{str("--of ", a.matrices), "attention layers with heads", str("none in ", m.name),
+                                     "use a model that has attention layers with heads"});
+  if (too_short)
+    throw Error(Exit::usage, Problem{str("--of ", a.matrices),
+                                     str("a text with at least ", scoring_options.block,
+                                         " tokens to predict, the length of a block for ", m.name),
+                                     "a shorter text", "use a longer text, or a lower --block"});
+  if (!reads_text && source->entries().empty()) refuse_no_matrices(a, m.name, reads_text);
   return {std::move(source), scoring_options};
 }
 

@@ -35,7 +35,7 @@ refused 2 "a model with head mixing" mh-spectrum --blocks 4 --of mixing $mixed $
 refused 2 "matrices across heads" mh-spectrum --of alphas $mixed $a
 head -n 3 text > few
 mh-prep lm --vocab v few -o few.mhs 2>/dev/null
-refused 2 "shorter than a block" mh-spectrum --blocks 0 $a $long few.mhs
+refused 2 "the length of a block" mh-spectrum --blocks 0 $a $long few.mhs
 # A context of the length of a block leaves no token to score.
 for tool in "mh-prune scan" "mh-prune rank --by random" "mh-spectrum" "mh-swap report"; do
   refused 2 "less than --block, 16 tokens" $tool --blocks 4 --context 16 $a t.mhs

@@ -113,7 +113,7 @@ mh-prep examples -q --vocab $m --text text --labels c0,c1,c2 texts.tsv > bare.mh
 expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; said "expected labels or answers"; [ ! -d no ] || fail "a folder is left"
 expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs; said "expected labels or answers"
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"loss":null'; printed '"scored":0'
-expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "expected a single seed"
+expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "expected no train.seed, since --seeds sets the seed"
 expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
 expect 3 mh-eval ft classes.mhs; said "name a file in the folder"
 expect 2 mh-finetune --resume --out ft --seeds 4; said "no folder ft/seed4"; said "--seed 4"

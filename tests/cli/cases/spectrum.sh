@@ -86,7 +86,7 @@ refuse 2 "a model with head mixing" $model t.mhs --of before-mixing --blocks 8
 refuse 2 "matrices across heads" $model --of alphas
 refuse 2 "leave the data out" $mixed t.mhs --of alphas
 refuse 2 "--blocks: expected a value of --of that reads data" $mixed --of alphas --blocks 3
-refuse 2 "such as" $model --of weight:nothing.like.it
+refuse 2 "for example" $model --of weight:nothing.like.it
 refuse 2 "mh-spectrum experts --help" experts $mixed
 refuse 2 "a model with head mixing" $model t.mhs --of mixing --blocks 8
 refuse 2 "full blocks" $model t.mhs --blocks 100000
@@ -100,7 +100,7 @@ refuse 2 "one model" $model t.mhs --blocks 0 --dump no/p.safetensors
 refuse 3 "nowhere" $model nowhere.mhs --curves no/c
 refuse 3 "nowhere" nowhere.safetensors t.mhs --curves no/c
 refuse 2 "a mixture of experts" experts $model t.mhs
-refuse 2 "excludes" experts $mixed t.mhs --summary
+refuse 2 "cannot be combined with" experts $mixed t.mhs --summary
 refuse 2 "--show tokens with this option" experts $mixed t.mhs --least 3
 refuse 2 "--show scores with this option" experts $mixed t.mhs --show tokens --random 3
 sed 's/w/x/g' text > other

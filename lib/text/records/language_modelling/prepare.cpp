@@ -32,7 +32,8 @@ void make_lm(const PrepArguments& a, const LmOptions& options) {
   refuse_output_onto(a, {options.vocab});
   auto tokenizer = load_tokenizer(options.vocab);
   if (tokenizer->takes_any_bytes() && a.crlf == "normalise")
-    throw Error(Exit::usage, Problem{"--crlf", "refuse, since a vocabulary of bytes keeps all bytes", a.crlf, ""});
+    throw Error(Exit::usage,
+                Problem{"--crlf", "refuse, since a vocabulary of bytes keeps all bytes", a.crlf, "leave --crlf out"});
   if (tokenizer->takes_any_bytes()) warn_compressed_inputs(a.inputs);
   TextBatches text(a.inputs, line_ends(a, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->find_split(t); });
