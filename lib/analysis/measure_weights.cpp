@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "analysis/importance.h"
+#include "base/error.h"
 
 namespace mh::analysis {
 namespace {

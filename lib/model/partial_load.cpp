@@ -56,9 +56,12 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
   }
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
-    if (!is_task_head_parameter(info.name))
+    if (!is_task_head_parameter(info.name)) {
+      const std::string suggestion = did_you_mean(info.name, known);
       refuse(str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
-             "no parameter of this name in the configured model", did_you_mean(info.name, known));
+             "no parameter of this name in the configured model",
+             suggestion.empty() ? "set only keys that leave all parameters unchanged" : suggestion);
+    }
     result.ignored_tensors.push_back(info.name);
   }
   return result;

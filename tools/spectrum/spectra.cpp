@@ -124,11 +124,13 @@ Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedMode
   auto [source, argument] = analysis::source_named(a.matrices, "--of");
   const bool reads_text = source->reads_text();
   data::ScoringOptions scoring_options;
+  int64_t num_targets = 0;
   bool too_short = false;
   if (reads_text) {
     const auto dataset = inputs.dataset_for(m);
     scoring_options = scoring_for(m, a.shared->scoring, *dataset);
-    too_short = !scoring_options.sentences && dataset->corpus().targets() < scoring_options.block;
+    num_targets = dataset->corpus().targets();
+    too_short = !scoring_options.sentences && num_targets < scoring_options.block;
   }
   const analysis::Kinds kinds = analysis::kinds_named(a.shared->kinds, m.model->parameters(), "--kind");
   source->start(*m.model, {argument, !a.curves.empty(), scoring_options.block, scoring_options.sentences, kinds});
@@ -143,7 +145,7 @@ Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedMode
     throw Error(Exit::usage, Problem{str("--of ", a.matrices),
                                      str("a text with at least ", scoring_options.block,
                                          " tokens to predict, the length of a block for ", m.name),
-                                     "a shorter text", "use a longer text, or a lower --block"});
+                                     str(num_targets, " tokens"), "use a longer text, or a lower --block"});
   if (!reads_text && source->entries().empty()) refuse_no_matrices(a, m.name, reads_text);
   return {std::move(source), scoring_options};
 }
