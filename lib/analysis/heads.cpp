@@ -22,8 +22,8 @@ AttentionKind kind_named(const std::string& name, const std::string& where) {
     if (name == name_of(kind)) return kind;
     names.emplace_back(name_of(kind));
   }
-  throw Error(Exit::usage,
-              Problem{where, str("one of: ", join(names, ", ")), str("'", name, "'"), did_you_mean(name, names)});
+  throw Error(Exit::usage, Problem{where, str("a kind of attention, one of: ", join(names, ", ")), str("'", name, "'"),
+                                   did_you_mean(name, names)});
 }
 
 Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters,
@@ -89,18 +89,18 @@ HeadSet parse_heads(const std::vector<std::string>& texts, const std::vector<Att
   HeadSet heads;
   for (const std::string& text : texts) {
     std::smatch match;
-    auto refuse = [&](const std::string& expected, const char* next) {
-      throw Error(Exit::usage, Problem{where, expected, str("'", text, "'"), next});
+    auto refuse = [&](const std::string& expected, const char* next, const char* violation = "") {
+      throw Error(Exit::usage, Problem{where, expected, str("'", text, "'", violation), next});
     };
     if (!std::regex_match(text, match, pattern))
-      refuse("LAYER:HEAD or KIND:LAYER:HEAD, counted from 0", "such as 0:1,0:3,5:7");
+      refuse("LAYER:HEAD or KIND:LAYER:HEAD, counted from 0", "for example 0:1,0:3,5:7");
     if (!match[1].matched && kinds.size() != 1)
-      refuse("KIND:LAYER:HEAD, for a model with several kinds of attention", "such as decoder.self:0:1");
+      refuse("KIND:LAYER:HEAD, for a model with several kinds of attention", "for example decoder.self:0:1");
     const AttentionKind kind = match[1].matched ? kind_named(match[1], where) : kinds[0];
     if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end())
-      refuse("one of the kinds of attention " + names_of(kinds), "");
+      refuse("a kind of attention that the model has and --kind includes: " + names_of(kinds), "");
     if (!heads[kind].insert({std::stoll(match[2]), std::stoll(match[3])}).second)
-      refuse("each head once", "remove the duplicate");
+      refuse("each head once", "remove the duplicate", ", which repeats a head of the list");
   }
   return heads;
 }
@@ -110,7 +110,7 @@ double parse_fraction(const std::string& text, const std::string& where) {
   std::smatch match;
   if (std::regex_match(text, match, pattern))
     if (const double percent = std::stod(match[1]); percent <= 100) return percent / 100;
-  throw Error(Exit::usage, Problem{where, "a percentage from 0% to 100%", text, "such as 30%"});
+  throw Error(Exit::usage, Problem{where, "a percentage from 0% to 100%", text, "for example 30%"});
 }
 
 }  // namespace mh::analysis

@@ -77,9 +77,9 @@ void check_importance(const std::string& name, const std::string& where, model::
                    " heads, ", layer->layer_spec().heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
                "choose a side: score, value or output");
     if (const std::string reason = importance->undefined_reason(model, *layer, side); !reason.empty())
-      refuse(str("layers in which the measure ", name, " is defined",
-                 side == Side::whole ? "" : str(" for ", name_of(side), " heads")),
-             str(layer->layer_spec().name, ": ", reason), "use another measure, such as taylor");
+      refuse(str("a measure that is defined for ", name_of(side), " heads in every layer"),
+             str(name, ", which is undefined in ", layer->layer_spec().name, ": ", reason),
+             str("use another measure, for example ", side == Side::score ? "taylor" : "avg-l2-outputs"));
   }
 }
 

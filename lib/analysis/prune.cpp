@@ -47,12 +47,14 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
            str(*pruned_heads.begin() < 0 ? *pruned_heads.begin() : *pruned_heads.rbegin()), "");
   if (side == Side::whole && (layer_spec.heads != heads || layer_spec.output_heads != heads))
     refuse(
-        "equal numbers of score, value and output heads, for whole heads",
+        "equal numbers of score, value and output heads, since --side whole prunes all three together",
         str(layer_spec.heads, " score heads, ", heads, " value heads and ", layer_spec.output_heads, " output heads"),
-        "choose a side with --side");
+        "use --side score, value or output");
   if (!layer.can_prune_separately(pruned_side))
-    refuse(str("a ", pruned_side == HeadSide::score ? "mixer" : "combiner", " between these heads and the value heads"),
-           "none", "prune whole heads");
+    refuse(
+        str(pruned_side == HeadSide::score ? "a mixer that changes the number of heads" : "a combiner that mixes heads",
+            ", since --side ", name_of(side), " prunes ", name_of(side), " heads alone"),
+        str("no such ", pruned_side == HeadSide::score ? "mixer" : "combiner"), "use --side whole");
   // Score or output heads that cannot be pruned separately are pruned together with the value heads.
   auto kept_heads_of = [&](HeadSide queried_side) {
     const bool is_pruned = side == Side::whole || queried_side == pruned_side ||
@@ -128,7 +130,8 @@ HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, cons
     if (r.rank <= num_pruned) selected_heads[r.kind].insert(r.head);
   }
   if (selected_heads.empty())
-    throw Error(Exit::usage, Problem{where, "at least one head to prune", "none", "increase this value"});
+    throw Error(Exit::usage,
+                Problem{where, "at least one head to prune", "0 heads, after rounding down", "raise " + where});
   return selected_heads;
 }
 

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::analysis {
 
@@ -28,6 +29,25 @@ std::vector<Head> heads_in(int64_t layer, int64_t heads) {
 
 std::vector<Head> rank_layer(const LayerScores& scores, int64_t layer) {
   return rank_heads(scores, heads_in(layer, static_cast<int64_t>(scores[static_cast<size_t>(layer)].size())));
+}
+
+// Returns k with its unit in a mode, for messages.
+std::string count_text(Selection selection, int64_t k) {
+  if (selection == Selection::soft) return str(k, k == 1 ? " head" : " heads", " per layer");
+  return str(k, k == 1 ? " pair" : " pairs", selection == Selection::released ? " of layers" : " of heads");
+}
+
+// Returns the smallest number of heads from which a mode selects pairs, for messages.
+std::string required_heads(Selection selection) {
+  if (selection == Selection::soft) return "at least 2 layers, with at least 2 heads each,";
+  if (selection == Selection::released) return str("at least 2 layers, with at least ", kReleasedHeads, " heads each,");
+  return "at least 2 heads";
+}
+
+std::string join_counts(const std::vector<int64_t>& counts) {
+  std::vector<std::string> texts;
+  for (const int64_t count : counts) texts.push_back(str(count));
+  return join(texts, ", ");
 }
 
 }  // namespace
@@ -109,21 +129,30 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
                                                             const SwapOptions& options,
                                                             const std::function<std::string(const char*)>& key) {
   if (t_max > 0 && selection != Selection::soft)
-    throw Error(Exit::usage, Problem{key("t_max"), "0, or the selection soft, which uses this option", str(t_max), ""});
+    throw Error(Exit::usage, Problem{key("t_max"),
+                                     selection == Selection::released
+                                         ? "0 with released, since k is then the number of pairs of layers"
+                                         : "0, or mode soft",
+                                     str(t_max), str("leave ", key("t_max"), " out")});
   const auto heads_by_kind = heads_of(parameters);
   std::map<AttentionKind, std::vector<int64_t>> selected_heads;
   const Kinds selected_kinds = kinds_named(kinds, parameters, key("kind"));
   for (const auto& kind_entry : heads_by_kind)
     if (contains(selected_kinds, kind_entry.first)) selected_heads.insert(kind_entry);
   for (const auto& [kind, layers] : selected_heads) {
-    if (const int64_t max_k = max_pairs(selection, layers); k > max_k)
-      throw Error(Exit::usage, Problem{key("k"), str("at most ", max_k, " in ", name_of(kind)), str(k),
-                                       max_k > 0 ? "lower it" : "this mode needs more layers or more heads"});
+    const int64_t max_k = max_pairs(selection, layers);
+    if (max_k == 0)
+      throw Error(Exit::usage, Problem{key("mode"), required_heads(selection) + str(" in ", name_of(kind)),
+                                       str("numbers of heads by layer: ", join_counts(layers)),
+                                       "use another mode, or a model with more layers or heads"});
+    if (k > max_k)
+      throw Error(Exit::usage, Problem{key("k"), str("at most ", count_text(selection, max_k), " in ", name_of(kind)),
+                                       str(k), "lower " + key("k")});
     if (const auto layer_pairs = static_cast<int64_t>(layers.size()) / 2; t_max > layer_pairs)
-      throw Error(Exit::usage, Problem{key("t_max"),
-                                       str("at most ", layer_pairs, " in ", name_of(kind),
-                                           ", the number of pairs of opposite layers"),
-                                       str(t_max), "lower it"});
+      throw Error(Exit::usage,
+                  Problem{key("t_max"),
+                          str("at most ", layer_pairs, ", the number of pairs of opposite layers in ", name_of(kind)),
+                          str(t_max), "lower " + key("t_max")});
     // Any two layers may be paired, so all layers must match the first layer that has heads.
     const auto first = std::find_if(layers.begin(), layers.end(), [](int64_t heads) { return heads > 0; });
     for (auto layer = first; layer != layers.end(); ++layer)

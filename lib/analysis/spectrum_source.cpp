@@ -76,12 +76,12 @@ NamedSource source_named(const std::string& text, const std::string& where) {
   NamedSource result{spectrum_sources().make(name, where), argument};
   const bool needs_argument = name == "weight";
   if (needs_argument != !argument.empty())
-    throw Error(
-        Exit::usage,
-        Problem{where, needs_argument ? "weight:NAME, with the name of a parameter" : str(name, " without a colon"),
-                text,
-                needs_argument ? "such as weight:decoder.layers.0.self.query.weight"
-                               : "omit the colon and the text after it"});
+    throw Error(Exit::usage, Problem{where,
+                                     needs_argument ? "weight:NAME, where NAME is the name of a parameter"
+                                                    : str(name, " without a colon"),
+                                     text,
+                                     needs_argument ? "for example weight:decoder.layers.0.self.query.weight"
+                                                    : "omit the colon and the text after it"});
   return result;
 }
 
@@ -117,7 +117,7 @@ class BeforeMixing : public SpectrumSource {
     }
     if (mixes_logits_.empty())
       throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing", "no layer with a mixer",
-                                       "use --of attention, which is the same for this model"});
+                                       "use --of attention, which reads the same matrices without a mixer"});
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return mixes_any_logits_; }
@@ -236,8 +236,8 @@ class Weight : public ParameterSource {
     const at::Tensor x = p->master().detach();
     if (x.dim() != 2 && x.dim() != 3)
       throw Error(Exit::usage,
-                  Problem{"--of weight", "a matrix, or a parameter with 3 axes",
-                          str(request.argument, ", with ", x.dim(), x.dim() == 1 ? " axis" : " axes"), ""});
+                  Problem{"--of weight", "a parameter with 2 or 3 axes",
+                          str(request.argument, ", which has ", x.dim(), x.dim() == 1 ? " axis" : " axes"), ""});
     const at::Tensor values = singular_values(x);
     add("weight", p->name(), x.dim() == 2 ? values.unsqueeze(0) : values, x.dim() == 3);
   }

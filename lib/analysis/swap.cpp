@@ -53,7 +53,7 @@ void require_matching_layers(nn::ParameterList& parameters, const std::vector<in
   auto refuse = [&](const std::string& found) {
     throw Error(Exit::usage,
                 Problem{str(where, ", ", to_string(pair)), "layers whose heads have equal sizes and parameters", found,
-                        "choose layers of equal structure"});
+                        "name the pairs of heads, within layers of equal sizes and parameters"});
   };
   int64_t num_parameters_a = 0, num_parameters_b = 0;
   for (const nn::Parameter& p : parameters.all()) {
@@ -111,7 +111,7 @@ HeadPair parse_pair(const std::string& text, const std::string& where) {
   std::smatch match;
   if (!std::regex_match(text, match, pattern))
     throw Error(Exit::usage, Problem{where, "KIND:LAYER.HEAD-LAYER.HEAD, counted from 0", str("'", text, "'"),
-                                     "such as decoder.self:1.0-5.3"});
+                                     "for example decoder.self:1.0-5.3"});
   auto number = [&](size_t i) { return std::stoll(match[i]); };
   return {kind_named(match[1], where), {number(2), number(3)}, {number(4), number(5)}};
 }

@@ -80,15 +80,17 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
 
 // Throws Error(usage) if two sides of heads differ in number without a stage that maps one side to the other.
 void AttentionLayer::check_heads() const {
-  auto refuse = [&](const char* key, const std::string& required_stage, int64_t expected, int64_t found) {
+  auto refuse = [&](const char* key, const char* heads, const char* required_stage, int64_t expected, int64_t found) {
     throw Error(Exit::usage,
-                Problem{str(layer_spec_.name, ", attention.", key), str(expected, ", the number of heads of the layer"),
-                        str(found), "another number needs a " + required_stage});
+                Problem{str(layer_spec_.name, ", attention.", key), str(expected, ", the number of ", heads),
+                        str(found), str("set attention.", key, "=", expected, ", or choose a ", required_stage)});
   };
   if (layer_spec_.value_heads != layer_spec_.heads && !stages_.mixer->can_change_head_count())
-    refuse("value_heads", "mixer that changes the number of heads", layer_spec_.heads, layer_spec_.value_heads);
+    refuse("value_heads", "score heads", "mixer that changes the number of heads", layer_spec_.heads,
+           layer_spec_.value_heads);
   if (layer_spec_.output_heads != layer_spec_.value_heads && !stages_.combiner->mixes())
-    refuse("output_heads", "combiner that mixes heads", layer_spec_.value_heads, layer_spec_.output_heads);
+    refuse("output_heads", "value heads", "combiner that mixes heads", layer_spec_.value_heads,
+           layer_spec_.output_heads);
 }
 
 nn::HeadRole AttentionLayer::role_of(const Stage& stage) const {

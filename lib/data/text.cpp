@@ -34,8 +34,8 @@ StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
   const int64_t first = memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored) : 0),
                 population = tokens / num_scored - first;
   const int64_t blocks = sample_size(o.sample, population,
-                                     str("the number of full blocks in the text, each of ", o.block, " tokens",
-                                         memory_blocks > 0 ? " with a full memory before it" : ""),
+                                     str("the number of full blocks of ", o.block, " tokens in the text",
+                                         memory_blocks > 0 ? " that follow a full memory" : ""),
                                      "lower --blocks or --block");
   const auto sampled_blocks = draw_sample(blocks, population, o.sample.seed);
   return {blocks, memory_blocks + 1,
@@ -116,7 +116,8 @@ ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel
     refuse("--memory", "0 for a model without a memory", o.memory, "use --context, which every model supports");
   if (o.memory < 0) o.memory = o.context > 0 ? 0 : model.memory();
   if (o.streams > 0 && o.memory == 0)
-    refuse("--streams", "0 without a memory", o.streams, "leave the option out, or set --memory");
+    refuse("--streams", "0 without a memory", o.streams,
+           model.memory() > 0 ? "leave --streams out, or raise --memory" : "leave --streams out");
   // At most one stream per token, since a stream must not be empty.
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));

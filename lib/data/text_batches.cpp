@@ -49,9 +49,10 @@ class OrderedStreams : public TextBatches {
   OrderedStreams(Text text, const BatchOptions& o, int64_t seed)
       : TextBatches(std::move(text), o, seed), streams_(text_.tokens, rows_, o.block) {
     if (text_.tokens < rows_)
-      throw Error(Exit::usage,
-                  Problem{"train.batch.tokens", str("at most ", text_.tokens, " streams, one for each token"),
-                          str(rows_, " streams of ", o.block, " tokens per update"), "lower train.batch.tokens"});
+      throw Error(
+          Exit::usage,
+          Problem{"train.batch.tokens", str("at most ", text_.tokens, " streams, the number of tokens in the text"),
+                  str(rows_, " streams (train.batch.tokens / train.batch.block)"), "lower train.batch.tokens"});
   }
 
   Rows rows_of(int64_t update) override {
@@ -71,7 +72,8 @@ class OrderedStreams : public TextBatches {
 int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Length& length) {
   int64_t updates;
   if (__builtin_mul_overflow(epochs, updates_per_epoch, &updates))
-    throw Error(Exit::usage, Problem{"a length in [train]", "a number of updates below 2^63", to_string(length), ""});
+    throw Error(Exit::usage, Problem{"a length in [train]", "a number of updates below 2^63", to_string(length),
+                                     "lower the length"});
   return updates;
 }
 

@@ -59,18 +59,20 @@ void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, 
     previous = c;
   }
   if (previous >= vocabulary)
-    throw Error(Exit::usage, Problem{key, str("cutoffs below the ", vocabulary, " entries of the vocabulary"),
-                                     format_cutoffs(cutoffs), "each band needs at least one entry"});
+    throw Error(Exit::usage,
+                Problem{key, str("cutoffs below ", vocabulary, ", the size of the vocabulary"), format_cutoffs(cutoffs),
+                        "lower the cutoffs, since each band needs at least one entry"});
   if (band_width(o, cutoffs.size()) == 0)
-    throw Error(Exit::usage, Problem{"model.cutoff_factor", "a factor that leaves the last band a width of at least 1",
-                                     str(o.width, " / ", o.cutoff_factor, "^", cutoffs.size(), " of ", key),
-                                     "lower model.cutoff_factor, or set fewer cutoffs"});
+    throw Error(Exit::usage,
+                Problem{"model.cutoff_factor", "a factor that leaves the last band a width of at least 1",
+                        str("the width ", o.width, " / ", o.cutoff_factor, "^", cutoffs.size(), ", below 1, for ", key),
+                        "lower model.cutoff_factor, or set fewer cutoffs"});
 }
 
 }  // namespace
 
 void check_bands(const ModelOptions& o, int64_t vocabulary) {
-  auto refuse = [](const char* key, const char* expected, const std::string& found, const char* next) {
+  auto refuse = [](const char* key, const char* expected, const std::string& found, const std::string& next) {
     throw Error(Exit::usage, Problem{key, expected, found, next});
   };
   check_cutoffs("model.input_cutoffs", o.input_cutoffs, o, vocabulary);
@@ -85,8 +87,10 @@ void check_bands(const ModelOptions& o, int64_t vocabulary) {
            "set both keys to the same cutoffs, or set model.tied=false, or set model.cutoff_factor=1 to use a single "
            "table");
   if (o.tied_projections && (o.output_cutoffs.empty() || one_table))
-    refuse("model.tied_projections", "an adaptive softmax with projections",
-           one_table ? "model.cutoff_factor=1, without projections" : "a full softmax", "set model.output_cutoffs");
+    refuse(
+        "model.tied_projections", "an adaptive softmax with projections",
+        one_table ? "model.cutoff_factor=1, without projections" : "a full softmax",
+        str("set model.", one_table ? "cutoff_factor above 1" : "output_cutoffs", ", or model.tied_projections=false"));
   if (o.tied_projections && o.input_cutoffs != o.output_cutoffs)
     refuse("model.tied_projections",
            "equal model.input_cutoffs and model.output_cutoffs, whose bands share projections",
@@ -94,7 +98,8 @@ void check_bands(const ModelOptions& o, int64_t vocabulary) {
            "set both keys to the same cutoffs, or set model.tied_projections=false");
   if (o.project_head && (o.output_cutoffs.empty() || one_table))
     refuse("model.project_head", "an adaptive softmax with projections",
-           one_table ? "model.cutoff_factor=1, without projections" : "a full softmax", "set model.output_cutoffs");
+           one_table ? "model.cutoff_factor=1, without projections" : "a full softmax",
+           str("set model.", one_table ? "cutoff_factor above 1" : "output_cutoffs", ", or model.project_head=false"));
   if (o.dropout_tail > 0 && o.output_cutoffs.empty())
     refuse("model.dropout_tail", "an adaptive softmax, which has tails", "a full softmax",
            "set model.output_cutoffs, or model.dropout_tail=0");

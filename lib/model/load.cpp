@@ -51,8 +51,10 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
     std::map<std::string, std::string> result;
     const auto model = build_language_model(c, vocabularies, at::kMeta);
     for (const nn::Parameter& p : model->parameters().all()) {
-      std::string& text = result[p.name()] = shape_text(p.master().sizes());
-      for (const nn::HeadAxis& axis : p.traits().head_axes) text += str(" of ", axis.heads, " heads");
+      std::string head_counts;
+      for (const nn::HeadAxis& axis : p.traits().head_axes)
+        head_counts += str(head_counts.empty() ? " of " : " x ", axis.heads);
+      result[p.name()] = shape_text(p.master().sizes()) + (head_counts.empty() ? "" : head_counts + " heads");
     }
     return result;
   };

@@ -132,9 +132,9 @@ void refuse_other_backbones(Config& config, const std::string& backbone) {
     const auto& row = actual_fields.rows()[i];
     if (row.value == default_fields.rows()[i].value) continue;
     const std::string owner = split(row.key, '.').at(1);
-    throw Error(Exit::usage,
-                Problem{row.key, str("model.backbone='", owner, "', which has this option"),
-                        str("model.backbone='", backbone, "'"), "set model.backbone, or leave the key out"});
+    throw Error(Exit::usage, Problem{row.key, str("model.backbone='", owner, "', which has this option"),
+                                     str("model.backbone='", backbone, "'"),
+                                     str("set model.backbone='", owner, "', or leave ", row.key, " out")});
   }
 }
 

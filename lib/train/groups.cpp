@@ -49,8 +49,9 @@ void Groups::read(Config& config) {
           Problem{"train.groups." + name + ".decay_norms_and_biases", "the key rule = \"adamw\" in the same group",
                   group.rule.empty() ? "no rule" : group.rule, "set rule, or leave decay_norms_and_biases out"});
     if (group.frozen && has_optimizer_keys)
-      throw Error(Exit::usage, Problem{"train.groups." + name, "either frozen = true or keys of the optimiser", "both",
-                                       "use freeze_until to freeze the group for a limited time"});
+      throw Error(Exit::usage,
+                  Problem{"train.groups." + name, "either frozen = true or keys that affect updates, such as lr",
+                          "both", "leave frozen out; freeze_until freezes the group for a limited time"});
   }
 }
 
@@ -91,7 +92,7 @@ std::string Groups::describe_earlier_groups(const nn::ParameterList& parameters,
       if (&other == group_of(p.name()) && group_matches(group, p.name())) earlier_groups.insert(name);
   }
   if (earlier_groups.empty()) return "only parameters that are not trainable";
-  return "all matching parameters in earlier groups, " + join({earlier_groups.begin(), earlier_groups.end()}, ", ");
+  return "all matching parameters in earlier groups: " + join({earlier_groups.begin(), earlier_groups.end()}, ", ");
 }
 
 void Groups::check(const nn::ParameterList& parameters, const std::string& train_rule) const {
@@ -113,7 +114,7 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
     const std::string& rule = group.rule.empty() ? train_rule : group.rule;
     if (group.momentum >= 0 && rule != "sgd" && rule != "nag")
       throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "the update rule sgd or nag", rule,
-                                       "set rule in this group, or leave momentum out"});
+                                       "set rule to sgd or nag in this group, or leave momentum out"});
     if (counts.count(&group) == 0)
       throw Error(Exit::usage,
                   Problem{"train.groups." + name, "a trainable parameter that is in no earlier group",

@@ -115,7 +115,7 @@ void PassPlanner::check() const {
       const std::string pass_text =
           update_passes.size() > 1 ? str("pass ", pass_index + 1, " of an update") : "an update";
       throw Error(Exit::usage,
-                  Problem{str("epoch ", progress.epoch, " (from 0)"), "a trainable parameter in " + pass_text,
+                  Problem{str("epoch ", progress.epoch, ", counted from 0"), "a trainable parameter in " + pass_text,
                           "only frozen parameters", "change train.trainable, train.groups or train.procedures"});
     }
   }

@@ -59,8 +59,8 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
     (changeable_keys.has(difference.key) ? allowed_changes : fixed_changes).push_back(difference.text);
   if (!fixed_changes.empty())
     throw Error(Exit::usage,
-                Problem{file, "the model, data and batches with which the run was started", join(fixed_changes, "; "),
-                        "start a new run with another --out for other settings"});
+                Problem{file, "the values with which the run was started, in keys that --resume cannot change",
+                        join(fixed_changes, "; "), "use the values of the run, or start a new run with another --out"});
   for (const std::string& change : allowed_changes) log_info("changed: " + change);
   if (depends_on_length(run) && old_run.train.length != run.train.length)
     log_warning("the end of the learning-rate schedule moves from " + to_string(old_run.train.length) + " to " +

@@ -74,11 +74,12 @@ void RunConfig::check_without_data() const {
            "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
     refuse("train.validation.memory", "0 for a model without a memory", str(train.validation.memory),
-           "set model.transformer-xl.memory, or leave the key out");
+           "set model.transformer-xl.memory, or leave train.validation.memory out");
   if (memory > 0 && validation_memory() < 0)
-    refuse("train.validation.block",
-           str("at most model.transformer-xl.memory + train.batch.block, ", memory + train.batch.block),
-           str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
+    refuse(
+        "train.validation.block",
+        str("at most ", memory + train.batch.block, ", the sum of model.transformer-xl.memory and train.batch.block"),
+        str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
 }
 
 void RunConfig::check_task_options() const {

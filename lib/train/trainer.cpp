@@ -111,8 +111,8 @@ void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
               "a finite loss and gradient",
               str("loss ", result.smoothed * result.scale(), ", gradient norm ", result.norm),
               str(pass == 0 ? "the state before this update" : str("the state after pass ", pass, " of this update"),
-                  " is in diverged.safetensors; continue from last.safetensors with --resume and a lower train.lr, or "
-                  "set train.optimizer.clip_norm")});
+                  " is in diverged.safetensors; continue with --resume and a lower train.lr, or with gradient clipping "
+                  "(train.optimizer.clip_norm)")});
 }
 
 void Trainer::begin_epoch() {

@@ -118,8 +118,8 @@ void print_summary(const ScanArguments& q, Table& table, const LayerAblations& a
 
 void scan(const ScanArguments& q) {
   if (q.summary && q.layers)
-    throw Error(Exit::usage,
-                Problem{"--summary", "no --layers, since the summary is computed over heads", "both", "leave one out"});
+    throw Error(Exit::usage, Problem{"--summary", "no --layers, since the summary is computed over heads", "--layers",
+                                     "leave --summary or --layers out"});
   PruneSession session(q, [&](LoadedTarget& target) {
     select_heads(q, target);
     q.metric.check(target.model, *target.dataset, q.files.back(), q.scoring);

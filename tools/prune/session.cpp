@@ -50,8 +50,9 @@ analysis::AnalysisInput LoadedTarget::analysis_input(const std::string& label) {
 
 PruneSession::PruneSession(const MeasureArguments& q, const std::function<void(LoadedTarget&)>& check) : q_(q) {
   if (q.files.size() < 2)
-    throw Error(Exit::usage, Problem{"mh-prune", "one or more models, then the data",
-                                     q.files.empty() ? "none" : str(q.files[0], ", without data"), "MODEL... DATA"});
+    throw Error(Exit::usage,
+                Problem{"mh-prune", "one or more models, then the data",
+                        q.files.empty() ? "none" : str(q.files[0], ", without data"), "name a shard after the models"});
   if (std::count(q.files.begin(), q.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-prune", "standard input (-) for at most one file", "- more than once", ""});
   refuse_output_onto_input("-", q.files);

@@ -33,7 +33,8 @@ void check_files(const Spectra& a, const std::vector<std::string>& models, bool 
   if (a.files.empty() || (reads_text && a.files.size() == 1))
     throw Error(Exit::usage, Problem{"mh-spectrum", reads_text ? "one or more models, then the data" : "a model",
                                      a.files.empty() ? "none" : str(a.files[0], ", without data"),
-                                     reads_text ? "--of alphas, output-value and weight:NAME need no data"
+                                     reads_text ? "name a shard after the models, or use --of alphas, output-value or "
+                                                  "weight:NAME, which need no data"
                                                 : "mh-spectrum --of WHAT MODEL..."});
   if (!reads_text && models.size() > 1 && std::filesystem::path(models.back()).extension() == ".mhs")
     throw Error(Exit::usage, Problem{str("--of ", a.matrices), "models only, since these matrices need no data",
@@ -70,7 +71,7 @@ class Inputs {
     const std::string where = "--of " + a.matrices;
     if (!argument.empty() && !a.shared->kinds.empty())
       throw Error(Exit::usage, Problem{"--kind", "matrices of several layers", where + ", which names a single matrix",
-                                       "leave the option out"});
+                                       "leave --kind out"});
     for (const std::string& model : models_) {
       checkpoints_.push_back(std::make_unique<io::Checkpoint>(model));
       checkpoints_.back()->entry(io::kConfigKey);
@@ -81,7 +82,7 @@ class Inputs {
     for (const auto& checkpoint : checkpoints_) data_->require_for(*checkpoint);
     if (data_->holds_pairs() && !a.dump.empty())
       throw Error(Exit::usage, Problem{"--dump", "a text, whose attention matrices have equal sizes",
-                                       str(data, ", pairs of different lengths"), ""});
+                                       str(data, ", which contains pairs of different lengths"), ""});
   }
 
   const std::vector<std::string>& models() const { return models_; }
@@ -198,8 +199,9 @@ void check_scoring(const Spectra& a, const CommandLineFields& fields) {
   if (analysis::source_named(a.matrices, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())
     if (option->count() > 0)
-      throw Error(Exit::usage, Problem{option->get_name(), "a value of --of that reads data, with this option",
-                                       "--of " + a.matrices, "leave the option out"});
+      throw Error(Exit::usage,
+                  Problem{option->get_name(), "--of attention, before-mixing, logits or mixing, which read data",
+                          "--of " + a.matrices, str("leave ", option->get_name(), " out")});
 }
 
 }  // namespace

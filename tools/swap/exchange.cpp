@@ -46,18 +46,18 @@ void check(const Exchange& a) {
     refuse("mh-swap", "a model or the subcommand report", a.model, did_you_mean(a.model, {"report"}));
   if (a.pairs.empty() && a.mode.empty())
     refuse("mh-swap", "--pairs or --mode", "neither",
-           "such as --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
+           "for example --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
   if (a.output.empty() && !a.dry_run)
-    refuse("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o -");
+    refuse("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!a.dry_run && a.shared->format != "table")
     refuse("--format", "--dry-run or report, which print tables", "neither", "");
   const bool uses_importance = !a.mode.empty() && analysis::uses_importance(analysis::selection_named(a.mode));
   if (uses_importance && a.data.empty())
     refuse("--data", str("a shard to rank heads on, for --mode ", a.mode), "none",
-           "use --mode random, which needs no data");
+           "pass --data, or use --mode random, which needs no data");
   if (!uses_importance && !a.data.empty() && !a.dry_run)
-    refuse("--data", "a mode that ranks heads, or --dry-run, which shows their scores", "neither",
-           "leave the option out");
+    refuse("--data", "--mode hard, soft or released, which rank heads, or --dry-run",
+           a.mode.empty() ? "--pairs" : "--mode " + a.mode, "leave --data out");
   if (a.model == "-" && a.data == "-") refuse("mh-swap", "standard input (-) for at most one file", "- twice", "");
   std::vector<std::string> inputs{a.model};
   if (!a.data.empty()) inputs.push_back(a.data);
@@ -161,9 +161,11 @@ void check_scoring(const Exchange& a, const ScoringFields& fields) {
   data_option.push_back(blocks);
   for (const CLI::Option* option : data_option)
     if (option->count() > 0)
-      throw Error(Exit::usage, Problem{option->get_name(), "--data with this option", "none", ""});
+      throw Error(Exit::usage, Problem{option->get_name(), "--data, on which heads are ranked", "no --data",
+                                       str("pass --data, or leave ", option->get_name(), " out")});
   if (a.mode != "random" && seed->count() > 0)
-    throw Error(Exit::usage, Problem{"--seed", "--mode random or --data with this option", "neither", ""});
+    throw Error(Exit::usage,
+                Problem{"--seed", "--mode random or --data, which use the seed", "neither", "leave --seed out"});
 }
 
 }  // namespace

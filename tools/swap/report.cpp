@@ -91,7 +91,7 @@ void report(const Report& r) {
   for (const auto& checkpoint : checkpoints) {
     data.require_for(*checkpoint);
     if (const std::string layers = layers_of(*checkpoint); layers != first_layers)
-      throw Error(Exit::usage, Problem{checkpoint->name(), str("as many layers as the first model, ", first_layers),
+      throw Error(Exit::usage, Problem{checkpoint->name(), str("as many layers as the first model: ", first_layers),
                                        layers, "compare models with equal numbers of layers"});
     const model::LoadedModel m = load_with_options(a, *checkpoint);
     protocols.push_back(scoring_for(m, a.scoring, *data.dataset_for(m)));

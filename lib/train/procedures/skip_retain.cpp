@@ -56,10 +56,11 @@ class SkipRetain : public Procedure {
                           "0u with a procedure that swaps heads, since the best weights do not record the swaps",
                           to_string(until_), "remove one of the two procedures, or set until = \"0u\""});
     if (!plan.has_best && (plan.next_validation == 0 || plan.next_validation > end_))
-      throw Error(Exit::usage, Problem{"train.procedures.skip-retain.until",
-                                       "a validation before the end of phase 1, which determines the best weights",
-                                       plan.validates ? "no validation by then" : "no --valid",
-                                       plan.validates ? "lower train.validation.every" : "pass --valid"});
+      throw Error(Exit::usage,
+                  Problem{"train.procedures.skip-retain.until",
+                          "a validation, which determines the best weights, before the end of layer skipping",
+                          plan.validates ? str("no validation up to update ", end_) : "no --valid",
+                          plan.validates ? "lower train.validation.every" : "pass --valid"});
     if (end_ >= plan.end)
       log_warning(str("skip-retain: phase 1 ends at update ", end_, ", so the run ends without phase 2"));
   }
@@ -67,9 +68,9 @@ class SkipRetain : public Procedure {
   void start(model::LanguageModel& model) override {
     layers_ = model.skippable_layers();
     if (layers_ == 0)
-      throw Error(Exit::usage,
-                  Problem{"train.procedures.skip-retain", "a model that can skip layers",
-                          "a model that cannot skip layers", "for example model.backbone = \"transformer-xl\""});
+      throw Error(Exit::usage, Problem{"train.procedures.skip-retain", "a model that can skip layers",
+                                       "a model that cannot skip layers",
+                                       "use another backbone, for example model.backbone = \"transformer-xl\""});
   }
 
   // Draws for each layer whether the update skips it. All rows of the batch skip the same layers.

@@ -24,7 +24,7 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
     matrices_ = find_matching(parameters, "*.mixer.matrix",
                               {"train.regularisers.orthogonal-mixing", "a mixer with a learned matrix", "no such mixer",
-                               "for example attention.mixer = \"mixhead-a\""});
+                               "set attention.mixer, for example to \"mixhead-a\", or remove the regulariser"});
   }
   attention::Observer* observer() override { return matrix_source_ == "positions" ? this : nullptr; }
 

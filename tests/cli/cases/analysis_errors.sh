@@ -26,7 +26,7 @@ refused() {
 }
 
 # The options must fit every model; an error about the second model comes before the first result.
-refused 2 "at most 22, the number of full blocks in the text, each of 64 tokens" mh-prune scan --blocks 30 $a $long t.mhs
+refused 2 "at most 22, the number of full blocks of 64 tokens in the text" mh-prune scan --blocks 30 $a $long t.mhs
 refused 2 "at most 22" mh-prune rank --by random --blocks 30 $a $long t.mhs
 refused 2 "at most 22" mh-spectrum --blocks 30 $a $long t.mhs --curves no/c
 refused 2 "at most 22" mh-swap report --blocks 30 $a $long t.mhs

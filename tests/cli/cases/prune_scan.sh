@@ -88,7 +88,7 @@ refused() {
   [ ! -s out ] || fail "expected no output before the error"
 }
 refused 2 mh-prune scan --heads 0:4 $a t.mhs
-said "heads 0 to 3"
+said "a head from 0 to 3"
 refused 2 mh-prune scan --heads 2:0 $a t.mhs
 said "layers 0 to 1"
 refused 2 mh-prune scan --heads 0.1 $a t.mhs

@@ -85,7 +85,7 @@ refuse 2 "a matrix" $model --of weight:decoder.layers.0.self.query.bias
 refuse 2 "a model with head mixing" $model t.mhs --of before-mixing --blocks 8
 refuse 2 "matrices across heads" $model --of alphas
 refuse 2 "leave the data out" $mixed t.mhs --of alphas
-refuse 2 "--blocks: expected a value of --of that reads data" $mixed --of alphas --blocks 3
+refuse 2 "--blocks: expected --of attention, before-mixing, logits or mixing, which read data" $mixed --of alphas --blocks 3
 refuse 2 "for example" $model --of weight:nothing.like.it
 refuse 2 "mh-spectrum experts --help" experts $mixed
 refuse 2 "a model with head mixing" $model t.mhs --of mixing --blocks 8

@@ -94,16 +94,16 @@ no 2 "--pairs or --mode" $m -o x
 no 2 "--mode" $m --pairs $pairs --mode hard -o x
 no 2 "a file for the new checkpoint" $m --pairs $pairs
 no 2 "a shard to rank heads on" $m --mode hard -o x
-no 2 "at most 6 in decoder.self" $m --mode hard --k 7 --data t.mhs -o x
-no 2 "at most 1 in decoder.self" $m --mode soft --k 1 --t-max 2 --data t.mhs -o x
-no 2 "the selection soft, which uses this option" $m --mode hard --t-max 1 --data t.mhs -o x
-no 2 "the selection soft" $m --mode released --k 1 --t-max 1 --data t.mhs -o x
+no 2 "at most 6 pairs of heads in decoder.self" $m --mode hard --k 7 --data t.mhs -o x
+no 2 "at most 1, the number of pairs of opposite layers in decoder.self" $m --mode soft --k 1 --t-max 2 --data t.mhs -o x
+no 2 "0, or mode soft" $m --mode hard --t-max 1 --data t.mhs -o x
+no 2 "0 with released" $m --mode released --k 1 --t-max 1 --data t.mhs -o x
 no 2 "--t-max" $m --pairs $pairs --t-max 1 -o x
 for number in 010 0x1 +1 -1 1.5 16777217; do
   no 2 "expected a whole number from 0 to 16777216, without leading zeros; found '$number'" $m --mode soft --k 1 --t-max=$number --data t.mhs -o x
 done
 no 2 "of attention that the model has: decoder.self" $m --mode random --kind decoder.cross -o x
-no 2 "a mode that ranks heads" $m --mode random --data t.mhs -o x
+no 2 "--mode hard, soft or released, which rank heads" $m --mode random --data t.mhs -o x
 no 2 "--blocks" $m --mode random --blocks 3 -o x
 no 2 "--seed" $m --pairs $pairs --seed 3 -o x
 no 2 "at most" $m --mode hard --data t.mhs --blocks 100000 -o x
@@ -120,6 +120,6 @@ no 2 "one or more models, then the data" report $m
 no 2 "--mode" $m --mode hard report $m t.mhs
 no 3 "the vocabulary" report $m other.mhs
 train small --set model.layers=2
-no 2 "as many layers as the first model, 3" report $m small/last.safetensors t.mhs
+no 2 "as many layers as the first model: 3" report $m small/last.safetensors t.mhs
 train sizes --set attention.decoder.self.1.head_size=3
 no 2 "layers whose heads have equal sizes and parameters" sizes/last.safetensors --mode random --k 1 -o x

@@ -56,7 +56,7 @@ done
 expect 0 mh-train --config decoder.toml --train t.mhs --out bf16 --set train.precision=bf16
 try() { expect 2 mh-train --config decoder.toml --train t.mhs --out run "${@:2}"; said "$1"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
 try "model.input_cutoffs: expected ascending" --set 'model.input_cutoffs=[48, 8]'
-try "model.output_cutoffs: expected cutoffs below the" --set 'model.output_cutoffs=[8, 4800]'
+try "model.output_cutoffs: expected cutoffs below 61, the size of the vocabulary" --set 'model.output_cutoffs=[8, 4800]'
 try "model.tied: expected equal model.input_cutoffs" --set 'model.output_cutoffs=[8]'
 try "model.tied_projections: expected equal model.input_cutoffs" --set 'model.output_cutoffs=[8]' --set model.tied=false
 try "model.tied_projections: expected an adaptive softmax" --set model.cutoff_factor=1

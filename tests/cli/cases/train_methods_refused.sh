@@ -12,14 +12,14 @@ try "no validation precedes epoch 1" --valid t.mhs --set train.validation.every=
 try "which requires more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
 try "which requires more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
 try "the combiner has no head gates" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
-try "this mode needs more layers or more heads" --valid t.mhs --set train.validation.every=1e --set $r.mode=soft
-try "at most 1 in decoder.self" --set $r.mode=random
+try "use another mode, or a model with more layers or heads" --valid t.mhs --set train.validation.every=1e --set $r.mode=soft
+try "at most 1 pair of heads in decoder.self" --set $r.mode=random
 try "kinds of attention that the model has" --set $r.mode=random --set $r.k=1 --set "$r.kind=['decoder.cross']"
 try "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
 try "mode = \"manual\", or no pairs" --set $r.mode=random --set "$r.pairs=['decoder.self:0.0-0.1']"
 manual() { try "$1" --set $r.mode=manual --set "$r.pairs=[$2]" --set "$r.epochs=$3"; }
 manual "epochs before which the pairs are swapped" "'decoder.self:0.0-0.1'" "[]"
-manual "epochs in ascending order" "'decoder.self:0.0-0.1'" "[4, 4]"
+manual "each epoch once, in ascending order" "'decoder.self:0.0-0.1'" "[4, 4]"
 manual "KIND:LAYER.HEAD-LAYER.HEAD" "'decoder.self:0-1'" "[2]"
 manual "did you mean 'decoder.self'?" "'decoder.slef:0.0-0.1'" "[2]"
 manual "a head from 0 to 1 in layer 0" "'decoder.self:0.0-0.2'" "[2]"
@@ -29,10 +29,10 @@ manual "a kind of attention that the model has" "'decoder.cross:0.0-0.1'" "[2]"
 try "attention.combiner = \"hard-concrete\"" --set train.regularisers.hard-concrete-penalty.weight=1
 try "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1
 try "a mixer with a learned matrix" --set train.regularisers.orthogonal-mixing.weight=1
-try "a model with gates" --set train.procedures.block-coordinate.every=5
-try "a model with gates" --set train.procedures.block-coordinate.every=5 --set attention.combiner=mae --set attention.mae.gate=uniform
-try "less than the 2 heads" --set attention.combiner=mae --set attention.mae.drop=2
-try "gates would read later tokens" --set attention.combiner=mae --set attention.mae.mean=full
+try "a model with learned gates" --set train.procedures.block-coordinate.every=5
+try "a model with learned gates" --set train.procedures.block-coordinate.every=5 --set attention.combiner=mae --set attention.mae.gate=uniform
+try "less than 2, the number of heads" --set attention.combiner=mae --set attention.mae.drop=2
+try "lets gates read later tokens" --set attention.combiner=mae --set attention.mae.mean=full
 try "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
 try "shared + chosen of at most 2, the number of heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
 try "an even number of score heads" --set attention.mixer=differential --set attention.heads=1
@@ -49,14 +49,14 @@ try "0u with a procedure that swaps heads, since the best weights do not record 
 gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
 try "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 try "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u
-try "train.groups.g: expected either frozen = true or keys of the optimiser; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
+try "train.groups.g: expected either frozen = true or keys that affect updates, such as lr; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
 group() { "$1" "$2" --set "train.groups.a.match=['*.self.*']" "${@:3}"; }
 group try "train.groups.a.momentum: expected the update rule sgd or nag; found adamw" --set train.groups.a.momentum=0.5
-group try "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in earlier groups, a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
+group try "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in earlier groups: a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # A dry run reports the same errors.
 dry() { expect 2 mh-train --dry-run --config c.toml --train t.mhs "${@:2}"; said "$1"; }
 dry "attention.combiner = \"alphas\"" --set train.regularisers.nuclear-growth.weight=1
-dry "a model with gates" --set train.procedures.block-coordinate.every=5
+dry "a model with learned gates" --set train.procedures.block-coordinate.every=5
 dry "a model that can skip layers" --set train.procedures.skip-retain.schedule=all
 dry "blocks, which are shuffled" $xl --set model.transformer-xl.memory=16
 dry "a pattern that matches a parameter of the model" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2
@@ -66,18 +66,18 @@ dry "which requires more than forward passes" --set train.validation.every=1e --
 dry "the combiner has no head gates" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
 dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12
-dry "streams, one for each token" --set train.batch.order=streams --set train.batch.tokens=1000000
+dry "streams, the number of tokens in the text" --set train.batch.order=streams --set train.batch.tokens=1000000
 dry "a layer that meets the constraints of the fused path" --set train.attention_path=fused --set attention.mixer=talking-heads
 dry "since a regulariser reads attention probabilities" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
 dry "since the procedure head-rotation reads attention probabilities during validation" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
 dry "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" --set $r.t_max=1
-dry "t_max: expected 0, or the selection soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
+dry "t_max: expected 0, or mode soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
 dry "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap
 dry "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
 expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
 dry "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
 group dry "train.groups.a.momentum" --set train.groups.a.momentum=0.5
-group dry "found all matching parameters in earlier groups, a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
+group dry "found all matching parameters in earlier groups: a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # Without data, parameters that are always frozen are still detected.
 expect 2 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.frozen=true; said "only frozen parameters"
 expect 0 mh-train --dry-run --config c.toml --set model.vocabulary_rows=8 "${gates[@]}" --set train.groups.g.freeze_until=1000u

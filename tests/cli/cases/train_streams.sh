@@ -78,11 +78,11 @@ expect 2 mh-eval --memory 9 plain/last.safetensors v.mhs; said "0 for a model wi
 # Errors of training.
 try() { expect 2 mh-train --config c.toml --train t.mhs --out new "${@:2}"; said "$1"; [ ! -d new ] || fail "expected no output folder after an error; found one"; }
 try "train.batch.order" --valid v.mhs --set train.batch.order=blocks
-try "streams, one for each token" --valid v.mhs --set train.batch.tokens=1000000
+try "streams, the number of tokens in the text" --valid v.mhs --set train.batch.tokens=1000000
 try "train.validation.block" --valid v.mhs --set train.validation.block=100
 try "train.validation.memory" --valid v.mhs --set model.transformer-xl.memory=0 --set train.validation.memory=4
 try "no --valid"
-try "no validation by then" --valid v.mhs --set train.validation.every=200u
+try "no validation up to update" --valid v.mhs --set train.validation.every=200u
 try "skip layers" --valid v.mhs --set model.backbone=decoder --set model.transformer-xl.memory=0 --set model.output_bias=false --set attention.score=dot-product
 expect 2 mh-train --resume --out whole --set train.length=310u --set train.validation.block=4; said "train.validation.block"
 expect 2 mh-train --resume --out whole --set train.length=310u --set train.batch.order=blocks --set model.transformer-xl.memory=0; said "train.batch.order"

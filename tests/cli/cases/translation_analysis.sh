@@ -195,7 +195,7 @@ no 2 mh-spectrum experts $m p.mhs
 no 2 mh-swap $m --pairs encoder.self:0.0-decoder.self:1.0 -o x
 no 2 mh-swap $m --pairs encoder.self:0.0-3.0 -o x
 no 2 mh-swap $m --mode hard --k 5 --data p.mhs -o x
-said "at most 4 in decoder.self"
+said "at most 4 pairs of heads in decoder.self"
 no 2 mh-train -q --config c.toml --train p.mhs --out x --set train.procedures.skip-retain.until=0u
 said "a model that can skip layers"
 [ ! -e x ] || fail "expected no output file after an error; found one"

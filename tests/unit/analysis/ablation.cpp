@@ -186,7 +186,7 @@ TEST_CASE("ablating a head that the model does not have is a usage error that st
     CHECK(status_of([&] { HeadMaskGuard(*m, Side::whole, heads); }) == 2);
   }
   CHECK_THROWS_WITH(check_heads(*m, Side::whole, {{AttentionKind::decoder_self, {{1, 3}}}}, "--heads"),
-                    Catch::Contains("heads 0 to 2"));
+                    Catch::Contains("a head from 0 to 2"));
 }
 
 TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGuard, whose destructor unmasks its heads",

@@ -435,16 +435,16 @@ TEST_CASE("pruning refuses missing heads, score or output heads that are not sep
   CHECK(contains(prune_error("", {{3, 1}}, Side::whole), "a layer from 0 to 2; found 3"));
   CHECK(contains(prune_error("", {{0, 4}}, Side::whole), "a head from 0 to 3; found 4"));
   CHECK(contains(prune_error("", {}, Side::whole), "heads to prune; found none"));
-  CHECK(contains(prune_error("", {{0, 1}}, Side::score), "a mixer between these heads and the value heads"));
-  CHECK(contains(prune_error("", {{0, 1}}, Side::output), "a combiner between these heads and the value heads"));
+  CHECK(contains(prune_error("", {{0, 1}}, Side::score), "a mixer that changes the number of heads"));
+  CHECK(contains(prune_error("", {{0, 1}}, Side::output), "a combiner that mixes heads"));
   CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 1}}, Side::whole), "one of heads 0 and 1"));
   CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::score),
-                 "a mixer between these heads and the value heads"));
+                 "a mixer that changes the number of heads"));
   CHECK(prune_error("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::value).empty());
   CHECK(contains(prune_error("combiner = 'pair-norm'\n", {{1, 0}, {1, 3}}, Side::whole), "one of heads 0 and 1"));
   CHECK(prune_error("mixer = 'mixhead-a'\ncombiner = 'pair-norm'\n", {{1, 0}}, Side::score).empty());
   CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.scope = 'released'\n", {{0, 1}}, Side::score),
-                 "a mixer between these heads"));
+                 "a mixer that changes"));
   CHECK(contains(prune_error("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, Side::score),
                  "the same heads for keys"));
   CHECK(contains(
@@ -469,11 +469,11 @@ TEST_CASE("a layer refuses head counts that its stages do not support", "[prune]
   auto build_error = [](const char* toml) { return refusal([&] { layers::Layer layer(toml, 12); }); };
   CHECK(build_error("heads = 2\nvalue_heads = 4\nhead_size = 3\nmixer = 'mixhead-a'\n").empty());
   CHECK(build_error("heads = 2\noutput_heads = 4\nhead_size = 3\ncombiner = 'alphas'\n").empty());
-  CHECK(contains(build_error("heads = 2\nvalue_heads = 4\n"), "needs a mixer that changes"));
-  CHECK(contains(build_error("heads = 2\nvalue_heads = 4\nmixer = 'differential'\n"), "needs a mixer that changes"));
+  CHECK(contains(build_error("heads = 2\nvalue_heads = 4\n"), "choose a mixer that changes"));
+  CHECK(contains(build_error("heads = 2\nvalue_heads = 4\nmixer = 'differential'\n"), "choose a mixer that changes"));
   CHECK(contains(build_error("heads = 2\nvalue_heads = 4\nmixer = 'mixhead-a'\nmixhead-a.scope = 'released'\n"),
-                 "needs a mixer that changes"));
-  CHECK(contains(build_error("heads = 2\noutput_heads = 4\n"), "needs a combiner that mixes"));
+                 "choose a mixer that changes"));
+  CHECK(contains(build_error("heads = 2\noutput_heads = 4\n"), "choose a combiner that mixes"));
   CHECK(contains(build_error("heads = 2\nvalue_heads = 4\nmixer = 'mixhead-a'\npairing = 'cross-head'\n"),
                  "found 2 and 4"));
   CHECK(contains(build_error("heads = 0\nvalue_heads = 4\n"), "0, since attention.heads is 0"));
@@ -531,7 +531,8 @@ TEST_CASE("parse_heads() reads LAYER:HEAD and KIND:LAYER:HEAD and refuses unknow
   CHECK(contains(parse_error({"0:1"}, {self, cross}), "KIND:LAYER:HEAD"));
   CHECK(contains(parse_error({"0.1"}, {self}), "LAYER:HEAD"));
   CHECK(contains(parse_error({"nope:0:1"}, {self}), "one of"));
-  CHECK(contains(parse_error({"decoder.cross:0:1"}, {self}),
-                 "one of the kinds of attention decoder.self; found 'decoder.cross:0:1'"));
+  CHECK(
+      contains(parse_error({"decoder.cross:0:1"}, {self}),
+               "a kind of attention that the model has and --kind includes: decoder.self; found 'decoder.cross:0:1'"));
   CHECK(contains(parse_error({"0:1", "decoder.self:0:1"}, {self}), "each head once"));
 }

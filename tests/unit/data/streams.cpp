@@ -544,7 +544,7 @@ TEST_CASE("invalid options of streams, memories and Skip-Retain are refused befo
       "skip layers"));
   CHECK(contains(refusal_of(skips + "until = '2u'\n"), "no --valid"));
   CHECK(contains(refusal_of(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"),
-                 "no validation by then"));
+                 "no validation up to update"));
   // Streams without a memory are allowed: their blocks are independent sequences.
   CHECK_NOTHROW(train_in_folder(folder, "no-memory", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
 }

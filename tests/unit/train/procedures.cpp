@@ -153,9 +153,10 @@ TEST_CASE("a run is refused if a pass of any epoch would train only frozen param
   const std::string gates = "match = ['*.gate.*']\n", frozen = "only frozen parameters";
   auto contains = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
   CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst = 0\n"), "pass 1 of an update"));
-  CHECK(contains(start_error(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3 (from 0)"));
+  CHECK(contains(start_error(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3, counted from 0"));
   CHECK(contains(start_error(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen));
-  CHECK(contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"), "epoch 0 (from 0)"));
+  CHECK(
+      contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"), "epoch 0, counted from 0"));
   CHECK(start_error(gates + "freeze_until = '14u'", "every = 5\nfirst = 2\n").empty());
   // The run ends before epoch 5, the first epoch with G passes.
   CHECK(start_error(gates + "frozen = true", "every = 5\nfirst = 5\n").empty());
@@ -186,8 +187,8 @@ TEST_CASE("options of a parameter group that have no effect are refused in an er
   check_contains(group_error(a + "momentum = 0.5\nrule = 'adamw'\n", "optimizer.rule = 'sgd'\n"), "found adamw");
   check_contains(group_error(a + b),
                  "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching "
-                 "parameters in earlier groups, a");
-  check_contains(group_error(a + "frozen = true\nlr = 0.1\n"), "either frozen = true or keys of the optimiser");
+                 "parameters in earlier groups: a");
+  check_contains(group_error(a + "frozen = true\nlr = 0.1\n"), "either frozen = true or keys that affect updates");
   check_contains(group_error(a + "frozen = true\nfreeze_until = '3u'\n"), "train.groups.a");
   check_contains(group_error(a + "[train.groups.0]\nmatch = ['*.query.weight']\nlr = 0.1\n"), "no error");
 }

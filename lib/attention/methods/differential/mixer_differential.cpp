@@ -23,9 +23,9 @@ class Differential : public MatrixMixer {
  public:
   explicit Differential(const LayerSpec& layer_spec) {
     if (layer_spec.heads % 2 != 0)
-      throw Error(Exit::usage,
-                  Problem{layer_spec.name + ", mixer 'differential'",
-                          "an even number of score heads, since heads form pairs", str(layer_spec.heads), ""});
+      throw Error(Exit::usage, Problem{layer_spec.name + ", mixer 'differential'",
+                                       "an even number of score heads, since heads form pairs", str(layer_spec.heads),
+                                       "set attention.heads to an even number"});
     // Rows are source heads. In both columns of a pair, first_of_pair_ is 1 in the row of the pair's first head, and
     // second_of_pair_ is 1 in the row of the second head.
     first_of_pair_ = at::zeros({layer_spec.heads, layer_spec.heads});

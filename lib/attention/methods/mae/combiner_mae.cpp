@@ -43,7 +43,7 @@ class MixtureOfExperts : public GatedCombiner {
       throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.mae.", key), expected, found, next});
     };
     if (options.drop >= heads_)
-      refuse("drop", str("less than the ", heads_, " heads of the layer"), str(options.drop),
+      refuse("drop", str("less than ", heads_, ", the number of heads of the layer"), str(options.drop),
              "lower attention.mae.drop, or raise attention.heads");
     if (num_experts_ > kMaxExperts)
       refuse("drop", str("at most ", kMaxExperts, " experts"),
@@ -53,8 +53,8 @@ class MixtureOfExperts : public GatedCombiner {
              "set attention.mae.window to 0, since only the causal mean has a window");
     const bool is_decoder = layer_spec.kind != AttentionKind::encoder_self;
     if (!capabilities().causal && is_decoder)
-      refuse("mean", "\"causal\" in a decoder layer", "\"full\", with which gates would read later tokens",
-             str("set \"causal\" for attention.", name_of(layer_spec.kind), ".mae.mean"));
+      refuse("mean", "\"causal\" in a decoder layer", "\"full\", which lets gates read later tokens",
+             str("set attention.", name_of(layer_spec.kind), ".mae.mean = \"causal\""));
   }
 
   // Pruning keeps all experts; the weights of pruned heads are dropped.

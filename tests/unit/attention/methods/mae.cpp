@@ -890,8 +890,8 @@ TEST_CASE("invalid MAE options are rejected with the reason; the capabilities of
       CHECK(std::string(error.what()).find(reason) != std::string::npos);
     }
   };
-  check_rejected("heads = 2\nmae.drop = 2\n", AttentionKind::decoder_self, "less than the 2 heads");
-  check_rejected("heads = 1\n", AttentionKind::decoder_self, "less than the 1 heads");
+  check_rejected("heads = 2\nmae.drop = 2\n", AttentionKind::decoder_self, "less than 2, the number of heads");
+  check_rejected("heads = 1\n", AttentionKind::decoder_self, "less than 1, the number of heads");
   check_rejected("heads = 24\nmae.drop = 6\n", AttentionKind::decoder_self, "at most 10000 experts");
   check_rejected("heads = 2\nmae.drop = 0\n", AttentionKind::decoder_self, "mae.drop");
   check_rejected("heads = 2\nmae.mean = 'full'\n", AttentionKind::decoder_self, "later tokens");
