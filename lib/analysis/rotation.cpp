@@ -44,6 +44,7 @@ std::string required_heads(Selection selection) {
   return "at least 2 heads";
 }
 
+// Returns the numbers separated by commas, for messages.
 std::string join_counts(const std::vector<int64_t>& counts) {
   std::vector<std::string> texts;
   for (const int64_t count : counts) texts.push_back(str(count));

@@ -87,11 +87,11 @@ class HeadRotation : public Procedure {
     update_rule_of_ = plan.update_rule_of;
     if (!uses_importance()) return;
     if (measure() == nullptr)
-      throw Error(Exit::usage,
-                  Problem{key("measure"),
-                          "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
-                          measure_name_ + ", which requires more than forward passes",
-                          "use another measure, or swap heads with mh-swap, which supports all measures"});
+      throw Error(
+          Exit::usage,
+          Problem{key("measure"),
+                  "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
+                  measure_name_, "use another measure, or swap heads with mh-swap, which supports all measures"});
     auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found,
                       const char* next) {
       throw Error(Exit::usage, Problem{where, expected, found, next});

@@ -9,8 +9,8 @@ r=train.procedures.head-rotation
 try "a shard to rank heads on" --set $r.mode=hard
 try "a validation at the end of each epoch" --valid t.mhs --set $r.mode=hard --set train.validation.every=0u
 try "no validation precedes epoch 1" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.start=1
-try "which requires more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
-try "which requires more than forward passes" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
+try "found taylor; use another measure" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
+try "found weight-norm; use another measure" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=weight-norm
 try "the combiner has no head gates" --valid t.mhs --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 try "use another mode, or a model with more layers or heads" --valid t.mhs --set train.validation.every=1e --set $r.mode=soft
 try "at most 1 pair of heads in decoder.self" --set $r.mode=random
@@ -62,7 +62,7 @@ dry "blocks, which are shuffled" $xl --set model.transformer-xl.memory=16
 dry "a pattern that matches a parameter of the model" --set "train.groups.x.match=['*.none']" --set train.groups.x.lr_factor=2
 dry "pairs of heads, for mode = \"manual\"" --set $r.mode=manual
 dry "no validation precedes epoch 1" --set train.validation.every=1e --set $r.mode=hard --set $r.start=1 --set $r.k=1
-dry "which requires more than forward passes" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
+dry "found taylor; use another measure" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=taylor
 dry "the combiner has no head gates" --set train.validation.every=1e --set $r.mode=hard --set $r.k=1 --set $r.measure=gate
 dry "at most model.max_positions" --set model.positions=learned --set model.max_positions=8
 dry "at most attention.synthesizer-dense.length, 12 tokens" --set attention.score=synthesizer-dense --set attention.synthesizer-dense.length=12

@@ -12,7 +12,7 @@ for edit in 's/^heads = 2/heads = 4/' 's/^seed = 1/seed = 9/' 's/^tokens = 64/to
   sed -i "$edit" run/config.toml
   cmp -s config run/config.toml && fail "the edit changed nothing: $edit"
   expect 2 mh-train --resume --out run --set train.length=9u
-  said "the model, data and batches with which the run was started"
+  said "the values with which the run was started, in keys that --resume cannot change"
   cp config run/config.toml
 done
 expect 2 mh-train --resume --out run --set train.length=3u; said "at least 6u"
