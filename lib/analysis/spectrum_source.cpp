@@ -117,7 +117,7 @@ class BeforeMixing : public SpectrumSource {
     }
     if (mixes_logits_.empty())
       throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing", "no layer with a mixer",
-                                       "use --of attention, which reads the same matrices without a mixer"});
+                                       "use --of attention, which reads the same matrices in a model without a mixer"});
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return mixes_any_logits_; }

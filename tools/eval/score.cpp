@@ -45,7 +45,7 @@ void check(const ScoreJob& a) {
   if (a.files.size() < 2)
     throw Error(Exit::usage,
                 Problem{"mh-eval", "one or more models, then the data",
-                        a.files.empty() ? "none" : str(a.files[0], ", without data"), "mh-eval MODEL… DATA"});
+                        a.files.empty() ? "none" : str(a.files[0], ", without data"), "usage: mh-eval MODEL... DATA"});
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-eval", "standard input (-) for at most one file", "- more than once", ""});
   if (a.per_token == "-")

@@ -30,7 +30,7 @@ struct Report {
 
 void check_report(const Report& a) {
   auto refuse = [](const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{"mh-swap report", expected, found, "mh-swap report MODEL... DATA"});
+    throw Error(Exit::usage, Problem{"mh-swap report", expected, found, "usage: mh-swap report MODEL... DATA"});
   };
   if (a.files.size() < 2)
     refuse("one or more models, then the data", a.files.empty() ? "none" : str(a.files[0], ", without data"));
