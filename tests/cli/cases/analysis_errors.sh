@@ -44,8 +44,8 @@ done
 expect 0 mh-prune cut $a --by random --data t.mhs --blocks 5 --seed 3 --fraction 100% -o none.safetensors
 said "by random in blocks of 16 tokens, 5 of them; seed 3"
 said "decoder.self:1:3"
-refused 2 "matrices" mh-spectrum --of output-value none.safetensors
-refused 2 "matrices" mh-spectrum --blocks 4 $a none.safetensors t.mhs
+refused 2 "attention layers with heads" mh-spectrum --of output-value none.safetensors
+refused 2 "attention layers with heads" mh-spectrum --blocks 4 $a none.safetensors t.mhs
 expect 0 mh-prune scan --summary --format json none.safetensors $a $long t.mhs
 [ "$(grep -c '"change":null' out)" -eq 4 ] || fail "expected no change for layers that the first model lacks"
 refused 2 "expected a whole number from 1 to" mh-swap $a --mode random --k 0 --dry-run

@@ -81,7 +81,7 @@ refuse 2 "then the data" $model
 refuse 2 "did you mean 'attention'" $model t.mhs --of attentoin
 refuse 2 "did you mean 'decoder.layers.0.self.query.weight'" $model --of weight:decoder.layers.0.self.query.weigth
 refuse 2 "weight:NAME" $model --of weight
-refuse 2 "a matrix" $model --of weight:decoder.layers.0.self.query.bias
+refuse 2 "a parameter with 2 or 3 axes" $model --of weight:decoder.layers.0.self.query.bias
 refuse 2 "a model with head mixing" $model t.mhs --of before-mixing --blocks 8
 refuse 2 "matrices across heads" $model --of alphas
 refuse 2 "leave the data out" $mixed t.mhs --of alphas
