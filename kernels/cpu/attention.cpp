@@ -170,7 +170,8 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
   for (int64_t i = 0; i < count; ++i) x[i] = value;
 }
 
-// Computes the logits s (block, row) of a block of queries, including relative positions.
+// Computes the logits s of a block of queries, with the term of relative positions added. Query i has the logits of its
+// keys from s + i * row_stride on.
 template <class Tile, class Products>
 MH_INLINE void compute_logits(const AttentionParams& params, const Block& b, const RelativePositions& distances,
                               Products& products, int64_t row_stride, float* s) {

@@ -66,7 +66,8 @@ class AttentionLayer {
   bool can_prune_separately(HeadSide side) const;
   // Returns the options of the layer after pruning all heads but `kept_heads`. The pruned layer has no heads if
   // `kept_heads` has no value head or no output head, or, if the mixer mixes probabilities, no score head. Throws
-  // Error(usage) if the stages do not allow these heads to be pruned without the corresponding heads of other sides.
+  // Error(usage) if a stage ties score, value or output heads together and only some of the tied heads are in
+  // `kept_heads`.
   AttentionOptions options_after_pruning(const KeptHeads& kept_heads) const;
 
   // Returns the matrix (hv, ho) of the combiner in evaluation if the combiner folds into the output projection

@@ -43,8 +43,8 @@ class TorchFile : public TensorFile {
   }
 
  private:
-  // Copies, in row-major order, the elements that the axes from `axis` on index. `source`: their first element; `size`:
-  // bytes of an element; `destination`: destination, which is advanced.
+  // Copies the elements indexed by `axis` and all later axes, in row-major order. `source`: the first of these
+  // elements; `size`: bytes of an element; `destination`: receives the elements, and is advanced past them.
   static void copy(const StoredTensor& t, size_t axis, const uint8_t* source, size_t size, uint8_t*& destination) {
     if (axis == t.strides.size()) {
       std::memcpy(destination, source, size);

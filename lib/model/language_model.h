@@ -96,18 +96,19 @@ class LanguageModel {
   // heads of an encoder: words (B, T, vocabulary), where T may be any selection of positions; classes (B, 1, C); number
   // (B, 1, 1); span (B, T, 2).
   at::Tensor logits(const at::Tensor& hidden) const;
-  // Returns the logits (B, 2) of next-sentence prediction; undefined without model.bert.next_sentence.
+  // Returns the logits (B, 2) of next-sentence prediction; an undefined tensor if model.bert.next_sentence is false.
   at::Tensor sentence_logits(const at::Tensor& hidden) const;
 
-  // Returns the cross-entropy of the targets (nats, summed); for the task head number, the squared error. Large
-  // softmaxes are computed in slices of rows, so that only one slice of the logits is in memory. `scored` counts scored
-  // targets (for span, answers). `smoothed` is differentiable with respect to `hidden` and the parameters of the output
-  // layer. `step`: the context with which `hidden` was computed, for dropout in the output layer.
+  // Returns the summed cross-entropy of the targets, nats, or their squared error if the task head is `number`. Large
+  // softmaxes are computed in slices of rows, so that only one slice of the logits is in memory. `scored` is the number
+  // of scored targets, or of answers if the task head is `span`. `smoothed` is differentiable with respect to `hidden`
+  // and the parameters of the output layer. `step`: the context with which `hidden` was computed, for dropout in the
+  // output layer.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext& step = {}) const;
 
-  // Returns log p(target), (B, n) fp32, nats; 0 where the target is negative. For the task head number, returns minus
-  // the squared error. Without autograd.
+  // Returns log p(target), (B, n) fp32, nats; 0 where the target is negative. If the task head is `number`, returns
+  // minus the squared error. Without autograd.
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const;
 
   // Creates an empty decoding state; the first call of hidden() determines the number of rows. Throws Error(usage) if a

@@ -37,7 +37,7 @@ class Tokenizer {
   virtual int32_t unknown() const = 0;      // token of unknown text; -1: none, since every text can be encoded
   virtual std::string piece(int32_t token) const = 0;  // text of the token, for display
   virtual std::unique_ptr<Encoder> encoder() const = 0;
-  // Returns the text of tokens that begin at the start of a line; end-of-line tokens become line feeds.
+  // Returns the text of `tokens`, the first of which starts a line; end-of-line tokens become line feeds.
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
   // Returns the length of a prefix of `text`, the start of a long line, such that encoding the prefix and the rest of
   // the line separately gives the tokens of the line; npos if there is no such prefix.

@@ -9,8 +9,8 @@ namespace mh::train {
 
 namespace {
 
-// The batches of two successive phases of training: `first` up to the length `phase_boundary`, then `second` from its
-// update 0.
+// The batches of two successive phases of training: `first` until training has the length `phase_boundary`, then
+// `second`, whose updates count from 0.
 class TwoPhaseBatches : public Batches {
  public:
   TwoPhaseBatches(std::unique_ptr<Batches> first, std::unique_ptr<Batches> second, const Length& phase_boundary)

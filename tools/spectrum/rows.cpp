@@ -27,7 +27,7 @@ std::string kind_of_chart(const std::string& kind, size_t kinds) {
   return kinds > 1 ? str(", ", kind.empty() ? "others" : kind) : "";
 }
 
-// Returns the smaller dimension of the matrices, or its mean if they differ.
+// Returns the smaller dimension of the matrices or, if it varies from matrix to matrix, its rounded mean.
 ordered_json size_of(const analysis::SpectrumMeans& s) {
   return s.varying_size() ? ordered_json(s.size()) : ordered_json(std::llround(s.size()));
 }

@@ -149,9 +149,8 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
   to_probabilities<false>(thread, a, q, key, end, lse2, p, p);
 }
 
-// Applies dropout to the tiles x of heads first … end - 1. Not for tiles of which several products take a part each:
-// the dropout masks are equal for all products, so the compiler would keep the masks of all heads in registers, and
-// spill.
+// Applies dropout to the tiles x of heads first … end - 1. Do not call it where several products read one part of a
+// tile each: their dropout masks are equal, so the compiler would keep the masks of all heads in registers, and spill.
 template <int kWarpHeads>
 MH_DEVICE void drop_tiles(const AttentionParams& a, int64_t b, int first, int end, int row, int column,
                           Accumulator (&x)[kWarpHeads][2]) {

@@ -53,7 +53,7 @@ struct HeadMixingNeeds {
 };
 
 constexpr int kHeadMixingWarps = 8, kMaxStages = 4;  // maximum number of warps of a block; of pipeline stages
-// Bytes of a warp's products with a window (16, 32), with 8 floats of padding in each row.
+// Bytes of the products (16, 32) of a warp's 16 rows with a window; each row of products has 8 floats of padding.
 constexpr int kWindowProductBytes = 16 * (32 + 8) * static_cast<int>(sizeof(float));
 
 // Returns the maximum number of heads of a warp, limited by the registers. elements: accumulators of each row and head.

@@ -166,8 +166,8 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing, ForwardResu
 
 // Writes all gradients to d. `one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
 // the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of
-// relative positions are fp32 and separate for each part of each batch row: d.u and d.v_bias (B parts, h, dk padded to
-// 16), d.r (B parts, h, D, dk padded to 16).
+// relative positions are fp32 and separate for each part of each batch row: d.u and d.v_bias (B · parts, h, dk padded
+// to 16), d.r (B · parts, h, D, dk padded to 16) with D distances.
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing,
                    bool one_reader_per_kv_head, OperandGradients& d) {
