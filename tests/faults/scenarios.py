@@ -19,15 +19,15 @@ dropout_ffn = 0.1
 [attention]
 heads = 4
 [train]
-length = "24u"
+length = "200u"
 batch.block = 16
 batch.tokens = 64
 batch.micro_tokens = 32
 lr = 0.01
-log_every = "2u"
-checkpoint.every = "4u"
+log_every = "20u"
+checkpoint.every = "10u"
 checkpoint.retain = 2
-validation.every = "8u"
+validation.every = "50u"
 """
 
 
@@ -53,8 +53,8 @@ SCENARIOS = [
     Scenario("prep-translation", "mh-prep translation --vocab v text text -o out", ["out"]),
     Scenario("train", "mh-train -q --threads 1 --config c.toml --train t.mhs --valid t.mhs --out out", run="out",
              resume="mh-train -q --threads 1 --resume --out out"),
-    Scenario("finetune", "mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.length=16u --set "
-             "train.batch.block=16 --set train.batch.tokens=64 --set train.checkpoint.every=4u --set train.log_every=2u --out out", run="out",
+    Scenario("finetune", "mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.length=100u --set "
+             "train.batch.block=16 --set train.batch.tokens=64 --set train.checkpoint.every=10u --set train.log_every=10u --out out", run="out",
              resume="mh-finetune -q --threads 1 --resume --out out"),
     Scenario("swap", "mh-swap -q model.safetensors --pairs decoder.self:0.1-1.3 -o out", ["out"]),
     Scenario("cut", "mh-prune cut -q model.safetensors --heads 0:1,1:2 -o out", ["out"]),
