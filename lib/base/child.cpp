@@ -251,12 +251,14 @@ bool Child::wait_until_writable() {
   }
 }
 
-// Appends available bytes to reply_, and sets reply_ended_ at the end of the socket.
+// Appends available bytes to reply_, and sets reply_ended_ at the end of the socket. Throws Error(failed) if it cannot
+// be read: to wait for a child that still writes would never end.
 void Child::read_reply() {
   char bytes[1 << 16];
   const ssize_t n = read(channel_, bytes, sizeof bytes);
   if (n > 0) reply_.append(bytes, static_cast<size_t>(n));
-  else if (n == 0 || errno != EINTR) reply_ended_ = true;
+  else if (n == 0 || errno == ECONNRESET) reply_ended_ = true;  // reset: the child died before it read all its input
+  else if (errno != EINTR) fail("cannot read the reply of the child process");
 }
 
 // Passes the lines of available output of the child to line_consumer_. Returns false at the end of the output.

@@ -18,6 +18,7 @@ import pathlib
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 
@@ -29,6 +30,7 @@ ERRORS = {"open": ["EMFILE", "EINTR"], "read": ["EIO", "EINTR"], "write": ["ENOS
           "malloc": ["ENOMEM"]}
 HARMLESS = {"EINTR", "short"}  # a correct caller repeats the call
 STATUSES = {"open": {1, 3, 4}, "read": {1, 3, 4}, "mmap": {1, 3, 4}}  # {1, 4} for the others
+LONGEST = 60  # seconds of a run
 SAMPLE = 1  # calls of a function and an error, without --full
 CAUSES = ("No space left", "Input/output error", "Disk quota exceeded", "Cannot allocate memory", "out of memory", "Too many open files",
           "Operation not permitted", "memory")
@@ -48,7 +50,11 @@ def check(workplace, library, fault):
     """Runs the command with a fault; returns what is wrong."""
     function, _, error = fault.split(":")
     workplace.reset()
-    done = scenarios.call(workplace.scenario.command, workplace.folder, dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault))
+    try:
+        done = scenarios.call(workplace.scenario.command, workplace.folder, dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault),
+                              timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        return [f"did not end within {LONGEST} s"]
     status = done.returncode
     found = []
     if status < 0:
