@@ -11,16 +11,11 @@ a fixed seed without --full:
 A disk that is full from some write on must have the same effect. The last line is `mh-tests: N passed, N failed, 0 skipped`, a
 test for each command; each line before it has the number of failing calls that a command survived.
 """
-import argparse
-import concurrent.futures
-import os
 import pathlib
 import random
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 
 import scenarios
 
@@ -30,15 +25,17 @@ ERRORS = {"open": ["EMFILE", "EINTR"], "read": ["EIO", "EINTR"], "write": ["ENOS
           "malloc": ["ENOMEM"]}
 HARMLESS = {"EINTR", "short"}  # a correct caller repeats the call
 STATUSES = {"open": {1, 3, 4}, "read": {1, 3, 4}, "mmap": {1, 3, 4}}  # {1, 4} for the others
+FATAL = {"write", "rename", "malloc"}  # functions whose failure no tool may take for success
 LONGEST = 60  # seconds of a run
 SAMPLE = 1  # calls of a function and an error, without --full
 CAUSES = ("No space left", "Input/output error", "Disk quota exceeded", "Cannot allocate memory", "out of memory", "Too many open files",
-          "Operation not permitted", "memory")
+          "Operation not permitted")
 
 
-def counts_of(workplace, library, file):
+def counts_of(workplace, library):
     """Returns the number of calls of each function in an undisturbed run."""
     workplace.reset()
+    file = workplace.folder.with_suffix(".counts")
     environment = dict(workplace.environment, LD_PRELOAD=library, MH_FAULT_COUNTS=str(file))
     done = scenarios.call(workplace.scenario.command, workplace.folder, environment)
     if done.returncode != 0:
@@ -61,6 +58,8 @@ def check(workplace, library, fault):
         found.append(f"ended by {signal.Signals(-status).name}")
     elif error in HARMLESS and status != 0:
         found.append(f"expected success; found exit status {status}: {done.stderr.strip()}")
+    elif status == 0 and function in FATAL and error not in HARMLESS:
+        found.append("expected an error; found success")
     elif status != 0:
         if status not in STATUSES.get(function, {1, 4}):
             found.append(f"exit status {status}: {done.stderr.strip()}")
@@ -80,45 +79,25 @@ def faults_of(counts, full, draw):
                     yield f"{function}:{n}+:{error}"
 
 
-def survey(scenario, inputs, folder, environment, a):
+def survey(workplace, a):
     """Tests a command; returns its line of the report and what is wrong."""
-    workplace = scenarios.Workplace(scenario, inputs, folder / scenario.name, environment)
-    counts = counts_of(workplace, a.library, folder / f"{scenario.name}.counts")
+    scenario, library = workplace.scenario, str(a.library.resolve())
+    counts = counts_of(workplace, library)
     tested, problems = 0, []
     for fault in faults_of(counts, a.full, random.Random(f"{a.seed} {scenario.name}")):
         tested += 1
-        found = check(workplace, a.library, fault)
+        found = check(workplace, library, fault)
         if found:
             problems.append(f"{scenario.name}: MH_FAULT={fault}: " + "; ".join(found))
     called = ", ".join(f"{count} {function}" for function, count in counts.items() if count > 0)
-    shutil.rmtree(workplace.folder)
     return f"{scenario.name}: survived {tested - len(problems)} of {tested} failing calls ({called})", problems
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tools", type=pathlib.Path)
-    parser.add_argument("library")
+    parser = scenarios.parser_of(__doc__)
+    parser.add_argument("library", type=pathlib.Path)
     parser.add_argument("--full", action="store_true")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", nargs="+", default=[])
-    a = parser.parse_args()
-    a.library = str(pathlib.Path(a.library).resolve())
-    has_models = (a.tools / "mh-train").exists()
-    environment = dict(os.environ, PATH=f"{a.tools.resolve()}:{os.environ['PATH']}", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")
-    chosen = [s for s in (scenarios.SCENARIOS if has_models else scenarios.PREP_ONLY) if not a.only or s.name in a.only]
-    failed = 0
-    with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        folder = pathlib.Path(name)
-        (folder / "inputs").mkdir()
-        scenarios.prepare(folder / "inputs", environment, has_models)
-        for line, problems in pool.map(lambda s: survey(s, folder / "inputs", folder, environment, a), chosen):
-            print(line, flush=True)
-            for problem in problems:
-                print(f"failed: {problem}", flush=True)
-            failed += bool(problems)
-    print(f"mh-tests: {len(chosen) - failed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+    return scenarios.survey_all(parser.parse_args(), survey)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
 """Commands that write files, for the tests of failing calls and of sudden death: how each is set up, what it writes, and what
 must hold afterwards."""
+import argparse
+import concurrent.futures
 import dataclasses
+import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SAME_RUN = ROOT / "tests/cli/same_run.py"
@@ -61,7 +66,6 @@ SCENARIOS = [
     Scenario("convert", "mh-convert -q --average model.safetensors model.safetensors -o out", ["out"]),
     Scenario("eval", "mh-eval -q --per-token out model.safetensors t.mhs", ["out"], prints=True),
 ]
-PREP_ONLY = [scenario for scenario in SCENARIOS if scenario.tool == "mh-prep"]
 
 
 def words(count):
@@ -104,7 +108,9 @@ class Workplace:
     def __init__(self, scenario, inputs, folder, environment):
         self.scenario, self.folder, self.environment = scenario, folder, environment
         shutil.copytree(inputs, folder)
+        begin = time.monotonic()
         done = call(scenario.command, folder, environment)
+        self.duration = time.monotonic() - begin  # of the undisturbed run, seconds
         if done.returncode != 0:
             sys.exit(f"{scenario.command}: {done.stderr}")
         self.expected = {name: (folder / name).read_bytes() for name in scenario.outputs}
@@ -147,3 +153,34 @@ class Workplace:
             return [f"{command}: exit status {done.returncode}: {done.stderr}"]
         same = call(f"{sys.executable} {SAME_RUN} whole {self.scenario.run}", self.folder, self.environment)
         return [] if same.returncode == 0 else [f"the resumed run differs: {same.stderr.strip().splitlines()[-1]}"]
+
+
+def parser_of(description):
+    """Returns a parser with the options that both tests share."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tools", type=pathlib.Path)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[s.name for s in SCENARIOS], default=[s.name for s in SCENARIOS])
+    return parser
+
+
+def survey_all(a, survey):
+    """Calls survey(workplace, a) for each chosen command, as many at a time as there are cores, and prints the reports and the
+    closing line. Without mh-train in the folder of the tools only mh-prep is tested. Returns the exit status."""
+    has_models = (a.tools / "mh-train").exists()
+    environment = dict(os.environ, PATH=f"{a.tools.resolve()}:{os.environ['PATH']}", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")
+    chosen = [s for s in SCENARIOS if s.name in a.only and (has_models or s.tool == "mh-prep")]
+    failed = 0
+    with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        folder = pathlib.Path(name)
+        inputs = folder / "inputs"
+        inputs.mkdir()
+        prepare(inputs, environment, has_models)
+        reports = pool.map(lambda s: survey(Workplace(s, inputs, folder / s.name, environment), a), chosen)
+        for line, problems in reports:
+            print(line, flush=True)
+            for problem in problems:
+                print(f"failed: {problem}", flush=True)
+            failed += bool(problems)
+    print(f"mh-tests: {len(chosen) - failed} passed, {failed} failed, 0 skipped")
+    return 1 if failed else 0
