@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -54,6 +56,14 @@ MemoryFile::MemoryFile(std::string_view bytes) : descriptor_(memfd_create("input
     fail("writing a file in memory failed");
 }
 MemoryFile::~MemoryFile() { close(descriptor_); }
+
+MemoryFolder::MemoryFolder(std::span<const char* const> names, std::span<const std::string> texts)
+    : path_("/dev/shm/multihead-fuzz-" + std::to_string(getpid())) {
+  std::filesystem::create_directories(path_);
+  for (size_t i = 0; i < names.size(); ++i)
+    if (!texts[i].empty()) std::ofstream(path_ + "/" + names[i], std::ios::binary) << texts[i];
+}
+MemoryFolder::~MemoryFolder() { std::filesystem::remove_all(path_); }
 
 void check(size_t size, size_t factor, const std::function<void()>& reader) {
   if (!is_ready) fail("the sanitizer cannot count allocations");

@@ -28,6 +28,20 @@ class MemoryFile {
   std::string path_;
 };
 
+// A folder in memory (/dev/shm) with files, for readers that take a folder. An empty text makes no file. The folder
+// exists as long as this object.
+class MemoryFolder {
+ public:
+  MemoryFolder(std::span<const char* const> names, std::span<const std::string> texts);
+  ~MemoryFolder();
+  MemoryFolder(const MemoryFolder&) = delete;
+  MemoryFolder& operator=(const MemoryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 // Allocated bytes that a damaged file of `size` bytes may cost: 64 MiB, and `factor` times its size.
 inline constexpr size_t kBinaryFactor = 2, kTextFactor = 24;
 

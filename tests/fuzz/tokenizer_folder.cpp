@@ -1,9 +1,6 @@
 // Tokenizer files of a Hugging Face folder, separated by 0x1E: tokenizer.json, vocab.json, merges.txt, vocab.txt,
 // tokenizer_config.json, added_tokens.json. An empty one does not exist.
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
+#include <iterator>
 
 #include "fuzz/fuzz.h"
 #include "text/folder_tokenizer.h"
@@ -25,16 +22,8 @@ void encode(const Tokenizer& tokenizer) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const std::string folder = "/dev/shm/multihead-fuzz-" + std::to_string(getpid());
-  std::filesystem::create_directories(folder);
-  const auto files = fuzz::divide(fuzz::text_of(data, size), std::size(kNames));
-  for (size_t i = 0; i < files.size(); ++i) {
-    const std::string path = folder + "/" + kNames[i];
-    if (files[i].empty()) std::filesystem::remove(path);
-    else std::ofstream(path, std::ios::binary) << files[i];
-  }
-  fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_byte_bpe_folder(folder)); });
-  fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_wordpiece_folder(folder)); });
-  std::filesystem::remove_all(folder);
+  const fuzz::MemoryFolder folder(kNames, fuzz::divide(fuzz::text_of(data, size), std::size(kNames)));
+  fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_byte_bpe_folder(folder.path())); });
+  fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_wordpiece_folder(folder.path())); });
   return 0;
 }

@@ -1,6 +1,4 @@
 // Tab-separated examples of GLUE: a task by the first byte, then the file.
-#include <algorithm>
-
 #include "base/file.h"
 #include "fuzz/fuzz.h"
 #include "text/records/classification/examples.h"
@@ -14,7 +12,7 @@ using namespace mh::text;
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const GlueTask& task = glue_tasks()[data[0] % glue_tasks().size()];
-  const fuzz::MemoryFile file(fuzz::text_of(data + 1, size - 1)), shard("");
+  const fuzz::MemoryFile file(fuzz::text_of(data + 1, size - 1));
   static const auto tokenizer = make_byte_tokenizer();
   fuzz::check(size, fuzz::kTextFactor, [&] {
     TextBatches batches({file.path()}, LineEnds::normalise_crlf, nullptr);
