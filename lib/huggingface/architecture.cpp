@@ -72,12 +72,9 @@ std::string huggingface_activation(const Json& activation) {
   return "";
 }
 
-// A number of layers decides how many names of tensors are made, before the configuration of the model is checked.
-void require_size(const Json& value, const std::string& where) {
-  const bool is_of_layers = where.ends_with("layer") || where.ends_with("layers");
-  const int64_t limit = is_of_layers ? 10000 : 1 << 30;
-  if (value < 1 || value > limit)
-    throw Error(Exit::input, Problem{where, str("a whole number from 1 to ", limit), value.dump(),
+void require_size(const Json& value, const std::string& where, int64_t max_value) {
+  if (value < 1 || value > max_value)
+    throw Error(Exit::input, Problem{where, str("a whole number from 1 to ", max_value), value.dump(),
                                      "copy config.json from the source of the model"});
 }
 
@@ -85,7 +82,8 @@ void read_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, S
   for (const SettingPair& key : keys) {
     Json value = config.value(key.huggingface_name, key.default_value);
     if (key.default_value.is_number_float()) value = value.get<double>();
-    if (key.default_value.is_number_integer()) require_size(value, config.path() + ": " + key.huggingface_name);
+    if (key.default_value.is_number_integer())
+      require_size(value, config.path() + ": " + key.huggingface_name, key.max_value);
     for (const char* name : key.multihead_names) settings[name] = value;
   }
 }

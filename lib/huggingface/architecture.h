@@ -29,7 +29,10 @@ struct SettingPair {
   const char* huggingface_name;
   Json default_value;  // default in transformers
   std::vector<const char*> multihead_names;
+  int64_t max_value = 1 << 30;  // of an integer, which must be at least 1
 };
+// Limit on the number of layers: it decides how many names of tensors are made before the configuration is checked.
+constexpr int64_t kMaxLayers = 10000;
 
 // A tensor of transformers, and the multihead parameters that it contains, concatenated along their first axis.
 struct TensorPair {
@@ -98,9 +101,8 @@ Registry<Architecture>& architectures();
 Json activation_of(const ConfigFile& config, const char* key, const char* default_value);
 // Returns the transformers name of a multihead activation; "" if transformers has none.
 std::string huggingface_activation(const Json& activation);
-// Throws Error(input), with `where`, for an integer outside 1 … 2^30, or outside 1 … 10000 if `where` ends with the key
-// of a number of layers.
-void require_size(const Json& value, const std::string& where);
+// Throws Error(input), with `where`, for an integer outside 1 … max_value.
+void require_size(const Json& value, const std::string& where, int64_t max_value);
 // Copies the settings in `keys` from config.json to `settings`. Calls require_size() for integers.
 void read_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, Settings& settings);
 // Copies the settings in `keys` from `settings` to `config`, the contents of config.json.

@@ -14,7 +14,7 @@ namespace {
 const std::vector<SettingPair>& keys() {
   static const std::vector<SettingPair> pairs{
       {"hidden_size", 768, {"model.width"}},
-      {"num_hidden_layers", 12, {"model.layers"}},
+      {"num_hidden_layers", 12, {"model.layers"}, kMaxLayers},
       {"num_attention_heads", 12, {"attention.heads"}},
       {"intermediate_size", 3072, {"model.ffn"}},
       {"max_position_embeddings", 512, {"model.max_positions"}},

@@ -12,7 +12,7 @@ namespace {
 const std::vector<SettingPair>& keys() {
   static const std::vector<SettingPair> pairs{
       {"n_embd", 768, {"model.width"}},
-      {"n_layer", 12, {"model.layers"}},
+      {"n_layer", 12, {"model.layers"}, kMaxLayers},
       {"n_head", 12, {"attention.heads"}},
       {"n_positions", 1024, {"model.max_positions"}},
       {"layer_norm_epsilon", 1e-5, {"model.norm_epsilon"}},
@@ -36,7 +36,7 @@ class Gpt2 : public Architecture {
     read_keys(keys(), config, s);
     const Json inner_width = config.value("n_inner", nullptr);
     s["model.ffn"] = inner_width.is_null() ? Json(4 * s["model.width"].get<int64_t>()) : config.value("n_inner", 0);
-    require_size(s["model.ffn"], config.path() + ": n_inner");
+    require_size(s["model.ffn"], config.path() + ": n_inner", SettingPair{}.max_value);
     s["model.activation"] = activation_of(config, "activation_function", "gelu_new");
     const std::string reason = "other scalings of attention scores are not supported";
     config.require("scale_attn_weights", true, {true}, reason);
