@@ -261,11 +261,13 @@ void Child::read_reply() {
   else if (errno != EINTR) fail("cannot read the reply of the child process");
 }
 
-// Passes the lines of available output of the child to line_consumer_. Returns false at the end of the output.
+// Passes the lines of available output of the child to line_consumer_. Returns false at the end of the output. Throws
+// Error(failed) if it cannot be read.
 bool Child::read_lines() {
   char bytes[1 << 12];
   const ssize_t n = read(stderr_, bytes, sizeof bytes);
-  if (n < 0) return errno == EINTR;
+  if (n < 0 && errno != EINTR) fail("cannot read the output of the child process");
+  if (n < 0) return true;
   for (const char c : std::string_view(bytes, static_cast<size_t>(n))) {
     if (c != '\n') {
       line_ += c;

@@ -168,13 +168,13 @@ class FileSink : public DescriptorSink {
       descriptor_ = mkstemp(temporary_path_.data());
     } while (descriptor_ < 0 && errno == EINTR);
     if (descriptor_ < 0) fail_to_write(path, errno);
-    table_entry_ = register_temporary(temporary_path_);
     if (fchmod(descriptor_, mode) != 0) {
       const int code = errno;
       ::close(descriptor_);
       unlink(temporary_path_.c_str());
       fail_to_write(path, code);
     }
+    table_entry_ = register_temporary(temporary_path_);
   }
   ~FileSink() override {
     if (table_entry_ != nullptr) {
