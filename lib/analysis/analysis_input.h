@@ -9,8 +9,8 @@
 
 namespace mh::analysis {
 
-// The tensors of a head that an analysis masks or measures: those of one head side (attention::HeadSide), or of all
-// sides together (whole).
+// The tensors of a head that an analysis masks or measures: the tensors of one head side (attention::HeadSide), or
+// of all sides together (whole).
 enum class Side { whole, score, value, output };
 
 struct AnalysisInput {

@@ -58,7 +58,8 @@ class OutputDistance : public Measure {
 };
 
 const Registration<ProbabilityDistance> probability_distance_entry(
-    importances(), "avg-l2", "mean distance between the head's attention matrix and those of the other heads");
+    importances(), "avg-l2",
+    "mean distance from the head's attention matrix to the attention matrices of the other heads");
 const Registration<OutputDistance> output_distance_entry(
     importances(), "avg-l2-outputs", "mean distance between the head's output and the outputs of the other heads");
 

@@ -34,7 +34,7 @@ struct ScanOptions {
   bool all_but_one = false;  // whether to add a case for each head, in which all other heads of its layer are masked
 };
 
-// Returns the cases, ordered by kind, layer and head; the case of a layer comes before those of its heads. `kinds`:
+// Returns the cases, ordered by kind, layer and head; the case of a layer precedes the cases of its heads. `kinds`:
 // kinds of attention to scan, as in all_heads(); must include the kinds of options.heads.
 std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const Kinds& kinds,
                                  const ScanOptions& options);

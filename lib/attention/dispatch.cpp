@@ -274,8 +274,8 @@ void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, co
   if (choice.unmet_constraint == nullptr) return;
   const bool training = pass.step.training;
   const bool is_layer_reason = !choice.unmet_constraint->needs_pass();
-  // The reasons of the layer are part of describe(), which was logged when the model was built, except for those of an
-  // interceptor, which is set later.
+  // The reasons of the layer are part of describe(), which was logged when the model was built, except for the
+  // reasons of an interceptor, which is set later.
   if (is_layer_reason && needs_composed(layer.interceptor) == nullptr) {
     if (path_ == Path::fused) require_fused(layer, training);
     return;

@@ -16,7 +16,7 @@ at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed);
 // (buffer_reuse.h). The caller must not read the logits afterwards.
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed);
 
-// Returns probabilities p ∝ exp(a) σ(a) of logits a, masked like those of masked_softmax(). Saves a in addition to p
+// Returns probabilities p ∝ exp(a) σ(a) of logits a, masked as in masked_softmax(). Saves a in addition to p
 // for the backward pass.
 at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& allowed);
 

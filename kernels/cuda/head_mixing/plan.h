@@ -31,7 +31,7 @@ struct HeadMixingPlan {
   int head_blocks = 0;                  // number of blocks among which the heads of a strip are divided
   int heads_per_stage = 0;              // heads of a stage; if fewer than all, the heads are streamed in groups
   int resident_tiles = 0;               // resident tiles of a strip; 0: loaded into the stages, with each streamed tile
-  bool one_stage = false;               // whether a stage has all streamed tensors; otherwise those of one product
+  bool one_stage = false;  // whether a stage has all streamed tensors; otherwise it has the tensors of one product
   int stage_tiles = 0, num_stages = 0;  // tiles of a stage; number of stages, 0: the kernel does not fit
   int shared_bytes = 0;                 // dynamic shared memory of a block
   int weight_bytes = 0;                 // bytes of the mixing matrices, at the end of the shared memory

@@ -77,8 +77,7 @@ struct RowMixSumsTiles {
 };
 
 // Computes pairs (in heads, out heads) += P dP̄ᵀ, summed over the keys of a tile, for the queries of one product. If a
-// product takes two queries, rows 0 … 7 of the accumulator are those of the first query, and rows 8 … 15 of the second
-// query.
+// product takes two queries, rows 0 … 7 of the accumulator belong to the first query, and rows 8 … 15 to the second.
 template <class T, int kMatrixHeads, class Tile, class Thread>
 MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads / 8], const Tile& p, const Tile& dp,
                          int query, int in_heads, int out_heads) {

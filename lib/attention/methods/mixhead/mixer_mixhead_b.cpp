@@ -1,7 +1,7 @@
 // Mixhead B (Zhang et al. 2022): one mixing matrix for each position, computed from the queries at this position,
 //   M[b, t, j, i] = Σ_c q[b, j, t, c] W[i, c] + M0[j, i],   P̄_i[t, s] = Σ_j M[t, j, i] P_j[t, s],
 // with W = 0 and M0 = I at the start. q is projected with its bias and without the scale 1/√dk. Row j of M depends only
-// on the query of head j. In cross-attention the queries are those of the decoder.
+// on the query of head j. In cross-attention the queries come from the decoder.
 #include "attention/methods/mixhead/mixhead.h"
 #include "nn/ops.h"
 

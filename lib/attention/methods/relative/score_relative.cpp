@@ -67,7 +67,7 @@ class Relative : public Score {
           existing != nullptr && existing->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
         throw Error(Exit::usage,
                     Problem{s.name,
-                            "head counts and sizes equal to those of the other layers, since the layers share the "
+                            "the same head count and head size in all layers, since the layers share the "
                             "biases of score 'relative'",
                             str(s.heads, " heads of size ", s.key_size), "set attention.relative.shared_biases=false"});
       return &parameters.share(name, {s.heads, s.key_size}, {init, false, false, {axis}});
