@@ -1,7 +1,6 @@
 #include "base/table.h"
 
 #include <cmath>
-#include <cstdio>
 #include <stdexcept>
 
 #include "base/file.h"
@@ -23,9 +22,7 @@ std::string escaped(const std::string& text, bool keep_spaces) {
     if ((byte > ' ' && byte != 0x7F && c != '\\') || (c == ' ' && keep_spaces)) {
       out += c;
     } else {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\x%02x", byte);
-      out += escape;
+      out += escaped_byte(c);
     }
   }
   return out;

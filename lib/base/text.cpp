@@ -79,20 +79,21 @@ std::string trim(std::string_view text) {
   return std::string(text.substr(begin, text.find_last_not_of(white_space) - begin + 1));
 }
 
+std::string escaped_byte(char byte) {
+  char text[5];
+  std::snprintf(text, sizeof text, "\\x%02x", static_cast<unsigned char>(byte));
+  return text;
+}
+
 std::string without_controls(std::string_view text) {
   std::string shown;
   shown.reserve(text.size());
-  const auto escape = [&](unsigned char byte) {
-    char digits[5];
-    std::snprintf(digits, sizeof digits, "\\x%02x", byte);
-    shown += digits;
-  };
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     // U+0080 to U+009F are 0xC2 and 0x80 to 0x9F in UTF-8.
     const bool is_c1 = byte == 0xC2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xE0) == 0x80;
-    if (is_c1) escape(static_cast<unsigned char>(text[++i]));
-    else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) escape(byte);
+    if (is_c1) shown += escaped_byte(text[++i]);
+    else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) shown += escaped_byte(text[i]);
     else shown += text[i];
   }
   return shown;

@@ -23,9 +23,11 @@ std::string trim(std::string_view text);
 // Returns 16 lower-case hexadecimal digits, the form of checksums in files.
 std::string hex64(uint64_t value);
 
-// Returns the text with control characters other than line feeds and tabs (U+0000 to U+001F, U+007F to U+009F) written
-// like
-// "\x1b", so that a terminal shows them instead of obeying them.
+// Returns the escape sequence of a byte, such as "\x1b".
+std::string escaped_byte(char byte);
+
+// Returns the text with control characters other than line feeds and tabs (U+0000 to U+001F, U+007F to U+009F) escaped,
+// so that a terminal shows them instead of obeying them.
 std::string without_controls(std::string_view text);
 
 // Returns the number with separators of thousands, such as "1,234,567"; for messages only, since tables have plain

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <utility>
 
 #include "base/error.h"
@@ -27,9 +26,7 @@ void append_escaped(std::string& out, const std::string& piece) {
     if (c == '\\') {
       out += "\\\\";
     } else if (byte <= 0x20 || byte == 0x7F) {
-      char text[8];
-      std::snprintf(text, sizeof text, "\\x%02x", byte);
-      out += text;
+      out += escaped_byte(c);
     } else {
       out += c;
     }
