@@ -1,10 +1,11 @@
 // A library for LD_PRELOAD that makes one system call or allocation of a tool fail, for tests/faults/failing_calls.py.
 //
-//   MH_FAULT=FUNCTION:N:ERRNO   the Nth call (from 1) of FUNCTION fails with ERRNO; for malloc any ERRNO; for write
-//   also "short":
-//                               writes half of the bytes
+//   MH_FAULT=FUNCTION:N:ERRNO   the Nth call (from 1) of FUNCTION fails with ERRNO; malloc takes any ERRNO; write also
+//                               takes "short", which writes half of the bytes
 //   MH_FAULT=FUNCTION:N+:ERRNO  all calls from the Nth on fail
 //   MH_FAULT_COUNTS=FILE        appends a line "FUNCTION calls" for each function when the process ends
+//   MH_FAULT_WRITES=FILE        appends the path of each file that the process or a child creates, opens for writing,
+//                               renames to or removes
 //
 // Counts calls after the start of main(), in the process that was started, not in its children: open, read, write,
 // fsync, rename, mmap, link and close from the project's own code, and allocations of 1 MiB and more from anywhere
@@ -58,6 +59,20 @@ bool is_ours(void* address) {
   const char* name = slash != nullptr ? slash + 1 : info.dli_fname;
   return std::strncmp(name, "mh-", 3) == 0 || std::strncmp(name, "libmultihead", 12) == 0;
 }
+
+// Appends a path to MH_FAULT_WRITES. With system calls of libc only, since it runs in children after fork() too.
+void record_write(const char* path) {
+  static const char* const log = std::getenv("MH_FAULT_WRITES");
+  if (log == nullptr || !in_main) return;
+  const int out = real<int (*)(const char*, int, mode_t)>("open")(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  char line[4096];
+  const int size = std::snprintf(line, sizeof line, "%s\n", path);
+  if (out < 0 || size >= static_cast<int>(sizeof line) ||
+      real<ssize_t (*)(int, const void*, size_t)>("write")(out, line, static_cast<size_t>(size)) != size)
+    std::abort();
+  real<int (*)(int)>("close")(out);
+}
+bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0; }
 
 // Counts a call; returns whether it must fail.
 bool fails(Function function) {
@@ -135,6 +150,7 @@ int open(const char* path, int flags, ...) {
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
   if (fails(kOpen, __builtin_return_address(0))) return -1;
+  if (writes(flags)) record_write(path);
   return real<int (*)(const char*, int, mode_t)>("open")(path, flags, mode);
 }
 int open64(const char* path, int flags, ...) {
@@ -143,15 +159,20 @@ int open64(const char* path, int flags, ...) {
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
   if (fails(kOpen, __builtin_return_address(0))) return -1;
+  if (writes(flags)) record_write(path);
   return real<int (*)(const char*, int, mode_t)>("open64")(path, flags, mode);
 }
 int mkstemp(char* path) {
   if (fails(kOpen, __builtin_return_address(0))) return -1;
-  return real<int (*)(char*)>("mkstemp")(path);
+  const int descriptor = real<int (*)(char*)>("mkstemp")(path);
+  record_write(path);
+  return descriptor;
 }
 int mkstemp64(char* path) {
   if (fails(kOpen, __builtin_return_address(0))) return -1;
-  return real<int (*)(char*)>("mkstemp64")(path);
+  const int descriptor = real<int (*)(char*)>("mkstemp64")(path);
+  record_write(path);
+  return descriptor;
 }
 ssize_t read(int descriptor, void* data, size_t size) {
   if (fails(kRead, __builtin_return_address(0))) return -1;
@@ -171,11 +192,45 @@ int fsync(int descriptor) {
 }
 int rename(const char* from, const char* to) {
   if (fails(kRename, __builtin_return_address(0))) return -1;
+  record_write(to);
   return real<int (*)(const char*, const char*)>("rename")(from, to);
 }
 int link(const char* from, const char* to) {
   if (fails(kLink, __builtin_return_address(0))) return -1;
+  record_write(to);
   return real<int (*)(const char*, const char*)>("link")(from, to);
+}
+FILE* fopen(const char* path, const char* mode) {
+  if (std::strpbrk(mode, "wa+") != nullptr) record_write(path);
+  return real<FILE* (*)(const char*, const char*)>("fopen")(path, mode);
+}
+FILE* fopen64(const char* path, const char* mode) {
+  if (std::strpbrk(mode, "wa+") != nullptr) record_write(path);
+  return real<FILE* (*)(const char*, const char*)>("fopen64")(path, mode);
+}
+int openat(int folder, const char* path, int flags, ...) {
+  va_list arguments;
+  va_start(arguments, flags);
+  const mode_t mode = va_arg(arguments, mode_t);
+  va_end(arguments);
+  if (writes(flags)) record_write(path);
+  return real<int (*)(int, const char*, int, mode_t)>("openat")(folder, path, flags, mode);
+}
+int remove(const char* path) {
+  record_write(path);
+  return real<int (*)(const char*)>("remove")(path);
+}
+int unlinkat(int folder, const char* path, int flags) {
+  record_write(path);
+  return real<int (*)(int, const char*, int)>("unlinkat")(folder, path, flags);
+}
+int unlink(const char* path) {
+  record_write(path);
+  return real<int (*)(const char*)>("unlink")(path);
+}
+int mkdir(const char* path, mode_t mode) {
+  record_write(path);
+  return real<int (*)(const char*, mode_t)>("mkdir")(path, mode);
 }
 // Closes the descriptor even if the call fails, as Linux does.
 int close(int descriptor) {

@@ -8,7 +8,8 @@ a fixed seed without --full:
   - EINTR and short writes do not change the result;
   - any other error ends the tool with status 1 or 4, or 3 for an input that cannot be read, with a message that says why; the
     output is the old file, no temporary file is left, and a training run resumes to the same weights as an undisturbed one.
-A disk that is full from some write on must have the same effect. The last line is `mh-tests: N passed, N failed, 0 skipped`, a
+A disk that is full from some write on must have the same effect. In an undisturbed run the tool writes, renames to and removes
+only its outputs, temporary files beside them and files in its run folder, whatever paths its inputs contain. The last line is `mh-tests: N passed, N failed, 0 skipped`, a
 test for each command; each line before it has the number of failing calls that a command survived.
 """
 import pathlib
@@ -32,33 +33,57 @@ CAUSES = ("No space left", "Input/output error", "Disk quota exceeded", "Cannot 
           "Operation not permitted")
 
 
-def counts_of(workplace, library):
-    """Returns the number of calls of each function in an undisturbed run."""
+def read_counts(file):
+    """Returns {function: calls} of a process that ended, {} of one that was killed; removes the file."""
+    if not file.exists():
+        return {}
+    counts = {function: int(count) for function, count in (line.split() for line in file.read_text().splitlines())}
+    file.unlink()
+    return counts
+
+
+def undisturbed(workplace, library):
+    """Runs the command without a fault; returns the calls of each function and the paths that the command wrote, renamed to or removed."""
     workplace.reset()
-    file = workplace.folder.with_suffix(".counts")
-    environment = dict(workplace.environment, LD_PRELOAD=library, MH_FAULT_COUNTS=str(file))
+    counts, writes = workplace.folder.with_suffix(".counts"), workplace.folder.with_suffix(".writes")
+    environment = dict(workplace.environment, LD_PRELOAD=library, MH_FAULT_COUNTS=str(counts), MH_FAULT_WRITES=str(writes))
     done = scenarios.call(workplace.scenario.command, workplace.folder, environment)
     if done.returncode != 0:
         sys.exit(f"{workplace.scenario.command}: {done.stderr}")
-    return {function: int(count) for function, count in (line.split() for line in file.read_text().splitlines())}
+    return read_counts(counts), writes.read_text().splitlines()
+
+
+def foreign_writes(workplace, paths):
+    """Returns the paths that are no output of the command, no temporary file beside an output, and not in the run folder."""
+    folder, scenario = workplace.folder.resolve(), workplace.scenario
+    outputs = [folder / name for name in scenario.outputs]
+    run = folder / scenario.run if scenario.run else None
+
+    def is_allowed(text):
+        path = (folder / text).resolve()
+        return (any(path == output or path.parent == output.parent and path.name.startswith(output.name + ".part") for output in outputs)
+                or run is not None and path.is_relative_to(run) or text == "/dev/null")
+    return sorted({path for path in paths if not is_allowed(path)})
 
 
 def check(workplace, library, fault):
     """Runs the command with a fault; returns what is wrong."""
-    function, _, error = fault.split(":")
+    function, n, error = fault.split(":")
     workplace.reset()
+    counts = workplace.folder.with_suffix(".counts")
     try:
-        done = scenarios.call(workplace.scenario.command, workplace.folder, dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault),
-                              timeout=LONGEST)
+        done = scenarios.call(workplace.scenario.command, workplace.folder,
+                              dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault, MH_FAULT_COUNTS=str(counts)), timeout=LONGEST)
     except subprocess.TimeoutExpired:
         return [f"did not end within {LONGEST} s"]
     status = done.returncode
+    was_reached = read_counts(counts).get(function, 0) >= int(n.rstrip("+"))  # the number of reads of a child's reply varies
     found = []
     if status < 0:
         found.append(f"ended by {signal.Signals(-status).name}")
     elif error in HARMLESS and status != 0:
         found.append(f"expected success; found exit status {status}: {done.stderr.strip()}")
-    elif status == 0 and function in FATAL and error not in HARMLESS:
+    elif status == 0 and was_reached and function in FATAL and error not in HARMLESS:
         found.append("expected an error; found success")
     elif status != 0:
         if status not in STATUSES.get(function, {1, 4}):
@@ -82,15 +107,18 @@ def faults_of(counts, full, draw):
 def survey(workplace, a):
     """Tests a command; returns its line of the report and what is wrong."""
     scenario, library = workplace.scenario, str(a.library.resolve())
-    counts = counts_of(workplace, library)
+    counts, written = undisturbed(workplace, library)
     tested, problems = 0, []
+    foreign = foreign_writes(workplace, written)
+    if foreign:
+        problems.append(f"{scenario.name}: expected writes only to outputs; found {', '.join(foreign)}")
     for fault in faults_of(counts, a.full, random.Random(f"{a.seed} {scenario.name}")):
         tested += 1
         found = check(workplace, library, fault)
         if found:
             problems.append(f"{scenario.name}: MH_FAULT={fault}: " + "; ".join(found))
     called = ", ".join(f"{count} {function}" for function, count in counts.items() if count > 0)
-    return f"{scenario.name}: survived {tested - len(problems)} of {tested} failing calls ({called})", problems
+    return f"{scenario.name}: survived {tested - len(problems) + bool(foreign)} of {tested} failing calls ({called})", problems
 
 
 def main():

@@ -16,6 +16,9 @@ SAME_RUN = ROOT / "tests/cli/same_run.py"
 OLD = b"the old file\n"  # content of the output before the command
 
 SMALL = """
+[data]
+train = "t.mhs"
+valid = "t.mhs"
 [model]
 layers = 2
 width = 16
@@ -56,7 +59,7 @@ SCENARIOS = [
     Scenario("prep-sentencepiece", "mh-prep vocab --type bpe --size 40 text -o out", ["out"]),
     Scenario("prep-lm", "mh-prep lm --vocab v text -o out", ["out"]),
     Scenario("prep-translation", "mh-prep translation --vocab v text text -o out", ["out"]),
-    Scenario("train", "mh-train -q --threads 1 --config c.toml --train t.mhs --valid t.mhs --out out", run="out",
+    Scenario("train", "mh-train -q --threads 1 --config c.toml --out out", run="out",
              resume="mh-train -q --threads 1 --resume --out out"),
     Scenario("finetune", "mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.length=100u --set "
              "train.batch.block=16 --set train.batch.tokens=64 --set train.checkpoint.every=10u --set train.log_every=10u --out out", run="out",
@@ -92,7 +95,7 @@ def prepare(folder, environment, has_models):
     (folder / "c.toml").write_text(SMALL)
     commands = ["mh-prep vocab -q text -o v", "mh-prep lm -q --vocab v text -o t.mhs"]
     if has_models:
-        commands.append("mh-train -q --threads 1 --config c.toml --train t.mhs --valid t.mhs --out base")
+        commands.append("mh-train -q --threads 1 --config c.toml --out base")
     for command in commands:
         done = call(command, folder, environment)
         if done.returncode != 0:
