@@ -1,4 +1,4 @@
-# Tools that use the same files at the same time: a run folder has one writer, an output is always whole.
+# Programs that use the same files at the same time: the cache and a run folder have one writer, an output is always whole.
 make_shards
 # Two writers of an output: it is the old file, then always one of the whole new ones.
 mh-prep lm --vocab v text -o a.mhs 2>/dev/null
@@ -13,6 +13,21 @@ for _ in 1 2 3 4 5; do
   wait
 done
 [ -z "$(find . -name 'shared.mhs.part*')" ] || fail "a temporary file is left"
+# ./run waits while another clone downloads into the cache, then uses what that clone has downloaded.
+mkdir -p clone cache/multihead
+cp "$ROOT/run" clone
+exec 9>cache/multihead/lock
+flock 9
+env -u MH_TORCH XDG_CACHE_HOME="$PWD/cache" clone/run build > clone.log 2>&1 9>&- &
+pid=$!
+sleep 1
+kill -0 "$pid" || fail "expected ./run to wait for the lock of the cache; found: $(cat clone.log)"
+mkdir cache/multihead/torch-2.11.0 cache/multihead/peer-2.11.0
+flock -u 9
+exec 9>&-
+wait "$pid" && fail "expected a build without sources to fail"
+grep -q downloads clone.log && fail "expected no second download; found: $(cat clone.log)"
+grep -q "meson failed" clone.log || fail "expected an error of meson; found: $(cat clone.log)"
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 # A second training in a run folder names the first one.
 mh-train -q --train t.mhs --valid t.mhs --out run --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
