@@ -36,26 +36,28 @@ std::string encode_payload(std::string_view tag, const std::string& text, const 
 // JSON and the checksum.
 std::pair<json, std::string_view> decode_payload(std::string_view payload, std::string_view tag,
                                                  const std::string& name) {
+  const std::string where = str(name, tag == kHeaderTag ? ": header" : ": trailer");
   if (payload.size() < 24 || payload.substr(0, 8) != tag)
-    throw_damaged(name, 0, str("the tag ", tag), "'" + std::string(payload.substr(0, 8)) + "'");
+    throw_damaged(where, str("the tag ", tag), "'" + std::string(payload.substr(0, 8)) + "'");
   const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data());
   size_t body = payload.size() - 8;
   if (XXH64(bytes, body, 0) != load64(bytes + body))
-    throw_damaged(name, 0, str("content that matches the checksum of the ", tag == kHeaderTag ? "header" : "trailer"),
-                  "different content");
+    throw_damaged(where, "content that matches its checksum", "different content");
   uint64_t length = load64(bytes + 8);
   const uint64_t limit = std::min<uint64_t>(body - 16, kMaxJson);
-  if (length > limit) throw_damaged(name, 8, str("at most ", limit, " bytes of JSON"), str(length));
+  if (length > limit) throw_damaged(where, str("at most ", limit, " bytes of JSON"), str(length));
   json header_json = json::parse(payload.substr(16, length), nullptr, false);
-  if (!header_json.is_object()) throw_damaged(name, 16, "a JSON object", "other text");
+  if (!header_json.is_object()) throw_damaged(where, "a JSON object", "other text");
   return {header_json, payload.substr(16 + length, body - 16 - length)};
 }
 
 }  // namespace
 
+void throw_damaged(const std::string& where, const std::string& expected, const std::string& found) {
+  throw Error(Exit::input, Problem{where, expected, found, str("the shard is damaged; ", kRemakeAdvice)});
+}
 void throw_damaged(const std::string& name, uint64_t offset, const std::string& expected, const std::string& found) {
-  throw Error(Exit::input,
-              Problem{str(name, ": byte ", offset), expected, found, str("the shard is damaged; ", kRemakeAdvice)});
+  throw_damaged(str(name, ": byte ", offset), expected, found);
 }
 
 void throw_truncated(const std::string& name, uint64_t offset, const std::string& expected) {
@@ -142,15 +144,15 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
       source_bytes = j.at("source_tokenizer_bytes").get<uint64_t>();
     }
   } catch (const json::exception& error) {
-    throw_damaged(name, 16, "all keys of the header", error.what());
+    throw_damaged(str(name, ": header"), "all keys of the header", error.what());
   }
   if (source_bytes > tail.size())
-    throw_damaged(name, 16, str("a source tokenizer within ", tail.size(), " bytes"), str(source_bytes));
+    throw_damaged(str(name, ": header"), str("a source tokenizer within ", tail.size(), " bytes"), str(source_bytes));
   h.tokenizer = std::string(tail.substr(0, tail.size() - source_bytes));
   h.source_tokenizer = std::string(tail.substr(tail.size() - source_bytes));
   if (std::string fault = header_fault(h); !fault.empty())
-    throw_damaged(name, 16, "2 or 4 bytes per token, a vocabulary, and the fields, limits and sides of the record kind",
-                  fault);
+    throw_damaged(str(name, ": header"),
+                  "2 or 4 bytes per token, a vocabulary, and the fields, limits and sides of the record kind", fault);
   return h;
 }
 
@@ -175,7 +177,7 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
     t.lengths_bytes = j.at("lengths_bytes").get<uint64_t>();
     if (j.contains("dropped")) t.counts.dropped = j.at("dropped").get<std::map<std::string, uint64_t>>();
   } catch (const json::exception& error) {
-    throw_damaged(name, 16, "all keys of the trailer", error.what());
+    throw_damaged(str(name, ": trailer"), "all keys of the trailer", error.what());
   }
   return t;
 }
@@ -183,7 +185,7 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
 void decode_lengths(const std::string& varints, const Trailer& t, const std::string& name,
                     std::vector<uint32_t>* lengths) {
   if (varints.size() != t.lengths_bytes || XXH64(varints.data(), varints.size(), 0) != t.lengths_hash)
-    throw_damaged(name, 0, "sequence lengths with a matching checksum", "a different checksum");
+    throw_damaged(name, "sequence lengths with a matching checksum", "a different checksum");
   if (lengths != nullptr) lengths->reserve(t.num_sequences <= varints.size() ? t.num_sequences : 0);
   uint64_t num_sequences = 0, sum = 0, value = 0;
   int shift = 0;
@@ -192,10 +194,10 @@ void decode_lengths(const std::string& varints, const Trailer& t, const std::str
     value |= uint64_t{byte & 0x7FU} << shift;
     shift += 7;
     if ((byte & 0x80) != 0) {
-      if (shift > 28) throw_damaged(name, 0, "sequence lengths below 2^32", "a larger length");
+      if (shift > 28) throw_damaged(name, "sequence lengths below 2^32", "a larger length");
       continue;
     }
-    if (value > UINT32_MAX) throw_damaged(name, 0, "sequence lengths below 2^32", str(value));
+    if (value > UINT32_MAX) throw_damaged(name, "sequence lengths below 2^32", str(value));
     if (lengths != nullptr) lengths->push_back(static_cast<uint32_t>(value));
     ++num_sequences;
     sum += value;
@@ -203,7 +205,7 @@ void decode_lengths(const std::string& varints, const Trailer& t, const std::str
     shift = 0;
   }
   if (num_sequences != t.num_sequences || sum != t.counts.tokens)
-    throw_damaged(name, 0, str(t.num_sequences, " sequences, in total ", t.counts.tokens, " tokens"),
+    throw_damaged(name, str(t.num_sequences, " sequences, in total ", t.counts.tokens, " tokens"),
                   str(num_sequences, " sequences, total length ", sum));
 }
 

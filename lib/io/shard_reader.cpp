@@ -20,7 +20,7 @@ void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t 
     largest = std::max(largest, v);
     out[i] = static_cast<int32_t>(v);
   }
-  if (largest >= limit) throw_damaged(name, 0, str("tokens below ", limit), str(largest));
+  if (largest >= limit) throw_damaged(name, str("tokens below ", limit), str(largest));
 }
 
 // Appends the decompressed zstd stream `compressed_lengths` to `out`. Throws Error(input) for a damaged stream and for
@@ -34,13 +34,13 @@ void decompress_all(const std::string& compressed_lengths, uint64_t limit, std::
     ZSTD_outBuffer output{buffer.data(), buffer.size(), 0};
     zstd_status = ZSTD_decompressStream(context.get(), &output, &in);
     if (ZSTD_isError(zstd_status) != 0)
-      throw_damaged(name, 0, "compressed sequence lengths", ZSTD_getErrorName(zstd_status));
-    if (out.size() + output.pos > limit) throw_damaged(name, 0, str(limit, " bytes of sequence lengths"), "more bytes");
+      throw_damaged(name, "compressed sequence lengths", ZSTD_getErrorName(zstd_status));
+    if (out.size() + output.pos > limit) throw_damaged(name, str(limit, " bytes of sequence lengths"), "more bytes");
     out.append(buffer.data(), output.pos);
     if (zstd_status == 0 || (in.pos == in.size && output.pos < output.size)) break;
   }
   if (zstd_status != 0 || in.pos != in.size)
-    throw_damaged(name, 0, "one complete zstd stream of sequence lengths", "an incomplete stream or trailing bytes");
+    throw_damaged(name, "one complete zstd stream of sequence lengths", "an incomplete stream or trailing bytes");
 }
 
 [[noreturn]] void throw_not_a_shard(const std::string& name, const std::string& found,
@@ -191,7 +191,7 @@ void ShardFile::verify(const TokenCheck& check) const {
     check(tokens);
   }
   if (XXH64_digest(hash) != content_hash_)
-    throw_damaged(name(), 0, "content with a matching checksum", "a different checksum");
+    throw_damaged(name(), "content with a matching checksum", "a different checksum");
   verified_ = true;
 }
 

@@ -88,7 +88,8 @@ void require_vocabulary(const io::ShardHeader& header, const std::string& name, 
                         const std::string& owner, io::Side side) {
   io::require_vocabulary(header, name, tokenizer.fingerprint(), owner, side);
   if (header.vocabulary_of(side) != tokenizer.size())
-    io::throw_damaged(name, 16, str("a vocabulary of ", tokenizer.size(), " entries, the size of the stored tokenizer"),
+    io::throw_damaged(str(name, ": header"),
+                      str("a vocabulary of ", tokenizer.size(), " entries, the size of the stored tokenizer"),
                       str(header.vocabulary_of(side)));
 }
 

@@ -29,11 +29,11 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
   uint64_t previous_length = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (!kind->allows_length(i % fields_.size(), lengths[i], previous_length))
-      io::throw_damaged(name, 0, kind->rule, str(lengths[i], " numbers in record ", i / fields_.size() + 1));
+      io::throw_damaged(name, kind->rule, str(lengths[i], " numbers in record ", i / fields_.size() + 1));
     previous_length = lengths[i];
   }
   if (kind->ends_with_empty_sequence && previous_length > 0)
-    io::throw_damaged(name, 0, kind->rule, "no empty run at the end");
+    io::throw_damaged(name, kind->rule, "no empty run at the end");
   if (!lengths.empty()) remaining_ = lengths[0];
   skip_empty();
 }
@@ -58,11 +58,10 @@ void SequenceCheck::add(std::span<const int32_t> tokens) {
 }
 
 void SequenceCheck::refuse(const Field& field, int32_t token) const {
-  io::throw_damaged(name_, 0,
-                    str("numbers below ", field.limit, " in the field ", field.name,
+  io::throw_damaged(str(name_, ": record ", sequence_ / fields_.size() + 1, ", field ", field.name),
+                    str("numbers below ", field.limit,
                         field.end < 0 ? "" : str(", and the end-of-line token ", field.end, " only at the end")),
-                    str(token, " in record ", sequence_ / fields_.size() + 1, ", ", remaining_,
-                        " numbers before the end of the sequence"));
+                    str(token, ", ", remaining_, " numbers before the end"));
 }
 
 }  // namespace mh::text

@@ -68,13 +68,13 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
     if (j.contains("labels")) task.labels = j.at("labels").get<std::vector<std::string>>();
     else task.low = j.at("number").at(0).get<double>(), task.high = j.at("number").at(1).get<double>();
   } catch (const nlohmann::json::exception& error) {
-    io::throw_damaged(name, 16, "the entries of a task", error.what());
+    io::throw_damaged(str(name, ": header"), "the entries of a task", error.what());
   }
   const bool is_valid_range = task.low >= 0 && task.high > task.low && task.high < INT32_MAX / kThousandths;
   if ((task.is_number() && !is_valid_range) || task.sentences < 1 || task.sentences > 2 ||
       header.limit_of(2) > task.limit())
-    io::throw_damaged(name, 16, "a task of one or two sentences, with a label for each value of the field label",
-                      header.task);
+    io::throw_damaged(str(name, ": header"),
+                      "a task of one or two sentences, with a label for each value of the field label", header.task);
   return task;
 }
 

@@ -170,7 +170,7 @@ QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuest
                                const std::string& name, uint64_t number) {
   const auto [question, context, begins, ends, text, object] = fields;
   auto refuse = [&](const std::string& expected, const std::string& found) {
-    io::throw_damaged(name, 0, str(expected, " in record ", number), found);
+    io::throw_damaged(name, str(expected, " in record ", number), found);
   };
   if (context.empty() || begins.size() != context.size() || ends.size() != context.size())
     refuse("a paragraph of tokens, each with begin and end",

@@ -29,7 +29,7 @@ bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
     tokens.push_back(buffer_[buffer_position_++]);
     if (tokens.back() >= vocabulary)
       io::throw_damaged(
-          stream_.name(), 0,
+          stream_.name(),
           str("tokens below ", vocabulary, " in the ", side == io::Side::source ? "source" : "target", " text"),
           str(tokens.back(), " in pair ", lengths_.size() / 2 + 1));
   } while (tokens.back() != end);
@@ -41,7 +41,7 @@ bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
 bool PairStream::next(std::vector<int32_t>& source, std::vector<int32_t>& target) {
   if (read_sequence(io::Side::source, source) && read_sequence(io::Side::target, target)) return true;
   if (lengths_ != stream_.sequence_lengths())
-    io::throw_damaged(stream_.name(), 0, "sources and targets with the lengths in the trailer", "other lengths");
+    io::throw_damaged(stream_.name(), "sources and targets with the lengths in the trailer", "other lengths");
   return false;
 }
 
