@@ -57,7 +57,7 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
                                       code != EWOULDBLOCK ? std::string("a lock that fails: ") + std::strerror(code)
                                       : owner.empty()     ? "a running mh-train or mh-finetune"
                                                           : "a running mh-train or mh-finetune: " + owner,
-                                      "wait for the other process, or choose another --out"});
+                                      resume ? "wait for the other process" : "choose another --out"});
   }
   char host[256] = {};
   gethostname(host, sizeof host - 1);
