@@ -129,7 +129,8 @@ ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, co
   for (const std::string& name : {expected.first, expected.second, choice.label})
     if (!has_column(name)) missing.push_back(name);
   refuse_missing_columns(where, missing, fields,
-                         str("name columns of this line with --text", task.task.sentences == 2 ? ", --text-b" : "",
+                         str("give the --task of this file, or name columns of this line with --text",
+                             task.task.sentences == 2 ? ", --text-b" : "",
                              " and, if the file has labels, --label; if this line is an example, give --no-header and "
                              "column numbers"));
 }
