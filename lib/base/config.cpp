@@ -126,7 +126,7 @@ void Config::set(const std::string& assignment) {
 
 void Config::set_text(const std::string& key, const std::string& text, const std::string& origin) {
   if (find_invalid_utf8(text) != std::string::npos)
-    throw Error(Exit::usage, Problem{origin, "UTF-8 text, since the configuration stores the value", "invalid UTF-8",
+    throw Error(Exit::usage, Problem{origin, "a value in UTF-8, since config.toml stores the value", "invalid UTF-8",
                                      "rename the file, or use a symbolic link to the file"});
   insert(key, {quoted_toml(text), origin}, RenamedKeys::warn);
 }

@@ -53,8 +53,9 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
     for (const nn::Parameter& p : model->parameters().all()) {
       std::string head_counts;
       for (const nn::HeadAxis& axis : p.traits().head_axes)
-        head_counts += str(head_counts.empty() ? " of " : " x ", axis.heads);
-      result[p.name()] = shape_text(p.master().sizes()) + (head_counts.empty() ? "" : head_counts + " heads");
+        head_counts += str(head_counts.empty() ? "" : " x ", axis.heads);
+      result[p.name()] =
+          (head_counts.empty() ? "" : head_counts + " heads and ") + "the shape " + shape_text(p.master().sizes());
     }
     return result;
   };
@@ -64,13 +65,14 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
   };
   for (const auto& [name, shape] : old_shapes)
     if (auto it = new_shapes.find(name); it == new_shapes.end())
-      refuse(str("the checkpoint's parameter ", name, " ", shape), "no parameter of this name in the configured model");
+      refuse(str("the checkpoint's parameter ", name, " with ", shape),
+             "no parameter of this name in the configured model");
     else if (it->second != shape)
-      refuse(str("the parameter ", name, " with the checkpoint's shape, ", shape),
-             str("the shape ", it->second, " in the configured model"));
+      refuse(str("the parameter ", name, " with ", shape, ", as in the checkpoint"),
+             str(it->second, " in the configured model"));
   for (const auto& [name, shape] : new_shapes)
     if (old_shapes.count(name) == 0)
-      refuse("only parameters that the checkpoint contains", str("the new parameter ", name, " ", shape));
+      refuse("only parameters that the checkpoint contains", str("the new parameter ", name, " with ", shape));
 }
 
 bool is_state(const std::string& name) {
