@@ -27,22 +27,23 @@ struct BatchOptions {
             "Row length in tokens; for sentence pairs, maximum length of the source and maximum length of the target.",
             between(1, 1 << 20));
     f.field("tokens", tokens, "Maximum number of tokens in an update, padding included.", between(1, 1 << 30));
-    f.field("rows", rows, "Number of examples in an update; 0: train.batch.tokens / train.batch.block.",
+    f.field("rows", rows,
+            "Number of rows in an update, for a model with a task head (model.bert.head); 0: train.batch.tokens / "
+            "train.batch.block.",
             between(0, 1 << 24));
     f.field("micro_tokens", micro_tokens,
             "Maximum number of tokens in a micro-batch, padding included; 0: no gradient accumulation.",
             between(0, 1 << 30))
         .changeable();
     f.field("bucket_updates", bucket_updates,
-            "Length bucketing of examples: number of updates whose rows are sorted by length together; 1: no "
-            "bucketing.",
+            "Length bucketing for a model with a task head: number of updates whose rows are sorted by length "
+            "together; 1: no bucketing.",
             between(1, 1 << 16));
     f.field("long_block", long_block,
-            "Row length in tokens of the second phase of training on examples; 0: no second phase.",
+            "Row length in tokens of the second phase of training a model with a task head; 0: no second phase.",
             between(0, 1 << 20));
     f.field("long_from", long_from,
-            "Start of the second phase of training on examples; in the second phase, rows have train.batch.long_block "
-            "tokens.");
+            "Start of the second phase of training, in which rows have train.batch.long_block tokens.");
   }
 };
 
