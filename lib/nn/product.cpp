@@ -1,8 +1,10 @@
 // Matrix products through oneDNN's linear operator, and the cache of weights for decoding.
 #include "nn/product.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -67,10 +69,36 @@ at::Tensor onednn_product(const at::Tensor& x, const at::Tensor& weight, const a
 constexpr int64_t kFullRows = DecodingProducts::kFullRows;
 thread_local DecodingProducts* current_products = nullptr;
 
-// Returns the weight in the opaque layout that oneDNN chooses for products with kFullRows rows or more.
+// Returns the weight in the opaque layout that oneDNN chooses for products with kFullRows rows.
 at::Tensor pack_weight(const at::Tensor& weight) {
   static const auto op = onednn<ReorderLinearWeight>("mkldnn::_reorder_linear_weight");
   return op && onednn_linear() ? op->call(weight, c10::SymInt(kFullRows)) : weight;
+}
+
+// Returns fused_activation(x weightᵀ + bias) for any number of rows.
+at::Tensor whole_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                         Activation fused_activation) {
+  if (weight.is_mkldnn() || (is_fast_float(x) && weight.numel() > 0))
+    return onednn_product(x, weight, bias, fused_activation);
+  return activation(at::linear(x, weight, bias), fused_activation);
+}
+
+// Returns the same product in chunks of kFullRows rows, as DecodingProducts documents.
+at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                             Activation fused_activation) {
+  const int64_t rows = x.size(0), num_chunks = (rows + kFullRows - 1) / kFullRows;
+  std::vector<at::Tensor> results(static_cast<size_t>(num_chunks));
+  // With two tasks or more, parallel_for() opens a parallel region, in which oneDNN uses one thread.
+  at::parallel_for(0, std::max<int64_t>(num_chunks, 2), 1, [&](int64_t begin, int64_t end) {
+    const c10::NoGradGuard no_gradient;
+    for (int64_t chunk = begin; chunk < std::min(end, num_chunks); ++chunk) {
+      const int64_t first = chunk * kFullRows, count = std::min(kFullRows, rows - first);
+      at::Tensor part = x.narrow(0, first, count);
+      if (count < kFullRows) part = at::constant_pad_nd(part, {0, 0, 0, kFullRows - count});
+      results[static_cast<size_t>(chunk)] = whole_product(part, weight, bias, fused_activation).narrow(0, 0, count);
+    }
+  });
+  return num_chunks == 1 ? results[0] : at::cat(results);
 }
 
 }  // namespace
@@ -113,12 +141,12 @@ at::Tensor activation(const at::Tensor& x, Activation kind) {
 
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       Activation fused_activation) {
-  if (const int64_t rows = x.size(0); current_products != nullptr && rows < kFullRows)
-    return product_nt(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, fused_activation)
-        .narrow(0, 0, rows);
-  if (weight.is_mkldnn() || (is_fast_float(x) && weight.numel() > 0))
-    return onednn_product(x, weight, bias, fused_activation);
-  return activation(at::linear(x, weight, bias), fused_activation);
+  const int64_t rows = x.size(0);
+  if (current_products == nullptr || rows == 0) return whole_product(x, weight, bias, fused_activation);
+  if (x.is_cpu()) return product_in_chunks(x, weight, bias, fused_activation);
+  if (rows >= kFullRows) return whole_product(x, weight, bias, fused_activation);
+  return whole_product(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, fused_activation)
+      .narrow(0, 0, rows);
 }
 
 at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b) {

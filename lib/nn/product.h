@@ -37,14 +37,15 @@ at::Tensor concatenate_values(ParameterRefs parameters);
 
 // Changes the matrix products of the current thread during the lifetime of the object, for decoding. Gradients must be
 // disabled, and no parameter may change.
-// - Products x weightᵀ are padded with zero rows to at least kFullRows rows. With kFullRows rows or more, the bits of a
-//   row do not depend on the number of rows (with fewer rows, oneDNN adds in another order), so that a sentence decodes
-//   to the same tokens on its own and in a batch.
+// - Products x weightᵀ on a CPU are computed in chunks of kFullRows rows, the last one padded with zero rows, each by one
+//   thread, since oneDNN chooses the order of its additions by the numbers of rows and of threads. The bits of a row
+//   then depend on neither, so that a sentence decodes to the same tokens on its own and in a batch. On a GPU, products
+//   are padded to at least kFullRows rows.
 // - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, which is packed in oneDNN's fastest
 //   layout, instead of computing it for every product.
 class DecodingProducts {
  public:
-  static constexpr int64_t kFullRows = 64;  // minimum number of rows of a product
+  static constexpr int64_t kFullRows = 64;  // number of rows of a product
 
   // Shares the cached weights of `cache_owner`, an object of any thread; null: creates a new cache.
   explicit DecodingProducts(const DecodingProducts* cache_owner = current());

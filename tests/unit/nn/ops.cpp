@@ -1,6 +1,7 @@
 // Linear, layer norm, add_and_norm, activations and embedding against double precision.
 #include "nn/ops.h"
 
+#include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
@@ -94,7 +95,6 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
                     nn::activation(composed, activation), nn::activation(exact, activation)) == "");
       const nn::DecodingProducts sharing_cache(&products);
       CHECK(joint().equal(first));
-      if (bf16) continue;
       // A row does not depend on the other rows.
       for (const int64_t row : {int64_t{0}, rows - 1})
         CHECK(nn::linear(x.narrow(0, row, 1), {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b})
@@ -103,6 +103,33 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
       CHECK(joint().requires_grad());  // cached weights have no gradient and are not used if gradients are enabled
     }
   }
+}
+
+TEST_CASE("the bits of a decoding product depend neither on the number of rows nor on the number of threads", "[ops]") {
+  c10::NoGradGuard no_gradient;
+  at::manual_seed(5);
+  const int num_threads = at::get_num_threads();
+  // With few columns, a long sum and two threads, oneDNN divides the sum between the threads.
+  for (const auto& [in, out] : {std::pair<int64_t, int64_t>{1024, 128}, {128, 1024}, {512, 512}, {2048, 512}})
+    for (const bool bf16 : {false, true}) {
+      nn::ParameterList list(at::kCPU);
+      nn::Parameter& weight = list.add("weight", {out, in}, {{}, true, true});
+      weight.master().normal_();
+      list.set_bf16(bf16);
+      list.refresh_copies();
+      const nn::DecodingProducts products;
+      const at::Tensor x = at::randn({330, in});
+      at::set_num_threads(1);
+      const at::Tensor all = nn::linear(x, {&weight}, {nullptr});
+      for (const int threads : {1, 2, 3})
+        for (const int64_t rows : {1, 63, 64, 65, 129, 330}) {
+          INFO(in << " -> " << out << (bf16 ? ", bf16, " : ", fp32, ") << rows << " rows, " << threads << " threads");
+          at::set_num_threads(threads);
+          const int64_t first = (330 - rows) / 2;
+          CHECK(nn::linear(x.narrow(0, first, rows), {&weight}, {nullptr}).equal(all.narrow(0, first, rows)));
+        }
+      at::set_num_threads(num_threads);
+    }
 }
 
 TEST_CASE("error of nn::linear and its gradients is at most twice the error of at::linear, in fp32 and bf16", "[ops]") {
