@@ -138,7 +138,7 @@ void ParameterList::initialise(uint64_t seed) {
   refresh_copies();
 }
 
-int64_t ParameterList::count() const {
+int64_t ParameterList::num_trainable_elements() const {
   int64_t sum = 0;
   for (const Parameter& p : parameters_)
     if (p.traits().trainable) sum += p.master().numel();

@@ -139,7 +139,7 @@ class ParameterList {
   // for bit.
   void initialise(uint64_t seed);
 
-  int64_t count() const;  // total number of elements of the parameters with traits().trainable
+  int64_t num_trainable_elements() const;  // elements of the parameters with traits().trainable
   std::deque<Parameter>& all() { return parameters_; }
   const std::deque<Parameter>& all() const { return parameters_; }
   Parameter* find(const std::string& name);  // null if there is none

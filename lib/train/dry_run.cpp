@@ -74,7 +74,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
   planner.check();
   DryRun out;
   out.tokens_per_update = tokens_per_update(run, batches.get());
-  out.parameters = model->parameters().count();
+  out.parameters = model->parameters().num_trainable_elements();
   out.trained_parameters = planner.num_trained_parameters();
   out.vocabulary = vocabulary.target;
   out.source_vocabulary = vocabulary.source;

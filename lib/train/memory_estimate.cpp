@@ -22,7 +22,8 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
                 micro_batch_rows =
                     t.batch.micro_tokens > 0 ? std::min(update_rows, t.batch.micro_tokens / block) : update_rows;
   const int64_t tokens = micro_batch_rows * block, element_bytes = bf16 ? 2 : 4;
-  int64_t bytes = kProgramBytes + model.parameters().count() * (4 + 4 + (adam ? 8 : 4) + (bf16 ? 4 : 0));
+  int64_t bytes =
+      kProgramBytes + model.parameters().num_trainable_elements() * (4 + 4 + (adam ? 8 : 4) + (bf16 ? 4 : 0));
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::LayerSpec& s = layer->layer_spec();
     // Per token: queries, keys, values and concatenated head outputs; four fp32 tensors of the layer norms, residuals

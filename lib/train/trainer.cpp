@@ -147,14 +147,14 @@ void Trainer::log_start() const {
   ordered_json start_record{{"started", str(log_name(), " ", version())},
                             {"update", state_.update},
                             {"threads", at::get_num_threads()},
-                            {"parameters", model_->parameters().count()},
+                            {"parameters", model_->parameters().num_trainable_elements()},
                             {"updates_per_epoch", batches_->updates_per_epoch()},
                             {"configuration", toml_}};
   if (!warm_start_name_.empty()) start_record["from"] = warm_start_name_;
   folder_->log(start_record);
   if (!warm_start_name_.empty()) log_info("starts from the weights of " + warm_start_name_);
   if (const int64_t num_trained_parameters = pass_planner_->num_trained_parameters();
-      num_trained_parameters < model_->parameters().count())
+      num_trained_parameters < model_->parameters().num_trainable_elements())
     log_info(str(with_commas(num_trained_parameters), " parameters are trained, all others are frozen"));
   if (state_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, lengths_, 0) == 0)
     log_info(
@@ -168,8 +168,8 @@ void Trainer::log_start() const {
         "updates of equal shapes replay a captured CUDA graph; passes that sample experts or skip layers run without a "
         "graph");
   if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are left out");
-  log_info(str(with_commas(model_->parameters().count()), " parameters, ", with_commas(end_), " updates of ",
-               with_commas(batches_->tokens_per_update()), " tokens"));
+  log_info(str(with_commas(model_->parameters().num_trainable_elements()), " parameters, ", with_commas(end_),
+               " updates of ", with_commas(batches_->tokens_per_update()), " tokens"));
 }
 
 int Trainer::run() {

@@ -85,15 +85,15 @@ void convert_checkpoints(const Arguments& a) {
     run.model = folded.config;
     metadata[io::kConfigKey] = run.toml();
     add_origin(metadata, m.name, {{"fold", folded.layers}});
-    const int64_t old_count = m.model->parameters().count();
+    const int64_t old_count = m.model->parameters().num_trainable_elements();
     m.model = std::move(folded.model);
     log_info(str("folded the combiners of ", folded.layers.size(), " layers; parameters ", with_commas(old_count),
-                 " -> ", with_commas(m.model->parameters().count())));
+                 " -> ", with_commas(m.model->parameters().num_trainable_elements())));
   }
   model::write_parameters(*open_sink(a.output), m.model->parameters(), std::move(metadata));
   if (!a.average) return;
-  log_info(str("averaged ", checkpoints.size(), " checkpoints; ", with_commas(m.model->parameters().count()),
-               " parameters"));
+  log_info(str("averaged ", checkpoints.size(), " checkpoints; ",
+               with_commas(m.model->parameters().num_trainable_elements()), " parameters"));
   log_statistics(m.model->parameters());
 }
 

@@ -36,7 +36,7 @@ std::string strip_slashes(std::string folder) {
 }
 
 void log_summary(const model::LoadedModel& model) {
-  log_info(str(with_commas(model.model->parameters().count()), " parameters, ",
+  log_info(str(with_commas(model.model->parameters().num_trainable_elements()), " parameters, ",
                with_commas(model.tokenizers.target->size()), " entries of the vocabulary"));
 }
 

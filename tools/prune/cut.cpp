@@ -102,8 +102,8 @@ void report(const Arguments& a, const Choice& choice, model::LanguageModel& orig
                    head_counts(original_model, kind, side), " -> ", head_counts(pruned_model, kind, side)));
     }
   }
-  log_info(str("parameters ", with_commas(original_model.parameters().count()), " -> ",
-               with_commas(pruned_model.parameters().count()), "; ", human_bytes(bytes)));
+  log_info(str("parameters ", with_commas(original_model.parameters().num_trainable_elements()), " -> ",
+               with_commas(pruned_model.parameters().num_trainable_elements()), "; ", human_bytes(bytes)));
 }
 
 void prune_checkpoint(const Arguments& a) {

@@ -23,7 +23,7 @@ using translators::stages;
 namespace {
 
 int64_t count(const std::string& toml, const Vocabularies& v) {
-  return build_language_model(parse_model_config(toml), v, at::kMeta)->parameters().count();
+  return build_language_model(parse_model_config(toml), v, at::kMeta)->parameters().num_trainable_elements();
 }
 
 at::Tensor lengths(std::initializer_list<int64_t> values) {

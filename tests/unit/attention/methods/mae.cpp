@@ -235,7 +235,7 @@ TEST_CASE("experts() lists all sets of dropped heads in lexicographic order, and
 
 TEST_CASE("the MAE gate adds 2 d + (d + 1) hidden + (hidden + 1) E parameters; uniform sampling adds none", "[mae]") {
   auto added = [](int64_t width, const std::string& extra_lines) {
-    auto count = [&](const std::string& toml) { return Layer(toml, width).parameters.count(); };
+    auto count = [&](const std::string& toml) { return Layer(toml, width).parameters.num_trainable_elements(); };
     return count("heads = 8\ncombiner = 'mae'\n" + extra_lines) - count("heads = 8\n");
   };
   CHECK(added(512, "") == 134408);

@@ -124,7 +124,8 @@ TEST_CASE("parameter counts of Mixhead equal the table in the paper", "[mixhead]
                                                        {16, 8, 64, 1024, 9216},
                                                        {18, 8, 128, 1152, 19584}}) {
     auto count = [&, heads = h, size = dk](const char* mixer) {
-      return Layer(str("heads = ", heads, "\nhead_size = ", size, "\nmixer = '", mixer, "'"), 4).parameters.count();
+      return Layer(str("heads = ", heads, "\nhead_size = ", size, "\nmixer = '", mixer, "'"), 4)
+          .parameters.num_trainable_elements();
     };
     CHECK(layers * (count("mixhead-a") - count("none")) == added_by_a);
     CHECK(layers * (count("mixhead-b") - count("none")) == added_by_b);

@@ -157,8 +157,8 @@ TEST_CASE("head_size = width / heads equals the default layer in outputs and par
   c10::NoGradGuard no_gradient;
   Layer default_size("heads = 4", 12, 3), set_size("heads = 4\nhead_size = 3", 12, 3),
       five_heads("heads = 5\nhead_size = 3", 12, 3);
-  CHECK(set_size.parameters.count() == default_size.parameters.count());
-  CHECK(five_heads.parameters.count() - set_size.parameters.count() ==
+  CHECK(set_size.parameters.num_trainable_elements() == default_size.parameters.num_trainable_elements());
+  CHECK(five_heads.parameters.num_trainable_elements() - set_size.parameters.num_trainable_elements() ==
         4 * 12 * 3 + 3 * 3);  // one more head: 4 d head_size weights and 3 head_size biases
   const at::Tensor x = normal({2, 5, 12}, 1);
   CHECK(at::equal(set_size(x, x, {}), default_size(x, x, {})));

@@ -91,7 +91,7 @@ TEST_CASE("gradients of synthesizers equal finite differences of a naive referen
 }
 
 TEST_CASE("synthesizers have the parameters of a table or network instead of a key projection", "[synthesizer]") {
-  auto count = [](const std::string& toml) { return Layer(toml, 1024, 1).parameters.count(); };
+  auto count = [](const std::string& toml) { return Layer(toml, 1024, 1).parameters.num_trainable_elements(); };
   // 8 heads of size 128 in a width of 1024: three projections with biases, without keys; W and b have 128 · 512 + 512
   // entries.
   const int64_t projections = 4 * 1024L * 1024 + 4 * 1024 - (1024L * 1024 + 1024);
