@@ -94,11 +94,11 @@ MH_INLINE void add_position_term(const AttentionParams& params, const Block& b, 
 }
 
 // Computes the gradients of the position term scale * (q + v) · r[distance] from the gradient ds (block, row) of the
-// logits: adds to dr (distances, size), and overwrites dy (block, size), the gradient with respect to d.queries.
+// logits: adds to dr (distances, size), and overwrites dqueries (block, size), the gradient with respect to d.queries.
 template <class Tile>
 MH_INLINE void position_term_backward(const AttentionParams& params, const Block& b, const RelativePositions& d,
-                                      int64_t row, const float* ds, float* dr, float* dy) {
-  std::fill_n(dy, b.rows * d.size, 0.0F);
+                                      int64_t row, const float* ds, float* dr, float* dqueries) {
+  std::fill_n(dqueries, b.rows * d.size, 0.0F);
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
     const DistanceRange z = distance_range(params, b, run_index);
     if (z.keys <= 0) continue;
@@ -107,7 +107,7 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Block
       std::memcpy(d.distance_products + i * d.row + b.m - 1 - i, ds + i * row + z.key - b.key_begin,
                   static_cast<size_t>(z.keys) * sizeof(float));
     product<Tile, true>(b.rows, d.size, z.rows, {d.distance_products, d.row, 1}, {d.rows + z.row * d.size, d.size},
-                        {dy, d.size});
+                        {dqueries, d.size});
     product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.rows, {d.distance_products, 1, d.row}, {d.queries, d.size},
                         {dr + z.row * d.size, d.size});
   }

@@ -21,7 +21,7 @@ struct StreamRows {
   int64_t memory_steps = 0;  // number of initial steps that only fill the memory and are not scored
 };
 
-void require_context(int64_t block, int64_t context) {
+void require_context_below_block(int64_t block, int64_t context) {
   if (context >= block)
     throw Error(Exit::usage, Problem{"--context", str("less than --block, ", block, " tokens"), str(context),
                                      "raise --block, or lower --context"});
@@ -96,7 +96,7 @@ Row Streams::row(int64_t stream, int64_t segment) const {
 }
 
 std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context) {
-  require_context(block, context);
+  require_context_below_block(block, context);
   std::vector<Row> chunks;
   for (int64_t scored_begin = 0; scored_begin < tokens; scored_begin += block - context) {
     const int64_t first = std::max<int64_t>(0, scored_begin - context);
@@ -122,7 +122,7 @@ ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));
   model.require_length("--block", o.block);
-  require_context(o.block, o.context);
+  require_context_below_block(o.block, o.context);
   if (o.sample.blocks > 0) o.sample.blocks = sampled_streams(o, tokens).count;
   if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
   return o;

@@ -147,10 +147,10 @@ void exchange(const Exchange& a) {
                        moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});
   analysis::rewrite_checkpoint(*sink, checkpoint, parameters,
                                moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
-  const std::string measure = data != nullptr      ? measurement_text(a.measure, choice.scoring)
-                              : a.mode == "random" ? str("; seed ", choice.scoring.sample.seed)
-                                                   : "";
-  log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), measure));
+  const std::string choice_text = data != nullptr      ? measurement_text(a.measure, choice.scoring)
+                                  : a.mode == "random" ? str("; seed ", choice.scoring.sample.seed)
+                                                       : "";
+  log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), choice_text));
 }
 
 // Throws Error(usage) for scoring options without --data, and for --seed if neither the data nor the pairs are sampled.

@@ -56,7 +56,7 @@ class ExampleEncoder {
     for (const auto& s : batch.text.segments) {
       check_text(batch.text, s, false);
       fields_ = split(std::string_view(batch.text.text).substr(s.begin, s.end - s.begin), '\t');
-      if (has_columns(batch, s)) add(batch, s, out);
+      if (check_columns(batch, s)) add(batch, s, out);
       else ++out.summary.malformed;
     }
     out.summary.bytes = batch.text.source_bytes;
@@ -64,7 +64,7 @@ class ExampleEncoder {
   }
 
  private:
-  bool has_columns(const ExampleBatch& batch, const TextBatch::Segment& s) const {
+  bool check_columns(const ExampleBatch& batch, const TextBatch::Segment& s) const {
     const ExampleColumns& c = batch.columns;
     if (c.count > 0 ? fields_.size() == c.count : fields_.size() >= c.min_columns()) return true;
     if (drop_malformed_ && c.label != ExampleColumns::kNone) return false;
