@@ -44,8 +44,9 @@ bool same_axes(const nn::Parameter& a, const nn::Parameter& b) {
                     [](const auto& x, const auto& y) { return x.axis == y.axis && x.side == y.side; });
 }
 
-// Throws Error(usage) unless the two layers of a pair agree in the parameters that would move. `heads`: number of value
-// heads of each layer of the pair's kind.
+// Throws Error(usage) unless each parameter that would move exists in both layers of a pair, with equal axes and equal
+// blocks per head, and has as many heads as its layer has value heads. `heads`: number of value heads of each layer of
+// the pair's kind.
 void require_matching_layers(nn::ParameterList& parameters, const std::vector<int64_t>& heads, const HeadPair& pair,
                              const SwapOptions& options, const std::string& where) {
   const std::string prefix_a = prefix_of(pair.kind, pair.a.layer) + ".",

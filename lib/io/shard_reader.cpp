@@ -76,7 +76,8 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   if (header_size > size - 8) throw_truncated(name(), size, str("a header of ", header_size, " bytes"));
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
-  // The seek table at the end of the file has the sizes of every frame; each is checked against the frame.
+  // The seek table at the end of the file has the sizes of every frame. This function compares them with the header and
+  // trailer frames, and only bounds those of token frames, which frame() compares when it decompresses a frame.
   if (size < 8 + header_size + 17 || load32(data + size - 4) != kSeekFooter)
     throw_truncated(name(), size, "a seek table at the end");
   uint64_t count = load32(data + size - 9);

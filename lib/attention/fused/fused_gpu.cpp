@@ -29,7 +29,7 @@ bool aligned(const at::Tensor& x) {
          x.stride(1) * bytes % 16 == 0 && x.stride(2) * bytes % 16 == 0 && x.size(3) * bytes % 16 == 0;
 }
 
-// Returns the runs of keys in device memory, (number of runs, 3) int64.
+// Copies the runs of keys to device memory: (3 * number of runs) int64, the members of one run after another.
 at::Tensor runs_to_device(const std::vector<kernels::DistanceRun>& runs, at::Device device) {
   static_assert(sizeof(kernels::DistanceRun) == 3 * sizeof(int64_t));
   std::vector<int64_t> values(3 * runs.size());
