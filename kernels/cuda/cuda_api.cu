@@ -1,5 +1,7 @@
 #include "cuda/cuda_api.h"
 
+#include "cuda/launch.h"
+
 namespace mh::kernels {
 
 const char* cuda_dropout(Dtype, const Dropout&, uint64_t, const void*, void*, int64_t, void*);
@@ -12,12 +14,16 @@ const char* cuda_nag(const Update<NagPlan>*, int64_t, void*);
 const char* cuda_sum_of_squares(const FloatSpan*, int64_t, double*, void*);
 const AttentionKernels* cuda_attention(Dtype, int);
 const char* cuda_missing(Dtype, int);
+const char* cuda_device_problem() {
+  int bytes = 0;
+  return read_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, bytes);
+}
 
 }  // namespace mh::kernels
 
 extern "C" __attribute__((visibility("default"))) const mh::kernels::CudaApi* multihead_cuda_api() {
   using namespace mh::kernels;
-  static const CudaApi table{cuda_dropout, cuda_cross_entropy, cuda_sum_norm, cuda_sum_norm_backward, cuda_adam,
-                             cuda_sgd,     cuda_nag,           cuda_sum_of_squares,  cuda_attention,         cuda_missing};
+  static const CudaApi table{cuda_dropout, cuda_cross_entropy,  cuda_sum_norm,  cuda_sum_norm_backward, cuda_adam, cuda_sgd,
+                             cuda_nag,     cuda_sum_of_squares, cuda_attention, cuda_missing,           cuda_device_problem};
   return &table;
 }

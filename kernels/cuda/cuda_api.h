@@ -46,6 +46,9 @@ struct CudaApi {
   // call of the thread, and otherwise null.
   const AttentionKernels* (*attention)(Dtype dtype, int head_size);
   const char* (*missing)(Dtype dtype, int head_size);
+  // Returns null if the limits of the current GPU can be read; otherwise a description of the error. After an error,
+  // the constraints of AttentionKernels are meaningless.
+  const char* (*device_problem)();
 };
 
 // The name of the only exported symbol of the library, a function without parameters that returns const CudaApi*.

@@ -7,4 +7,14 @@ struct Grid {
   int x = 1, y = 1, z = 1;
 };
 
+// Returns why a GPU cannot launch a grid; null if it can. CUDA limits y and z to 65535 blocks.
+inline const char* grid_problem(const Grid& grid) {
+  constexpr unsigned kMaxBlocks = 65535;  // unsigned, so that a size that overflowed is above the limit, too
+  if (static_cast<unsigned>(grid.y) > kMaxBlocks)
+    return "expected at most 65535 for batch rows times heads; found more; use smaller batches";
+  if (static_cast<unsigned>(grid.z) > kMaxBlocks)
+    return "expected at most 65535 groups of heads or splits of keys; found more; use fewer heads";
+  return nullptr;
+}
+
 }  // namespace mh::kernels

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "cuda/grid.h"
+
 namespace mh::kernels {
 
 // Returns the description of a CUDA error; null for cudaSuccess.
@@ -18,27 +20,33 @@ inline const char* launch_error() { return error_string(cudaGetLastError()); }
 // Launches kernel(arguments…) with `bytes` bytes of dynamic shared memory per block. Returns null, or a description of
 // the problem. Launches nothing if the grid is empty.
 template <class... Parameters, class... Arguments>
-const char* launch(void (*kernel)(Parameters...), dim3 grid, int threads, int bytes, void* stream,
+const char* launch(void (*kernel)(Parameters...), const Grid& grid, int threads, int bytes, void* stream,
                    const Arguments&... arguments) {
   if (grid.x == 0 || grid.y == 0) return nullptr;
-  if (grid.y > 65535) return "expected at most 65535 for batch rows times heads; found more; use smaller batches";
+  if (const char* problem = grid_problem(grid)) return problem;
   if (bytes > 48 << 10)
     if (const char* problem =
             error_string(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)))
       return problem;
-  kernel<<<grid, threads, bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
+  kernel<<<dim3(grid.x, grid.y, grid.z), threads, bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
   return launch_error();
 }
 
-// Returns an attribute of the current GPU.
-inline int attribute(cudaDeviceAttr name) {
-  int device = 0, value = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&value, name, device);
-  return value;
+// Sets `value` to an attribute of the current GPU. Returns null, or a description of the problem.
+inline const char* read_attribute(cudaDeviceAttr name, int& value) {
+  int device = 0;
+  if (const char* problem = error_string(cudaGetDevice(&device))) return problem;
+  return error_string(cudaDeviceGetAttribute(&value, name, device));
 }
-// Returns the maximum dynamic shared memory of a block on the current GPU, in bytes.
-inline int max_shared_memory() { return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }
-inline int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount); }
+// Returns the maximum dynamic shared memory of a block on the current GPU, in bytes, and the number of multiprocessors;
+// 0 if they cannot be read (CudaApi::device_problem).
+inline int max_shared_memory() {
+  int bytes = 0;
+  return read_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, bytes) == nullptr ? bytes : 0;
+}
+inline int multiprocessors() {
+  int count = 0;
+  return read_attribute(cudaDevAttrMultiProcessorCount, count) == nullptr ? count : 0;
+}
 
 }  // namespace mh::kernels

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "cuda/dispatch_dtype.h"
-#include "cuda/grid.h"
 #include "cuda/launch.h"
 #include "cuda/thread.h"
 
@@ -20,7 +19,7 @@ struct Launcher {
   void* stream;
   template <class Body>
   const char* operator()(Grid grid, int threads, size_t bytes, const Body& body) const {
-    return launch(run<Body>, dim3(grid.x, grid.y, grid.z), threads, static_cast<int>(bytes), stream, body);
+    return launch(run<Body>, grid, threads, static_cast<int>(bytes), stream, body);
   }
 };
 

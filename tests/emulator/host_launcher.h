@@ -14,6 +14,7 @@ struct Launcher {
     if (threads > Body::kThreads) return "expected at most Body::kThreads threads; found more";
     if (bytes > static_cast<size_t>(limit))
       return "expected a launch within the shared memory of a block; found a larger one";
+    if (const char* problem = mh::kernels::grid_problem(grid)) return problem;
     if (grid.x > 0 && grid.y > 0)
       gpu.run({grid.x, grid.y, grid.z}, threads, std::max<size_t>(bytes, 16),
               [&](const Thread& thread, void* memory) { body(thread, memory); });

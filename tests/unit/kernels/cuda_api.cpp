@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cuda/compiled.h"
+#include "fixtures/device.h"
 
 using namespace mh::kernels;
 
@@ -23,6 +24,12 @@ const CudaApi& api() {
 
 TEST_CASE("the CUDA library opens on a machine without a GPU", "[cuda]") {
   CHECK(api().adam(nullptr, 0, nullptr) == nullptr);
+}
+
+TEST_CASE("the CUDA library reports a GPU whose limits cannot be read", "[cuda]") {
+  const char* problem = api().device_problem();
+  INFO((problem != nullptr ? problem : "no problem"));
+  CHECK((problem == nullptr) == (test_device() == "cuda"));  // without --device cuda the machine has no GPU
 }
 
 TEST_CASE("the CUDA library has kernels up to the largest compiled head size and refuses larger ones", "[cuda]") {

@@ -123,6 +123,17 @@ TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a
   CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == 1);
 }
 
+TEST_CASE("a grid of more than 65535 blocks in y or z is refused before the launch", "[cuda]") {
+  const auto problem_of = [](const Grid& grid) {
+    const char* problem = grid_problem(grid);
+    return std::string(problem != nullptr ? problem : "");
+  };
+  CHECK(problem_of({1 << 20, 65535, 65535}) == "");
+  CHECK_THAT(problem_of({1, 65536, 1}), Catch::StartsWith("expected at most 65535 for batch rows times heads"));
+  CHECK_THAT(problem_of({1, -1, 1}), Catch::StartsWith("expected at most 65535 for batch rows times heads"));
+  CHECK_THAT(problem_of({1, 1, 65536}), Catch::StartsWith("expected at most 65535 groups of heads or splits of keys"));
+}
+
 TEST_CASE("relative positions of every head size fit into the shared memory of an A100; 48 KiB are refused", "[cuda]") {
   host::EmulatedGpu device;
   const host::Launcher launcher{device}, small{device, 48 << 10};
