@@ -251,6 +251,7 @@ std::string why_not_fused_on_gpu(at::ScalarType type, const LayerSpec& layer_spe
                                  bool has_relative_positions) {
   const auto dtype = nn::dtype_of(type);
   if (!dtype) return std::string("no kernel for elements of type ") + c10::toString(type);
+  nn::check_cuda(nn::cuda_kernels().device_problem());
   const int size = static_cast<int>(std::max(layer_spec.key_size, layer_spec.value_size));
   const char* reason = nn::cuda_kernels().missing(*dtype, size);
   if (reason == nullptr && has_relative_positions && !has_mixing)
