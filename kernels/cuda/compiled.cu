@@ -22,19 +22,24 @@ const AttentionKernels* cuda_attention(Dtype dtype, int size) {
 const char* cuda_missing(Dtype dtype, int size) {
   if (cuda_attention(dtype, size) != nullptr) return nullptr;
   bool has_dtype = false;
-#define MH_COMPARE(name, compiled) has_dtype |= dtype == Dtype::name;
+  int max_size = 0;
+#define MH_COMPARE(name, compiled)    \
+  has_dtype |= dtype == Dtype::name; \
+  max_size = max_size < compiled ? compiled : max_size;
   MH_COMPILED(MH_COMPARE)
 #undef MH_COMPARE
-  const std::string found = std::to_string(size), sizes = kCompiledHeadSizes, dtypes = kCompiledDtypes;
+  const std::string sizes = kCompiledHeadSizes, dtypes = kCompiledDtypes;
   const char* name = dtype == Dtype::fp32 ? "fp32" : dtype == Dtype::bf16 ? "bf16" : "fp16";
-  std::string next;
+  // All options that the build lacks, so that one new build suffices; none for a size that no build supports.
+  std::string options;
   for (const int larger : {16, 32, 64, 96, 128, 192, 256})
-    if (next.empty() && size <= larger && has_dtype) next = " -Dhead_sizes=" + sizes + "," + std::to_string(larger);
-  if (!has_dtype) next = " -Ddtypes=" + dtypes + "," + name;
+    if (options.empty() && size > max_size && size <= larger)
+      options = " -Dhead_sizes=" + sizes + "," + std::to_string(larger);
+  if (!has_dtype && (size <= max_size || !options.empty())) options += " -Ddtypes=" + dtypes + "," + name;
   thread_local std::string problem;
   problem = "expected a head size of at most the largest of " + sizes + ", and one of the types " + dtypes +
-            "; found head size " + found + " and type " + name +
-            (next.empty() ? "; use --attention composed" : "; build again after meson configure build" + next);
+            "; found head size " + std::to_string(size) + " and type " + name + "; use --attention composed" +
+            (options.empty() ? "" : ", or run meson configure build" + options + " and ninja -C build");
   return problem.c_str();
 }
 

@@ -48,7 +48,13 @@ TEST_CASE("the CUDA library has kernels up to the largest compiled head size and
   CHECK(api().missing(dtype, 300) == "expected a head size of at most the largest of " + sizes +
                                          ", and one of the types " + dtypes + "; found head size 300 and type " +
                                          dtype_name + "; use --attention composed");
-  if (max_size < 256)
-    CHECK_THAT(api().missing(dtype, 250),
-               Catch::EndsWith("build again after meson configure build -Dhead_sizes=" + sizes + ",256"));
+  const std::string new_size = " -Dhead_sizes=" + sizes + ",256", new_dtype = " -Ddtypes=" + dtypes + ",fp16";
+  const auto rebuild = [](const std::string& options) {
+    return Catch::EndsWith("use --attention composed, or run meson configure build" + options + " and ninja -C build");
+  };
+  if (max_size < 256) CHECK_THAT(api().missing(dtype, 250), rebuild(new_size));
+  if (dtypes.find("fp16") != std::string::npos) return;
+  CHECK_THAT(api().missing(Dtype::fp16, max_size), rebuild(new_dtype));
+  if (max_size < 256) CHECK_THAT(api().missing(Dtype::fp16, 250), rebuild(new_size + new_dtype));
+  CHECK_THAT(api().missing(Dtype::fp16, 300), Catch::EndsWith("use --attention composed"));
 }
