@@ -40,7 +40,7 @@ at::Tensor AttentionLayer::composed(Context& c) {
   c.logits = stages_.mixer->mix_logits(c, c.logits);
   // The normaliser computes in fp32, whatever the type of the matrix products.
   at::Tensor logits = std::exchange(c.logits, {});  // freed below, since it is as large as the probabilities
-  if (logits.scalar_type() == at::kBFloat16) logits = logits.to(at::kFloat);
+  if (at::isReducedFloatingType(logits.scalar_type())) logits = logits.to(at::kFloat);
   if (const at::Tensor& a = c.mask.additive; a.defined()) {
     if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))
       throw Error(Exit::usage,

@@ -33,6 +33,22 @@ TEST_CASE("error of the fused path is at most twice the error of the composed pa
   CHECK(fused_error <= tolerance::composed_error_bound(composed_error, tolerance::kFp32, 1));
 }
 
+TEST_CASE("the composed path normalises logits in bf16 and fp16 to probabilities in fp32") {
+  c10::NoGradGuard no_gradient;
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    INFO(c10::toString(type));
+    Layer l("heads = 2\n", 16, 3);
+    l.convert(type);
+    l.layer->set_path(Path::composed);
+    const at::Tensor x = normal({2, 40, 16}, 4).to(type);
+    layers::RecordingObserver observer;
+    CHECK(l(x, x, layers::causal(), {}, &observer).scalar_type() == type);
+    REQUIRE(observer.p.scalar_type() == at::kFloat);
+    const at::Tensor sums = observer.p.sum(-1);
+    CHECK(close(sums, at::ones_like(sums), 1e-6));
+  }
+}
+
 TEST_CASE("Path::fused with unequal value_size and head_size throws an error with both sizes") {
   Layer l("heads = 2\nvalue_size = 3", 8, 3);
   l.layer->set_path(Path::fused);
