@@ -41,8 +41,9 @@ struct GroupOptions {
             at_least(0));
     f.field("momentum", momentum,
             "Momentum of sgd and nag in the group; -1: train.optimizer.momentum, or 0 if the group sets its own rule.",
-            between(-1, 1));
-    f.field("weight_decay", weight_decay, "Weight decay of the group; -1: train.optimizer.weight_decay.", at_least(-1));
+            or_unset(-1, between(0, 1)));
+    f.field("weight_decay", weight_decay, "Weight decay of the group; -1: train.optimizer.weight_decay.",
+            or_unset(-1, at_least(0)));
     f.field("decay_norms_and_biases", decay_norms_and_biases,
             "Whether adamw also decays layer norms and biases of the group, if the group sets its own rule; otherwise "
             "train.optimizer.decay_norms_and_biases applies.");

@@ -52,6 +52,8 @@ try "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=100
 try "train.groups.g: expected either frozen = true or keys that affect updates, such as lr; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
 group() { "$1" "$2" --set "train.groups.a.match=['*.self.*']" "${@:3}"; }
 group try "train.groups.a.momentum: expected the update rule sgd or nag; found adamw" --set train.groups.a.momentum=0.5
+group try "expected a number from 0 to 1, or -1; found -0.5" --set train.groups.a.momentum=-0.5
+group try "expected a number of at least 0, or -1; found -0.5" --set train.groups.a.weight_decay=-0.5
 group try "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching parameters in earlier groups: a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # A dry run reports the same errors.
 dry() { expect 2 mh-train --dry-run --config c.toml --train t.mhs "${@:2}"; said "$1"; }

@@ -94,10 +94,13 @@ struct Inner {
   double lr = 5e-4;
   Length every{100, Length::Unit::updates};
   std::vector<double> betas{0.9, 0.98};
+  double decay = -1, momentum = -1;
   void describe(Fields& f) {
     f.field("lr", lr, "Learning rate.", positive());
     f.field("every", every, "Interval between two validations.");
     f.field("betas", betas, "Decay rates of the moment estimates.", between(0, 1));
+    f.field("decay", decay, "Weight decay; -1: none.", or_unset(-1, at_least(0)));
+    f.field("momentum", momentum, "Momentum; -1: none.", or_unset(-1, between(0, 1)));
   }
 };
 struct Outer {
@@ -228,6 +231,9 @@ TEST_CASE("an error for an invalid configuration value names its file and line, 
   CHECK(contains(error_of("[inner]\nevery = '100'"), "add the unit, as in 100u"));
   CHECK(contains(error_of("[inner]\nbetas = [0.9, 2]"), "from 0 to 1"));
   CHECK(contains(error_of("[inner]\nlr = nan"), "a finite number above 0"));
+  CHECK(error_of("[inner]\ndecay = -1\nmomentum = -1.0") == "no error");
+  CHECK(contains(error_of("[inner]\ndecay = -0.5"), "expected a number of at least 0, or -1; found -0.5"));
+  CHECK(contains(error_of("[inner]\nmomentum = -0.5"), "expected a number from 0 to 1, or -1; found -0.5"));
   CHECK(contains(error_of("heads = "), "2: a.toml:1"));
   CHECK(contains(message([] { Config().set("train.lr"); }), "key=value"));
 }
