@@ -69,6 +69,10 @@ int64_t count_updates(const Length& length, int64_t updates_per_epoch,
 // epochs gives 0.
 int64_t length_to_updates(const Length& length, const BatchOptions& options, int64_t tokens);
 
+// Converts a length of training to updates of examples. Throws Error(usage) for a length in tokens, since examples
+// differ in length.
+int64_t example_length_to_updates(const Length& length, int64_t updates_per_epoch);
+
 // Batches of a text: shuffled blocks or streams.
 class TextBatches : public Batches {
  public:

@@ -65,14 +65,7 @@ class ExampleBatches : public Batches {
     return str(update_rows_.size(), " rows, the longest is row ", longest_row_, " of the epoch");
   }
 
-  int64_t updates(const Length& length) const override {
-    return count_updates(length, updates_per_epoch_, [&](int64_t) -> int64_t {
-      throw Error(Exit::usage,
-                  Problem{"a length in [train]", "a number of updates or epochs, since examples differ in length",
-                          to_string(length) + ", a number of tokens",
-                          "give the length in epochs, such as 3e, or in updates, such as 1000u"});
-    });
-  }
+  int64_t updates(const Length& length) const override { return example_length_to_updates(length, updates_per_epoch_); }
 
  private:
   int64_t width(int64_t row) const {
@@ -145,6 +138,15 @@ class ExampleBatches : public Batches {
 };
 
 }  // namespace
+
+int64_t example_length_to_updates(const Length& length, int64_t updates_per_epoch) {
+  return count_updates(length, updates_per_epoch, [&](int64_t) -> int64_t {
+    throw Error(Exit::usage,
+                Problem{"a length in [train]", "a number of updates or epochs, since examples differ in length",
+                        to_string(length) + ", a number of tokens",
+                        "give the length in epochs, such as 3e, or in updates, such as 1000u"});
+  });
+}
 
 std::unique_ptr<Batches> make_batches(Examples examples, const BatchOptions& options, int64_t seed) {
   return std::make_unique<ExampleBatches>(std::move(examples), options, seed);

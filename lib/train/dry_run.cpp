@@ -28,8 +28,8 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
 // Sets out.updates, out.warmup_updates and out.epochs, or leaves unknown ones unset. `batches`: null without data.
 void set_update_counts(DryRun& out, const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
-  // Returns 0 for a length in epochs without data, since the number of updates in an epoch is then unknown.
-  const auto to_updates = [&](const Length& length) { return length_to_updates(length, t.batch, batches); };
+  // Returns 0 for a length that is unknown without data.
+  const auto to_updates = [&](const Length& length) { return length_to_updates(length, run, batches); };
   out.updates = to_updates(t.length);
   out.warmup_updates = schedule_lengths(t, out.updates, to_updates).warmup;
   if (batches == nullptr || out.updates <= 0) return;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "train/run_batches.h"
 #include "train/trainable_filter.h"
 
 namespace mh::train {
@@ -94,7 +95,7 @@ std::vector<TrainProgress> PassPlanner::change_points() const {
   for (const auto& entry : run_.procedures.entries())
     for (int64_t epoch : entry.plugin->first_epochs()) epochs.push_back(epoch);
   const TrainOptions& o = run_.train;
-  const auto updates = [&](const Length& length) { return length_to_updates(length, o.batch, batches_); };
+  const auto updates = [&](const Length& length) { return length_to_updates(length, run_, batches_); };
   const int64_t end = updates(o.length), updates_per_epoch = updates({1, Length::Unit::epochs});
   for (int64_t epoch : epochs) {
     int64_t update;

@@ -1,4 +1,5 @@
-// Makes the batches of a training run from its configuration.
+// Makes the batches of a training run from its configuration, and converts lengths of training to updates when batches
+// may not exist yet.
 #pragma once
 
 #include <memory>
@@ -15,5 +16,10 @@ namespace mh::train {
 // epochs of the first phase. Throws the errors of data::Corpus::batches() and task::Task::open().
 std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard,
                                     const text::Tokenizers& tokenizers);
+
+// Converts a length of training to updates. `batches`: null before the data are opened. A length in epochs, or in
+// tokens of sentence pairs, is then unknown and gives 0; a length in tokens of examples throws Error(usage), as with
+// data.
+int64_t length_to_updates(const Length& length, const RunConfig& run, const Batches* batches);
 
 }  // namespace mh::train

@@ -15,6 +15,7 @@
 #include "task/masked_words.h"
 #include "text/records/masked_words.h"
 #include "train/batches.h"
+#include "train/run_batches.h"
 
 using namespace mh;
 
@@ -229,6 +230,25 @@ TEST_CASE("the length of training on examples may be in updates or epochs, not i
   CHECK(batches->updates({2, Length::Unit::epochs}) == 6);
   CHECK(refusal([&] { batches->updates({7, Length::Unit::tokens}); }).find("updates or epochs") != std::string::npos);
   CHECK(status_of([] { corpora::make_batches(examples({}, "classes"), options(2)); }) == 3);
+}
+
+TEST_CASE("without data, a length in tokens is converted for texts, unknown for pairs and refused for examples",
+          "[examples]") {
+  const auto updates = [](const char* backbone, const Length& length) {
+    train::RunConfig run;
+    run.model.model.backbone = backbone;
+    run.train.batch.block = 16, run.train.batch.tokens = 64;
+    return train::length_to_updates(length, run, nullptr);
+  };
+  for (const char* backbone : {"decoder", "encoder-decoder", "bert"}) {
+    INFO(backbone);
+    CHECK(updates(backbone, {7, Length::Unit::updates}) == 7);
+    CHECK(updates(backbone, {7, Length::Unit::epochs}) == 0);
+  }
+  const Length tokens{1000, Length::Unit::tokens};
+  CHECK(updates("decoder", tokens) == 16);
+  CHECK(updates("encoder-decoder", tokens) == 0);
+  CHECK(refusal([&] { updates("bert", tokens); }).find("updates or epochs") != std::string::npos);
 }
 
 namespace {
