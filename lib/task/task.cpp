@@ -90,8 +90,11 @@ const std::vector<std::string>& all_score_names() {
 
 void require_segments(int64_t segments, const DatasetOptions& options, const std::string& shard) {
   if (segments > options.bert.segments)
-    throw Error(Exit::usage, Problem{"model.bert.segments", "at least 2, the number of segments in rows of " + shard,
-                                     str(options.bert.segments), "set model.bert.segments=2"});
+    throw Error(Exit::usage,
+                Problem{"model.bert.segments",
+                        str("at least ", segments, ", since a row of ", shard, " has ", segments,
+                            segments == 1 ? " segment" : " segments"),
+                        str(options.bert.segments), str("use a model with model.bert.segments=", segments)});
 }
 
 }  // namespace mh::task

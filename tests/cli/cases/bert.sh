@@ -235,7 +235,7 @@ no 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
 no 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
 no 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
 no 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
-expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "number of segments in rows"; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "a folder is left"
 no 2 "as many heads as in the checkpoint, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
 said "keep their random initial values: "; said "to train the output head, add head"

@@ -129,6 +129,19 @@ TEST_CASE("every combination of a backbone and an encoder head belongs to exactl
     }
 }
 
+TEST_CASE("a model with fewer segments than the rows of a shard is refused with both numbers", "[tasks]") {
+  task::DatasetOptions options;
+  options.bert.segments = 1;
+  CHECK(refusal([&] { task::require_segments(1, options, "t.mhs"); }) == "");
+  CHECK(refusal([&] { task::require_segments(2, options, "t.mhs"); }) ==
+        "model.bert.segments: expected at least 2, since a row of t.mhs has 2 segments; found 1; use a model with "
+        "model.bert.segments=2");
+  options.bert.segments = 0;
+  CHECK(refusal([&] {
+          task::require_segments(1, options, "t.mhs");
+        }).find("at least 1, since a row of t.mhs has 1 segment;") != std::string::npos);
+}
+
 TEST_CASE("evaluation returns a finite loss and only scores that the task names", "[tasks]") {
   const auto all_samples = samples();
   for (const std::string& name : task::tasks().names()) {
