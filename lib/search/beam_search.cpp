@@ -107,7 +107,7 @@ class Search {
     const at::Tensor all_logits = allowed_logits.clone();
     for (int32_t token : excluded_tokens) allowed_logits.select(1, token).fill_(-INFINITY);
     const int64_t entries = allowed_logits.size(1);
-    if (entries <= static_cast<int64_t>(excluded_tokens.size())) BeamPolicy::throw_no_candidates();
+    const bool has_candidates = entries > static_cast<int64_t>(excluded_tokens.size());
     const SamplingOptions& o = policy_.sampling();
     std::vector<Extension> extensions;
     for (size_t b = 0; b < beams_.size(); ++b) {
@@ -116,6 +116,7 @@ class Search {
       for (size_t rank = 0; rank < beam.live.size(); ++rank) {
         const int64_t r = row(b, beam.live[rank]);
         int32_t token = forced_token(b);
+        if (token < 0 && !has_candidates) BeamPolicy::throw_no_candidates();
         if (token < 0)
           token = sample_token({allowed_logits.const_data_ptr<float>() + r * entries, static_cast<size_t>(entries)},
                                o.temperature, o.top_k, beam.random[beam.samples[rank]]);

@@ -75,10 +75,13 @@ class DeviceSearch {
       return policy_.forced_token(*sentences_[beam.sentence], beam, length_ + step);
     };
     forced_.assign(static_cast<size_t>(steps), at::Tensor());
+    all_forced_.assign(static_cast<size_t>(steps), false);
     for (int64_t step = 0; step < steps; ++step) {
       std::vector<int64_t> tokens;
       for (const Beam& beam : beams_) tokens.push_back(forced_token(step, beam));
-      if (std::any_of(tokens.begin(), tokens.end(), [](int64_t token) { return token >= 0; }))
+      const auto is_forced = [](int64_t token) { return token >= 0; };
+      all_forced_[static_cast<size_t>(step)] = std::all_of(tokens.begin(), tokens.end(), is_forced);
+      if (std::any_of(tokens.begin(), tokens.end(), is_forced))
         forced_[static_cast<size_t>(step)] = at::tensor(tokens, at::kLong).unsqueeze(1).to(int64_options_.device());
     }
     if (!policy_.samples() || policy_.sampling().temperature == 0) return;
@@ -158,7 +161,8 @@ class DeviceSearch {
     const at::Tensor logits = next_logits();
     const std::vector<int32_t> excluded_tokens = policy_.excluded_tokens(length_);
     const int64_t entries = logits.size(1), num_candidates = o.top_k > 0 ? std::min(o.top_k, entries) : entries;
-    if (entries <= static_cast<int64_t>(excluded_tokens.size())) BeamPolicy::throw_no_candidates();
+    if (entries <= static_cast<int64_t>(excluded_tokens.size()) && !all_forced_[static_cast<size_t>(step)])
+      BeamPolicy::throw_no_candidates();
     const BestCandidates best = best_candidates(logits, o.temperature == 0 ? 1 : num_candidates, excluded_tokens);
     Extensions result;
     const at::Tensor lse = best.lse.view({num_sentences(), width_});
@@ -254,6 +258,7 @@ class DeviceSearch {
   // (S, W): last token of the hypothesis in each row, and its log-probability; minus infinity if the row has none.
   at::Tensor tokens_, sums_;
   std::vector<at::Tensor> forced_;  // per step: (S, 1) forced tokens, -1: not forced; undefined: no sentence is forced
+  std::vector<bool> all_forced_;    // per step: whether the tokens of all sentences are forced
   at::Tensor uniform_;              // (steps, S, W) fp64 random numbers in [0, 1), for sampling
   std::vector<std::vector<Hypothesis>> results_;  // hypotheses of each sentence
 };

@@ -586,6 +586,31 @@ TEST_CASE("the frequencies of sampled tokens are within 5 standard deviations of
   }
 }
 
+TEST_CASE("forced tokens are sampled even if every token of the vocabulary is excluded", "[search]") {
+  c10::NoGradGuard no_gradient;
+  auto two_tokens = built(kTiny, {2, 20});
+  SearchOptions o;
+  o.max_length_b = 2, o.min_length = 1, o.no_unknown = true;
+  SamplingOptions sampling;
+  sampling.samples = 3;
+  // The first token is forced, while end and unknown token are excluded; the second token can only be the end token.
+  Sentence s{some_source(3, 20, 1), {kSpecialTokens.unknown}, 0};
+  for (const auto& searched :
+       {beam_search(*two_tokens, {s}, kSpecialTokens, o, sampling), device_search(*two_tokens, {s}, o, sampling)}) {
+    REQUIRE(searched[0].size() == 3);
+    for (const Hypothesis& h : searched[0])
+      CHECK(h.tokens == std::vector<int32_t>{kSpecialTokens.unknown, kSpecialTokens.end});
+  }
+  // A sentence without a prefix has no allowed first token.
+  std::vector<Sentence> sentences{s, s};
+  sentences[1].prefix.clear();
+  CHECK(refusal([&] {
+          beam_search(*two_tokens, sentences, kSpecialTokens, o, sampling);
+        }).find("an allowed next token") != std::string::npos);
+  CHECK(refusal([&] { device_search(*two_tokens, sentences, o, sampling); }).find("an allowed next token") !=
+        std::string::npos);
+}
+
 TEST_CASE("invalid search options, prefixes that are too long and logits of NaN are refused", "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = built(kTiny, {6, 20});
