@@ -163,7 +163,7 @@ std::vector<Combination> combinations() {
       {"mae", {"", "mae.drop = 2\n", "mae.gate = 'uniform'\n"}},
       {"mixture-of-heads", {"", "mixture-of-heads.shared = 0\n"}},
       {"head-weights", {"", "head-weights.weights = [1, -0.5, 2, 0.25]\n"}},
-      {"gates", {"gates.input = true\n"}},
+      {"gates", {"", "gates.input = true\n"}},
       {"synthesizer-dense", {"", "synthesizer-dense.per_head = true\n"}}};
   auto extras_of = [&](const std::string& name) {
     auto it = extras.find(name);
