@@ -59,7 +59,7 @@ def parser_of(doc, rounds):
     parser.add_argument("--rounds", type=int, default=rounds, help=f"number of rounds of each comparison [{rounds}]")
     parser.add_argument("--threads", type=int, default=2, help="number of threads of each measured program [2]")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"],
-                        help="device of the sections that measure training, attention and beam search; training memory is compared only on the CPU [cpu]")
+                        help="device of the sections that measure training, attention, question answering and beam search; training memory is compared only on the CPU [cpu]")
     parser.add_argument("--only", metavar="A,B", help="sections to run, separated by commas [all]")
     parser.add_argument("--list", nargs=0, action=PrintLines, const=section_lines, help="print the sections, one per line, and exit")
     parser.add_argument("--stages", metavar="A,B", help="attention stages of the section `stages` [all]")

@@ -12,6 +12,7 @@ TOML = ("backbone = 'bert'\nlayers = 6\nwidth = 384\nffn = 1536\nnorm = 'post'\n
 
 
 def run_peer(bench, what, rows, **options):
-    """Runs peers/bert.py, the BERT of transformers, and returns the JSON object that it prints."""
+    """Runs peers/bert.py, the BERT of transformers, on the device of the project and returns the JSON object that it prints."""
+    options.update(threads=bench.threads, device=bench.device)
     words = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
-    return json.loads(output([*peer_program("bert"), what, rows, "--threads", bench.threads, *words], allocator).splitlines()[-1])
+    return json.loads(output([*peer_program("bert"), what, rows, *words], allocator).splitlines()[-1])

@@ -25,19 +25,20 @@ def padded(rows, width, fill):
     return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
 
 
-def inputs_of(rows, pad=0):
+def inputs_of(rows, device, pad=0):
     """Returns the model inputs of a batch, padded to `pad` tokens or to the longest row. rows: list of (token ids, length of the first segment)."""
     width = pad or max(len(tokens) for tokens, _ in rows)
-    return {"input_ids": padded([tokens for tokens, _ in rows], width, 0),
-            "token_type_ids": padded([[0] * first + [1] * (len(tokens) - first) for tokens, first in rows], width, 0),
-            "attention_mask": padded([[1] * len(tokens) for tokens, _ in rows], width, 0)}
+    inputs = {"input_ids": padded([tokens for tokens, _ in rows], width, 0),
+              "token_type_ids": padded([[0] * first + [1] * (len(tokens) - first) for tokens, first in rows], width, 0),
+              "attention_mask": padded([[1] * len(tokens) for tokens, _ in rows], width, 0)}
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
 def train(a):
     with open(a.rows, encoding="ascii") as lines:
         rows = [[int(word) for word in line.split()] for line in lines]
     rows = [(max(0, label), (tokens, first)) for label, first, *tokens in rows]
-    model = transformers.BertForSequenceClassification(transformers.BertConfig(**SHAPE, attn_implementation=a.attention)).train()
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**SHAPE, attn_implementation=a.attention)).train().to(a.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, eps=1e-6, weight_decay=0.0, fused=True)
     draw, order, done, began = random.Random(1), [], 0, 0
     for update in range(a.warm + a.updates):
@@ -46,7 +47,8 @@ def train(a):
         if len(order) < a.batch:
             order = draw.sample(rows, len(rows))
         batch, order = order[:a.batch], order[a.batch:]
-        loss = model(**inputs_of([row for _, row in batch], a.pad), labels=torch.tensor([label for label, _ in batch])).loss
+        labels = torch.tensor([label for label, _ in batch], device=a.device)
+        loss = model(**inputs_of([row for _, row in batch], a.device, a.pad), labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -73,15 +75,15 @@ def answer(a):
             name, tokens, first, *_ = line.split("\t")
             names.append(name)
             rows.append(([int(t) for t in tokens.split()], int(first)))
-    model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE, attn_implementation=a.attention)).eval()
+    model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE, attn_implementation=a.attention)).eval().to(a.device)
     answers = {}
     with torch.inference_mode():
-        model(**inputs_of(rows[:a.batch]))  # warm-up
+        model(**inputs_of(rows[:a.batch], a.device)).end_logits.cpu()  # warm-up
         began = time.perf_counter()
         for at in range(0, len(rows), a.batch):
             batch = rows[at:at + a.batch]
-            found = model(**inputs_of(batch))
-            starts, ends = found.start_logits.numpy(), found.end_logits.numpy()
+            found = model(**inputs_of(batch, a.device))
+            starts, ends = found.start_logits.cpu().numpy(), found.end_logits.cpu().numpy()
             for i, (tokens, first) in enumerate(batch):
                 n = len(tokens)
                 answers.setdefault(names[at + i], []).extend(best_spans(starts[i, :n], ends[i, :n], first))
@@ -99,6 +101,7 @@ def main():
     parser.add_argument("--warm", type=int, default=3, help="updates before the clock starts")
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     a = parser.parse_args()
     torch.set_num_threads(a.threads)
     torch.manual_seed(1)
