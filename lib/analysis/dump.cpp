@@ -13,10 +13,13 @@ AttentionDump::AttentionDump(model::LanguageModel& model, int64_t blocks, int64_
   int64_t bytes_per_block = 0;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     bytes_per_block += layer->layer_spec().heads * block * keys * static_cast<int64_t>(sizeof(float));
-  if (bytes_per_block > 0 && blocks > kMaxBytes / bytes_per_block)
+  const int64_t max_blocks = bytes_per_block > 0 ? kMaxBytes / bytes_per_block : blocks;
+  if (blocks > max_blocks)
     throw Error(Exit::usage, Problem{"--dump", str("at most ", human_bytes(kMaxBytes), " of attention matrices"),
-                                     str(blocks, " blocks of ", human_bytes(static_cast<uint64_t>(bytes_per_block))),
-                                     str("reduce --blocks to ", kMaxBytes / bytes_per_block, " or less")});
+                                     str(blocks, blocks == 1 ? " block of " : " blocks of ",
+                                         human_bytes(static_cast<uint64_t>(bytes_per_block))),
+                                     max_blocks > 0 ? str("lower --blocks to ", max_blocks)
+                                                    : "lower --block, the length of a block"});
 }
 
 void AttentionDump::probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) {

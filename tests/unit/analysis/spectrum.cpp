@@ -457,5 +457,10 @@ TEST_CASE("an attention dump holds the attention matrices of the sampled blocks 
   REQUIRE(file.find("decoder.layers.1.self")->shape == std::vector<int64_t>({7, 3, 6, 6}));
   const auto* data = static_cast<const float*>(file.data("decoder.layers.1.self"));
   CHECK(std::equal(data, data + expected.numel(), expected.const_data_ptr<float>()));
-  CHECK(status_of([&] { AttentionDump(*model, int64_t{1} << 30, 6, 6); }) == 2);
+  // 2 layers of 3 heads take 24 bytes per query and key.
+  const auto advice = [&](int64_t blocks, int64_t block) {
+    return refusal([&] { AttentionDump(*model, blocks, block, block); });
+  };
+  CHECK_THAT(advice(int64_t{1} << 30, 6), Catch::EndsWith("; lower --blocks to 2485513"));
+  CHECK_THAT(advice(1, 10000), Catch::EndsWith("found 1 block of 2.4 GB; lower --block, the length of a block"));
 }
