@@ -238,7 +238,7 @@ class TrainingText {
       lines.clear();
       for (const auto& s : batch.segments)
         add(batch.file, s.line, std::string_view(batch.text).substr(s.begin, s.end - s.begin), lines);
-      bytes += static_cast<int64_t>(batch.source_bytes);
+      bytes += static_cast<int64_t>(batch.input_bytes);
       progress.update(bytes);
       if (!child.write(lines)) return;
     }

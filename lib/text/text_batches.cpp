@@ -61,7 +61,7 @@ void TextBatches::drop_byte_order_mark_of_file() {
 bool TextBatches::next(TextBatch& batch) {
   batch.text.clear();
   batch.segments.clear();
-  batch.source_bytes = 0;
+  batch.input_bytes = 0;
   if (error_ != nullptr) std::rethrow_exception(error_);
   try {
     read_segments(batch);
@@ -94,7 +94,7 @@ void TextBatches::read_segments(TextBatch& batch) {
       // A file that contains only a byte order mark has no lines.
       if (chunk_.text.empty() && chunk_.offset > 0 && chunk_.ends_line && !chunk_.has_newline) continue;
     }
-    batch.source_bytes += chunk_.text.size() + (chunk_.has_newline ? 1 : 0);
+    batch.input_bytes += chunk_.text.size() + (chunk_.has_newline ? 1 : 0);
     if (chunk_.starts_line && chunk_.ends_line) {
       add(batch, chunk_.text, true);
       continue;

@@ -34,7 +34,7 @@ struct TextBatch {
   std::string text;
   std::vector<Segment> segments;
   std::string file;
-  uint64_t source_bytes = 0;  // bytes of the input, line ends included
+  uint64_t input_bytes = 0;  // bytes read from the file, line ends included
 };
 
 // Reads the files in order ("-": standard input) in constant memory, in batches of about 1 MiB. A longer line is split

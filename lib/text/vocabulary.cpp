@@ -33,7 +33,7 @@ void for_each_segment(TextBatches& text, const Visit& visit) {
     check_text(batch);
     for (const auto& s : batch.segments)
       visit(std::string_view(batch.text).substr(s.begin, s.end - s.begin), s.has_newline);
-    num_bytes += static_cast<int64_t>(batch.source_bytes);
+    num_bytes += static_cast<int64_t>(batch.input_bytes);
     progress.update(num_bytes);
   }
 }
@@ -235,7 +235,7 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   if (options.type == "byte") {
     TextBatch batch;  // reads the text only to report missing or empty inputs
     uint64_t bytes = 0;
-    while (text.next(batch)) bytes += batch.source_bytes;
+    while (text.next(batch)) bytes += batch.input_bytes;
     if (bytes == 0) refuse_empty_text();
     return make_byte_tokenizer();
   }

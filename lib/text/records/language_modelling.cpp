@@ -24,7 +24,7 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
     out.sequences.ends.push_back(tokens.size());
   }
   out.unknown = count_unknown(tokens, tokenizer);
-  out.bytes = batch.source_bytes;
+  out.bytes = batch.input_bytes;
   return out;
 }
 

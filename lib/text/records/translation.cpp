@@ -65,7 +65,7 @@ class PairEncoder {
       out.target_bytes += t.end - t.begin + 1;
       ++out.summary.pairs;
     }
-    out.summary.bytes = batch.source.source_bytes + batch.target.source_bytes;
+    out.summary.bytes = batch.source.input_bytes + batch.target.input_bytes;
     return out;
   }
 

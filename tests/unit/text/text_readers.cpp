@@ -121,7 +121,7 @@ TEST_CASE("TextBatches drops and counts the byte order mark of each file, except
       TextBatches text(files, ends, nullptr, {1, piece, 1 << 20});
       std::string lines;
       uint64_t bytes = 0;
-      for (TextBatch batch; text.next(batch); bytes += batch.source_bytes)
+      for (TextBatch batch; text.next(batch); bytes += batch.input_bytes)
         for (const auto& s : batch.segments) lines += batch.text.substr(s.begin, s.end - s.begin) + "|";
       const bool keeps_marks = ends == LineEnds::keep;
       // U+FEFF is a byte order mark only at the start of a file; a file that contains only a byte order mark has no
@@ -203,6 +203,26 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
             CHECK(outcome.message == expected.message);
           }
     }
+  }
+}
+
+TEST_CASE("PairBatches counts every byte of its files, line ends included", "[text]") {
+  const ScopedQuietLog quiet;
+  const Folder folder;
+  const std::string source = "a\r\nbb\r\nc\n", target = "x\r\n\r\nzzz", pairs = "a\tx\r\nbb\ty\n";
+  for (const auto& [name, text] : {std::pair("source", source), {"target", target}, {"pairs", pairs}})
+    write_file_atomically(folder.file(name), text);
+  const auto bytes = [&](const std::vector<std::string>& names, size_t batch) {
+    std::vector<std::string> files;
+    for (const std::string& name : names) files.push_back(folder.file(name));
+    PairBatches reader(files, LineEnds::normalise_crlf, {batch, 1 << 20, 1 << 20});
+    uint64_t sum = 0;
+    for (PairBatch read; reader.next(read);) sum += read.source.input_bytes + read.target.input_bytes;
+    return sum;
+  };
+  for (size_t batch : {1, 4, 1 << 20}) {
+    CHECK(bytes({"source", "target"}, batch) == source.size() + target.size());
+    CHECK(bytes({"pairs"}, batch) == pairs.size());
   }
 }
 

@@ -59,7 +59,7 @@ class ExampleEncoder {
       if (check_columns(batch, s)) add(batch, s, out);
       else ++out.summary.malformed;
     }
-    out.summary.bytes = batch.text.source_bytes;
+    out.summary.bytes = batch.text.input_bytes;
     return out;
   }
 

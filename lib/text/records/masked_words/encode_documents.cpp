@@ -36,7 +36,7 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
   }
   out.summary.tokens = tokens.size();
   out.summary.unknown = count_unknown(tokens, tokenizer);
-  out.summary.bytes = batch.source_bytes;
+  out.summary.bytes = batch.input_bytes;
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include "text/records/translation/pair_batches.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -71,7 +72,9 @@ void PairBatches::split_at_tabs(PairBatch& batch) {
 bool PairBatches::has_target_line() {
   if (target_index_ < target_batch_.segments.size()) return true;
   target_index_ = 0;
-  return second_.next(target_batch_);
+  if (!second_.next(target_batch_)) return false;
+  target_bytes_ += target_batch_.input_bytes;
+  return true;
 }
 
 void PairBatches::refuse_more_targets() {
@@ -90,11 +93,11 @@ void PairBatches::add_targets(PairBatch& batch) {
     target.file = target_batch_.file;
     const size_t begin = target.text.size(), size = s.end - s.begin;
     target.text.append(target_batch_.text, s.begin, size);
-    target.source_bytes += size + (s.has_newline ? 1 : 0);
     s.begin = begin;
     s.end = begin + size;
     target.segments.push_back(s);
   }
+  target.input_bytes = std::exchange(target_bytes_, 0);
 }
 
 void PairBatches::refuse_unequal_lengths(uint64_t common_lines, uint64_t first_lines, uint64_t second_lines) {

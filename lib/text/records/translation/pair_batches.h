@@ -7,7 +7,8 @@
 namespace mh::text {
 
 // A batch of source lines and a batch of target lines with the same number of segments. Each segment is a whole line;
-// segments i of both batches are a pair.
+// segments i of both batches are a pair. target.input_bytes: bytes of the target file that were read for this batch; 0
+// for a file of pairs.
 struct PairBatch {
   TextBatch source, target;
 };
@@ -35,8 +36,9 @@ class PairBatches {
   TextBatches first_, second_;
   TextBatch target_batch_;  // current batch of the target file; target_index_ is the index of its next segment
   size_t target_index_ = 0;
-  uint64_t lines_ = 0;        // number of pairs returned so far
-  std::exception_ptr error_;  // pending error, thrown by the next call of next()
+  uint64_t target_bytes_ = 0;  // bytes of the target file that no batch has counted yet
+  uint64_t lines_ = 0;         // number of pairs returned so far
+  std::exception_ptr error_;   // pending error, thrown by the next call of next()
 };
 
 }  // namespace mh::text
