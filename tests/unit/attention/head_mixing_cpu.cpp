@@ -80,8 +80,8 @@ Inputs random_inputs(const Sizes& z) {
 
 TEST_CASE("the CPU head mixing kernel and its gradients match the reference equations over random shapes",
           "[attention][mixed]") {
-  at::manual_seed(31);
   CHECK(rc::check([] {
+    at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     Sizes z{pick(1, 3),  pick(1, 9),  pick(1, 9),      pick(1, 90),    0,
             pick(1, 40), pick(1, 40), pick(0, 1) == 1, pick(0, 1) == 1};

@@ -141,13 +141,14 @@ struct EmbeddingAndOutput {
   std::unique_ptr<TokenEmbedding> embedding;
   std::unique_ptr<OutputLayer> output;
 
-  EmbeddingAndOutput(const ModelOptions& options, int64_t entries) : o(options), vocabulary(entries) {
+  EmbeddingAndOutput(const ModelOptions& options, int64_t entries, uint64_t seed = 1)
+      : o(options), vocabulary(entries) {
     check_bands(o, vocabulary);
     embedding = make_token_embedding(parameters, o, vocabulary);
     output = make_output(parameters, o, *embedding, vocabulary);
     parameters.initialise(1);
     c10::NoGradGuard no_gradient;
-    uint64_t seed = 1;  // so that biases are not zero and scores not small
+    // Larger values than the initial ones, so that biases are not zero and scores not small.
     for (auto& p : parameters.all()) p.master().copy_(layers::normal(p.master().sizes().vec(), seed++) * 0.4);
   }
   SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& step = {}) {
@@ -260,9 +261,9 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     o.scale_embedding = *rc::gen::arbitrary<bool>();
     o.vocabulary_rows = *rc::gen::element<int64_t>(0, vocabulary + 3);
     o.score_padded_rows = *rc::gen::arbitrary<bool>();
-    EmbeddingAndOutput model(o, vocabulary);
-    Reference reference = model.reference();
     const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
+    EmbeddingAndOutput model(o, vocabulary, seed);
+    Reference reference = model.reference();
     at::Tensor tokens = random_tokens(3, 4, vocabulary, seed), targets = random_tokens(3, 4, vocabulary, seed + 1);
     targets[1][2] = -1;
     const auto token_ids = to_vector(tokens), target_ids = to_vector(targets);
