@@ -95,6 +95,20 @@ TEST_CASE("emulated GPU attention with relative positions over runs of keys matc
   CHECK(check_reduced("fp32, head size 256", [] { check_case<float, 256>(40, true); }));
 }
 
+TEST_CASE("a NaN in a result of a kernel or in its reference exceeds every error bound", "[cuda]") {
+  CHECK(max_difference({1, 2, -HUGE_VAL}, {1, 2.5, -HUGE_VAL}) == 0.5);
+  for (const double number : {1.0, HUGE_VAL, static_cast<double>(NAN)})
+    for (const auto& [x, y] : {std::pair(static_cast<double>(NAN), number), {number, static_cast<double>(NAN)}}) {
+      INFO(x << " and " << y);
+      CHECK(max_difference({x, 1}, {y, 3}) == HUGE_VAL);
+      CHECK(max_difference({1, x}, {3, y}) == HUGE_VAL);
+    }
+  CHECK(is_within(1, 2));
+  CHECK(!is_within(2, 1));
+  CHECK(!is_within(HUGE_VAL, HUGE_VAL));
+  CHECK(!is_within(0, HUGE_VAL));
+}
+
 TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a GPU", "[cuda]") {
   // At least one thread block per multiprocessor: no split.
   CHECK(best_num_splits(132, 64, 132) == 1);
