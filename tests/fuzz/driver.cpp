@@ -3,7 +3,8 @@
 //   fuzz-TARGET [--mutations N] [--seed S] FILE|FOLDER…
 //
 // The same seed gives the same mutations. If an input ends the process, it is first written to fuzz-TARGET.input in the
-// working folder; `fuzz-TARGET FILE` repeats the failure. The last line is `mh-tests: 1 passed, 0 failed, 0 skipped`.
+// working folder, and a line on stderr has the absolute path; `fuzz-TARGET FILE` repeats the failure. The last line is
+// `mh-tests: 1 passed, 0 failed, 0 skipped`.
 #include <fcntl.h>
 #include <sanitizer/common_interface_defs.h>
 #include <unistd.h>
@@ -26,15 +27,19 @@ namespace {
 namespace fs = std::filesystem;
 using mh::RandomSequence;
 
-std::string input;         // the input that runs
-std::string failure_file;  // where a failing input is written
+std::string input;                           // the input that runs
+std::string failure_file;                    // absolute path of the file to which a failing input is written
+std::string saved_message, unsaved_message;  // lines on stderr after the input was written, and after a failed write
 
-// Writes the input with system calls only, since it runs in a signal handler too.
+bool write_all(int out, const std::string& bytes) {
+  return write(out, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+}
+// Writes the input and a message with system calls only, since it runs in a signal handler too.
 void save_input() {
   const int out = open(failure_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (out < 0) return;
-  [[maybe_unused]] const ssize_t written = write(out, input.data(), input.size());
-  close(out);
+  const bool is_saved = out >= 0 && write_all(out, input);
+  if (out >= 0) close(out);
+  write_all(STDERR_FILENO, is_saved ? saved_message : unsaved_message);
 }
 void on_abort(int) {
   save_input();
@@ -139,7 +144,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   const std::string name = fs::path(argv[0]).filename();
-  failure_file = name + ".input";
+  failure_file = fs::absolute(name + ".input");
+  saved_message = "fuzz: the failing input is " + failure_file + "\n";
+  unsaved_message = "fuzz: expected to write the failing input to " + failure_file + "; found an error\n";
   std::signal(SIGABRT, on_abort);
   __sanitizer_set_death_callback(save_input);
   const auto begin = std::chrono::steady_clock::now();
