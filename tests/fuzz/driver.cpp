@@ -3,8 +3,7 @@
 //   fuzz-TARGET [--mutations N] [--seed S] FILE|FOLDER…
 //
 // The same seed gives the same mutations. If an input ends the process, it is first written to fuzz-TARGET.input in the
-// working folder, and a line on stderr has the absolute path; `fuzz-TARGET FILE` repeats the failure. The last line is
-// `mh-tests: 1 passed, 0 failed, 0 skipped`.
+// working folder, and a line on stderr has the absolute path; `fuzz-TARGET FILE` repeats the failure.
 #include <fcntl.h>
 #include <sanitizer/common_interface_defs.h>
 #include <unistd.h>
@@ -160,5 +159,4 @@ int main(int argc, char** argv) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::printf("%s: %zu files, %llu mutations, %.1f s\n", name.c_str(), corpus.size(),
               static_cast<unsigned long long>(mutations), seconds);
-  std::printf("mh-tests: 1 passed, 0 failed, 0 skipped\n");
 }
