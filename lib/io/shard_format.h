@@ -64,7 +64,8 @@ Trailer decode_trailer(std::string_view payload, const std::string& name);
 void decode_lengths(const std::string& varints, const Trailer& trailer, const std::string& name,
                     std::vector<uint32_t>* lengths);
 
-// Throws Error(input) for a damaged shard. where: name of the shard, and the damaged part of it if only one part can be.
+// Throws Error(input) for a damaged shard. where: name of the shard, and the damaged part of it if only one part can
+// be.
 [[noreturn]] void throw_damaged(const std::string& where, const std::string& expected, const std::string& found);
 // Throws Error(input) for a shard that is damaged at the byte `offset`.
 [[noreturn]] void throw_damaged(const std::string& name, uint64_t offset, const std::string& expected,
