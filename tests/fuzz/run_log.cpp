@@ -1,10 +1,10 @@
 // log.jsonl of a run folder, as a resumed run reads it.
-#include "train/run_log.h"
+#include "io/run_log.h"
 
 #include "fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::check(size, fuzz::kTextFactor,
-              [&] { mh::train::rewound_log(std::string(fuzz::text_of(data, size)), 10, true, "log.jsonl"); });
+              [&] { mh::io::rewound_log(std::string(fuzz::text_of(data, size)), 10, true, "log.jsonl"); });
   return 0;
 }

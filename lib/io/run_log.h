@@ -1,10 +1,10 @@
-// The lines of log.jsonl that a resumed run keeps. Independent of the tensor library.
+// The lines of log.jsonl that a resumed run keeps.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-namespace mh::train {
+namespace mh::io {
 
 // Returns the lines of the log `text` up to the checkpoint of `update`, from which a run resumes. Drops the lines of
 // later updates, which the run writes again, and lines that are not JSON objects, such as a truncated last one. Lines
@@ -12,4 +12,4 @@ namespace mh::train {
 // `is_complete`. Throws Error(input), with the file `name`, for a line without the number of an update.
 std::string rewound_log(const std::string& text, int64_t update, bool is_complete, const std::string& name);
 
-}  // namespace mh::train
+}  // namespace mh::io

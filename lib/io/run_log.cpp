@@ -1,10 +1,10 @@
-#include "train/run_log.h"
+#include "io/run_log.h"
 
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/text.h"
 
-namespace mh::train {
+namespace mh::io {
 
 std::string rewound_log(const std::string& text, int64_t update, bool is_complete, const std::string& name) {
   std::string lines;
@@ -24,4 +24,4 @@ std::string rewound_log(const std::string& text, int64_t update, bool is_complet
   return lines;
 }
 
-}  // namespace mh::train
+}  // namespace mh::io
