@@ -33,7 +33,7 @@ void flatten(const toml::table& table, const std::string& prefix, Settings& sett
 }
 
 // Names of activations in transformers and in multihead. If transformers has several names for a multihead name,
-// write_folder() uses the first one.
+// conversion::write_folder() uses the first one.
 constexpr std::pair<const char*, const char*> kActivations[] = {
     {"gelu", "gelu"}, {"gelu_new", "gelu-tanh"}, {"gelu_pytorch_tanh", "gelu-tanh"}, {"relu", "relu"}};
 

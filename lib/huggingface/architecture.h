@@ -50,7 +50,7 @@ struct TensorNames {
   // under both.
   std::map<std::string, std::string> aliases;
   // Alternative names that transformers 5 ignores and transformers 4 expects: their values may differ when a file is
-  // read, and write_folder() writes them.
+  // read, and conversion::write_folder() writes them.
   std::set<std::string> ignored_aliases = {};
 };
 

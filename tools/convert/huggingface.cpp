@@ -7,8 +7,8 @@
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "conversion/huggingface_folder.h"
 #include "convert.h"
-#include "huggingface/model.h"
 #include "nn/ops.h"
 #include "train/run_config.h"
 
@@ -54,7 +54,7 @@ void read_huggingface(const Arguments& a) {
   check_output(a);
   nn::prepare_cpu(a.threads);
   const std::string folder = strip_slashes(a.files.front());
-  model::LoadedModel model = huggingface::read_folder(folder, {a.seed, a.keep_padded_rows});
+  model::LoadedModel model = conversion::read_folder(folder, {a.seed, a.keep_padded_rows});
   train::RunConfig run = train::RunConfig::parse(model.toml, folder);
   // The default block length of tools must not exceed the positions of the model.
   run.train.batch.block = std::min(run.train.batch.block, run.model.model.max_positions);
@@ -78,7 +78,7 @@ void write_huggingface(const Arguments& a) {
   nn::prepare_cpu(a.threads);
   const std::string folder = strip_slashes(a.files.back());
   const model::LoadedModel model = model::load_model(a.files.front(), at::kCPU);
-  huggingface::write_folder(model, folder);
+  conversion::write_folder(model, folder);
   log_summary(model);
 }
 

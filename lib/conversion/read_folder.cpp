@@ -7,12 +7,15 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "huggingface/model.h"
+#include "conversion/huggingface_folder.h"
+#include "huggingface/architecture.h"
 #include "io/tensor_files.h"
 #include "nn/aten.h"
 #include "nn/finite.h"
 
-namespace mh::huggingface {
+namespace mh::conversion {
+
+using namespace huggingface;
 
 namespace {
 
@@ -293,4 +296,4 @@ model::LoadedModel read_folder(const std::string& folder, const ReadOptions& opt
   return Reader(folder, options).read();
 }
 
-}  // namespace mh::huggingface
+}  // namespace mh::conversion

@@ -8,11 +8,14 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "huggingface/model.h"
+#include "conversion/huggingface_folder.h"
+#include "huggingface/architecture.h"
 #include "io/tensor_files.h"
 #include "nn/aten.h"
 
-namespace mh::huggingface {
+namespace mh::conversion {
+
+using namespace huggingface;
 
 namespace {
 
@@ -159,4 +162,4 @@ void write_folder(const model::LoadedModel& loaded, const std::string& folder) {
   }
 }
 
-}  // namespace mh::huggingface
+}  // namespace mh::conversion

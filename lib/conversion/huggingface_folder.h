@@ -5,10 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "huggingface/architecture.h"
 #include "model/load.h"
 
-namespace mh::huggingface {
+namespace mh::conversion {
 
 struct ReadOptions {
   uint64_t seed = 1;  // seed of the initial values of parameters that the folder lacks
@@ -26,4 +25,4 @@ model::LoadedModel read_folder(const std::string& folder, const ReadOptions& opt
 // Error(input) that names the settings if transformers does not support the model; Error(usage) if the folder exists.
 void write_folder(const model::LoadedModel& model, const std::string& folder);
 
-}  // namespace mh::huggingface
+}  // namespace mh::conversion
