@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Checks that each folder of lib includes only headers of itself and of lower folders in the table of docs/architecture.md.
 
-    layering.py             checks every include in lib, kernels and tools, and tests the check on forbidden includes
+    layering.py             checks every include in lib, kernels and tools, and the list of sources of libmultihead-core; tests both
+                            checks on broken examples
     layering.py --compile FLAG...
                             also compiles the headers of each folder with only this folder and lower ones on the include path;
                             FLAG: compiler flags for LibTorch and other libraries
 
-Folders marked "no tensors" must not include LibTorch.
+Folders marked "no tensors" must not include LibTorch. The sources of such folders in lib, and no others, form
+libmultihead-core.
 """
 import argparse
 import pathlib
@@ -17,6 +19,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TENSORS = re.compile(r"(ATen|c10|torch)/")
+CORE_FILES = re.compile(r"\bcore_sources\s*\+?=\s*files\(([^)]*)\)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 
 
@@ -58,6 +61,26 @@ def sources_of():
                 yield path.relative_to(ROOT), parts[1] if top == "lib" else top, path.read_text(encoding="utf-8")
 
 
+def listed_core_sources():
+    """Returns the paths, relative to lib, of the sources that the files meson.build of lib add to core_sources."""
+    paths = set()
+    for build in (ROOT / "lib").rglob("meson.build"):
+        for names in CORE_FILES.findall(re.sub("#.*", "", build.read_text(encoding="utf-8"))):
+            paths |= {(build.parent / name).resolve().relative_to(ROOT / "lib").as_posix() for name in re.findall("'([^']+)'", names)}
+    return paths
+
+
+def core_faults(listed, sources, folders):
+    """Returns one error line for each source of a folder marked "no tensors" that is not listed for libmultihead-core, and for each listed
+    source of another folder. `listed`, `sources`: sets of paths relative to lib, of the sources in core_sources and of all sources of lib."""
+    core_folders = {name for name, tensors in folders if not tensors}
+    expected = {path for path in sources if path.split("/")[0] in core_folders}
+    return ([f'lib/{path}: expected an entry in core_sources of meson.build, since docs/architecture.md marks the folder "no tensors"; '
+             "found none" for path in sorted(expected - listed)] +
+            [f"lib/{path}: expected only sources of the folders that docs/architecture.md marks \"no tensors\" in core_sources of meson.build; "
+             "found this source; list it in torch_sources, or move it" for path in sorted(listed - expected)])
+
+
 def compile_folders(folders, flags):
     """Compiles all headers of each folder of lib as one unit, with only this folder and lower ones on the include path."""
     faults = []
@@ -89,6 +112,12 @@ def main():
     for one in broken:
         if len(faults_of([one], folders)) != 1:
             faults.append(f"layering.py: expected a fault in {one}; found none")
+    listed = listed_core_sources()
+    sources = {path.relative_to(ROOT / "lib").as_posix() for path in (ROOT / "lib").rglob("*.cpp")}
+    faults += core_faults(listed, sources, folders)
+    for one in [({f"{highest}/x.cpp"}, {f"{highest}/x.cpp"}), (set(), {f"{lowest}/y.cpp"})]:
+        if len(core_faults(*one, folders)) != 1:
+            faults.append(f"layering.py: expected a fault in the sources of libmultihead-core {one}; found none")
     if arguments.compile is not None:
         faults += compile_folders(folders, arguments.compile)
     print("\n".join(faults), end="\n" if faults else "")
