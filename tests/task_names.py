@@ -6,8 +6,7 @@
   of a backbone. lib/model/, which defines heads and kinds of input, and lib/huggingface/, which translates published checkpoints,
   may compare them.
 - The record kinds (kExamplesKind and so on) are used only in lib/io/, lib/text/, lib/task/ and tools/prep/.
-- Each task TASK registered in lib/task/TASK.cpp has its records in lib/text/records/TASK.h and TASK.cpp, and the subcommands of
-  mh-prep that it names are registered in lib/text/records/.
+- Each task TASK registered in lib/task/TASK.cpp has its records in lib/text/records/TASK.h and TASK.cpp.
 """
 import pathlib
 import re
@@ -25,10 +24,7 @@ RULES = [
     (re.compile(r"\bk(?:Text|Pairs|Documents|Examples|Questions)Kind\b"), ("lib/io/", "lib/text/", "lib/task/", "tools/prep/"),
      "call task::task_of_kind(kind) and use the interface of the task"),
 ]
-# Files that use a record kind without branching on the task.
-ALLOWED = {"tools/common/text_source.h": {"kPairsKind"}}  # tests whether rows are sentence pairs, for spectra
 ENTRY = re.compile(r"const Registration<\w+>\s+\w+\(\s*tasks\(\),\s*\"([^\"]+)\"")
-PREPARATIONS = re.compile(r"preparations\(\) const override \{\s*return \{([^}]*)\};")
 
 
 def faults_of(path, text):
@@ -39,16 +35,13 @@ def faults_of(path, text):
         if path.startswith(folders):
             continue
         for match in rule.finditer(code):
-            if match[0] not in ALLOWED.get(path, set()):
-                faults.append(f"{path}: expected no branch on the task; found '{match[0]}'; {instead}")
+            faults.append(f"{path}: expected no branch on the task; found '{match[0]}'; {instead}")
     return faults
 
 
 def task_faults():
-    """Returns the names of the registered tasks, and one error line for each missing file or subcommand."""
+    """Returns the names of the registered tasks, and one error line for each missing file."""
     names, faults = [], []
-    records = "".join(path.read_text(encoding="utf-8") for path in files("lib/text/records/**/*.cpp"))
-    jobs = set(re.findall(r"Registration<\w+>\s+\w+\(\s*preparations\(\),\s*\"([^\"]+)\"", records))
     for path in files("lib/task/*.cpp"):
         text = code_of(path.read_text(encoding="utf-8"))
         for name in ENTRY.findall(text):
@@ -59,10 +52,6 @@ def task_faults():
             for suffix in (".h", ".cpp"):
                 if not (ROOT / "lib/text/records" / (stem + suffix)).exists():
                     faults.append(f"lib/text/records/{stem}{suffix}: expected the records of task '{name}'; found none")
-            made = [job for part in PREPARATIONS.findall(text) for job in re.findall(r'"([^"]+)"', part)]
-            for job in made if made else ["none"]:
-                if job not in jobs:
-                    faults.append(f"{path.relative_to(ROOT)}: expected a subcommand of mh-prep: {', '.join(sorted(jobs))}; found {job}")
     registrations = sum(len(re.findall(r"\bRegistration<", path.read_text(encoding="utf-8"))) for path in files("lib/task/*.cpp"))
     if len(names) != registrations:
         faults.append(f"lib/task: expected a name for each of {registrations} tasks; found {len(names)}")

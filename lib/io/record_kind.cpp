@@ -2,34 +2,68 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+#include "base/text.h"
 #include "io/shard.h"
 
 namespace mh::io {
 
-const RecordKind* record_kind(const std::string& name) {
+const std::vector<RecordKind>& record_kinds() {
   static const auto any = [](size_t, uint64_t, uint64_t) { return true; };
   static const std::vector<RecordKind> kinds{
-      {kTextKind, {"tokens"}, 1, "lines", any},
-      {kPairsKind,
-       {"source", "target"},
-       2,
-       "pairs whose source and target each have at least an end-of-line token",
-       [](size_t, uint64_t length, uint64_t) { return length > 0; }},
-      {kDocumentsKind,
-       {"sentence"},
-       1,
-       "documents of at least one sentence, each followed by an empty sequence",
-       [](size_t, uint64_t length, uint64_t previous_length) { return length > 0 || previous_length > 0; },
-       true},
-      {kExamplesKind,
-       {"first", "second", "label"},
-       2,
-       "examples whose label is empty or has one number",
-       [](size_t field, uint64_t length, uint64_t) { return field < 2 || length <= 1; }},
-      {kQuestionsKind, {"question", "context", "begins", "ends", "text", "about"}, 2, "questions", any},
+      {.name = kTextKind,
+       .preparations = {"lm"},
+       .fields = {"tokens"},
+       .num_token_fields = 1,
+       .rule = "lines",
+       .allows_length = any,
+       .any_tokens = true},
+      {.name = kPairsKind,
+       .preparations = {"translation"},
+       .fields = {"source", "target"},
+       .num_token_fields = 2,
+       .rule = "pairs whose source and target each have at least an end-of-line token",
+       .allows_length = [](size_t, uint64_t length, uint64_t) { return length > 0; },
+       .ends_with_end_of_line = true},
+      {.name = kDocumentsKind,
+       .preparations = {"mlm"},
+       .fields = {"sentence"},
+       .num_token_fields = 1,
+       .rule = "documents of at least one sentence, each followed by an empty sequence",
+       .allows_length = [](size_t, uint64_t length,
+                           uint64_t previous_length) { return length > 0 || previous_length > 0; },
+       .ends_with_empty_sequence = true},
+      {.name = kExamplesKind,
+       .preparations = {"glue", "examples"},
+       .fields = {"first", "second", "label"},
+       .num_token_fields = 2,
+       .rule = "examples whose label is empty or has one number",
+       .allows_length = [](size_t field, uint64_t length, uint64_t) { return field < 2 || length <= 1; }},
+      {.name = kQuestionsKind,
+       .preparations = {"squad"},
+       .fields = {"question", "context", "begins", "ends", "text", "about"},
+       .num_token_fields = 2,
+       .rule = "questions",
+       .allows_length = any},
   };
-  const auto it = std::find_if(kinds.begin(), kinds.end(), [&](const RecordKind& k) { return k.name == name; });
-  return it == kinds.end() ? nullptr : &*it;
+  return kinds;
+}
+
+const RecordKind* record_kind(const std::string& name) {
+  const auto it = std::ranges::find(record_kinds(), name, &RecordKind::name);
+  return it == record_kinds().end() ? nullptr : &*it;
+}
+
+std::string commands_for(const std::string& kind) {
+  const RecordKind* record = record_kind(kind);
+  return record == nullptr ? "mh-prep" : "mh-prep " + join(record->preparations, " or mh-prep ");
+}
+
+void refuse_unknown_kind(const std::string& kind, const std::string& name) {
+  std::vector<std::string> names;
+  for (const RecordKind& record : record_kinds()) names.push_back(record.name);
+  throw Error(Exit::input, Problem{name, "a shard of one of the kinds " + join(names, ", "), "the kind " + kind,
+                                   "make the shard with mh-prep"});
 }
 
 }  // namespace mh::io

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "io/record_kind.h"
 #include "io/shard_format.h"
 
 namespace mh::io {
@@ -384,14 +385,9 @@ std::vector<uint32_t> ShardStream::sequence_lengths() const {
 }
 
 void require_kind(const ShardHeader& header, const std::string& name, const std::string& kind) {
-  const std::string command = kind == kPairsKind       ? "mh-prep translation"
-                              : kind == kDocumentsKind ? "mh-prep mlm"
-                              : kind == kExamplesKind  ? "mh-prep glue or mh-prep examples"
-                              : kind == kQuestionsKind ? "mh-prep squad"
-                                                       : "mh-prep lm";
   if (header.kind != kind)
     throw Error(Exit::input, Problem{name, "a shard of the kind " + kind, "the kind " + header.kind,
-                                     "make a shard of the kind " + kind + " with " + command});
+                                     "make a shard of the kind " + kind + " with " + commands_for(kind)});
 }
 
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,

@@ -116,7 +116,6 @@ class Classification : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<Classification>(*this); }
   const char* prediction_noun() const override { return "classes or numbers"; }
   const char* record_kind() const override { return io::kExamplesKind; }
-  std::vector<std::string> preparations() const override { return {"glue", "examples"}; }
   bool serves(const model::ModelOptions& model) const override {
     return model::example_type_of(model) == model::ExampleType::examples &&
            (model.bert.head == "classes" || model.bert.head == "number");

@@ -27,7 +27,6 @@ class LanguageModelling : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<LanguageModelling>(*this); }
   const char* prediction_noun() const override { return "tokens of a text"; }
   const char* record_kind() const override { return io::kTextKind; }
-  std::vector<std::string> preparations() const override { return {"lm"}; }
   bool serves(const model::ModelOptions& model) const override {
     return model::example_type_of(model) == model::ExampleType::text;
   }

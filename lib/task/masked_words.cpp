@@ -103,7 +103,6 @@ class MaskedWords : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<MaskedWords>(*this); }
   const char* prediction_noun() const override { return "masked words"; }
   const char* record_kind() const override { return io::kDocumentsKind; }
-  std::vector<std::string> preparations() const override { return {"mlm"}; }
   bool serves(const model::ModelOptions& model) const override {
     return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "words";
   }

@@ -130,7 +130,6 @@ class Questions : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<Questions>(*this); }
   const char* prediction_noun() const override { return "answers"; }
   const char* record_kind() const override { return io::kQuestionsKind; }
-  std::vector<std::string> preparations() const override { return {"squad"}; }
   bool serves(const model::ModelOptions& model) const override {
     return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "span";
   }

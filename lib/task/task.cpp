@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/text.h"
+#include "io/record_kind.h"
 
 namespace mh::task {
 
@@ -65,14 +66,8 @@ std::unique_ptr<Task> task_of(const model::ModelOptions& model) {
 }
 
 std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& shard) {
-  std::vector<std::string> kinds;
-  auto task = find_task([&](const Task& t) {
-    kinds.emplace_back(t.record_kind());
-    return t.record_kind() == kind;
-  });
-  if (task == nullptr)
-    throw Error(Exit::input, Problem{shard, "a shard of one of the kinds " + join(kinds, ", "), "the kind " + kind,
-                                     "make the shard with mh-prep"});
+  auto task = find_task([&](const Task& t) { return t.record_kind() == kind; });
+  if (task == nullptr) io::refuse_unknown_kind(kind, shard);
   return task;
 }
 

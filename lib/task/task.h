@@ -119,10 +119,8 @@ class Task {
   virtual std::unique_ptr<Task> clone() const = 0;
   // Returns a plural noun for the predictions of the model, for messages: "masked words".
   virtual const char* prediction_noun() const = 0;
-  // Returns the kind of the shards that the task reads (io/shard.h).
+  // Returns the kind of the shards that the task reads (io/record_kind.h).
   virtual const char* record_kind() const = 0;
-  // Returns the subcommands of mh-prep that make shards for the task.
-  virtual std::vector<std::string> preparations() const = 0;
   // Returns whether models with these options are trained and scored on this task.
   virtual bool serves(const model::ModelOptions& model) const = 0;
   virtual Traits traits() const = 0;

@@ -59,7 +59,6 @@ class Translation : public Task {
   std::unique_ptr<Task> clone() const override { return std::make_unique<Translation>(*this); }
   const char* prediction_noun() const override { return "translations"; }
   const char* record_kind() const override { return io::kPairsKind; }
-  std::vector<std::string> preparations() const override { return {"translation"}; }
   bool serves(const model::ModelOptions& model) const override {
     return model::example_type_of(model) == model::ExampleType::pairs;
   }

@@ -80,7 +80,7 @@ io::Metadata entries_of(const Tokenizers& tokenizers) {
 void require_vocabularies(const io::ShardHeader& header, const std::string& name, const Tokenizers& tokenizers,
                           const std::string& owner) {
   require_vocabulary(header, name, *tokenizers.target, owner);
-  if (header.kind == io::kPairsKind || tokenizers.source != nullptr)
+  if (header.side_of(0) == io::Side::source || tokenizers.source != nullptr)
     require_vocabulary(header, name, tokenizers.of_source(), owner, io::Side::source);
 }
 

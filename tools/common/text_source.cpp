@@ -5,6 +5,7 @@
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "io/record_kind.h"
 #include "nn/device.h"
 #include "train/run_config.h"
 
@@ -32,7 +33,7 @@ void TextSource::require(const model::ModelOptions& model, const text::Tokenizer
   if (header().kind != kind)
     throw Error(Exit::input,
                 Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"), header().kind,
-                        "make such a shard with mh-prep " + join(task->preparations(), " or mh-prep ")});
+                        "make such a shard with " + io::commands_for(kind)});
   text::require_vocabularies(header(), name_, tokenizers, name);
 }
 

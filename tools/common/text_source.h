@@ -26,7 +26,7 @@ class TextSource {
   const io::ShardCounts& counts() const { return records_->counts(); }
   const std::string& name() const { return name_; }
   const task::Task& task() const { return *task_; }
-  bool holds_pairs() const { return header().kind == io::kPairsKind; }
+  bool holds_pairs() const { return header().side_of(0) == io::Side::source; }
   // Returns the dataset of the shard for a model. Throws Error(input) if the vocabulary differs from the model's, or if
   // the model does not read records of this kind.
   std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& m) const;

@@ -14,7 +14,7 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
                              const std::vector<uint32_t>& lengths)
     : name_(name), lengths_(lengths) {
   const io::RecordKind* kind = io::record_kind(header.kind);
-  if (kind == nullptr || header.kind == io::kTextKind)
+  if (kind == nullptr || kind->any_tokens)
     return;  // the shard readers check that the tokens are in the vocabulary
   for (size_t i = 0; i < header.fields.size(); ++i) {
     Field field{header.fields[i], header.limit_of(i), -1};
@@ -22,7 +22,7 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
       const io::Side side = header.side_of(i);
       const auto tokenizer = parse_tokenizer(header.tokenizer_of(side), name);
       require_vocabulary(header, name, *tokenizer, "the tokenizer stored in the shard", side);
-      if (header.kind == io::kPairsKind) field.end = tokenizer->end_of_line();
+      if (kind->ends_with_end_of_line) field.end = tokenizer->end_of_line();
     }
     fields_.push_back(std::move(field));
   }

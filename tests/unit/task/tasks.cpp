@@ -18,7 +18,6 @@
 #include "task/task.h"
 #include "task/task_options.h"
 #include "text/records/classification/examples.h"
-#include "text/records/preparation.h"
 #include "text/tokenizers.h"
 #include "text/wordpiece.h"
 #include "train/run_config.h"
@@ -107,9 +106,6 @@ TEST_CASE("each task reads a registered record kind that no other task reads", "
     const auto task = task::tasks().make(name, "task");
     CHECK(io::record_kind(task->record_kind()) != nullptr);
     CHECK(kinds.insert(task->record_kind()).second);
-    CHECK(!task->preparations().empty());
-    for (const std::string& preparation : task->preparations())
-      CHECK(status_of([&] { text::preparations().find(preparation, "mh-prep"); }) == 0);
     CHECK(std::string(task::task_of_kind(task->record_kind(), "t.mhs")->prediction_noun()) == task->prediction_noun());
     CHECK(task->clone()->record_kind() == std::string(task->record_kind()));
   }
