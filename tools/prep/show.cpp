@@ -4,12 +4,9 @@
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/table.h"
-#include "io/record_kind.h"
 #include "prep.h"
 #include "text/merges.h"
 #include "text/records/record_text.h"
-#include "text/records/translation/pair_stream.h"
-#include "text/tokenizers.h"
 #include "text/wordpiece.h"
 
 namespace mh::prep {
@@ -24,30 +21,12 @@ std::string tokenizer_type(const ShardHeader& h, Side side, const std::string& n
   return parse_tokenizer(h.tokenizer_of(side), name)->type();
 }
 
-// Reads the whole stream and returns the counts that only its kind of records has.
-ordered_json count_by_kind(ShardStream& stream) {
-  ordered_json j = ordered_json::object();
-  if (supports_records(stream.header())) return count_records(stream);
-  if (stream.header().kind == kPairsKind) {
-    uint64_t source_tokens = 0;
-    std::vector<int32_t> source, target;
-    for (PairStream pairs(stream); pairs.next(source, target);) source_tokens += source.size();
-    j["source_tokens"] = source_tokens;
-    j["target_tokens"] = stream.counts().tokens - source_tokens;
-    j["dropped"] = stream.counts().dropped;
-  }
-  std::vector<int32_t> tokens(1 << 16);
-  while (stream.read(tokens) > 0) {
-  }
-  return j;
-}
-
 void show_info(const std::vector<std::string>& inputs, const std::string& format) {
   refuse_output_onto_input("-", inputs);
   for (const std::string& input : inputs) {
     ShardStream stream(input);
     const ShardHeader& h = stream.header();
-    const ordered_json kind_counts = count_by_kind(stream);
+    const ordered_json kind_counts = text::count_records(stream);
     ordered_json j{{"file", stream.name()},
                    {"kind", h.kind},
                    {"tokens", stream.counts().tokens},
@@ -91,41 +70,13 @@ void show_codes(const std::vector<std::string>& inputs) {
   sink->close();
 }
 
-void show_pairs_of(ShardStream& stream, bool ids, ByteSink& sink) {
-  PairStream pairs(stream);
-  const Tokenizer &source = pairs.tokenizer(Side::source), &target = pairs.tokenizer(Side::target);
-  for (std::vector<int32_t> source_ids, target_ids; pairs.next(source_ids, target_ids);)
-    sink.write(text::text_of_tokens(source_ids, source, ids) + "\t" + text::text_of_tokens(target_ids, target, ids) +
-               "\n");
-}
-
-void show_text_of(const std::string& input, bool ids, ByteSink& sink) {
-  ShardStream stream(input);
-  if (stream.header().kind == kPairsKind) return show_pairs_of(stream, ids, sink);
-  if (supports_records(stream.header())) return show_records(stream, ids, sink);
-  require_kind(stream.header(), stream.name(), kTextKind);
-  auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
-  require_vocabulary(stream.header(), stream.name(), *tokenizer, "its own tokenizer");
-  std::vector<int32_t> tokens(1 << 14), line;
-  auto print = [&] {
-    sink.write(text::text_of_tokens(line, *tokenizer, ids));
-    if (ids || line.back() == tokenizer->end_of_line()) sink.write("\n");
-  };
-  while (size_t n = stream.read(tokens)) {
-    for (size_t i = 0; i < n; ++i) {
-      line.push_back(tokens[i]);
-      if (tokens[i] != tokenizer->end_of_line()) continue;
-      print();
-      line.clear();
-    }
-  }
-  if (!line.empty()) print();
-}
-
 void show_text(const std::vector<std::string>& inputs, bool ids) {
   refuse_output_onto_input("-", inputs);
   auto sink = open_sink("-");
-  for (const std::string& input : inputs) show_text_of(input, ids, *sink);
+  for (const std::string& input : inputs) {
+    ShardStream stream(input);
+    text::show_records(stream, ids, *sink);
+  }
   sink->close();
 }
 

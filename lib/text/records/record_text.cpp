@@ -2,91 +2,81 @@
 
 #include "base/json_types.h"
 #include "io/record_kind.h"
-#include "text/records/classification/examples.h"
-#include "text/records/questions/records.h"
-#include "text/records/whole_shard.h"
 #include "text/tokenizer.h"
 
 namespace mh::text {
 
-using namespace mh::io;
 using nlohmann::ordered_json;
 
-bool supports_records(const ShardHeader& header) {
-  return header.kind != kTextKind && header.kind != kPairsKind && record_kind(header.kind) != nullptr;
+Registry<RecordText>& record_texts() {
+  static Registry<RecordText> registry("record text");
+  return registry;
 }
 
-std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids) {
-  if (!ids)
-    return tokenizer.decode(
-        !tokens.empty() && tokens.back() == tokenizer.end_of_line() ? tokens.first(tokens.size() - 1) : tokens);
+namespace {
+
+// Reads the stream to its end, which verifies its checksums, and returns an empty object.
+ordered_json no_counts(io::ShardStream& stream) {
+  std::vector<int32_t> tokens(1 << 16);
+  while (stream.read(tokens) > 0) {
+  }
+  return ordered_json::object();
+}
+
+}  // namespace
+
+ordered_json RecordText::count(io::ShardStream& stream) const { return no_counts(stream); }
+
+std::string text_of_ids(std::span<const int32_t> tokens) {
   std::string text;
   for (size_t i = 0; i < tokens.size(); ++i) text += (i > 0 ? " " : "") + std::to_string(tokens[i]);
   return text;
 }
 
-namespace {
-
-ordered_json count_questions(const WholeShard& shard, const std::string& name) {
-  uint64_t paragraphs = 0, answers = 0, missing = 0, impossible = 0;
-  std::string text;
-  for (size_t i = 0; i < shard.size(); ++i) {
-    QuestionRecord record = question_record(shard, i, name);
-    paragraphs += i == 0 || record.text != text ? 1 : 0;
-    text = std::move(record.text);
-    answers += record.answers.size();
-    for (const GoldAnswer& answer : record.answers) missing += answer.byte_range ? 0 : 1;
-    impossible += record.impossible ? 1 : 0;
-  }
-  return {{"paragraphs", paragraphs}, {"answers", answers}, {"missing_answers", missing}, {"impossible", impossible}};
+std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids) {
+  if (ids) return text_of_ids(tokens);
+  return tokenizer.decode(!tokens.empty() && tokens.back() == tokenizer.end_of_line() ? tokens.first(tokens.size() - 1)
+                                                                                      : tokens);
 }
 
-void show_questions(const WholeShard& shard, const Tokenizer& tokenizer, const std::string& name, ByteSink& sink) {
-  for (size_t i = 0; i < shard.size(); ++i) {
-    const QuestionRecord record = question_record(shard, i, name);
-    sink.write(escape_piece(record.id) + "\t" + tokenizer.decode(record.question) + "\t" +
-               tokenizer.decode(record.context) + "\n");
-  }
+ordered_json WholeShardText::count(io::ShardStream& stream) const {
+  return count_shard(read_whole_shard(stream, stream.header().kind), stream.name());
 }
 
-}  // namespace
-
-ordered_json count_records(ShardStream& stream) {
+void WholeShardText::print(io::ShardStream& stream, bool ids, ByteSink& sink) const {
   const WholeShard shard = read_whole_shard(stream, stream.header().kind);
-  const auto& fields = shard.header.fields;
-  std::vector<uint64_t> field_tokens(fields.size());
-  uint64_t empty = 0;
-  for (size_t i = 0; i < shard.size(); ++i) {
-    for (size_t field = 0; field < fields.size(); ++field) field_tokens[field] += shard.sequence(i, field).size();
-    empty += shard.sequence(i, 0).empty() ? 1 : 0;
-  }
-  if (shard.header.kind == kDocumentsKind) return {{"documents", empty}, {"sentences", shard.size() - empty}};
+  if (ids) print_ids(shard, sink);
+  else print_text(shard, stream.name(), *parse_tokenizer(shard.header.tokenizer, stream.name()), sink);
+}
+
+ordered_json WholeShardText::count_shard(const WholeShard& shard, const std::string&) const {
   ordered_json counts;
-  for (size_t field = 0; field < fields.size(); ++field) counts[fields[field]] = field_tokens[field];
-  ordered_json result{{"field_tokens", counts}};
-  if (shard.header.kind == kQuestionsKind) result.update(count_questions(shard, stream.name()));
-  return result;
+  for (size_t field = 0; field < shard.header.fields.size(); ++field) {
+    uint64_t tokens = 0;
+    for (size_t i = 0; i < shard.size(); ++i) tokens += shard.sequence(i, field).size();
+    counts["field_tokens"][shard.header.fields[field]] = tokens;
+  }
+  return counts;
 }
 
-void show_records(ShardStream& stream, bool ids, ByteSink& sink) {
-  const WholeShard shard = read_whole_shard(stream, stream.header().kind);
-  const auto tokenizer = parse_tokenizer(shard.header.tokenizer, stream.name());
-  if (shard.header.kind == kQuestionsKind && !ids) return show_questions(shard, *tokenizer, stream.name(), sink);
-  const bool documents = shard.header.kind == kDocumentsKind;
-  const size_t num_token_fields = record_kind(shard.header.kind)->num_token_fields;
-  std::optional<ExampleTask> task;
-  if (shard.header.kind == kExamplesKind && !ids) task = task_of(shard.header, stream.name());
+void WholeShardText::print_ids(const WholeShard& shard, ByteSink& sink) const {
   for (size_t i = 0; i < shard.size(); ++i) {
-    if (documents && !ids && i + 1 == shard.size()) return;  // the empty sequence that ends the last document
-    for (size_t field = 0; field < shard.header.fields.size(); ++field) {
-      const auto sequence = shard.sequence(i, field);
-      sink.write(field > 0 ? "\t" : "");
-      sink.write(task && field >= num_token_fields && !sequence.empty()
-                     ? task->text_of(sequence[0])
-                     : text_of_tokens(sequence, *tokenizer, ids || field >= num_token_fields));
-    }
+    for (size_t field = 0; field < shard.header.fields.size(); ++field)
+      sink.write((field > 0 ? "\t" : "") + text_of_ids(shard.sequence(i, field)));
     sink.write("\n");
   }
+}
+
+ordered_json count_records(io::ShardStream& stream) {
+  const std::string& kind = stream.header().kind;
+  if (io::record_kind(kind) == nullptr) return no_counts(stream);
+  return record_texts().make(kind, stream.name())->count(stream);
+}
+
+void show_records(io::ShardStream& stream, bool ids, ByteSink& sink) {
+  const std::string& kind = stream.header().kind;
+  if (io::record_kind(kind) == nullptr) io::refuse_unknown_kind(kind, stream.name());
+  record_texts().make(kind, stream.name())->print(stream, ids, sink);
 }
 
 }  // namespace mh::text

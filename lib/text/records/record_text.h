@@ -1,5 +1,4 @@
-// Counts the records of a shard and prints records as text or token ids, for all kinds of shards except language-model
-// and translation.
+// Counts the records of a shard and prints records as text or token ids. Each kind of records registers a RecordText.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,27 +6,53 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/registry.h"
 #include "io/shard.h"
+#include "text/records/whole_shard.h"
 
 namespace mh::text {
 
 class Tokenizer;
 
-// Returns whether count_records() and show_records() support shards of this kind.
-bool supports_records(const io::ShardHeader& header);
+// The interface of a kind of records for mh-prep info and mh-prep cat.
+class RecordText {
+ public:
+  virtual ~RecordText() = default;
+  // Reads the stream to its end and returns the counts that only this kind of records has, by default an empty object.
+  // Throws Error(input) for a damaged shard.
+  virtual nlohmann::ordered_json count(io::ShardStream& stream) const;
+  // Reads the stream to its end and writes its records; `ids`: as numbers. Throws Error(input) for a damaged shard.
+  virtual void print(io::ShardStream& stream, bool ids, ByteSink& sink) const = 0;
+};
+// Returns the registry of record texts, by the kind of the records (io/record_kind.h).
+Registry<RecordText>& record_texts();
 
+// Reads the whole shard into memory. Counts the numbers in each field, as "field_tokens", and prints one record per
+// line, with tabs between the fields. A kind of records overrides the functions that differ.
+class WholeShardText : public RecordText {
+ public:
+  nlohmann::ordered_json count(io::ShardStream& stream) const final;
+  void print(io::ShardStream& stream, bool ids, ByteSink& sink) const final;
+
+ protected:
+  // Counts the records of a shard called `name`.
+  virtual nlohmann::ordered_json count_shard(const WholeShard& shard, const std::string& name) const;
+  // Prints the records as numbers.
+  virtual void print_ids(const WholeShard& shard, ByteSink& sink) const;
+  // Prints the records of a shard called `name` as text.
+  virtual void print_text(const WholeShard& shard, const std::string& name, const Tokenizer& tokenizer,
+                          ByteSink& sink) const = 0;
+};
+
+// Returns the tokens as ids separated by spaces.
+std::string text_of_ids(std::span<const int32_t> tokens);
 // Returns the tokens as ids separated by spaces if `ids`, otherwise as text without a final line end.
 std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids);
 
-// Reads the stream to its end and returns counts. Documents: "documents" and "sentences". Other kinds: "field_tokens",
-// the number of values in each field; shards of questions also "paragraphs", "answers", "missing_answers" and
-// "impossible". Throws Error(input) for a damaged shard.
+// Calls RecordText::count() for the kind of the shard. Reads a shard of an unknown kind to its end and returns an empty
+// object.
 nlohmann::ordered_json count_records(io::ShardStream& stream);
-
-// Reads the stream to its end and writes its records. Documents: one sentence per line, an empty line between
-// documents. Other kinds: one record per line, with tabs between the fields; of a question the fields id, question and
-// paragraph. `ids`: writes every field as numbers, and of documents one sequence per line, empty sequences included.
-// Throws Error(input) for a damaged shard.
+// Calls RecordText::print() for the kind of the shard. Throws Error(input) for an unknown kind.
 void show_records(io::ShardStream& stream, bool ids, ByteSink& sink);
 
 }  // namespace mh::text

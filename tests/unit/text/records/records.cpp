@@ -9,7 +9,10 @@
 #include "fixtures/folder.h"
 #include "fixtures/shards.h"
 #include "fixtures/status.h"
+#include "io/record_kind.h"
 #include "io/shard.h"
+#include "text/records/preparation.h"
+#include "text/records/record_text.h"
 #include "text/records/sequence_check.h"
 #include "text/records/sequences.h"
 #include "text/records/whole_shard.h"
@@ -65,6 +68,19 @@ auto random_tokens(int32_t limit, size_t max_length) {
 }
 
 }  // namespace
+
+TEST_CASE("each record kind has commands that make it and a text that prints it", "[records]") {
+  for (const RecordKind& kind : record_kinds()) {
+    INFO(kind.name);
+    CHECK(!kind.preparations.empty());
+    for (const std::string& preparation : kind.preparations)
+      CHECK(status_of([&] { preparations().find(preparation, "mh-prep"); }) == 0);
+    CHECK(status_of([&] { record_texts().find(kind.name, "x.mhs"); }) == 0);
+  }
+  CHECK(commands_for(kExamplesKind) == "mh-prep glue or mh-prep examples");
+  CHECK(commands_for("other") == "mh-prep");
+  CHECK(status_of([] { refuse_unknown_kind("other", "x.mhs"); }) == 3);
+}
 
 TEST_CASE("documents read back equal, sentence by sentence", "[records]") {
   Folder folder;

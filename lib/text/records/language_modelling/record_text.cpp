@@ -1,0 +1,36 @@
+// The text of a language-model shard, printed as a stream, since a shard may be larger than memory.
+#include "text/records/record_text.h"
+
+#include "text/tokenizers.h"
+
+namespace mh::text {
+
+namespace {
+
+class TextLines : public RecordText {
+ public:
+  void print(io::ShardStream& stream, bool ids, ByteSink& sink) const override {
+    const auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
+    require_vocabulary(stream.header(), stream.name(), *tokenizer, "its own tokenizer");
+    std::vector<int32_t> tokens(1 << 14), line;
+    const auto print_line = [&] {
+      sink.write(text_of_tokens(line, *tokenizer, ids));
+      if (ids || line.back() == tokenizer->end_of_line()) sink.write("\n");
+    };
+    while (const size_t n = stream.read(tokens)) {
+      for (size_t i = 0; i < n; ++i) {
+        line.push_back(tokens[i]);
+        if (tokens[i] != tokenizer->end_of_line()) continue;
+        print_line();
+        line.clear();
+      }
+    }
+    if (!line.empty()) print_line();
+  }
+};
+
+const Registration<TextLines> entry(record_texts(), io::kTextKind, "the text, line by line");
+
+}  // namespace
+
+}  // namespace mh::text

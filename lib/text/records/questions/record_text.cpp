@@ -1,0 +1,45 @@
+// The questions of a shard, printed as the id, the question and the paragraph of each question.
+#include "text/records/record_text.h"
+
+#include "base/json_types.h"
+#include "text/records/questions/records.h"
+#include "text/tokenizer.h"
+
+namespace mh::text {
+
+namespace {
+
+class QuestionText : public WholeShardText {
+ protected:
+  nlohmann::ordered_json count_shard(const WholeShard& shard, const std::string& name) const override {
+    uint64_t paragraphs = 0, answers = 0, missing = 0, impossible = 0;
+    std::string text;
+    for (size_t i = 0; i < shard.size(); ++i) {
+      QuestionRecord record = question_record(shard, i, name);
+      paragraphs += i == 0 || record.text != text ? 1 : 0;
+      text = std::move(record.text);
+      answers += record.answers.size();
+      for (const GoldAnswer& answer : record.answers) missing += answer.byte_range ? 0 : 1;
+      impossible += record.impossible ? 1 : 0;
+    }
+    nlohmann::ordered_json counts = WholeShardText::count_shard(shard, name);
+    counts.update(
+        {{"paragraphs", paragraphs}, {"answers", answers}, {"missing_answers", missing}, {"impossible", impossible}});
+    return counts;
+  }
+  void print_text(const WholeShard& shard, const std::string& name, const Tokenizer& tokenizer,
+                  ByteSink& sink) const override {
+    for (size_t i = 0; i < shard.size(); ++i) {
+      const QuestionRecord record = question_record(shard, i, name);
+      sink.write(escape_piece(record.id) + "\t" + tokenizer.decode(record.question) + "\t" +
+                 tokenizer.decode(record.context) + "\n");
+    }
+  }
+};
+
+const Registration<QuestionText> entry(record_texts(), io::kQuestionsKind,
+                                       "id, question and paragraph, one question per line");
+
+}  // namespace
+
+}  // namespace mh::text
