@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_types.h"
+#include "base/text.h"
 
 namespace mh::metrics {
 
@@ -27,6 +28,17 @@ std::string json_by_question(const text::Questions& questions, const std::vector
 }
 
 }  // namespace
+
+std::string predictions_tsv(const text::ExampleTask& task, std::span<const double> predictions) {
+  std::string text = "index\tprediction\n";
+  for (size_t i = 0; i < predictions.size(); ++i) {
+    const double value = predictions[i];
+    text += std::to_string(i) + "\t";
+    text += task.is_number() ? fixed_decimal(value, 3) : task.labels.at(static_cast<size_t>(value));
+    text += "\n";
+  }
+  return text;
+}
 
 std::string predictions_json(const text::Questions& questions, const std::vector<Answers>& answers) {
   return json_by_question(questions, answers, [](const Answers& a) { return ordered_json(a.text); });

@@ -1,17 +1,23 @@
-// Reads and writes files of predicted answers to questions, and scores the answers as the official scripts of SQuAD 1.1
-// and 2.0 do.
+// Writes files of predicted classes and numbers. Reads and writes files of predicted answers to questions, and scores
+// the answers as the official scripts of SQuAD 1.1 and 2.0 do.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "metrics/answers.h"
 #include "metrics/scores.h"
+#include "text/records/classification/examples.h"
 
 namespace mh::metrics {
+
+// Returns the table that GLUE's server reads: the line "index prediction", then one line per example with the name of
+// the class, or the number with three decimals. `predictions` are class indices, or numbers in units of 1 (not in
+// thousandths).
+std::string predictions_tsv(const text::ExampleTask& task, std::span<const double> predictions);
 
 // Predicted answers by the id of the question; "" predicts that the question has no answer. Other questions have
 // no prediction.

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "io/shard.h"
+#include "metrics/predictions.h"
 #include "metrics/scores.h"
 #include "model/language_model.h"
 #include "nn/aten.h"
@@ -78,7 +79,7 @@ class ClassificationDataset : public ExampleDataset {
   std::vector<std::string> score_names() const override { return examples_->task().metrics; }
   bool writes_predictions() const override { return true; }
   void write_predictions(ByteSink& sink, const Evaluation& evaluation) const override {
-    text::write_predictions(sink, examples_->task(), evaluation.predicted);
+    sink.write(metrics::predictions_tsv(examples_->task(), evaluation.predicted));
   }
 
  protected:

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/text.h"
 
 namespace mh::text {
 
@@ -61,17 +60,6 @@ Example Classification::make(int64_t i) const {
   const std::vector<int32_t> label = sequences_.sequence(sequence + 2);
   result.targets.push_back(label.empty() ? -1 : label[0]);
   return result;
-}
-
-void write_predictions(ByteSink& sink, const ExampleTask& task, std::span<const double> predictions) {
-  std::string text = "index\tprediction\n";
-  for (size_t i = 0; i < predictions.size(); ++i) {
-    const double value = predictions[i];
-    text += std::to_string(i) + "\t";
-    text += task.is_number() ? fixed_decimal(value, 3) : task.labels.at(static_cast<size_t>(value));
-    text += "\n";
-  }
-  sink.write(text);
 }
 
 }  // namespace mh::text

@@ -1,12 +1,9 @@
-// Turns the examples of a shard into input sequences for BERT with a classification or regression layer, and writes
-// predictions in the format of GLUE's server.
+// Turns the examples of a shard into input sequences for BERT with a classification or regression layer.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <utility>
 
-#include "base/file.h"
 #include "text/records/classification/examples.h"
 #include "text/records/example.h"
 #include "text/records/sequences.h"
@@ -46,9 +43,5 @@ class Classification {
   int64_t length_;
   int64_t truncated_ = 0, unlabelled_ = 0;
 };
-
-// Writes the header line "index prediction", then one line per example: the name of the class, or the number with three
-// decimals. `predictions` are class indices, or numbers in units of 1 (not in thousandths).
-void write_predictions(ByteSink& sink, const ExampleTask& task, std::span<const double> predictions);
 
 }  // namespace mh::text

@@ -11,6 +11,7 @@
 #include "fixtures/squads.h"
 #include "fixtures/status.h"
 #include "metrics/predictions.h"
+#include "text/records/classification/glue.h"
 
 using namespace mh;
 using namespace squads;
@@ -151,6 +152,18 @@ TEST_CASE("answers: missing rows, rows with a wrong number of scores and non-fin
   }
   search.add(0, finite, finite);
   CHECK(search.answers(0).text == "abc");
+}
+
+TEST_CASE("predicted classes and numbers are written in the submission format of the GLUE benchmark") {
+  const auto glue = [](const char* name) { return text::glue_task(name).task; };
+  const auto file_of = [&](const char* name, const std::vector<double>& predictions) {
+    return metrics::predictions_tsv(glue(name), predictions);
+  };
+  CHECK(file_of("rte", {1, 0}) == "index\tprediction\n0\tnot_entailment\n1\tentailment\n");
+  CHECK(file_of("mnli", {0, 1, 2}) == "index\tprediction\n0\tentailment\n1\tneutral\n2\tcontradiction\n");
+  CHECK(file_of("cola", {1}) == "index\tprediction\n0\t1\n");
+  CHECK(file_of("stsb", {3.14159, 0, 4.9999}) == "index\tprediction\n0\t3.142\n1\t0.000\n2\t5.000\n");
+  CHECK(glue("mnli").file == "MNLI-m.tsv");
 }
 
 TEST_CASE("predictions: written predictions read back equal and are scored against the answers") {

@@ -279,22 +279,6 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
   CHECK(single_rows.truncated() == 1);
 }
 
-TEST_CASE("predictions are written in the submission format of the GLUE benchmark", "[examples]") {
-  Folder folder;
-  const auto prediction_file = [&](const ExampleTask& task, const std::vector<double>& predictions) {
-    auto sink = open_sink(folder.file("x.tsv"));
-    text::write_predictions(*sink, task, predictions);
-    sink->close();
-    return read_text_file(folder.file("x.tsv"));
-  };
-  const auto glue = [](const char* name) { return text::glue_task(name).task; };
-  CHECK(prediction_file(glue("rte"), {1, 0}) == "index\tprediction\n0\tnot_entailment\n1\tentailment\n");
-  CHECK(prediction_file(glue("mnli"), {0, 1, 2}) == "index\tprediction\n0\tentailment\n1\tneutral\n2\tcontradiction\n");
-  CHECK(prediction_file(glue("cola"), {1}) == "index\tprediction\n0\t1\n");
-  CHECK(prediction_file(glue("stsb"), {3.14159, 0, 4.9999}) == "index\tprediction\n0\t3.142\n1\t0.000\n2\t5.000\n");
-  CHECK(glue("mnli").file == "MNLI-m.tsv");
-}
-
 TEST_CASE("the vocabulary for BERT is read from a vocabulary file, a checkpoint or vocab.txt", "[examples]") {
   Folder folder;
   write_file_atomically(folder.file("v"), vocabulary().serialize());
