@@ -66,6 +66,13 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return text;
 }
 
+std::string join_alternatives(std::vector<std::string> parts) {
+  if (parts.size() < 2) return join(parts, "");
+  const std::string last = parts.back();
+  parts.pop_back();
+  return join(parts, ", ") + " or " + last;
+}
+
 std::string shape_text(std::span<const int64_t> shape) {
   std::vector<std::string> dimensions;
   for (int64_t dimension : shape) dimensions.push_back(std::to_string(dimension));

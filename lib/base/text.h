@@ -18,6 +18,8 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
+// Returns the parts as alternatives, such as "a, b or c"; "" if there are none.
+std::string join_alternatives(std::vector<std::string> parts);
 std::string shape_text(std::span<const int64_t> shape);  // returns "(512, 64)", for messages
 std::string trim(std::string_view text);
 // Returns 16 lower-case hexadecimal digits, the form of checksums in files.

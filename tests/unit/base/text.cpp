@@ -23,3 +23,10 @@ TEST_CASE("find_invalid_utf8() returns the offset of the first invalid sequence,
   CHECK(mh::find_invalid_utf8("a\xf4\x90\x80\x80") == 1);  // above U+10FFFF
   CHECK(mh::find_invalid_utf8("a\xe2\x82") == 1);          // truncated sequence
 }
+
+TEST_CASE("join_alternatives() separates the last alternative by 'or'") {
+  CHECK(mh::join_alternatives({}).empty());
+  CHECK(mh::join_alternatives({"a"}) == "a");
+  CHECK(mh::join_alternatives({"a", "b"}) == "a or b");
+  CHECK(mh::join_alternatives({"a", "b", "c"}) == "a, b or c");
+}

@@ -46,7 +46,7 @@ struct GlueOptions {
   ColumnOptions columns;
   EncodingThreads threads;
   void describe(Fields& f) {
-    f.field("task", task, "GLUE task: cola, sst2, mrpc, stsb, qqp, mnli, mnli-mm, qnli, rte, wnli or ax");
+    f.field("task", task, "GLUE task: " + join_alternatives(glue_names()));
     f.section("", vocabulary);
     f.section("", columns);
     f.section("", threads);
