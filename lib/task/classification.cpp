@@ -122,8 +122,8 @@ class Classification : public Task {
            (model.bert.head == "classes" || model.bert.head == "number");
   }
   Traits traits() const override { return {.counts_rows = true}; }
-  std::vector<std::string> score_names() const override {
-    return {"accuracy", "f1", "matthews", "pearson", "spearman"};
+  std::vector<ScoreSpec> scores() const override {
+    return {{"accuracy"}, {"f1"}, {"matthews"}, {"pearson"}, {"spearman"}};
   }
 
   std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name) const override {

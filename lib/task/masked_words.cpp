@@ -107,7 +107,7 @@ class MaskedWords : public Task {
     return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "words";
   }
   Traits traits() const override { return {.counts_rows = true}; }
-  std::vector<std::string> score_names() const override { return {"word_accuracy", "next_accuracy"}; }
+  std::vector<ScoreSpec> scores() const override { return {{"word_accuracy"}, {"next_accuracy"}}; }
 
   const char* section() const override { return "mlm"; }
   void describe(Fields& f) override { options_.describe(f); }

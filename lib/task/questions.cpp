@@ -134,7 +134,7 @@ class Questions : public Task {
     return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "span";
   }
   Traits traits() const override { return {.counts_rows = true}; }
-  std::vector<std::string> score_names() const override { return {"exact", "f1"}; }
+  std::vector<ScoreSpec> scores() const override { return {{"exact"}, {"f1"}}; }
 
   const char* section() const override { return "squad"; }
   void describe(Fields& f) override { options_.describe(f); }

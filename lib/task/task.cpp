@@ -71,16 +71,35 @@ std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& s
   return task;
 }
 
-const std::vector<std::string>& all_score_names() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> unique_names;
-    for (const std::string& task : tasks().names())
-      for (const std::string& name : tasks().make(task, "task")->score_names())
-        if (std::find(unique_names.begin(), unique_names.end(), name) == unique_names.end())
-          unique_names.push_back(name);
-    return unique_names;
+const std::vector<ScoreSpec>& all_scores() {
+  static const std::vector<ScoreSpec> all = [] {
+    std::vector<ScoreSpec> unique_scores;
+    for (const io::RecordKind& kind : io::record_kinds())
+      if (const auto task = find_task([&](const Task& t) { return t.record_kind() == kind.name; }); task != nullptr)
+        for (const ScoreSpec& score : task->scores())
+          if (std::ranges::find(unique_scores, score.name, &ScoreSpec::name) == unique_scores.end())
+            unique_scores.push_back(score);
+    return unique_scores;
   }();
+  return all;
+}
+
+ScoreSpec score_spec(const std::string& name) {
+  const auto it = std::ranges::find(all_scores(), name, &ScoreSpec::name);
+  return it == all_scores().end() ? ScoreSpec{name} : *it;
+}
+
+std::vector<std::string> names_of(const std::vector<ScoreSpec>& scores) {
+  std::vector<std::string> names;
+  names.reserve(scores.size());
+  for (const ScoreSpec& score : scores) names.push_back(score.name);
   return names;
+}
+
+std::vector<std::string> decoded_score_names() {
+  std::vector<ScoreSpec> scores = all_scores();
+  std::erase_if(scores, [](const ScoreSpec& score) { return !score.needs_decoding; });
+  return names_of(scores);
 }
 
 void require_segments(int64_t segments, const DatasetOptions& options, const std::string& shard) {

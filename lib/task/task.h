@@ -14,7 +14,6 @@
 #include "base/registry.h"
 #include "data/corpus.h"
 #include "metrics/answers.h"
-#include "metrics/bleu.h"
 #include "model/model_config.h"
 #include "task/token_score.h"
 #include "task/translator.h"
@@ -30,6 +29,14 @@ class Pairs;
 }
 
 namespace mh::task {
+
+// A score of models on the datasets of a task.
+struct ScoreSpec {
+  std::string name;             // in configurations, logs and tables
+  std::string label = name;     // in messages and plots
+  int digits = 4;               // number of decimals in messages
+  bool needs_decoding = false;  // whether the score compares decoded text with references (EvaluationOptions::decoding)
+};
 
 using NamedScores = std::vector<std::pair<std::string, double>>;  // (name, value), in the order of the task
 // Returns the score with this name; NaN if `scores` lacks it.
@@ -51,9 +58,8 @@ Evaluation evaluation_of(const Score& score);
 struct EvaluationOptions {
   data::ScoringOptions scoring = {};        // for a text, scoring.block must be above 0
   std::string metric = "loss";              // a score that evaluate() must return in addition to the loss
-  TranslationOptions translation = {};      // decoding options, for BLEU
-  metrics::BleuOptions bleu = {};           // tokenisation, case and smoothing of BLEU
-  attention::Observer* observer = nullptr;  // observes forward passes, in evaluate() not those of BLEU; may be null
+  DecodingOptions decoding = {};            // options of scores that need decoding
+  attention::Observer* observer = nullptr;  // observes forward passes, in evaluate() not those of decoding; may be null
   std::function<void(int64_t completed, int64_t total)> progress = {};  // receives numbers of rows; may be empty
 };
 
@@ -124,8 +130,8 @@ class Task {
   // Returns whether models with these options are trained and scored on this task.
   virtual bool serves(const model::ModelOptions& model) const = 0;
   virtual Traits traits() const = 0;
-  // Returns the names of all scores that a dataset of the task can have, the loss excluded.
-  virtual std::vector<std::string> score_names() const { return {}; }
+  // Returns all scores that a dataset of the task can have, the loss excluded.
+  virtual std::vector<ScoreSpec> scores() const { return {}; }
 
   // Returns the configuration section of the task's options; "" if the task has no options.
   virtual const char* section() const { return ""; }
@@ -165,8 +171,13 @@ std::unique_ptr<Task> task_of(const model::ModelOptions& model);
 // for an unknown kind.
 std::unique_ptr<Task> task_of_kind(const std::string& kind, const std::string& shard);
 
-// Returns the names of the scores of all tasks, without duplicates.
-const std::vector<std::string>& all_score_names();
+// Returns the scores of all tasks, without duplicates, in the order of the record kinds (io/record_kind.h).
+const std::vector<ScoreSpec>& all_scores();
+// Returns the score `name`; for a name that no task declares, such as "loss", a ScoreSpec with this name and defaults.
+ScoreSpec score_spec(const std::string& name);
+std::vector<std::string> names_of(const std::vector<ScoreSpec>& scores);
+// Returns the names of the scores that need decoding.
+std::vector<std::string> decoded_score_names();
 
 // Throws Error(usage) if the rows of the shard have `segments` segments and the model supports fewer
 // (options.bert.segments).

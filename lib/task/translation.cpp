@@ -33,18 +33,18 @@ class PairsDataset : public Dataset {
     if (options.metric != kBleu || stop_signal() != 0) return result;
     EvaluationOptions unobserved = options;
     unobserved.observer = nullptr, unobserved.progress = {};
-    unobserved.translation.max_source =
+    unobserved.decoding.translation.max_source =
         std::max<int64_t>(1, pairs_.max_length());  // supported by the model, as check() ensures
     result.scores = {{kBleu, score(model, kBleu, unobserved)}};
     return result;
   }
   double score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
-    Translator translator(model, tokenizers_, options.translation);
+    Translator translator(model, tokenizers_, options.decoding.translation);
     translator.set_observer(options.observer);
-    return bleu_of(translator, pairs_, shard_, options.bleu, options.progress).score;
+    return bleu_of(translator, pairs_, shard_, options.decoding.bleu, options.progress).score;
   }
   void check_score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
-    Translator(model, tokenizers_, options.translation);
+    Translator(model, tokenizers_, options.decoding.translation);
   }
   const data::Pairs* pairs() const override { return &pairs_; }
 
@@ -63,7 +63,9 @@ class Translation : public Task {
     return model::example_type_of(model) == model::ExampleType::pairs;
   }
   Traits traits() const override { return {.perplexity = true, .rows = "pairs"}; }
-  std::vector<std::string> score_names() const override { return {kBleu}; }
+  std::vector<ScoreSpec> scores() const override {
+    return {{.name = kBleu, .label = "BLEU", .digits = 2, .needs_decoding = true}};
+  }
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                 const DatasetOptions&) const override {

@@ -33,6 +33,20 @@ struct TranslationOptions {
   }
 };
 
+// Options of scores that compare decoded text with references.
+struct DecodingOptions {
+  TranslationOptions translation;
+  metrics::BleuOptions bleu;  // tokenisation, case and smoothing
+  void describe(Fields& f) {
+    f.section("", translation);
+    f.section("", bleu);
+  }
+  // Throws Error(usage) for options that contradict each other.
+  void check() const { bleu.check(); }
+  // Returns the signature of a score with these options and one reference for each sentence.
+  std::string signature() const { return metrics::bleu_signature(bleu, 1, metrics::BleuScope::corpus); }
+};
+
 // Describes the decoding options in words: for beam search, "beam 5, length penalty 1, at most 0·s + 200 tokens, at
 // least 1" (s: source length); for sampling, "3 samples at temperature 1, length penalty 1, …".
 std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling = {});

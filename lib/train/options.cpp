@@ -3,6 +3,7 @@
 #include "base/config.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "task/task.h"
 
 namespace mh::train {
 
@@ -21,6 +22,12 @@ std::string toml_text(DecodeOptions options) {
 
 }  // namespace
 
+std::vector<std::string> validation_metrics() {
+  std::vector<std::string> names = task::names_of(task::all_scores());
+  names.insert(names.begin(), "loss");
+  return names;
+}
+
 void OptimizerOptions::check() const {
   if (betas.size() != 2)
     refuse("train.optimizer.betas", "two numbers", str(betas.size(), " numbers"), "for example [0.9, 0.98]");
@@ -38,12 +45,14 @@ void ValidationOptions::check() const {
   if (min_improvement > 0 && patience == 0)
     refuse("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement),
            "set train.validation.patience, or leave the key out");
-  decode.bleu.check();
+  decode.check();
   if (const auto changed_keys = changes(toml_text({}), toml_text(decode), {"train.validation.decode."});
-      !changed_keys.empty() && metric != "bleu")
-    refuse("train.validation.decode", "no keys in this section unless train.validation.metric=bleu",
+      !changed_keys.empty() && !task::score_spec(metric).needs_decoding) {
+    const std::string decoded_scores = join_alternatives(task::decoded_score_names());
+    refuse("train.validation.decode", "no keys in this section unless train.validation.metric=" + decoded_scores,
            "changes from the defaults, " + join(changed_keys, "; "),
-           "set train.validation.metric=bleu, or leave the keys out");
+           str("set train.validation.metric=", decoded_scores, ", or leave the keys out"));
+  }
 }
 
 void ScheduleOptions::check() const {

@@ -6,8 +6,7 @@
 
 #include "base/fields.h"
 #include "data/batch_options.h"
-#include "metrics/bleu.h"
-#include "search/beam_search.h"
+#include "task/translator.h"
 
 namespace mh::train {
 
@@ -93,18 +92,20 @@ struct ScheduleOptions {
   }
 };
 
-// Options of decoding for validation by BLEU: [train.validation.decode]. The defaults are those of fairseq's recipes.
-struct DecodeOptions {
-  search::SearchOptions search{5, 1, 1.2, 10, 1, false};
-  int64_t batch_tokens = 1024;
-  metrics::BleuOptions bleu;
+// Options of decoding for validation by a score of decoded text: [train.validation.decode]. The defaults are those of
+// fairseq's recipes.
+struct DecodeOptions : task::DecodingOptions {
+  DecodeOptions() { translation.search = {5, 1, 1.2, 10, 1, false}; }
   void describe(Fields& f) {
-    f.section("", search);
-    f.field("batch_tokens", batch_tokens, "Number of source tokens in a batch of the beam search, padding included.",
-            between(1, 1 << 24));
+    f.section("", translation.search);
+    f.field("batch_tokens", translation.batch_tokens,
+            "Number of source tokens in a batch of the beam search, padding included.", between(1, 1 << 24));
     f.section("", bleu);
   }
 };
+
+// Returns the values of train.validation.metric: "loss" and the scores of all tasks.
+std::vector<std::string> validation_metrics();
 
 // Options of validation, selection of the best model and early stopping: [train.validation].
 struct ValidationOptions {
@@ -121,8 +122,7 @@ struct ValidationOptions {
     f.field("metric", metric,
             "Metric that selects the best model: loss, BLEU of translations decoded with the options "
             "train.validation.decode.*, or a score of the task",
-            {"loss", "bleu", "word_accuracy", "next_accuracy", "accuracy", "f1", "matthews", "pearson", "spearman",
-             "exact"})
+            validation_metrics())
         .fixed_once_validated();
     f.field("block", block, "Row length of a text in validation, in tokens; 0: train.batch.block.", between(0, 1 << 20))
         .fixed_once_validated();

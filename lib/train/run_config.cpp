@@ -87,12 +87,12 @@ void RunConfig::check_task_options() const {
     throw Error(Exit::usage, Problem{key, expected, found, next});
   };
   const task::Traits traits = task().traits();
-  const std::vector<std::string> scores = task().score_names();
+  const std::vector<std::string> scores = task::names_of(task().scores());
   const std::string& metric = train.validation.metric;
   const bool has_metric = metric == "loss" || std::find(scores.begin(), scores.end(), metric) != scores.end();
-  if (metric == "bleu" && !has_metric)
-    refuse("train.validation.metric", "loss, or a score of the model's task", "bleu, which scores translations only",
-           "set train.validation.metric=loss, or a score of the task");
+  if (task::score_spec(metric).needs_decoding && !has_metric)
+    refuse("train.validation.metric", "loss, or a score of the model's task",
+           metric + ", which scores translations only", "set train.validation.metric=loss, or a score of the task");
   if (traits.perplexity && !has_metric)
     refuse("train.validation.metric", scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
            metric + ", which scores examples only", "use a score of the task, or train an encoder with mh-finetune");
@@ -123,8 +123,8 @@ void RunConfig::check_model(model::LanguageModel& language_model) const {
                             {"train.batch.long_block", train.batch.long_block},
                             {"train.validation.block", validation_block()}})
     language_model.require_length(key, block);
-  if (train.validation.metric == "bleu") {
-    train.validation.decode.search.check(language_model);
+  if (task::score_spec(train.validation.metric).needs_decoding) {
+    train.validation.decode.translation.search.check(language_model);
     language_model.new_state();  // throws Error(usage) if a stage does not support incremental decoding
   }
   if (train.cuda_graph) check_cuda_graph(language_model);

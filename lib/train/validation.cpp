@@ -26,16 +26,13 @@ void Validator::check(model::LanguageModel& model) const {
 }
 
 Validation Validator::run(model::LanguageModel& model, attention::Observer* observer) const {
-  const DecodeOptions& decode = config_.train.validation.decode;
   task::EvaluationOptions options;
   if (config_.task().traits().text_order) {
     options.scoring.block = config_.validation_block();
     options.scoring.memory = config_.validation_memory();
   }
   options.metric = config_.train.validation.metric;
-  options.translation.search = decode.search;
-  options.translation.batch_tokens = decode.batch_tokens;
-  options.bleu = decode.bleu;
+  options.decoding = config_.train.validation.decode;
   options.observer = observer;
   const task::Evaluation evaluation = dataset_->evaluate(model, options);
   return {evaluation.loss, evaluation.scores};
@@ -60,17 +57,17 @@ nlohmann::ordered_json Validator::log_fields(const Validation& v) const {
 std::string Validator::log_message(const Validation& v) const {
   std::string log_message = str("validation loss ", fixed_decimal(v.loss, 4));
   if (reports_perplexity()) log_message += str(" nats per token, perplexity ", fixed_decimal(std::exp(v.loss), 2));
-  for (const auto& [name, value] : v.scores)
-    log_message +=
-        name == "bleu" ? str(", BLEU ", fixed_decimal(value, 2)) : str(", ", name, " ", fixed_decimal(value, 4));
+  for (const auto& [name, value] : v.scores) {
+    const task::ScoreSpec score = task::score_spec(name);
+    log_message += str(", ", score.label, " ", fixed_decimal(value, score.digits));
+  }
   return log_message;
 }
 
 std::string Validator::summary(const Validation& v) const {
   if (selects_by_loss()) return "valid " + fixed_decimal(reports_perplexity() ? std::exp(v.loss) : v.loss, 2);
-  const bool bleu = config_.train.validation.metric == "bleu";
-  return str("valid ", bleu ? "BLEU" : config_.train.validation.metric, " ",
-             fixed_decimal(-selection_score(v), bleu ? 2 : 4));
+  const task::ScoreSpec score = task::score_spec(config_.train.validation.metric);
+  return str("valid ", score.label, " ", fixed_decimal(-selection_score(v), score.digits));
 }
 
 }  // namespace mh::train

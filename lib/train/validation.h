@@ -15,7 +15,7 @@ namespace mh::train {
 
 struct Validation {
   double loss = 0;           // mean loss in nats per token; for examples, mean loss of the output head
-  task::NamedScores scores;  // for examples, all scores of the task; for pairs, BLEU if train.validation.metric=bleu
+  task::NamedScores scores;  // for examples, all scores of the task; for pairs, train.validation.metric
 };
 
 class Validator {

@@ -12,25 +12,18 @@
 
 namespace mh {
 
-namespace {
-
-constexpr const char* kBleu = "bleu";
-
-}  // namespace
-
-void Metric::describe(Fields& f) {
-  f.section("", translation_);
-  f.section("", bleu_);
-}
+void Metric::describe(Fields& f) { decoding_.describe(f); }
 
 void Metric::add_to(CLI::App& app) {
-  std::vector<std::string> names{"perplexity", kBleu}, example_scores;
-  for (const std::string& score : task::all_score_names())
-    if (score != kBleu) names.push_back(score), example_scores.push_back(score);
-  app.add_option(
-         "--metric", name_,
-         "evaluation metric: perplexity; bleu for a shard of pairs; for a shard of examples, a score of the task: " +
-             join(example_scores, ", ") + " [perplexity]")
+  std::vector<std::string> names{"perplexity"}, example_scores;
+  for (const task::ScoreSpec& score : task::all_scores()) {
+    names.push_back(score.name);
+    if (!score.needs_decoding) example_scores.push_back(score.name);
+  }
+  app.add_option("--metric", name_,
+                 str("evaluation metric: perplexity; ", join_alternatives(task::decoded_score_names()),
+                     " for a shard of pairs; for a shard of examples, a score of the task: ",
+                     join(example_scores, ", "), " [perplexity]"))
       ->type_name("WHAT")
       ->check(one_of(names));
   fields_ = std::make_unique<CommandLineFields>(app);
@@ -39,39 +32,39 @@ void Metric::add_to(CLI::App& app) {
 
 void Metric::store_values() {
   fields_->store_values(*this);
-  bleu_.check();
-  if (is_bleu()) return;
+  decoding_.check();
+  if (score().needs_decoding) return;
+  const std::string decoded_scores = join_alternatives(task::decoded_score_names());
   for (const CLI::Option* option : fields_->options())
     if (option->count() > 0)
-      throw Error(Exit::usage, Problem{option->get_name(), "--metric bleu with this option", "--metric " + name_,
-                                       str("leave ", option->get_name(), " out, or pass --metric bleu")});
+      throw Error(Exit::usage, Problem{option->get_name(), str("--metric ", decoded_scores, " with this option"),
+                                       "--metric " + name_,
+                                       str("leave ", option->get_name(), " out, or pass --metric ", decoded_scores)});
 }
-
-const char* Metric::title() const { return is_bleu() ? "BLEU" : name_.c_str(); }
 
 task::EvaluationOptions Metric::options() const {
   task::EvaluationOptions options;
-  options.translation = translation_;
-  options.bleu = bleu_;
+  options.decoding = decoding_;
   return options;
 }
 
 void Metric::check(model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
                    const data::ScoringOptions& scoring) const {
   if (is_perplexity()) return;
+  const bool decodes = score().needs_decoding;
   const auto scores = dataset.score_names();
   const bool has_task = !task::task_of(m.config.model)->traits().perplexity;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
     throw Error(
         Exit::usage,
         Problem{
-            "--metric " + name_, is_bleu() ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
+            "--metric " + name_, decodes ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
             str(shard, has_task ? ", whose scores are " + join(scores, ", ") : ", which holds no examples of a task"),
             has_task ? "use --metric " + join(scores, " or ") : "use --metric perplexity for a language model"});
   if (scoring.sample.blocks > 0)
     throw Error(Exit::usage,
                 Problem{"--blocks",
-                        str("0, since ", title(), is_bleu() ? " is computed on all pairs" : " is computed on all rows"),
+                        str("0, since ", title(), decodes ? " is computed on all pairs" : " is computed on all rows"),
                         str(scoring.sample.blocks), "pass --blocks 0"});
   dataset.check_score(*m.model, name_, options());
 }
@@ -85,9 +78,9 @@ double Metric::compute(model::LoadedModel& m, const task::Dataset& dataset,
 }
 
 nlohmann::ordered_json Metric::protocol() const {
-  if (!is_bleu()) return nlohmann::ordered_json::object();
-  nlohmann::ordered_json columns = {{"signature", bleu_signature(bleu_, 1, metrics::BleuScope::corpus)}};
-  columns.update(option_columns(translation_.search));
+  if (!score().needs_decoding) return nlohmann::ordered_json::object();
+  nlohmann::ordered_json columns = {{"signature", decoding_.signature()}};
+  columns.update(option_columns(decoding_.translation.search));
   return columns;
 }
 

@@ -1,5 +1,4 @@
-// The --metric option, by which tools evaluate a model: perplexity, BLEU of its translations of a shard, or a score of
-// a task.
+// The --metric option, by which tools evaluate a model: perplexity, or a score of a task.
 #pragma once
 
 #include <functional>
@@ -21,16 +20,17 @@ namespace mh {
 
 class Metric {
  public:
-  // Adds --metric and, for BLEU, the options of beam search and of BLEU.
+  // Adds --metric and the options of decoding.
   void add_to(CLI::App& app);
-  // Reads the values of the options after parsing. Throws Error(usage) if an option of beam search or BLEU is used with
-  // a metric other than BLEU.
+  // Reads the values of the options after parsing. Throws Error(usage) if an option of decoding is used with a metric
+  // that needs no decoding.
   void store_values();
-  const std::string& name() const { return name_; }  // name of the metric and of its table column
-  const char* title() const;                         // title of the metric's axis in plots
+  const std::string& name() const { return name_; }    // name of the metric and of its table column
+  std::string title() const { return score().label; }  // title of the metric's axis in plots
   bool is_perplexity() const { return name_ == "perplexity"; }
-  // Throws Error(usage) if the metric is not defined for the dataset (BLEU needs pairs), if `how` selects a sample of
-  // the data, or if the model cannot decode. `how`: scoring options from the command line. Does nothing for perplexity.
+  // Throws Error(usage) if the metric is not defined for the dataset (a score of decoded text needs pairs), if
+  // `scoring` selects a sample of the data, or if the model cannot decode. `scoring`: scoring options from the command
+  // line. Does nothing for perplexity.
   void check(model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
              const data::ScoringOptions& scoring) const;
   // Returns the metric of the model on all pairs or rows of the dataset. Must not be called for perplexity. `observer`
@@ -39,19 +39,19 @@ class Metric {
   double compute(model::LoadedModel& m, const task::Dataset& dataset,
                  const std::function<void(int64_t done, int64_t all)>& progress,
                  attention::Observer* observer = nullptr) const;
-  // Returns the table columns that describe how BLEU was computed; an empty object for other metrics.
+  // Returns the table columns that describe how text was decoded and scored; an empty object for metrics without
+  // decoding.
   nlohmann::ordered_json protocol() const;
 
   void describe(Fields& f);
 
  private:
   task::EvaluationOptions options() const;
-  bool is_bleu() const { return name_ == "bleu"; }
+  task::ScoreSpec score() const { return task::score_spec(name_); }
 
   std::string name_ = "perplexity";
-  task::TranslationOptions translation_;
-  metrics::BleuOptions bleu_;
-  std::unique_ptr<CommandLineFields> fields_;  // options of beam search and BLEU
+  task::DecodingOptions decoding_;
+  std::unique_ptr<CommandLineFields> fields_;  // options of decoding
 };
 
 }  // namespace mh

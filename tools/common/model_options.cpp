@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/command_line.h"
+#include "base/text.h"
+#include "task/task.h"
 
 namespace mh {
 
@@ -33,11 +35,16 @@ ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::st
 }
 
 CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets) {
+  std::vector<std::string> sections{"[model]", "[attention]"};
+  for (const std::string& name : task::tasks().names())
+    if (const auto task = task::tasks().make(name, "task"); task->options_affect_scores())
+      sections.push_back(str("[", task->section(), "]"));
   return app
       .add_option(
           "--set", sets,
-          "new value of a configuration key in [model], [attention] or [squad], such as "
-          "model.transformer-xl.same_length=true; keys that would change the parameters of the model are refused")
+          "new value of a configuration key in " + join_alternatives(sections) +
+              ", such as "
+              "model.transformer-xl.same_length=true; keys that would change the parameters of the model are refused")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
 }

@@ -14,14 +14,11 @@ namespace mh::eval {
 
 using nlohmann::ordered_json;
 
-void DecodeJob::describe(Fields& f) {
-  f.section("", translation);
-  f.section("", bleu);
-}
+void DecodeJob::describe(Fields& f) { options.describe(f); }
 
 void DecodeJob::start() {
   if (!has_options) return;
-  bleu.check();
+  options.check();
   if (hypotheses == "-")
     throw Error(Exit::usage, Problem{"--hypotheses", "a file, as the scores go to standard output", "-", ""});
   if (!references.empty()) lines = std::make_shared<text::Lines>(references);
@@ -40,7 +37,7 @@ void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) co
 ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pairs& pairs, const std::string& shard,
                     const std::string& file) {
   const auto start_time = std::chrono::steady_clock::now();
-  task::Translator translator(*m.model, m.tokenizers, job.translation);
+  task::Translator translator(*m.model, m.tokenizers, job.options.translation);
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);
   int64_t tokens = 0;
   task::TranslationListener listener;
@@ -51,7 +48,7 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pai
   listener.progress = progress_bar("translate", "sentences");
   const auto references = job.lines != nullptr ? job.lines->lines : std::vector<std::string_view>{};
   const metrics::BleuStatistics sum =
-      task::compare_translations(translator, pairs, shard, job.bleu, references, listener);
+      task::compare_translations(translator, pairs, shard, job.options.bleu, references, listener);
   listener.progress = {};
   if (sink != nullptr) sink->close();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
@@ -59,15 +56,15 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pai
                human_seconds(seconds), ", ", with_commas(static_cast<int64_t>(static_cast<double>(tokens) / seconds)),
                " tokens/s"));
   if (translator.num_truncated() > 0) log_warning(str(translator.num_truncated(), " source sentences were truncated"));
-  const metrics::BleuScore s = bleu_score(sum, job.bleu, metrics::BleuScope::corpus);
+  const metrics::BleuScore s = bleu_score(sum, job.options.bleu, metrics::BleuScope::corpus);
   ordered_json row = {{"bleu", s.score},
-                      {"signature", bleu_signature(job.bleu, 1, metrics::BleuScope::corpus)},
+                      {"signature", job.options.signature()},
                       {"brevity_penalty", s.brevity_penalty},
                       {"length_ratio", s.length_ratio},
                       {"sentences", sum.sentences},
                       {"truncated", translator.num_truncated()},
                       {"references", job.lines != nullptr ? job.lines->name : shard}};
-  row.update(option_columns(job.translation.search));
+  row.update(option_columns(job.options.translation.search));
   return row;
 }
 

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "eval.h"
-#include "metrics/bleu.h"
 #include "task/token_score.h"
 #include "task/translator.h"
 #include "text/lines.h"
@@ -18,8 +17,7 @@ namespace mh::eval {
 struct DecodeJob {
   bool has_options = false;            // whether an option of translation is on the command line
   std::string hypotheses, references;  // paths of files; no references: BLEU against the shard's targets
-  task::TranslationOptions translation;
-  metrics::BleuOptions bleu;
+  task::DecodingOptions options;
   std::shared_ptr<const text::Lines> lines;  // contents of the file `references`
   void describe(Fields& f);
   // Checks the options and reads the file of references. Must be called before a model is loaded.

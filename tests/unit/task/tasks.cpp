@@ -160,7 +160,8 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     CHECK(dataset->corpus().targets() > 0);
     task::EvaluationOptions options;
     if (task->traits().text_order) options.scoring.block = 4;
-    const std::vector<std::string> task_scores = task->score_names(), dataset_scores = dataset->score_names();
+    const std::vector<std::string> task_scores = task::names_of(task->scores()),
+                                   dataset_scores = dataset->score_names();
     for (const std::string& score : dataset_scores) {
       CHECK(std::find(task_scores.begin(), task_scores.end(), score) != task_scores.end());
       options.metric = score;
