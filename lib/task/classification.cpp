@@ -37,15 +37,12 @@ double score_of(const std::string& name, std::span<const double> truth, std::spa
 class ClassTally : public ExampleTally {
  public:
   explicit ClassTally(const text::Classification& examples)
-      : names_(examples.task().metrics),
-        is_regression_(examples.task().is_number()),
-        truth_(static_cast<size_t>(examples.size()), -1),
-        predictions_(truth_) {}
+      : task_(examples.task()), truth_(static_cast<size_t>(examples.size()), -1), predictions_(truth_) {}
   void add(const ScoredExamples& outputs) override {
     const at::Tensor logits =
         require_finite(outputs.model.logits(outputs.hidden)).select(1, 0);  // (B, classes) or (B, 1)
-    const at::Tensor values = (is_regression_ ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
-    const double unit = is_regression_ ? kNumberUnit : 1;
+    const at::Tensor values = (task_.is_number() ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
+    const double unit = task_.is_number() ? kNumberUnit : 1;
     for (size_t i = 0; i < outputs.rows.size(); ++i) {
       const auto row = static_cast<size_t>(outputs.rows[i]);
       truth_[row] = static_cast<double>(outputs.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
@@ -56,16 +53,17 @@ class ClassTally : public ExampleTally {
     std::vector<double> truth, predictions;
     for (size_t i = 0; i < truth_.size(); ++i)
       if (truth_[i] >= 0) truth.push_back(truth_[i]), predictions.push_back(predictions_[i]);
-    for (const std::string& name : names_)
+    for (const std::string& name : task_.metrics)
       if (!truth.empty()) result.scores.emplace_back(name, score_of(name, truth, predictions));
-    result.predicted = std::move(predictions_);
+    result.output_files[kPredictions] = [task = task_, predictions = std::move(predictions_)] {
+      return metrics::predictions_tsv(task, predictions);
+    };
   }
 
  private:
   static constexpr double kNumberUnit = 0.001;  // shards store numbers in thousandths
-  std::vector<std::string> names_;              // names of the scores
-  bool is_regression_;                          // whether the labels are numbers, not classes
-  std::vector<double> truth_, predictions_;     // label and prediction by row; truth_ is negative for an unknown label
+  ExampleTask task_;
+  std::vector<double> truth_, predictions_;  // label and prediction by row; truth_ is negative for an unknown label
 };
 
 class ClassificationDataset : public ExampleDataset {
@@ -77,10 +75,7 @@ class ClassificationDataset : public ExampleDataset {
   std::string name() const override { return examples_->task().name; }
   void require_targets() const override { require_known(examples_->unlabelled() < examples_->size(), shard_); }
   std::vector<std::string> score_names() const override { return examples_->task().metrics; }
-  bool writes_predictions() const override { return true; }
-  void write_predictions(ByteSink& sink, const Evaluation& evaluation) const override {
-    sink.write(metrics::predictions_tsv(examples_->task(), evaluation.predicted));
-  }
+  std::vector<std::string> output_files() const override { return {kPredictions}; }
 
  protected:
   std::unique_ptr<ExampleTally> tally() const override { return std::make_unique<ClassTally>(*examples_); }

@@ -128,14 +128,13 @@ class MaskedWords : public Task {
     config.read(section(), options);
     config.set(str("mlm.long_predictions=", options.max_predictions));
   }
-  std::optional<int64_t> long_predictions(int64_t block, int64_t long_block) const override {
-    if (options_.long_predictions > 0) return options_.long_predictions;
-    const int64_t max_predictions = std::min(options_.max_predictions, block);  // at most one prediction per token
-    return (max_predictions * long_block + block - 1) / block;
-  }
+  std::optional<int64_t> max_predictions() const override { return options_.max_predictions; }
+  // Sets mlm.max_predictions of the copy to mlm.long_predictions or, if that is 0, scales it with the length of rows.
   std::unique_ptr<Task> clone_for_long_rows(int64_t block, int64_t long_block) const override {
     auto task = std::make_unique<MaskedWords>(*this);
-    task->options_.max_predictions = *long_predictions(block, long_block);
+    const int64_t max_predictions = std::min(options_.max_predictions, block);  // at most one prediction per token
+    task->options_.max_predictions =
+        options_.long_predictions > 0 ? options_.long_predictions : (max_predictions * long_block + block - 1) / block;
     return task;
   }
 

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "base/file.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -58,10 +57,11 @@ class SpanTally : public ExampleTally {
   }
   void finish(Evaluation& result) override {
     metrics::Predictions predictions;
+    std::vector<metrics::Answers> answers;
     for (size_t q = 0; q < questions_.questions().size(); ++q) {
       const auto [first, end] = questions_.rows_of(static_cast<int64_t>(q));
-      result.answers.push_back(first < end ? search_.answers(static_cast<int64_t>(q)) : metrics::Answers{});
-      if (first < end) predictions[questions_.questions()[q].id] = result.answers.back().text;
+      answers.push_back(first < end ? search_.answers(static_cast<int64_t>(q)) : metrics::Answers{});
+      if (first < end) predictions[questions_.questions()[q].id] = answers.back().text;
     }
     const metrics::PredictionScores scores = metrics::score_predictions(questions_, predictions);
     const auto add_scores = [&](const std::string& prefix, const metrics::AnswerScores& subset_scores) {
@@ -69,9 +69,17 @@ class SpanTally : public ExampleTally {
       result.scores.emplace_back(prefix + "f1", subset_scores.percent().f1);
     };
     add_scores("", scores.all);
-    if (!questions_.unanswerable()) return;
-    add_scores("possible_", scores.possible);
-    add_scores("impossible_", scores.impossible);
+    if (questions_.unanswerable()) {
+      add_scores("possible_", scores.possible);
+      add_scores("impossible_", scores.impossible);
+    }
+    const auto shared_answers = std::make_shared<const std::vector<metrics::Answers>>(std::move(answers));
+    result.output_files[kPredictions] = [&questions = questions_, shared_answers] {
+      return metrics::predictions_json(questions, *shared_answers);
+    };
+    result.output_files[kBestAnswers] = [&questions = questions_, shared_answers] {
+      return metrics::best_json(questions, *shared_answers);
+    };
   }
 
  private:
@@ -94,14 +102,7 @@ class QuestionsDataset : public ExampleDataset {
                   shard_);
   }
   std::vector<std::string> score_names() const override { return {"exact", "f1"}; }
-  bool writes_predictions() const override { return true; }
-  bool writes_best_answers() const override { return true; }
-  void write_predictions(ByteSink& sink, const Evaluation& evaluation) const override {
-    sink.write(metrics::predictions_json(*questions_, evaluation.answers));
-  }
-  void write_best_answers(ByteSink& sink, const Evaluation& evaluation) const override {
-    sink.write(metrics::best_json(*questions_, evaluation.answers));
-  }
+  std::vector<std::string> output_files() const override { return {kPredictions, kBestAnswers}; }
   nlohmann::ordered_json columns() const override {
     return {{"stride", options_.windows.stride},
             {"question", options_.windows.question},

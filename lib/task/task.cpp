@@ -27,12 +27,9 @@ double Dataset::score(model::LanguageModel& model, const std::string& name, cons
   return score_named(evaluate(model, options).scores, name);
 }
 
-void Dataset::write_predictions(ByteSink&, const Evaluation&) const {
-  throw std::logic_error(str(name(), " has no predictions"));
-}
-
-void Dataset::write_best_answers(ByteSink&, const Evaluation&) const {
-  throw std::logic_error(str(name(), " has no answers"));
+const data::Pairs& Dataset::require_pairs(const std::string& options, const std::string& shard) const {
+  throw Error(Exit::usage, Problem{options, "a shard of pairs to translate", str(shard, ", which holds no pairs"),
+                                   "leave these options out"});
 }
 
 nlohmann::ordered_json Dataset::columns() const { return nlohmann::ordered_json::object(); }

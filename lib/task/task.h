@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -13,20 +14,15 @@
 
 #include "base/registry.h"
 #include "data/corpus.h"
-#include "metrics/answers.h"
 #include "model/model_config.h"
 #include "task/token_score.h"
 #include "task/translator.h"
 #include "text/records/shard_records.h"
 
 namespace mh {
-class ByteSink;
 class Config;
 class Fields;
 }  // namespace mh
-namespace mh::data {
-class Pairs;
-}
 
 namespace mh::task {
 
@@ -44,13 +40,18 @@ double score_named(const NamedScores& scores, const std::string& name);
 
 // The results of a model on a dataset.
 struct Evaluation {
-  double loss = 0;                // mean loss as in training: nats per token; for examples, of the output head
-  int64_t rows = 0;               // number of scored rows; smaller than the corpus if a signal stopped the evaluation
-  int64_t scored = 0;             // number of scored targets, which are those with a known value
-  NamedScores scores;             // empty if no target is known
-  std::vector<double> predicted;  // predicted class or number of each row, for classification
-  std::vector<metrics::Answers> answers;  // predicted answers to each question, for question answering
+  double loss = 0;     // mean loss as in training: nats per token; for examples, of the output head
+  int64_t rows = 0;    // number of scored rows; smaller than the corpus if a signal stopped the evaluation
+  int64_t scored = 0;  // number of scored targets, which are those with a known value
+  NamedScores scores;  // empty if no target is known
+  // Functions that return the contents of the files of Dataset::output_files(), by name; empty unless all rows were
+  // scored. Valid as long as the dataset.
+  std::map<std::string, std::function<std::string()>> output_files;
 };
+
+// Names of output files: the predictions of all rows, and the best answers to each question with their scores.
+constexpr const char* kPredictions = "predictions";
+constexpr const char* kBestAnswers = "best-answers";
 
 // Converts summed log-probabilities to an evaluation, with the mean loss per token and the number of scored tokens.
 Evaluation evaluation_of(const Score& score);
@@ -86,19 +87,15 @@ class Dataset {
   virtual void check_score(model::LanguageModel& /*model*/, const std::string& /*name*/,
                            const EvaluationOptions& /*options*/) const {}
 
-  // Returns whether write_predictions() is supported.
-  virtual bool writes_predictions() const { return false; }
-  // Returns whether write_best_answers() is supported.
-  virtual bool writes_best_answers() const { return false; }
-  // Writes the predictions of evaluate() in the format of the official scoring script or evaluation server.
-  virtual void write_predictions(ByteSink& sink, const Evaluation& evaluation) const;
-  // Writes the best answers to each question, with scores, in the n-best format of SQuAD's run_squad.py.
-  virtual void write_best_answers(ByteSink& sink, const Evaluation& evaluation) const;
+  // Returns the names of the files in Evaluation::output_files: kPredictions and others in the formats of official
+  // scoring scripts and evaluation servers.
+  virtual std::vector<std::string> output_files() const { return {}; }
   // Returns the options of the task that affect its scores, as (column name, value) for the table of results.
   virtual nlohmann::ordered_json columns() const;
 
-  // Returns the sentence pairs of a translation dataset; null for other tasks.
-  virtual const data::Pairs* pairs() const { return nullptr; }
+  // Returns the sentence pairs, whose sources can be translated. Throws Error(usage) about the command-line options
+  // `options` if the rows of the shard `shard` are not pairs.
+  virtual const data::Pairs& require_pairs(const std::string& options, const std::string& shard) const;
 };
 
 // Options of Task::open().
@@ -142,10 +139,10 @@ class Task {
   virtual void check(int64_t /*long_block*/) const {}
   // Sets options that are missing in a configuration written by an earlier version to the behaviour of that version.
   virtual void set_legacy_defaults(Config& /*config*/, int64_t /*long_block*/) const {}
-  // Returns the maximum number of predicted tokens in a row of `long_block` tokens (train.batch.long_block), given rows
-  // of `block` tokens in the first phase of training; nullopt if the task has no such limit.
-  virtual std::optional<int64_t> long_predictions(int64_t /*block*/, int64_t /*long_block*/) const { return {}; }
-  // Returns a copy of the task whose maximum number of predicted tokens is long_predictions(block, long_block).
+  // Returns the maximum number of predicted tokens in a row; nullopt if the options of the task have no such limit.
+  virtual std::optional<int64_t> max_predictions() const { return {}; }
+  // Returns a copy of the task for the second phase of training, in which rows have `long_block` tokens
+  // (train.batch.long_block) instead of `block` tokens.
   virtual std::unique_ptr<Task> clone_for_long_rows(int64_t /*block*/, int64_t /*long_block*/) const { return clone(); }
 
   // Returns configuration assignments, such as "model.bert.head='classes'", that give a model an output head for the

@@ -46,7 +46,7 @@ class PairsDataset : public Dataset {
   void check_score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {
     Translator(model, tokenizers_, options.decoding.translation);
   }
-  const data::Pairs* pairs() const override { return &pairs_; }
+  const data::Pairs& require_pairs(const std::string&, const std::string&) const override { return pairs_; }
 
  private:
   data::Pairs pairs_;

@@ -167,7 +167,7 @@ task::DatasetOptions RunConfig::dataset_options(bool training) const {
 }
 
 std::optional<int64_t> RunConfig::long_predictions() const {
-  return task().long_predictions(train.batch.block, train.batch.long_block);
+  return task().clone_for_long_rows(train.batch.block, train.batch.long_block)->max_predictions();
 }
 
 int64_t RunConfig::validation_block() const {

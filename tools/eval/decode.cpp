@@ -14,6 +14,15 @@ namespace mh::eval {
 
 using nlohmann::ordered_json;
 
+namespace {
+
+// Returns the pairs of the shard. Throws Error(usage) if it holds no pairs.
+const data::Pairs& pairs_of(const task::Dataset& dataset, const std::string& shard) {
+  return dataset.require_pairs("--hypotheses, --beam and other options of translation", shard);
+}
+
+}  // namespace
+
 void DecodeJob::describe(Fields& f) { options.describe(f); }
 
 void DecodeJob::start() {
@@ -26,16 +35,13 @@ void DecodeJob::start() {
 
 void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) const {
   if (!has_options) return;
-  const data::Pairs* pairs = dataset.pairs();
-  if (pairs == nullptr)
-    throw Error(Exit::usage,
-                Problem{"--hypotheses, --beam and other options of translation", "a shard of pairs to translate",
-                        str(shard, ", which holds no pairs"), "leave these options out"});
-  if (lines != nullptr) text::require_line_count(shard, static_cast<size_t>(pairs->size()), *lines);
+  const data::Pairs& pairs = pairs_of(dataset, shard);
+  if (lines != nullptr) text::require_line_count(shard, static_cast<size_t>(pairs.size()), *lines);
 }
 
-ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pairs& pairs, const std::string& shard,
+ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
                     const std::string& file) {
+  const data::Pairs& pairs = pairs_of(dataset, shard);
   const auto start_time = std::chrono::steady_clock::now();
   task::Translator translator(*m.model, m.tokenizers, job.options.translation);
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);

@@ -1,4 +1,5 @@
 // mh-eval MODEL… DATA for a shard of examples: computes the scores of their task and writes predictions.
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -25,9 +26,11 @@ void check(const ScoreJob& score, const TextSource& source, const task::Dataset&
     throw Error(Exit::usage, Problem{option, expected, found, str("leave ", option, " out")});
   };
   if (!score.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
-  if (!job.predictions.empty() && !dataset.writes_predictions())
+  const std::vector<std::string> files = dataset.output_files();
+  const auto has_file = [&](const char* name) { return std::ranges::find(files, name) != files.end(); };
+  if (!job.predictions.empty() && !has_file(task::kPredictions))
     refuse("--predictions", "a shard of classes, numbers or answers", source.task().prediction_noun());
-  if (!job.best.empty() && !dataset.writes_best_answers())
+  if (!job.best.empty() && !has_file(task::kBestAnswers))
     refuse("--best-answers", "a shard of questions", source.name());
 }
 
@@ -55,8 +58,11 @@ ordered_json score_examples(const ScoreJob& score, const TextSource& source, mod
   const auto predictions = open_optional_sink(job.predictions), best = open_optional_sink(job.best);
   const task::Evaluation evaluation_result = dataset.evaluate(*m.model, evaluation);
   evaluation.progress = {};
-  if (predictions != nullptr) dataset.write_predictions(*predictions, evaluation_result), predictions->close();
-  if (best != nullptr) dataset.write_best_answers(*best, evaluation_result), best->close();
+  const auto write = [&](ByteSink* sink, const char* name) {
+    if (sink != nullptr) sink->write(evaluation_result.output_files.at(name)()), sink->close();
+  };
+  write(predictions.get(), task::kPredictions);
+  write(best.get(), task::kBestAnswers);
   if (!job.prints_scores())
     for (const auto& [name, value] : evaluation_result.scores) log_info(str(name, " ", shortest_decimal(value)));
   ordered_json row{{"model", m.name},

@@ -104,7 +104,7 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
       {"set", join(job.shared->sets, " ")},
       {"protocol", data::protocol_of(options)}};
   if (job.decoding.has_options)
-    row.update(decode(job.decoding, m, *dataset.pairs(), source.name(), file_of(job, job.decoding.hypotheses, index)));
+    row.update(decode(job.decoding, m, dataset, source.name(), file_of(job, job.decoding.hypotheses, index)));
   return row;
 }
 

@@ -50,8 +50,9 @@ struct ScoreJob {
 nlohmann::ordered_json score_examples(const ScoreJob& job, const TextSource& source, model::LoadedModel& m,
                                       const task::Dataset& dataset);
 
-// Translates the pairs, writes the hypotheses to `file` unless it is empty, and returns the columns of BLEU.
-nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const data::Pairs& pairs,
+// Translates the pairs of the dataset, writes the hypotheses to `file` unless it is empty, and returns the columns of
+// BLEU.
+nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Dataset& dataset,
                               const std::string& shard, const std::string& file);
 
 }  // namespace mh::eval

@@ -112,6 +112,23 @@ TEST_CASE("each task reads a registered record kind that no other task reads", "
   CHECK(status_of([] { task::task_of_kind("other", "t.mhs"); }) == 3);
 }
 
+TEST_CASE("all scores have distinct names, and tasks that share a score declare it alike", "[tasks]") {
+  const std::vector<std::string> names = task::names_of(task::all_scores());
+  CHECK(std::set<std::string>(names.begin(), names.end()).size() == names.size());
+  for (const std::string& name : task::tasks().names())
+    for (const task::ScoreSpec& score : task::tasks().make(name, "task")->scores()) {
+      INFO(name << ", " << score.name);
+      CHECK(std::find(names.begin(), names.end(), score.name) != names.end());
+      const task::ScoreSpec shared = task::score_spec(score.name);
+      CHECK(shared.label == score.label);
+      CHECK(shared.digits == score.digits);
+      CHECK(shared.needs_decoding == score.needs_decoding);
+    }
+  CHECK(task::score_spec("loss").label == "loss");
+  CHECK(!task::score_spec("loss").needs_decoding);
+  CHECK(task::decoded_score_names() == std::vector<std::string>{"bleu"});
+}
+
 TEST_CASE("every combination of a backbone and an encoder head belongs to exactly one task", "[tasks]") {
   for (const std::string& backbone : model::backbones().names())
     for (const std::string& head : model::task_heads().names()) {
@@ -177,7 +194,13 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     CHECK(std::isfinite(evaluation.loss));
     for (const auto& [score, value] : evaluation.scores)
       CHECK(std::find(dataset_scores.begin(), dataset_scores.end(), score) != dataset_scores.end());
-    CHECK(dataset->writes_predictions() >= dataset->writes_best_answers());
+    const int expected_status = task->record_kind() == std::string(io::kPairsKind) ? 0 : 2;
+    CHECK(status_of([&] { dataset->require_pairs("--beam", "t.mhs"); }) == expected_status);
+    std::set<std::string> output_files;
+    for (const auto& [file, contents] : evaluation.output_files)
+      if (!contents().empty()) output_files.insert(file);
+    const std::vector<std::string> expected_files = dataset->output_files();
+    CHECK(output_files == std::set<std::string>(expected_files.begin(), expected_files.end()));
   }
 }
 
