@@ -31,9 +31,8 @@ void TextSource::require(const model::ModelOptions& model, const text::Tokenizer
   const std::unique_ptr<task::Task> task = task::task_of(model);
   const std::string kind = task->record_kind();
   if (header().kind != kind)
-    throw Error(Exit::input,
-                Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"), header().kind,
-                        "make such a shard with " + io::commands_for(kind)});
+    throw Error(Exit::input, Problem{name_, str("a shard of the kind ", kind, ", which ", name, " reads"),
+                                     header().kind, "make such a shard with " + io::commands_for(kind)});
   text::require_vocabularies(header(), name_, tokenizers, name);
 }
 
