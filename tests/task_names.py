@@ -5,7 +5,9 @@
   holds_alternative, visit, casts), nor compare or switch over the task head of an encoder (model.bert.head) or the kind of input
   of a backbone. lib/model/, which defines heads and kinds of input, and lib/huggingface/, which translates published checkpoints,
   may compare them.
-- The record kinds (kExamplesKind and so on) are used only in lib/io/, lib/text/, lib/task/ and tools/prep/.
+- Code outside lib/task/ must not compare the name of a score (task::ScoreSpec); lib/text/records/, which makes shards, may.
+- The record kinds (kExamplesKind and so on) are used only in lib/io/, in lib/task/ and in the records of a task
+  (lib/text/records/TASK.* and lib/text/records/TASK/).
 - Each task TASK registered in lib/task/TASK.cpp has its records in lib/text/records/TASK.h and TASK.cpp.
 """
 import pathlib
@@ -15,14 +17,18 @@ import sys
 from method_names import ROOT, code_of, files
 
 TYPES = r"(?:const\s+)?(?:mh::)?(?:data|task)::\w+|(?:Text|Pairs|Examples|\w*Dataset|\w*Task)"
+SCORES = "bleu|word_accuracy|next_accuracy|accuracy|f1|matthews|pearson|spearman|exact"
+RECORDS = tuple(f"lib/text/records/{path.name}" for path in sorted((ROOT / "lib/text/records").iterdir()) if path.is_dir())
 RULES = [
     (re.compile(rf"\b(?:get|get_if|holds_alternative|dynamic_cast|dynamic_pointer_cast|static_pointer_cast)<\s*(?:const\s+)?(?:{TYPES})\b"),
      ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
     (re.compile(r"\bstd::visit\b|\bHeadTask\b"), ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
     (re.compile(r"\b[Hh]ead\b\s*[!=]=\s*\"(?:words|classes|number|span)\"|switch\s*\([^)]*\bhead\)|\bReads::"),
      ("lib/task/", "lib/model/", "lib/huggingface/"), "call task::task_of(model) and use the interface of the task"),
-    (re.compile(r"\bk(?:Text|Pairs|Documents|Examples|Questions)Kind\b"), ("lib/io/", "lib/text/", "lib/task/", "tools/prep/"),
-     "call task::task_of_kind(kind) and use the interface of the task"),
+    (re.compile(rf'[!=]=\s*"(?:{SCORES})"|\bmetric\w*\s*[!=]=\s*"(?!loss"|perplexity")'), ("lib/task/", "lib/text/records/"),
+     "use the properties of task::score_spec(name)"),
+    (re.compile(r"\bk[A-Z]\w*Kind\b"), ("lib/io/", "lib/task/", *RECORDS),
+     "use io::record_kind(kind), text::record_texts() or task::task_of_kind(kind)"),
 ]
 ENTRY = re.compile(r"const Registration<\w+>\s+\w+\(\s*tasks\(\),\s*\"([^\"]+)\"")
 
@@ -67,12 +73,15 @@ def main():
               ("tools/eval/x.cpp", "if (std::holds_alternative<task::Text>(corpus)) {}"),
               ("lib/analysis/x.cpp", "const auto* text = dynamic_cast<const data::Text*>(&corpus);"),
               ("lib/train/x.cpp", "if (head == HeadTask::words) {}"), ("lib/train/x.cpp", 'if (model.bert.head == "span") {}'),
-              ("tools/common/x.cpp", "if (model::reads_of(o) == model::Reads::pairs) {}"), ("tools/eval/x.cpp", "return h.kind == io::kExamplesKind;")]
+              ("tools/common/x.cpp", "if (model::reads_of(o) == model::Reads::pairs) {}"), ("tools/eval/x.cpp", "return h.kind == io::kExamplesKind;"),
+              ("tools/prep/x.cpp", "return h.kind == kPairsKind;"), ("lib/text/records/record_text.cpp", "return h.kind == kPairsKind;"),
+              ("lib/train/x.cpp", 'if (name == "bleu") {}'), ("tools/common/x.cpp", 'if (metric_ == "chrf") {}')]
     for path, text in broken:
         if len(faults_of(path, text)) != 1:
             faults.append(f"task_names.py: expected a fault in {path}: {text}; found {faults_of(path, text)}")
     for path, text in [("lib/task/x.cpp", 'return model.bert.head == "span";'), ("lib/io/x.cpp", "std::get_if<Dict>(&all)"),
-                       ("lib/train/x.cpp", "// by HeadTask"), ("lib/text/x.cpp", "kind == io::kPairsKind")]:
+                       ("lib/train/x.cpp", "// by HeadTask"), ("lib/text/records/translation/x.cpp", "kind == io::kPairsKind"),
+                       ("lib/train/x.cpp", 'metric == "loss"')]:
         if faults_of(path, text):
             faults.append(f"task_names.py: expected no fault in {path}: {text}")
     print("\n".join(faults), end="\n" if faults else "")
