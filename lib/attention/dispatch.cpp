@@ -115,8 +115,12 @@ bool observer_suits_fused(const ConstraintInput& c, std::string* why) {
   return reason == nullptr || unmet(why, reason);
 }
 
+// No kernel supports empty tensors. No model passes any: a batch has at least one row, a row at least one token, and a
+// search ends with its last hypothesis.
 bool has_tensors(const ConstraintInput& c, std::string* why) {
-  return (c.pass->q.numel() > 0 && c.pass->k.numel() > 0) || unmet(why, "");
+  return (c.pass->q.numel() > 0 && c.pass->k.numel() > 0) ||
+         unmet(why, "queries of shape ", shape_text(c.pass->q.sizes()), " and keys of shape ",
+               shape_text(c.pass->k.sizes()), ", of which one is empty");
 }
 
 // Returns whether the fused path is at least as fast as the composed path, or required by Path::fused.
@@ -287,7 +291,6 @@ void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, co
   std::string why;
   if (is_layer_reason) why = join(unfused_reasons(layer, training), "; ");
   else choice.unmet_constraint->is_met({layer, features_, path_, training, &pass, choice}, &why);
-  if (why.empty()) return;
   if (path_ == Path::fused)
     refuse_path(layer.layer_spec, "a forward pass that meets the constraints of the fused path", why);
   if (path_log_->insert(layer.layer_spec.kind, why))

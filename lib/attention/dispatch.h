@@ -120,8 +120,7 @@ enum class Scope {
 struct Constraint {
   const char* name;  // such as "head-size"
   Scope scope;
-  // Returns whether the constraint is met. If it is not met and `why` is not null, sets `why` to the reason. An empty
-  // reason means that the fallback costs nothing and is neither logged nor an error.
+  // Returns whether the constraint is met. If it is not met and `why` is not null, sets `why` to the reason.
   bool (*is_met)(const ConstraintInput& input, std::string* why);
   bool needs_pass() const { return scope >= Scope::pass; }
 };
