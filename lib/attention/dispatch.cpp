@@ -1,11 +1,10 @@
-// The constraints of the fused path, and the choice of a kernel for forward passes that meet them.
+// The constraints of the fused path and of its kernels, and the choice of a kernel for each forward pass.
 #include "attention/dispatch.h"
 
 #include <iterator>
 #include <utility>
 
-#include "attention/fused/fused_cpu.h"
-#include "attention/fused/head_mixing_cpu.h"
+#include "attention/fused/attention_spec.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -100,8 +99,11 @@ bool gpu_has_kernels(const ConstraintInput& c, std::string* why) {
   return reason.empty() || unmet(why, names(c), ": ", reason);
 }
 
+// Returns whether the CPU kernels without head mixing support the head size of the layer.
+bool is_cpu_head_size(const ConstraintInput& c) { return c.layer.layer_spec.key_size % 16 == 0; }
+
 bool head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
-  if (c.layer.on_gpu || c.features.mixing || c.layer.layer_spec.key_size % 16 == 0 || !has_any(c)) return true;
+  if (c.layer.on_gpu || c.features.mixing || is_cpu_head_size(c) || !has_any(c)) return true;
   if (why == nullptr) return false;
   std::vector<std::string> reasons;
   for (const std::string& feature : c.features.names(c.training))
@@ -128,32 +130,49 @@ bool fused_is_faster(const ConstraintInput& c, std::string* why) {
   return c.path == Path::fused || !c.layer.stages.score->prefers_composed(*c.pass, why);
 }
 
+bool sdpa_has_features(const ConstraintInput& c, std::string* why) {
+  return !has_any(c) || unmet(why, "SDPA has no ", names(c));
+}
+
 bool mask_suits_kernels(const ConstraintInput& c, std::string* why) {
-  return c.choice.mask.is_supported_by_kernels || !has_any(c) ||
-         unmet(why, names(c), " with a mask that the fused kernels do not support, such as an additive mask");
+  return c.choice.mask.is_supported_by_kernels ||
+         unmet(why, has_any(c) ? names(c) + " with " : "",
+               "a mask that the fused kernels do not support, such as an additive mask");
 }
 
 bool unmixed_value_size_is_head_size(const ConstraintInput& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
-  return c.choice.matrix.defined() || s.value_size == s.key_size ||
+  return s.value_size == s.key_size ||
          unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size,
                " in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
 }
 
 bool unmixed_head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
-  return c.choice.kernel != Kernel::composed || c.choice.matrix.defined() || !c.pass->q.is_cpu() ||
-         c.layer.layer_spec.key_size % 16 == 0 ||
-         unmet(why, names(c), ", with head_size ", c.layer.layer_spec.key_size,
-               ", which is not a multiple of 16, in a forward pass where mixer '", c.layer.options.mixer,
-               "' mixes no heads");
+  return is_cpu_head_size(c) || unmet(why, has_any(c) ? names(c) + ", with " : "", "head_size ",
+                                      c.layer.layer_spec.key_size, ", which is not a multiple of 16",
+                                      ", in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
 }
 
-bool has_kernel(const ConstraintInput& c, std::string* why) {
+bool kernel_has_types(const ConstraintInput& c, std::string* why) {
   const Context& p = *c.pass;
-  return c.choice.kernel != Kernel::composed ||
+  return (p.q.is_cuda() ? c.choice.gpu.kernels != nullptr : are_cpu_kernel_types(p.q, p.k, p.v)) ||
          unmet(why, "no kernel for queries, keys and values of the types ", c10::toString(p.q.scalar_type()), ", ",
                c10::toString(p.k.scalar_type()), ", ", c10::toString(p.v.scalar_type()));
 }
+
+// SDPA is the fastest GPU kernel for forward passes that need no mask tensor and no feature that SDPA lacks.
+bool sdpa_is_slower(const ConstraintInput& c, std::string* why) {
+  const MaskForm& mask = c.choice.mask;
+  const Mask& m = c.pass->mask;
+  const bool needs_no_mask_tensor =
+      mask.square || (mask.has_no_window_or_bias && !m.causal && !m.key_lengths.defined());
+  return !needs_no_mask_tensor || has_any(c) || unmet(why, "SDPA is faster, since it needs no mask tensor");
+}
+
+// The kernels of this project: all but SDPA.
+constexpr KernelSet kProjectKernels{Kernel::head_mixing_cpu, Kernel::head_mixing_gpu, Kernel::fused_cpu,
+                                    Kernel::fused_gpu};
+constexpr KernelSet kUnmixedKernels{Kernel::fused_cpu, Kernel::fused_gpu, Kernel::sdpa};
 
 constexpr Constraint kConstraints[] = {
     {"pairing", Scope::construction, pairing_fuses},
@@ -168,30 +187,21 @@ constexpr Constraint kConstraints[] = {
     {"observer", Scope::pass, observer_suits_fused},
     {"tensors", Scope::pass, has_tensors},
     {"faster", Scope::pass, fused_is_faster},
-    {"mask", Scope::pass, mask_suits_kernels},
-    {"unmixed-value-size", Scope::kernel, unmixed_value_size_is_head_size},
-    {"unmixed-head-size", Scope::kernel, unmixed_head_size_suits_cpu},
-    {"kernel", Scope::kernel, has_kernel},
+    {"sdpa-features", Scope::kernel, sdpa_has_features, KernelSet{Kernel::sdpa}},
+    {"mask", Scope::kernel, mask_suits_kernels, kProjectKernels},
+    {"unmixed-value-size", Scope::kernel, unmixed_value_size_is_head_size, kUnmixedKernels},
+    {"unmixed-head-size", Scope::kernel, unmixed_head_size_suits_cpu, KernelSet{Kernel::fused_cpu}},
+    {"types", Scope::kernel, kernel_has_types, kProjectKernels},
+    {"sdpa-slower", Scope::kernel, sdpa_is_slower, KernelSet{Kernel::fused_gpu}},
 };
 static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_ has two bits for each constraint");
 
-// Returns the kernel for a forward pass that meets all constraints before Scope::kernel; Kernel::composed if no kernel
-// supports its tensors.
-Kernel kernel_for(const ConstraintInput& c) {
-  const Context& p = *c.pass;
-  const MaskForm& mask = c.choice.mask;
-  const bool gpu = c.choice.gpu.kernels != nullptr;
-  if (c.choice.matrix.defined())
-    return gpu                                  ? Kernel::head_mixing_gpu
-           : has_head_mixing_cpu(p.q, p.k, p.v) ? Kernel::head_mixing_cpu
-                                                : Kernel::composed;
-  // On a GPU, SDPA is the fastest kernel for forward passes that need no mask tensor (`needs_no_mask_tensor` is true)
-  // and no feature that SDPA lacks.
-  const bool needs_no_mask_tensor =
-      mask.square || (mask.has_no_window_or_bias && !p.mask.causal && !p.mask.key_lengths.defined());
-  if (mask.is_supported_by_kernels && has_fused_cpu(p.q, p.k, p.v)) return Kernel::fused_cpu;
-  if (mask.is_supported_by_kernels && gpu && !(needs_no_mask_tensor && !has_any(c))) return Kernel::fused_gpu;
-  return has_any(c) ? Kernel::composed : Kernel::sdpa;
+// Returns the kernels for a device, with or without head mixing, in the order in which the dispatcher tries them.
+std::span<const Kernel> candidates(bool gpu, bool mixes) {
+  static constexpr Kernel kMixingCpu[] = {Kernel::head_mixing_cpu}, kMixingGpu[] = {Kernel::head_mixing_gpu},
+                          kCpu[] = {Kernel::fused_cpu, Kernel::sdpa}, kGpu[] = {Kernel::fused_gpu, Kernel::sdpa};
+  if (mixes) return gpu ? std::span<const Kernel>(kMixingGpu) : kMixingCpu;
+  return gpu ? std::span<const Kernel>(kGpu) : kCpu;
 }
 
 [[noreturn]] void refuse_path(const LayerSpec& layer_spec, const char* expected, const std::string& reasons) {
@@ -202,6 +212,13 @@ Kernel kernel_for(const ConstraintInput& c) {
 }  // namespace
 
 std::span<const Constraint> constraints() { return kConstraints; }
+
+const Constraint* first_unmet(const ConstraintInput& c, Kernel kernel) {
+  for (const Constraint& constraint : kConstraints)
+    if (constraint.scope == Scope::kernel && constraint.kernels.contains(kernel) && !constraint.is_met(c, nullptr))
+      return &constraint;
+  return nullptr;
+}
 
 Dispatcher::Dispatcher(const LayerView& layer) : features_(layer.options, layer.stages) {
   const ConstraintInput c{layer, features_};
@@ -254,22 +271,26 @@ void Dispatcher::require_fused(const LayerView& layer, bool training) const {
 Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
   if (path_ == Path::composed) return {};
   ConstraintInput c{layer, features_, path_, pass.step.training, &pass};
-  c.choice.unmet_constraint = first_unmet_at_construction_;
-  if (first_unmet_at_construction_ != nullptr) return c.choice;
   Choice& choice = c.choice;
-  choice.mask = MaskForm(pass.mask, pass.q.size(2), pass.k.size(2));
-  bool kernel_chosen = false;
+  choice.unmet_constraint = first_unmet_at_construction_;
+  if (first_unmet_at_construction_ != nullptr) return std::move(choice);
   for (const Constraint& constraint : kConstraints) {
-    if (constraint.scope == Scope::construction) continue;
-    if (constraint.scope == Scope::kernel && !std::exchange(kernel_chosen, true)) {
-      choice.gpu = gpu_kernels(pass.q, pass.k, pass.v);
-      choice.matrix = layer.stages.mixer->matrix(pass);
-      choice.kernel = kernel_for(c);
-    }
+    if (constraint.scope == Scope::construction || constraint.scope == Scope::kernel) continue;
     if (constraint.is_met(c, nullptr)) continue;
     choice.unmet_constraint = &constraint;
-    choice.kernel = Kernel::composed;
-    break;
+    return std::move(choice);
+  }
+  choice.mask = MaskForm(pass.mask, pass.q.size(2), pass.k.size(2));
+  choice.gpu = gpu_kernels(pass.q, pass.k, pass.v);
+  choice.matrix = layer.stages.mixer->matrix(pass);
+  for (const Kernel kernel : candidates(pass.q.is_cuda(), choice.matrix.defined())) {
+    const Constraint* unmet = first_unmet(c, kernel);
+    if (unmet == nullptr) {
+      choice.kernel = kernel;
+      choice.unmet_constraint = nullptr;
+      break;
+    }
+    if (choice.unmet_constraint == nullptr || choice.unmet_constraint < unmet) choice.unmet_constraint = unmet;
   }
   return std::move(choice);
 }

@@ -1,15 +1,17 @@
 // Dispatch of attention layers: the choice between the composed path (tensor operations) and the fused path (one
 // kernel).
 //
-// As in PyTorch's sdp_utils, a list of constraints decides: a forward pass takes the fused path if all constraints are
-// met. The description of a layer in the log (Dispatcher::describe), the check of --attention fused (require_fused) and
-// the choice in a forward pass (choose) evaluate the same list.
+// As in PyTorch's sdp_utils, a list of constraints decides: a forward pass takes the fused path if it meets all
+// constraints on layer and pass, and all constraints on one kernel. The description of a layer in the log
+// (Dispatcher::describe), the check of --attention fused (require_fused) and the choice in a forward pass (choose)
+// evaluate the same list.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -75,13 +77,26 @@ struct KernelFeatures {
 // fused_*: fused kernels without head mixing; sdpa: LibTorch's scaled dot-product attention.
 enum class Kernel { composed, head_mixing_cpu, head_mixing_gpu, fused_cpu, fused_gpu, sdpa };
 
+// A set of kernels; a constant of the constraint list.
+class KernelSet {
+ public:
+  constexpr KernelSet(std::initializer_list<Kernel> kernels) {
+    for (const Kernel kernel : kernels) bits_ |= 1U << static_cast<unsigned>(kernel);
+  }
+  constexpr bool contains(Kernel kernel) const { return (bits_ >> static_cast<unsigned>(kernel) & 1U) != 0; }
+
+ private:
+  unsigned bits_ = 0;
+};
+
 struct Constraint;
 
 // The dispatcher's decision for one forward pass.
 struct Choice {
   Kernel kernel = Kernel::composed;
-  const Constraint* unmet_constraint =
-      nullptr;  // first constraint that is not met; null if all are met, or with Path::composed
+  // With Kernel::composed: first constraint that is not met, of Scope::kernel the constraint of the kernel that meets
+  // the most constraints before it. Null for other kernels, and with Path::composed.
+  const Constraint* unmet_constraint = nullptr;
   MaskForm mask = {};
   at::Tensor matrix = {};  // mixing matrix from Mixer::matrix(); undefined: no mixing
   GpuKernels gpu = {};
@@ -104,7 +119,7 @@ struct ConstraintInput {
   Path path = Path::automatic;
   bool training = false;
   const Context* pass = nullptr;  // null: only the layer is checked
-  Choice choice = {};             // decision so far; Scope::pass reads `mask`, Scope::kernel also `matrix` and `kernel`
+  Choice choice = {};             // decision so far; Scope::kernel reads `mask`, `matrix` and `gpu`
 };
 
 // The inputs that a constraint reads. Constraints are checked in the order of the scopes.
@@ -112,21 +127,24 @@ enum class Scope {
   construction,  // stages and options of the layer, which never change; checked once, in the constructor
   layer,         // interceptor of the layer, which callers may set at any time
   device,        // element type and device of the parameters; training or evaluation
-  pass,          // observer, tensors and mask of a forward pass
-  kernel,        // mixing matrix and selected kernel of a forward pass
+  pass,          // observer and tensors of a forward pass
+  kernel,        // whether one kernel can compute a forward pass, and is the fastest
 };
 
-// A condition for the fused path.
+// A condition for the fused path; with Scope::kernel, a condition for some of its kernels.
 struct Constraint {
   const char* name;  // such as "head-size"
   Scope scope;
   // Returns whether the constraint is met. If it is not met and `why` is not null, sets `why` to the reason.
   bool (*is_met)(const ConstraintInput& input, std::string* why);
+  KernelSet kernels = {};  // with Scope::kernel: the kernels that must meet the constraint
   bool needs_pass() const { return scope >= Scope::pass; }
 };
 
 // Returns all constraints, in the order of their scopes.
 std::span<const Constraint> constraints();
+// Returns the first constraint of Scope::kernel that a kernel does not meet in a forward pass; null if it meets all.
+const Constraint* first_unmet(const ConstraintInput& input, Kernel kernel);
 
 // Chooses the kernel of each forward pass of one layer. A forward pass builds no string and takes no lock, except when
 // the layer logs a fallback reason for the first time.

@@ -7,7 +7,8 @@
 namespace mh::attention {
 
 // Appends k and v to the cache and returns softmax(q Kᵀ / √d) V (B, h, 1, d) over all cached positions, stored as (B,
-// 1, h, d). q, k and v (B, h, 1, d) must satisfy has_fused_cpu() (attention/fused/fused_cpu.h). Not differentiable.
+// 1, h, d). q, k and v (B, h, 1, d) have the types and sizes that fused_cpu() accepts (attention/fused/fused_cpu.h).
+// Not differentiable.
 at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Cache& cache);
 
 }  // namespace mh::attention

@@ -147,11 +147,6 @@ struct AttentionCpuBackend {
 
 }  // namespace
 
-bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return are_cpu_kernel_types(q, k, v) && q.numel() > 0 && k.numel() > 0 && q.size(3) % 16 == 0 &&
-         v.size(3) == q.size(3);
-}
-
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {
   Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), {}, spec};
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined()) lengths = lengths.contiguous();

@@ -10,14 +10,11 @@ namespace mh::attention {
 
 struct AttentionSpec;  // attention/fused/attention_spec.h
 
-// Returns whether the kernel supports these tensors: not empty, fp32 or bf16 on a CPU, with one size of queries, keys
-// and values, which is a multiple of 16.
-bool has_fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
-
 // Returns softmax(q kᵀ / √d) v (B, h, Tq, d), stored as (B, Tq, h, d), with the mask and the other properties of
-// `spec`, for q (B, h, Tq, d), k and v (B, h, Tk, d). If spec.key_heads is set, k and v may have a different number of
-// heads. Differentiable in q, k, v, relative positions and scale factors of heads. Besides operands and result, the
-// backward pass needs only the log-sum-exp of each query, which is saved.
+// `spec`, for q (B, h, Tq, d), k and v (B, h, Tk, d) that are not empty, of types that are_cpu_kernel_types() accepts,
+// where d is a multiple of 16. If spec.key_heads is set, k and v may have a different number of heads. Differentiable
+// in q, k, v, relative positions and scale factors of heads. Besides operands and result, the backward pass needs only
+// the log-sum-exp of each query, which is saved.
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec);
 
 }  // namespace mh::attention

@@ -278,10 +278,6 @@ struct HeadMixingCpuBackend {
 
 }  // namespace
 
-bool has_head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return are_cpu_kernel_types(q, k, v) && q.numel() > 0 && k.numel() > 0 && v.numel() > 0;
-}
-
 at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                            const AttentionSpec& spec) {
   Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v),

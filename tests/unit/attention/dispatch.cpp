@@ -20,12 +20,14 @@ namespace {
 
 // A layer of width 32 and a forward pass of 20 queries. set_layer and set_pass change the layer and the pass so that
 // one constraint is not met; without these changes, and with registered stages, the pass takes the fused path.
+// `kernel`: the kernel that does not meet the constraint; composed: every kernel.
 struct Case {
   std::string toml = "heads = 2\n";
   std::function<void(LayerView&)> set_layer = {};
   std::function<void(Context&)> set_pass = {};
   std::string why = {};  // substring of the reason that the constraint gives
   bool training = false;
+  Kernel kernel = Kernel::composed;
 };
 
 std::map<std::string, Case> cases() {
@@ -81,6 +83,8 @@ std::map<std::string, Case> cases() {
       {"tensors", {"heads = 2\n", {}, without_keys, "queries of shape (2, 2, 20, 16) and keys of shape (2, 2, 0, 16)"}},
       {"faster",
        {"heads = 2\nscore = 'relative'\n", {}, one_query, "relative positions with fewer queries in a batch than"}},
+      {"sdpa-features",
+       {"heads = 2\nnormaliser = 'sigsoftmax'\n", {}, {}, "SDPA has no Sigsoftmax", false, Kernel::sdpa}},
       {"mask",
        {"heads = 2\nmixer = 'mixhead-a'\n",
         {},
@@ -99,11 +103,13 @@ std::map<std::string, Case> cases() {
         decode,
         "head mixing, with head_size 8, which is not a multiple of 16, in a forward pass where mixer 'mixhead-a' mixes "
         "no heads"}},
-      {"kernel",
+      {"types",
        {"heads = 2\nnormaliser = 'sigsoftmax'\n",
         {},
         in_double,
         "no kernel for queries, keys and values of the types Double, Double, Double"}},
+      {"sdpa-slower",
+       {"heads = 2\n", {}, {}, "SDPA is faster, since it needs no mask tensor", false, Kernel::fused_gpu}},
   };
 }
 
@@ -165,20 +171,27 @@ struct BuiltCase {
   }
 };
 
-// Returns the first constraint that the forward pass of a case does not meet; null if the pass takes the fused path.
-// Sets `why`, unless it is null, to the reason that the constraint gives.
+// Returns the first constraint that the forward pass of a case, or the kernel of the case, does not meet; null if the
+// pass takes the fused path. Sets `why`, unless it is null, to the reason that the constraint gives.
 const Constraint* unmet_constraint(const Case& c, std::string* why = nullptr) {
   const BuiltCase built(c);
   LayerView layer = built.layer();
   if (c.set_layer) c.set_layer(layer);
   Context pass = built.pass();
   if (c.set_pass) c.set_pass(pass);
-  const Dispatcher dispatcher(layer);
+  Dispatcher dispatcher(layer);
   const Choice choice = dispatcher.choose(layer, pass);
   CHECK((choice.kernel == Kernel::composed) == (choice.unmet_constraint != nullptr));
-  if (choice.unmet_constraint != nullptr && why != nullptr)
-    choice.unmet_constraint->is_met({layer, dispatcher.features(), Path::automatic, c.training, &pass, choice}, why);
-  return choice.unmet_constraint;
+  const ConstraintInput input{layer, dispatcher.features(), Path::automatic, c.training, &pass, choice};
+  const Constraint* unmet = c.kernel == Kernel::composed ? choice.unmet_constraint : first_unmet(input, c.kernel);
+  if (unmet == nullptr || why == nullptr) return unmet;
+  unmet->is_met(input, why);
+  if (choice.kernel != Kernel::composed) return unmet;
+  // Path::fused computes or refuses each pass for which Path::automatic falls back.
+  dispatcher.set_path(Path::fused, std::make_shared<PathLog>());
+  if (const Choice fused = dispatcher.choose(layer, pass); fused.kernel == Kernel::composed)
+    CHECK_THROWS_AS(dispatcher.report_fallback(layer, pass, fused), Error);
+  return unmet;
 }
 
 }  // namespace
@@ -196,10 +209,10 @@ TEST_CASE("each constraint of the fused path rejects its own case and gives the 
     CHECK(unmet_constraint(own_case->second, &why) == &constraint);
     CHECK_FALSE(own_case->second.why.empty());
     CHECK(why.find(own_case->second.why) != std::string::npos);
-    // Without set_layer and set_pass all constraints are met.
+    // Without set_layer and set_pass some kernel meets all constraints.
     if (constraint.scope == Scope::construction || constraint.scope == Scope::device) continue;
     Case unchanged = own_case->second;
-    unchanged.set_layer = {}, unchanged.set_pass = {};
+    unchanged.set_layer = {}, unchanged.set_pass = {}, unchanged.kernel = Kernel::composed;
     CHECK(unmet_constraint(unchanged) == nullptr);
   }
   CHECK(names.size() == all.size());
