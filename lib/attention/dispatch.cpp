@@ -1,6 +1,8 @@
 // The constraints of the fused path and of its kernels, and the choice of a kernel for each forward pass.
 #include "attention/dispatch.h"
 
+#include <c10/core/GradMode.h>
+
 #include <iterator>
 #include <utility>
 
@@ -169,10 +171,53 @@ bool sdpa_is_slower(const ConstraintInput& c, std::string* why) {
   return !needs_no_mask_tensor || has_any(c) || unmet(why, "SDPA is faster, since it needs no mask tensor");
 }
 
+bool has_cache(const ConstraintInput& c, std::string* why) {
+  return c.pass->state != nullptr || unmet(why, "no key/value cache");
+}
+
+bool is_decoder_self(const ConstraintInput& c, std::string* why) {
+  const AttentionKind kind = c.layer.layer_spec.kind;
+  return kind == AttentionKind::decoder_self || unmet(why, "attention of the kind ", name_of(kind));
+}
+
+bool has_one_query(const ConstraintInput& c, std::string* why) {
+  const int64_t queries = c.pass->q.size(2), new_keys = c.pass->k.size(2);
+  return (queries == 1 && new_keys == 1) ||
+         unmet(why, queries, " queries and ", new_keys, " new keys, not one of each");
+}
+
+bool sees_all_keys(const ConstraintInput& c, std::string* why) {
+  const MaskForm& mask = c.choice.mask;
+  return (mask.queries_are_last && mask.masks_no_key && mask.has_no_window_or_bias) ||
+         unmet(why, "a mask that is not causal or hides cached keys");
+}
+
+bool is_inference(const ConstraintInput& c, std::string* why) {
+  return (!c.training && !c10::GradMode::is_enabled()) || unmet(why, "training, or gradients are enabled");
+}
+
+bool has_no_observer(const ConstraintInput& c, std::string* why) {
+  return c.pass->observer == nullptr || unmet(why, "an observer");
+}
+
+bool reads_own_heads(const ConstraintInput& c, std::string* why) {
+  return c.pass->key_heads.empty() ||
+         unmet(why, "pairing '", c.layer.options.pairing, "', by which query heads read other key/value heads");
+}
+
+bool has_no_positions(const ConstraintInput& c, std::string* why) {
+  return !c.features.positions || unmet(why, "relative positions");
+}
+
+bool normalises_by_softmax(const ConstraintInput& c, std::string* why) {
+  return c.layer.stages.normaliser->fused() == kernels::Normaliser::softmax ||
+         unmet(why, "normaliser '", c.layer.options.normaliser, "'");
+}
+
 // The kernels of this project: all but SDPA.
-constexpr KernelSet kProjectKernels{Kernel::head_mixing_cpu, Kernel::head_mixing_gpu, Kernel::fused_cpu,
-                                    Kernel::fused_gpu};
-constexpr KernelSet kUnmixedKernels{Kernel::fused_cpu, Kernel::fused_gpu, Kernel::sdpa};
+constexpr KernelSet kProjectKernels{Kernel::head_mixing_in_place, Kernel::head_mixing_cpu, Kernel::head_mixing_gpu,
+                                    Kernel::fused_in_place,       Kernel::fused_cpu,       Kernel::fused_gpu};
+constexpr KernelSet kUnmixedKernels{Kernel::fused_in_place, Kernel::fused_cpu, Kernel::fused_gpu, Kernel::sdpa};
 
 constexpr Constraint kConstraints[] = {
     {"pairing", Scope::construction, pairing_fuses},
@@ -190,16 +235,28 @@ constexpr Constraint kConstraints[] = {
     {"sdpa-features", Scope::kernel, sdpa_has_features, KernelSet{Kernel::sdpa}},
     {"mask", Scope::kernel, mask_suits_kernels, kProjectKernels},
     {"unmixed-value-size", Scope::kernel, unmixed_value_size_is_head_size, kUnmixedKernels},
-    {"unmixed-head-size", Scope::kernel, unmixed_head_size_suits_cpu, KernelSet{Kernel::fused_cpu}},
+    {"unmixed-head-size", Scope::kernel, unmixed_head_size_suits_cpu,
+     KernelSet{Kernel::fused_in_place, Kernel::fused_cpu}},
     {"types", Scope::kernel, kernel_has_types, kProjectKernels},
     {"sdpa-slower", Scope::kernel, sdpa_is_slower, KernelSet{Kernel::fused_gpu}},
+    {"in-place-cache", Scope::kernel, has_cache, kInPlaceKernels},
+    {"in-place-kind", Scope::kernel, is_decoder_self, kInPlaceKernels},
+    {"in-place-queries", Scope::kernel, has_one_query, kInPlaceKernels},
+    {"in-place-mask", Scope::kernel, sees_all_keys, kInPlaceKernels},
+    {"in-place-inference", Scope::kernel, is_inference, kInPlaceKernels},
+    {"in-place-observer", Scope::kernel, has_no_observer, kInPlaceKernels},
+    {"in-place-pairing", Scope::kernel, reads_own_heads, kInPlaceKernels},
+    {"in-place-positions", Scope::kernel, has_no_positions, kInPlaceKernels},
+    {"in-place-normaliser", Scope::kernel, normalises_by_softmax, KernelSet{Kernel::fused_in_place}},
 };
 static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_ has two bits for each constraint");
 
 // Returns the kernels for a device, with or without head mixing, in the order in which the dispatcher tries them.
 std::span<const Kernel> candidates(bool gpu, bool mixes) {
-  static constexpr Kernel kMixingCpu[] = {Kernel::head_mixing_cpu}, kMixingGpu[] = {Kernel::head_mixing_gpu},
-                          kCpu[] = {Kernel::fused_cpu, Kernel::sdpa}, kGpu[] = {Kernel::fused_gpu, Kernel::sdpa};
+  static constexpr Kernel kMixingCpu[] = {Kernel::head_mixing_in_place, Kernel::head_mixing_cpu},
+                          kMixingGpu[] = {Kernel::head_mixing_gpu},
+                          kCpu[] = {Kernel::fused_in_place, Kernel::fused_cpu, Kernel::sdpa},
+                          kGpu[] = {Kernel::fused_gpu, Kernel::sdpa};
   if (mixes) return gpu ? std::span<const Kernel>(kMixingGpu) : kMixingCpu;
   return gpu ? std::span<const Kernel>(kGpu) : kCpu;
 }
@@ -280,7 +337,7 @@ Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
     choice.unmet_constraint = &constraint;
     return std::move(choice);
   }
-  choice.mask = MaskForm(pass.mask, pass.q.size(2), pass.k.size(2));
+  choice.mask = MaskForm(pass.mask, pass.q.size(2), pass.keys);
   choice.gpu = gpu_kernels(pass.q, pass.k, pass.v);
   choice.matrix = layer.stages.mixer->matrix(pass);
   for (const Kernel kernel : candidates(pass.q.is_cuda(), choice.matrix.defined())) {

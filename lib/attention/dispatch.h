@@ -4,7 +4,8 @@
 // As in PyTorch's sdp_utils, a list of constraints decides: a forward pass takes the fused path if it meets all
 // constraints on layer and pass, and all constraints on one kernel. The description of a layer in the log
 // (Dispatcher::describe), the check of --attention fused (require_fused) and the choice in a forward pass (choose)
-// evaluate the same list.
+// evaluate the same list. A decoding step that does not meet the constraints on the in-place kernels takes a kernel
+// that reads gathered keys and values; this is no fallback, so it is neither logged nor an error.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -74,8 +75,19 @@ struct KernelFeatures {
 };
 
 // The implementations of a forward pass. composed: tensor operations; head_mixing_*: fused kernels with head mixing;
-// fused_*: fused kernels without head mixing; sdpa: LibTorch's scaled dot-product attention.
-enum class Kernel { composed, head_mixing_cpu, head_mixing_gpu, fused_cpu, fused_gpu, sdpa };
+// fused_*: fused kernels without head mixing; *_in_place: kernels for a step of incremental decoding on a CPU, which
+// read the keys and values in the storage of the cache instead of gathering them; sdpa: LibTorch's scaled dot-product
+// attention.
+enum class Kernel {
+  composed,
+  head_mixing_in_place,
+  head_mixing_cpu,
+  head_mixing_gpu,
+  fused_in_place,
+  fused_cpu,
+  fused_gpu,
+  sdpa
+};
 
 // A set of kernels; a constant of the constraint list.
 class KernelSet {
@@ -89,6 +101,8 @@ class KernelSet {
   unsigned bits_ = 0;
 };
 
+inline constexpr KernelSet kInPlaceKernels{Kernel::head_mixing_in_place, Kernel::fused_in_place};
+
 struct Constraint;
 
 // The dispatcher's decision for one forward pass.
@@ -100,6 +114,8 @@ struct Choice {
   MaskForm mask = {};
   at::Tensor matrix = {};  // mixing matrix from Mixer::matrix(); undefined: no mixing
   GpuKernels gpu = {};
+
+  bool is_in_place() const { return kInPlaceKernels.contains(kernel); }
 };
 
 // The properties of a layer that the dispatcher reads.
@@ -167,7 +183,7 @@ class Dispatcher {
   std::string describe(const LayerView& layer, bool training) const;
   // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(const LayerView& layer, bool training) const;
-  // Chooses the kernel of a forward pass.
+  // Chooses the kernel of a forward pass, whose new keys and values are not yet appended to the cache.
   Choice choose(const LayerView& layer, const Context& pass) const;
   // Reports that a forward pass falls back to the composed path: throws Error(usage) under Path::fused, otherwise logs
   // a reason that depends on the forward pass or on an interceptor. Other reasons are part of describe(), which is

@@ -112,7 +112,6 @@ class AttentionLayer {
   };
   static void gather_key_heads(Context& c);
   Projections project(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache);
-  at::Tensor attend_in_place(const Context& c, Cache& cache);
   void check_heads() const;
   nn::HeadRole role_of(const Stage& stage) const;
   // Computes the head outputs (B, hv, Tq, dv) with tensor operations.
@@ -124,6 +123,9 @@ class AttentionLayer {
   LayerView view() const;
   // Computes the head outputs (B, hv, Tq, dv) with the kernel of `choice`.
   at::Tensor fused(Context& context, const Choice& choice);
+  // Computes the head outputs (B, hv, 1, dv) of a step of incremental decoding with the in-place kernel of `choice`,
+  // which also appends the new key and value to the cache.
+  at::Tensor attend_in_place(const Context& context, const Choice& choice, Cache& cache) const;
   // Computes the head outputs (B, h, Tq, dv) with SDPA. `square`: whether the mask is causal over equal numbers of
   // queries and keys, and no other mask applies.
   at::Tensor attend_with_sdpa(Context& context, bool square) const;

@@ -1,7 +1,5 @@
 // The fused path of a layer: converts the results of its stages to kernel arguments, for a forward pass and for a step
 // of incremental decoding.
-#include <c10/core/GradMode.h>
-
 #include <cmath>
 #include <optional>
 
@@ -15,26 +13,11 @@
 
 namespace mh::attention {
 
-// Computes a step of incremental decoding in the storage of the cache: appends the new key and value, and reads all
-// keys and values in place instead of gathering them into tensors. Returns the head outputs (B, hv, 1, dv); an
-// undefined tensor, without appending anything, if a stage or the observer needs the gathered tensors.
-at::Tensor AttentionLayer::attend_in_place(const Context& c, Cache& cache) {
-  const Mask& mask = c.mask;
-  const bool sees_all_keys = mask.causal && mask.offset == cache.length() && mask.window == 0 &&
-                             !mask.key_lengths.defined() && !mask.additive.defined();
-  if (layer_spec_.kind != AttentionKind::decoder_self || !sees_all_keys || c.q.size(2) != 1 || c.k.size(2) != 1 ||
-      c.step.training || c10::GradMode::is_enabled() || c.observer != nullptr || !c.key_heads.empty() ||
-      stages_.score->has_relative_positions() || !takes_fused(false))
-    return {};
-  if (const at::Tensor matrix = stages_.mixer->matrix(c); matrix.defined()) {
-    AttentionSpec spec;
-    spec.normaliser = stages_.normaliser->fused();
-    return has_head_mixing_cpu(c.q, c.k, c.v) ? head_mixing_decode_cpu(c.q, c.k, c.v, matrix, spec, cache)
-                                              : at::Tensor();
-  }
-  return stages_.normaliser->fused() == kernels::Normaliser::softmax && has_fused_cpu(c.q, c.k, c.v)
-             ? cached_attention(c.q, c.k, c.v, cache)
-             : at::Tensor();
+at::Tensor AttentionLayer::attend_in_place(const Context& c, const Choice& choice, Cache& cache) const {
+  if (choice.kernel == Kernel::fused_in_place) return cached_attention(c.q, c.k, c.v, cache);
+  AttentionSpec spec;
+  spec.normaliser = stages_.normaliser->fused();
+  return head_mixing_decode_cpu(c.q, c.k, c.v, choice.matrix, spec, cache);
 }
 
 at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {

@@ -28,14 +28,41 @@ struct Case {
   std::string why = {};  // substring of the reason that the constraint gives
   bool training = false;
   Kernel kernel = Kernel::composed;
+  AttentionKind kind = AttentionKind::decoder_self;
 };
+
+// Makes a forward pass a step of incremental decoding: the last query, its key and value, and 19 cached positions.
+void make_decoding_step(Context& c) {
+  static StageState state;
+  c.state = &state;
+  for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->narrow(2, 19, 1);
+  c.mask.offset = 19;
+}
+
+// Returns a case of a constraint on in-place kernels: a decoding step, changed by set_pass.
+Case decoding_case(const std::string& toml, std::function<void(Context&)> set_pass, const std::string& why) {
+  Case c{toml, {}, {}, why, false, Kernel::fused_in_place};
+  c.set_pass = [set_pass = std::move(set_pass)](Context& pass) {
+    make_decoding_step(pass);
+    if (set_pass) set_pass(pass);
+  };
+  return c;
+}
 
 std::map<std::string, Case> cases() {
   static layers::RecordingObserver watch;
   static struct : Interceptor {
     const char* needs_composed() const override { return "the test replaces scores"; }
   } interceptor;
+  // An observer for which a forward pass may take the fused path.
+  static struct : Observer {
+    const char* needs_composed() const override { return nullptr; }
+  } output_observer;
   static StageState state;
+  Case in_encoder = decoding_case("heads = 2\n", {}, "attention of the kind encoder.self"),
+       in_training = decoding_case("heads = 2\n", {}, "training, or gradients are enabled");
+  in_encoder.kind = AttentionKind::encoder_self;
+  in_training.training = true;
   const std::string released = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
   const auto decode = [](Context& c) { c.state = &state; };
   const auto without_keys = [](Context& c) { c.k = c.v = at::zeros({2, 2, 0, 16}); };
@@ -110,6 +137,30 @@ std::map<std::string, Case> cases() {
         "no kernel for queries, keys and values of the types Double, Double, Double"}},
       {"sdpa-slower",
        {"heads = 2\n", {}, {}, "SDPA is faster, since it needs no mask tensor", false, Kernel::fused_gpu}},
+      {"in-place-cache", decoding_case(
+                             "heads = 2\n", [](Context& c) { c.state = nullptr; }, "no key/value cache")},
+      {"in-place-kind", in_encoder},
+      {"in-place-queries",
+       {"heads = 2\n", {}, decode, "20 queries and 20 new keys, not one of each", false, Kernel::fused_in_place}},
+      {"in-place-mask",
+       decoding_case(
+           "heads = 2\n", [](Context& c) { c.mask.window = 5; }, "a mask that is not causal or hides cached keys")},
+      {"in-place-inference", in_training},
+      {"in-place-observer", decoding_case(
+                                "heads = 2\n", [](Context& c) { c.observer = &output_observer; }, "an observer")},
+      {"in-place-pairing", decoding_case(
+                               "heads = 2\npairing = 'cross-head'\n",
+                               [](Context& c) {
+                                 c.key_heads = {1, 0};
+                               },
+                               "pairing 'cross-head', by which query heads read other key/value heads")},
+      {"in-place-positions", decoding_case(
+                                 "heads = 2\nscore = 'relative'\n",
+                                 [](Context& c) {  // as many queries in the batch as the head size, for "faster"
+                                   for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->repeat({8, 1, 1, 1});
+                                 },
+                                 "relative positions")},
+      {"in-place-normaliser", decoding_case("heads = 2\nnormaliser = 'sigsoftmax'\n", {}, "normaliser 'sigsoftmax'")},
   };
 }
 
@@ -133,8 +184,8 @@ struct BuiltCase {
   nn::ForwardContext step;
   at::Tensor x = layers::normal({2, 20, 32}, 1);
 
-  explicit BuiltCase(const Case& c) : options(layers::options_of(without_test_stages(c.toml))) {
-    shape = make_layer_spec(options, AttentionKind::decoder_self, 0, 32, "x");
+  explicit BuiltCase(const Case& c) : options(layers::options_of(without_test_stages(c.toml), c.kind)) {
+    shape = make_layer_spec(options, c.kind, 0, 32, "x");
     stages = make_stages(options, shape);
     const auto replace = [&](const char* key, auto& stage, std::string& name, auto replacement) {
       if (c.toml.find(str(key, " = 'test-composed'")) == std::string::npos) return;
@@ -245,6 +296,24 @@ TEST_CASE("constraints are ordered by scope, since each may rely on constraints 
   const auto all = constraints();
   CHECK(std::is_sorted(all.begin(), all.end(),
                        [](const Constraint& a, const Constraint& b) { return a.scope < b.scope; }));
+}
+
+TEST_CASE("a decoding step on a CPU chooses the kernel that reads the cache in place") {
+  const auto kernel_of = [](const std::string& toml) {
+    const Case c = decoding_case(toml, {}, "");
+    const BuiltCase built(c);
+    const LayerView layer = built.layer();
+    Context pass = built.pass();
+    c.set_pass(pass);
+    return Dispatcher(layer).choose(layer, pass).kernel;
+  };
+  CHECK(kernel_of("heads = 2\n") == Kernel::fused_cpu);  // with gradients
+  c10::NoGradGuard no_gradient;
+  CHECK(kernel_of("heads = 2\n") == Kernel::fused_in_place);
+  CHECK(kernel_of("heads = 4\n") == Kernel::sdpa);  // head size 8
+  CHECK(kernel_of("heads = 2\nnormaliser = 'sigsoftmax'\n") == Kernel::fused_cpu);
+  CHECK(kernel_of("heads = 2\nmixer = 'mixhead-a'\n") == Kernel::head_mixing_in_place);
+  CHECK(kernel_of("heads = 4\nnormaliser = 'sigsoftmax'\nmixer = 'mixhead-b'\n") == Kernel::head_mixing_in_place);
 }
 
 TEST_CASE("Path::composed chooses the composed path without an unmet constraint") {
