@@ -165,8 +165,9 @@ void Trainer::log_start() const {
                  t.batch.long_block, " tokens, of which at most ", *config_.long_predictions(), " are predicted"));
   if (step_->uses_cuda_graph())
     log_info(
-        "updates of equal shapes replay a captured CUDA graph; passes that sample experts or skip layers run without a "
-        "graph");
+        "updates of equal shapes replay a captured CUDA graph; passes with requests of a training procedure run "
+        "without "
+        "a graph");
   if (pass_planner_->skips_passes()) log_info("passes that would train no parameter of train.trainable are left out");
   log_info(str(with_commas(model_->parameters().num_trainable_elements()), " parameters, ", with_commas(end_),
                " updates of ", with_commas(batches_->tokens_per_update()), " tokens"));
