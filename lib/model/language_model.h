@@ -120,7 +120,7 @@ class LanguageModel {
   // Creates an empty memory of at most `positions` positions, which may differ from memory(). Throws Error(failed) if
   // the backbone does not support memories.
   virtual std::unique_ptr<Memories> new_memory(int64_t positions);
-  // Returns the number of layers that a forward pass can skip (nn::ForwardContext::skipped); 0: skipping is not
+  // Returns the number of layers that a forward pass can skip (SkipLayers in model/skip_layers.h); 0: skipping is not
   // supported.
   virtual int64_t skippable_layers() const { return 0; }
 

@@ -10,6 +10,7 @@
 #include "model/block.h"
 #include "model/memories.h"
 #include "model/output.h"
+#include "model/skip_layers.h"
 
 namespace mh::model {
 
@@ -52,8 +53,9 @@ class TransformerXl : public LanguageModel {
     const at::Tensor& tokens = input.tokens;
     auto* memories = static_cast<Memories*>(state);
     at::Tensor x = nn::dropout((*embedding_)(tokens), options_.dropout_embedding, step, "embedding", 0);
+    const auto* skip_layers = step.request<SkipLayers>();
     for (size_t i = 0; i < blocks_.size(); ++i) {
-      if (step.skips(i)) continue;
+      if (skip_layers != nullptr && skip_layers->skipped[i]) continue;
       if (memories == nullptr)
         x = blocks_[i].forward(x, segment_mask({}, options_.transformer_xl.memory, 0), step, {}, observer);
       else x = forward_with_memory(blocks_[i], x, step, *memories, memories->layers[i], observer);

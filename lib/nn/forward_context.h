@@ -2,7 +2,6 @@
 // stage receives it; dropout and stochastic stages derive their random numbers from it.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -10,8 +9,8 @@
 
 namespace mh::nn {
 
-// A request from a training procedure to the attention stages of one method, valid for one forward pass. Each method
-// derives its own type from Request, and its stages find the request by that type (Requests::find).
+// A request from a training procedure to the attention stages of one method or to a backbone, valid for one forward
+// pass. The method or backbone derives its own type from Request, and finds the request by that type (Requests::find).
 class Request {
  public:
   virtual ~Request() = default;
@@ -43,15 +42,11 @@ struct ForwardContext {
                            // of a row depend on its index in the full batch, so splitting a batch into micro-batches or
                            // across processes does not change them
   const Requests* requests = nullptr;  // null: no requests
-  // (layers): whether the layer is skipped in this forward pass, that is, acts as the identity and leaves its memory of
-  // earlier segments unchanged. Null: no layer is skipped.
-  const std::vector<bool>* skipped = nullptr;
 
   // GPU memory that holds the number of the update, for kernels that are captured once and replayed for many updates
   // (nn/device_graph.h). Null: kernels use `update`.
   const uint32_t* update_ptr = nullptr;
 
-  bool skips(size_t layer) const { return skipped != nullptr && (*skipped)[layer]; }
   // Returns the request of type T; null if there is none.
   template <class T>
   const T* request() const {

@@ -20,10 +20,9 @@ namespace mh::train {
 // A forward pass, a backward pass and an optimiser step over the batch of an update. An update has one pass unless a
 // procedure requests several.
 struct Pass {
-  nn::Requests requests{};  // requests to the attention stages of a method in this pass
+  nn::Requests requests{};  // requests to the stages of a method or to the backbone in this pass
   // Returns whether the pass trains a parameter; empty: it trains all parameters.
   std::function<bool(const nn::Parameter& parameter)> trains_parameter;
-  std::vector<bool> skipped{};  // by layer: whether the pass skips it (nn::ForwardContext); empty: no layer is skipped
 };
 
 // Properties of a run that do not change during the run.

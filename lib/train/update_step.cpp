@@ -39,10 +39,9 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
     const data::Batch batch = batches_.load(progress.update, micro_batches[micro_batch_index]);
     nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(progress.update),
                                micro_batches[micro_batch_index].first, &pass.requests};
-    if (!pass.skipped.empty()) context.skipped = &pass.skipped;
     if (model_.memory() > 0 && micro_batch_index == memories.size())
       memories.push_back(std::move(*model_.new_memory(model_.memory())));
-    const bool use_graph = graphed_pass_ != nullptr && pass.requests.empty() && pass.skipped.empty();
+    const bool use_graph = graphed_pass_ != nullptr && pass.requests.empty();
     const nn::SlicedLoss loss = use_graph ? (*graphed_pass_)(batch, context)
                                           : micro_batch(batch.input.to(device), batch.model_targets(), context,
                                                         memories.empty() ? nullptr : &memories[micro_batch_index]);

@@ -1,9 +1,14 @@
 #include "train/procedures/skip_retain.h"
 
+#include <memory>
+#include <utility>
+#include <vector>
+
 #include "base/error.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/random.h"
+#include "model/skip_layers.h"
 #include "train/procedure.h"
 
 namespace mh::train {
@@ -77,12 +82,13 @@ class SkipRetain : public Procedure {
   void modify_pass(Pass& pass, const TrainProgress& progress) const override {
     if (until_.count > 0 && (stalled_ || progress.update >= end_)) return;
     const RandomStream stream(seed_, "skip");
-    pass.skipped.resize(static_cast<size_t>(layers_));
+    std::vector<bool> skipped(static_cast<size_t>(layers_));
     for (int64_t layer = 0; layer < layers_; ++layer) {
       const double p = skip_probability(schedule_, rate_, layer, layers_);
-      pass.skipped[static_cast<size_t>(layer)] =
+      skipped[static_cast<size_t>(layer)] =
           p > 0 && stream.uniform(static_cast<uint32_t>(progress.update), static_cast<uint32_t>(layer), 0) < p;
     }
+    pass.requests.add(std::make_shared<model::SkipLayers>(std::move(skipped)));
   }
 
   // Returns true at the end of phase 1: at update end_, or earlier if train.validation.patience is exhausted. During

@@ -13,6 +13,7 @@
 #include "fixtures/shards.h"
 #include "fixtures/status.h"
 #include "model/memories.h"
+#include "model/skip_layers.h"
 #include "task/token_score.h"
 #include "train/plan.h"
 
@@ -234,11 +235,12 @@ TEST_CASE("queries attend to an initial memory of zeros, which therefore differs
 TEST_CASE("memories load into micro-batches of another size; mismatched or damaged memories are refused", "[streams]") {
   auto model = build("layers = 3\ntransformer-xl.memory = 9\n");
   std::vector<model::Memories> saved;
-  std::vector<bool> skipped{false, true, false};
+  nn::Requests requests;
+  requests.add(std::make_shared<model::SkipLayers>(std::vector<bool>{false, true, false}));
   for (int64_t rows : {2, 2, 1}) {
     auto m = model->new_memory(9);
     nn::ForwardContext step{true, 1, 0, 0};
-    step.skipped = &skipped;
+    step.requests = &requests;
     for (int i = 0; i < 3; ++i) model->hidden(at::randint(6, {rows, 4}, at::kLong), step, m.get());
     saved.push_back(std::move(*m));
   }

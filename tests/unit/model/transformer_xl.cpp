@@ -70,7 +70,7 @@ class SkipDraws {
     pass_ = {};
     procedure_->modify_pass(pass_, {number, 0, 0});
     nn::ForwardContext step{true, 3, number, 0};
-    step.skipped = &pass_.skipped;
+    step.requests = &pass_.requests;
     return step;
   }
 

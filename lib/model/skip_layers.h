@@ -1,0 +1,17 @@
+// The request (nn::Request) by which a training procedure makes a backbone skip layers.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "nn/forward_context.h"
+
+namespace mh::model {
+
+// Request to skip layers: a skipped layer acts as the identity and leaves its memory of earlier segments unchanged.
+struct SkipLayers : nn::Request {
+  explicit SkipLayers(std::vector<bool> layers) : skipped(std::move(layers)) {}
+  std::vector<bool> skipped;  // (layers): whether the forward pass skips the layer
+};
+
+}  // namespace mh::model
