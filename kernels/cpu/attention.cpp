@@ -8,6 +8,7 @@
 #include "cpu/attention_sizes.h"
 #include "cpu/dropout_mask.h"
 #include "cpu/relative.h"
+#include "cpu/sigsoftmax.h"
 
 namespace mh::kernels {
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cpu/head_mixing/products.h"
+#include "cpu/sigsoftmax.h"
 
 namespace mh::kernels {
 
