@@ -11,10 +11,10 @@
 // the smaller token. The order does not depend on the other sentences of the batch. The result of a sentence is the
 // same, bit for bit, in every batch (nn::DecodingProducts), if all layers take the fused path of the project's CPU
 // kernel (attention/fused/fused_cpu.h: head sizes that are multiples of 16), and if no sentence has more rows (beam
-// size or number of samples) than kernels::kMaxDecodeQueries. The kernel sees the rows of a sentence as queries of one
-// source; with more rows, forced prefixes and finished samples can reduce the number of queries, and attention with few
-// queries uses another kernel, which rounds differently. In these cases, and on the composed path, whose products have
-// the shape of the longest sentence of the batch, scores agree to a relative error of about 2e-7, and tokens agree
+// size or number of samples) than attention::max_decode_queries(). The kernel sees the rows of a sentence as queries of
+// one source; with more rows, forced prefixes and finished samples can reduce the number of queries, and attention with
+// few queries uses another kernel, which rounds differently. In these cases, and on the composed path, whose products
+// have the shape of the longest sentence of the batch, scores agree to a relative error of about 2e-7, and tokens agree
 // unless the scores of two extensions are that close.
 //
 // On a GPU the steps are tensor operations (device_search.h), and the host reads their results every few steps. With an

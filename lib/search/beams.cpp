@@ -3,18 +3,18 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/fused/fused_cpu.h"
 #include "base/error.h"
-#include "cpu/attention.h"
 #include "nn/aten.h"
 
 namespace mh::search {
 
 namespace {
 
-// Minimum padded length of sources, in tokens, if the model has as many positions. Attention with few queries uses
-// another kernel, so without this minimum the kernel, and the rounding, would depend on the longest source in the
-// batch.
-constexpr size_t kMinSourceLength = kernels::kMaxDecodeQueries + 1;
+// Returns the minimum padded length of sources, in tokens, if the model has as many positions. Attention with few
+// queries uses another kernel, so without this minimum the kernel, and the rounding, would depend on the longest source
+// in the batch.
+size_t min_source_length() { return static_cast<size_t>(attention::max_decode_queries()) + 1; }
 
 // Returns the live hypothesis `parent` with the token of `extension` appended.
 LiveHypothesis extend(const LiveHypothesis& parent, const Extension& extension) {
@@ -110,7 +110,7 @@ std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
 
 void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t width, model::Input& input) {
   const auto bound = static_cast<size_t>(model.max_length());
-  size_t max_source_length = bound > 0 ? std::min(kMinSourceLength, bound) : kMinSourceLength;
+  size_t max_source_length = bound > 0 ? std::min(min_source_length(), bound) : min_source_length();
   for (const Sentence* s : sentences) max_source_length = std::max(max_source_length, s->source.size());
   const int64_t rows = static_cast<int64_t>(sentences.size()) * width;
   input.source = at::zeros({rows, static_cast<int64_t>(max_source_length)}, at::kLong);

@@ -147,6 +147,8 @@ struct AttentionCpuBackend {
 
 }  // namespace
 
+int64_t max_decode_queries() { return kernels::kMaxDecodeQueries; }
+
 at::Tensor fused_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {
   Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), {}, spec};
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined()) lengths = lengths.contiguous();

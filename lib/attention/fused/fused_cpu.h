@@ -6,9 +6,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 namespace mh::attention {
 
 struct AttentionSpec;  // attention/fused/attention_spec.h
+
+// Returns the maximum number of queries of the decode kernel, which fused_cpu() and head_mixing_cpu() use for passes
+// without gradients (kernels/cpu/attention.h). It rounds differently from the kernel for more queries.
+int64_t max_decode_queries();
 
 // Returns softmax(q kᵀ / √d) v (B, h, Tq, d), stored as (B, Tq, h, d), with the mask and the other properties of
 // `spec`, for q (B, h, Tq, d), k and v (B, h, Tk, d) that are not empty, of types that are_cpu_kernel_types() accepts,
