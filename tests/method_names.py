@@ -2,23 +2,24 @@
 """Checks that the core of the library names no method; it uses methods only through the interfaces of stages, procedures and
 regularisers.
 
-The core is lib/nn, lib/model, lib/attention without methods/, and lib/train without procedures/ and regularisers/. Its code
-(comments are ignored) must contain neither the registered name of a method nor an include of attention/methods/. The names
-are read from the registrations.
+The core is lib/base, lib/nn, lib/model, lib/attention without methods/, and lib/train without procedures/ and regularisers/.
+Its code (comments are ignored) must contain no registered name of a method, no folder name of attention/methods/, also in
+CamelCase, and no include of attention/methods/. The names are read from the registrations and the folders.
 """
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CORE = ("lib/nn/*", "lib/model/*", "lib/attention/*", "lib/train/*")
-KERNELS = "lib/attention/fused/*"  # files that may contain names of methods, but must not include attention/methods/
+CORE = ("lib/base/*", "lib/nn/*", "lib/model/*", "lib/attention/*", "lib/attention/fused/*", "lib/train/*")
+FORMATS = {"lib/base/renamed_keys.cpp"}  # the table of renamed keys and values, which names keys of methods
+FOLDERS = "lib/attention/methods"
 METHODS = ("lib/attention/methods/**/*", "lib/train/procedures/*", "lib/train/regularisers/*")
 ENTRY = re.compile(r"\b(pairings|scores|normalisers|mixers|combiners|procedures|regularisers)\(\),\s*(?:\"([^\"]+)\"|(\w+))")
 TYPES = re.compile(r"^const Registration<", re.MULTILINE)
 
 # Names that are also ordinary words: only a string literal that equals the name is a fault.
-WORDS = {"concatenate", "disagreement", "dot-product", "gates", "mean", "none", "own", "relative", "softmax", "differential"}
+WORDS = {"concatenate", "disagreement", "dot-product", "gates", "mean", "none", "own", "plain", "relative", "softmax", "differential"}
 # String literals allowed in a file: other meanings of the word, and the default (identity) stage of each kind.
 ALLOWED = {
     "lib/attention/options.h": {"own", "dot-product", "softmax", "none", "concatenate"},
@@ -54,9 +55,17 @@ def registered():
     return names, faults
 
 
+def folders():
+    """Returns {folder name of a method, with "-" for "_": "folder"}."""
+    return {path.name.replace("_", "-"): "folder" for path in (ROOT / FOLDERS).iterdir() if path.is_dir()}
+
+
 def pattern_of(name):
-    """Returns a pattern that matches the name as a whole word in any case, with its parts joined by "", "-", "_" or a space."""
-    return re.compile(r"(?<![A-Za-z0-9])" + "[-_ ]?".join(map(re.escape, name.split("-"))) + r"(?![A-Za-z0-9])", re.IGNORECASE)
+    """Returns a pattern that matches the name as a whole word in any case, with its parts joined by "", "-", "_" or a space,
+    and its CamelCase form as a part of an identifier."""
+    parts = name.split("-")
+    word = "[-_ ]?".join(map(re.escape, parts))
+    return re.compile(rf"(?<![A-Za-z0-9])(?i:{word})(?![A-Za-z0-9])|" + "".join(part.capitalize() for part in parts) + "(?![a-z])")
 
 
 def faults_of(path, text, names):
@@ -65,7 +74,7 @@ def faults_of(path, text, names):
     faults = [f'{path}: expected no include of attention/methods/ in the core; found "{header}"'
               for header in re.findall(r'#\s*include\s+"(attention/methods/[^"]+)"', code)]
     code = re.sub(r"#\s*include[^\n]*", "", code)
-    if path.startswith("lib/attention/fused/"):
+    if path in FORMATS:
         return faults
     allowed = ALLOWED.get(path, set()) | ALLOWED_ANYWHERE
     for name, registry in names.items():
@@ -73,22 +82,25 @@ def faults_of(path, text, names):
         if not found and name not in WORDS:
             found = pattern_of(name).search(code) is not None
         if found:
-            faults.append(f"{path}: expected no name of a method in the core; found '{name}' of {registry}(): call the interface of the stage instead")
+            faults.append(f"{path}: expected no name of a method in the core; found '{name}' ({registry}): call the interface of the stage instead")
     return faults
 
 
 def main():
     names, faults = registered()
-    core = files(*CORE, KERNELS)
+    names = folders() | names
+    core = files(*CORE)
     for path in core:
         faults += faults_of(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"), names)
     broken = [("lib/model/x.cpp", 'if (options.combiner == "mae") {}'), ("lib/train/x.cpp", 'if (name == "own") {}'),
               ("lib/attention/x.cpp", 'reasons.push_back("Sigsoftmax");'), ("lib/attention/x.cpp", "bool is_mixture_of_heads = false;"),
-              ("lib/attention/fused/x.cpp", '#include "attention/methods/mae/experts.h"')]
+              ("lib/attention/fused/x.cpp", '#include "attention/methods/mae/experts.h"'), ("lib/base/x.cpp", 'key == "mae"'),
+              ("lib/attention/fused/x.cpp", "void set_mixhead(MixheadMatrix m);"), ("lib/nn/x.h", "struct DropHeadMask;")]
     for path, text in broken:
         if len(faults_of(path, text, names)) != 1:
             faults.append(f"method_names.py: expected a fault in {path}: {text}; found {faults_of(path, text, names)}")
-    for path, text in [("lib/model/x.cpp", '// such as "mae"'), ("lib/train/x.cpp", "softmax(own, mean)")]:
+    for path, text in [("lib/model/x.cpp", '// such as "mae"'), ("lib/train/x.cpp", "softmax(own, mean)"), ("lib/nn/x.h", "RelativePositions plain;"),
+                       ("lib/base/renamed_keys.cpp", '"mae"')]:
         if faults_of(path, text, names):
             faults.append(f"method_names.py: expected no fault in {path}: {text}")
     print("\n".join(faults), end="\n" if faults else "")
