@@ -194,6 +194,12 @@ bool FieldLister::visit(const Field& field, std::string&) {
   return false;
 }
 
+// A field in a section with its own rule has the less strict of both rules, as in require_same_run().
+void FieldLister::set_resume_rule(const std::string& key, ResumeRule rule) {
+  for (Row& row : rows_)
+    if (key.ends_with('.') ? row.key.starts_with(key) : row.key == key) row.resume = std::max(row.resume, rule);
+}
+
 namespace {
 
 // Returns the values of a text of TomlWriter by full key, such as "train.lr".

@@ -99,17 +99,19 @@ std::vector<Difference> differences(const std::string& old_toml, const std::stri
 std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
                                  const std::vector<std::string>& prefixes);
 
-// Collects the keys of option structs with types, defaults and help, for `--list` and the manual.
+// Collects the keys of option structs with types, defaults, help and resume rules, for `--list` and the manual.
 class FieldLister : public Fields {
  public:
   struct Row {
     std::string key, type, value, help;
     std::vector<std::string> choices;
+    ResumeRule resume = ResumeRule::fixed;
   };
   const std::vector<Row>& rows() const { return rows_; }
 
  protected:
   bool visit(const Field& field, std::string& text) override;
+  void set_resume_rule(const std::string& key, ResumeRule rule) override;
 
  private:
   std::vector<Row> rows_;

@@ -13,8 +13,6 @@ using namespace mh::train;
 
 namespace {
 
-enum class ChangeRule { fixed, changeable_until_validated, changeable };
-
 // Keys that a resume may change. Keys that are neither here nor in kChangeableUntilValidated, and do not start with
 // kDecoding, are fixed.
 const std::set<std::string> kChangeable{"data.train",
@@ -54,11 +52,10 @@ const std::set<std::string> kChangeableUntilValidated{"data.valid_checksum", "tr
                                                       "train.validation.memory", "train.validation.metric"};
 const std::string kDecoding = "train.validation.decode.";
 
-ChangeRule change_rule_of(const std::string& key) {
-  if (kChangeable.count(key) > 0) return ChangeRule::changeable;
-  return kChangeableUntilValidated.count(key) > 0 || key.rfind(kDecoding, 0) == 0
-             ? ChangeRule::changeable_until_validated
-             : ChangeRule::fixed;
+ResumeRule change_rule_of(const std::string& key) {
+  if (kChangeable.count(key) > 0) return ResumeRule::changeable;
+  return kChangeableUntilValidated.count(key) > 0 || key.rfind(kDecoding, 0) == 0 ? ResumeRule::fixed_once_validated
+                                                                                  : ResumeRule::fixed;
 }
 
 RunConfig read(const std::string& toml) {
@@ -161,9 +158,10 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
         if (!run) continue;
         tested_keys.insert(str(key, validated));
         INFO(key << (validated ? ", of a run with a validation set" : ""));
-        const ChangeRule rule = change_rule_of(key);
+        const ResumeRule rule = change_rule_of(key);
+        CHECK(row->second.resume == rule);
         const bool expected =
-            rule == ChangeRule::changeable || (rule == ChangeRule::changeable_until_validated && !validated);
+            rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !validated);
         CHECK(resume_accepts(*run, stored, key) == expected);
       }
     }
