@@ -12,10 +12,9 @@
 namespace mh::analysis {
 
 Selection selection_named(const std::string& name) {
-  return name == "hard"       ? Selection::hard
-         : name == "soft"     ? Selection::soft
-         : name == "released" ? Selection::released
-                              : Selection::random;
+  for (const SelectionName& entry : kSelections)
+    if (name == entry.name) return entry.selection;
+  return Selection::random;
 }
 
 std::vector<HeadPair> choose_pairs(const PairOptions& options,

@@ -14,7 +14,7 @@
 
 namespace mh::analysis {
 
-// Returns the selection of this name: "hard", "soft", "released" or "random"; random for any other name.
+// Returns the selection of this name in kSelections; random for any other name.
 Selection selection_named(const std::string& name);
 
 // The rule that chooses the pairs of heads. rotation.h defines `k` and `t_max`, which heads_to_pair() must have

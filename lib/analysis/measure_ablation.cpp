@@ -57,9 +57,9 @@ class Random : public Importance {
   }
 };
 
-const Registration<Ablation> ablation_entry(importances(), "ablation",
-                                            "loss with the head masked minus loss of the full model");
-const Registration<Random> random_entry(importances(), "random", "random scores, for comparison");
+const Registration<Ablation> ablation_entry(
+    importances(), "ablation", "Loss without the head minus the loss of the full model, in nats per token.");
+const Registration<Random> random_entry(importances(), "random", "Random numbers, drawn with --seed, as a control.");
 
 }  // namespace
 

@@ -52,9 +52,11 @@ class Received : public AttentionMeasure {
 };
 
 const Registration<Confidence> confidence_entry(importances(), "confidence",
-                                                "mean over queries of the largest attention probability");
+                                                "Mean over queries of the largest probability.");
 const Registration<Received> received_entry(
-    importances(), "received", "mean over keys of the largest attention probability that the key receives");
+    importances(), "received",
+    "Mean over keys of the largest probability that any query gives the key; the keys are the positions of the block, "
+    "without memory, or of the sentence.");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -59,9 +59,11 @@ class OutputDistance : public Measure {
 
 const Registration<ProbabilityDistance> probability_distance_entry(
     importances(), "avg-l2",
-    "mean distance from the head's attention matrix to the attention matrices of the other heads");
+    "Mean distance |P_j - P_i| between the attention matrix of the head and the matrices of the other heads of the "
+    "layer.");
 const Registration<OutputDistance> output_distance_entry(
-    importances(), "avg-l2-outputs", "mean distance between the head's output and the outputs of the other heads");
+    importances(), "avg-l2-outputs",
+    "Mean distance between the output of the head and the outputs of the other heads of the layer.");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -26,7 +26,9 @@ class EntropyMeasure : public AttentionMeasure {
 };
 
 const Registration<EntropyMeasure> entropy_entry(
-    importances(), "entropy", "negative mean entropy of the head's attention rows; ranks focused heads as important");
+    importances(), "entropy",
+    "Minus the mean entropy of attention, in nats: focused heads are important. For mixed probabilities, the absolute "
+    "values of a row are divided by their sum.");
 
 }  // namespace
 }  // namespace mh::analysis

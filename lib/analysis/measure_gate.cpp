@@ -28,7 +28,9 @@ class Gate : public Measure, public attention::Subscriber<attention::WeightObser
   }
 };
 
-const Registration<Gate> gate_entry(importances(), "gate", "mean absolute weight of the head in the combiner");
+const Registration<Gate> gate_entry(
+    importances(), "gate",
+    "Mean weight of the head in gates, fixed weights or mixtures. Refused if no layer scales its heads.");
 
 }  // namespace
 }  // namespace mh::analysis

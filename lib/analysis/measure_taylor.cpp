@@ -92,8 +92,11 @@ class Taylor : public Importance {
   }
 };
 
-const Registration<Taylor> taylor_entry(importances(), "taylor",
-                                        "mean magnitude of the first-order change of the loss if the head is masked");
+const Registration<Taylor> taylor_entry(
+    importances(), "taylor",
+    "Mean over positions of |<Z, dL/dZ>|, where Z is the output of the head and L the summed loss (Michel et al. "
+    "2019). In layers that mix heads, the same products of the input of the mixer and of the output of the combiner "
+    "are added before the absolute value.");
 
 }  // namespace
 }  // namespace mh::analysis

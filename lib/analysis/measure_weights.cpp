@@ -105,8 +105,10 @@ struct WeightNorm : Norms {
 };
 
 const Registration<Alpha> alpha_entry(importances(), "alpha",
-                                      "norm of the head's rows or columns in matrices across heads");
-const Registration<WeightNorm> weight_norm_entry(importances(), "weight-norm", "norm of all weights of the head");
+                                      "Norm of the rows and columns of the head in matrices from heads to heads: "
+                                      "alphas and mixing matrices. Refused if the model has no such matrix.");
+const Registration<WeightNorm> weight_norm_entry(importances(), "weight-norm",
+                                                 "Norm of all weights of the layer that belong to the head.");
 
 }  // namespace
 }  // namespace mh::analysis

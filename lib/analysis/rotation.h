@@ -13,6 +13,7 @@
 // L_(N-i), counted from 1, which is off by one, and bounds k by ⌊N_layers/2⌋, which is the bound of t_max.
 #pragma once
 
+#include <array>
 #include <functional>
 
 #include "analysis/measure.h"
@@ -22,6 +23,22 @@
 namespace mh::analysis {
 
 enum class Selection { hard, soft, released, random };
+struct SelectionName {
+  Selection selection;
+  const char* name;
+  const char* meaning;  // for `mh-train --list selections` and mh-swap(1)
+};
+inline constexpr std::array kSelections{
+    SelectionName{Selection::hard, "hard",
+                  "One ranking of all heads of a kind: the most important head with the least important one, the "
+                  "second with the second to last, and so on, k pairs."},
+    SelectionName{Selection::soft, "soft",
+                  "Layer i with layer L - 1 - i, for i from 0 to t_max - 1: the k least important heads of each layer, "
+                  "rank by rank."},
+    SelectionName{Selection::released, "released",
+                  "As the mode soft of the published code: k pairs of layers, and the 4 least important heads of the "
+                  "first layer of a pair, each with the head of the same number in the other layer."},
+    SelectionName{Selection::random, "random", "Disjoint pairs of heads, k in number, drawn uniformly."}};
 inline bool uses_importance(Selection selection) { return selection != Selection::random; }
 
 // Returns the largest valid k for layers with these head counts; 0 if no k is valid.

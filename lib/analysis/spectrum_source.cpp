@@ -74,7 +74,7 @@ NamedSource source_named(const std::string& text, const std::string& where) {
   const size_t colon = text.find(':');
   const std::string name = text.substr(0, colon), argument = colon == text.npos ? "" : text.substr(colon + 1);
   NamedSource result{spectrum_sources().make(name, where), argument};
-  const bool needs_argument = name == "weight";
+  const bool needs_argument = result.source->needs_argument();
   if (needs_argument != !argument.empty())
     throw Error(Exit::usage, Problem{where,
                                      needs_argument ? "weight:NAME, where NAME is the name of a parameter"
@@ -224,6 +224,7 @@ class OutputValue : public ParameterSource {
 
 class Weight : public ParameterSource {
  public:
+  bool needs_argument() const override { return true; }
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     const auto* p = model.parameters().find(request.argument);
@@ -243,15 +244,26 @@ class Weight : public ParameterSource {
   }
 };
 
-const Registration<Attention> attention_entry(spectrum_sources(), "attention", "attention matrices after mixing");
-const Registration<BeforeMixing> before_mixing_entry(spectrum_sources(), "before-mixing", "input of the mixer");
-const Registration<Logits> logits_entry(spectrum_sources(), "logits", "score matrices before the causal mask");
-const Registration<Mixing> mixing_entry(spectrum_sources(), "mixing", "matrices that mix heads");
+const Registration<Attention> attention_entry(spectrum_sources(), "attention",
+                                              "Attention matrices after mixing, before dropout; the default.");
+const Registration<BeforeMixing> before_mixing_entry(
+    spectrum_sources(), "before-mixing",
+    "Input of the mixer: attention matrices, or logits for a mixer of logits; the column 'of' states which.");
+const Registration<Logits> logits_entry(
+    spectrum_sources(), "logits",
+    "Scaled logits before mixing and mask, for all pairs of queries and keys. A causal model never uses half of these "
+    "logits; relative scores use negative distances for later keys.");
+const Registration<Mixing> mixing_entry(spectrum_sources(), "mixing",
+                                        "Matrices that mix heads, one for each position if they depend on the "
+                                        "position: row j is the source head, column i the mixed head.");
 const Registration<Alphas> alphas_entry(spectrum_sources(), "alphas",
-                                        "parameters that are matrices across heads: alphas and mixing matrices");
-const Registration<OutputValue> output_entry(spectrum_sources(), "output-value",
-                                             "W^V W^O of each head, the map from layer input to head output");
-const Registration<Weight> weight_entry(spectrum_sources(), "weight", "the parameter with the given name");
+                                        "Parameters that map heads to heads: alphas, with a row for each output head "
+                                        "and a column for each value head, and mixing matrices, transposed.");
+const Registration<OutputValue> output_entry(
+    spectrum_sources(), "output-value",
+    "Product of the value and output projections of a head, without mixer and combiner.");
+const Registration<Weight> weight_entry(spectrum_sources(), "weight",
+                                        "A parameter by its name; if it has three axes, each of its matrices.");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -53,6 +53,8 @@ class SpectrumSource : public attention::Observer {
   };
   // Returns whether the source observes forward passes; if not, start() reads all matrices from parameters.
   virtual bool reads_text() const { return true; }
+  // Returns whether the name of the source needs an argument after a colon, as in weight:NAME.
+  virtual bool needs_argument() const { return false; }
   // Prepares the source for a model. Must be called once, before any forward pass. Throws Error(usage) if the model has
   // no matrices of this source.
   virtual void start(model::LanguageModel& model, const SourceRequest& request) { request_ = request; }

@@ -191,7 +191,9 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
                          "last), released (4 heads in each of k pairs of layers, as in the published code) or random "
                          "(k random pairs)"),
           "HOW");
-  mode->check(one_of({"hard", "soft", "released", "random"}))->excludes(pairs);
+  std::vector<std::string> selections;
+  for (const analysis::SelectionName& selection : analysis::kSelections) selections.emplace_back(selection.name);
+  mode->check(one_of(selections))->excludes(pairs);
   add(app.add_option("--k", e->k,
                      "number of pairs of heads; with --mode soft, number of pairs of heads in each pair of layers; "
                      "with --mode released, number of pairs of layers [3]"),
