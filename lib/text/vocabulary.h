@@ -7,6 +7,7 @@
 #include "base/fields.h"
 #include "text/text_batches.h"
 #include "text/tokenizer.h"
+#include "text/vocabulary_types.h"
 #include "text/wordpiece.h"
 
 namespace mh::text {
@@ -25,8 +26,7 @@ struct VocabularyOptions {
   bool byte_fallback = false;
   int64_t threads = 0;
   void describe(Fields& f) {
-    f.field("type", type, "type of the vocabulary",
-            {"word", "char", "byte", "bpe", "unigram", "subword-nmt", "wordpiece", "byte-bpe"});
+    f.field("type", type, "type of the vocabulary", vocabulary_type_names());
     f.field("size", size,
             "maximum number of entries, special tokens included; 0: no limit; required for bpe, unigram, and wordpiece "
             "without --from",

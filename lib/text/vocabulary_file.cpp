@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "text/text_bytes.h"
 #include "text/tokenizer.h"
+#include "text/vocabulary_types.h"
 #include "text/word_map.h"
 
 namespace mh::text {
@@ -142,12 +143,13 @@ class VocabularyReader {
     VocabularyFile file;
     file.type = read_entry("type");
     const uint64_t count = read_count("entries");
-    const uint64_t merges = file.type == "subword-nmt" || file.type == "byte-bpe" ? read_count("merges") : 0;
+    const VocabularyType* type = vocabulary_type(file.type);
+    const uint64_t merges = type != nullptr && type->has_merges ? read_count("merges") : 0;
     if (file.type == "wordpiece") {
       file.text.lowercase = read_choice("lowercase");
       file.text.strip_accents = read_choice("strip_accents");
     }
-    const bool may_have_added_tokens = file.type == "wordpiece" || file.type == "byte-bpe";
+    const bool may_have_added_tokens = type != nullptr && type->has_added_tokens;
     const uint64_t added =
         may_have_added_tokens && remaining_.starts_with("added_tokens ") ? read_count("added_tokens") : 0;
     verify_checksum();
