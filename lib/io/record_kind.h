@@ -13,6 +13,7 @@ struct RecordKind {
   std::vector<std::string> fields;
   size_t num_token_fields;  // number of leading fields that contain tokens; the others contain other numbers
   std::string rule;         // rule for the lengths of sequences, for messages
+  std::string meaning;      // content of the fields and of the header's `task`, for `--list records` and mh-shard(5)
   // Returns whether a sequence of `length` numbers is valid for the field with index `field`. `previous_length`: length
   // of the preceding sequence in the shard, 0 for the first sequence.
   bool (*allows_length)(size_t field, uint64_t length, uint64_t previous_length);
