@@ -1,7 +1,6 @@
 #include "train/trainable_filter.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -12,34 +11,44 @@ namespace mh::train {
 
 namespace {
 
-using nn::HeadRole;
-
-const std::map<std::string, std::vector<HeadRole>>& roles_by_word() {
-  static const std::map<std::string, std::vector<HeadRole>> table{
-      {"attention", {HeadRole::projection, HeadRole::output, HeadRole::gate, HeadRole::mixing, HeadRole::stage}},
-      {"gates", {HeadRole::gate}},
-      {"mixing", {HeadRole::mixing}},
-      {"output", {HeadRole::output}},
-      {"projections", {HeadRole::projection}},
-      {"stages", {HeadRole::gate, HeadRole::mixing, HeadRole::stage}}};
-  return table;
+const TrainableWord* find_word(const std::string& name) {
+  const auto& words = trainable_words();
+  const auto word = std::find_if(words.begin(), words.end(), [&](const TrainableWord& w) { return name == w.name; });
+  return word == words.end() ? nullptr : &*word;
 }
 
-constexpr const char* kHeadWord = "head";
-
 bool selects(const std::string& name, const nn::Parameter& p) {
-  if (name == kHeadWord) return model::is_task_head_parameter(p.name());
-  const auto word = roles_by_word().find(name);
-  if (word == roles_by_word().end()) return matches(name, p.name());
-  return std::find(word->second.begin(), word->second.end(), p.traits().role) != word->second.end();
+  const TrainableWord* word = find_word(name);
+  if (word == nullptr) return matches(name, p.name());
+  if (word->roles.empty()) return model::is_task_head_parameter(p.name());
+  return std::find(word->roles.begin(), word->roles.end(), p.traits().role) != word->roles.end();
 }
 
 }  // namespace
 
+const std::vector<TrainableWord>& trainable_words() {
+  using nn::HeadRole;
+  static const std::vector<TrainableWord> words{
+      {"head", "The head of an encoder and its pooler, which a new task initialises from the seed.", {}},
+      {"attention",
+       "All parameters of attention layers.",
+       {HeadRole::projection, HeadRole::output, HeadRole::gate, HeadRole::mixing, HeadRole::stage}},
+      {"gates",
+       "Parameters of stages that scale heads, such as gates, mixtures of experts and routers.",
+       {HeadRole::gate}},
+      {"mixing", "Parameters of stages that mix heads, such as mixing matrices.", {HeadRole::mixing}},
+      {"output", "Output projections with their biases.", {HeadRole::output}},
+      {"projections", "Projections to queries, keys and values.", {HeadRole::projection}},
+      {"stages",
+       "Parameters of all stages: gates, mixing, scores and norms.",
+       {HeadRole::gate, HeadRole::mixing, HeadRole::stage}}};
+  return words;
+}
+
 TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn::ParameterList& parameters)
     : names_(names) {
-  std::vector<std::string> known_words{kHeadWord}, all;
-  for (const auto& [word, roles] : roles_by_word()) known_words.push_back(word);
+  std::vector<std::string> known_words, all;
+  for (const TrainableWord& word : trainable_words()) known_words.emplace_back(word.name);
   all = known_words;
   for (const nn::Parameter& p : parameters.all()) all.push_back(p.name());
   for (const std::string& name : names_) {
@@ -54,7 +63,7 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn
                             "of the words head (the task head), ",
                             join({known_words.begin() + 1, known_words.end()}, ", ")),
                         str("'", name, "', which matches no trainable parameter of this model"),
-                        roles_by_word().count(name) > 0 || name == kHeadWord ? "" : suggestion});
+                        find_word(name) != nullptr ? "" : suggestion});
   }
 }
 

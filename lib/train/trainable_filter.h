@@ -1,13 +1,5 @@
-// Selects the parameters that are trained (train.trainable). An entry is a pattern of parameter names, or a word for
-// a set of parameters (nn::HeadRole):
-//
-//   gates        parameters of stages that weight heads
-//   mixing       parameters of stages that mix heads
-//   stages       parameters of all attention stages
-//   projections  query, key and value projections
-//   output       output projections of attention layers
-//   attention    all parameters of attention layers
-//   head         output head and pooler of an encoder model
+// Selects the parameters that are trained (train.trainable). An entry is a pattern of parameter names, or one of
+// trainable_words().
 #pragma once
 
 #include <string>
@@ -16,6 +8,15 @@
 #include "nn/parameter.h"
 
 namespace mh::train {
+
+// A word for a set of parameters.
+struct TrainableWord {
+  const char* name;
+  const char* meaning;              // for `mh-train --list trainable` and mh-finetune(1)
+  std::vector<nn::HeadRole> roles;  // roles of the parameters in attention layers; empty: the head of an encoder
+};
+// Returns the words in alphabetical order, with the word for the head of an encoder first.
+const std::vector<TrainableWord>& trainable_words();
 
 class TrainableFilter {
  public:
