@@ -234,8 +234,15 @@ class Bert : public Architecture {
   }
 };
 
-const Registration<Bert> bert_entry(architectures(), "bert",
-                                    "BERT encoder with the output heads of pre-training and fine-tuning");
+const Registration<Bert> bert_entry(
+    architectures(), "bert",
+    "A model with model.backbone = bert, post-norm, learned positions and segments. The vocabulary, from "
+    "tokenizer.json or "
+    "vocab.txt, has the type wordpiece; tokenizer.json, or else tokenizer_config.json, states whether case and accents "
+    "are kept. BertForPreTraining, BertForMaskedLM, BertForNextSentencePrediction and BertModel get the head for "
+    "masked "
+    "words, and the head for next sentences if they have a pooler; BertForSequenceClassification gets the head for "
+    "classes, or the head for a number if it has one label; BertForQuestionAnswering gets the head for spans.");
 
 }  // namespace
 

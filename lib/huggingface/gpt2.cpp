@@ -128,7 +128,10 @@ class Gpt2 : public Architecture {
   }
 };
 
-const Registration<Gpt2> gpt2_entry(architectures(), "gpt2", "GPT-2 decoder language model");
+const Registration<Gpt2> gpt2_entry(architectures(), "gpt2",
+                                    "A model with model.backbone = decoder, pre-norm, learned positions and the "
+                                    "activation gelu-tanh. The vocabulary, from "
+                                    "tokenizer.json or from vocab.json and merges.txt, has the type byte-bpe.");
 
 }  // namespace
 
