@@ -1,13 +1,23 @@
-// The tables of mh-train --list.
+// The tables of mh-train --list, from which parts of the manual pages are generated.
 #include "list.h"
 
+#include "analysis/importance.h"
+#include "analysis/rotation.h"
+#include "analysis/spectrum_source.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "common/train_setup.h"
+#include "huggingface/architecture.h"
 #include "io/metadata_keys.h"
+#include "io/record_kind.h"
 #include "model/tensor_list.h"
+#include "task/task.h"
+#include "text/added_tokens.h"
+#include "text/records/classification/glue.h"
+#include "text/vocabulary_types.h"
 #include "train/run_config.h"
 #include "train/train_state.h"
+#include "train/trainable_filter.h"
 
 namespace mh::train_setup {
 
@@ -36,11 +46,87 @@ std::string names_of(const char* heading, const Registry<S>& registry) {
   return rows;
 }
 
-template <class Keys>
-std::string meanings_of(const Keys& keys) {
-  std::string rows = "key\tmeaning\n";
-  for (const auto& key : keys) rows += str(key.name, '\t', key.meaning, '\n');
+// Returns the rows of a table of entries with a name and a meaning.
+template <class Entries>
+std::string meanings_of(const char* heading, const Entries& entries) {
+  std::string rows = str(heading, "\tmeaning\n");
+  for (const auto& entry : entries) rows += str(entry.name, '\t', entry.meaning, '\n');
   return rows;
+}
+
+std::string stage_rows() {
+  return "stage\tname\tdoes\toptions\n" + stages_of("pairing", attention::pairings()) +
+         stages_of("score", attention::scores()) + stages_of("normaliser", attention::normalisers()) +
+         stages_of("mixer", attention::mixers()) + stages_of("combiner", attention::combiners());
+}
+
+const char* text_of(ResumeRule rule) {
+  return rule == ResumeRule::changeable             ? "may change"
+         : rule == ResumeRule::fixed_once_validated ? "may change without validation"
+                                                    : "fixed";
+}
+
+std::string key_rows() {
+  std::string rows = "key\ttype\tdefault\tmeaning\tresume\n";
+  for (const auto& row : train::all_keys()) {
+    std::vector<std::string> choices = row.choices;
+    for (std::string& choice : choices)
+      if (choice.empty()) choice = "\"\"";
+    const std::string valid_texts = choices.empty() ? "" : " (" + join(choices, ", ") + ")";
+    rows += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, valid_texts, '\t', text_of(row.resume), '\n');
+  }
+  return rows;
+}
+
+std::string matrix_rows() {
+  std::string rows = "matrices\tfrom\tdoes\n";
+  for (const std::string& name : analysis::spectrum_sources().names()) {
+    const auto source = analysis::spectrum_sources().make(name, "matrices");
+    rows += str(name, source->needs_argument() ? ":NAME" : "", '\t', source->reads_text() ? "data" : "parameters", '\t',
+                analysis::spectrum_sources().find(name, "matrices").help, '\n');
+  }
+  return rows;
+}
+
+std::string score_rows() {
+  std::string rows = "task\tscore\n";
+  for (const std::string& task : task::tasks().names())
+    for (const std::string& score : task::tasks().make(task, "task")->score_names())
+      rows += str(task, '\t', score, '\n');
+  return rows;
+}
+
+std::string glue_rows() {
+  std::string rows = "task\ttexts\tlabel\tlabels\tmetrics\tpredictions\n";
+  for (const auto& [task, layouts] : text::glue_tasks()) {
+    const text::GlueFileLayout& layout = layouts.front();
+    rows += str(task.name, '\t', layout.first, layout.second.empty() ? "" : ", " + layout.second, '\t', layout.label,
+                '\t', task.is_number() ? str(task.low, " to ", task.high) : join(task.labels, ", "), '\t',
+                join(task.metrics, ", "), '\t', task.file, '\n');
+  }
+  return rows;
+}
+
+std::string record_rows() {
+  std::string rows = "kind\tfields\tmeaning\n";
+  for (const io::RecordKind& kind : io::record_kinds())
+    rows += str(kind.name, '\t', join(kind.fields, ", "), '\t', kind.meaning, '\n');
+  return rows;
+}
+
+std::string vocabulary_rows() {
+  std::string rows = "type\tmeaning\tentries\tmerges\tadded_tokens\n";
+  for (const text::VocabularyType& type : text::vocabulary_types())
+    rows += str(type.name, '\t', type.meaning, '\t', *type.entries == '\0' ? "-" : type.entries, '\t',
+                type.has_merges ? "yes" : "no", '\t', type.has_added_tokens ? "yes" : "no", '\n');
+  return rows;
+}
+
+std::string attribute_rows() {
+  std::string rows = "attribute\tkind\n";
+  for (const char* flag : text::kTokenFlags) rows += str(flag, "\tflag\n");
+  for (const char* role : text::kTokenRoles) rows += str(role, "\trole\n");
+  return rows + str(text::kMoreSpecialTokens, "\trole\n");
 }
 
 std::string tensor_rows() {
@@ -50,36 +136,56 @@ std::string tensor_rows() {
   return rows;
 }
 
-std::string list_text(const std::string& table) {
-  if (table == "stages")
-    return "stage\tname\tdoes\toptions\n" + stages_of("pairing", attention::pairings()) +
-           stages_of("score", attention::scores()) + stages_of("normaliser", attention::normalisers()) +
-           stages_of("mixer", attention::mixers()) + stages_of("combiner", attention::combiners());
-  if (table == "backbones") return names_of("backbone", model::backbones());
-  if (table == "procedures") return names_of("procedure", train::procedures());
-  if (table == "regularisers") return names_of("regulariser", train::regularisers());
-  if (table == "tensors") return tensor_rows();
-  if (table == "metadata") return meanings_of(io::kMetadataKeys);
-  if (table == "training") return meanings_of(train::training_keys());
-  std::string text = "key\ttype\tdefault\tmeaning\n";
-  for (const auto& row : train::all_keys()) {
-    std::vector<std::string> choices = row.choices;
-    for (std::string& choice : choices)
-      if (choice.empty()) choice = "\"\"";
-    const std::string valid_texts = choices.empty() ? "" : " (" + join(choices, ", ") + ")";
-    text += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, valid_texts, '\n');
-  }
-  return text;
+struct Table {
+  const char* name;
+  const char* meaning;
+  std::string (*text)();  // header and rows
+};
+
+const std::vector<Table>& tables() {
+  static const std::vector<Table> all{
+      {"stages", "Stages of attention layers, with their options and defaults.", stage_rows},
+      {"keys", "Keys of a configuration, with types, defaults, and whether a resume may change the key.", key_rows},
+      {"backbones", "Values of model.backbone.", [] { return names_of("backbone", model::backbones()); }},
+      {"procedures", "Sections of train.procedures.", [] { return names_of("procedure", train::procedures()); }},
+      {"regularisers", "Sections of train.regularisers.",
+       [] { return names_of("regulariser", train::regularisers()); }},
+      {"trainable", "Words of train.trainable and of --train-only of mh-finetune(1).",
+       [] { return meanings_of("word", train::trainable_words()); }},
+      {"measures", "Measures of importance of mh-prune(1) and mh-swap(1).",
+       [] { return names_of("measure", analysis::importances()); }},
+      {"selections", "Values of --mode of mh-swap(1).", [] { return meanings_of("mode", analysis::kSelections); }},
+      {"matrices", "Values of --of of mh-spectrum(1).", matrix_rows},
+      {"scores", "Scores of each task.", score_rows},
+      {"glue", "Tasks of mh-prep glue, with the columns of their files.", glue_rows},
+      {"records", "Kinds of records in shards, see mh-shard(5).", record_rows},
+      {"vocabularies", "Types of vocabularies, see mh-vocab(5).", vocabulary_rows},
+      {"attributes", "Flags and roles of added tokens, see mh-vocab(5).", attribute_rows},
+      {"architectures", "Models of Hugging Face that mh-convert(1) reads.",
+       [] { return names_of("architecture", huggingface::architectures()); }},
+      {"tensors", "Tensors of backbones and stages in a checkpoint, with their shapes.", tensor_rows},
+      {"metadata", "Metadata of a checkpoint, see mh-checkpoint(5).",
+       [] { return meanings_of("key", io::kMetadataKeys); }},
+      {"training", "Training state in a checkpoint.", [] { return meanings_of("key", train::training_keys()); }},
+      {"tables", "These tables.", [] { return meanings_of("table", tables()); }},
+  };
+  return all;
 }
 
 }  // namespace
 
 const std::vector<std::string>& lists() {
-  static const std::vector<std::string> names{"stages",       "keys",    "backbones", "procedures",
-                                              "regularisers", "tensors", "metadata",  "training"};
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> table_names;
+    for (const Table& table : tables()) table_names.emplace_back(table.name);
+    return table_names;
+  }();
   return names;
 }
 
-void list(const std::string& table) { print(list_text(table)); }
+void list(const std::string& name) {
+  for (const Table& table : tables())
+    if (name == table.name) print(table.text());
+}
 
 }  // namespace mh::train_setup

@@ -1,4 +1,4 @@
-// mh-train --list: tables of the choices in a configuration and of the contents of a checkpoint.
+// mh-train --list: tables of the names that configurations, options and files use.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace mh::train_setup {
 // Returns the valid values of --list.
 const std::vector<std::string>& lists();
 
-// Prints the table called `table`, one of lists().
-void list(const std::string& table);
+// Prints the table called `name`, one of lists().
+void list(const std::string& name);
 
 }  // namespace mh::train_setup
