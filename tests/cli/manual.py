@@ -2,13 +2,14 @@
 """Compares the manual pages with the tools and their sources.
 
 usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
-Checks that the page of each tool has the options and subcommands of its --help and no others, that generated lists equal the output of
-the tools (page_lists.py), that mh-environment(7) has the exit statuses and environment variables of the sources, and that meson.build
-installs every page. Prints a line for each fault; exit status 1 if there is a fault. --write first writes the lists into the pages, and
+Checks that the page of each tool has the options and subcommands of its --help and no others, and the choices of each option, that
+generated lists equal the output of the tools (page_lists.py), that lists with further text have every name of the tools, that
+mh-environment(7) has the exit statuses and environment variables of the sources, and that meson.build installs every page. Prints a line for each fault; exit status 1 if there is a fault. --write first writes the lists into the pages, and
 the stages of each method into its METHOD.md.
 """
 import pathlib
 import re
+import subprocess
 import sys
 
 import page_lists
@@ -30,6 +31,56 @@ def options_of_page(text):
         if line.startswith(".It Fl"):
             found |= set(re.findall(r"(?<=\s)-([a-z][a-z0-9-]*)", line))
     return found
+
+
+def macro_words(text):
+    """Returns the words on the lines of a page that begin with a macro, such as the choices of an option."""
+    return {word for line in text.splitlines() if line.startswith(".") for word in line.split()[1:]}
+
+
+def choices_of(tool, subcommand, option, entry):
+    """Returns the choices of an option: those in its help `entry`, or those that the tool names when it refuses the value ?."""
+    choices = re.search(r"\(([^()\s|]+(?:\|[^()\s|]+)+)\)", entry)
+    if choices:
+        return choices.group(1).split("|")
+    command = [tool, *subcommand, f"--{option}", "?"]
+    errors = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False).stderr
+    choices = re.search(rf"--{option}: expected one of: (.*?); found", errors)
+    return choices.group(1).split(", ") if choices else []
+
+
+def faults_of_choices(tool, page, subcommands, known):
+    """Returns one line for each choice of an option that the page of the tool lacks.
+
+    subcommands: {arguments of a subcommand: its help}. known: {(option, its help): choices} of all tools so far, since a question costs 0.2 s.
+    """
+    text, faults = page.read_text(), []
+    words = {word.split(":")[0] for word in macro_words(text)}  # weight:NAME is the choice weight
+    for subcommand, help_text in subcommands.items():
+        for option, kind, rest in re.findall(r"^  (?:-\w, ?)?--([a-z][a-z0-9-]*) ([A-Z]\S*)(.*(?:\n {8,}.*)*)", help_text, re.MULTILINE):
+            if kind in ("N", "X", "FILE"):  # numbers and names of files have no choices
+                continue
+            entries = re.findall(rf"^\.It Fl (?:.* )?-{option}(?: .*)?\n(?:(?!\.It Fl).*\n)*", text, re.MULTILINE)
+            if any(re.search(r"as in\n\.Xr mh-", entry) for entry in entries):  # another page has the choices
+                continue
+            if (option, rest) not in known:
+                known[option, rest] = choices_of(tool, subcommand, option, rest)
+            faults += [f"{page.name}: expected the choice {choice} of --{option}; found none; add it"
+                       for choice in known[option, rest] if choice not in words]
+    return sorted(set(faults))
+
+
+def faults_of_names(tools, pages):
+    """Returns one line for each name that the tools list and the page that explains these names lacks."""
+    keys = page_lists.table(tools, "keys")
+    rule = next(row["meaning"] for row in keys if row["key"] == "train.schedule.rule")
+    rules = set(re.search(r"\(([^()]*)\)$", rule).group(1).split(", "))
+    configuration, evaluation = (pages / "mh-config.5").read_text(), (pages / "mh-eval.1").read_text()
+    wanted = [("mh-config.5", "type of keys", {row["type"] for row in keys}, macro_words(configuration)),
+              ("mh-config.5", "rule of the schedule", rules, set(re.findall(r"^\.It (\S+) Ta", configuration, re.MULTILINE))),
+              ("mh-eval.1", "score", {row["score"] for row in page_lists.table(tools, "scores")}, macro_words(evaluation))]
+    return [f"{page}: expected the {what} {name}; found none; add it"
+            for page, what, names, found in wanted for name in sorted(names - found)]
 
 
 def faults_of_lists(tools, pages, write):
@@ -69,8 +120,8 @@ def main():
     tools, pages = map(pathlib.Path, sys.argv[1:3])
     if "--write" in sys.argv:
         write_stages(tools / "mh-train")
-    wrong, seen = faults_of_lists(tools, pages, "--write" in sys.argv), 0
-    wrong += faults_of_environment(pages) + faults_of_installation(pages)
+    wrong, seen, choices = faults_of_lists(tools, pages, "--write" in sys.argv), 0, {}
+    wrong += faults_of_names(tools, pages) + faults_of_environment(pages) + faults_of_installation(pages)
     for tool in sorted(tools.glob("mh-*")):
         if not tool.is_file() or tool.suffix:
             continue
@@ -80,17 +131,18 @@ def main():
             continue
         text = page.read_text()
         help_text = output_of(tool, "--help")
-        in_help = options_of_help(help_text)
+        subcommands = {(): help_text} | {(sub,): output_of(tool, sub, "--help") for sub in subcommands_of_help(help_text)}
+        in_help = set().union(*map(options_of_help, subcommands.values()))
+        wrong += faults_of_choices(tool, page, subcommands, choices)
         for sub in subcommands_of_help(help_text):
-            in_help |= options_of_help(output_of(tool, sub, "--help"))
             if f".Ss {sub}" not in text:
                 wrong.append(f"{page.name}: expected the line '.Ss {sub}' for the subcommand {sub}; found none; add it")
         in_page = options_of_page(text)
         seen += len(in_help)
         wrong += [f"{page.name}: expected the option --{o}, which --help lists; found none; add it" for o in sorted(in_help - in_page)]
         wrong += [f"{page.name}: expected only options that --help lists; found --{o}; remove it" for o in sorted(in_page - in_help)]
-    if seen == 0:
-        wrong.append("expected tools with options in FOLDER-OF-TOOLS; found none")
+    if seen == 0 or not any(choices.values()):
+        wrong.append("expected tools with options and choices in FOLDER-OF-TOOLS; found none")
     print("\n".join(wrong) if wrong else f"help and manual agree on {seen} options")
     sys.exit(1 if wrong else 0)
 
