@@ -226,7 +226,7 @@ LISTS = {
     "mh-prep.1": {"vocabularies": entries("vocabularies", "type", "meaning"), "glue": glue_tasks, "tasks": name_list("glue", "task"),
                   "tokenizers": name_list("vocabularies", "type")},
     "mh-prune.1": {"measures": name_list("measures", "measure"),
-                   "scores": name_list("scores", "score", lambda row: row["task"] != "translation", end=" ,")},
+                   "scores": name_list("scores", "score", lambda row: row["decoding"] == "no", end=" ,")},
     "mh-shard.5": {"records": record_kinds},
     "mh-spectrum.1": {f"matrices of {source}": entries("matrices", "matrices", "does", lambda row, source=source: row["from"] == source)
                       for source in ("data", "parameters")},

@@ -89,10 +89,10 @@ std::string matrix_rows() {
 }
 
 std::string score_rows() {
-  std::string rows = "task\tscore\n";
+  std::string rows = "task\tscore\tdecoding\n";
   for (const std::string& task : task::tasks().names())
-    for (const std::string& score : task::tasks().make(task, "task")->score_names())
-      rows += str(task, '\t', score, '\n');
+    for (const task::ScoreSpec& score : task::tasks().make(task, "task")->scores())
+      rows += str(task, '\t', score.name, '\t', score.needs_decoding ? "yes" : "no", '\n');
   return rows;
 }
 
@@ -156,7 +156,7 @@ const std::vector<Table>& tables() {
        [] { return names_of("measure", analysis::importances()); }},
       {"selections", "Values of --mode of mh-swap(1).", [] { return meanings_of("mode", analysis::kSelections); }},
       {"matrices", "Values of --of of mh-spectrum(1).", matrix_rows},
-      {"scores", "Scores of each task.", score_rows},
+      {"scores", "Scores of each task, and whether a score compares decoded text with references.", score_rows},
       {"glue", "Tasks of mh-prep glue, with the columns of their files.", glue_rows},
       {"records", "Kinds of records in shards, see mh-shard(5).", record_rows},
       {"vocabularies", "Types of vocabularies, see mh-vocab(5).", vocabulary_rows},
