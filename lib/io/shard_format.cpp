@@ -87,7 +87,8 @@ std::string header_fault(const ShardHeader& h) {
   if (std::string fault = limits_fault(h, kind); !fault.empty()) return fault;
   if (!h.task.empty() && !json::parse(h.task, nullptr, false).is_object()) return "a task that is not a JSON object";
   if (h.shares_vocabulary() != h.source_tokenizer.empty() || h.shares_vocabulary() != h.source_fingerprint.empty() ||
-      h.source_vocabulary < 0 || h.source_vocabulary > INT32_MAX || (!h.shares_vocabulary() && h.side_of(0) != Side::source))
+      h.source_vocabulary < 0 || h.source_vocabulary > INT32_MAX ||
+      (!h.shares_vocabulary() && h.side_of(0) != Side::source))
     return str("a source vocabulary of ", h.source_vocabulary, " entries with the fingerprint '", h.source_fingerprint,
                "' and a tokenizer of ", h.source_tokenizer.size(), " bytes, in a shard of the kind ", h.kind);
   return "";
