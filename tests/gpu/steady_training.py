@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Trains a recipe on random text for some minutes and prints the speed of each minute as tab-separated columns.
 
-    tests/gpu/steady_training.py --tools build/tools --minutes 8 configs/recipes/mixhead/table1-baevski-mixhead-a.toml --set train.precision=bf16
+    configs/recipes/expand mixhead/table1-baevski-mixhead-a > recipe.toml
+    tests/gpu/steady_training.py --tools build/tools --minutes 8 recipe.toml --set train.precision=bf16
 
 The text has as many distinct words as the recipe's vocabulary, drawn with word frequencies of natural text (Zipf's law).
 Losses are meaningless, but an update costs the same as on a real corpus. The last line extrapolates the hours of the complete

@@ -26,7 +26,7 @@ mv out first
 expect 0 mh-eval generate run/best.safetensors --prompt "w1 w2" --length 12 --seed 3
 cmp out first
 expect 0 mh-eval generate run/best.safetensors --length 5 --temperature 0 --samples 2
-expect 0 mh-train --dry-run --format json --config "$ROOT/configs/recipes/mixhead/table1-vanilla.toml"
+expect 0 mh-train --dry-run --format json --config <("$ROOT/configs/recipes/expand" mixhead/table1-vanilla)
 printed '"parameters":156000256'
 for backbone in "$ROOT"/configs/backbones/*.toml; do expect 0 mh-train --dry-run --config "$backbone" --set model.vocabulary_rows=267744; done
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import numpy, safetensors' 2>/dev/null || skip "Python lacks safetensors and numpy"
