@@ -52,7 +52,7 @@ P
 no() { expect "$1" mh-train --from $m $go --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
 no 2 "decoder.layers.2" --set model.layers=3
 no 2 "decoder.layers.0.self.mixer.matrix" --set attention.mixer=none
-no 2 "of 4 heads" --set attention.heads=2
+no 2 "with 4 heads" --set attention.heads=2
 no 2 "--resume" --resume
 no 2 "did you mean" --set model.layer=2
 no 3 "the vocabulary" --set data.train=other.mhs
