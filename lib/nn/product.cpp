@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <map>
@@ -83,15 +84,28 @@ at::Tensor whole_product(const at::Tensor& x, const at::Tensor& weight, const at
   return activation(at::linear(x, weight, bias), fused_activation);
 }
 
+// Lets oneDNN compute products of the current thread with one thread, during the lifetime of the object. A parallel
+// region is not enough: oneDNN plans a product for the maximum number of threads even where it runs with one.
+class OneThread {
+ public:
+  OneThread() { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(max_threads_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int max_threads_ = omp_get_max_threads();
+};
+
 // Returns the same product in chunks of kFullRows rows, as DecodingProducts documents.
 at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              Activation fused_activation) {
   const int64_t rows = x.size(0), num_chunks = (rows + kFullRows - 1) / kFullRows;
   std::vector<at::Tensor> results(static_cast<size_t>(num_chunks));
-  // With two tasks or more, parallel_for() opens a parallel region, in which oneDNN uses one thread.
-  at::parallel_for(0, std::max<int64_t>(num_chunks, 2), 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, num_chunks, 1, [&](int64_t begin, int64_t end) {
     const c10::NoGradGuard no_gradient;
-    for (int64_t chunk = begin; chunk < std::min(end, num_chunks); ++chunk) {
+    const OneThread one_thread;
+    for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t first = chunk * kFullRows, count = std::min(kFullRows, rows - first);
       at::Tensor part = x.narrow(0, first, count);
       if (count < kFullRows) part = at::constant_pad_nd(part, {0, 0, 0, kFullRows - count});
