@@ -10,8 +10,10 @@
 namespace mh::train {
 
 // Compares the configuration `run` with `stored_toml`, the configuration of the run to resume. `file`: name of the file
-// that contains `stored_toml`, for messages. Throws Error(usage) if the model, the data or the batches differ. Logs all
-// other differences, and warns if a new train.length moves the end of the learning-rate schedule.
+// that contains `stored_toml`, for messages. Throws Error(usage) if a key differs that is not changeable: neither
+// marked by .changeable() in describe() (base/fields.h), nor by .fixed_once_validated() in a run without a validation
+// set. Logs the differences in changeable keys, and warns if a new train.length moves the end of the learning-rate
+// schedule.
 void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file);
 
 // Checks the restored state of a run that ends after `end` updates. Throws Error(usage) if more updates than that are
