@@ -15,22 +15,10 @@ namespace {
 
 using attention::AttentionKind;
 
-// Throws Error(usage) for options of embeddings and output layers that this backbone does not support.
-void refuse_output_keys(const ModelOptions& o) {
-  const auto refuse = [](const char* key, const char* backbones) {
-    throw Error(Exit::usage, Problem{key, str("a backbone with this option: ", backbones), "model.backbone='bert'",
-                                     "leave the key out"});
-  };
-  if (!o.input_cutoffs.empty()) refuse("model.input_cutoffs", "decoder or transformer-xl");
-  if (!o.output_cutoffs.empty()) refuse("model.output_cutoffs", "decoder or transformer-xl");
-  if (o.output_bias) refuse("model.output_bias", "any except bert, whose output layer always has a bias");
-}
-
 class Bert : public LanguageModel {
  public:
   Bert(const ModelConfig& config, int64_t vocabulary, at::Device device)
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
-    refuse_output_keys(options_);
     const auto head = make_task_head(options_.bert);
     embedding_ = make_encoder_embedding(parameters_, options_, table_rows(options_, vocabulary),
                                         head->scores_entries() && options_.tied);
@@ -99,8 +87,11 @@ class Bert : public LanguageModel {
 
 class BertBackbone : public Backbone {
  public:
+  // The task head `words` always has a bias, and scores all entries of the vocabulary by one table.
+  std::set<OptionGroup> option_groups() const override { return {}; }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                       at::Device device) const override {
+    check_head(config.model.bert);
     return std::make_unique<Bert>(config, vocabularies.target, device);
   }
   std::vector<std::pair<AttentionKind, int64_t>> layers(const ModelOptions& options) const override {

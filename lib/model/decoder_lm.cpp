@@ -77,6 +77,9 @@ class DecoderLm : public LanguageModel {
 
 class DecoderBackbone : public Backbone {
  public:
+  std::set<OptionGroup> option_groups() const override {
+    return {OptionGroup::adaptive_input, OptionGroup::adaptive_softmax, OptionGroup::output_bias};
+  }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                       at::Device device) const override {
     return std::make_unique<DecoderLm>(config, vocabularies.target, device);

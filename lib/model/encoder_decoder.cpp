@@ -90,9 +90,6 @@ class EncoderDecoder : public LanguageModel {
  public:
   EncoderDecoder(const ModelConfig& config, const Vocabularies& vocabularies, at::Device device)
       : options_(config.model), vocabularies_(vocabularies), parameters_(device) {
-    if (!options_.input_cutoffs.empty())
-      throw Error(Exit::usage, Problem{"model.input_cutoffs", "a backbone with this option: decoder or transformer-xl",
-                                       "model.backbone='encoder-decoder'", "leave the key out"});
     if (!options_.encoder_decoder.shared_embedding)
       source_embedding_ = make_encoder_embedding(parameters_, options_, source_rows(options_, vocabularies), false);
     embedding_ = make_token_embedding(parameters_, options_, vocabularies.target);
@@ -193,10 +190,28 @@ class EncoderDecoder : public LanguageModel {
   std::unique_ptr<OutputLayer> output_;
 };
 
+// Throws Error(usage) if options of [model.encoder-decoder] contradict the vocabularies or each other.
+void check_encoder_decoder(const EncoderDecoderOptions& o, const Vocabularies& v) {
+  if (o.shared_embedding && v.source > 0)
+    throw Error(Exit::usage,
+                Problem{"model.encoder-decoder.shared_embedding", "a joint vocabulary of source and target",
+                        str("two vocabularies, of ", v.source, " and ", v.target, " entries"),
+                        "prepare the data with mh-prep translation --vocab"});
+  if (o.shared_embedding && o.source_rows > 0)
+    throw Error(Exit::usage,
+                Problem{"model.encoder-decoder.source_rows",
+                        "0, since model.vocabulary_rows is the size of the shared embedding", str(o.source_rows), ""});
+  check_rows("model.encoder-decoder.source_rows", o.source_rows, v.source > 0 ? v.source : v.target);
+}
+
 class EncoderDecoderBackbone : public Backbone {
  public:
+  std::set<OptionGroup> option_groups() const override {
+    return {OptionGroup::adaptive_softmax, OptionGroup::output_bias};
+  }
   std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                       at::Device device) const override {
+    check_encoder_decoder(config.model.encoder_decoder, vocabularies);
     return std::make_unique<EncoderDecoder>(config, vocabularies, device);
   }
   std::vector<std::pair<AttentionKind, int64_t>> layers(const ModelOptions& options) const override {

@@ -1,10 +1,14 @@
 // The options of models with their help texts, checks of option values, and the registry of backbones.
 #include "model/model_config.h"
 
+#include <algorithm>
+#include <map>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "model/bands.h"
 #include "model/task_head.h"
+#include "model/token_embedding.h"
 
 namespace mh::model {
 
@@ -119,22 +123,46 @@ void ModelOptions::describe(Fields& f) {
 
 namespace {
 
-// Throws Error(usage) if `config` sets an option of a backbone other than `backbone` to a value other than the default.
-void refuse_other_backbones(Config& config, const std::string& backbone) {
-  ModelOptions defaults, changed;
-  defaults.backbone = changed.backbone = backbone;
-  OtherBackbones found{changed}, expected{defaults};
-  config.read("model", found);
-  FieldLister default_fields, actual_fields;
-  default_fields.section("model", expected);
-  actual_fields.section("model", found);
-  for (size_t i = 0; i < actual_fields.rows().size(); ++i) {
-    const auto& row = actual_fields.rows()[i];
-    if (row.value == default_fields.rows()[i].value) continue;
-    const std::string owner = split(row.key, '.').at(1);
-    throw Error(Exit::usage, Problem{row.key, str("model.backbone='", owner, "', which has this option"),
-                                     str("model.backbone='", backbone, "'"),
-                                     str("set model.backbone='", owner, "', or leave ", row.key, " out")});
+// Returns the names of the backbones that support a key of [model].
+std::vector<std::string> backbones_with(const std::string& key) {
+  static const std::map<std::string, OptionGroup> groups{
+      {"model.input_cutoffs", OptionGroup::adaptive_input},   {"model.output_cutoffs", OptionGroup::adaptive_softmax},
+      {"model.cutoff_factor", OptionGroup::adaptive_softmax}, {"model.tied_projections", OptionGroup::adaptive_softmax},
+      {"model.project_head", OptionGroup::adaptive_softmax},  {"model.dropout_tail", OptionGroup::adaptive_softmax},
+      {"model.output_bias", OptionGroup::output_bias}};
+  const std::vector<std::string> parts = split(key, '.');
+  if (parts.size() > 2) return {parts[1]};  // a key of the section model.NAME
+  std::vector<std::string> names = backbones().names();
+  if (const auto group = groups.find(key); group != groups.end())
+    std::erase_if(names, [&](const std::string& name) {
+      return !backbones().make(name, "model.backbone")->option_groups().contains(group->second);
+    });
+  return names;
+}
+
+// Returns all options, including the sections of all backbones.
+std::vector<FieldLister::Row> rows_of(ModelOptions options) {
+  FieldLister lister;
+  OtherBackbones others{options};
+  lister.section("model", options);
+  lister.section("model", others);
+  return lister.rows();
+}
+
+// Throws Error(usage) if an option that the chosen backbone does not support has another value than its default.
+void refuse_unsupported_options(const ModelOptions& options) {
+  ModelOptions defaults;
+  defaults.backbone = options.backbone;
+  const auto rows = rows_of(options), default_rows = rows_of(defaults);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::string& key = rows[i].key;
+    if (rows[i].value == default_rows[i].value) continue;
+    const std::vector<std::string> names = backbones_with(key);
+    if (std::find(names.begin(), names.end(), options.backbone) != names.end()) continue;
+    const std::string supporting = str("model.backbone='", join(names, "' or '"), "'");
+    throw Error(Exit::usage,
+                Problem{key, supporting + ", which has this option", str("model.backbone='", options.backbone, "'"),
+                        str("set ", supporting, ", or leave ", key, " out")});
   }
 }
 
@@ -143,7 +171,9 @@ void refuse_other_backbones(Config& config, const std::string& backbone) {
 ModelConfig ModelConfig::read(Config& config) {
   ModelConfig c;
   config.read("model", c.model);
-  refuse_other_backbones(config, c.model.backbone);
+  OtherBackbones others{c.model};
+  config.read("model", others);
+  refuse_unsupported_options(c.model);
   const auto layers = backbones().make(c.model.backbone, "model.backbone")->layers(c.model);
   c.attention.read(config, layers);
   if (c.model.positions == Positions::sinusoidal && c.model.width % 2 != 0)
@@ -170,37 +200,9 @@ ExampleType example_type_of(const ModelOptions& options) {
   return backbones().make(options.backbone, "model.backbone")->example_type();
 }
 
-namespace {
-
-void check_encoder_decoder(const EncoderDecoderOptions& o, const Vocabularies& v) {
-  const auto refuse = [](const char* key, const std::string& expected, const std::string& found,
-                         const std::string& next) {
-    throw Error(Exit::usage, Problem{key, expected, found, next});
-  };
-  if (o.shared_embedding && v.source > 0)
-    refuse("model.encoder-decoder.shared_embedding", "a joint vocabulary of source and target",
-           str("two vocabularies, of ", v.source, " and ", v.target, " entries"),
-           "prepare the data with mh-prep translation --vocab");
-  if (o.shared_embedding && o.source_rows > 0)
-    refuse("model.encoder-decoder.source_rows", "0, since model.vocabulary_rows is the size of the shared embedding",
-           str(o.source_rows), "");
-}
-
-void check_rows(const char* key, int64_t rows, int64_t entries) {
-  if (rows > 0 && rows < entries)
-    throw Error(Exit::usage,
-                Problem{key, str("at least ", entries, ", the size of the vocabulary, or 0"), str(rows), ""});
-}
-
-}  // namespace
-
 std::unique_ptr<LanguageModel> build_language_model(const ModelConfig& config, const Vocabularies& vocabularies,
                                                     at::Device device) {
-  check_encoder_decoder(config.model.encoder_decoder, vocabularies);
-  check_head(config.model.bert);
   check_rows("model.vocabulary_rows", config.model.vocabulary_rows, vocabularies.target);
-  check_rows("model.encoder-decoder.source_rows", config.model.encoder_decoder.source_rows,
-             vocabularies.source > 0 ? vocabularies.source : vocabularies.target);
   check_bands(config.model, vocabularies.target);
   return backbones().make(config.model.backbone, "model.backbone")->make(config, vocabularies, device);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,7 +91,7 @@ struct ModelOptions {
   }
 };
 
-// The options of all backbones except the chosen one. Configurations of earlier versions contain the options of all
+// The sections of all backbones except the chosen one. Configurations of earlier versions contain the sections of all
 // backbones, so these options may be set to their defaults with any backbone.
 struct OtherBackbones {
   ModelOptions& options;
@@ -103,17 +104,25 @@ struct ModelConfig {
   ModelOptions model;
   attention::AttentionConfig attention;
 
-  // Reads [model] and [attention] from `config`. Throws Error(usage) if options contradict each other.
+  // Reads [model] and [attention] from `config`. Throws Error(usage) if options contradict each other, or if the
+  // backbone does not support an option that is set to another value than its default.
   static ModelConfig read(Config& config);
   std::string toml() const;  // returns [model] and [attention] as TOML
 };
+
+// The groups of keys in [model] that only some backbones support: adaptive input embeddings, adaptive softmax, and the
+// bias of the output layer. A table in model_config.cpp lists the keys of each group.
+enum class OptionGroup { adaptive_input, adaptive_softmax, output_bias };
 
 // The factory of a model architecture, such as "decoder" or "bert".
 class Backbone {
  public:
   virtual ~Backbone() = default;
+  // Returns the groups of options that the backbone supports, besides the keys in no group and its own section
+  // model.NAME. ModelConfig::read() refuses all other options.
+  virtual std::set<OptionGroup> option_groups() const = 0;
   // Builds a model with uninitialised parameters. On the device "meta" the parameters have no storage, for counting
-  // them.
+  // them. Throws Error(usage) if options of the section model.NAME contradict the vocabularies or each other.
   virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                               at::Device device) const = 0;
   // Returns the kinds of attention layers in a model with these options, and the number of layers of each kind.

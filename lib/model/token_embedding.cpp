@@ -109,6 +109,12 @@ int64_t scored_rows(const ModelOptions& o, int64_t vocabulary) {
   return o.score_padded_rows ? table_rows(o, vocabulary) : vocabulary;
 }
 
+void check_rows(const char* key, int64_t rows, int64_t entries) {
+  if (rows > 0 && rows < entries)
+    throw Error(Exit::usage,
+                Problem{key, str("at least ", entries, ", the size of the vocabulary, or 0"), str(rows), ""});
+}
+
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& o,
                                                      int64_t vocabulary) {
   const int64_t rows = table_rows(o, vocabulary);

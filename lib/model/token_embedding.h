@@ -36,6 +36,10 @@ int64_t table_rows(const ModelOptions& options, int64_t vocabulary);
 // the size of the vocabulary.
 int64_t scored_rows(const ModelOptions& options, int64_t vocabulary);
 
+// Throws Error(usage) if `rows`, the value of the key `key`, is neither 0 nor at least `entries`, the size of the
+// vocabulary.
+void check_rows(const char* key, int64_t rows, int64_t entries);
+
 // Creates the token embedding of a decoder: adaptive embeddings if model.input_cutoffs is not empty and
 // model.cutoff_factor is not 1, otherwise the table decoder.embedding.weight.
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& options,
