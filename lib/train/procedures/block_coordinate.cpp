@@ -9,6 +9,7 @@
 // rate 1, which a parameter group configures.
 #include <memory>
 
+#include "attention/methods/mae/mae_gate.h"
 #include "attention/methods/mae/sample_experts.h"
 #include "train/groups.h"
 #include "train/procedure.h"
@@ -16,8 +17,7 @@
 namespace mh::train {
 namespace {
 
-constexpr const char* kGatePattern = "*.gate.*";
-bool is_gate(const nn::Parameter& p) { return matches(kGatePattern, p.name()); }
+bool is_gate(const nn::Parameter& p) { return p.name().find(attention::kExpertGate) != std::string::npos; }
 bool is_not_gate(const nn::Parameter& p) { return !is_gate(p); }
 
 class BlockCoordinate : public Procedure {
@@ -30,7 +30,7 @@ class BlockCoordinate : public Procedure {
   }
   bool inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {
-    find_matching(model.parameters(), kGatePattern,
+    find_matching(model.parameters(), str("*", attention::kExpertGate, "*"),
                   {"train.procedures.block-coordinate", "a model with learned gates", "no parameters of gates",
                    "set attention.combiner = \"mae\" and attention.mae.gate = \"learned\""});
   }

@@ -20,7 +20,7 @@ class HardConcretePenalty : public Regulariser {
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) override {
     for (nn::Parameter* p :
-         find_matching(parameters, "*.combiner.log_a",
+         find_matching(parameters, str("*", attention::kLogA),
                        {"train.regularisers.hard-concrete-penalty", "attention.combiner = \"hard-concrete\"",
                         "another combiner", "set attention.combiner, or remove the regulariser"})) {
       const auto layer = analysis::layer_of(p->name());

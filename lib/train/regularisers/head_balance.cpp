@@ -17,7 +17,7 @@ class HeadBalance : public ObservedTerm, public attention::Subscriber<attention:
  public:
   HeadBalance() : ObservedTerm(0.01) {}
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    find_matching(parameters, "*.combiner.router.weight",
+    find_matching(parameters, str("*", attention::kRouter),
                   {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "another combiner",
                    "set attention.combiner, or remove the regulariser"});
   }

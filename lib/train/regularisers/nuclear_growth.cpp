@@ -9,14 +9,13 @@
 #include <algorithm>
 
 #include "analysis/heads.h"
+#include "attention/methods/alphas/alphas.h"
 #include "base/error.h"
 #include "train/groups.h"
 #include "train/regulariser.h"
 
 namespace mh::train {
 namespace {
-
-constexpr const char* kAlphaPattern = "*.combiner.alpha";
 
 class NuclearGrowth : public Regulariser {
  public:
@@ -31,7 +30,7 @@ class NuclearGrowth : public Regulariser {
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    alphas_ = find_matching(parameters, kAlphaPattern,
+    alphas_ = find_matching(parameters, str("*", attention::kAlpha),
                             {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "another combiner",
                              "set attention.combiner, or remove the regulariser"});
     for (const auto& [kind, ratio] : ratios_) {
@@ -60,7 +59,7 @@ class NuclearGrowth : public Regulariser {
     return sum.defined() ? (sum * weight_).to(at::kFloat) : sum;
   }
   bool freezes(const nn::Parameter& p, const TrainProgress& progress) const override {
-    return matches(kAlphaPattern, p.name()) && (progress.fraction() < start_ || ratio_of(p) == 0);
+    return p.name().ends_with(attention::kAlpha) && (progress.fraction() < start_ || ratio_of(p) == 0);
   }
   bool depends_on_fraction() const override { return start_ > 0; }
 

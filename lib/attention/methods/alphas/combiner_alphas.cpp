@@ -2,6 +2,7 @@
 // projection, Z'_i = Σ_j α[i, j] Z_j, with α = I at the start.
 #include "attention/gated_combiner.h"
 #include "attention/head_mix.h"
+#include "attention/methods/alphas/alphas.h"
 #include "attention/stage.h"
 
 namespace mh::attention {
@@ -11,7 +12,7 @@ class Alphas : public Combiner {
  public:
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
     alpha_ = &parameters.add(
-        layer_spec.name + ".combiner.alpha", {layer_spec.output_heads, layer_spec.value_heads},
+        layer_spec.name + kAlpha, {layer_spec.output_heads, layer_spec.value_heads},
         {nn::Init::identity(),
          false,
          false,

@@ -15,8 +15,9 @@ struct HardConcrete {
   double high = 1.1;          // r
 };
 
-// The name and the options of the combiner of hard-concrete gates.
+// The name, the parameter and the options of the combiner of hard-concrete gates.
 constexpr const char* kHardConcrete = "hard-concrete";
+constexpr const char* kLogA = ".combiner.log_a";  // log a (hv), after the name of the layer
 struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
   HardConcrete distribution;
   double start = 0;

@@ -12,6 +12,8 @@
 
 namespace mh::attention {
 
+constexpr const char* kExpertGate = ".gate.";  // names of the gate's parameters, after the name of the layer
+
 struct MaeOptions : OptionsOf<MaeOptions> {
   enum class Gate { learned, uniform };
   enum class Mean { causal, full };
