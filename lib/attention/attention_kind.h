@@ -15,8 +15,8 @@ const char* name_of(AttentionKind kind);  // returns the name in configuration k
 // the encoder input, each (B) int64 on the CPU. An undefined tensor means that no row is padded.
 struct Lengths {
   at::Tensor decoder, encoder;
-  Lengths(at::Tensor decoder_lengths = {},
-          at::Tensor encoder_lengths = {})  // NOLINT: implicit for models without encoder
+  // Implicit, since the lengths of a model without encoder are one tensor: begin(lengths).
+  Lengths(at::Tensor decoder_lengths = {}, at::Tensor encoder_lengths = {})
       : decoder(std::move(decoder_lengths)), encoder(std::move(encoder_lengths)) {}
   const at::Tensor& queries(AttentionKind kind) const {
     return kind == AttentionKind::encoder_self ? encoder : decoder;

@@ -54,7 +54,8 @@ std::string protocol_of(const search::SearchOptions& options, const search::Samp
 // Non-owning pointers to the tokenizers of source and target. The tokenizers must outlive this object.
 struct SourceTargetTokenizers {
   const text::Tokenizer *source, *target;
-  SourceTargetTokenizers(const text::Tokenizers& tokenizers)  // NOLINT: implicit
+  // Implicit, since this object is a view of the tokenizers of a model, as std::string_view of a string.
+  SourceTargetTokenizers(const text::Tokenizers& tokenizers)
       : source(&tokenizers.of_source()), target(tokenizers.target.get()) {}
 };
 
