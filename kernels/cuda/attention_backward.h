@@ -86,10 +86,10 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Z::kQueries,
             row = first + thread.warp() * 16 + g;
   const KeyRange visible = visible_keys(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
-  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.row_stride, first, queries,
-                                            a.key_size, a.aligned);
-  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout, row_of(dout, b, head, 0), dout.row_stride, first,
-                                            queries, a.value_size, a.aligned);
+  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q,
+                                            matrix_of_head(q, b, head, queries, a.key_size, a.aligned), first);
+  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout,
+                                            matrix_of_head(dout, b, head, queries, a.value_size, a.aligned), first);
   if constexpr (kRelative) {
     thread.commit_group();
     thread.template wait_group<0>();
@@ -140,9 +140,10 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
       MH_FOR (i, 4) sums[n].x[i] += distance_sums[n].x[i];
   }
   const float factor[2] = {1, 1};
-  store_rows<Z::kColumns, Z::kStride>(thread, shared.q + warp_offset, sums, factor, row_of(dq, b, head, 0) + column,
-                                      dq.row_stride, first + thread.warp() * 16, queries, a.key_size - column,
-                                      a.aligned);
+  store_rows<Z::kColumns, Z::kStride>(
+      thread, shared.q + warp_offset, sums, factor,
+      {row_of(dq, b, head, 0) + column, dq.row_stride, queries, a.key_size - column, a.aligned},
+      first + thread.warp() * 16);
   if (tensors.dscale == nullptr || column > 0) return;
   MH_UNROLL
   for (int bits = 1; bits < 32; bits *= 2) dscale += thread.shuffle_xor(dscale, bits);
@@ -197,10 +198,10 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
       a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], queries, q.row_stride, i, query_range.end,
-                                              a.key_size, a.aligned);
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], dout_data, dout.row_stride, i,
-                                              query_range.end, a.value_size, a.aligned);
+    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage],
+                                              {queries, q.row_stride, query_range.end, a.key_size, a.aligned}, i);
+    load_tile<Z::kQueries, kSize, Z::kStride>(
+        thread, shared.dout[stage], {dout_data, dout.row_stride, query_range.end, a.value_size, a.aligned}, i);
     if constexpr (kRelative) {
       if (is_first) shared.begin(thread, a, head, a.relative.runs[run], first, i);
       else shared.advance(thread, a, head, a.relative.runs[run], first, i, slide_row);
@@ -208,10 +209,10 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   };
   // Padding keys are not read; their contents are arbitrary.
   const int key_limit = unpadded_keys < keys ? unpadded_keys : keys;
-  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k, row_of(k, b, key_head, 0), k.row_stride, first, key_limit,
-                                         a.key_size, a.aligned);
-  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v, row_of(v, b, value_head, 0), v.row_stride, first, key_limit,
-                                         a.value_size, a.aligned);
+  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k,
+                                         matrix_of_head(k, b, key_head, key_limit, a.key_size, a.aligned), first);
+  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v,
+                                         matrix_of_head(v, b, value_head, key_limit, a.value_size, a.aligned), first);
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
   Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
@@ -262,13 +263,13 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const float factor[2] = {1, 1};
   const int tile = first + thread.warp() * 16;
   if constexpr (kComputeDk)
-    store_rows<kSize, Z::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
-                                  row_of(dk, b, tensors.one_reader_per_kv_head ? key_head : head, 0), dk.row_stride,
-                                  tile, keys, a.key_size, a.aligned);
+    store_rows<kSize, Z::kStride>(
+        thread, shared.k + warp_offset, dk_sums, factor,
+        matrix_of_head(dk, b, tensors.one_reader_per_kv_head ? key_head : head, keys, a.key_size, a.aligned), tile);
   if constexpr (kComputeDv)
-    store_rows<kSize, Z::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
-                                  row_of(dv, b, tensors.one_reader_per_kv_head ? value_head : head, 0), dv.row_stride,
-                                  tile, keys, a.value_size, a.aligned);
+    store_rows<kSize, Z::kStride>(
+        thread, shared.v + warp_offset, dv_sums, factor,
+        matrix_of_head(dv, b, tensors.one_reader_per_kv_head ? value_head : head, keys, a.value_size, a.aligned), tile);
 }
 
 }  // namespace mh::kernels

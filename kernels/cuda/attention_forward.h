@@ -113,11 +113,11 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, con
       if (range.first >= range.end) continue;
     }
     const auto load = [&](int s, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage], keys, k.row_stride, s, range.end, a.key_size,
-                                             a.aligned);
+      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage],
+                                             {keys, k.row_stride, range.end, a.key_size, a.aligned}, s);
       if constexpr (kLoadValues)
-        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage], values, v.row_stride, s, range.end,
-                                               a.value_size, a.aligned);
+        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage],
+                                               {values, v.row_stride, range.end, a.value_size, a.aligned}, s);
       if constexpr (kRelative) {
         if (is_first) shared.begin(thread, a, head, a.relative.runs[run], first, s);
         else shared.advance(thread, a, head, a.relative.runs[run], first, s, slide_row);
@@ -165,8 +165,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
   KeyRange visible = visible_keys(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
   visible = split_of(visible, Z::kKeys, thread.block_z(), x.num_splits);
-  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q, row_of(q, b, head, 0), q.row_stride, first, queries,
-                                            a.key_size, a.aligned);
+  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q,
+                                            matrix_of_head(q, b, head, queries, a.key_size, a.aligned), first);
   if constexpr (kRelative) {
     thread.commit_group();
     thread.template wait_group<0>();
@@ -239,8 +239,9 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
       x.lse[thread.block_y() * a.queries + row + 8 * r] = lse_of(thread, running_max[r], running_sum[r]);
   }
   if constexpr (kOutputs)
-    store_rows<kSize, Z::kStride>(thread, warp_rows, o, factor, row_of(out, b, head, 0), out.row_stride,
-                                  first + thread.warp() * 16, queries, a.value_size, a.aligned);
+    store_rows<kSize, Z::kStride>(thread, warp_rows, o, factor,
+                                  matrix_of_head(out, b, head, queries, a.value_size, a.aligned),
+                                  first + thread.warp() * 16);
 }
 
 // Combines the splits of attention_forward() into x.out and x.lse, in fixed order. One warp computes one query. Grid:

@@ -42,9 +42,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
   const T *query_data = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const T *key_data = row_of(k, b, a.key_head(head), 0), *value_data = row_of(v, b, a.value_head(head), 0);
-  load_tile<Z::kDistances, kSize, Z::kStride>(
-      thread, shared.r, static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride, a.relative.row_stride,
-      first, a.relative.distances, a.key_size, a.aligned);
+  load_tile<Z::kDistances, kSize, Z::kStride>(thread, shared.r, distances_of_head<T>(a, head), first);
   thread.commit_group();
 
   const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
@@ -60,21 +58,20 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
     const int end = run_keys.end - lead < queries ? run_keys.end - lead : queries;
     if (run_keys.first >= run_keys.end || query_begin >= end) continue;
     const auto load = [&](int i, int stage, int slide_row, bool is_first) {
-      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage], query_data, q.row_stride, i, end, a.key_size,
-                                                a.aligned);
-      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage], dout_data, dout.row_stride, i, end,
-                                                a.value_size, a.aligned);
+      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage],
+                                                {query_data, q.row_stride, end, a.key_size, a.aligned}, i);
+      load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout[stage],
+                                                {dout_data, dout.row_stride, end, a.value_size, a.aligned}, i);
       const int key = i + lead;
-      const auto load_keys = [&](typename Z::Keys& to, const T* data, int64_t row_stride, int size) {
+      const auto load_keys = [&](typename Z::Keys& to, GlobalMatrix<const T> matrix) {
         if (is_first) {
-          to.template load<Z::kWindowRows>(thread, 0, data, row_stride, key, run_keys.end, size, a.aligned);
+          to.template load<Z::kWindowRows>(thread, 0, matrix, key);
         } else {  // only the rows that the previous tile did not load
-          to.template load<Z::kQueries>(thread, slide_row + Z::kDistances, data, row_stride, key + Z::kDistances,
-                                        run_keys.end, size, a.aligned);
+          to.template load<Z::kQueries>(thread, slide_row + Z::kDistances, matrix, key + Z::kDistances);
         }
       };
-      load_keys(shared.k, key_data, k.row_stride, a.key_size);
-      load_keys(shared.v, value_data, v.row_stride, a.value_size);
+      load_keys(shared.k, {key_data, k.row_stride, run_keys.end, a.key_size, a.aligned});
+      load_keys(shared.v, {value_data, v.row_stride, run_keys.end, a.value_size, a.aligned});
     };
     const auto visit = [&](int i, int stage, int slide_row) {
       add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.q_v);

@@ -23,6 +23,13 @@ MH_DEVICE int distance_row(const AttentionParams& a, const DistanceRun& run, int
   return static_cast<int>(run.row + a.queries - 1 - query + key - run.first);
 }
 
+// Returns r of a head as a matrix (distances, key_size).
+template <class T>
+MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& a, int64_t head) {
+  return {static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride, a.relative.row_stride,
+          a.relative.distances, a.key_size, a.aligned};
+}
+
 // Returns tile number first / size of the tiles of `size` keys into which all runs are divided, as a range from the
 // first key of the tile to the end of its run, and writes the index of the run to `run`; past the last tile `run` is
 // the number of runs.
@@ -80,20 +87,18 @@ struct SlidingWindow {
   }
   // Returns the address of 16 rows from slide_row on, which is a multiple of 16.
   MH_DEVICE const T* rows_16(int slide_row) const { return rows + wrap(slide_row) * kStride; }
-  // Loads kCount rows of the matrix `data` from row `first` on into the ring buffer from slide_row on; zeros for rows
-  // before row 0 and from row `end` on. By the whole block.
+  // Loads kCount rows of a matrix from row `first` on into the ring buffer from slide_row on; zeros for rows outside
+  // the matrix. By the whole block.
   template <int kCount, class Thread>
-  MH_DEVICE void load(const Thread& thread, int slide_row, const T* data, int64_t row_stride, int first, int end,
-                      int size, bool aligned) {
-    load_rows<kSize>(thread, block_of(thread), rows, data, row_stride, first, kCount, end, size, aligned,
+  MH_DEVICE void load(const Thread& thread, int slide_row, GlobalMatrix<const T> matrix, int first) {
+    load_rows<kSize>(thread, block_of(thread), rows, matrix, first, kCount,
                      [&](int r) { return wrap(wrap(slide_row) + r) * kStride; });
   }
   // Loads kCount rows of r of a head from row `first` on into the ring buffer from slide_row on. By the whole block.
   template <int kCount, class Thread>
   MH_DEVICE void load_distances(const Thread& thread, int slide_row, const AttentionParams& a, int64_t head,
                                 int first) {
-    load<kCount>(thread, slide_row, static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride,
-                 a.relative.row_stride, first, a.relative.distances, a.key_size, a.aligned);
+    load<kCount>(thread, slide_row, distances_of_head<T>(a, head), first);
   }
 };
 

@@ -12,6 +12,24 @@ MH_DEVICE T* row_of(const Rows<T>& rows, int64_t b, int64_t head, int64_t positi
   return rows.data + b * rows.batch_stride + head * rows.head_stride + position * rows.row_stride;
 }
 
+// A matrix (rows, columns) in global memory, with row r at data + r * row_stride. aligned: rows are aligned to 16 bytes
+// and have whole vectors.
+template <class T>
+struct GlobalMatrix {
+  T* data;
+  int64_t row_stride;  // in elements
+  int rows, columns;
+  bool aligned;
+};
+
+// Returns the first `rows` rows of a tensor in head `head` of batch row b, whose rows have `columns` elements. aligned:
+// AttentionParams::aligned.
+template <class T>
+MH_DEVICE GlobalMatrix<T> matrix_of_head(const Rows<T>& tensor, int64_t b, int64_t head, int rows, int columns,
+                                         bool aligned) {
+  return {row_of(tensor, b, head, 0), tensor.row_stride, rows, columns, aligned};
+}
+
 template <class Thread, class T>
 MH_DEVICE float to_float(const Thread& thread, T x) {
   float low, high;
@@ -53,47 +71,44 @@ MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visi
 // Returns the offset of row `row`, in elements. A row stride is less than 2^31, which makes the multiplication cheaper.
 MH_DEVICE int64_t offset_of_row(int row, int64_t row_stride) { return int64_t{row} * static_cast<int>(row_stride); }
 
-// Loads rows first … first + count - 1 of a matrix (end, size), with row r at data + r * row_stride, into shared
-// memory, with row first + i at to + offset_of(i). Rows outside the matrix and columns from `size` to kSize become
-// zero. By the threads of `group`. aligned: rows are aligned to 16 bytes and have whole vectors; then the copy is
-// asynchronous (cp.async), and complete after commit_group() and wait_group().
+// Loads rows first … first + count - 1 of a matrix into shared memory, with row first + i at to + offset_of(i). Rows
+// outside the matrix and columns from matrix.columns to kSize become zero. By the threads of `group`. If the matrix is
+// aligned, the copy is asynchronous (cp.async), and complete after commit_group() and wait_group().
 template <int kSize, class Thread, class T, class OffsetOf>
-MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, const T* data, int64_t row_stride,
-                         int first, int count, int end, int size, bool aligned, const OffsetOf& offset_of) {
+MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, GlobalMatrix<const T> matrix, int first,
+                         int count, const OffsetOf& offset_of) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
-  const auto in_range = [&](int row) { return static_cast<unsigned>(row) < static_cast<unsigned>(end); };
-  if (aligned && 32 % kVectors == 0) {
+  const auto in_range = [&](int row) { return static_cast<unsigned>(row) < static_cast<unsigned>(matrix.rows); };
+  if (matrix.aligned && 32 % kVectors == 0) {
     const int column = group.index % kVectors * kVector, step = group.threads / kVectors;
     int row = group.index / kVectors;
-    const int row_end = column < size ? end : 0;
-    const T* from = data + offset_of_row(first + row, row_stride) + column;
-    const int64_t step_offset = offset_of_row(step, row_stride);
+    const int row_end = column < matrix.columns ? matrix.rows : 0;
+    const T* from = matrix.data + offset_of_row(first + row, matrix.row_stride) + column;
+    const int64_t step_offset = offset_of_row(step, matrix.row_stride);
     MH_UNROLL_4
     for (; row < count; row += step, from += step_offset)
       thread.copy_16(to + offset_of(row) + column, from,
                      static_cast<unsigned>(first + row) < static_cast<unsigned>(row_end) ? 16 : 0);
-  } else if (aligned) {
+  } else if (matrix.aligned) {
     each_vector<T, kSize>(group, count, [&](int r, int c) {
-      thread.copy_16(to + offset_of(r) + c, data + offset_of_row(first + r, row_stride) + c,
-                     in_range(first + r) && c < size ? 16 : 0);
+      thread.copy_16(to + offset_of(r) + c, matrix.data + offset_of_row(first + r, matrix.row_stride) + c,
+                     in_range(first + r) && c < matrix.columns ? 16 : 0);
     });
   } else {
     each_vector<T, kSize>(group, count, [&](int r, int c) {
-      const T* from = data + offset_of_row(first + r, row_stride) + c;
-      const int num_valid = in_range(first + r) ? size - c : 0;
+      const T* from = matrix.data + offset_of_row(first + r, matrix.row_stride) + c;
+      const int num_valid = in_range(first + r) ? matrix.columns - c : 0;
       MH_ROLLED
       for (int e = 0; e < kVector; ++e) to[offset_of(r) + c + e] = e < num_valid ? from[e] : T{};
     });
   }
 }
 
-// Loads rows first … first + kRows - 1 into `to` (kRows, kSize) with row stride kStride, as load_rows(). By the whole
-// block.
+// Loads rows first … first + kRows - 1 of a matrix into `to` (kRows, kSize) with row stride kStride, as load_rows(). By
+// the whole block.
 template <int kRows, int kSize, int kStride, class Thread, class T>
-MH_DEVICE void load_tile(const Thread& thread, T* to, const T* data, int64_t row_stride, int first, int end, int size,
-                         bool aligned) {
-  load_rows<kSize>(thread, block_of(thread), to, data, row_stride, first, kRows, end, size, aligned,
-                   [](int r) { return r * kStride; });
+MH_DEVICE void load_tile(const Thread& thread, T* to, GlobalMatrix<const T> matrix, int first) {
+  load_rows<kSize>(thread, block_of(thread), to, matrix, first, kRows, [](int r) { return r * kStride; });
 }
 
 // Streams tiles of kStep rows of the range first … end - 1 through kStages pipeline stages. To be called by all threads
@@ -143,13 +158,12 @@ MH_DEVICE void put_pair(const Thread&, float* to, float left, float right) {
   to[0] = left, to[1] = right;
 }
 
-// Stores a warp's accumulators sums (16, kSize) to rows first … first + 15 of a matrix (end, size), with row r at
-// data + r * row_stride, rounded to T. factor: the factors of a lane's two rows. staging (16, kStride): shared memory
-// of the warp. Rows and columns outside the matrix are not stored.
+// Stores a warp's accumulators sums (16, kSize) to rows first … first + 15 of a matrix, rounded to T. factor: the
+// factors of a lane's two rows. staging (16, kStride): shared memory of the warp. Rows and columns outside the matrix
+// are not stored.
 template <int kSize, int kStride, class Thread, class T>
 MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&sums)[kSize / 8],
-                          const float (&factor)[2], T* data, int64_t row_stride, int first, int end, int size,
-                          bool aligned) {
+                          const float (&factor)[2], GlobalMatrix<T> matrix, int first) {
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   thread.warp_barrier();
   MH_FOR (n, kSize / 8)
@@ -163,13 +177,13 @@ MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&
   };
   for (int i = thread.lane(); i < 16 * kVectors; i += 32) {
     const int r = i / kVectors, c = i % kVectors * kVector;
-    if (first + r >= end || c >= size) continue;
+    if (first + r >= matrix.rows || c >= matrix.columns) continue;
     const T* from = staging + r * kStride + c;
-    T* to = data + offset_of_row(first + r, row_stride) + c;
-    if (aligned && c + kVector <= size) {
+    T* to = matrix.data + offset_of_row(first + r, matrix.row_stride) + c;
+    if (matrix.aligned && c + kVector <= matrix.columns) {
       *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(from);
     } else {
-      for (int e = 0; e < kVector && c + e < size; ++e) to[e] = from[e];
+      for (int e = 0; e < kVector && c + e < matrix.columns; ++e) to[e] = from[e];
     }
   }
   thread.warp_barrier();

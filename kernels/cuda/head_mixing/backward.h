@@ -307,9 +307,10 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   store_in_rounds(thread, plan, warp, [&](int store_index) {
     const float factor[2] = {1, 1};
     const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const Rows<T>& to) {
-      store_rows<kColumns, kStride>(thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, head_sums,
-                                    factor, row_of(to, b, head, 0) + column, to.row_stride, first + 16 * warp.strip,
-                                    queries, a.key_size - column, a.aligned);
+      store_rows<kColumns, kStride>(
+          thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, head_sums, factor,
+          {row_of(to, b, head, 0) + column, to.row_stride, queries, a.key_size - column, a.aligned},
+          first + 16 * warp.strip);
     };
     MH_FOR (o, kWarpHeads) {
       if (warp_head + o >= a.in_heads) break;

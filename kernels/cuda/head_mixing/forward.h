@@ -144,9 +144,9 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   store_in_rounds(thread, plan, warp, [&](int store_index) {
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= a.out_heads) break;
-      store_rows<kSize, kStride>(thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, sums[i],
-                                 {scales[i], scales[i]}, row_of(out, b, warp_head + i, 0), out.row_stride,
-                                 first + 16 * warp.strip, queries, a.value_size, a.aligned);
+      store_rows<kSize, kStride>(
+          thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, sums[i], {scales[i], scales[i]},
+          matrix_of_head(out, b, warp_head + i, queries, a.value_size, a.aligned), first + 16 * warp.strip);
     }
   });
 }

@@ -354,15 +354,17 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           if (warp_head + o < a.in_heads)
             store_rows<kSize, kStride>(
                 thread, staging, dk_sums[o], {1, 1},
-                row_of(dk, b, tensors.one_reader_per_kv_head ? a.key_head(warp_head + o) : warp_head + o, 0),
-                dk.row_stride, first + 16 * warp.strip, rows_end, a.key_size, a.aligned);
+                matrix_of_head(dk, b, tensors.one_reader_per_kv_head ? a.key_head(warp_head + o) : warp_head + o,
+                               rows_end, a.key_size, a.aligned),
+                first + 16 * warp.strip);
         }
         if constexpr (kComputeDv) {
           if (warp_head + o < a.out_heads)
             store_rows<kSize, kStride>(
                 thread, staging, dv_sums[o], {scales[o], scales[o]},
-                row_of(dv, b, tensors.one_reader_per_kv_head ? a.value_head(warp_head + o) : warp_head + o, 0),
-                dv.row_stride, first + 16 * warp.strip, rows_end, a.value_size, a.aligned);
+                matrix_of_head(dv, b, tensors.one_reader_per_kv_head ? a.value_head(warp_head + o) : warp_head + o,
+                               rows_end, a.value_size, a.aligned),
+                first + 16 * warp.strip);
         }
       }
     });

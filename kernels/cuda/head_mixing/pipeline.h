@@ -175,8 +175,8 @@ struct GemmOperands {
     for (int i = thread.warp(); i < count * strips; i += thread.threads() / 32) {
       const int h = begin + (strips == 1 ? i : i / strips), row = strips == 1 ? 0 : i % strips * 16;
       const T* const data = x.data + x.head_stride * (x.head_of != nullptr ? x.head_of[h] : h);
-      load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, data, x.row_stride, from + row, 16, from_end,
-                       size, a.aligned, [](int r) { return r * kStride; });
+      load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, {data, x.row_stride, from_end, size, a.aligned},
+                       from + row, 16, [](int r) { return r * kStride; });
     }
   }
 };

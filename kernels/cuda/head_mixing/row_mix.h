@@ -288,7 +288,7 @@ struct HeadRows {
           from += offset_of_row(kStep, row_stride);
         }
       } else {
-        load_rows<kSize>(thread, warp_of(thread), head_rows, data[o], row_stride, first, kRows, end, size, aligned,
+        load_rows<kSize>(thread, warp_of(thread), head_rows, {data[o], row_stride, end, size, aligned}, first, kRows,
                          [](int r) { return r * kStride; });
       }
     }

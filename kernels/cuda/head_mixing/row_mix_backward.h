@@ -389,8 +389,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
     if (j >= a.in_heads) break;
     MH_FOR (strip, kStrips)
       store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][strip], {1, 1},
-                                 row_of(x.dq, b, j, 0), x.dq.row_stride, first + 16 * strip, queries, a.key_size,
-                                 a.aligned);
+                                 matrix_of_head(x.dq, b, j, queries, a.key_size, a.aligned), first + 16 * strip);
   }
 }
 
@@ -567,13 +566,15 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
     const int head = warp_head + o;
     MH_FOR (strip, kKeys / 16) {
       if (head < a.in_heads)
-        store_rows<kSize, kStride>(thread, staging, dk_sums[o][strip], {1, 1},
-                                   row_of(x.dk, b, x.one_reader_per_kv_head ? a.key_head(head) : head, 0),
-                                   x.dk.row_stride, first + 16 * strip, keys, a.key_size, a.aligned);
+        store_rows<kSize, kStride>(
+            thread, staging, dk_sums[o][strip], {1, 1},
+            matrix_of_head(x.dk, b, x.one_reader_per_kv_head ? a.key_head(head) : head, keys, a.key_size, a.aligned),
+            first + 16 * strip);
       if (head < a.out_heads)
         store_rows<kSize, kStride>(thread, staging, dv_sums[o][strip], {1, 1},
-                                   row_of(x.dv, b, x.one_reader_per_kv_head ? a.value_head(head) : head, 0),
-                                   x.dv.row_stride, first + 16 * strip, keys, a.value_size, a.aligned);
+                                   matrix_of_head(x.dv, b, x.one_reader_per_kv_head ? a.value_head(head) : head, keys,
+                                                  a.value_size, a.aligned),
+                                   first + 16 * strip);
     }
   }
 }

@@ -160,7 +160,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
         }
       } else {
         store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][strip], factor,
-                                   row_of(x.out, b, i, 0), x.out.row_stride, query, queries, a.value_size, a.aligned);
+                                   matrix_of_head(x.out, b, i, queries, a.value_size, a.aligned), query);
       }
     }
   }
