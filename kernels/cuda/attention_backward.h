@@ -85,7 +85,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Z::kQueries,
             row = first + thread.warp() * 16 + g;
-  const KeyRange visible = visible_keys(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
+  const KeyRange visible = visible_keys(a, b, first, Z::kQueries);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q,
                                             matrix_of_head(q, b, head, queries, a.key_size, a.aligned), first);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout,
@@ -193,9 +193,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     first = tile.first, keys = tile.end;
   }
   const int row = first + thread.warp() * 16 + g;
-  const KeyRange query_range = attending_queries(a, b, first, first + Z::kKeys < keys ? first + Z::kKeys : keys);
-  const int unpadded_keys =
-      a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const KeyRange query_range = attending_queries(a, b, first, Z::kKeys, keys);
+  const int unpadded_keys = unpadded_keys_of(a, b, keys);
   const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
     load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage],

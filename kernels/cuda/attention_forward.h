@@ -163,8 +163,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
   const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // The last query tiles are computed first, since under a causal mask they see the most keys.
   const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
-  KeyRange visible = visible_keys(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
-  visible = split_of(visible, Z::kKeys, thread.block_z(), x.num_splits);
+  const KeyRange visible = split_of(visible_keys(a, b, first, Z::kQueries), Z::kKeys, thread.block_z(), x.num_splits);
   load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q,
                                             matrix_of_head(q, b, head, queries, a.key_size, a.aligned), first);
   if constexpr (kRelative) {

@@ -38,8 +38,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const int queries = static_cast<int>(a.queries), keys = static_cast<int>(a.keys), offset = keys - queries;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int first = thread.block_x() * Z::kDistances, warp_row = thread.warp() * 16 + g;
-  const int unpadded_keys =
-      a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int unpadded_keys = unpadded_keys_of(a, b, keys);
   const T *query_data = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const T *key_data = row_of(k, b, a.key_head(head), 0), *value_data = row_of(v, b, a.value_head(head), 0);
   load_tile<Z::kDistances, kSize, Z::kStride>(thread, shared.r, distances_of_head<T>(a, head), first);

@@ -10,11 +10,16 @@ namespace mh::kernels {
 
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
-// Returns the range of keys that at least one of the queries first … end - 1 of batch row b sees.
-MH_DEVICE KeyRange visible_keys(const AttentionParams& a, int64_t b, int first, int end) {
-  const int keys = static_cast<int>(a.keys), offset = keys - static_cast<int>(a.queries);
-  KeyRange visible{0, keys};
-  if (a.key_lengths != nullptr && a.key_lengths[b] < keys) visible.end = static_cast<int>(a.key_lengths[b]);
+// Returns how many of the first `keys` keys of batch row b are not padding.
+MH_DEVICE int unpadded_keys_of(const AttentionParams& a, int64_t b, int keys) {
+  return a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+}
+
+// Returns the range of keys that at least one of the queries first … first + count - 1 of batch row b sees.
+MH_DEVICE KeyRange visible_keys(const AttentionParams& a, int64_t b, int first, int count) {
+  const int queries = static_cast<int>(a.queries), end = first + count < queries ? first + count : queries;
+  const int keys = static_cast<int>(a.keys), offset = keys - queries;
+  KeyRange visible{0, unpadded_keys_of(a, b, keys)};
   if (a.causal) {
     if (offset + end < visible.end) visible.end = offset + end;
     if (a.window > 0 && offset + first + 1 - a.window > 0)
@@ -23,8 +28,10 @@ MH_DEVICE KeyRange visible_keys(const AttentionParams& a, int64_t b, int first, 
   return visible;
 }
 
-// Returns the range of queries that see at least one of the keys first … end - 1 of batch row b.
-MH_DEVICE KeyRange attending_queries(const AttentionParams& a, int64_t b, int first, int end) {
+// Returns the range of queries that see at least one of the keys first … first + count - 1 of batch row b. Keys from
+// key keys_end on do not exist.
+MH_DEVICE KeyRange attending_queries(const AttentionParams& a, int64_t b, int first, int count, int keys_end) {
+  const int end = first + count < keys_end ? first + count : keys_end;
   const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
   KeyRange query_range{0, queries};
   if (a.key_lengths != nullptr && a.key_lengths[b] <= first) return {0, 0};

@@ -81,7 +81,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
             end = next_block_head < a.in_heads ? next_block_head : a.in_heads;
   const int chunk_head = thread.block_z() / plan.head_blocks * kChunkHeads,
             num_chunk_heads = a.out_heads - chunk_head < kChunkHeads ? a.out_heads - chunk_head : kChunkHeads;
-  const KeyRange visible = visible_keys(a, b, first, first + warp.rows < queries ? first + warp.rows : queries);
+  const KeyRange visible = visible_keys(a, b, first, warp.rows);
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: q (with kRelative q + u and q + v), then dout
   T* const dout_rows = rows + (kRelative ? 2 : 1) * a.in_heads * warp.rows * kStride;
@@ -238,7 +238,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
             warp_head = block_head + warp.strip_warp * kWarpHeads;
   const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
             end = next_block_head < a.in_heads ? next_block_head : a.in_heads;
-  const KeyRange visible = visible_keys(a, b, first, first + warp.rows < queries ? first + warp.rows : queries);
+  const KeyRange visible = visible_keys(a, b, first, warp.rows);
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: dout, then q (with kRelative q + u and q + v)
   T* const query_rows = rows + a.out_heads * warp.rows * kStride;

@@ -66,9 +66,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
             warp_head = block_head + warp.strip_warp * kWarpHeads;
   const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
             end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
-  const KeyRange visible =
-      split_of(visible_keys(a, b, first, first + warp.rows < queries ? first + warp.rows : queries), 16,
-               kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
+  const KeyRange visible = split_of(visible_keys(a, b, first, warp.rows), 16,
+                                    kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
   auto* const rows = static_cast<T*>(memory);
   const HeadMixingMemory<T> block_memory(plan, rows, kStride);

@@ -103,9 +103,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
   const int in_end = next_block_head < a.in_heads ? next_block_head : a.in_heads,
             end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
-  const int keys = static_cast<int>(a.keys);
-  const int unpadded_keys =
-      a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+  const int unpadded_keys = unpadded_keys_of(a, b, static_cast<int>(a.keys));
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: k, then v; or r
   T* const value_rows = rows + a.in_heads * warp.rows * kStride;
@@ -146,8 +144,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if constexpr (kDistances) {
       return QueryTilesOfDistances{a, first, warp.rows, unpadded_keys};
     } else {
-      const KeyRange query_range =
-          attending_queries(a, b, first, first + warp.rows < rows_end ? first + warp.rows : rows_end);
+      const KeyRange query_range = attending_queries(a, b, first, warp.rows, rows_end);
       if constexpr (kRelative) return QueryTilesOfRun{a, query_range, first, run};
       else return RangeTiles{query_range};
     }

@@ -118,7 +118,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   const int64_t b = block.row;
   const int queries = static_cast<int>(a.queries), first = block.tile * kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
-  const KeyRange visible = visible_keys(a, b, first, first + kQueries < queries ? first + kQueries : queries);
+  const KeyRange visible = visible_keys(a, b, first, kQueries);
 
   auto* const query_rows = static_cast<T*>(memory);
   T* const dout_rows = query_rows + a.in_heads * kQueries * kStride;
@@ -298,7 +298,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   const int64_t b = block.row;
   const int queries = static_cast<int>(a.queries), first = block.tile * Z::kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
-  const KeyRange visible = visible_keys(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries);
+  const KeyRange visible = visible_keys(a, b, first, Z::kQueries);
 
   auto* const query_rows = static_cast<T*>(memory);
   T* const dout_rows = query_rows + a.in_heads * Z::kQueries * kStride;
@@ -453,9 +453,8 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   const int64_t b = block.row;
   const int keys = static_cast<int>(a.keys), first = block.tile * kKeys, g = thread.lane() / 4, t = thread.lane() % 4,
             warp_head = thread.warp() * kWarpHeads, queries = static_cast<int>(a.queries);
-  const int unpadded_keys =
-      a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
-  const KeyRange query_range = attending_queries(a, b, first, first + kKeys < keys ? first + kKeys : keys);
+  const int unpadded_keys = unpadded_keys_of(a, b, keys);
+  const KeyRange query_range = attending_queries(a, b, first, kKeys, keys);
 
   auto* const key_rows = static_cast<T*>(memory);
   T* const value_rows = key_rows + a.in_heads * kKeys * kStride;

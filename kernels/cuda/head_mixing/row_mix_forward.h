@@ -62,9 +62,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
   const int64_t b = block.row;
   const int queries = static_cast<int>(a.queries), first = block.tile * Z::kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
-  const KeyRange visible =
-      split_of(visible_keys(a, b, first, first + Z::kQueries < queries ? first + Z::kQueries : queries), Z::kKeys,
-               thread.block_z(), splits.count);
+  const KeyRange visible = split_of(visible_keys(a, b, first, Z::kQueries), Z::kKeys, thread.block_z(), splits.count);
 
   auto* const query_rows = static_cast<T*>(memory);
   SmemPipeline<T> pipeline{query_rows + a.in_heads * Z::kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
