@@ -17,22 +17,19 @@
 
 namespace mh::kernels {
 
-// Computes dP̄ of a warp's 16 queries and the 16 keys from key `key` on, for the output heads begin … end - 1, which
-// are in `stage`, and writes it to `exchange`, as head number i - first. The warps of a strip divide the heads among
-// them.
+// Computes dP̄ of a warp's 16 queries and the 16 keys of a tile, for the output heads of a group, and writes it to
+// `exchange`, beginning with the first head of the operands. The warps of a strip divide the heads among them.
 template <int kSize, int kPrefetch, class Thread, class T, class Operands>
-MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
-                                  const WarpPosition& warp, int64_t b, const WarpQueries& q, int key,
-                                  const Operands& gradient_operands, int begin, int end, const T* stage,
-                                  const FragmentExchange<T>& exchange, int first) {
+MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a, LanePosition at,
+                                  const StripOperands<Operands>& gradients, HeadGroup<T> group,
+                                  const FragmentExchange<T>& exchange) {
   MH_ROLLED  // the products of two iterations do not fit in the registers
-  for (int i = begin + warp.strip_warp; i < end; i += plan.warps_per_strip) {
+  for (int i = group.first + gradients.warp.strip_warp; i < group.end; i += gradients.plan.warps_per_strip) {
     Accumulator x[2];
-    multiply_transposed<kSize, Operands::kStride, kPrefetch>(
-        thread, x, gradient_operands.resident_rows(plan, stage, begin, i) + warp.strip * 16 * Operands::kStride,
-        gradient_operands.streamed_rows(plan, stage, begin, i));
-    if (a.has_dropout() && !a.dropout_before_mixing) drop(a, b, i, q.row, key + 2 * warp.t, x);
-    exchange.put(thread, i - first, x);
+    multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, x, gradients.resident_rows(group, i),
+                                                             gradients.streamed_rows(group, i));
+    if (a.has_dropout() && !a.dropout_before_mixing) drop(a, at.b, i, at.query, at.key, x);
+    exchange.put(thread, i - gradients.operands.heads.first, x);
   }
 }
 
@@ -76,9 +73,9 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
   const int first = block_position.tile * warp.rows;
   const WarpQueries warp_queries(a, a.matrix, b, first + 16 * warp.strip, warp.g);
   const int block_head = thread.block_z() % plan.head_blocks * plan.warps_per_strip * kWarpHeads,
-            warp_head = block_head + warp.strip_warp * kWarpHeads;
-  const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
-            end = next_block_head < a.in_heads ? next_block_head : a.in_heads;
+            warp_head = block_head + warp.strip_warp * kWarpHeads,
+            next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
+  const HeadBlock heads{block_head, warp_head, next_block_head < a.in_heads ? next_block_head : a.in_heads};
   const int chunk_head = thread.block_z() / plan.head_blocks * kChunkHeads,
             num_chunk_heads = a.out_heads - chunk_head < kChunkHeads ? a.out_heads - chunk_head : kChunkHeads;
   const KeyRange visible = visible_keys(a, b, first, warp.rows);
@@ -92,15 +89,17 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.strips * FragmentExchange<T>::count(Z::chunk_size(a)));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, block_head, end, rows);
-  const Operands gradient_operands{{v, b, a.value_heads},        {dout, b, nullptr}, chunk_head,
-                                   chunk_head + num_chunk_heads, a.value_size,       dout_rows};
+  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, heads.range(), rows);
+  const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
+  const Operands gradient_operands{{v, b, a.value_heads}, {dout, b, nullptr}, chunk, a.value_size, dout_rows};
+  const StripOperands<Operands> strip_logits{logits, plan, warp}, strip_gradients{gradient_operands, plan, warp};
+  const RowRange resident{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(a, visible, first + warp.rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, first, queries, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
   if (plan.resident_tiles > 0) {
-    logits.load_all_resident(thread, a, plan, rows, first, queries);
-    gradient_operands.load_all_resident(thread, a, plan, dout_rows, first, queries);
+    logits.load_all_resident(thread, a, plan, rows, resident);
+    gradient_operands.load_all_resident(thread, a, plan, dout_rows, resident);
   }
   pipeline.fill(thread, load);
 
@@ -108,25 +107,21 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, chunk_head, chunk_head + num_chunk_heads, load,
-                    [&](int begin, int group_end, const T* stage) {
-                      exchange_gradients<kSize, Z::kPrefetch>(thread, a, plan, warp, b, warp_queries, key,
-                                                              gradient_operands, begin, group_end, stage, exchange,
-                                                              chunk_head);
-                    });
+    each_head_group(thread, pipeline, plan.heads_per_stage, chunk, load, [&](HeadGroup<T> group) {
+      exchange_gradients<kSize, Z::kPrefetch>(thread, a, {b, warp_queries.row, key + 2 * warp.t}, strip_gradients,
+                                              group, exchange);
+    });
     Accumulator p[kWarpHeads][2];
-    each_head_group(thread, pipeline, plan.heads_per_stage, block_head, end, load,
-                    [&](int begin, int group_end, const T* stage) {
-                      MH_FOR (o, kWarpHeads) {
-                        if (warp_head + o < begin || warp_head + o >= group_end) continue;
-                        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p[o], logits, plan, warp, stage, begin,
-                                                                         warp_head + o, window_products);
-                        to_probabilities(thread, a, b, warp_head + o, warp_queries, key, tile.end, x.lse, p[o]);
-                        MH_FOR (e, 4) head_sums[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
-                      }
-                    });
-    if (a.has_dropout() && a.dropout_before_mixing)
-      drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * warp.t, p);
+    each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, [&](HeadGroup<T> group) {
+      MH_FOR (o, kWarpHeads) {
+        if (warp_head + o < group.first || warp_head + o >= group.end) continue;
+        const int j = warp_head + o;
+        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p[o], strip_logits, group, j, window_products);
+        to_probabilities(thread, a, warp_queries, tile, x.lse + (b * a.in_heads + j) * a.queries, p[o]);
+        MH_FOR (e, 4) head_sums[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
+      }
+    });
+    if (a.has_dropout() && a.dropout_before_mixing) drop_tiles(a, {b, warp_queries.row, key + 2 * warp.t}, heads, p);
     // The gradients of all heads are complete: the second each_head_group() began with a barrier.
     MH_FOR (i, kChunkHeads) {
       if (i >= num_chunk_heads) break;
@@ -235,9 +230,9 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const int head_block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   const int column = Z::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
   const int block_head = head_block * plan.warps_per_strip * kWarpHeads,
-            warp_head = block_head + warp.strip_warp * kWarpHeads;
-  const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
-            end = next_block_head < a.in_heads ? next_block_head : a.in_heads;
+            warp_head = block_head + warp.strip_warp * kWarpHeads,
+            next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
+  const HeadBlock heads{block_head, warp_head, next_block_head < a.in_heads ? next_block_head : a.in_heads};
   const KeyRange visible = visible_keys(a, b, first, warp.rows);
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: dout, then q (with kRelative q + u and q + v)
@@ -250,59 +245,55 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.strips * FragmentExchange<T>::count(a.out_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands gradient_operands{{v, b, a.value_heads}, {dout, b, nullptr}, 0, a.out_heads, a.value_size, rows};
-  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, block_head, end, query_rows);
+  const Operands gradient_operands{{v, b, a.value_heads}, {dout, b, nullptr}, {0, a.out_heads}, a.value_size, rows};
+  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, heads.range(), query_rows);
+  const StripOperands<Operands> strip_logits{logits, plan, warp}, strip_gradients{gradient_operands, plan, warp};
+  const RowRange resident{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(a, visible, first + warp.rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, first, queries, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
   if (plan.resident_tiles > 0) {
-    gradient_operands.load_all_resident(thread, a, plan, rows, first, queries);
-    logits.load_all_resident(thread, a, plan, query_rows, first, queries);
+    gradient_operands.load_all_resident(thread, a, plan, rows, resident);
+    logits.load_all_resident(thread, a, plan, query_rows, resident);
   }
   pipeline.fill(thread, load);
-  const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, a.shared_matrix(a.matrix_transposed, b), a.out_heads,
-                                            a.in_heads, block_head, warp_head);
+  const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, a.shared_matrix(a.matrix_transposed, b),
+                                            {a.out_heads, a.in_heads}, heads);
 
   Accumulator sums[kWarpHeads][kColumns / 8], distance_sums[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, 0, a.out_heads, load,
-                    [&](int begin, int group_end, const T* stage) {
-                      exchange_gradients<kSize, Z::kPrefetch>(thread, a, plan, warp, b, warp_queries, key,
-                                                              gradient_operands, begin, group_end, stage, exchange, 0);
-                    });
+    each_head_group(thread, pipeline, plan.heads_per_stage, {0, a.out_heads}, load, [&](HeadGroup<T> group) {
+      exchange_gradients<kSize, Z::kPrefetch>(thread, a, {b, warp_queries.row, key + 2 * warp.t}, strip_gradients,
+                                              group, exchange);
+    });
     Accumulator dp[kWarpHeads][2];
     const auto mix = [&] {
       if (weights.shared) weights.mix(thread, dp, exchange);
-      else mix_rows(thread, dp, exchange, a.out_heads, warp_queries.matrix, a.in_heads, warp_head, end);
-      if (a.has_dropout() && a.dropout_before_mixing)
-        drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * warp.t, dp);
+      else mix_rows(thread, dp, exchange, warp_queries.matrix, {a.out_heads, a.in_heads}, heads);
+      if (a.has_dropout() && a.dropout_before_mixing) drop_tiles(a, {b, warp_queries.row, key + 2 * warp.t}, heads, dp);
     };
-    each_head_group(
-        thread, pipeline, plan.heads_per_stage, block_head, end, load, mix,
-        [&](int begin, int group_end, const T* stage) {
-          MH_FOR (o, kWarpHeads) {
-            if (warp_head + o < begin || warp_head + o >= group_end) continue;
-            Accumulator p[2], slopes[2];
-            multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, logits, plan, warp, stage, begin, warp_head + o,
-                                                             window_products);
-            float stats[2][4];
-            MH_FOR (r, 2)
-              thread.read(stats[r],
-                          &x.query_stats[(b * a.in_heads + warp_head + o) * a.queries + warp_queries.clamped[r]].lse2);
-            const float lse2[2] = {stats[0][0], stats[1][0]};
-            to_probabilities<true>(thread, a, warp_queries, key, tile.end, lse2, p, slopes);
-            MH_FOR (n, 2)
-              MH_FOR (e, 4) slopes[n].x[e] *= stats[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - stats[e / 2][2]);
-            multiply_add<kColumns, kStride>(thread, sums[o], slopes,
-                                            logits.streamed_rows(plan, stage, begin, warp_head + o) + column);
-            if constexpr (kRelative)
-              multiply_add_sliding<T>(
-                  thread, distance_sums[o], slopes, window_products,
-                  Window<T, kSize>{window_of_queries(logits, plan, warp, stage, begin, warp_head + o)}, 0, column);
-          }
-        });
+    each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
+      MH_FOR (o, kWarpHeads) {
+        if (warp_head + o < group.first || warp_head + o >= group.end) continue;
+        const int j = warp_head + o;
+        Accumulator p[2], slopes[2];
+        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, strip_logits, group, j, window_products);
+        float stats[2][4];
+        MH_FOR (r, 2)
+          thread.read(stats[r],
+                      &x.query_stats[(b * a.in_heads + warp_head + o) * a.queries + warp_queries.clamped[r]].lse2);
+        const float lse2[2] = {stats[0][0], stats[1][0]};
+        to_probabilities<true>(thread, a, warp_queries, tile, lse2, p, slopes);
+        MH_FOR (n, 2)
+          MH_FOR (e, 4) slopes[n].x[e] *= stats[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - stats[e / 2][2]);
+        multiply_add<kColumns, kStride>(thread, sums[o], slopes, strip_logits.streamed_rows(group, j) + column);
+        if constexpr (kRelative)
+          multiply_add_sliding<T>(thread, distance_sums[o], slopes, window_products,
+                                  Window<T, kSize>{strip_logits.window(group, j)}, 0, column);
+      }
+    });
   }
   store_in_rounds(thread, plan, warp, [&](int store_index) {
     const float factor[2] = {1, 1};

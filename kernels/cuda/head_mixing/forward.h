@@ -60,12 +60,11 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.rows;
   const WarpQueries warp_queries(a, a.matrix, b, first + 16 * warp.strip, warp.g);
-  // First output heads of this block and of this warp; `end` is the end of the output heads of the block.
   const int block_head =
                 (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_strip * kWarpHeads,
-            warp_head = block_head + warp.strip_warp * kWarpHeads;
-  const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads,
-            end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
+            warp_head = block_head + warp.strip_warp * kWarpHeads,
+            next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
+  const HeadBlock heads{block_head, warp_head, next_block_head < a.out_heads ? next_block_head : a.out_heads};
   const KeyRange visible = split_of(visible_keys(a, b, first, warp.rows), 16,
                                     kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
@@ -78,48 +77,46 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.strips * FragmentExchange<T>::count(a.in_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, 0, a.in_heads, rows);
-  const Operands results{{v, b, a.value_heads}, {}, block_head, end, a.value_size, nullptr};
+  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, {0, a.in_heads}, rows);
+  const Operands results{{v, b, a.value_heads}, {}, heads.range(), a.value_size, nullptr};
+  const StripOperands<Operands> strip_logits{logits, plan, warp};
+  const RowRange resident{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(a, visible, first + warp.rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({logits, results}, first, queries, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({logits, results}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
-  if (plan.resident_tiles > 0) logits.load_all_resident(thread, a, plan, rows, first, queries);
+  if (plan.resident_tiles > 0) logits.load_all_resident(thread, a, plan, rows, resident);
   pipeline.fill(thread, load);
-  const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, a.shared_matrix(a.matrix, b), a.in_heads,
-                                                      a.out_heads, block_head, warp_head);
+  const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, a.shared_matrix(a.matrix, b),
+                                                      {a.in_heads, a.out_heads}, heads);
 
   Accumulator sums[kWarpHeads][kSize / 8];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, 0, a.in_heads, load,
-                    [&](int begin, int group_end, const T* stage) {
-                      MH_ROLLED  // the products of two iterations do not fit in the registers
-                      for (int j = begin + warp.strip_warp; j < group_end; j += plan.warps_per_strip) {
-                        Accumulator p[2];
-                        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, logits, plan, warp, stage, begin, j,
-                                                                         window_products);
-                        to_probabilities(thread, a, b, j, warp_queries, key, tile.end, x.lse, p);
-                        if (a.has_dropout() && a.dropout_before_mixing)
-                          drop(a, b, j, warp_queries.row, key + 2 * warp.t, p);
-                        exchange.put(thread, j, p);
-                      }
-                    });
+    each_head_group(thread, pipeline, plan.heads_per_stage, {0, a.in_heads}, load, [&](HeadGroup<T> group) {
+      MH_ROLLED  // the products of two iterations do not fit in the registers
+      for (int j = group.first + warp.strip_warp; j < group.end; j += plan.warps_per_strip) {
+        Accumulator p[2];
+        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, strip_logits, group, j, window_products);
+        to_probabilities(thread, a, warp_queries, tile, x.lse + (b * a.in_heads + j) * a.queries, p);
+        if (a.has_dropout() && a.dropout_before_mixing) drop(a, b, j, warp_queries.row, key + 2 * warp.t, p);
+        exchange.put(thread, j, p);
+      }
+    });
     Accumulator mixed[kWarpHeads][2];
     const auto mix = [&] {
       if (weights.shared) weights.mix(thread, mixed, exchange);
-      else mix_rows(thread, mixed, exchange, a.in_heads, warp_queries.matrix, a.out_heads, warp_head, end);
+      else mix_rows(thread, mixed, exchange, warp_queries.matrix, {a.in_heads, a.out_heads}, heads);
       if (a.has_dropout() && !a.dropout_before_mixing)
-        drop_tiles(a, b, warp_head, end, warp_queries.row, key + 2 * warp.t, mixed);
+        drop_tiles(a, {b, warp_queries.row, key + 2 * warp.t}, heads, mixed);
     };
-    each_head_group(thread, pipeline, plan.heads_per_stage, block_head, end, load, mix,
-                    [&](int begin, int group_end, const T* stage) {
-                      MH_FOR (i, kWarpHeads) {
-                        if (warp_head + i < begin || warp_head + i >= group_end) continue;
-                        multiply_add<kSize, kStride>(thread, sums[i], mixed[i],
-                                                     results.streamed_rows(plan, stage, begin, warp_head + i));
-                      }
-                    });
+    each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
+      MH_FOR (o, kWarpHeads) {
+        const int i = warp_head + o;
+        if (i < group.first || i >= group.end) continue;
+        multiply_add<kSize, kStride>(thread, sums[o], mixed[o], results.streamed_rows(plan, group, i));
+      }
+    });
   }
   thread.barrier();  // for the scales in shared memory: without a tile there was no barrier since they were written
   float scales[kWarpHeads];

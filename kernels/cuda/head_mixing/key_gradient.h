@@ -94,15 +94,13 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     first = tile.first, rows_end = tile.end;
   }
   const int strip_offset = warp.strip * 16 * kStride;
-  // First heads of this block and of this warp, both as query heads and as output heads; in_end and end are the ends of
-  // the query heads and of the output heads of the block.
   const int head_block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   [[maybe_unused]] const int column = Z::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
   const int block_head = head_block * plan.warps_per_strip * kWarpHeads,
-            warp_head = block_head + warp.strip_warp * kWarpHeads;
-  const int next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
-  const int in_end = next_block_head < a.in_heads ? next_block_head : a.in_heads,
-            end = next_block_head < a.out_heads ? next_block_head : a.out_heads;
+            warp_head = block_head + warp.strip_warp * kWarpHeads,
+            next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
+  const HeadBlock query_heads{block_head, warp_head, next_block_head < a.in_heads ? next_block_head : a.in_heads},
+      output_heads{block_head, warp_head, next_block_head < a.out_heads ? next_block_head : a.out_heads};
   const int unpadded_keys = unpadded_keys_of(a, b, static_cast<int>(a.keys));
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: k, then v; or r
@@ -120,8 +118,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.strips * Z::exchanged_fragments(a));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
-  Operands logits{{q, b, nullptr}, {k, b, a.key_heads}, 0, a.in_heads, a.key_size, rows};
-  Operands gradient_operands{{dout, b, nullptr}, {v, b, a.value_heads}, 0, a.out_heads, a.value_size, value_rows};
+  Operands logits{{q, b, nullptr}, {k, b, a.key_heads}, {0, a.in_heads}, a.key_size, rows};
+  Operands gradient_operands{{dout, b, nullptr}, {v, b, a.value_heads}, {0, a.out_heads}, a.value_size, value_rows};
   if constexpr (kRelative) {
     const auto distances = distance_rows<T>(a);
     if constexpr (kDistances) {
@@ -133,10 +131,11 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       logits.streamed_2 = {q_v, b, nullptr}, logits.window = {distances, b, nullptr};
     }
   }
+  const RowRange resident{first, rows_end};
   // The order of the products of a tile: first dP̄ of all output heads and P of all query heads, which the warps
   // exchange; then dV and dK of the heads of the block.
-  const auto select_heads = [](Operands x, int begin, int group_end, bool with_resident) {
-    x.first = begin, x.end = group_end > begin ? group_end : begin;
+  const auto select_heads = [](Operands x, const HeadBlock& heads, bool with_resident) {
+    x.heads = {heads.first, heads.end > heads.first ? heads.end : heads.first};
     if (!with_resident) x.resident.data = nullptr;
     return x;
   };
@@ -150,11 +149,11 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     }
   }();
   const auto schedule_of = [&](const auto&... operands) {
-    return LoadSchedule<Operands, sizeof...(operands), decltype(tiles)>({operands...}, first, rows_end, tiles);
+    return LoadSchedule<Operands, sizeof...(operands), decltype(tiles)>({operands...}, resident, tiles);
   };
   auto schedule = [&] {
-    const Operands block_gradient_operands = select_heads(gradient_operands, block_head, end, false),
-                   block_logits = select_heads(logits, block_head, in_end, true);
+    const Operands block_gradient_operands = select_heads(gradient_operands, output_heads, false),
+                   block_logits = select_heads(logits, query_heads, true);
     if constexpr (kComputeDk && kComputeDv)
       return schedule_of(gradient_operands, logits, block_gradient_operands, block_logits);
     else if constexpr (kComputeDk) return schedule_of(gradient_operands, block_logits);
@@ -165,23 +164,23 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const auto load = [&](T* stage) {
     if (!one_stage) return schedule.load(thread, a, plan, stage);
     if (const StreamedTile tile = tiles(schedule.tile_index); tile.valid()) {
-      logits.load_streamed(thread, a, plan, stage, 0, a.in_heads, tile);
-      gradient_operands.load_streamed(thread, a, plan, stage + a.in_heads * 16 * kStride, 0, a.out_heads, tile);
+      logits.load_streamed(thread, a, plan, stage, {0, a.in_heads}, tile);
+      gradient_operands.load_streamed(thread, a, plan, stage + a.in_heads * 16 * kStride, {0, a.out_heads}, tile);
       ++schedule.tile_index;
     }
     thread.commit_group();
   };
   if (plan.resident_tiles > 0) {
-    logits.load_all_resident(thread, a, plan, rows, first, rows_end);
-    gradient_operands.load_all_resident(thread, a, plan, value_rows, first, rows_end);
+    logits.load_all_resident(thread, a, plan, rows, resident);
+    gradient_operands.load_all_resident(thread, a, plan, value_rows, resident);
   }
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> probability_matrix(thread, plan, memory,
                                                                  kComputeDv ? a.shared_matrix(a.matrix, b) : nullptr,
-                                                                 a.in_heads, a.out_heads, block_head, warp_head);
+                                                                 {a.in_heads, a.out_heads}, output_heads);
   const SharedMatrix<T, kWarpHeads> gradient_matrix(
-      thread, plan, memory, kComputeDk ? a.shared_matrix(a.matrix_transposed, b) : nullptr, a.out_heads, a.in_heads,
-      block_head, warp_head, kComputeDv ? rows_of_weights(a.in_heads) : 0);
+      thread, plan, memory, kComputeDk ? a.shared_matrix(a.matrix_transposed, b) : nullptr, {a.out_heads, a.in_heads},
+      query_heads, kComputeDv ? rows_of_weights(a.in_heads) : 0);
   // Whether dS is computed from the exchanged probabilities. Otherwise probabilities are recomputed, for the derivative
   // of Sigsoftmax, or since the exchanged ones include dropout.
   const bool reuse_probabilities =
@@ -207,15 +206,13 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     };
     // Computes p = P_jᵀ of query head j, and, if `slopes` is an accumulator, slopes = P_jᵀ times the derivative of the
     // logit by the product of query and key.
-    const auto probabilities_of = [&](int j, int begin, const T* stage, Accumulator(&p)[2], auto& slopes) {
+    const auto probabilities_of = [&](int j, HeadGroup<T> group, Accumulator(&p)[2], auto& slopes) {
       constexpr bool kSlopes = std::is_same_v<decltype(slopes), Accumulator(&)[2]>;
-      multiply_transposed<kSize, kStride, Z::kPrefetch>(thread, p,
-                                                        logits.resident_rows(plan, stage, begin, j) + strip_offset,
-                                                        logits.streamed_rows(plan, stage, begin, j));
+      multiply_transposed<kSize, kStride, Z::kPrefetch>(thread, p, logits.resident_rows(plan, group, j) + strip_offset,
+                                                        logits.streamed_rows(plan, group, j));
       if constexpr (kRelative)
-        add_shifted<kSize, kLayout, Z::kPrefetch>(thread, p, window_products,
-                                                  logits.streamed_rows(plan, stage, begin, j, 1),
-                                                  logits.window_of(plan, stage, begin, j) + strip_offset);
+        add_shifted<kSize, kLayout, Z::kPrefetch>(thread, p, window_products, logits.streamed_rows(plan, group, j, 1),
+                                                  logits.window_of(plan, group, j) + strip_offset);
       if constexpr (kDistances)
         apply_distance_mask(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.first, first_key(), p);
       else apply_mask<true>(thread, a, unpadded_keys, tile.first, first_key(), p);
@@ -233,41 +230,40 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           }
       });
     };
-    const auto gradients_of = [&](int i, int begin, const T* stage, Accumulator(&x)[2]) {
+    const auto gradients_of = [&](int i, HeadGroup<T> group, Accumulator(&x)[2]) {
       if constexpr (kDistances)
         add_shifted<kSize, kLayout, Z::kPrefetch>(thread, x, window_products,
-                                                  gradient_operands.streamed_rows(plan, stage, begin, i, 1),
-                                                  gradient_operands.window_of(plan, stage, begin, i) + strip_offset);
+                                                  gradient_operands.streamed_rows(plan, group, i, 1),
+                                                  gradient_operands.window_of(plan, group, i) + strip_offset);
       else
         multiply_transposed<kSize, kStride, Z::kPrefetch>(
-            thread, x, gradient_operands.resident_rows(plan, stage, begin, i) + strip_offset,
-            gradient_operands.streamed_rows(plan, stage, begin, i));
+            thread, x, gradient_operands.resident_rows(plan, group, i) + strip_offset,
+            gradient_operands.streamed_rows(plan, group, i));
     };
     if (one_stage) pipeline.acquire(thread, load);
-    const auto each_group = [&](int begin, int group_end, int offset, const auto& on_first_group, const auto& work) {
-      if (!one_stage)
-        return each_head_group(thread, pipeline, plan.heads_per_stage, begin, group_end, load, on_first_group, work);
+    const auto each_group = [&](HeadRange heads, int offset, const auto& on_first_group, const auto& work) {
+      if (!one_stage) return each_head_group(thread, pipeline, plan.heads_per_stage, heads, load, on_first_group, work);
       on_first_group();
-      work(0, group_end, pipeline.current() + offset);
+      work(HeadGroup<T>{0, heads.end, pipeline.current() + offset});
     };
     const auto no_op = [] {};
     const int gradient_offset = a.in_heads * 16 * kStride;
     if constexpr (kComputeDk)
-      each_group(0, a.out_heads, gradient_offset, no_op, [&](int begin, int group_end, const T* stage) {
+      each_group({0, a.out_heads}, gradient_offset, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED  // the products of two iterations do not fit in the registers
-        for (int i = begin + warp.strip_warp; i < group_end; i += plan.warps_per_strip) {
+        for (int i = group.first + warp.strip_warp; i < group.end; i += plan.warps_per_strip) {
           Accumulator x[2];
-          gradients_of(i, begin, stage, x);
+          gradients_of(i, group, x);
           if (a.has_dropout() && !a.dropout_before_mixing) drop(i, x);
           gradient.put(thread, i, x);
         }
       });
     if constexpr (kComputeDv)
-      each_group(0, a.in_heads, 0, no_op, [&](int begin, int group_end, const T* stage) {
+      each_group({0, a.in_heads}, 0, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED
-        for (int j = begin + warp.strip_warp; j < group_end; j += plan.warps_per_strip) {
+        for (int j = group.first + warp.strip_warp; j < group.end; j += plan.warps_per_strip) {
           Accumulator p[2];
-          probabilities_of(j, begin, stage, p, no_op);
+          probabilities_of(j, group, p, no_op);
           if (a.has_dropout() && a.dropout_before_mixing) drop(j, p);
           probability.put(thread, j, p);
         }
@@ -277,17 +273,17 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       Accumulator mixed[kWarpHeads][2];
       const auto mix = [&] {
         if (probability_matrix.shared) probability_matrix.mix(thread, mixed, probability);
-        else mix_columns(thread, mixed, probability, a.in_heads, matrix_of(a.matrix), a.out_heads, warp_head, end);
+        else mix_columns(thread, mixed, probability, matrix_of(a.matrix), {a.in_heads, a.out_heads}, output_heads);
         if (a.has_dropout() && !a.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
-            if (warp_head + o < end) drop(warp_head + o, mixed[o]);
+            if (warp_head + o < output_heads.end) drop(warp_head + o, mixed[o]);
         }
       };
-      each_group(block_head, end, gradient_offset, mix, [&](int begin, int group_end, const T* stage) {
+      each_group(output_heads.range(), gradient_offset, mix, [&](HeadGroup<T> group) {
         MH_FOR (o, kWarpHeads) {
-          if (warp_head + o < begin || warp_head + o >= group_end) continue;
+          if (warp_head + o < group.first || warp_head + o >= group.end) continue;
           multiply_add<kSize, kStride>(thread, dv_sums[o], mixed[o],
-                                       gradient_operands.streamed_rows(plan, stage, begin, warp_head + o));
+                                       gradient_operands.streamed_rows(plan, group, warp_head + o));
         }
       });
     }
@@ -295,17 +291,16 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       Accumulator dp[kWarpHeads][2];
       const auto mix = [&] {
         if (gradient_matrix.shared) gradient_matrix.mix(thread, dp, gradient);
-        else
-          mix_columns(thread, dp, gradient, a.out_heads, matrix_of(a.matrix_transposed), a.in_heads, warp_head, in_end);
+        else mix_columns(thread, dp, gradient, matrix_of(a.matrix_transposed), {a.out_heads, a.in_heads}, query_heads);
         if (a.has_dropout() && a.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
-            if (warp_head + o < in_end) drop(warp_head + o, dp[o]);
+            if (warp_head + o < query_heads.end) drop(warp_head + o, dp[o]);
         }
       };
-      each_group(block_head, in_end, 0, mix, [&](int begin, int group_end, const T* stage) {
+      each_group(query_heads.range(), 0, mix, [&](HeadGroup<T> group) {
         MH_FOR (o, kWarpHeads) {
-          if (warp_head + o < begin || warp_head + o >= group_end) continue;
           const int j = warp_head + o;
+          if (j < group.first || j >= group.end) continue;
           Accumulator slopes[2];
           if (reuse_probabilities) {
             probability.get(thread, j, slopes);
@@ -313,15 +308,14 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
               MH_FOR (e, 4) slopes[c].x[e] *= a.scale;
           } else {
             Accumulator p[2];
-            probabilities_of(j, begin, stage, p, slopes);
+            probabilities_of(j, group, p, slopes);
           }
           MH_FOR (c, 2)
             MH_FOR (e, 2) {
               const float delta = tile_stats[j * a.queries + 8 * c + e].delta;
               MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * gradient_matrix.scale(o) - delta;
             }
-          multiply_add<kColumns, kStride>(thread, dk_sums[o], slopes,
-                                          logits.streamed_rows(plan, stage, begin, j) + column);
+          multiply_add<kColumns, kStride>(thread, dk_sums[o], slopes, logits.streamed_rows(plan, group, j) + column);
         }
       });
     }
@@ -333,7 +327,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       MH_FOR (n, kColumns / 8)
         MH_FOR (x, 4) {
           const int row = first + 16 * warp.strip + warp.g + x / 2 * 8, c = column + n * 8 + 2 * warp.t + x % 2;
-          if (warp_head + o < in_end && row < rows_end && c < a.key_size)
+          if (warp_head + o < query_heads.end && row < rows_end && c < a.key_size)
             to[(int64_t{o} * rows_end + row) * a.key_size + c] = dk_sums[o][n].x[x];
         }
     thread.template wait_group<0>();

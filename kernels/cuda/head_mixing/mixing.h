@@ -91,6 +91,14 @@ struct WarpPosition {
         t(thread.lane() % 4) {}
 };
 
+// The heads that a block computes, of all query heads or of all output heads, which several blocks may divide.
+struct HeadBlock {
+  int first;      // first head of the block
+  int warp_head;  // first head of the warp; past the end if the warp has no head
+  int end;        // end of the heads of the block
+  MH_DEVICE HeadRange range() const { return {first, end}; }
+};
+
 // A lane's two queries, in kernels with resident queries.
 struct WarpQueries {
   int first, row, clamped[2];  // first query of the strip; first query of the lane; both, clamped to the last
@@ -121,14 +129,14 @@ MH_DEVICE bool has_vectors(const float* matrix, int heads) {
   return heads % kWarpHeads == 0 && reinterpret_cast<uintptr_t>(matrix) % (4 * kWarpHeads) == 0;
 }
 
-// Replaces p (16, 16), the products of 16 queries and the 16 keys from key `key` on, by probabilities; if kSlopes,
-// computes also slopes = probability * derivative of the logit by the product. end: end of the visible keys. lse2:
-// log-sum-exp in base 2 of a lane's two queries.
+// Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities; if kSlopes, computes
+// also slopes = probability * derivative of the logit by the product. lse2: log-sum-exp in base 2 of a lane's two
+// queries.
 template <bool kSlopes, class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, const WarpQueries& q, int key, int end,
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, const WarpQueries& q, StreamedTile tile,
                                 const float (&lse2)[2], Accumulator (&p)[2],
                                 [[maybe_unused]] Accumulator (&slopes)[2]) {
-  apply_mask<false>(thread, a, end, q.first, key, p);
+  apply_mask<false>(thread, a, tile.end, q.first, tile.first, p);
   dispatch_normaliser(a, [&](const auto& normaliser) {
     MH_FOR (n, 2)
       MH_FOR (i, 4) {
@@ -139,36 +147,48 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
       }
   });
 }
-// Replaces p (16, 16), the products of 16 queries and the 16 keys from key `key` on, by probabilities of query head j
-// of batch row b. lse (batch, in_heads, queries): log-sum-exp, nats.
+// Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities. head_lse (queries):
+// log-sum-exp of the query head, nats.
 template <class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, int64_t b, int j, const WarpQueries& q,
-                                int key, int end, const float* lse, Accumulator (&p)[2]) {
-  const float* head_lse = lse + (b * a.in_heads + j) * a.queries;
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, const WarpQueries& q, StreamedTile tile,
+                                const float* head_lse, Accumulator (&p)[2]) {
   const float lse2[2] = {head_lse[q.clamped[0]] * kLog2E, head_lse[q.clamped[1]] * kLog2E};
-  to_probabilities<false>(thread, a, q, key, end, lse2, p, p);
+  to_probabilities<false>(thread, a, q, tile, lse2, p, p);
 }
 
-// Applies dropout to the tiles x of heads first … end - 1. Do not call it where several products read one part of a
-// tile each: their dropout masks are equal, so the compiler would keep the masks of all heads in registers, and spill.
+// The position of a lane's first element of a tile (queries, keys): its batch row, query and key.
+struct LanePosition {
+  int64_t b;
+  int query, key;
+};
+
+// Applies dropout to the tiles x of the heads of a warp. Do not call it where several products read one part of a tile
+// each: their dropout masks are equal, so the compiler would keep the masks of all heads in registers, and spill.
 template <int kWarpHeads>
-MH_DEVICE void drop_tiles(const AttentionParams& a, int64_t b, int first, int end, int row, int column,
+MH_DEVICE void drop_tiles(const AttentionParams& a, LanePosition at, const HeadBlock& heads,
                           Accumulator (&x)[kWarpHeads][2]) {
   MH_FOR (o, kWarpHeads)
-    if (first + o < end) drop(a, b, first + o, row, column, x[o]);
+    if (heads.warp_head + o < heads.end) drop(a, at.b, heads.warp_head + o, at.query, at.key, x[o]);
 }
 
-// Computes mixed[o] += Σ_h matrix[h, warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose rows are
-// queries. matrix: the matrices (heads, row_stride) of a lane's two queries. Mixed heads from `end` on do not exist.
+// The shape of a mixing matrix (heads, mixed heads).
+struct MixShape {
+  int heads, mixed_heads;
+};
+
+// Computes mixed[o] += Σ_h matrix[h, block.warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose
+// rows are queries. matrix: the matrices of a lane's two queries. block: the mixed heads of the block.
 template <int kWarpHeads, class Thread, class X>
 MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2], const FragmentExchange<X>& exchange,
-                        int heads, const float* const (&matrix)[2], int row_stride, int warp_head, int end) {
-  if (warp_head >= end) return;
-  const bool vectors = has_vectors<kWarpHeads>(matrix[0], row_stride);
+                        const float* const (&matrix)[2], MixShape shape, const HeadBlock& block) {
+  if (block.warp_head >= block.end) return;
+  const bool vectors = has_vectors<kWarpHeads>(matrix[0], shape.mixed_heads);
   MH_ROLLED
-  for (int h = 0; h < heads; ++h) {
+  for (int h = 0; h < shape.heads; ++h) {
     float weights[2][kWarpHeads];
-    MH_FOR (r, 2) load_weights(thread, weights[r], matrix[r] + h * row_stride + warp_head, end - warp_head, vectors);
+    MH_FOR (r, 2)
+      load_weights(thread, weights[r], matrix[r] + h * shape.mixed_heads + block.warp_head, block.end - block.warp_head,
+                   vectors);
     Accumulator x[2];
     exchange.get(thread, h, x);
     MH_FOR (o, kWarpHeads)
@@ -177,22 +197,23 @@ MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2
   }
 }
 
-// Computes mixed[o] += Σ_h matrix[h, warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose columns
-// are queries. matrix_of(c, e) returns the matrix (heads, row_stride) of the query of a lane's column 8 c + e. Mixed
-// heads from `end` on do not exist.
+// Computes mixed[o] += Σ_h matrix[h, block.warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose
+// columns are queries. matrix_of(c, e) returns the matrix of the query of a lane's column 8 c + e. block: the mixed
+// heads of the block.
 template <int kWarpHeads, class Thread, class X, class MatrixOf>
 MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2],
-                           const FragmentExchange<X>& exchange, int heads, const MatrixOf& matrix_of, int row_stride,
-                           int warp_head, int end) {
-  if (warp_head >= end) return;
+                           const FragmentExchange<X>& exchange, const MatrixOf& matrix_of, MixShape shape,
+                           const HeadBlock& block) {
+  if (block.warp_head >= block.end) return;
   const float* const matrix[2][2] = {{matrix_of(0, 0), matrix_of(0, 1)}, {matrix_of(1, 0), matrix_of(1, 1)}};
-  const bool vectors = has_vectors<kWarpHeads>(matrix[0][0], row_stride);
+  const bool vectors = has_vectors<kWarpHeads>(matrix[0][0], shape.mixed_heads);
   MH_ROLLED
-  for (int h = 0; h < heads; ++h) {
+  for (int h = 0; h < shape.heads; ++h) {
     float weights[2][2][kWarpHeads];
     MH_FOR (c, 2)
       MH_FOR (e, 2)
-        load_weights(thread, weights[c][e], matrix[c][e] + h * row_stride + warp_head, end - warp_head, vectors);
+        load_weights(thread, weights[c][e], matrix[c][e] + h * shape.mixed_heads + block.warp_head,
+                     block.end - block.warp_head, vectors);
     Accumulator x[2];
     exchange.get(thread, h, x);
     MH_FOR (o, kWarpHeads)
@@ -239,14 +260,13 @@ struct SharedMatrix {
   uint32_t identity;         // bit mask of a lane's part of a right operand: ones on the diagonal
   bool shared;               // whether this object mixes; otherwise mix_rows() or mix_columns() must
 
-  // Copies the columns of the block from `matrix` (heads, row_stride) to shared memory; null: the queries share no
-  // matrix. num_heads: number of heads that are mixed. block_head, warp_head: first mixed heads of the block and of the
-  // warp. row_offset: number of rows of another SharedMatrix that precede this one in memory. By the whole block; the
-  // weights are valid after the next barrier.
+  // Copies the columns of the block from `matrix` to shared memory; null: the queries share no matrix. mixed: the mixed
+  // heads of the block. row_offset: number of rows of another SharedMatrix that precede this one in memory. By the
+  // whole block; the weights are valid after the next barrier.
   template <class Thread>
   MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix,
-                         int num_heads, int row_stride, int block_head, int warp_head, int row_offset = 0)
-      : heads(num_heads),
+                         MixShape shape, const HeadBlock& mixed, int row_offset = 0)
+      : heads(shape.heads),
         out_heads(plan.warps_per_strip * kWarpHeads),
         identity(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
                  : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
@@ -255,18 +275,18 @@ struct SharedMatrix {
     auto* const matrix_memory =
         reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.shared_bytes - plan.weight_bytes) +
         row_offset * out_heads;
-    elements = matrix_memory + warp_head - block_head;
+    elements = matrix_memory + mixed.warp_head - mixed.first;
     if constexpr (sizeof(X) == 2) {
       if (!shared) return;
       const int rows = rows_of_weights(heads) - 1;
       MH_ROLLED
       for (int i = thread.index(); i < rows * out_heads; i += thread.threads()) {
         const int row = i / out_heads, column = i % out_heads;
-        const bool valid = row < heads && block_head + column < row_stride;
+        const bool valid = row < heads && mixed.first + column < shape.mixed_heads;
         float scale = 1;
         if constexpr (std::is_same_v<X, Fp16>)
-          scale = valid ? floor_pow2(matrix + block_head + column, row_stride, heads) : 1;
-        const float x = valid ? matrix[row * row_stride + block_head + column] / scale : 0;
+          scale = valid ? floor_pow2(matrix + mixed.first + column, shape.mixed_heads, heads) : 1;
+        const float x = valid ? matrix[row * shape.mixed_heads + mixed.first + column] / scale : 0;
         matrix_memory[i] = thread.pack(x, x, X{});
         if (row == 0) reinterpret_cast<float*>(matrix_memory)[rows * out_heads + column] = scale;
       }

@@ -21,6 +21,8 @@ struct SmemPipeline {
   int stage = 0;               // index of the stage that is read
 
   MH_DEVICE T* current() const { return memory + stage * stage_size; }
+  // Returns the address after the last stage.
+  MH_DEVICE T* end() const { return memory + num_stages * stage_size; }
   // Starts to fill all stages but one, with load(stage memory). Copies that were started before, of resident rows, are
   // in the group of the first stage, and complete with it.
   template <class Thread, class Load>
@@ -45,6 +47,24 @@ struct SmemPipeline {
   MH_DEVICE void release() { stage = stage + 1 < num_stages ? stage + 1 : 0; }
 };
 
+// Rows of a tensor from row `first` on. Rows before row 0 and from row `end` on are loaded as zeros.
+struct RowRange {
+  int first, end;
+};
+
+// The heads first … end - 1.
+struct HeadRange {
+  int first, end;
+  MH_DEVICE int count() const { return end - first; }
+};
+
+// The heads first … end - 1, whose rows are in a pipeline stage. stage: the memory of the stage.
+template <class T>
+struct HeadGroup {
+  int first, end;
+  const T* stage;
+};
+
 // A streamed tile of 16 rows, and, with relative positions, its window of rows of another tensor.
 struct StreamedTile {
   int first = 0, end = 0;          // first row of the tile; end of the rows: rows from `end` on are loaded as zeros
@@ -59,7 +79,7 @@ struct RangeTiles {
   MH_DEVICE StreamedTile operator()(int n) const { return {range.first + 16 * n, range.end}; }
 };
 
-// The operands of the product of streamed rows with resident rows, for heads first … end - 1. With relative positions
+// The operands of the product of streamed rows with resident rows, for a range of heads. With relative positions
 // (head_mixing/relative.h) there may be a second streamed or resident tensor (kStreamed, kResident: 2), and a window
 // (kWindow): 16 rows more than the block has resident rows, loaded with each tile. A tensor without data is not loaded.
 template <class T, int kSize, int kStreamed = 1, int kResident = 1, bool kWindow = false>
@@ -86,8 +106,9 @@ struct GemmOperands {
     MH_DEVICE void select(const NoOperand&, bool) {}
   };
   Operand streamed, resident;
-  int first, end, size;      // heads first … end - 1; elements of a row
-  const T* resident_memory;  // (kResident, end - first, rows of the block, kStride), if plan.resident_tiles > 0
+  HeadRange heads;
+  int size;                  // elements of a row
+  const T* resident_memory;  // (kResident, heads.count(), rows of the block, kStride), if plan.resident_tiles > 0
   std::conditional_t<kStreamed == 2, Operand, NoOperand> streamed_2{};
   std::conditional_t<kResident == 2, Operand, NoOperand> resident_2{};
   std::conditional_t<kWindow, Operand, NoOperand> window{};
@@ -98,85 +119,84 @@ struct GemmOperands {
     streamed.select(x.streamed, condition), resident.select(x.resident, condition);
     streamed_2.select(x.streamed_2, condition), resident_2.select(x.resident_2, condition);
     window.select(x.window, condition);
-    first = condition ? x.first : first, end = condition ? x.end : end, size = condition ? x.size : size;
+    heads.first = condition ? x.heads.first : heads.first, heads.end = condition ? x.heads.end : heads.end;
+    size = condition ? x.size : size;
     resident_memory = condition ? x.resident_memory : resident_memory;
   }
 
-  // Return addresses in shared memory for head `head`: streamed_rows() of the streamed rows (16, kStride),
+  // Return addresses in shared memory for a head of a group: streamed_rows() of the streamed rows (16, kStride),
   // resident_rows() of the resident rows (rows of the block, kStride), and window_of() of the window (rows of the
-  // block + 16, kStride). begin: first head in the stage. n: 0, or 1 for the second streamed or resident tensor.
-  MH_DEVICE const T* streamed_rows(const HeadMixingPlan& plan, const T* stage, int begin, int head, int n = 0) const {
-    return stage + (n * plan.heads_per_stage + head - begin) * 16 * kStride;
+  // block + 16, kStride). n: 0, or 1 for the second streamed or resident tensor.
+  MH_DEVICE const T* streamed_rows(const HeadMixingPlan& plan, HeadGroup<T> group, int head, int n = 0) const {
+    return group.stage + (n * plan.heads_per_stage + head - group.first) * 16 * kStride;
   }
-  MH_DEVICE const T* resident_rows(const HeadMixingPlan& plan, const T* stage, int begin, int head, int n = 0) const {
+  MH_DEVICE const T* resident_rows(const HeadMixingPlan& plan, HeadGroup<T> group, int head, int n = 0) const {
     const int rows = 16 * plan.strips * kStride;
-    return plan.resident_tiles > 0 ? resident_memory + (n * (end - first) + head - first) * rows
-                                   : stage + resident_offset(plan) + (n * plan.heads_per_stage + head - begin) * rows;
+    return plan.resident_tiles > 0
+               ? resident_memory + (n * heads.count() + head - heads.first) * rows
+               : group.stage + resident_offset(plan) + (n * plan.heads_per_stage + head - group.first) * rows;
   }
-  MH_DEVICE const T* window_of(const HeadMixingPlan& plan, const T* stage, int begin, int head) const {
-    return stage + (kStreamed * plan.heads_per_stage * 16 + (head - begin) * (16 * plan.strips + 16)) * kStride;
+  MH_DEVICE const T* window_of(const HeadMixingPlan& plan, HeadGroup<T> group, int head) const {
+    return group.stage +
+           (kStreamed * plan.heads_per_stage * 16 + (head - group.first) * (16 * plan.strips + 16)) * kStride;
   }
 
-  // Loads the resident rows of all heads, from row `row` on, to `to`; rows from rows_end on become zero. By the whole
-  // block.
+  // Loads the resident rows of all heads to `to`. By the whole block.
   template <class Thread>
   MH_DEVICE void load_all_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* to,
-                                   int row, int rows_end) const {
-    load_resident(thread, a, plan, to, end - first, first, end - first, row, rows_end);
+                                   RowRange rows) const {
+    load_resident(thread, a, plan, to, heads.count(), heads, rows);
   }
-  // Loads the streamed rows and the window of a tile into a stage, for `count` heads from head `begin` on. By the whole
-  // block.
+  // Loads the streamed rows and the window of a tile into a stage, for the heads of `group`. By the whole block.
   template <class Thread>
   MH_DEVICE void load_streamed(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage,
-                               int begin, int count, const StreamedTile& tile) const {
+                               HeadRange group, StreamedTile tile) const {
     // If there is only one streamed tensor, it always has data; the check would cost registers.
     if (kStreamed == 1 || has_data(streamed))
-      load_operand(thread, a, stage, streamed, begin, count, 16, tile.first, tile.end);
+      load_operand(thread, a, stage, streamed, group, {tile.first, tile.end}, 16);
     if constexpr (kStreamed == 2)
       if (has_data(streamed_2))
-        load_operand(thread, a, stage + plan.heads_per_stage * 16 * kStride, streamed_2, begin, count, 16, tile.first,
-                     tile.end);
+        load_operand(thread, a, stage + plan.heads_per_stage * 16 * kStride, streamed_2, group, {tile.first, tile.end},
+                     16);
     if constexpr (kWindow)
       if (has_data(window))
-        load_operand(thread, a, stage + kStreamed * plan.heads_per_stage * 16 * kStride, window, begin, count,
-                     16 * plan.strips + 16, tile.window, tile.window_end);
+        load_operand(thread, a, stage + kStreamed * plan.heads_per_stage * 16 * kStride, window, group,
+                     {tile.window, tile.window_end}, 16 * plan.strips + 16);
   }
-  // Loads the resident rows into a stage, after its streamed rows and window, for `count` heads from head `begin` on.
+  // Loads the resident rows into a stage, after its streamed rows and window, for the heads of `group`.
   template <class Thread>
-  MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage,
-                               int begin, int count, int row, int rows_end) const {
-    load_resident(thread, a, plan, stage + resident_offset(plan), plan.heads_per_stage, begin, count, row, rows_end);
+  MH_DEVICE void load_resident_to_stage(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
+                                        T* stage, HeadRange group, RowRange rows) const {
+    load_resident(thread, a, plan, stage + resident_offset(plan), plan.heads_per_stage, group, rows);
   }
 
  private:
   static MH_DEVICE int resident_offset(const HeadMixingPlan& plan) {
     return plan.heads_per_stage * (kStreamed + (kWindow ? 1 + plan.strips : 0)) * 16 * kStride;
   }
-  // Loads the resident rows of `count` heads from head `begin` on to `to` (kResident, group_heads, rows of the block,
-  // kStride).
+  // Loads the resident rows of the heads of `group` to `to` (kResident, group_heads, rows of the block, kStride).
   template <class Thread>
   MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* to,
-                               int group_heads, int begin, int count, int row, int rows_end) const {
-    if (has_data(resident)) load_operand(thread, a, to, resident, begin, count, 16 * plan.strips, row, rows_end);
+                               int group_heads, HeadRange group, RowRange rows) const {
+    if (has_data(resident)) load_operand(thread, a, to, resident, group, rows, 16 * plan.strips);
     if constexpr (kResident == 2)
       if (has_data(resident_2))
-        load_operand(thread, a, to + group_heads * 16 * plan.strips * kStride, resident_2, begin, count,
-                     16 * plan.strips, row, rows_end);
+        load_operand(thread, a, to + group_heads * 16 * plan.strips * kStride, resident_2, group, rows,
+                     16 * plan.strips);
   }
   static MH_DEVICE bool has_data(const Operand& x) { return x.data != nullptr; }
-  // Loads rows from … from + rows - 1 of `count` heads from head `begin` on to `to` (count, rows, kStride); `rows` is a
-  // multiple of 16, and a warp loads 16 rows of a head at a time. Rows before row 0 and from row from_end on become
-  // zero.
+  // Loads `count` rows of the heads of `group` to `to` (group.count(), count, kStride); `count` is a multiple of 16,
+  // and a warp loads 16 rows of a head at a time.
   template <class Thread>
-  MH_DEVICE void load_operand(const Thread& thread, const AttentionParams& a, T* to, const Operand& x, int begin,
-                              int count, int rows, int from, int from_end) const {
-    const int strips = rows / 16;
+  MH_DEVICE void load_operand(const Thread& thread, const AttentionParams& a, T* to, const Operand& x, HeadRange group,
+                              RowRange rows, int count) const {
+    const int strips = count / 16;
     MH_ROLLED
-    for (int i = thread.warp(); i < count * strips; i += thread.threads() / 32) {
-      const int h = begin + (strips == 1 ? i : i / strips), row = strips == 1 ? 0 : i % strips * 16;
+    for (int i = thread.warp(); i < group.count() * strips; i += thread.threads() / 32) {
+      const int h = group.first + (strips == 1 ? i : i / strips), row = strips == 1 ? 0 : i % strips * 16;
       const T* const data = x.data + x.head_stride * (x.head_of != nullptr ? x.head_of[h] : h);
-      load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, {data, x.row_stride, from_end, size, a.aligned},
-                       from + row, 16, [](int r) { return r * kStride; });
+      load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, {data, x.row_stride, rows.end, size, a.aligned},
+                       rows.first + row, 16, [](int r) { return r * kStride; });
     }
   }
 };
@@ -194,12 +214,12 @@ constexpr int kHeadMixingPrefetch = kIsWide<T, kSize>                           
 template <class Operands, int kNumOperands, class TileOf>
 struct LoadSchedule {
   Operands operands[kNumOperands];
-  int row, rows_end;  // resident rows of the block: row … rows_end - 1
+  RowRange resident;  // resident rows of the block
   TileOf tile_of;
   // The next group of heads to load: the index of its tile, the index of its operands, and its first head.
   int tile_index = 0, operand_index = -1, head = 0;
-  MH_DEVICE LoadSchedule(const Operands (&x)[kNumOperands], int first_row, int end_row, const TileOf& tiles)
-      : row(first_row), rows_end(end_row), tile_of(tiles) {
+  MH_DEVICE LoadSchedule(const Operands (&x)[kNumOperands], RowRange resident_rows, const TileOf& tiles)
+      : resident(resident_rows), tile_of(tiles) {
     MH_FOR (n, kNumOperands) operands[n] = x[n];
     next_operands();
   }
@@ -209,11 +229,12 @@ struct LoadSchedule {
   MH_DEVICE void load(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage) {
     if (const StreamedTile tile = tile_of(tile_index); tile.valid()) {
       const Operands x = current();
-      const int heads = x.end - head < plan.heads_per_stage ? x.end - head : plan.heads_per_stage;
-      x.load_streamed(thread, a, plan, stage, head, heads, tile);
-      if (plan.resident_tiles == 0) x.load_resident(thread, a, plan, stage, head, heads, row, rows_end);
+      const int count = x.heads.end - head < plan.heads_per_stage ? x.heads.end - head : plan.heads_per_stage;
+      const HeadRange group{head, head + count};
+      x.load_streamed(thread, a, plan, stage, group, tile);
+      if (plan.resident_tiles == 0) x.load_resident_to_stage(thread, a, plan, stage, group, resident);
       head += plan.heads_per_stage;
-      if (head >= x.end) next_operands();
+      if (head >= x.heads.end) next_operands();
     }
     thread.commit_group();
   }
@@ -229,29 +250,28 @@ struct LoadSchedule {
     do {
       if (++operand_index == kNumOperands) operand_index = 0, ++tile_index;
       const Operands x = current();
-      head = x.first, end = x.end;
+      head = x.heads.first, end = x.heads.end;
     } while (head >= end);
   }
 };
 
-// Calls work(begin, end, stage) for each group of at most group_heads of the heads first … end - 1, where `stage` is
-// the memory of the stage that holds the group. Calls on_first_group() once, after the barrier that precedes the first
-// group. load(stage memory) starts to fill a stage. By the whole block.
+// Calls work(group) for each HeadGroup of at most group_heads of the heads. Calls on_first_group() once, after the
+// barrier that precedes the first group. load(stage memory) starts to fill a stage. By the whole block.
 template <class T, class Thread, class Load, class OnFirstGroup, class Work>
-MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, int first, int end,
+MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
                                const Load& load, const OnFirstGroup& on_first_group, const Work& work) {
-  for (int begin = first; begin < end; begin += group_heads) {
+  for (int first = heads.first; first < heads.end; first += group_heads) {
     pipeline.acquire(thread, load);
-    if (begin == first) on_first_group();
-    work(begin, begin + group_heads < end ? begin + group_heads : end, pipeline.current());
+    if (first == heads.first) on_first_group();
+    work(HeadGroup<T>{first, first + group_heads < heads.end ? first + group_heads : heads.end, pipeline.current()});
     pipeline.release();
   }
 }
 template <class T, class Thread, class Load, class Work>
-MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, int first, int end,
+MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
                                const Load& load, const Work& work) {
   each_head_group(
-      thread, pipeline, group_heads, first, end, load, [] {}, work);
+      thread, pipeline, group_heads, heads, load, [] {}, work);
 }
 
 // The layout of the shared memory of a block: resident rows, pipeline stages, exchanged fragments, products with
@@ -266,7 +286,7 @@ struct HeadMixingMemory {
   template <class X>
   MH_DEVICE FragmentA<X>* fragments(int first) const {
     static_assert(sizeof(FragmentA<X>) == sizeof(FragmentA<T>));
-    return reinterpret_cast<FragmentA<X>*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size) + first * 32;
+    return reinterpret_cast<FragmentA<X>*>(pipeline.end()) + first * 32;
   }
   // Returns the address of a warp's scratch for products with a window. num_fragments: number of exchanged fragments of
   // the block.

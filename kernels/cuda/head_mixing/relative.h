@@ -115,38 +115,51 @@ MH_DEVICE Rows<const T> distance_rows(const AttentionParams& a) {
 template <class T, int kSize, bool kRelative>
 using QueryOperands = GemmOperands<T, kSize, 1, kRelative ? 2 : 1, kRelative>;
 
-// Returns the operands of the logits of query heads first … end - 1. kRelative: x.q is q + u, and x.q_v is q + v.
+// Returns the operands of the logits of query heads. kRelative: x.q is q + u, and x.q_v is q + v.
 template <class T, int kSize, bool kRelative>
 MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParams& a, const KernelTensors<T>& x,
-                                                            int64_t b, int first, int end, const T* resident_memory) {
-  QueryOperands<T, kSize, kRelative> logits{{x.k, b, a.key_heads}, {x.q, b, nullptr}, first, end, a.key_size,
-                                            resident_memory};
+                                                            int64_t b, HeadRange heads, const T* resident_memory) {
+  QueryOperands<T, kSize, kRelative> logits{
+      {x.k, b, a.key_heads}, {x.q, b, nullptr}, heads, a.key_size, resident_memory};
   if constexpr (kRelative) logits.resident_2 = {x.q_v, b, nullptr}, logits.window = {distance_rows<T>(a), b, nullptr};
   return logits;
 }
 
-// Returns the address of the rows of r, in the window of a head, for the 16 queries of a warp's strip. The rows of the
-// last query are first.
-template <class Operands, class T>
-MH_DEVICE const T* window_of_queries(const Operands& logits, const HeadMixingPlan& plan, const WarpPosition& warp,
-                                     const T* stage, int begin, int head) {
-  return logits.window_of(plan, stage, begin, head) + (warp.rows - 16 - 16 * warp.strip) * Operands::kStride;
-}
+// The operands of a product, for the 16 resident rows of a warp's strip.
+template <class Operands>
+struct StripOperands {
+  const Operands& operands;
+  const HeadMixingPlan& plan;
+  const WarpPosition& warp;
 
-// Computes sums (16, 16), the products of the 16 queries of a warp's strip and the 16 keys of a tile, for one head,
-// including relative positions if kRelative.
+  // Return addresses in shared memory for a head of a group: streamed_rows() of the streamed rows (16, kStride),
+  // resident_rows() of the resident rows of the strip (16, kStride). n: 0, or 1 for the second tensor.
+  template <class T>
+  MH_DEVICE const T* streamed_rows(HeadGroup<T> group, int head, int n = 0) const {
+    return operands.streamed_rows(plan, group, head, n);
+  }
+  template <class T>
+  MH_DEVICE const T* resident_rows(HeadGroup<T> group, int head, int n = 0) const {
+    return operands.resident_rows(plan, group, head, n) + warp.strip * 16 * Operands::kStride;
+  }
+  // Returns the address of the rows of r, in the window of a head, for the queries of the strip. The rows of the last
+  // query are first.
+  template <class T>
+  MH_DEVICE const T* window(HeadGroup<T> group, int head) const {
+    return operands.window_of(plan, group, head) + (warp.rows - 16 - 16 * warp.strip) * Operands::kStride;
+  }
+};
+
+// Computes sums (16, 16), the products of the 16 queries of a warp's strip and the 16 keys of a tile, for a head of a
+// group, including relative positions if kRelative.
 template <int kSize, bool kRelative, int kPrefetch, class Thread, class Operands, class T>
-MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&sums)[2], const Operands& logits,
-                                const HeadMixingPlan& plan, const WarpPosition& warp, const T* stage, int begin,
-                                int head, [[maybe_unused]] float* window_products) {
-  const int strip_offset = warp.strip * 16 * Operands::kStride;
-  multiply_transposed<kSize, Operands::kStride, kPrefetch>(
-      thread, sums, logits.resident_rows(plan, stage, begin, head) + strip_offset,
-      logits.streamed_rows(plan, stage, begin, head));
+MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&sums)[2], const StripOperands<Operands>& logits,
+                                HeadGroup<T> group, int head, [[maybe_unused]] float* window_products) {
+  multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, sums, logits.resident_rows(group, head),
+                                                           logits.streamed_rows(group, head));
   if constexpr (kRelative)
     add_shifted<kSize, PairLayout::queries_keys, kPrefetch>(
-        thread, sums, window_products, logits.resident_rows(plan, stage, begin, head, 1) + strip_offset,
-        window_of_queries(logits, plan, warp, stage, begin, head));
+        thread, sums, window_products, logits.resident_rows(group, head, 1), logits.window(group, head));
 }
 
 }  // namespace mh::kernels
