@@ -23,12 +23,12 @@ struct RowStats {
   }
 };
 
-// Replaces p (16, 8 kColumns), the products of the 16 queries from query `query` on and the keys from key `key` on, by
-// probabilities, and computes slopes = probability * derivative of the logit by the product. end: end of the visible
-// keys. kFastPath: assumes softmax, and that all queries see all keys.
+// Replaces p (16, 8 kColumns), the products of a tile of 16 queries, by probabilities, and computes
+// slopes = probability * derivative of the logit by the product. kFastPath: assumes softmax, and that all queries see
+// all keys.
 template <bool kFastPath, int kColumns, class Thread>
-MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int query, int key, int end,
-                         const RowStats& stats, Accumulator (&p)[kColumns], Accumulator (&slopes)[kColumns]) {
+MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, ProductTile tile, const RowStats& stats,
+                         Accumulator (&p)[kColumns], Accumulator (&slopes)[kColumns]) {
   const auto exponentials = [&](const auto& normaliser) {
     MH_FOR (n, kColumns)
       MH_FOR (i, 4) {
@@ -40,7 +40,7 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, int que
   if constexpr (kFastPath) {
     exponentials(SoftmaxExponent{a.scale * kLog2E, a.scale});
   } else {
-    apply_mask<false>(thread, a, end, query, key, p);
+    apply_mask<false>(thread, a, tile.key_end, tile.query, tile.key, p);
     dispatch_normaliser(a, exponentials);
   }
 }
@@ -177,7 +177,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
             thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
             [&](int strip, Accumulator(&products)[Sizes::kKeys / 8]) {
               const int query = first + 16 * strip;
-              to_probabilities<kFastPath>(thread, a, query, key, visible.end, lse2[o][strip], products);
+              to_probabilities<kFastPath>(thread, a, {query, key, visible.end}, lse2[o][strip], products);
               MH_FOR (n, kKeys / 8) {
                 MH_FOR (e, 4) sum[o][strip][e / 2] += products[n].x[e];
                 p[o][strip][n] = products[n];
@@ -371,7 +371,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
             thread, query_rows + j * Z::kQueries * kStride, key_rows,
             [&](int strip, Accumulator(&p)[Sizes::kKeys / 8]) {
               Accumulator slopes[Sizes::kKeys / 8];
-              to_slopes<kFastPath>(thread, a, first + 16 * strip, key, visible.end, stats[o][strip], p, slopes);
+              to_slopes<kFastPath>(thread, a, {first + 16 * strip, key, visible.end}, stats[o][strip], p, slopes);
               if (!kFastPath && a.has_dropout() && a.dropout_before_mixing)
                 to_logit_gradients<T, true>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
               else to_logit_gradients<T, false>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
@@ -519,7 +519,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
           multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
                                                           value_rows + head * kKeys * kStride);
         if (head < a.in_heads) {
-          to_slopes<kFastPath>(thread, a, query, first, unpadded_keys, stats[o], p, slopes[o]);
+          to_slopes<kFastPath>(thread, a, {query, first, unpadded_keys}, stats[o], p, slopes[o]);
           if (!kFastPath && a.has_dropout() && a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, p);
           probabilities.template put<Probability>(thread, head, 0, p);
         }

@@ -30,11 +30,16 @@ MH_DEVICE bool allows_fast_path(const AttentionParams& a) {
   return a.normaliser == Normaliser::softmax && !a.has_dropout();
 }
 
-// Replaces p (16, 8 kColumns), the products of the 16 queries from query `query` on and the keys from key `key` on, by
-// probabilities. end: end of the visible keys. lse2: log-sum-exp in base 2 of a lane's two queries. kFastPath: assumes
-// softmax, and that all queries see all keys.
+// The position of a tile of products of queries and keys: its first query, its first key, and the end of the visible
+// keys.
+struct ProductTile {
+  int query, key, key_end;
+};
+
+// Replaces p (16, 8 kColumns), the products of a tile of 16 queries, by probabilities. lse2: log-sum-exp in base 2 of a
+// lane's two queries. kFastPath: assumes softmax, and that all queries see all keys.
 template <bool kFastPath, int kColumns, class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, int query, int key, int end,
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, ProductTile tile,
                                 const float (&lse2)[2], Accumulator (&p)[kColumns]) {
   const auto exponentials = [&](const auto& normaliser) {
     MH_FOR (n, kColumns)
@@ -43,7 +48,7 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
   if constexpr (kFastPath) {
     exponentials(SoftmaxExponent{a.scale * kLog2E, a.scale});
   } else {
-    apply_mask<false>(thread, a, end, query, key, p);
+    apply_mask<false>(thread, a, tile.key_end, tile.query, tile.key, p);
     dispatch_normaliser(a, exponentials);
   }
 }
@@ -115,7 +120,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
             thread, query_rows + j * Z::kQueries * kStride, pipeline.current() + j * Z::kKeys * kStride,
             [&](int strip, Accumulator(&p)[Z::kKeys / 8]) {
               const int query = first + 16 * strip;
-              to_probabilities<kFastPath>(thread, a, query, key, visible.end, lse2[o][strip], p);
+              to_probabilities<kFastPath>(thread, a, {query, key, visible.end}, lse2[o][strip], p);
               if (!kFastPath && a.has_dropout() && a.dropout_before_mixing) drop(a, b, j, query + g, key + 2 * t, p);
               tile.template put<Probability>(thread, j, strip, p);
             });
