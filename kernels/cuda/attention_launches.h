@@ -223,7 +223,7 @@ struct RowMixForward {
 
 template <class Z, class T>
 struct RowMixSums {
-  using Sizes = RowMixSumsTiles<Z, T>;
+  using Sizes = RowMixSumsTiles<Z>;
   static constexpr int kThreads = 32 * Z::kWarps;
   AttentionParams a;
   RowMixPlan plan;
@@ -237,7 +237,7 @@ struct RowMixSums {
 
 template <class Z, class T>
 struct RowMixQueryGradient {
-  using Sizes = RowMixQueryGradientTiles<Z, T>;
+  using Sizes = RowMixQueryGradientTiles<Z>;
   static constexpr int kThreads = 32 * Z::kWarps;
   AttentionParams a;
   RowMixPlan plan;
@@ -251,7 +251,7 @@ struct RowMixQueryGradient {
 
 template <class Z, class T>
 struct RowMixKeyGradient {
-  using Sizes = RowMixKeyGradientTiles<Z, T>;
+  using Sizes = RowMixKeyGradientTiles<Z>;
   static constexpr int kThreads = 32 * Z::kWarps;
   AttentionParams a;
   RowMixPlan plan;
@@ -366,7 +366,7 @@ struct AttentionLaunches {
     auto num_gradients = static_cast<int>(a.queries);
     if (a.matrix_query_stride != 0) return num_gradients;
     dispatch_row_mix(a, launcher.max_shared_memory(),
-                     [&](auto z) { num_gradients = tiles_of(a.queries, RowMixSumsTiles<decltype(z), T>::kQueries); });
+                     [&](auto z) { num_gradients = tiles_of(a.queries, RowMixSumsTiles<decltype(z)>::kQueries); });
     return num_gradients;
   }
   template <class Launcher>
@@ -482,7 +482,7 @@ struct AttentionLaunches {
     if (!dispatch_row_mix(a, limit, [&](auto z) {
           using Z = decltype(z);
           using Body = RowMixForward<Z, T>;
-          const RowMixPlan plan = RowMixForwardTiles<Z, T>::plan(a, limit);
+          const RowMixPlan plan = RowMixForwardTiles<Z>::plan(a, limit);
           const BlockOrder order = block_order<T>(launcher, a, x.batch, tiles_of(a.queries, Z::kQueries));
           problem = launcher(Grid{order.blocks(), 1, x.num_splits}, Body::kThreads, plan.shared_bytes,
                              Body{a, plan, order, KernelTensors<T>(x), splits});
@@ -556,10 +556,9 @@ struct AttentionLaunches {
   static bool dispatch_row_mix(const AttentionParams& a, int limit, const Visit& visit) {
     const auto try_row_mix = [&](auto z) {
       using Z = decltype(z);
-      if (RowMixForwardTiles<Z, T>::plan(a, limit).num_stages == 0 ||
-          RowMixSumsTiles<Z, T>::plan(a, limit).num_stages == 0 ||
-          RowMixQueryGradientTiles<Z, T>::plan(a, limit).num_stages == 0 ||
-          RowMixKeyGradientTiles<Z, T>::plan(a, limit).num_stages == 0)
+      if (RowMixForwardTiles<Z>::plan(a, limit).num_stages == 0 || RowMixSumsTiles<Z>::plan(a, limit).num_stages == 0 ||
+          RowMixQueryGradientTiles<Z>::plan(a, limit).num_stages == 0 ||
+          RowMixKeyGradientTiles<Z>::plan(a, limit).num_stages == 0)
         return false;
       visit(z);
       return true;

@@ -35,6 +35,9 @@ struct RowMix {
   static constexpr int kQueries = floor_to_strips(4096 / (kWarpHeads * kSize), kWarps == 4 ? 32 : 64);
   static constexpr int kKeys = kWarpHeads * kSize <= 64 ? 32 : 16;  // keys of a streamed tile
   using Probability = typename ExchangeType<T>::Probability;
+  // Returns the first query of product u of a warp, counted from the first query of the tile. The warps divide the
+  // products of a tile.
+  static constexpr int query_of(int warp, int u) { return (warp + u * kWarps) * kQueriesPerProduct; }
 };
 
 // The tile (heads, kRows, kKeys) of a block in shared memory, of bf16 or fp16 elements. If there are fewer heads than a
@@ -52,13 +55,15 @@ struct MixTile {
     const bool needs_zero_head = a.in_heads < kMatrixHeads || a.out_heads < kMatrixHeads;
     return ((a.in_heads > a.out_heads ? a.in_heads : a.out_heads) + (needs_zero_head ? 1 : 0)) * kHeadStride * 2;
   }
-  // Returns a tile at `memory`, and writes its head of zeros, which is valid after the next barrier. By the whole
-  // block.
+  // Returns tile number `index` of the tiles that are at `memory`, and writes its head of zeros, which is valid after
+  // the next barrier. By the whole block.
   template <int kMatrixHeads, class Thread>
-  static MH_DEVICE MixTile create(const Thread& thread, const AttentionParams& a, uint16_t* memory) {
-    const MixTile tile{memory, bytes<kMatrixHeads>(a) / (kHeadStride * 2) - 1};
+  static MH_DEVICE MixTile create(const Thread& thread, const AttentionParams& a, void* memory, int index = 0) {
+    const MixTile tile{static_cast<uint16_t*>(memory) + index * (bytes<kMatrixHeads>(a) / 2),
+                       bytes<kMatrixHeads>(a) / (kHeadStride * 2) - 1};
     if (a.in_heads < kMatrixHeads || a.out_heads < kMatrixHeads)
-      for (int i = thread.index(); i < kHeadStride; i += thread.threads()) memory[tile.zero_head * kHeadStride + i] = 0;
+      for (int i = thread.index(); i < kHeadStride; i += thread.threads())
+        tile.memory[tile.zero_head * kHeadStride + i] = 0;
     return tile;
   }
   // Returns the address of the 16 rows of strip `strip` of a head, from column `column` on.
@@ -89,6 +94,25 @@ MH_DEVICE void load_transposed_a(const Thread& thread, FragmentA<T>& to, const T
       to.x, tile + (thread.lane() % 8 + thread.lane() / 16 * 8) * stride + thread.lane() / 8 % 2 * 8);
 }
 
+// Returns the mixing matrix of query `query` of batch row b; of the last query if this query does not exist. queries:
+// a.queries.
+MH_DEVICE const float* matrix_of_query(const AttentionParams& a, int64_t b, int query, int queries) {
+  return a.matrix + b * a.matrix_batch_stride + (query < queries ? query : queries - 1) * a.matrix_query_stride;
+}
+
+// The mixing matrices of the one or two queries of a product.
+struct ProductMatrices {
+  const float *first, *second;
+};
+
+// Returns the matrices of product u of a warp, for the queries of a tile from query `query` on. queries: a.queries.
+template <class Z, class Thread>
+MH_DEVICE ProductMatrices matrices_of_product(const Thread& thread, const AttentionParams& a, int64_t b, int query,
+                                              int queries, int u) {
+  const int first = query + Z::query_of(thread.warp(), u);
+  return {matrix_of_query(a, b, first, queries), matrix_of_query(a, b, first + 1, queries)};
+}
+
 // A lane's part of the left operand that mixes the one or two queries of a product, out of their mixing matrices. In
 // fp16 each row of a matrix is divided by a power of two, so that its largest element is in range.
 template <class X, int kMatrixHeads>
@@ -97,14 +121,15 @@ struct MixMatrix {
   float scale[2];  // power of two by which each of the lane's two rows was divided
 
   // Loads the matrix of the first query and, if a product mixes two queries, of the second query, from global memory;
-  // null: zeros. A matrix has `rows` rows (mixed heads) and `columns` columns, and element (i, j) is at index
-  // i * row_stride + j * column_stride.
-  template <class Thread>
-  MH_DEVICE void read(const Thread& thread, const float* first, const float* second, int rows, int columns,
-                      int row_stride, int column_stride) {
+  // null: zeros. kToOutputs: the product mixes query heads to output heads, by the transposed matrix; otherwise output
+  // heads to query heads.
+  template <bool kToOutputs, class Thread>
+  MH_DEVICE void read(const Thread& thread, const AttentionParams& a, ProductMatrices matrices) {
+    const int rows = kToOutputs ? a.out_heads : a.in_heads, columns = kToOutputs ? a.in_heads : a.out_heads,
+              row_stride = kToOutputs ? 1 : a.out_heads, column_stride = kToOutputs ? a.out_heads : 1;
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     MH_FOR (r, 2) {
-      const float* const matrix = kMatrixHeads == 8 && r == 1 ? second : first;
+      const float* const matrix = kMatrixHeads == 8 && r == 1 ? matrices.second : matrices.first;
       const int row = kMatrixHeads == 16 ? g + 8 * r : g;
       float elements[kMatrixHeads / 8][2], max_magnitude = 0;
       MH_FOR (p, kMatrixHeads / 8)
@@ -140,13 +165,13 @@ MH_DEVICE void dispatch_bool(bool fast_path, const Body& body) {
   else body(std::false_type{});
 }
 
-// Mixes the in_heads heads of a tile to out_heads heads, in place, for the warp's queries: query_of(u) for
-// u < kWarpProducts, and, if a product mixes two queries, also query_of(u) + 1. Elements of type X are replaced by
-// elements of type To. kScaled: multiplies the result by the scales of the matrices; otherwise the caller must. By a
-// warp.
-template <class X, class To, bool kScaled, int kMatrixHeads, int kWarpProducts, class Tile, class Thread, class QueryOf>
-MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf& query_of, int in_heads, int out_heads,
-                           const MixMatrix<X, kMatrixHeads> (&matrices)[kWarpProducts]) {
+// Mixes the in_heads heads of a tile to out_heads heads, in place, for the queries of the warp's products. Elements of
+// type X are replaced by elements of type To. kScaled: multiplies the result by the scales of the matrices; otherwise
+// the caller must. By a warp.
+template <class Z, class X, class To, bool kScaled, int kWarpProducts, class Tile, class Thread>
+MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads, int out_heads,
+                           const MixMatrix<X, Z::kMatrixHeads> (&matrices)[kWarpProducts]) {
+  constexpr int kMatrixHeads = Z::kMatrixHeads;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int head = thread.lane() % kMatrixHeads, query_in_product = kMatrixHeads == 8 ? thread.lane() / 8 % 2 : 0;
   const uint16_t* const from = tile.memory + (head < in_heads ? head : tile.zero_head) * Tile::kHeadStride +
@@ -158,7 +183,8 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf
   // are executed by the whole warp at once.
   uint32_t x[kWarpProducts][Tile::kKeys / 16][4];
   MH_FOR (u, kWarpProducts)
-    MH_FOR (n, Tile::kKeys / 16) thread.load_matrices_transposed(x[u][n], from + query_of(u) * Tile::kStride + 16 * n);
+    MH_FOR (n, Tile::kKeys / 16)
+      thread.load_matrices_transposed(x[u][n], from + Z::query_of(thread.warp(), u) * Tile::kStride + 16 * n);
   MH_FOR (u, kWarpProducts) {
     uint32_t left[4];
     matrices[u].to_fragment_a(left);
@@ -172,7 +198,7 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, const QueryOf
         MH_FOR (r, 2) {
           const float factor = kScaled ? matrices[u].scale[r] : 1;
           thread.store_if(g + (kMatrixHeads == 16 ? 8 * r : 0) < out_heads,
-                          to + query_of(u) * Tile::kStride + r * kSecondRowOffset + 16 * n + 8 * c,
+                          to + Z::query_of(thread.warp(), u) * Tile::kStride + r * kSecondRowOffset + 16 * n + 8 * c,
                           thread.pack(mixed[c].x[2 * r] * factor, mixed[c].x[2 * r + 1] * factor, To{}));
         }
     }
@@ -295,6 +321,54 @@ struct HeadRows {
   }
 };
 
+// The rows of the queries, of the output gradients, of the keys of each query head, and of the values of each output
+// head.
+template <class Z, class T, int kRows>
+struct QueryRows : HeadRows<Z, T, kRows> {
+  template <class Thread>
+  MH_DEVICE QueryRows(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x, int64_t b)
+      : HeadRows<Z, T, kRows>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size) {}
+};
+template <class Z, class T, int kRows>
+struct DoutRows : HeadRows<Z, T, kRows> {
+  template <class Thread>
+  MH_DEVICE DoutRows(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x, int64_t b)
+      : HeadRows<Z, T, kRows>(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size) {}
+};
+template <class Z, class T, int kRows>
+struct KeyRows : HeadRows<Z, T, kRows> {
+  template <class Thread>
+  MH_DEVICE KeyRows(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x, int64_t b)
+      : HeadRows<Z, T, kRows>(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size) {}
+};
+template <class Z, class T, int kRows>
+struct ValueRows : HeadRows<Z, T, kRows> {
+  template <class Thread>
+  MH_DEVICE ValueRows(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x, int64_t b)
+      : HeadRows<Z, T, kRows>(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size) {}
+};
+
+// Streams tiles of two tensors through a pipeline: for each tile of kKeys positions of a range first the rows of one
+// tensor, then the rows of the other, each in a stage.
+template <class Z, class T, int kKeys>
+struct AlternatingLoads {
+  const HeadRows<Z, T, kKeys>& first_rows;
+  const HeadRows<Z, T, kKeys>& second_rows;
+  KeyRange range;
+  int step = 0;  // index of the next load: even loads are of first_rows, odd loads of second_rows at the same positions
+
+  // Starts to copy the next rows to a stage; after the last tile it only commits an empty group of copies.
+  template <class Thread>
+  MH_DEVICE void load(const Thread& thread, T* stage) {
+    if (const int key = range.first + step / 2 * kKeys; key < range.end) {
+      if (step % 2 == 0) first_rows.load(thread, stage, key, range.end);
+      else second_rows.load(thread, stage, key, range.end);
+    }
+    ++step;
+    thread.commit_group();
+  }
+};
+
 // The shared memory of a block: resident rows, pipeline stages of streamed rows, and tiles of probabilities or
 // gradients.
 struct RowMixPlan {
@@ -307,6 +381,26 @@ struct RowMixPlan {
     shared_bytes = fixed_bytes + num_stages * stage_bytes;
   }
   constexpr RowMixPlan() = default;
+};
+
+// The tile sizes of a kernel with resident queries, which streams keys and values: kQueries queries of a block, and
+// kKeys keys of a streamed tile. Z: an instance of RowMix.
+template <class Z, int kQueries_, int kKeys_>
+struct RowMixQueryTiles {
+  static constexpr int kQueries = kQueries_, kKeys = kKeys_;
+  using Tile = MixTile<kQueries, kKeys>;
+  // Number of mixing products of a warp, each of which mixes kQueriesPerProduct queries.
+  static constexpr int kWarpProducts = kQueries / Z::kQueriesPerProduct / Z::kWarps;
+  // Returns the number of elements of a stage, which has the keys or the values of a streamed tile.
+  static constexpr int stage_elements(const AttentionParams& a) {
+    return (a.in_heads > a.out_heads ? a.in_heads : a.out_heads) * kKeys * Z::kStride;
+  }
+  // Returns the plan for resident rows of resident_heads heads, num_tiles tiles in shared memory, and at most `limit`
+  // bytes.
+  static constexpr RowMixPlan plan_of(const AttentionParams& a, int resident_heads, int num_tiles, int limit) {
+    return {resident_heads * kQueries * Z::kStride * 2, stage_elements(a) * 2,
+            num_tiles * Tile::template bytes<Z::kMatrixHeads>(a), limit};
+  }
 };
 
 }  // namespace mh::kernels

@@ -62,17 +62,10 @@ MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int he
 }
 
 // The tile sizes and the plan of row_mix_sums(). Z: an instance of RowMix.
-template <class Z, class T>
-struct RowMixSumsTiles {
-  static constexpr int kQueries = floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32), kKeys = Z::kKeys;
-  using Tile = MixTile<kQueries, kKeys>;
-  static constexpr int kWarpProducts = kQueries / Z::kQueriesPerProduct / Z::kWarps;
-  static constexpr int stage_elements(const AttentionParams& a) {
-    return RowMixForwardTiles<Z, T>::max_heads(a) * kKeys * Z::kStride;
-  }
+template <class Z>
+struct RowMixSumsTiles : RowMixQueryTiles<Z, floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32), Z::kKeys> {
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
-    return {(a.in_heads + a.out_heads) * kQueries * Z::kStride * 2, stage_elements(a) * 2,
-            2 * Tile::template bytes<Z::kMatrixHeads>(a), limit};
+    return RowMixSumsTiles::plan_of(a, a.in_heads + a.out_heads, 2, limit);
   }
 };
 
@@ -110,7 +103,7 @@ MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                             const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
-  using Sizes = RowMixSumsTiles<Z, T>;
+  using Sizes = RowMixSumsTiles<Z>;
   using Tile = typename Sizes::Tile;
   constexpr int kSize = Z::kSize, kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kStrips = Tile::kStrips,
                 kQueries = Sizes::kQueries, kKeys = Sizes::kKeys;
@@ -123,45 +116,22 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   auto* const query_rows = static_cast<T*>(memory);
   T* const dout_rows = query_rows + a.in_heads * kQueries * kStride;
   SmemPipeline<T> pipeline{dout_rows + a.out_heads * kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
-  auto* const tile_memory = reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size);
-  const Tile probabilities = Tile::template create<Z::kMatrixHeads>(thread, a, tile_memory),
-             gradients = Tile::template create<Z::kMatrixHeads>(
-                 thread, a, tile_memory + Tile::template bytes<Z::kMatrixHeads>(a) / 2);
-  const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
-      values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
-  int step = 0;  // index of the next load: even loads are keys, odd loads are the values of the same positions
-  const auto load = [&](T* to) {
-    if (const int key = visible.first + step / 2 * kKeys; key < visible.end) {
-      if (step % 2 == 0) keys.load(thread, to, key, visible.end);
-      else values.load(thread, to, key, visible.end);
-    }
-    ++step;
-    thread.commit_group();
-  };
-  HeadRows<Z, T, kQueries>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size).load(thread, query_rows, first, queries);
-  HeadRows<Z, T, kQueries>(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size)
-      .load(thread, dout_rows, first, queries);
+  const Tile probabilities = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end(), 0),
+             gradients = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end(), 1);
+  const KeyRows<Z, T, kKeys> keys(thread, a, x, b);
+  const ValueRows<Z, T, kKeys> values(thread, a, x, b);
+  AlternatingLoads<Z, T, kKeys> loads{keys, values, visible};
+  const auto load = [&](T* stage) { loads.load(thread, stage); };
+  QueryRows<Z, T, kQueries>(thread, a, x, b).load(thread, query_rows, first, queries);
+  DoutRows<Z, T, kQueries>(thread, a, x, b).load(thread, dout_rows, first, queries);
   pipeline.fill(thread, load);
 
-  const auto clamped = [&](int query) { return query < queries ? query : queries - 1; };
   float lse2[kWarpHeads][kStrips][2], sum[kWarpHeads][kStrips][2] = {}, delta[kWarpHeads][kStrips][2] = {};
-  MH_FOR (o, kWarpHeads)
-    MH_FOR (strip, kStrips)
-      MH_FOR (r, 2)
-        lse2[o][strip][r] =
-            warp_head + o < a.in_heads
-                ? x.lse[(b * a.in_heads + warp_head + o) * queries + clamped(first + 16 * strip + g + 8 * r)] * kLog2E
-                : 0;
+  read_lse(thread, a, x, b, first, queries, lse2);
   MixMatrix<T, Z::kMatrixHeads> matrices[Sizes::kWarpProducts];
   Accumulator pairs[Sizes::kWarpProducts][Z::kMatrixHeads / 8];
-  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesPerProduct; };
-  MH_FOR (u, Sizes::kWarpProducts) {
-    const auto matrix_of = [&](int i) {
-      return a.matrix + b * a.matrix_batch_stride + clamped(i) * a.matrix_query_stride;
-    };
-    matrices[u].read(thread, matrix_of(first + query_of(u)), matrix_of(first + query_of(u) + 1), a.in_heads,
-                     a.out_heads, a.out_heads, 1);
-  }
+  MH_FOR (u, Sizes::kWarpProducts)
+    matrices[u].template read<false>(thread, a, matrices_of_product<Z>(thread, a, b, first, queries, u));
 
   const bool fast_params = allows_fast_path(a);
   MH_ROLLED
@@ -203,8 +173,9 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
       pipeline.release();
       thread.barrier();
       MH_FOR (u, Sizes::kWarpProducts)
-        sum_pairs<T, Z::kMatrixHeads>(thread, pairs[u], probabilities, gradients, query_of(u), a.in_heads, a.out_heads);
-      mix_queries<T, T, true>(thread, gradients, query_of, a.out_heads, a.in_heads, matrices);
+        sum_pairs<T, Z::kMatrixHeads>(thread, pairs[u], probabilities, gradients, Z::query_of(thread.warp(), u),
+                                      a.in_heads, a.out_heads);
+      mix_queries<Z, T, T, true>(thread, gradients, a.out_heads, a.in_heads, matrices);
       thread.barrier();
       MH_FOR (o, kWarpHeads) {
         const int j = warp_head + o;
@@ -243,7 +214,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   MH_FOR (u, Sizes::kWarpProducts)
     MH_FOR (c, Z::kMatrixHeads / 8)
       MH_FOR (e, 4) {
-        const int query = query_of(u) + (Z::kMatrixHeads == 8 ? e / 2 : 0),
+        const int query = Z::query_of(thread.warp(), u) + (Z::kMatrixHeads == 8 ? e / 2 : 0),
                   j = g + (Z::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
         if (j >= a.in_heads || i >= a.out_heads) continue;
         pairs[u][c].x[e] *= inv_sums[j * kQueries + query];
@@ -272,17 +243,10 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
 }
 
 // The tile sizes and the plan of row_mix_query_gradient(). Z: an instance of RowMix.
-template <class Z, class T>
-struct RowMixQueryGradientTiles {
-  static constexpr int kKeys = 16;
-  using Tile = MixTile<Z::kQueries, kKeys>;
-  static constexpr int kWarpProducts = RowMixForwardTiles<Z, T>::kWarpProducts;
-  static constexpr int stage_elements(const AttentionParams& a) {
-    return RowMixForwardTiles<Z, T>::max_heads(a) * kKeys * Z::kStride;
-  }
+template <class Z>
+struct RowMixQueryGradientTiles : RowMixQueryTiles<Z, Z::kQueries, 16> {
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
-    return {(a.in_heads + a.out_heads) * Z::kQueries * Z::kStride * 2, stage_elements(a) * 2,
-            Tile::template bytes<Z::kMatrixHeads>(a), limit};
+    return RowMixQueryGradientTiles::plan_of(a, a.in_heads + a.out_heads, 1, limit);
   }
 };
 
@@ -290,7 +254,7 @@ struct RowMixQueryGradientTiles {
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                                       const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
-  using Sizes = RowMixQueryGradientTiles<Z, T>;
+  using Sizes = RowMixQueryGradientTiles<Z>;
   using Tile = typename Sizes::Tile;
   constexpr int kSize = Z::kSize, kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kStrips = Tile::kStrips,
                 kKeys = Sizes::kKeys;
@@ -303,23 +267,13 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
   auto* const query_rows = static_cast<T*>(memory);
   T* const dout_rows = query_rows + a.in_heads * Z::kQueries * kStride;
   SmemPipeline<T> pipeline{dout_rows + a.out_heads * Z::kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
-  const Tile tile = Tile::template create<Z::kMatrixHeads>(
-      thread, a, reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size));
-  const HeadRows<Z, T, kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
-      values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
-  int step = 0;  // index of the next load: even loads are values, odd loads are the keys of the same positions
-  const auto load = [&](T* to) {
-    if (const int key = visible.first + step / 2 * kKeys; key < visible.end) {
-      if (step % 2 == 0) values.load(thread, to, key, visible.end);
-      else keys.load(thread, to, key, visible.end);
-    }
-    ++step;
-    thread.commit_group();
-  };
-  HeadRows<Z, T, Z::kQueries>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size)
-      .load(thread, query_rows, first, queries);
-  HeadRows<Z, T, Z::kQueries>(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size)
-      .load(thread, dout_rows, first, queries);
+  const Tile tile = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end());
+  const KeyRows<Z, T, kKeys> keys(thread, a, x, b);
+  const ValueRows<Z, T, kKeys> values(thread, a, x, b);
+  AlternatingLoads<Z, T, kKeys> loads{values, keys, visible};
+  const auto load = [&](T* stage) { loads.load(thread, stage); };
+  QueryRows<Z, T, Z::kQueries>(thread, a, x, b).load(thread, query_rows, first, queries);
+  DoutRows<Z, T, Z::kQueries>(thread, a, x, b).load(thread, dout_rows, first, queries);
   pipeline.fill(thread, load);
 
   RowStats stats[kWarpHeads][kStrips];
@@ -329,14 +283,8 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
         stats[o][strip].read(thread, x.query_stats + (b * a.in_heads + warp_head + o) * queries, first + 16 * strip + g,
                              queries);
   MixMatrix<T, Z::kMatrixHeads> matrices[Sizes::kWarpProducts];
-  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesPerProduct; };
-  MH_FOR (u, Sizes::kWarpProducts) {
-    const auto matrix_of = [&](int i) {
-      return a.matrix + b * a.matrix_batch_stride + (i < queries ? i : queries - 1) * a.matrix_query_stride;
-    };
-    matrices[u].read(thread, matrix_of(first + query_of(u)), matrix_of(first + query_of(u) + 1), a.in_heads,
-                     a.out_heads, a.out_heads, 1);
-  }
+  MH_FOR (u, Sizes::kWarpProducts)
+    matrices[u].template read<false>(thread, a, matrices_of_product<Z>(thread, a, b, first, queries, u));
 
   Accumulator sums[kWarpHeads][kStrips][kSize / 8];
   const bool fast_params = allows_fast_path(a);
@@ -358,7 +306,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
       }
       pipeline.release();
       pipeline.acquire(thread, load);
-      mix_queries<T, T, true>(thread, tile, query_of, a.out_heads, a.in_heads, matrices);
+      mix_queries<Z, T, T, true>(thread, tile, a.out_heads, a.in_heads, matrices);
       thread.barrier();
       MH_FOR (o, kWarpHeads) {
         const int j = warp_head + o;
@@ -394,7 +342,7 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
 }
 
 // The tile sizes and the plan of row_mix_key_gradient(). Z: an instance of RowMix.
-template <class Z, class T>
+template <class Z>
 struct RowMixKeyGradientTiles {
   static constexpr int kKeys = floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32);  // keys of a block
   using Tile = MixTile<16, kKeys>;
@@ -445,7 +393,7 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                                     const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
-  using Sizes = RowMixKeyGradientTiles<Z, T>;
+  using Sizes = RowMixKeyGradientTiles<Z>;
   using Tile = typename Sizes::Tile;
   using Probability = typename Z::Probability;
   constexpr int kSize = Z::kSize, kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kKeys = Sizes::kKeys;
@@ -459,41 +407,33 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   auto* const key_rows = static_cast<T*>(memory);
   T* const value_rows = key_rows + a.in_heads * kKeys * kStride;
   SmemPipeline<T> pipeline{value_rows + a.out_heads * kKeys * kStride, plan.num_stages, Sizes::stage_elements(a)};
-  auto* const tile_memory = reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size);
-  const Tile probabilities = Tile::template create<Z::kMatrixHeads>(thread, a, tile_memory),
-             gradients = Tile::template create<Z::kMatrixHeads>(
-                 thread, a, tile_memory + Tile::template bytes<Z::kMatrixHeads>(a) / 2);
-  const HeadRows<Z, T, 16> rows_of_queries(thread, a, x.q, b, nullptr, a.in_heads, a.key_size),
-      rows_of_dout(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size);
+  const Tile probabilities = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end(), 0),
+             gradients = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end(), 1);
+  const QueryRows<Z, T, 16> streamed_queries(thread, a, x, b);
+  const DoutRows<Z, T, 16> streamed_dout(thread, a, x, b);
   int next_query = query_range.first;
   const auto load = [&](T* to) {
     if (next_query < query_range.end) {
-      rows_of_queries.load(thread, to, next_query, query_range.end);
-      rows_of_dout.load(thread, to + a.in_heads * 16 * kStride, next_query, query_range.end);
+      streamed_queries.load(thread, to, next_query, query_range.end);
+      streamed_dout.load(thread, to + a.in_heads * 16 * kStride, next_query, query_range.end);
     }
     next_query += 16;
     thread.commit_group();
   };
-  HeadRows<Z, T, kKeys>(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size).load(thread, key_rows, first, keys);
-  HeadRows<Z, T, kKeys>(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size)
-      .load(thread, value_rows, first, keys);
+  KeyRows<Z, T, kKeys>(thread, a, x, b).load(thread, key_rows, first, keys);
+  ValueRows<Z, T, kKeys>(thread, a, x, b).load(thread, value_rows, first, keys);
   pipeline.fill(thread, load);
 
   MixMatrix<Probability, Z::kMatrixHeads> probability_matrices[Sizes::kWarpProducts];
   MixMatrix<T, Z::kMatrixHeads> gradient_matrices[Sizes::kWarpProducts];
-  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesPerProduct; };
-  const auto read_matrices = [&](int query) {
+  const auto read_tile_matrices = [&](int query) {
     MH_FOR (u, Sizes::kWarpProducts) {
-      const auto matrix_of = [&](int i) {
-        return a.matrix + b * a.matrix_batch_stride + (i < queries ? i : queries - 1) * a.matrix_query_stride;
-      };
-      const float *const matrix_0 = matrix_of(query + query_of(u)), *const matrix_1 =
-                                                                        matrix_of(query + query_of(u) + 1);
-      probability_matrices[u].read(thread, matrix_0, matrix_1, a.out_heads, a.in_heads, 1, a.out_heads);
-      gradient_matrices[u].read(thread, matrix_0, matrix_1, a.in_heads, a.out_heads, a.out_heads, 1);
+      const ProductMatrices matrices = matrices_of_product<Z>(thread, a, b, query, queries, u);
+      probability_matrices[u].template read<true>(thread, a, matrices);
+      gradient_matrices[u].template read<false>(thread, a, matrices);
     }
   };
-  read_matrices(query_range.first);
+  read_tile_matrices(query_range.first);
 
   Accumulator dk_sums[kWarpHeads][kKeys / 16][kSize / 8], dv_sums[kWarpHeads][kKeys / 16][kSize / 8];
   const bool fast_params = allows_fast_path(a);
@@ -528,10 +468,10 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
           gradients.template put<T>(thread, head, 0, dp);
         }
       }
-      if (a.matrix_query_stride != 0) read_matrices(query);
+      if (a.matrix_query_stride != 0) read_tile_matrices(query);
       thread.barrier();
-      mix_queries<Probability, T, true>(thread, probabilities, query_of, a.in_heads, a.out_heads, probability_matrices);
-      mix_queries<T, T, true>(thread, gradients, query_of, a.out_heads, a.in_heads, gradient_matrices);
+      mix_queries<Z, Probability, T, true>(thread, probabilities, a.in_heads, a.out_heads, probability_matrices);
+      mix_queries<Z, T, T, true>(thread, gradients, a.out_heads, a.in_heads, gradient_matrices);
       thread.barrier();
       MH_FOR (o, kWarpHeads) {
         const int head = warp_head + o;

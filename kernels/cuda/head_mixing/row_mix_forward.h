@@ -8,19 +8,10 @@
 namespace mh::kernels {
 
 // The tile sizes and the plan of row_mix_forward(). Z: an instance of RowMix.
-template <class Z, class T>
-struct RowMixForwardTiles {
-  using Tile = MixTile<Z::kQueries, Z::kKeys>;
-  // Number of mixing products of a warp, each of which mixes kQueriesPerProduct queries.
-  static constexpr int kWarpProducts = Z::kQueries / Z::kQueriesPerProduct / Z::kWarps;
-  static constexpr int max_heads(const AttentionParams& a) {
-    return a.in_heads > a.out_heads ? a.in_heads : a.out_heads;
-  }
-  // Returns the number of elements of a stage.
-  static constexpr int stage_elements(const AttentionParams& a) { return max_heads(a) * Z::kKeys * Z::kStride; }
+template <class Z>
+struct RowMixForwardTiles : RowMixQueryTiles<Z, Z::kQueries, Z::kKeys> {
   static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
-    return {a.in_heads * Z::kQueries * Z::kStride * 2, stage_elements(a) * 2, Tile::template bytes<Z::kMatrixHeads>(a),
-            limit};
+    return RowMixForwardTiles::plan_of(a, a.in_heads, 1, limit);
   }
 };
 
@@ -53,13 +44,29 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
   }
 }
 
+// Loads the log-sum-exp, in base 2, of the queries of a tile from query `first` on: of a lane's two queries of each
+// strip, for each head of its warp. queries: number of queries. Heads that do not exist get zeros.
+template <int kWarpHeads, int kStrips, class Thread>
+MH_DEVICE void read_lse(const Thread& thread, const AttentionParams& a, const AttentionTensors& x, int64_t b, int first,
+                        int queries, float (&lse2)[kWarpHeads][kStrips][2]) {
+  const int g = thread.lane() / 4, warp_head = thread.warp() * kWarpHeads;
+  const auto clamped = [&](int query) { return query < queries ? query : queries - 1; };
+  MH_FOR (o, kWarpHeads)
+    MH_FOR (strip, kStrips)
+      MH_FOR (r, 2)
+        lse2[o][strip][r] =
+            warp_head + o < a.in_heads
+                ? x.lse[(b * a.in_heads + warp_head + o) * queries + clamped(first + 16 * strip + g + 8 * r)] * kLog2E
+                : 0;
+}
+
 // Computes x.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes x.out.
 // Grid: (order.blocks(), 1, splits.count).
 template <class Z, class T, class Thread>
 MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
                                const BlockOrder& order, const KernelTensors<T>& x, const HeadMixingSplits& splits,
                                void* memory) {
-  using Sizes = RowMixForwardTiles<Z, T>;
+  using Sizes = RowMixForwardTiles<Z>;
   using Tile = typename Sizes::Tile;
   using Probability = typename Z::Probability;
   constexpr int kSize = Z::kSize, kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kStrips = Tile::kStrips;
@@ -71,40 +78,19 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
 
   auto* const query_rows = static_cast<T*>(memory);
   SmemPipeline<T> pipeline{query_rows + a.in_heads * Z::kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
-  const Tile tile = Tile::template create<Z::kMatrixHeads>(
-      thread, a, reinterpret_cast<uint16_t*>(pipeline.memory + pipeline.num_stages * pipeline.stage_size));
-  const HeadRows<Z, T, Z::kKeys> keys(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size),
-      values(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size);
-  int step = 0;  // index of the next load: even loads are keys, odd loads are the values of the same positions
-  const auto load = [&](T* to) {
-    if (const int key = visible.first + step / 2 * Z::kKeys; key < visible.end) {
-      if (step % 2 == 0) keys.load(thread, to, key, visible.end);
-      else values.load(thread, to, key, visible.end);
-    }
-    ++step;
-    thread.commit_group();
-  };
-  HeadRows<Z, T, Z::kQueries>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size)
-      .load(thread, query_rows, first, queries);
+  const Tile tile = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end());
+  const KeyRows<Z, T, Z::kKeys> keys(thread, a, x, b);
+  const ValueRows<Z, T, Z::kKeys> values(thread, a, x, b);
+  AlternatingLoads<Z, T, Z::kKeys> loads{keys, values, visible};
+  const auto load = [&](T* stage) { loads.load(thread, stage); };
+  QueryRows<Z, T, Z::kQueries>(thread, a, x, b).load(thread, query_rows, first, queries);
   pipeline.fill(thread, load);
 
-  const auto clamped = [&](int query) { return query < queries ? query : queries - 1; };
   float lse2[kWarpHeads][kStrips][2];
-  MH_FOR (o, kWarpHeads)
-    MH_FOR (strip, kStrips)
-      MH_FOR (r, 2)
-        lse2[o][strip][r] =
-            warp_head + o < a.in_heads
-                ? x.lse[(b * a.in_heads + warp_head + o) * queries + clamped(first + 16 * strip + g + 8 * r)] * kLog2E
-                : 0;
+  read_lse(thread, a, x, b, first, queries, lse2);
   MixMatrix<Probability, Z::kMatrixHeads> matrices[Sizes::kWarpProducts];
-  const auto query_of = [&](int u) { return (thread.warp() + u * Z::kWarps) * Z::kQueriesPerProduct; };
-  const auto matrix_of = [&](int query) {
-    return a.matrix + b * a.matrix_batch_stride + clamped(query) * a.matrix_query_stride;
-  };
   MH_FOR (u, Sizes::kWarpProducts)
-    matrices[u].read(thread, matrix_of(first + query_of(u)), matrix_of(first + query_of(u) + 1), a.out_heads,
-                     a.in_heads, 1, a.out_heads);
+    matrices[u].template read<true>(thread, a, matrices_of_product<Z>(thread, a, b, first, queries, u));
 
   Accumulator sums[kWarpHeads][kStrips][kSize / 8];
   const bool fast_params = allows_fast_path(a);
@@ -127,7 +113,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
       }
       pipeline.release();
       pipeline.acquire(thread, load);
-      mix_queries<Probability, T, false>(thread, tile, query_of, a.in_heads, a.out_heads, matrices);
+      mix_queries<Z, Probability, T, false>(thread, tile, a.in_heads, a.out_heads, matrices);
       thread.barrier();
       MH_FOR (o, kWarpHeads) {
         const int i = warp_head + o;
@@ -151,7 +137,8 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
     MH_FOR (strip, kStrips) {
       const int query = first + 16 * strip;
       float factor[2];  // scales by which the rows of the two queries' matrices were divided (MixMatrix)
-      MH_FOR (r, 2) factor[r] = floor_pow2(matrix_of(query + g + 8 * r) + i, a.out_heads, a.in_heads);
+      MH_FOR (r, 2)
+        factor[r] = floor_pow2(matrix_of_query(a, b, query + g + 8 * r, queries) + i, a.out_heads, a.in_heads);
       if (splits.count > 1) {
         MH_FOR (r, 2) {
           if (query + g + 8 * r >= queries) continue;
