@@ -36,8 +36,28 @@ struct HeadMixingSplits {
   explicit HeadMixingSplits(const AttentionTensors& x) : count(x.num_splits), bits(0), partial_out(x.partial_out) {
     while (1 << bits < count) ++bits;
   }
-  MH_DEVICE float* partial_out_of(const AttentionParams& a, int64_t b, int head, int query, int split) const {
-    return partial_out + (((b * a.out_heads + head) * a.queries + query) * count + split) * a.value_size;
+  // The position of a partial output: batch row, output head, query and split.
+  struct Position {
+    int64_t b;
+    int head, query, split;
+  };
+  // Returns the address of a partial output, (value_size).
+  MH_DEVICE float* partial_out_of(const AttentionParams& a, Position at) const {
+    return partial_out + (((at.b * a.out_heads + at.head) * a.queries + at.query) * count + at.split) * a.value_size;
+  }
+  // Stores a warp's accumulators sums (16, 8 kColumns) as partial outputs. at: the position of the first of a lane's
+  // two queries. queries: number of queries. factor: the factors of the two queries.
+  template <int kColumns, class Thread>
+  MH_DEVICE void store(const Thread& thread, const AttentionParams& a, Position at, int queries,
+                       const Accumulator (&sums)[kColumns], const float (&factor)[2]) const {
+    MH_FOR (r, 2) {
+      if (at.query + 8 * r >= queries) continue;
+      float* const to = partial_out_of(a, {at.b, at.head, at.query + 8 * r, at.split});
+      MH_FOR (n, kColumns)
+        MH_FOR (e, 2)
+          if (const int column = n * 8 + 2 * (thread.lane() % 4) + e; column < a.value_size)
+            to[column] = sums[n].x[2 * r + e] * factor[r];
+    }
   }
 };
 
@@ -125,15 +145,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     thread.template wait_group<0>();
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= a.out_heads) break;
-      MH_FOR (r, 2) {
-        if (warp_queries.row + 8 * r >= queries) continue;
-        float* const sum =
-            splits.partial_out_of(a, b, warp_head + i, warp_queries.row + 8 * r, thread.block_z() & (splits.count - 1));
-        MH_FOR (n, kSize / 8)
-          MH_FOR (e, 2)
-            if (const int column = n * 8 + 2 * warp.t + e; column < a.value_size)
-              sum[column] = sums[i][n].x[2 * r + e] * scales[i];
-      }
+      splits.store(thread, a, {b, warp_head + i, warp_queries.row, thread.block_z() & (splits.count - 1)}, queries,
+                   sums[i], {scales[i], scales[i]});
     }
     return;
   }
@@ -157,7 +170,7 @@ MH_DEVICE void combine_head_mixing_splits(const Thread& thread, const AttentionP
   if (row >= a.queries) return;
   for (int c = thread.lane(); c < a.value_size; c += 32) {
     float sum = 0;
-    for (int split = 0; split < splits.count; ++split) sum += splits.partial_out_of(a, b, head, row, split)[c];
+    for (int split = 0; split < splits.count; ++split) sum += splits.partial_out_of(a, {b, head, row, split})[c];
     put(thread, row_of(x.out, b, head, row) + c, sum);
   }
 }

@@ -140,14 +140,7 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& a, c
       MH_FOR (r, 2)
         factor[r] = floor_pow2(matrix_of_query(a, b, query + g + 8 * r, queries) + i, a.out_heads, a.in_heads);
       if (splits.count > 1) {
-        MH_FOR (r, 2) {
-          if (query + g + 8 * r >= queries) continue;
-          float* const sum = splits.partial_out_of(a, b, i, query + g + 8 * r, thread.block_z());
-          MH_FOR (n, kSize / 8)
-            MH_FOR (e, 2)
-              if (const int column = n * 8 + 2 * t + e; column < a.value_size)
-                sum[column] = sums[o][strip][n].x[2 * r + e] * factor[r];
-        }
+        splits.store(thread, a, {b, i, query + g, thread.block_z()}, queries, sums[o][strip], factor);
       } else {
         store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][strip], factor,
                                    matrix_of_head(x.out, b, i, queries, a.value_size, a.aligned), query);
