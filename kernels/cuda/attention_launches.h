@@ -123,20 +123,25 @@ inline AttentionTensors select_biased_queries(const AttentionTensors& x) {
   return t;
 }
 
+// The arguments of a head-mixing kernel. Plan: HeadMixingPlan or RowMixPlan.
+template <class T, class Plan>
+struct HeadMixingArguments {
+  AttentionParams a;
+  Plan plan;
+  BlockOrder order;
+  KernelTensors<T> x;
+};
+
 // The bodies of the kernels of head_mixing/forward.h, backward.h and key_gradient.h, which serve any type and head
 // counts.
 template <class T, int kSize, bool kRelative>
-struct HeadMixingForward {
+struct HeadMixingForward : HeadMixingArguments<T, HeadMixingPlan> {
   using Z = HeadMixingForwardTiles<T, kSize, kRelative>;
   static constexpr int kThreads = kHeadMixingThreads;
-  AttentionParams a;
-  HeadMixingPlan plan;
-  BlockOrder order;
-  KernelTensors<T> x;
   HeadMixingSplits splits;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_forward<T, kSize, kRelative>(thread, a, plan, order, x, splits, memory);
+    head_mixing_forward<T, kSize, kRelative>(thread, this->a, this->plan, this->order, this->x, splits, memory);
   }
 };
 
@@ -153,16 +158,12 @@ struct CombineHeadMixingSplits {
 };
 
 template <class T, int kSize, bool kRelative>
-struct HeadMixingSums {
+struct HeadMixingSums : HeadMixingArguments<T, HeadMixingPlan> {
   using Z = HeadMixingSumsTiles<T, kSize, kRelative>;
   static constexpr int kThreads = kHeadMixingThreads;
-  AttentionParams a;
-  HeadMixingPlan plan;
-  BlockOrder order;
-  KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_sums<T, kSize, kRelative>(thread, a, plan, order, x, memory);
+    head_mixing_sums<T, kSize, kRelative>(thread, this->a, this->plan, this->order, this->x, memory);
   }
 };
 
@@ -178,88 +179,66 @@ struct HeadMixingRowSums {
 };
 
 template <class T, int kSize, bool kRelative>
-struct HeadMixingQueryGradient {
+struct HeadMixingQueryGradient : HeadMixingArguments<T, HeadMixingPlan> {
   using Z = HeadMixingQueryGradientTiles<T, kSize, kRelative>;
   static constexpr int kThreads = kHeadMixingThreads;
-  AttentionParams a;
-  HeadMixingPlan plan;
-  BlockOrder order;
-  KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_query_gradient<T, kSize, kRelative>(thread, a, plan, order, x, memory);
+    head_mixing_query_gradient<T, kSize, kRelative>(thread, this->a, this->plan, this->order, this->x, memory);
   }
 };
 
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident>
-struct HeadMixingKeyGradient {
+struct HeadMixingKeyGradient : HeadMixingArguments<T, HeadMixingPlan> {
   using Z = HeadMixingKeyGradientTiles<T, kSize, kComputeDk, kComputeDv, kResident>;
   static constexpr int kThreads = kHeadMixingThreads;
-  AttentionParams a;
-  HeadMixingPlan plan;
-  BlockOrder order;
-  KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_key_gradient<T, kSize, kComputeDk, kComputeDv, kResident>(thread, a, plan, order, x, memory);
+    head_mixing_key_gradient<T, kSize, kComputeDk, kComputeDv, kResident>(thread, this->a, this->plan, this->order,
+                                                                          this->x, memory);
   }
 };
 
 // The bodies of the kernels of head_mixing/row_mix_forward.h and row_mix_backward.h, which serve 16-bit types and few
 // heads. Z: an instance of RowMix.
 template <class Z, class T>
-struct RowMixForward {
+struct RowMixForward : HeadMixingArguments<T, RowMixPlan> {
+  using Sizes = RowMixForwardTiles<Z>;
   static constexpr int kThreads = 32 * Z::kWarps;
-  AttentionParams a;
-  RowMixPlan plan;
-  BlockOrder order;
-  KernelTensors<T> x;
   HeadMixingSplits splits;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    row_mix_forward<Z>(thread, a, plan, order, x, splits, memory);
+    row_mix_forward<Z>(thread, this->a, this->plan, this->order, this->x, splits, memory);
   }
 };
 
 template <class Z, class T>
-struct RowMixSums {
+struct RowMixSums : HeadMixingArguments<T, RowMixPlan> {
   using Sizes = RowMixSumsTiles<Z>;
   static constexpr int kThreads = 32 * Z::kWarps;
-  AttentionParams a;
-  RowMixPlan plan;
-  BlockOrder order;
-  KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    row_mix_sums<Z>(thread, a, plan, order, x, memory);
+    row_mix_sums<Z>(thread, this->a, this->plan, this->order, this->x, memory);
   }
 };
 
 template <class Z, class T>
-struct RowMixQueryGradient {
+struct RowMixQueryGradient : HeadMixingArguments<T, RowMixPlan> {
   using Sizes = RowMixQueryGradientTiles<Z>;
   static constexpr int kThreads = 32 * Z::kWarps;
-  AttentionParams a;
-  RowMixPlan plan;
-  BlockOrder order;
-  KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    row_mix_query_gradient<Z>(thread, a, plan, order, x, memory);
+    row_mix_query_gradient<Z>(thread, this->a, this->plan, this->order, this->x, memory);
   }
 };
 
 template <class Z, class T>
-struct RowMixKeyGradient {
+struct RowMixKeyGradient : HeadMixingArguments<T, RowMixPlan> {
   using Sizes = RowMixKeyGradientTiles<Z>;
   static constexpr int kThreads = 32 * Z::kWarps;
-  AttentionParams a;
-  RowMixPlan plan;
-  BlockOrder order;
-  KernelTensors<T> x;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    row_mix_key_gradient<Z>(thread, a, plan, order, x, memory);
+    row_mix_key_gradient<Z>(thread, this->a, this->plan, this->order, this->x, memory);
   }
 };
 
@@ -479,21 +458,15 @@ struct AttentionLaunches {
     if (const char* problem = launch_combine(launcher, logits, x)) return problem;
     const HeadMixingSplits splits(x);
     const char* problem = nullptr;
-    if (!dispatch_row_mix(a, limit, [&](auto z) {
-          using Z = decltype(z);
-          using Body = RowMixForward<Z, T>;
-          const RowMixPlan plan = RowMixForwardTiles<Z>::plan(a, limit);
-          const BlockOrder order = block_order<T>(launcher, a, x.batch, tiles_of(a.queries, Z::kQueries));
-          problem = launcher(Grid{order.blocks(), 1, x.num_splits}, Body::kThreads, plan.shared_bytes,
-                             Body{a, plan, order, KernelTensors<T>(x), splits});
-        })) {
-      using Body = HeadMixingForward<T, kSize, kRelative>;
-      const HeadMixingPlan plan = Body::Z::plan(a, limit);
-      problem = launch_plan(launcher,
-                            Body{a, plan, block_order<T>(launcher, a, x.batch, tiles_of(a.queries, 16 * plan.strips)),
-                                 KernelTensors<T>(select_biased_queries(x)), splits},
-                            x.num_splits);
-    }
+    const auto forward_row_mix = [&](auto z) {
+      using Z = decltype(z);
+      problem =
+          launch_row_mix<RowMixForward<Z, T>>(launcher, a, x, tiles_of(a.queries, Z::kQueries), x.num_splits, splits);
+    };
+    if (!dispatch_row_mix(a, limit, forward_row_mix))
+      problem = launch_head_mixing<HeadMixingForward<T, kSize, kRelative>>(
+          launcher, a, select_biased_queries(x), [&](int rows) { return tiles_of(a.queries, rows); }, x.num_splits,
+          splits);
     if (problem != nullptr) return problem;
     if (x.num_splits == 1) return nullptr;
     const CombineHeadMixingSplits<T> combine{a, KernelTensors<T>(x), splits};
@@ -506,16 +479,11 @@ struct AttentionLaunches {
     const AttentionTensors x = select_biased_queries(tensors);
     const int limit = launcher.max_shared_memory();
     const char* row_mix_problem = nullptr;
-    if (dispatch_row_mix(a, limit,
-                         [&](auto z) { row_mix_problem = row_mix_backward<decltype(z)>(launcher, a, x, limit); }))
+    if (dispatch_row_mix(a, limit, [&](auto z) { row_mix_problem = row_mix_backward<decltype(z)>(launcher, a, x); }))
       return row_mix_problem;
+    const auto query_tiles_of = [&](int rows) { return tiles_of(a.queries, rows); };
     using Sums = HeadMixingSums<T, kSize, kRelative>;
-    const HeadMixingPlan sums_plan = Sums::Z::plan(a, limit);
-    const auto order_of = [&](const HeadMixingPlan& plan) {
-      return block_order<T>(launcher, a, x.batch, tiles_of(a.queries, 16 * plan.strips));
-    };
-    if (const char* problem =
-            launch_plan(launcher, Sums{a, sums_plan, order_of(sums_plan), KernelTensors<T>(x)}, Sums::Z::chunks(a)))
+    if (const char* problem = launch_head_mixing<Sums>(launcher, a, x, query_tiles_of, Sums::Z::chunks(a)))
       return problem;
     const HeadMixingRowSums row_sums{a, x, WeightRounding::for_params<T>(a)};
     if (const char* problem =
@@ -523,30 +491,53 @@ struct AttentionLaunches {
                      row_sums.kThreads, 0, row_sums))
       return problem;
     using Queries = HeadMixingQueryGradient<T, kSize, kRelative>;
-    const HeadMixingPlan query_plan = Queries::Z::plan(a, limit);
-    if (const char* problem = launch_plan(launcher, Queries{a, query_plan, order_of(query_plan), KernelTensors<T>(x)},
-                                          Queries::Z::kColumnBlocks))
+    if (const char* problem = launch_head_mixing<Queries>(launcher, a, x, query_tiles_of, Queries::Z::kColumnBlocks))
       return problem;
     if constexpr (kRelative) {
-      if (const char* problem = head_mixing_key_gradient<true, false, ResidentRows::distances>(launcher, a, x, limit))
+      using Distances = HeadMixingKeyGradient<T, kSize, true, false, ResidentRows::distances>;
+      const auto distance_tiles_of = [&](int rows) { return tiles_of(a.relative.distances, rows); };
+      if (const char* problem =
+              launch_head_mixing<Distances>(launcher, a, x, distance_tiles_of, Distances::Z::kColumnBlocks))
         return problem;
     }
-    constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
     if constexpr (kSeparatePasses) {
-      const char* problem = head_mixing_key_gradient<true, false, kResident>(launcher, a, x, limit);
-      return problem != nullptr ? problem : head_mixing_key_gradient<false, true, kResident>(launcher, a, x, limit);
+      const char* problem = head_mixing_key_gradient<true, false, kRelative>(launcher, a, x);
+      return problem != nullptr ? problem : head_mixing_key_gradient<false, true, kRelative>(launcher, a, x);
     } else {
-      return head_mixing_key_gradient<true, true, kResident>(launcher, a, x, limit);
+      return head_mixing_key_gradient<true, true, kRelative>(launcher, a, x);
     }
   }
 
-  // Launches a head-mixing kernel with the grid, threads and shared memory of body.plan. z_blocks: blocks in z for each
-  // head block.
-  template <class Launcher, class Body>
-  static const char* launch_plan(const Launcher& launcher, const Body& body, int z_blocks) {
-    if (body.plan.num_stages == 0) return kTooLarge;
-    return launcher(Grid{body.order.blocks(), 1, body.plan.head_blocks * z_blocks}, body.plan.threads(),
-                    body.plan.shared_bytes, body);
+  template <bool kComputeDk, bool kComputeDv, bool kRelative, class Launcher>
+  static const char* head_mixing_key_gradient(const Launcher& launcher, const AttentionParams& a,
+                                              const AttentionTensors& x) {
+    using Body = HeadMixingKeyGradient<T, kSize, kComputeDk, kComputeDv,
+                                       kRelative ? ResidentRows::keys_of_run : ResidentRows::keys>;
+    return launch_head_mixing<Body>(
+        launcher, a, x, [&](int rows) { return key_tiles<kRelative>(a, rows); }, 1);
+  }
+
+  // Launches a head-mixing kernel with the plan of its tile sizes. row_tiles_of(n) returns the number of tiles of n
+  // resident rows of a batch row. z_blocks: number of blocks in z for each head block. arguments: the arguments of the
+  // body after HeadMixingArguments.
+  template <class Body, class Launcher, class RowTilesOf, class... Arguments>
+  static const char* launch_head_mixing(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x,
+                                        const RowTilesOf& row_tiles_of, int z_blocks, const Arguments&... arguments) {
+    const HeadMixingPlan plan = Body::Z::plan(a, launcher.max_shared_memory());
+    if (plan.num_stages == 0) return kTooLarge;
+    const BlockOrder order = block_order<T>(launcher, a, x.batch, row_tiles_of(16 * plan.strips));
+    return launcher(Grid{order.blocks(), 1, plan.head_blocks * z_blocks}, plan.threads(), plan.shared_bytes,
+                    Body{{a, plan, order, KernelTensors<T>(x)}, arguments...});
+  }
+  // Launches a row-mix kernel with the plan of its tile sizes. tiles: number of tiles of resident rows of a batch row.
+  // z_blocks: number of blocks in z. arguments: as in launch_head_mixing().
+  template <class Body, class Launcher, class... Arguments>
+  static const char* launch_row_mix(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x,
+                                    int tiles, int z_blocks, const Arguments&... arguments) {
+    const RowMixPlan plan = Body::Sizes::plan(a, launcher.max_shared_memory());
+    const BlockOrder order = block_order<T>(launcher, a, x.batch, tiles);
+    return launcher(Grid{order.blocks(), 1, z_blocks}, Body::kThreads, plan.shared_bytes,
+                    Body{{a, plan, order, KernelTensors<T>(x)}, arguments...});
   }
 
   // Calls visit(z), where z is the RowMix that serves the call, and returns true, if the row-mix kernels apply: a
@@ -576,34 +567,15 @@ struct AttentionLaunches {
   }
 
   template <class Z, class Launcher>
-  static const char* row_mix_backward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x,
-                                      int limit) {
-    const auto launch_row_mix = [&](auto body, int tiles) {
-      using Body = decltype(body);
-      body.plan = Body::Sizes::plan(a, limit), body.order = block_order<T>(launcher, a, x.batch, tiles);
-      return launcher(Grid{body.order.blocks()}, Body::kThreads, body.plan.shared_bytes, body);
-    };
-    const KernelTensors<T> tensors(x);
+  static const char* row_mix_backward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
     using Sums = RowMixSums<Z, T>;
-    if (const char* problem = launch_row_mix(Sums{a, {}, {}, tensors}, tiles_of(a.queries, Sums::Sizes::kQueries)))
-      return problem;
-    if (const char* problem =
-            launch_row_mix(RowMixQueryGradient<Z, T>{a, {}, {}, tensors}, tiles_of(a.queries, Z::kQueries)))
-      return problem;
+    using Queries = RowMixQueryGradient<Z, T>;
     using Keys = RowMixKeyGradient<Z, T>;
-    return launch_row_mix(Keys{a, {}, {}, tensors}, tiles_of(a.keys, Keys::Sizes::kKeys));
-  }
-
-  template <bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Launcher>
-  static const char* head_mixing_key_gradient(const Launcher& launcher, const AttentionParams& a,
-                                              const AttentionTensors& x, int limit) {
-    using Body = HeadMixingKeyGradient<T, kSize, kComputeDk, kComputeDv, kResident>;
-    const HeadMixingPlan plan = Body::Z::plan(a, limit);
-    const int rows = 16 * plan.strips;
-    const int tiles = kResident == ResidentRows::distances ? tiles_of(a.relative.distances, rows)
-                                                           : key_tiles<kResident == ResidentRows::keys_of_run>(a, rows);
-    return launch_plan(launcher, Body{a, plan, block_order<T>(launcher, a, x.batch, tiles), KernelTensors<T>(x)},
-                       Body::Z::kColumnBlocks);
+    if (const char* problem = launch_row_mix<Sums>(launcher, a, x, tiles_of(a.queries, Sums::Sizes::kQueries), 1))
+      return problem;
+    if (const char* problem = launch_row_mix<Queries>(launcher, a, x, tiles_of(a.queries, Queries::Sizes::kQueries), 1))
+      return problem;
+    return launch_row_mix<Keys>(launcher, a, x, tiles_of(a.keys, Keys::Sizes::kKeys), 1);
   }
 };
 

@@ -380,7 +380,6 @@ struct RowMixPlan {
                                                          : kMaxStages;
     shared_bytes = fixed_bytes + num_stages * stage_bytes;
   }
-  constexpr RowMixPlan() = default;
 };
 
 // The tile sizes of a kernel with resident queries, which streams keys and values: kQueries queries of a block, and
