@@ -52,9 +52,10 @@ at::Tensor AttentionLayer::composed(Context& c) {
   at::Tensor p = stages_.normaliser->normalise(logits, boolean_mask(c.mask, c.q.size(2), c.k.size(2), c.q.device()));
   logits.reset();
   auto drop = [&](const at::Tensor& x) {
-    return nn::dropout(x, options_.dropout, c.step, probabilities_stream(), static_cast<uint32_t>(layer_spec_.layer));
+    return nn::dropout(x, options_.dropout, c.forward_context, probabilities_stream(),
+                       static_cast<uint32_t>(layer_spec_.layer));
   };
-  const bool drops_probabilities = has_dropout(c.step.training);
+  const bool drops_probabilities = has_dropout(c.forward_context.training);
   if (drops_probabilities || c.observer != nullptr) p = expand_to_rows(p);
   if (stages_.mixer->mixes() == MixedTensor::probabilities) p = intercept(HeadSide::score, c, p);
   if (stages_.mixer->drops_before_mixing()) p = drop(p);

@@ -327,7 +327,7 @@ void Dispatcher::require_fused(const LayerView& layer, bool training) const {
 
 Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
   if (path_ == Path::composed) return {};
-  ConstraintInput c{layer, features_, path_, pass.step.training, &pass};
+  ConstraintInput c{layer, features_, path_, pass.forward_context.training, &pass};
   Choice& choice = c.choice;
   choice.unmet_constraint = first_unmet_at_construction_;
   if (first_unmet_at_construction_ != nullptr) return std::move(choice);
@@ -354,7 +354,7 @@ Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
 
 void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, const Choice& choice) const {
   if (choice.unmet_constraint == nullptr) return;
-  const bool training = pass.step.training;
+  const bool training = pass.forward_context.training;
   const bool is_layer_reason = !choice.unmet_constraint->needs_pass();
   // The reasons of the layer are part of describe(), which was logged when the model was built, except for the
   // reasons of an interceptor, which is set later.

@@ -86,10 +86,10 @@ at::Tensor AttentionLayer::forward_without_heads(const at::Tensor& query_input, 
 }
 
 at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
-                                   const nn::ForwardContext& step, Cache* cache, Observer* observer) {
+                                   const nn::ForwardContext& forward_context, Cache* cache, Observer* observer) {
   if (layer_spec_.heads == 0) return forward_without_heads(query_input, key_input, cache);
   const Projections p = project(query_input, key_input, cache);
-  Context c{layer_spec_, step, mask, query_input, key_input, p.q, p.k, p.v};
+  Context c{layer_spec_, forward_context, mask, query_input, key_input, p.q, p.k, p.v};
   if (cache != nullptr) c.state = &cache->state();
   c.observer = observer;
   c.keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);

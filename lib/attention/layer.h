@@ -42,7 +42,7 @@ class AttentionLayer {
   // Throws Error(usage) under Path::fused if the forward pass does not meet all constraints, for example because of the
   // observer.
   at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
-                     const nn::ForwardContext& step, Cache* cache = nullptr, Observer* observer = nullptr);
+                     const nn::ForwardContext& forward_context, Cache* cache = nullptr, Observer* observer = nullptr);
 
   // Returns the kinds and modes of attention that all stages of the layer support.
   Capabilities capabilities() const;

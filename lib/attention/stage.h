@@ -44,7 +44,7 @@ using StageState = std::map<std::string, at::Tensor>;
 // set.
 struct Context {
   const LayerSpec& layer_spec;
-  const nn::ForwardContext& step;
+  const nn::ForwardContext& forward_context;
   Mask mask;
   at::Tensor query_input;  // (B, Tq, d)
   at::Tensor key_input;    // (B, Tk, d): the same tensor as query_input in self-attention without memory

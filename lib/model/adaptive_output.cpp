@@ -89,7 +89,7 @@ class AdaptiveOutput : public OutputLayer {
   // step counts, so a resumed run gives the same result). If one table holds all bands, the rows of a skipped tail get
   // zero gradients.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double smoothing,
-                      const nn::ForwardContext& step) const override {
+                      const nn::ForwardContext& forward_context) const override {
     if (smoothing != 0)
       throw Error(
           Exit::usage,
@@ -104,7 +104,7 @@ class AdaptiveOutput : public OutputLayer {
     for (size_t b = 1; b < bands_.count(); ++b) {
       if (band_targets[b].positions.numel() == 0) continue;
       const at::Tensor positions = nn::to_device(band_targets[b].positions, flat.device());
-      at::Tensor x = apply_dropout(project(flat.index_select(0, positions), b), targets, positions, b, step);
+      at::Tensor x = apply_dropout(project(flat.index_select(0, positions), b), targets, positions, b, forward_context);
       nn::SlicedLoss band_loss =
           nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), band_targets[b].entries, num_scored(b), 0);
       total.smoothed = total.smoothed + band_loss.smoothed;
@@ -169,10 +169,11 @@ class AdaptiveOutput : public OutputLayer {
   // T). The random numbers of a row depend on its position in the batch and not on the other rows of the band, so that
   // splitting a batch into micro-batches does not change the result.
   at::Tensor apply_dropout(const at::Tensor& x, const at::Tensor& targets, const at::Tensor& positions, size_t band,
-                           const nn::ForwardContext& step) const {
-    if (!step.training || options_.dropout_tail == 0) return x;
+                           const nn::ForwardContext& forward_context) const {
+    if (!forward_context.training || options_.dropout_tail == 0) return x;
     at::Tensor ones = at::ones({targets.size(0), targets.size(1), x.size(1)}, x.options().dtype(at::kFloat));
-    at::Tensor factors = nn::dropout(ones, options_.dropout_tail, step, "output.tail", static_cast<uint32_t>(band));
+    at::Tensor factors =
+        nn::dropout(ones, options_.dropout_tail, forward_context, "output.tail", static_cast<uint32_t>(band));
     return x * factors.flatten(0, 1).index_select(0, positions);
   }
 

@@ -39,17 +39,17 @@ class Bert : public LanguageModel {
   Vocabularies vocabularies() const override { return vocabulary_; }
   int64_t max_positions() const override { return positions_->max_positions(); }
 
-  at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState*,
+  at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState*,
                     attention::Observer* observer) override {
     at::Tensor x = positions_->add((*embedding_)(input.tokens), 0);
     if (segments_ != nullptr) x = x + segment_vectors(input);
     if (embedding_norm_ != nullptr) x = (*embedding_norm_)(x);
-    x = nn::dropout(x, options_.dropout_embedding, step, "embedding", 0);
+    x = nn::dropout(x, options_.dropout_embedding, forward_context, "embedding", 0);
     attention::Mask mask;
     mask.key_lengths = mask.query_lengths =
         attention::lengths_if_padded(input.lengths.encoder, input.tokens.size(1), x.device());
     for (Block& block : blocks_) {
-      x = block.forward(x, mask, step, {}, observer);
+      x = block.forward(x, mask, forward_context, {}, observer);
       for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.repeat_for_variants(*t);
     }
     return norm_ != nullptr ? (*norm_)(x) : x;

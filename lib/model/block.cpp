@@ -50,9 +50,10 @@ FeedForward::FeedForward(nn::ParameterList& parameters, const std::string& name,
   down_bias_ = add(".down.bias", {options.width}, false);
 }
 
-at::Tensor FeedForward::operator()(const at::Tensor& x, const nn::ForwardContext& step, int64_t layer) const {
+at::Tensor FeedForward::operator()(const at::Tensor& x, const nn::ForwardContext& forward_context,
+                                   int64_t layer) const {
   at::Tensor inner = nn::linear(x, {up_}, {up_bias_}, activation_);
-  inner = nn::dropout(inner, dropout_, step, stream_ + "ffn.activation", static_cast<uint32_t>(layer));
+  inner = nn::dropout(inner, dropout_, forward_context, stream_ + "ffn.activation", static_cast<uint32_t>(layer));
   return nn::linear(inner, {down_}, {down_bias_});
 }
 
@@ -120,20 +121,22 @@ Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& stat
       }
     }
   }
-  const at::Tensor y = sublayer.layer.forward(queries, key_input, a.mask, a.step, a.cache, a.observer);
+  const at::Tensor y = sublayer.layer.forward(queries, key_input, a.mask, a.forward_context, a.cache, a.observer);
   // The interceptor of the attention layer may have repeated the rows of y for its variants (attention::Variants).
   const at::Tensor residual = y.size(0) > x.size(0) ? sublayer.layer.repeat_for_variants(x) : x;
-  return add_residual(residual, y, {options_.dropout_attention, a.step, sublayer.stream, static_cast<uint32_t>(layer_)},
+  return add_residual(residual, y,
+                      {options_.dropout_attention, a.forward_context, sublayer.stream, static_cast<uint32_t>(layer_)},
                       sublayer.norm, &next_norm);
 }
 
-at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
+at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
                           const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
                           EncoderOutput* encoder_output) {
   // With a memory, attend() normalises the concatenation of the memory and x.
   const bool is_pre_norm = options_.norm == Norm::pre && !memory.defined();
-  SublayerState h = attend(self_, {x, is_pre_norm ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
-                           {.mask = mask, .step = step, .cache = caches.self, .observer = observer, .memory = memory});
+  SublayerState h = attend(
+      self_, {x, is_pre_norm ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
+      {.mask = mask, .forward_context = forward_context, .cache = caches.self, .observer = observer, .memory = memory});
   if (cross_) {
     const auto repeat_encoder_output = [&](const attention::AttentionLayer& layer) {
       for (at::Tensor* t :
@@ -149,7 +152,7 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
       for (at::Tensor* t : {&h.x, &h.sublayer_input}) *t = t->view({sources, -1, sizes[2]});
     h = attend(*cross_, h, ffn_norm_,
                {.mask = encoder_output->mask,
-                .step = step,
+                .forward_context = forward_context,
                 .cache = caches.cross,
                 .observer = observer,
                 .keys = encoder_output->states});
@@ -157,8 +160,9 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
       for (at::Tensor* t : {&h.x, &h.sublayer_input}) *t = t->view(sizes);
     repeat_encoder_output(cross_->layer);
   }
-  const at::Tensor z = ffn_(h.sublayer_input, step, layer_);
-  return add_residual(h.x, z, {options_.dropout_ffn, step, stream_ + "ffn.output", static_cast<uint32_t>(layer_)},
+  const at::Tensor z = ffn_(h.sublayer_input, forward_context, layer_);
+  return add_residual(h.x, z,
+                      {options_.dropout_ffn, forward_context, stream_ + "ffn.output", static_cast<uint32_t>(layer_)},
                       ffn_norm_, nullptr)
       .x;
 }

@@ -40,7 +40,7 @@ class FeedForward {
  public:
   // `name`: prefix of the parameters' names. `stream`: prefix of the name of the random stream for dropout.
   FeedForward(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options, std::string stream);
-  at::Tensor operator()(const at::Tensor& x, const nn::ForwardContext& step, int64_t layer) const;
+  at::Tensor operator()(const at::Tensor& x, const nn::ForwardContext& forward_context, int64_t layer) const;
 
  private:
   nn::Activation activation_;
@@ -73,7 +73,7 @@ class Block {
   // segments, whose keys and values precede those of x; or undefined. `encoder_output`: output of the encoder, required
   // if the layer has cross-attention. If an interceptor repeats the rows of x for its variants (attention::Variants),
   // the output has more rows, and the rows of `encoder_output` are repeated in place.
-  at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& step,
+  at::Tensor forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
                      const Caches& caches, attention::Observer* observer, const at::Tensor& memory = {},
                      EncoderOutput* encoder_output = nullptr);
   // Returns x (B, …) with each row repeated as forward() repeats the rows of its input, for the interceptors of all
@@ -106,7 +106,7 @@ class Block {
   // The arguments of attend() other than the sublayer, its input and the next layer norm.
   struct AttentionInputs {
     const attention::Mask& mask;
-    const nn::ForwardContext& step;
+    const nn::ForwardContext& forward_context;
     attention::Cache* cache = nullptr;
     attention::Observer* observer = nullptr;
     at::Tensor keys = {};    // (B, Tk, d), last hidden states of the encoder; undefined: self-attention

@@ -114,17 +114,17 @@ class EncoderDecoder : public LanguageModel {
   bool has_encoder() const override { return true; }
   int64_t max_positions() const override { return positions_->max_positions(); }
 
-  at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state,
+  at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,
                     attention::Observer* observer) override {
     auto* decoding = static_cast<TranslationState*>(state);
     const int64_t past_length = decoding != nullptr ? decoding->length() : 0;
     at::Tensor x = positions_->add((*embedding_)(input.tokens), past_length);
-    x = nn::dropout(x, options_.dropout_embedding, step, "embedding", 0);
+    x = nn::dropout(x, options_.dropout_embedding, forward_context, "embedding", 0);
     EncoderOutput encoder_output;
     if (past_length > 0) {
       encoder_output = decoding->encoder_output;
     } else {
-      encoder_output = encode(input, step, observer);
+      encoder_output = encode(input, forward_context, observer);
       if (decoding != nullptr) decoding->set_sources(encoder_output);
     }
     attention::Mask mask;
@@ -140,11 +140,11 @@ class EncoderDecoder : public LanguageModel {
     for (size_t i = 0; i < decoder_.size(); ++i) {
       Block::Caches caches;
       if (decoding != nullptr) caches = {&decoding->self_caches[i], &decoding->cross_caches[i]};
-      x = decoder_[i].forward(x, mask, step, caches, observer, {}, &encoder_output);
+      x = decoder_[i].forward(x, mask, forward_context, caches, observer, {}, &encoder_output);
       mask.query_lengths = decoder_[i].repeat_for_variants(mask.query_lengths);
     }
     if (norm_ != nullptr) x = (*norm_)(x);
-    return nn::dropout(x, options_.dropout_output, step, "output", 0);
+    return nn::dropout(x, options_.dropout_output, forward_context, "output", 0);
   }
 
   std::unique_ptr<DecodingState> new_state() override {
@@ -164,15 +164,15 @@ class EncoderDecoder : public LanguageModel {
   const OutputLayer& output() const override { return *output_; }
 
  private:
-  EncoderOutput encode(const Input& input, const nn::ForwardContext& step, attention::Observer* observer) {
+  EncoderOutput encode(const Input& input, const nn::ForwardContext& forward_context, attention::Observer* observer) {
     at::Tensor x =
         source_positions_->add((source_embedding_ != nullptr ? *source_embedding_ : *embedding_)(input.source), 0);
-    x = nn::dropout(x, options_.dropout_embedding, step, "encoder.embedding", 0);
+    x = nn::dropout(x, options_.dropout_embedding, forward_context, "encoder.embedding", 0);
     attention::Mask mask;
     mask.key_lengths = mask.query_lengths =
         attention::lengths_if_padded(input.lengths.encoder, input.source.size(1), x.device());
     for (Block& block : encoder_) {
-      x = block.forward(x, mask, step, {}, observer);
+      x = block.forward(x, mask, forward_context, {}, observer);
       for (at::Tensor* t : {&mask.key_lengths, &mask.query_lengths}) *t = block.repeat_for_variants(*t);
     }
     EncoderOutput encoder_output{encoder_norm_ != nullptr ? (*encoder_norm_)(x) : x, {}};

@@ -39,8 +39,8 @@ at::Tensor LanguageModel::logits(const at::Tensor& hidden) const { return output
 at::Tensor LanguageModel::sentence_logits(const at::Tensor& hidden) const { return output().sentence_logits(hidden); }
 
 nn::SlicedLoss LanguageModel::loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
-                                   const nn::ForwardContext& step) const {
-  return output().loss(hidden, targets, label_smoothing, step);
+                                   const nn::ForwardContext& forward_context) const {
+  return output().loss(hidden, targets, label_smoothing, forward_context);
 }
 
 at::Tensor LanguageModel::target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const {

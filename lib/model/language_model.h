@@ -46,7 +46,7 @@ struct Input {
   at::Tensor source;           // (B, S) int64: tokens of the source, for a translation model
   attention::Lengths lengths;  // lengths of the rows, on the CPU; encoder-only models use lengths.encoder
   at::Tensor segments;         // (B, T) int64 segment (token type) of each token; undefined: segment 0 for all tokens
-  // Implicit, since the input of a decoder-only model without padding is its tokens: hidden(tokens, step).
+  // Implicit, since the input of a decoder-only model without padding is its tokens: hidden(tokens, forward_context).
   Input(at::Tensor token_ids = {}, at::Tensor source_ids = {}, attention::Lengths row_lengths = {})
       : tokens(std::move(token_ids)), source(std::move(source_ids)), lengths(std::move(row_lengths)) {}
   // Returns the input with all tensors except the lengths on `device`.
@@ -90,8 +90,8 @@ class LanguageModel {
   // Returns the last hidden states (B, T, d), before the output layer, for input.tokens (B, T). With `state`, the
   // tokens continue the sequence that the state has cached, and the call appends their keys and values to the state;
   // the first call encodes the source. `observer` may be null; an observer forces the composed attention path.
-  virtual at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state = nullptr,
-                            attention::Observer* observer = nullptr) = 0;
+  virtual at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context,
+                            DecodingState* state = nullptr, attention::Observer* observer = nullptr) = 0;
 
   // Returns the logits (B, T, vocabulary), fp32, for hidden (B, T, d); their softmax is the distribution of the model.
   // Used by generation and analysis; training calls loss() instead. Shapes for the task
@@ -104,10 +104,10 @@ class LanguageModel {
   // Returns the summed cross-entropy of the targets, nats, or their squared error if the task head is `number`. Large
   // softmaxes are computed in slices of rows, so that only one slice of the logits is in memory. `scored` is the number
   // of scored targets, or of answers if the task head is `span`. `smoothed` is differentiable with respect to `hidden`
-  // and the parameters of the output layer. `step`: the context with which `hidden` was computed, for dropout in the
-  // output layer.
+  // and the parameters of the output layer. `forward_context`: the context with which `hidden` was computed, for
+  // dropout in the output layer.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
-                      const nn::ForwardContext& step = {}) const;
+                      const nn::ForwardContext& forward_context = {}) const;
 
   // Returns log p(target), (B, n) fp32, nats; 0 where the target is negative. If the task head is `number`, returns
   // minus the squared error. Without autograd.

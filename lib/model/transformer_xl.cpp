@@ -48,21 +48,21 @@ class TransformerXl : public LanguageModel {
   int64_t memory() const override { return options_.transformer_xl.memory; }
   int64_t skippable_layers() const override { return options_.layers; }
 
-  at::Tensor hidden(const Input& input, const nn::ForwardContext& step, DecodingState* state,
+  at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,
                     attention::Observer* observer) override {
     const at::Tensor& tokens = input.tokens;
     auto* memories = static_cast<Memories*>(state);
-    at::Tensor x = nn::dropout((*embedding_)(tokens), options_.dropout_embedding, step, "embedding", 0);
-    const auto* skip_layers = step.request<SkipLayers>();
+    at::Tensor x = nn::dropout((*embedding_)(tokens), options_.dropout_embedding, forward_context, "embedding", 0);
+    const auto* skip_layers = forward_context.request<SkipLayers>();
     for (size_t i = 0; i < blocks_.size(); ++i) {
       if (skip_layers != nullptr && skip_layers->skipped[i]) continue;
       if (memories == nullptr)
-        x = blocks_[i].forward(x, segment_mask({}, options_.transformer_xl.memory, 0), step, {}, observer);
-      else x = forward_with_memory(blocks_[i], x, step, *memories, memories->layers[i], observer);
+        x = blocks_[i].forward(x, segment_mask({}, options_.transformer_xl.memory, 0), forward_context, {}, observer);
+      else x = forward_with_memory(blocks_[i], x, forward_context, *memories, memories->layers[i], observer);
     }
     if (memories != nullptr) memories->next_position += tokens.size(1);
     if (norm_ != nullptr) x = (*norm_)(x);
-    return nn::dropout(x, options_.dropout_output, step, "output", 0);
+    return nn::dropout(x, options_.dropout_output, forward_context, "output", 0);
   }
 
   std::unique_ptr<DecodingState> new_state() override { return new_memory(options_.transformer_xl.memory); }
@@ -104,12 +104,13 @@ class TransformerXl : public LanguageModel {
 
   // Runs a layer on x (B, T, d) and the layer's memory, then appends the positions of x to the memory and removes the
   // oldest positions. Returns the output of the layer (B, T, d).
-  at::Tensor forward_with_memory(Block& block, const at::Tensor& x, const nn::ForwardContext& step,
+  at::Tensor forward_with_memory(Block& block, const at::Tensor& x, const nn::ForwardContext& forward_context,
                                  const Memories& memories, Memories::Layer& layer,
                                  attention::Observer* observer) const {
     // Only evaluation caches keys and values: in training the weights change between segments, so that cached keys and
     // values would be outdated.
-    const bool uses_cache = !step.training && !c10::GradMode::is_enabled() && block.self().capabilities().incremental;
+    const bool uses_cache =
+        !forward_context.training && !c10::GradMode::is_enabled() && block.self().capabilities().incremental;
     if (!uses_cache && layer.cache.length() > 0)
       throw Error(Exit::failed,
                   "expected a memory that was created in training; found a memory that was created in evaluation; "
@@ -117,11 +118,13 @@ class TransformerXl : public LanguageModel {
     const int64_t length = x.size(1), next_position = memories.next_position, capacity = memories.capacity;
     if (options_.transformer_xl.initial_memory == InitialMemory::zeros && layer.positions.empty())
       fill_with_zeros(layer, x, capacity);
-    at::Tensor out = block.forward(x, segment_mask(layer.positions, capacity, next_position, length), step,
+    at::Tensor out = block.forward(x, segment_mask(layer.positions, capacity, next_position, length), forward_context,
                                    {uses_cache ? &layer.cache : nullptr}, observer, layer.inputs);
     // With capacity 0, segments are independent in training, and the memory stays empty; decoding, where each token is
     // a segment, stores all positions.
-    const int64_t memory_limit = capacity > 0 ? capacity : step.training ? 0 : std::numeric_limits<int64_t>::max();
+    const int64_t memory_limit = capacity > 0               ? capacity
+                                 : forward_context.training ? 0
+                                                            : std::numeric_limits<int64_t>::max();
     auto& positions = layer.positions;
     for (int64_t t = 0; t < length; ++t) positions.push_back(next_position + t);
     if (const auto count = static_cast<int64_t>(positions.size()); count > memory_limit)

@@ -70,18 +70,18 @@ struct Dropout : torch::autograd::Function<Dropout> {
 
 }  // namespace
 
-kernels::DropoutRange dropout_from(int64_t row, double p, const nn::ForwardContext& step, std::string_view stream,
-                                   uint32_t site) {
-  const auto key = RandomStream(step.seed, stream).key();
-  kernels::Dropout how = kernels::make_dropout(key.data(), step.update, site, p);
-  how.update_ptr = step.update_ptr;
-  return {how, static_cast<uint64_t>(step.row_offset * row)};
+kernels::DropoutRange dropout_from(int64_t row, double p, const nn::ForwardContext& forward_context,
+                                   std::string_view stream, uint32_t site) {
+  const auto key = RandomStream(forward_context.seed, stream).key();
+  kernels::Dropout how = kernels::make_dropout(key.data(), forward_context.update, site, p);
+  how.update_ptr = forward_context.update_ptr;
+  return {how, static_cast<uint64_t>(forward_context.row_offset * row)};
 }
 
-at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& step, std::string_view stream,
+at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context, std::string_view stream,
                    uint32_t site) {
-  if (!step.training || p == 0 || x.numel() == 0) return x;
-  const kernels::DropoutRange range = dropout_from(x.numel() / x.size(0), p, step, stream, site);
+  if (!forward_context.training || p == 0 || x.numel() == 0) return x;
+  const kernels::DropoutRange range = dropout_from(x.numel() / x.size(0), p, forward_context, stream, site);
   return Dropout::apply(x, range.how, range.first);
 }
 

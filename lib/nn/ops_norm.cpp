@@ -164,13 +164,13 @@ bool has_fused_kernel(const at::Tensor& x, const at::Tensor& y, const at::Tensor
 SumAndNorm sum_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop,
                         const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool needs_sum) {
   if (!has_fused_kernel(x, y, weight, bias)) {
-    const at::Tensor sum = x + dropout(y, drop.p, drop.step, drop.stream, drop.site);
+    const at::Tensor sum = x + dropout(y, drop.p, drop.forward_context, drop.stream, drop.site);
     return {sum, weight.defined() ? layer_norm(sum, weight, bias, epsilon) : at::Tensor()};
   }
   const at::Tensor x_contiguous = x.contiguous(), y_contiguous = y.contiguous();
   std::optional<kernels::DropoutRange> dropout;
-  if (drop.step.training && drop.p > 0)
-    dropout = dropout_from(y.numel() / y.size(0), drop.p, drop.step, drop.stream, drop.site);
+  if (drop.forward_context.training && drop.p > 0)
+    dropout = dropout_from(y.numel() / y.size(0), drop.p, drop.forward_context, drop.stream, drop.site);
   const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   if (!c10::GradMode::is_enabled() ||
       !(needs_gradient(x) || needs_gradient(y) || needs_gradient(weight) || needs_gradient(bias))) {

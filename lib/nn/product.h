@@ -37,9 +37,9 @@ at::Tensor concatenate_values(ParameterRefs parameters);
 
 // Changes the matrix products of the current thread during the lifetime of the object, for decoding. Gradients must be
 // disabled, and no parameter may change.
-// - Products x weightᵀ on a CPU are computed in chunks of kFullRows rows, the last one padded with zero rows, each by
-// one
-//   thread, since oneDNN chooses the order of its additions by the numbers of rows and of threads. The bits of a row
+// - Products x weightᵀ on a CPU are computed in chunks of kFullRows rows, each by one thread and the last one padded
+// with
+//   zero rows, since oneDNN chooses the order of its additions by the numbers of rows and of threads. The bits of a row
 //   then depend on neither, so that a sentence decodes to the same tokens on its own and in a batch. On a GPU, products
 //   are padded to at least kFullRows rows.
 // - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, which is packed in oneDNN's fastest

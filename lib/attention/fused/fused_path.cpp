@@ -34,9 +34,9 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   spec.key_heads = c.key_heads;
   const bool mixes = choice.matrix.defined();
   spec.dropout_before_mixing = mixes && stages_.mixer->drops_before_mixing();
-  if (has_dropout(c.step.training)) {
+  if (has_dropout(c.forward_context.training)) {
     const int64_t heads = mixes && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
-    spec.dropout = nn::dropout_from(heads * queries * keys, options_.dropout, c.step, probabilities_stream(),
+    spec.dropout = nn::dropout_from(heads * queries * keys, options_.dropout, c.forward_context, probabilities_stream(),
                                     static_cast<uint32_t>(layer_spec_.layer));
   }
   switch (choice.kernel) {

@@ -14,8 +14,8 @@ class NumberHead : public PooledHead {
  public:
   NumberHead(nn::ParameterList& parameters, const ModelOptions& o) : PooledHead(parameters, o, "head.number", 1) {}
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double,
-                      const nn::ForwardContext& step) const override {
-    const at::Tensor sum = squares(scores(hidden, step), targets.values).sum();
+                      const nn::ForwardContext& forward_context) const override {
+    const at::Tensor sum = squares(scores(hidden, forward_context), targets.values).sum();
     return {sum, sum.detach().to(at::kDouble), targets.values.ge(0).sum().item<int64_t>()};
   }
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {

@@ -37,8 +37,8 @@ PooledHead::PooledHead(nn::ParameterList& parameters, const ModelOptions& o, con
 
 at::Tensor PooledHead::logits(const at::Tensor& hidden) const { return scores(hidden, {}).unsqueeze(1); }
 
-at::Tensor PooledHead::scores(const at::Tensor& hidden, const nn::ForwardContext& step) const {
-  return dense_(nn::dropout(pooler_(hidden), dropout_, step, "output", 0)).to(at::kFloat);
+at::Tensor PooledHead::scores(const at::Tensor& hidden, const nn::ForwardContext& forward_context) const {
+  return dense_(nn::dropout(pooler_(hidden), dropout_, forward_context, "output", 0)).to(at::kFloat);
 }
 
 }  // namespace mh::model

@@ -45,7 +45,7 @@ class PooledHead : public OutputLayer {
 
  protected:
   // Returns the outputs of the dense layer (B, out) for hidden (B, T, d), with dropout in training.
-  at::Tensor scores(const at::Tensor& hidden, const nn::ForwardContext& step) const;
+  at::Tensor scores(const at::Tensor& hidden, const nn::ForwardContext& forward_context) const;
 
  private:
   double dropout_;

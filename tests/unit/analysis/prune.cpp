@@ -133,9 +133,9 @@ void check_trains(SingleLayer& pruned, const Sizes& z) {
   const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
   Mask mask;
   mask.causal = pruned.layer->layer_spec().kind == AttentionKind::decoder_self;
-  ForwardContext step;
-  step.training = true;
-  const at::Tensor y = pruned.layer->forward(x, x, mask, step);
+  ForwardContext forward_context;
+  forward_context.training = true;
+  const at::Tensor y = pruned.layer->forward(x, x, mask, forward_context);
   REQUIRE(y.isfinite().all().item<bool>());
   if (y.requires_grad()) y.sum().backward();
 }

@@ -328,9 +328,10 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
       REQUIRE(counterpart != nullptr);
       CHECK(counterpart->master().sizes() == p.master().sizes());
     }
-    nn::ForwardContext step;
-    step.training = true;
-    const at::Tensor loss = pruned.model->loss(pruned.model->hidden(batch.input, step), batch.targets, 0.1).smoothed;
+    nn::ForwardContext forward_context;
+    forward_context.training = true;
+    const at::Tensor loss =
+        pruned.model->loss(pruned.model->hidden(batch.input, forward_context), batch.targets, 0.1).smoothed;
     loss.backward();
     CHECK(std::isfinite(loss.item<double>()));
     CHECK(pruned.model->parameters()

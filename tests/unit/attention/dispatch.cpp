@@ -181,7 +181,7 @@ struct BuiltCase {
   AttentionOptions options;
   LayerSpec shape;
   Stages stages;
-  nn::ForwardContext step;
+  nn::ForwardContext forward_context;
   at::Tensor x = layers::normal({2, 20, 32}, 1);
 
   explicit BuiltCase(const Case& c) : options(layers::options_of(without_test_stages(c.toml), c.kind)) {
@@ -198,7 +198,7 @@ struct BuiltCase {
     stages.for_each_stage(
         options, [&](Stage& stage, const char*, const std::string&) { stage.add_parameters(parameters, shape); });
     parameters.initialise(3);
-    step.training = c.training;
+    forward_context.training = c.training;
   }
 
   // Returns `toml` without the lines that name 'test-composed', which is not a registered stage.
@@ -215,7 +215,14 @@ struct BuiltCase {
   LayerView layer() const { return {shape, options, stages}; }
   Context pass() const {
     const auto heads = [&](int64_t size, uint64_t seed) { return layers::normal({2, shape.heads, 20, size}, seed); };
-    Context c{shape, step, {}, x, x, heads(shape.key_size, 2), heads(shape.key_size, 3), heads(shape.value_size, 4)};
+    Context c{shape,
+              forward_context,
+              {},
+              x,
+              x,
+              heads(shape.key_size, 2),
+              heads(shape.key_size, 3),
+              heads(shape.value_size, 4)};
     c.mask.causal = true;
     c.keys = 20;
     return c;

@@ -222,7 +222,7 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
     const bool causal = *rc::gen::arbitrary<bool>();
     const int64_t queries = *rc::gen::inRange(1, 90);
     const int64_t keys = causal ? queries + *rc::gen::inRange(0, 40) : *rc::gen::inRange(1, 150);
-    const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), *rc::gen::inRange(0, 5)};
+    const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), *rc::gen::inRange(0, 5)};
     const double p = *rc::gen::element(0.1, 0.5, 0.9);
     using namespace reference::policy;
     Inputs x;
@@ -230,10 +230,10 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
                   at::randn({batch, heads, keys, size})};
     x.operands.resize(kDistanceRows + 1);
     x.dout = at::randn({batch, heads, queries, size});
-    x.dropout_mask = nn::dropout(at::ones({batch, heads, queries, keys}), p, step, "place", 4);
+    x.dropout_mask = nn::dropout(at::ones({batch, heads, queries, keys}), p, forward_context, "place", 4);
     x.policy.causal = causal;
     if (!causal && *rc::gen::arbitrary<bool>()) x.policy.key_lengths = at::randint(1, keys + 1, {batch}, at::kLong);
-    x.policy.dropout = nn::dropout_from(heads * queries * keys, p, step, "place", 4);
+    x.policy.dropout = nn::dropout_from(heads * queries * keys, p, forward_context, "place", 4);
     const auto attend_fused = [](const Inputs& inputs, const Tensors& t) {
       return attention::fused_cpu(t[kQ], t[kK], t[kV], inputs.policy);
     };
@@ -255,7 +255,7 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
 }
 
 TEST_CASE("a layer drops the same probabilities on the fused and the composed path", "[attention][dropout]") {
-  const nn::ForwardContext step{true, 5, 2, 3};
+  const nn::ForwardContext forward_context{true, 5, 2, 3};
   for (const auto& [kind, lengths] : {std::pair{attention::AttentionKind::decoder_self, false},
                                       {attention::AttentionKind::encoder_self, true},
                                       {attention::AttentionKind::encoder_self, false}}) {
@@ -266,7 +266,7 @@ TEST_CASE("a layer drops the same probabilities on the fused and the composed pa
     mask.causal = kind == attention::AttentionKind::decoder_self;
     if (lengths) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
     const auto [fused, composed, exact, sizes] =
-        layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, mask, step); });
+        layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, mask, forward_context); });
     CHECK(find_excess_error(fused, composed, exact, at::kFloat, sizes) == "");
   }
   // The kernel does not support an additive mask: Path::fused throws, Path::automatic falls back to the composed path.
@@ -275,11 +275,11 @@ TEST_CASE("a layer drops the same probabilities on the fused and the composed pa
   mask.causal = true;
   mask.additive = numbers::normal({20, 20}, 9);
   const at::Tensor x = numbers::normal({2, 20, 32}, 8);
-  const at::Tensor y = l(x, x, mask, step);
+  const at::Tensor y = l(x, x, mask, forward_context);
   l.layer->set_path(attention::Path::composed);
-  CHECK(at::equal(l(x, x, mask, step), y));
+  CHECK(at::equal(l(x, x, mask, forward_context), y));
   l.layer->set_path(attention::Path::fused);
-  CHECK(refusal([&] { l(x, x, mask, step); }).find("an additive mask") != std::string::npos);
+  CHECK(refusal([&] { l(x, x, mask, forward_context); }).find("an additive mask") != std::string::npos);
   CHECK(layers::Layer("heads = 4\ndropout = 0.4\n", 32).layer->describe_path(true).find("head_size 8") !=
         std::string::npos);
 }

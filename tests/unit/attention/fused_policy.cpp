@@ -94,13 +94,13 @@ Inputs random_inputs(bool mixed) {
 // Adds dropout of probabilities to a third of the cases.
 void add_dropout(Inputs& x) {
   if (pick(0, 2) > 0) return;
-  const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
+  const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
   const double p = *rc::gen::element(0.1, 0.5);
   x.policy.dropout_before_mixing = x.operands[kMatrix].defined() && pick(0, 1) == 1;
   const int64_t heads = x.policy.dropout_before_mixing ? x.operands[kQ].size(1) : x.dout.size(1);
   const at::Tensor &q = x.operands[kQ], &k = x.operands[kK];
-  x.dropout_mask = nn::dropout(at::ones({q.size(0), heads, q.size(2), k.size(2)}), p, step, "place", 4);
-  x.policy.dropout = nn::dropout_from(heads * q.size(2) * k.size(2), p, step, "place", 4);
+  x.dropout_mask = nn::dropout(at::ones({q.size(0), heads, q.size(2), k.size(2)}), p, forward_context, "place", 4);
+  x.policy.dropout = nn::dropout_from(heads * q.size(2) * k.size(2), p, forward_context, "place", 4);
 }
 
 }  // namespace
@@ -216,9 +216,10 @@ TEST_CASE(
           mask.key_positions = at::arange(-memory, queries, at::kLong);
           mask.key_positions.narrow(0, 0, 9).sub_(4);  // a gap of four positions after the ninth key
         }
-        const nn::ForwardContext step{true, 5, 2, 3};
-        const auto [fused, composed, exact, sizes] = layers::results_of_paths(
-            l, m, [&](const at::Tensor& keys) { return l(keys.narrow(1, memory, queries), keys, mask, step); });
+        const nn::ForwardContext forward_context{true, 5, 2, 3};
+        const auto [fused, composed, exact, sizes] = layers::results_of_paths(l, m, [&](const at::Tensor& keys) {
+          return l(keys.narrow(1, memory, queries), keys, mask, forward_context);
+        });
         CHECK(find_excess_error(fused, composed, exact, at::kFloat, sizes) == "");
       }
 }

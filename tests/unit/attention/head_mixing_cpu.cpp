@@ -93,12 +93,12 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
       x.policy.key_lengths = at::tensor(lengths, at::kLong);
     }
     if (pick(0, 2) == 0) {
-      const nn::ForwardContext step{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
+      const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
       const double p = *rc::gen::element(0.1, 0.5, 0.9);
       x.policy.dropout_before_mixing = pick(0, 1) == 1;
       const int64_t heads = x.policy.dropout_before_mixing ? z.in : z.out;
-      x.dropout_mask = nn::dropout(at::ones({z.batch, heads, z.queries, z.keys}), p, step, "place", 4);
-      x.policy.dropout = nn::dropout_from(heads * z.queries * z.keys, p, step, "place", 4);
+      x.dropout_mask = nn::dropout(at::ones({z.batch, heads, z.queries, z.keys}), p, forward_context, "place", 4);
+      x.policy.dropout = nn::dropout_from(heads * z.queries * z.keys, p, forward_context, "place", 4);
     }
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const Tensors exact = exact_results(x, type), composed = composed_results(x, type),
@@ -257,9 +257,9 @@ TEST_CASE("layers that mix probabilities have equal outputs and gradients on the
       mask.causal = causal;
       if (!causal) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
       for (bool training : {false, true}) {
-        const nn::ForwardContext step{training, 5, 2, 3};
-        const auto [fused, composed, exact, sizes] =
-            layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, mask, step); });
+        const nn::ForwardContext forward_context{training, 5, 2, 3};
+        const auto [fused, composed, exact, sizes] = layers::results_of_paths(
+            l, x, [&](const at::Tensor& input) { return l(input, input, mask, forward_context); });
         CHECK(find_excess_error(fused, composed, exact, at::kFloat, sizes) == "");
       }
     }

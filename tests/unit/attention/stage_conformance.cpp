@@ -111,10 +111,10 @@ void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& 
     CHECK(close(l(x, m, mask), full_batch));
     l.layer->set_path(Path::automatic);
   }
-  ForwardContext step;
-  step.training = true;
+  ForwardContext forward_context;
+  forward_context.training = true;
   l.parameters.zero_gradients();
-  const at::Tensor y = l(x, m, mask, step);
+  const at::Tensor y = l(x, m, mask, forward_context);
   CHECK(y.isfinite().all().item<bool>());
   if (y.requires_grad()) (y * normal(y.sizes().vec(), 5)).sum().backward();
   for (auto& p : l.parameters.all())

@@ -239,9 +239,9 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
   requests.add(std::make_shared<model::SkipLayers>(std::vector<bool>{false, true, false}));
   for (int64_t rows : {2, 2, 1}) {
     auto m = model->new_memory(9);
-    nn::ForwardContext step{true, 1, 0, 0};
-    step.requests = &requests;
-    for (int i = 0; i < 3; ++i) model->hidden(at::randint(6, {rows, 4}, at::kLong), step, m.get());
+    nn::ForwardContext forward_context{true, 1, 0, 0};
+    forward_context.requests = &requests;
+    for (int i = 0; i < 3; ++i) model->hidden(at::randint(6, {rows, 4}, at::kLong), forward_context, m.get());
     saved.push_back(std::move(*m));
   }
   Folder folder;
@@ -324,8 +324,8 @@ TEST_CASE("training carries the memory from update to update and empties it at t
         in[s][t] = i == 0 ? 0 : text[i - 1];
         out[s][t] = text[i];
       }
-    nn::ForwardContext step{true, 1, static_cast<uint32_t>(u), 0};
-    auto loss = model->loss(model->hidden(in, step, memory.get()), out, 0);
+    nn::ForwardContext forward_context{true, 1, static_cast<uint32_t>(u), 0};
+    auto loss = model->loss(model->hidden(in, forward_context, memory.get()), out, 0);
     loss.smoothed.backward();
     model->parameters().collect_gradients();
     c10::NoGradGuard no_gradient;

@@ -119,11 +119,11 @@ Inputs random_inputs(const Case& c, const Sizes& z) {
   }
   if (c.sigsoftmax) x.policy.normaliser = kernels::Normaliser::sigsoftmax;
   if (c.dropout > 0) {
-    const nn::ForwardContext step{true, 7, 3, 2};
+    const nn::ForwardContext forward_context{true, 7, 3, 2};
     const int64_t heads = c.dropout_before ? z.in : z.out;
     x.policy.dropout_before_mixing = c.dropout_before;
-    x.policy.dropout = nn::dropout_from(heads * c.queries * c.keys, c.dropout, step, "place", 1);
-    x.dropout_mask = nn::dropout(at::ones({z.batch, heads, c.queries, c.keys}), c.dropout, step, "place", 1);
+    x.policy.dropout = nn::dropout_from(heads * c.queries * c.keys, c.dropout, forward_context, "place", 1);
+    x.dropout_mask = nn::dropout(at::ones({z.batch, heads, c.queries, c.keys}), c.dropout, forward_context, "place", 1);
   }
   if (c.relative) {
     const int64_t first = c.keys / 3, distances = c.queries + c.keys;

@@ -151,8 +151,8 @@ struct EmbeddingAndOutput {
     // Larger values than the initial ones, so that biases are not zero and scores not small.
     for (auto& p : parameters.all()) p.master().copy_(layers::normal(p.master().sizes().vec(), seed++) * 0.4);
   }
-  SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& step = {}) {
-    return output->loss((*embedding)(tokens), targets, 0, step);
+  SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& forward_context = {}) {
+    return output->loss((*embedding)(tokens), targets, 0, forward_context);
   }
   Reference reference() const {
     Reference r{o, vocabulary, {}};
@@ -372,25 +372,26 @@ TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of 
   o.dropout_tail = 0.4;
   EmbeddingAndOutput model(o, 30);
   at::Tensor tokens = random_tokens(6, 5, 30, 1), targets = random_tokens(6, 5, 30, 2), head_targets = targets % 10;
-  nn::ForwardContext step{true, 3, 7, 0};
+  nn::ForwardContext forward_context{true, 3, 7, 0};
   c10::NoGradGuard no_gradient;
   const double nll_without = without_dropout.loss(tokens, targets).nll.item<double>(),
-               nll_with = model.loss(tokens, targets, step).nll.item<double>();
+               nll_with = model.loss(tokens, targets, forward_context).nll.item<double>();
   CHECK(std::abs(nll_with - nll_without) > 1e-2);
   CHECK(model.loss(tokens, targets).nll.item<double>() == nll_without);
-  CHECK(model.loss(tokens, targets, step).nll.item<double>() == nll_with);
-  CHECK(model.loss(tokens, head_targets, step).nll.item<double>() ==
+  CHECK(model.loss(tokens, targets, forward_context).nll.item<double>() == nll_with);
+  CHECK(model.loss(tokens, head_targets, forward_context).nll.item<double>() ==
         without_dropout.loss(tokens, head_targets).nll.item<double>());
   double micro_batch_sum = 0;
   for (auto [row, rows] : {std::pair{0, 1}, {1, 2}, {3, 3}}) {
-    step.row_offset = row;
-    micro_batch_sum += model.loss(tokens.narrow(0, row, rows), targets.narrow(0, row, rows), step).nll.item<double>();
+    forward_context.row_offset = row;
+    micro_batch_sum +=
+        model.loss(tokens.narrow(0, row, rows), targets.narrow(0, row, rows), forward_context).nll.item<double>();
   }
   CHECK(micro_batch_sum == Approx(nll_with).epsilon(1e-6));
   // Another update draws another mask.
-  step.row_offset = 0;
-  step.update = 8;
-  CHECK(model.loss(tokens, targets, step).nll.item<double>() != nll_with);
+  forward_context.row_offset = 0;
+  forward_context.update = 8;
+  CHECK(model.loss(tokens, targets, forward_context).nll.item<double>() != nll_with);
 }
 
 TEST_CASE("bands with bf16 copies of the parameters are within 2% of the fp32 loss and 5% of its gradients",
@@ -402,9 +403,10 @@ TEST_CASE("bands with bf16 copies of the parameters are within 2% of the fp32 lo
     o.dropout_tail = 0.1;
     EmbeddingAndOutput fp32_model(o, 30), bf16_model(o, 30);
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
-    const nn::ForwardContext step{true, 3, 7, 0};
+    const nn::ForwardContext forward_context{true, 3, 7, 0};
     bf16_model.parameters.set_bf16(true);
-    SlicedLoss fp32_loss = fp32_model.loss(tokens, targets, step), bf16_loss = bf16_model.loss(tokens, targets, step);
+    SlicedLoss fp32_loss = fp32_model.loss(tokens, targets, forward_context),
+               bf16_loss = bf16_model.loss(tokens, targets, forward_context);
     CHECK(bf16_loss.nll.item<double>() == Approx(fp32_loss.nll.item<double>()).epsilon(0.02));
     fp32_loss.smoothed.backward();
     bf16_loss.smoothed.backward();

@@ -173,12 +173,12 @@ TEST_CASE("the contents of padding do not change hidden states in training, with
     changed_padding.source[b].narrow(0, s, 7 - s).fill_(3);
     changed_padding.tokens[b].narrow(0, t, 8 - t).fill_(4);
   }
-  nn::ForwardContext step;
-  step.training = true;
+  nn::ForwardContext forward_context;
+  forward_context.training = true;
   for (const std::string& stage : stages()) {
     INFO(stage);
-    const at::Tensor x = built(kTiny + stage)->hidden(original, step),
-                     y = built(kTiny + stage)->hidden(changed_padding, step);
+    const at::Tensor x = built(kTiny + stage)->hidden(original, forward_context),
+                     y = built(kTiny + stage)->hidden(changed_padding, forward_context);
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t t = target[static_cast<size_t>(b)];
       CHECK(at::allclose(x[b].narrow(0, 0, t), y[b].narrow(0, 0, t), 1e-4, 1e-5));

@@ -61,10 +61,10 @@ std::vector<Result> two_updates(const std::string& toml, at::Device device) {
     results.push_back({name, t.detach().to(at::kCPU, at::kDouble)});
   };
   for (uint32_t update = 0; update < 2; ++update) {
-    const nn::ForwardContext step{true, 5, update, 0};
-    const at::Tensor hidden = model->hidden(input.to(device), step);
+    const nn::ForwardContext forward_context{true, 5, update, 0};
+    const at::Tensor hidden = model->hidden(input.to(device), forward_context);
     at::Tensor loss = hidden.square().mean();  // for encoders, since the form of targets depends on the output head
-    if (!encoder_only) loss = model->loss(hidden, input.tokens.roll(1, 1), 0.1, step).smoothed / 10;
+    if (!encoder_only) loss = model->loss(hidden, input.tokens.roll(1, 1), 0.1, forward_context).smoothed / 10;
     loss.backward();
     model->parameters().collect_gradients();
     add(str("loss ", update), loss);
@@ -140,8 +140,8 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
       const auto graphed = built(toml, device), eager = built(toml, device);
       graphed->parameters().set_bf16(bf16), eager->parameters().set_bf16(bf16);
       const auto pass_of = [](LanguageModel& model) {
-        return [&model](const Input& input, const Targets& targets, const nn::ForwardContext& step) {
-          const SlicedLoss loss = model.loss(model.hidden(input, step), targets, 0.1, step);
+        return [&model](const Input& input, const Targets& targets, const nn::ForwardContext& forward_context) {
+          const SlicedLoss loss = model.loss(model.hidden(input, forward_context), targets, 0.1, forward_context);
           loss.smoothed.backward();
           model.parameters().collect_gradients();
           return loss;
@@ -152,9 +152,9 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
         INFO("update " << update);
         const data::Batch batch{{models::random_tokens(3, 9, 30, update)},
                                 models::random_tokens(3, 9, 30, update + 50)};
-        const nn::ForwardContext step{true, 1, update, 0};
-        const SlicedLoss actual = pass(batch, step),
-                         expected = pass_of(*eager)(batch.input.to(device), batch.model_targets(), step);
+        const nn::ForwardContext forward_context{true, 1, update, 0};
+        const SlicedLoss actual = pass(batch, forward_context),
+                         expected = pass_of(*eager)(batch.input.to(device), batch.model_targets(), forward_context);
         CHECK(actual.nll.item<double>() == Approx(expected.nll.item<double>()).epsilon(1e-5));
         CHECK(actual.scored == expected.scored);
         for (const Parameter& p : eager->parameters().all()) {

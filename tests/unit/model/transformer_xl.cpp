@@ -69,9 +69,9 @@ class SkipDraws {
   nn::ForwardContext update(uint32_t number) {
     pass_ = {};
     procedure_->modify_pass(pass_, {number, 0, 0});
-    nn::ForwardContext step{true, 3, number, 0};
-    step.requests = &pass_.requests;
-    return step;
+    nn::ForwardContext forward_context{true, 3, number, 0};
+    forward_context.requests = &pass_.requests;
+    return forward_context;
   }
 
  private:
@@ -412,8 +412,9 @@ TEST_CASE("Transformer-XL on the test device equals the CPU in training, with sk
   auto close = [](const at::Tensor& x, const at::Tensor& y) { return at::allclose(x, y.to(at::kCPU), 1e-3, 1e-3); };
   for (uint32_t i = 0; i < 10; ++i) {
     at::Tensor x = tokens(2, 5, i);
-    const nn::ForwardContext step = skips.update(i);
-    CHECK(close(on_cpu->hidden(x, step, cpu_state.get()), on_device->hidden(x.to(device), step, device_state.get())));
+    const nn::ForwardContext forward_context = skips.update(i);
+    CHECK(close(on_cpu->hidden(x, forward_context, cpu_state.get()),
+                on_device->hidden(x.to(device), forward_context, device_state.get())));
   }
   c10::NoGradGuard no_gradient;
   for (int64_t length : {5, 1, 1}) {

@@ -81,9 +81,10 @@ TEST_CASE("dropout on a GPU is bit-identical to the CPU", "[device]") {
   NEEDS_GPU;
   for (auto type : {at::kFloat, at::kBFloat16})
     for (int64_t width : {1, 5, 64, 4099}) {
-      nn::ForwardContext step{true, 7, 3, 5};
+      nn::ForwardContext forward_context{true, 7, 3, 5};
       at::Tensor x = at::randn({3, width}).to(type);
-      at::Tensor on_cpu = nn::dropout(x, 0.3, step, "s", 2), on_gpu = nn::dropout(x.to(gpu), 0.3, step, "s", 2);
+      at::Tensor on_cpu = nn::dropout(x, 0.3, forward_context, "s", 2),
+                 on_gpu = nn::dropout(x.to(gpu), 0.3, forward_context, "s", 2);
       CHECK(at::equal(on_cpu, on_gpu.to(at::kCPU)));
     }
 }
@@ -98,9 +99,9 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
     std::vector<double> losses;
     for (auto* model : {cpu_model.get(), gpu_model.get()}) {
       model->parameters().set_bf16(bf16);
-      nn::ForwardContext step{true, 1, 4, 0};
-      auto loss = model->loss(model->hidden(inputs.to(model->parameters().device()), step), targets,
-                              extra.empty() ? 0.1 : 0, step);
+      nn::ForwardContext forward_context{true, 1, 4, 0};
+      auto loss = model->loss(model->hidden(inputs.to(model->parameters().device()), forward_context), targets,
+                              extra.empty() ? 0.1 : 0, forward_context);
       loss.smoothed.backward();
       model->parameters().collect_gradients();
       losses.push_back(loss.nll.item<double>());
@@ -194,8 +195,8 @@ TEST_CASE("residual dropout, sum and layer norm on a GPU agree with the CPU; two
       const auto results = [&](at::Device device) {
         const auto leaf = [&](const at::Tensor& t) { return t.to(device).detach().clone().requires_grad_(); };
         const at::Tensor x = leaf(x0), y = leaf(y0), w = leaf(w0), b = leaf(b0);
-        const nn::ForwardContext step{true, 7, 3, 5};
-        const auto result = nn::add_and_norm(x, y, {0.3, step, "s", 2}, w, b, 1e-5);
+        const nn::ForwardContext forward_context{true, 7, 3, 5};
+        const auto result = nn::add_and_norm(x, y, {0.3, forward_context, "s", 2}, w, b, 1e-5);
         ((result.sum * dsum.to(device)).sum() + (result.norm * dnorm.to(device)).sum()).backward();
         return std::vector<at::Tensor>{
             result.sum.detach(), result.norm.detach(), x.grad(), y.grad(), w.grad(), b.grad()};

@@ -86,11 +86,11 @@ struct Case {
     register_meta_kernels();
     model = build_language_model(config, every_model::kVocabularies, at::kMeta);
   }
-  at::Tensor hidden(const nn::ForwardContext& step, attention::Observer* observer = nullptr,
+  at::Tensor hidden(const nn::ForwardContext& forward_context, attention::Observer* observer = nullptr,
                     DecodingState* state = nullptr, int64_t length = 5) const {
     const Input input = every_model::input(*model, encoder_only, length);
     if (observer != nullptr) observer->begin(input.lengths);
-    const at::Tensor h = model->hidden(input.to(at::kMeta), step, state, observer);
+    const at::Tensor h = model->hidden(input.to(at::kMeta), forward_context, state, observer);
     REQUIRE(h.is_meta());
     REQUIRE(h.sizes() == at::IntArrayRef({2, length, config.model.width}));
     return h;
@@ -98,9 +98,9 @@ struct Case {
 };
 
 nn::ForwardContext training() {
-  nn::ForwardContext step;
-  step.training = true;
-  return step;
+  nn::ForwardContext forward_context;
+  forward_context.training = true;
+  return forward_context;
 }
 
 // An observer that reads probabilities, and the logits of all keys.
@@ -116,11 +116,11 @@ TEST_CASE("forward and backward passes create tensors only on the device of the 
     const Case c(toml);
     ScoreObserver observer;
     for (const bool experts : {false, true}) {
-      nn::ForwardContext step = training();
+      nn::ForwardContext forward_context = training();
       nn::Requests requests;
       if (experts) requests.add(std::make_shared<attention::SampleExperts>());
-      step.requests = &requests;
-      c.hidden(step).sum().backward();
+      forward_context.requests = &requests;
+      c.hidden(forward_context).sum().backward();
       for (const Parameter& p : c.model->parameters().all())
         if (p.master().grad().defined()) CHECK(p.master().grad().is_meta());
     }

@@ -58,10 +58,10 @@ void check_errors(const Tensors& gpu, const Tensors& cpu, const Tensors& exact, 
 }  // namespace
 
 TEST_CASE("dropout by GPU kernels is bit-identical to the CPU", "[gpu-ops]") {
-  const nn::ForwardContext step{true, 7, 3, 5};
+  const nn::ForwardContext forward_context{true, 7, 3, 5};
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor x = at::randn({3, 67}).to(type);
-    const auto [cpu, gpu] = run_on_both([&] { return nn::dropout(x, 0.3, step, "s", 2); });
+    const auto [cpu, gpu] = run_on_both([&] { return nn::dropout(x, 0.3, forward_context, "s", 2); });
     CHECK(cpu.equal(gpu));
   }
 }
@@ -107,7 +107,7 @@ TEST_CASE("sliced cross-entropy and its gradients by GPU kernels agree with the 
 
 TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels agree with the CPU", "[gpu-ops]") {
   at::manual_seed(12);
-  const nn::ForwardContext step{true, 3, 5, 1};
+  const nn::ForwardContext forward_context{true, 3, 5, 1};
   for (const int64_t size : {1, 17})
     for (const double p : {0.0, 0.3})
       for (const bool bf16 : {false, true})
@@ -117,7 +117,7 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
           const at::Tensor x0 = at::randn({2, 35, size}), y0 = at::randn({2, 35, size}).to(type);
           const at::Tensor gain0 = at::randn({size}), shift0 = at::randn({size});
           const at::Tensor dsum = at::randn_like(x0), dnorm = at::randn_like(x0);
-          const nn::DropoutArguments drop{p, step, "place", 2};
+          const nn::DropoutArguments drop{p, forward_context, "place", 2};
           const auto results = [&](const auto& to_type) {
             const at::Tensor x = leaf(to_type(x0)), y = leaf(to_type(y0)), gain = leaf(to_type(gain0)),
                              shift = leaf(to_type(shift0));
@@ -222,8 +222,9 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
             p.master().mul_(1 + noise * (2 * at::randint(2, p.master().sizes()).to(at::kFloat) - 1));
         }
         model->parameters().set_bf16(bf16);
-        const nn::ForwardContext step{true, 1, 4, 0};
-        const auto loss = model->loss(model->hidden(tokens, step), targets, extra.empty() ? 0.1 : 0, step);
+        const nn::ForwardContext forward_context{true, 1, 4, 0};
+        const auto loss =
+            model->loss(model->hidden(tokens, forward_context), targets, extra.empty() ? 0.1 : 0, forward_context);
         loss.smoothed.backward();
         model->parameters().collect_gradients();
         Tensors all{loss.nll, loss.smoothed.detach()};

@@ -214,14 +214,14 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     const bool bf16 = *rc::gen::arbitrary<bool>(), with_sum = *rc::gen::arbitrary<bool>(),
                trains = *rc::gen::arbitrary<bool>();
     const double offset = *rc::gen::element(0.0, 30.0), p = *rc::gen::element(0.0, 0.3);
-    const nn::ForwardContext step{trains, 3, 5, *rc::gen::inRange(0, 9)};
-    const nn::DropoutArguments drop{p, step, "place", 2};
+    const nn::ForwardContext forward_context{trains, 3, 5, *rc::gen::inRange(0, 9)};
+    const nn::DropoutArguments drop{p, forward_context, "place", 2};
     const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
     const at::Tensor x0 = at::randn({rows, length, size}) + offset,
                      y0 = at::randn({rows, length, size}).to(bf16 ? at::kBFloat16 : at::kFloat),
                      gain0 = at::randn({size}), shift0 = at::randn({size});
     const at::Tensor dsum = at::randn_like(x0), dnorm = at::randn_like(x0);
-    const at::Tensor dropout_mask = nn::dropout(at::ones_like(x0), p, step, "place", 2).to(at::kDouble);
+    const at::Tensor dropout_mask = nn::dropout(at::ones_like(x0), p, forward_context, "place", 2).to(at::kDouble);
     const auto results = [&](const at::Tensor& x, const at::Tensor& y, const at::Tensor& gain, const at::Tensor& shift,
                              const nn::SumAndNorm& result) {
       const at::Tensor norms = (result.norm * dnorm.to(result.norm.scalar_type())).sum();
@@ -266,7 +266,7 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
 
 TEST_CASE("nn::add passes its gradient unchanged to x and multiplied by the dropout mask to y", "[ops]") {
   at::manual_seed(7);
-  const nn::ForwardContext step{true, 3, 5};
+  const nn::ForwardContext forward_context{true, 3, 5};
   // Double precision has no kernel of ours and uses LibTorch operations.
   for (const auto& [x_type, y_type] :
        {std::pair(at::kFloat, at::kFloat), std::pair(at::kFloat, at::kBFloat16), std::pair(at::kDouble, at::kDouble)})
@@ -274,8 +274,8 @@ TEST_CASE("nn::add passes its gradient unchanged to x and multiplied by the drop
       INFO(x_type << " and " << y_type << ", p " << p);
       const at::Tensor x = at::randn({2, 9, 20}).to(x_type).requires_grad_(),
                        y = at::randn({2, 9, 20}).to(y_type).requires_grad_(), dsum = at::randn({2, 9, 20}).to(x_type),
-                       dropout_mask = nn::dropout(at::ones({2, 9, 20}), p, step, "place", 1);
-      const at::Tensor sum = nn::add(x, y, {p, step, "place", 1});
+                       dropout_mask = nn::dropout(at::ones({2, 9, 20}), p, forward_context, "place", 1);
+      const at::Tensor sum = nn::add(x, y, {p, forward_context, "place", 1});
       CHECK(sum.scalar_type() == x_type);
       CHECK(error(sum.detach(), (x + y.to(x_type) * dropout_mask).detach()) <= 1e-6);
       sum.backward(dsum);
@@ -284,7 +284,7 @@ TEST_CASE("nn::add passes its gradient unchanged to x and multiplied by the drop
       CHECK(error(y.grad(), (dsum * dropout_mask).to(y_type)) <= (y_type == at::kBFloat16 ? 0 : 1e-6));
     }
   const at::Tensor empty = at::zeros({0, 4, 20});
-  CHECK(nn::add(empty, empty, {0.25, step, "place", 1}).sizes().equals(empty.sizes()));
+  CHECK(nn::add(empty, empty, {0.25, forward_context, "place", 1}).sizes().equals(empty.sizes()));
 }
 
 TEST_CASE("norm_of_sum throws if gain and shift do not have the size of a row", "[ops]") {

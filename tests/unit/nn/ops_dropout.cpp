@@ -12,15 +12,15 @@ using namespace mh;
 namespace {
 
 // Returns dropout of x in double precision, element by element.
-at::Tensor reference(const at::Tensor& x, double p, const nn::ForwardContext& step, std::string_view stream,
+at::Tensor reference(const at::Tensor& x, double p, const nn::ForwardContext& forward_context, std::string_view stream,
                      uint32_t site) {
-  RandomStream random(step.seed, stream);
+  RandomStream random(forward_context.seed, stream);
   at::Tensor y = x.to(at::kDouble).clone();
   auto* data = y.data_ptr<double>();
   auto row = static_cast<uint64_t>(x.numel() / x.size(0));
   for (int64_t i = 0; i < y.numel(); ++i) {
-    auto position = static_cast<uint64_t>(step.row_offset) * row + static_cast<uint64_t>(i);
-    data[i] = random.uniform(step.update, site, position) < p ? 0 : data[i] / (1 - p);
+    auto position = static_cast<uint64_t>(forward_context.row_offset) * row + static_cast<uint64_t>(i);
+    data[i] = random.uniform(forward_context.update, site, position) < p ? 0 : data[i] / (1 - p);
   }
   return y;
 }
@@ -28,19 +28,19 @@ at::Tensor reference(const at::Tensor& x, double p, const nn::ForwardContext& st
 }  // namespace
 
 TEST_CASE("dropout of an element depends on the random number of seed, stream, update, site and position", "[ops]") {
-  nn::ForwardContext step{true, 7, 3, 0};
+  nn::ForwardContext forward_context{true, 7, 3, 0};
   for (auto [rows, width] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {4, 64}, {7, 129}, {33, 4099}})
     for (double p : {0.1, 0.5, 0.9}) {
-      step.row_offset = rows % 4;
+      forward_context.row_offset = rows % 4;
       at::Tensor x = at::randn({rows, width});
-      at::Tensor expected = reference(x, p, step, "attention.output", 2);
-      at::Tensor y = nn::dropout(x, p, step, "attention.output", 2);
+      at::Tensor expected = reference(x, p, forward_context, "attention.output", 2);
+      at::Tensor y = nn::dropout(x, p, forward_context, "attention.output", 2);
       CHECK(at::equal(y.ne(0), expected.ne(0)));
       CHECK(at::allclose(y.to(at::kDouble), expected, 1e-6, 1e-7));
-      at::Tensor bf16 = nn::dropout(x.to(at::kBFloat16), p, step, "attention.output", 2);
+      at::Tensor bf16 = nn::dropout(x.to(at::kBFloat16), p, forward_context, "attention.output", 2);
       CHECK(bf16.scalar_type() == at::kBFloat16);
       CHECK(at::equal(bf16.ne(0), expected.ne(0)));
-      at::Tensor fp64 = nn::dropout(x.to(at::kDouble), p, step, "attention.output", 2);
+      at::Tensor fp64 = nn::dropout(x.to(at::kDouble), p, forward_context, "attention.output", 2);
       CHECK(at::allclose(fp64, expected, 1e-6, 1e-7));
     }
 }
@@ -54,27 +54,27 @@ TEST_CASE("dropout is the identity in evaluation and with p = 0, and accepts emp
 
 TEST_CASE("dropout is bit-identical for any number of threads and micro-batches; masks of sites and streams differ",
           "[ops]") {
-  nn::ForwardContext step{true, 1, 9, 4};
+  nn::ForwardContext forward_context{true, 1, 9, 4};
   at::Tensor x = at::randn({6, 50000});
-  at::Tensor whole = nn::dropout(x, 0.3, step, "s", 0);
+  at::Tensor whole = nn::dropout(x, 0.3, forward_context, "s", 0);
   int threads = at::get_num_threads();
   at::set_num_threads(1);
-  CHECK(at::equal(nn::dropout(x, 0.3, step, "s", 0), whole));
+  CHECK(at::equal(nn::dropout(x, 0.3, forward_context, "s", 0), whole));
   at::set_num_threads(threads);
-  nn::ForwardContext micro_step = step;
+  nn::ForwardContext micro_step = forward_context;
   micro_step.row_offset += 2;
   CHECK(at::equal(nn::dropout(x.narrow(0, 2, 4), 0.3, micro_step, "s", 0), whole.narrow(0, 2, 4)));
-  CHECK_FALSE(at::equal(nn::dropout(x, 0.3, step, "s", 1).ne(0), whole.ne(0)));
-  CHECK_FALSE(at::equal(nn::dropout(x, 0.3, step, "t", 0).ne(0), whole.ne(0)));
+  CHECK_FALSE(at::equal(nn::dropout(x, 0.3, forward_context, "s", 1).ne(0), whole.ne(0)));
+  CHECK_FALSE(at::equal(nn::dropout(x, 0.3, forward_context, "t", 0).ne(0), whole.ne(0)));
 }
 
 TEST_CASE("the gradient of dropout has the mask of the forward pass", "[ops]") {
-  nn::ForwardContext step{true, 5, 2, 1};
+  nn::ForwardContext forward_context{true, 5, 2, 1};
   at::Tensor x = at::randn({3, 1000}).requires_grad_();
-  at::Tensor y = nn::dropout(x, 0.25, step, "s", 3);
+  at::Tensor y = nn::dropout(x, 0.25, forward_context, "s", 3);
   at::Tensor dy = at::randn_like(y);
   y.backward(dy);
-  CHECK(at::equal(x.grad(), nn::dropout(dy, 0.25, step, "s", 3)));
+  CHECK(at::equal(x.grad(), nn::dropout(dy, 0.25, forward_context, "s", 3)));
 }
 
 TEST_CASE("dropout of an infinity is 0, not NaN", "[ops]") {

@@ -63,10 +63,10 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
   const bool bf16 = GENERATE(false, true);
   if (bf16) graphed_model->parameters().set_bf16(true), plain_model->parameters().set_bf16(true);
   const auto work_of = [](LanguageModel& model) {
-    return [&model](const Input& input, const Targets& targets, const mh::nn::ForwardContext& step) {
+    return [&model](const Input& input, const Targets& targets, const mh::nn::ForwardContext& forward_context) {
       Targets cpu_targets = targets;  // CPU kernels read `values`, GPU kernels `on_device`
       if (targets.on_device.defined()) cpu_targets.values = targets.on_device;
-      const SlicedLoss loss = model.loss(model.hidden(input, step), cpu_targets, 0.1, step);
+      const SlicedLoss loss = model.loss(model.hidden(input, forward_context), cpu_targets, 0.1, forward_context);
       loss.smoothed.backward();
       model.parameters().collect_gradients();
       return loss;
@@ -89,12 +89,12 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
   const auto compare = [&](int64_t rows, int64_t length) {
     INFO("update " << update);
     mh::data::Batch batch{{random_tokens(rows, length, 23, update)}, random_tokens(rows, length, 23, update + 100)};
-    const mh::nn::ForwardContext step{true, 1, update++, 0};
+    const mh::nn::ForwardContext forward_context{true, 1, update++, 0};
     graphed_model->parameters().zero_gradients(), plain_model->parameters().zero_gradients();
     batch.targets[0][static_cast<int64_t>(update) % length] = -1;  // the ignored targets differ between updates
     batch.targets[0][0] = update % 2 == 0 ? -1 : 3;
-    const SlicedLoss actual = graphed_pass(batch, step),
-                     expected = plain_pass(batch.input, batch.model_targets(), step);
+    const SlicedLoss actual = graphed_pass(batch, forward_context),
+                     expected = plain_pass(batch.input, batch.model_targets(), forward_context);
     CHECK(at::equal(actual.smoothed, expected.smoothed));
     CHECK(at::equal(actual.nll, expected.nll));
     CHECK(actual.scored == expected.scored);

@@ -279,14 +279,14 @@ PassResult training_pass(const model::ModelConfig& config, const std::string& re
   batch.input.tokens = pad(batch.input.tokens, extra_padding, 3);
   batch.input.source = pad(batch.input.source, 2 * extra_padding, 5);
   batch.targets = pad(batch.targets, extra_padding, -1);
-  nn::ForwardContext step;
+  nn::ForwardContext forward_context;
   nn::Requests requests;
   if (samples) requests.add(std::make_shared<attention::SampleExperts>());
-  step.training = true, step.seed = 7, step.requests = &requests;
+  forward_context.training = true, forward_context.seed = 7, forward_context.requests = &requests;
   attention::Observer* observer = regulariser.empty() ? nullptr : terms.observer();
   if (observer != nullptr) observer->begin(batch.input.lengths);
   const nn::SlicedLoss loss =
-      model->loss(model->hidden(batch.input, step, nullptr, observer), batch.targets, 0.1, step);
+      model->loss(model->hidden(batch.input, forward_context, nullptr, observer), batch.targets, 0.1, forward_context);
   const at::Tensor term = regulariser.empty() ? at::Tensor() : terms.loss({0, 0, 1});
   at::Tensor sum = loss.smoothed;
   PassResult result;

@@ -40,9 +40,9 @@ class CrossHead : public Pairing {
   }
 
   void pair(Context& c) override {
-    if (!c.step.training || rate_ == 0) return;
-    RandomSequence random(RandomStream(c.step.seed, std::string(name_of(c.layer_spec.kind)) + ".cross-head"),
-                          c.step.update, static_cast<uint32_t>(c.layer_spec.layer));
+    if (!c.forward_context.training || rate_ == 0) return;
+    RandomSequence random(RandomStream(c.forward_context.seed, std::string(name_of(c.layer_spec.kind)) + ".cross-head"),
+                          c.forward_context.update, static_cast<uint32_t>(c.layer_spec.layer));
     if (random.uniform() >= rate_) return;
     c.key_heads.resize(static_cast<size_t>(c.layer_spec.heads));
     std::iota(c.key_heads.begin(), c.key_heads.end(), 0);

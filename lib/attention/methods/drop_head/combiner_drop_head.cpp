@@ -21,7 +21,7 @@ class DropHead : public GatedCombiner {
   DropHead(const DropHeadOptions& options, const LayerSpec& layer_spec)
       : options_(options), heads_(layer_spec.value_heads) {}
   at::Tensor weights(const Context& c) override {
-    if (!c.step.training || options_.rate == 0) return {};
+    if (!c.forward_context.training || options_.rate == 0) return {};
     return observed_gates_of(c, nn::to_device(sample_gates(c), c.query_input.device()));
   }
   bool samples_on_host() const override { return options_.rate > 0; }

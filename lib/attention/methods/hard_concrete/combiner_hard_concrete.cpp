@@ -47,8 +47,8 @@ class HardConcreteGates : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   bool samples_on_host() const override { return true; }
   at::Tensor weights(const Context& c) override {
-    return observed_gates_of(
-        c, hard_concrete(options_.distribution, log_a_->value(), c.step.training ? sample_uniforms(c) : at::Tensor()));
+    return observed_gates_of(c, hard_concrete(options_.distribution, log_a_->value(),
+                                              c.forward_context.training ? sample_uniforms(c) : at::Tensor()));
   }
   at::Tensor as_linear_map() const override {
     return at::diag(hard_concrete(options_.distribution, log_a_->master().detach(), {}));
@@ -56,11 +56,11 @@ class HardConcreteGates : public GatedCombiner {
 
  private:
   static at::Tensor sample_uniforms(const Context& c) {
-    const RandomStream stream(c.step.seed, std::string(name_of(c.layer_spec.kind)) + ".hard-concrete");
+    const RandomStream stream(c.forward_context.seed, std::string(name_of(c.layer_spec.kind)) + ".hard-concrete");
     std::vector<float> u;
     for (int64_t i = 0; i < c.layer_spec.value_heads; ++i) {
       const float x =
-          stream.uniform(c.step.update, static_cast<uint32_t>(c.layer_spec.layer), static_cast<uint64_t>(i));
+          stream.uniform(c.forward_context.update, static_cast<uint32_t>(c.layer_spec.layer), static_cast<uint64_t>(i));
       u.push_back(std::max(x, 0x1p-25F));  // so that log(u) is finite
     }
     return nn::to_device(at::tensor(u, at::kFloat), c.query_input.device());

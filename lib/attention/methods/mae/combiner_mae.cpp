@@ -106,7 +106,7 @@ class MixtureOfExperts : public GatedCombiner {
   at::Tensor learned(const Context& c) {
     at::Tensor g = gate_(c);
     if (c.observer != nullptr) g = observed_gates(c, g);
-    if (c.step.request<SampleExperts>() != nullptr) {
+    if (c.forward_context.request<SampleExperts>() != nullptr) {
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, make_query_mask(c));
       return factors_of_sampled(sample_experts(c, g.dim() == 3, g));
     }
@@ -122,7 +122,7 @@ class MixtureOfExperts : public GatedCombiner {
       if (const at::Tensor g = observed_gates(c, uniform_gates); !g.is_same(uniform_gates)) return factors_of(g);
     }
     // Uniform gates scale every head by 1: the mixture is plain attention.
-    if (!c.step.training) return {};
+    if (!c.forward_context.training) return {};
     return factors_of_sampled(sample_experts(
         c, options_.mean == MaeOptions::Mean::causal && options_.sample_unit == MaeOptions::Unit::position, {}));
   }

@@ -113,12 +113,12 @@ at::Tensor mean_over(const at::Tensor& x, const at::Tensor& query_mask) {
   return (x * weight).sum(1) / weight.sum(1).clamp_min(1);
 }
 
-bool ExpertGate::is_frozen(const nn::ForwardContext& step) const {
-  return step.request<SampleExperts>() != nullptr || !norm_weight_->master().requires_grad();
+bool ExpertGate::is_frozen(const nn::ForwardContext& forward_context) const {
+  return forward_context.request<SampleExperts>() != nullptr || !norm_weight_->master().requires_grad();
 }
 
 at::Tensor ExpertGate::operator()(const Context& c) {
-  const c10::AutoGradMode mode(c10::GradMode::is_enabled() && c.step.request<SampleExperts>() == nullptr);
+  const c10::AutoGradMode mode(c10::GradMode::is_enabled() && c.forward_context.request<SampleExperts>() == nullptr);
   const at::Tensor query_mask = make_query_mask(c);
   if (options_.mean == MaeOptions::Mean::causal) return gates_from_means(c, running_means(c, query_mask), query_mask);
   return gates_from_means(c, mean_over(c.query_input.to(at::kFloat), query_mask),
@@ -165,15 +165,17 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
 // Returns the batch norm of x (…, d), fp32. The statistics include the rows where `query_mask` (…) is true, all rows if
 // `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance, and the running statistics are
 // updated with the unbiased variance. Each micro-batch is normalised separately.
-at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& query_mask) {
+at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, const at::Tensor& x,
+                                 const at::Tensor& query_mask) {
   at::Tensor mean = mean_->master(), variance = variance_->master();
-  if (step.training && (!is_frozen(step) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
+  if (forward_context.training &&
+      (!is_frozen(forward_context) || options_.norm_statistics == MaeOptions::Statistics::batch)) {
     at::Tensor rows = x.flatten(0, -2);
     if (query_mask.defined()) rows = rows.index_select(0, query_mask.flatten().nonzero().squeeze(1));
     if (const int64_t n = rows.size(0); n > 0) {
       mean = rows.mean(0);
       variance = (rows - mean).square().mean(0);
-      if (!is_frozen(step)) {
+      if (!is_frozen(forward_context)) {
         c10::NoGradGuard no_gradient;
         const double unbiased = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, n - 1));
         mean_->master().mul_(1 - kNormMomentum).add_(mean, kNormMomentum);
@@ -186,11 +188,11 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& step, const at::Tenso
 
 // Returns the gates (…, E), fp32, for means x (…, d), fp32; rows sum to 1.
 at::Tensor ExpertGate::gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& query_mask) {
-  at::Tensor normalised = normalise(c.step, x, query_mask);
+  at::Tensor normalised = normalise(c.forward_context, x, query_mask);
   at::Tensor inner = at::tanh(nn::linear(normalised, up_->value(), up_bias_->value()).to(at::kFloat));
-  nn::ForwardContext step = c.step;
-  step.training = step.training && !is_frozen(step);
-  inner = nn::dropout(inner, options_.dropout, step, std::string(name_of(c.layer_spec.kind)) + ".gate",
+  nn::ForwardContext forward_context = c.forward_context;
+  forward_context.training = forward_context.training && !is_frozen(forward_context);
+  inner = nn::dropout(inner, options_.dropout, forward_context, std::string(name_of(c.layer_spec.kind)) + ".gate",
                       static_cast<uint32_t>(c.layer_spec.layer));
   return at::softmax(nn::linear(inner, down_->value(), down_bias_->value()), -1);
 }

@@ -47,9 +47,9 @@ class ExpertGate {
 
  private:
   // Returns whether the gate is frozen: the pass samples experts, or the gate is not trainable.
-  bool is_frozen(const nn::ForwardContext& step) const;
+  bool is_frozen(const nn::ForwardContext& forward_context) const;
   at::Tensor running_means(const Context& c, const at::Tensor& query_mask) const;
-  at::Tensor normalise(const nn::ForwardContext& step, const at::Tensor& x, const at::Tensor& query_mask);
+  at::Tensor normalise(const nn::ForwardContext& forward_context, const at::Tensor& x, const at::Tensor& query_mask);
   at::Tensor gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& query_mask);
 
   MaeOptions options_;

@@ -185,9 +185,9 @@ class Relative : public Score {
     const at::Tensor s = table(min_distance, count, c.q.device());
     // Dropout of a distance drops the same elements in all layers and batch rows, as in the published model, where
     // layers and rows share one position embedding. The offset makes the row number of every distance non-negative.
-    nn::ForwardContext table_step = c.step;
-    table_step.row_offset = min_distance + (int64_t{1} << 30);
-    return nn::dropout(s, options_.dropout, table_step, std::string(name_of(c.layer_spec.kind)) + ".relative", 0)
+    nn::ForwardContext table_context = c.forward_context;
+    table_context.row_offset = min_distance + (int64_t{1} << 30);
+    return nn::dropout(s, options_.dropout, table_context, std::string(name_of(c.layer_spec.kind)) + ".relative", 0)
         .flip(0);
   }
 

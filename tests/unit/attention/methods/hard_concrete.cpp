@@ -58,14 +58,14 @@ TEST_CASE("hard-concrete gates are drawn from seed and update, once per batch, a
   Layer l("heads = 8\nhead_size = 2\ncombiner = 'hard-concrete'", 6, 5);
   const at::Tensor x = normal({2, 4, 6}, 1);
   auto gates = [&](bool training, uint64_t seed, uint32_t update, int64_t rows = 2, int64_t first = 0) {
-    ForwardContext step;
-    step.training = training;
-    step.seed = seed;
-    step.update = update;
-    step.row_offset = first;
+    ForwardContext forward_context;
+    forward_context.training = training;
+    forward_context.seed = seed;
+    forward_context.update = update;
+    forward_context.row_offset = first;
     RecordingObserver watch;
     const at::Tensor rows_of_x = x.narrow(0, 0, rows);
-    const at::Tensor y = l(rows_of_x, rows_of_x, {}, step, &watch);
+    const at::Tensor y = l(rows_of_x, rows_of_x, {}, forward_context, &watch);
     CHECK(close(y, output_by_heads(l, watch.z, watch.g)));
     return watch.g;
   };

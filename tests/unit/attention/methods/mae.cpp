@@ -41,9 +41,9 @@ struct Layer : layers::Layer {
     set("gate.norm.bias", normal({d}, seed + 3) * 0.3);
     set("gate.down.weight", normal((*this)["gate.down.weight"].sizes().vec(), seed + 4) * 2);
   }
-  at::Tensor forward(const at::Tensor& x, const Mask& mask, const ForwardContext& step = {},
+  at::Tensor forward(const at::Tensor& x, const Mask& mask, const ForwardContext& forward_context = {},
                      Observer* observer = nullptr, Cache* cache = nullptr) {
-    return layer->forward(x, x, mask, step, cache, observer);
+    return layer->forward(x, x, mask, forward_context, cache, observer);
   }
 };
 
@@ -56,9 +56,9 @@ struct RecordingObserver : Observer, Subscriber<GateObservation> {
   }
 };
 
-at::Tensor gates_of(Layer& l, const at::Tensor& x, const Mask& mask, const ForwardContext& step = {}) {
+at::Tensor gates_of(Layer& l, const at::Tensor& x, const Mask& mask, const ForwardContext& forward_context = {}) {
   RecordingObserver watch;
-  l.forward(x, mask, step, &watch);
+  l.forward(x, mask, forward_context, &watch);
   return watch.g;
 }
 

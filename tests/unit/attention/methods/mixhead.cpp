@@ -150,15 +150,15 @@ TEST_CASE("columns of fixed mixing matrices sum to 1; random matrices depend on 
 
 TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing", "[mixhead]") {
   c10::NoGradGuard no_gradient;
-  ForwardContext step;
-  step.training = true;
+  ForwardContext forward_context;
+  forward_context.training = true;
   const at::Tensor x = normal({2, 6, 8}, 1);
   auto observed_probabilities = [&](const char* position) {
     Layer l(str("heads = 4\ndropout = 0.5\nmixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout = '", position, "'"), 8,
             1);
     l.set("mixer.matrix", at::full({4, 4}, 0.25));
     RecordingObserver watch;
-    l(x, x, {}, step, &watch);
+    l(x, x, {}, forward_context, &watch);
     return watch.p;
   };
   // The observer reads probabilities after mixing. With dropout before mixing, dropped entries are missing from the

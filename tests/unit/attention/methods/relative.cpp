@@ -177,9 +177,9 @@ TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inac
   Mask mask;
   mask.causal = true;
   CHECK(at::equal(plain.layer->forward(x, x, mask, {}), dropping.layer->forward(x, x, mask, {})));
-  ForwardContext step{true, 1, 4, 0}, micro_step{true, 1, 4, 2};
-  at::Tensor whole = dropping.layer->forward(x, x, mask, step), micro_batch = x.narrow(0, 2, 4);
-  CHECK(!at::allclose(whole, plain.layer->forward(x, x, mask, step)));
+  ForwardContext forward_context{true, 1, 4, 0}, micro_step{true, 1, 4, 2};
+  at::Tensor whole = dropping.layer->forward(x, x, mask, forward_context), micro_batch = x.narrow(0, 2, 4);
+  CHECK(!at::allclose(whole, plain.layer->forward(x, x, mask, forward_context)));
   CHECK(at::allclose(dropping.layer->forward(micro_batch, micro_batch, mask, micro_step), whole.narrow(0, 2, 4), 1e-4,
                      1e-5));
   // Keys in reverse order, each of which forms its own run, have the same dropout mask for each distance.
@@ -187,8 +187,8 @@ TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inac
                 AttentionKind::encoder_self);
   Mask reversed;
   reversed.key_positions = at::tensor({4, 3, 2, 1, 0}, at::kLong);
-  CHECK(at::allclose(encoder.layer->forward(x, x.flip(1), reversed, step), encoder.layer->forward(x, x, {}, step), 1e-4,
-                     1e-5));
+  CHECK(at::allclose(encoder.layer->forward(x, x.flip(1), reversed, forward_context),
+                     encoder.layer->forward(x, x, {}, forward_context), 1e-4, 1e-5));
 }
 
 TEST_CASE("the biases of relative scores are shared by the layers of a stack unless shared_biases = false",
