@@ -9,7 +9,7 @@
 namespace tolerance {
 
 // Unit roundoffs: the largest relative error of one rounding, half the distance between 1 and the next number.
-inline constexpr double kFp32 = 0x1p-24, kFp16 = 0x1p-11, kBf16 = 0x1p-8;
+inline constexpr double kFp64 = 0x1p-53, kFp32 = 0x1p-24, kFp16 = 0x1p-11, kBf16 = 0x1p-8;
 
 // Returns the bound on the error of a fused result: twice the error of the composed path in the same precision, but at
 // least one rounding of a number of magnitude `size`, plus 8 units in the last place of fp32, in which fused operations
@@ -54,6 +54,13 @@ inline double sum_error_bound(int64_t terms, double unit, double sizes) {
 // terms. Larger errors are rare (Higham and Mary 2019).
 inline double long_sum_error_bound(int64_t terms, double unit, double sizes) {
   return (3 * std::sqrt(static_cast<double>(terms)) * kFp32 + unit) * sizes;
+}
+
+// Returns the bound on the error of a result of magnitude `size` that passes `operations` roundings of unit roundoff
+// `unit` one after another: 3 √operations · unit · size. Like long_sum_error_bound(), it assumes independent errors;
+// three times their standard deviation is rare.
+inline double chain_error_bound(int64_t operations, double unit, double size) {
+  return 3 * std::sqrt(static_cast<double>(operations)) * unit * size;
 }
 
 }  // namespace tolerance
