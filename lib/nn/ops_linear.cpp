@@ -49,12 +49,12 @@ at::Tensor linear(const at::Tensor& x, ParameterRefs weights, ParameterRefs bias
   if (decoding == nullptr || c10::GradMode::is_enabled())
     return activation(linear(x, concatenate_values(weights), concatenate_values(biases)), fused_activation);
   const DecodingProducts::Weights& cached_weights = decoding->weights(weights, biases);
-  if (!cached_weights.weight.is_mkldnn())
+  if (!cached_weights.is_packed())
     return activation(linear(x, cached_weights.weight, cached_weights.bias), fused_activation);
   auto shape = x.sizes().vec();
   const at::Tensor rows = x.to(cached_weights.weight.scalar_type()).reshape({-1, shape.back()});
   shape.back() = cached_weights.weight.size(0);
-  return product_nt(rows, cached_weights.weight, cached_weights.bias, fused_activation).view(shape);
+  return DecodingProducts::product(rows, cached_weights, fused_activation).view(shape);
 }
 
 }  // namespace mh::nn

@@ -8,8 +8,10 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <tuple>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "cpu/level.h"
 #include "nn/aten.h"
 #include "nn/parameter.h"
@@ -97,22 +99,51 @@ class OneThread {
   int max_threads_ = omp_get_max_threads();
 };
 
-// Returns the same product in chunks of kFullRows rows, as DecodingProducts documents.
+// Returns the same product in chunks of `chunk_sizes` (ascending) rows, as DecodingProducts documents. The chunks are
+// nearly equal, and at least as many as the threads if they keep kFullRows / 2 rows.
 at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                             Activation fused_activation) {
-  const int64_t rows = x.size(0), num_chunks = (rows + kFullRows - 1) / kFullRows;
+                             Activation fused_activation, const std::vector<int64_t>& chunk_sizes) {
+  const int64_t rows = x.size(0), threads = at::in_parallel_region() ? 1 : at::get_num_threads(),
+                min_chunks = ceil_div(rows, chunk_sizes.back()),
+                even_rows = ceil_div(rows, std::max(min_chunks, std::min(threads, rows / (kFullRows / 2)))),
+                chunk_rows = *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), even_rows),
+                num_chunks = ceil_div(rows, chunk_rows);
   std::vector<at::Tensor> results(static_cast<size_t>(num_chunks));
   at::parallel_for(0, num_chunks, 1, [&](int64_t begin, int64_t end) {
     const c10::NoGradGuard no_gradient;
     const OneThread one_thread;
     for (int64_t chunk = begin; chunk < end; ++chunk) {
-      const int64_t first = chunk * kFullRows, count = std::min(kFullRows, rows - first);
+      const int64_t first = chunk * chunk_rows, count = std::min(chunk_rows, rows - first),
+                    padded_count = *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), count);
       at::Tensor part = x.narrow(0, first, count);
-      if (count < kFullRows) part = at::constant_pad_nd(part, {0, 0, 0, kFullRows - count});
+      if (count < padded_count) part = at::constant_pad_nd(part, {0, 0, 0, padded_count - count});
       results[static_cast<size_t>(chunk)] = whole_product(part, weight, bias, fused_activation).narrow(0, 0, count);
     }
   });
   return num_chunks == 1 ? results[0] : at::cat(results);
+}
+
+// Returns the numbers of rows, ascending, for which a product with the packed weight has the same bits in each row as a
+// product with kFullRows rows. The order of oneDNN's additions depends on the shape of a product, not on its values, so
+// one product of each shape shows it.
+std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor& bias) {
+  const OneThread one_thread;
+  const std::vector<int64_t> candidates{16, 32, 48, 64, 80, 96};
+  // The fractional parts of the multiples of the golden ratio: numbers without a pattern, and no random numbers used.
+  const at::Tensor x = at::arange(candidates.back() * weight.size(1), at::kDouble)
+                           .mul_(1.618033988749895)
+                           .frac_()
+                           .sub_(0.5)
+                           .view({candidates.back(), -1})
+                           .to(weight.scalar_type());
+  const at::Tensor full = onednn_product(x.narrow(0, 0, kFullRows), weight, bias);
+  std::vector<int64_t> sizes;
+  for (const int64_t count : candidates) {
+    const int64_t common = std::min(count, kFullRows);
+    if (onednn_product(x.narrow(0, 0, count), weight, bias).narrow(0, 0, common).equal(full.narrow(0, 0, common)))
+      sizes.push_back(count);
+  }
+  return sizes;
 }
 
 }  // namespace
@@ -128,6 +159,8 @@ struct DecodingProducts::WeightCache {
   std::mutex fill_mutex;
   // By the parameters of the weight and of the bias.
   std::map<std::pair<std::vector<const Parameter*>, std::vector<const Parameter*>>, Weights> weights;
+  // Weights::chunk_sizes by the shape and type of the weight, and whether there is a bias.
+  std::map<std::tuple<int64_t, int64_t, at::ScalarType, bool>, std::vector<int64_t>> chunk_sizes;
 };
 
 DecodingProducts::DecodingProducts(const DecodingProducts* cache_owner)
@@ -143,9 +176,21 @@ const DecodingProducts::Weights& DecodingProducts::weights(ParameterRefs weights
     entry->second = {concatenate_values(weights), concatenate_values(biases)};
     at::Tensor& bias = entry->second.bias;
     if (bias.defined()) bias = bias.to(entry->second.weight.scalar_type());
-    if (can_be_packed(entry->second.weight)) entry->second.weight = pack_weight(entry->second.weight);
+    at::Tensor& weight = entry->second.weight;
+    if (can_be_packed(weight)) weight = pack_weight(weight);
+    if (entry->second.is_packed()) {
+      std::vector<int64_t>& sizes =
+          cache_->chunk_sizes[{weight.size(0), weight.size(1), weight.scalar_type(), bias.defined()}];
+      if (sizes.empty()) sizes = find_chunk_sizes(weight, bias);
+      entry->second.chunk_sizes = sizes;
+    }
   }
   return entry->second;
+}
+
+at::Tensor DecodingProducts::product(const at::Tensor& x, const Weights& weights, Activation fused_activation) {
+  if (x.size(0) == 0) return whole_product(x, weights.weight, weights.bias, fused_activation);
+  return product_in_chunks(x, weights.weight, weights.bias, fused_activation, weights.chunk_sizes);
 }
 
 at::Tensor activation(const at::Tensor& x, Activation kind) {
@@ -157,7 +202,7 @@ at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::T
                       Activation fused_activation) {
   const int64_t rows = x.size(0);
   if (current_products == nullptr || rows == 0) return whole_product(x, weight, bias, fused_activation);
-  if (x.is_cpu()) return product_in_chunks(x, weight, bias, fused_activation);
+  if (x.is_cpu()) return product_in_chunks(x, weight, bias, fused_activation, {kFullRows});
   if (rows >= kFullRows) return whole_product(x, weight, bias, fused_activation);
   return whole_product(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, fused_activation)
       .narrow(0, 0, rows);

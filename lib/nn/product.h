@@ -37,16 +37,16 @@ at::Tensor concatenate_values(ParameterRefs parameters);
 
 // Changes the matrix products of the current thread during the lifetime of the object, for decoding. Gradients must be
 // disabled, and no parameter may change.
-// - Products x weightᵀ on a CPU are computed in chunks of kFullRows rows, each by one thread and the last one padded
-// with
-//   zero rows, since oneDNN chooses the order of its additions by the numbers of rows and of threads. The bits of a row
-//   then depend on neither, so that a sentence decodes to the same tokens on its own and in a batch. On a GPU, products
-//   are padded to at least kFullRows rows.
+// - The bits of a row of a product x weightᵀ on a CPU depend neither on the number of rows of x nor on the number of
+//   threads, so that a sentence decodes to the same tokens on its own and in a batch. oneDNN chooses the order of its
+//   additions by both, so x is cut into chunks of rows, each computed by one thread and the last one padded with zero
+//   rows. The sizes of the chunks are those for which oneDNN gives the bits of kFullRows rows (Weights::chunk_sizes).
+//   On a GPU, products are padded to at least kFullRows rows.
 // - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, which is packed in oneDNN's fastest
 //   layout, instead of computing it for every product.
 class DecodingProducts {
  public:
-  static constexpr int64_t kFullRows = 64;  // number of rows of a product
+  static constexpr int64_t kFullRows = 64;  // number of rows of a product that keeps a core busy
 
   // Shares the cached weights of `cache_owner`, an object of any thread; null: creates a new cache.
   explicit DecodingProducts(const DecodingProducts* cache_owner = current());
@@ -56,11 +56,15 @@ class DecodingProducts {
   static DecodingProducts* current();  // the latest object of this thread; null if there is none
 
   struct Weights {
-    at::Tensor weight, bias;  // a packed weight (is_mkldnn()) is valid only in product_nt()
+    at::Tensor weight, bias;
+    std::vector<int64_t> chunk_sizes{};  // possible numbers of rows of a chunk, ascending, for a packed weight
+    bool is_packed() const { return weight.is_mkldnn(); }  // a packed weight is valid only in product()
   };
   // Returns the concatenations of `weights` (n_i, k) and of `biases` (n_i). The first call with these weights computes
   // the result and caches it.
   const Weights& weights(ParameterRefs weights, ParameterRefs biases);
+  // Returns fused_activation(x weightᵀ + bias) (n, m) for x (n, k) and a packed weight (m, k).
+  static at::Tensor product(const at::Tensor& x, const Weights& weights, Activation fused_activation);
 
  private:
   struct WeightCache;
