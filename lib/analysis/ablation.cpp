@@ -12,6 +12,7 @@
 
 #include "analysis/importance.h"
 #include "attention/head_scales.h"
+#include "base/ceil_div.h"
 #include "base/signals.h"
 #include "nn/aten.h"
 
@@ -220,7 +221,7 @@ std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::
   AnalysisInput group_input = input;
   group_input.scoring = input.corpus.resolve(input.scoring, input.model);
   const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / group_input.scoring.block);
-  const int64_t groups = std::max<int64_t>(1, data::ceil_div(count, max_models));
+  const int64_t groups = std::max<int64_t>(1, ceil_div(count, max_models));
   std::vector<task::Score> scores(masked_sets.size());
   for (int64_t g = 0; g < groups && stop_signal() == 0; ++g) {
     std::vector<HeadSet> group;

@@ -10,6 +10,7 @@
 
 #include "attention/buffer_reuse.h"
 #include "attention/row_layout.h"
+#include "base/ceil_div.h"
 #include "cpu/head_mix.h"
 
 namespace mh::attention {
@@ -63,7 +64,7 @@ struct Matrices {
 // batch row b, with `scratch_floats` floats of memory.
 template <class Visit>
 void for_each_work_item(const at::Tensor& x, int64_t scratch_floats, const Visit& visit) {
-  const int64_t positions = x.size(2), items_per_row = (positions + kRows - 1) / kRows;
+  const int64_t positions = x.size(2), items_per_row = ceil_div(positions, kRows);
   at::parallel_for(0, x.size(0) * items_per_row, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> memory(static_cast<size_t>(scratch_floats));
     for (int64_t i = begin; i < end; ++i) {

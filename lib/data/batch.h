@@ -30,7 +30,4 @@ struct Batch {
   model::Targets model_targets() const { return {targets, next_weight}; }
 };
 
-// Returns ⌈a / b⌉ for a ≥ 0, b > 0.
-inline int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
 }  // namespace mh::data

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "base/random.h"
 #include "data/batches.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "data/batches.h"
 #include "data/sample.h"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "model/load.h"
@@ -51,7 +52,7 @@ std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memo
     throw Error(Exit::input, Problem{checkpoint.name() + ": " + name, expected, found,
                                      "resume from a training state of the same run"});
   };
-  std::vector<Memories> memories(static_cast<size_t>((rows + rows_per_micro_batch - 1) / rows_per_micro_batch), empty);
+  std::vector<Memories> memories(static_cast<size_t>(ceil_div(rows, rows_per_micro_batch)), empty);
   at::Tensor next_position = at::empty({}, at::kLong);
   load_tensor(checkpoint, kNextPositionName, next_position);
   for (Memories& memory : memories) memory.next_position = next_position.item<int64_t>();

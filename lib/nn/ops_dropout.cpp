@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "base/ceil_div.h"
 #include "base/random.h"
 #include "cpu/dropout.h"
 #include "cuda/cuda_api.h"
@@ -25,7 +26,7 @@ void run_dropout_kernel(const kernels::Dropout& how, uint64_t first, const at::T
   // once.
   constexpr int64_t grain = 16384;
   int64_t n = x.numel();
-  at::parallel_for(0, (n + grain - 1) / grain, 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, ceil_div(n, grain), 1, [&](int64_t begin, int64_t end) {
     int64_t offset = begin * grain, count = std::min(end * grain, n) - offset;
     if (x.scalar_type() == at::kBFloat16)
       kernels::dropout(how, first + static_cast<uint64_t>(offset),

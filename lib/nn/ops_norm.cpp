@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "cpu/layer_norm.h"
 #include "cuda/cuda_api.h"
 #include "nn/device.h"
@@ -43,7 +44,7 @@ struct SumNormCall {
 // Splits `rows` rows into work items and calls f(first row, number of rows, scratch memory) for each item, in parallel.
 template <class F>
 void for_each_row_block(const SumNormCall& call, int64_t rows, const F& f) {
-  at::parallel_for(0, (rows + kRows - 1) / kRows, 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, ceil_div(rows, kRows), 1, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.how)));
     for (int64_t i = begin; i < end; ++i) f(i * kRows, std::min(kRows, rows - i * kRows), scratch.data());
   });
@@ -118,7 +119,7 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
     const bool shares_gradient = type == at::kFloat && !dropout;  // dy equals dx: one tensor for both
     if (!dn.defined() && !dropout) return {ds, ds.to(type), {}, {}, {}, {}};
-    const int64_t size = like.size(-1), rows = like.numel() / size, num_blocks = (rows + kRows - 1) / kRows;
+    const int64_t size = like.size(-1), rows = like.numel() / size, num_blocks = ceil_div(rows, kRows);
     const SumNormCall call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), dropout);
     const at::Tensor dx = at::empty_like(like), dy = shares_gradient ? dx : at::empty_like(like, type);
     const at::Tensor weight_gradients = dn.defined() ? at::zeros({2, num_blocks, size}, like.options()) : at::Tensor();

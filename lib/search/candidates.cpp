@@ -6,6 +6,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "base/ceil_div.h"
 #include "base/error.h"
 #include "nn/aten.h"
 
@@ -92,7 +93,7 @@ Candidates candidates_of(const at::Tensor& logits, const Constraints& constraint
 // Selects blocks before logits: the `count` largest logits of a row are in the `count` blocks with the largest maxima,
 // since the `count` maxima of these blocks are no smaller than any logit of another block.
 BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded) {
-  const int64_t rows = logits.size(0), entries = logits.size(1), blocks = (entries + kBlock - 1) / kBlock;
+  const int64_t rows = logits.size(0), entries = logits.size(1), blocks = ceil_div(entries, kBlock);
   const at::Tensor largest = logits.amax(1, true);
   const at::Tensor sums = (logits - largest).exp_().sum(1, false, at::kDouble);
   BestCandidates best{largest.squeeze(1).to(at::kDouble) + sums.log(), {}, {}};

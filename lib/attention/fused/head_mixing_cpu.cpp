@@ -11,6 +11,7 @@
 #include "attention/fused/bf16_gemm.h"
 #include "attention/fused/scratch.h"
 #include "attention/row_layout.h"
+#include "base/ceil_div.h"
 #include "cpu/head_mixing_attention.h"
 
 namespace mh::attention {
@@ -63,7 +64,7 @@ class HeadMixingParams {
   // Returns the number of parts into which the queries of a batch row are divided.
   int64_t num_parts() const {
     const int64_t queries_per_block = kernels::head_mixing_rows(shared_params_);
-    return std::clamp<int64_t>((kMinWorkItems + rows_ - 1) / rows_, 1,
+    return std::clamp<int64_t>(ceil_div(kMinWorkItems, rows_), 1,
                                (shared_params_.queries + queries_per_block - 1) / queries_per_block);
   }
 

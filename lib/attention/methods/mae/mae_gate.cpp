@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "attention/methods/mae/sample_experts.h"
+#include "base/ceil_div.h"
 #include "nn/device.h"
 #include "nn/ops.h"
 
@@ -24,7 +25,7 @@ at::Tensor window_sums(const at::Tensor& x, int64_t window) {
   const int64_t rows = x.size(0), n = x.size(1), columns = x.size(2);
   const at::Tensor transposed = x.transpose(1, 2).contiguous();  // a third of the time of sums along the strided axis
   if (window == 0 || window >= n) return transposed.cumsum(2).transpose(1, 2).contiguous();
-  const int64_t blocks = (n + window - 1) / window;
+  const int64_t blocks = ceil_div(n, window);
   at::Tensor windows = at::constant_pad_nd(transposed, {0, blocks * window - n}).view({rows, columns, blocks, window});
   at::Tensor suffix_sums = windows.flip(3).cumsum(3).flip(3);
   at::Tensor previous_window_sums =
