@@ -91,8 +91,9 @@ def label(path, code):
 
 
 def section():
-    _, _, rest = PAGE.read_text(encoding="utf-8").partition(f"== {TITLE}\n")
-    return rest.splitlines()
+    """Returns the lines of the section, or None if the page has no such section."""
+    _, title, rest = PAGE.read_text(encoding="utf-8").partition(f"== {TITLE}\n")
+    return rest.splitlines() if title else None
 
 
 def main():
@@ -102,14 +103,17 @@ def main():
     if arguments.write:
         reached = reached_lines(arguments.write[0], arguments.write[1].resolve())
         every = list(sites())
-        missed = sorted({label(path, code) for path, first, last, code in every if not reached[path] & set(range(first, last + 1))})
+        missed = sorted(label(path, code) for path, first, last, code in every if not reached[path] & set(range(first, last + 1)))
         before, _, _ = PAGE.read_text(encoding="utf-8").partition(f"== {TITLE}\n")
         PAGE.write_text(before + f"== {TITLE}\n" + "".join(line + "\n" for line in missed), encoding="utf-8")
         print(f"{len(every)} error sites; {len(missed)} not reached")
         return 0
-    known = {label(path, code) for path, _, _, code in sites()}
     listed = section()
-    problems = [f"tests/cli/errors.txt: expected an error site of the sources; found {line}\n" for line in listed if line not in known]
+    if listed is None:
+        print(f"tests/cli/errors.txt: expected the section '== {TITLE}'; found none; run ./run errors")
+        return 1
+    unknown = collections.Counter(listed) - collections.Counter(label(path, code) for path, _, _, code in sites())
+    problems = [f"tests/cli/errors.txt: expected an error site of the sources; found {line}\n" for line in unknown.elements()]
     if len(listed) > MOST:
         problems.append(f"tests/cli/errors.txt: expected at most {MOST} error sites that no test reaches; found {len(listed)}\n")
     print("".join(problems), end="")
