@@ -1,4 +1,5 @@
-// Linear maps across heads, y_i = Σ_j m[j, i] x_j, the operation of every method that mixes heads.
+// Linear maps across heads, y_i = Σ_j m[j, i] x_j, the operation of every method that mixes heads, and the name of the
+// parameter of learned maps.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,6 +7,8 @@
 #include "attention/causal_product.h"
 
 namespace mh::attention {
+
+constexpr const char* kMixingMatrix = ".mixer.matrix";  // a learned matrix (h, hv), after the name of the layer
 
 // Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source
 // heads.

@@ -48,7 +48,7 @@ class TalkingHeads : public MatrixMixer {
       pre_ = &parameters.add(layer_spec.name + ".mixer.logits",
                              {layer_spec.heads, has_both ? inner_heads_ : layer_spec.value_heads}, pre_traits);
     if (options_.post)
-      post_ = &parameters.add(layer_spec.name + ".mixer.matrix",
+      post_ = &parameters.add(layer_spec.name + kMixingMatrix,
                               {has_both ? inner_heads_ : layer_spec.heads, layer_spec.value_heads}, post_traits);
   }
   bool can_change_head_count() const override { return true; }
