@@ -121,15 +121,13 @@ bool AttentionLayer::can_prune_separately(HeadSide side) const {
 }
 
 AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_heads) const {
-  auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
-    throw Error(Exit::usage, Problem{layer_spec_.name, expected, found, next});
-  };
   if (kept_heads.score != kept_heads.value && !can_prune_separately(HeadSide::score))
-    refuse("score heads that are pruned together with their value heads",
-           str("a different selection, with mixer '", options_.mixer, "'"), "prune the same heads on all sides");
+    refuse_usage(layer_spec_.name, "score heads that are pruned together with their value heads",
+                 str("a different selection, with mixer '", options_.mixer, "'"), "prune the same heads on all sides");
   if (kept_heads.output != kept_heads.value && !can_prune_separately(HeadSide::output))
-    refuse("output heads that are pruned together with their value heads",
-           str("a different selection, with combiner '", options_.combiner, "'"), "prune the same heads on all sides");
+    refuse_usage(layer_spec_.name, "output heads that are pruned together with their value heads",
+                 str("a different selection, with combiner '", options_.combiner, "'"),
+                 "prune the same heads on all sides");
   AttentionOptions new_options = options_;
   if (kept_heads.value.empty() || kept_heads.output.empty() ||
       (kept_heads.score.empty() && stages_.mixer->mixes() == MixedTensor::probabilities)) {
@@ -137,8 +135,8 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
     return new_options;
   }
   if (kept_heads.score.empty())
-    refuse("at least one score head, since attention without logits is uniform", "none",
-           "prune the same heads on all sides");
+    refuse_usage(layer_spec_.name, "at least one score head, since attention without logits is uniform", "none",
+                 "prune the same heads on all sides");
   new_options.heads = static_cast<int64_t>(kept_heads.score.size());
   const auto num_values = static_cast<int64_t>(kept_heads.value.size()),
              num_outputs = static_cast<int64_t>(kept_heads.output.size());

@@ -141,15 +141,13 @@ std::string AttentionConfig::toml() const {
 
 LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t layer, int64_t width,
                           const std::string& name) {
-  auto refuse = [](const char* where, const std::string& expected, int64_t found, const char* next) {
-    throw Error(Exit::usage, Problem{where, expected, str(found), next});
-  };
   if (o.heads == 0) {
-    if (o.value_heads > 0) refuse("attention.value_heads", "0, since attention.heads is 0", o.value_heads, "");
-    if (o.output_heads > 0) refuse("attention.output_heads", "0, since attention.heads is 0", o.output_heads, "");
+    if (o.value_heads > 0) refuse_usage("attention.value_heads", "0, since attention.heads is 0", str(o.value_heads));
+    if (o.output_heads > 0)
+      refuse_usage("attention.output_heads", "0, since attention.heads is 0", str(o.output_heads));
   } else if (o.head_size == 0 && width % o.heads != 0) {
-    refuse("attention.heads", str("a divisor of the width ", width), o.heads,
-           "set attention.heads to a divisor, or set attention.head_size, which may have any value");
+    refuse_usage("attention.heads", str("a divisor of the width ", width), str(o.heads),
+                 "set attention.heads to a divisor, or set attention.head_size, which may have any value");
   }
   const int64_t value_heads = o.value_heads > 0 ? o.value_heads : o.heads;
   const int64_t output_heads = o.output_heads > 0 ? o.output_heads : value_heads;

@@ -21,6 +21,11 @@ std::string message_of(const Problem& p) {
 
 Error::Error(Exit exit, const Problem& problem) : Error(exit, message_of(problem)) {}
 
+void refuse_usage(const std::string& where, const std::string& expected, const std::string& found,
+                  const std::string& next) {
+  throw Error(Exit::usage, Problem{where, expected, found, next});
+}
+
 BrokenPipe::BrokenPipe(const std::string& where)
     : Error(Exit::failed, Problem{where, "a program that reads the output", "a closed pipe",
                                   "the output is incomplete; check the program that reads the pipe"}),

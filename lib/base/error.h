@@ -38,6 +38,10 @@ class Error : public std::runtime_error {
   Exit exit_;
 };
 
+// Throws Error(usage). For functions that check several values of a command line or configuration.
+[[noreturn]] void refuse_usage(const std::string& where, const std::string& expected, const std::string& found,
+                               const std::string& next = "");
+
 constexpr const char* kStandardOutput = "standard output";  // name of standard output in messages
 
 // Error of a write to a pipe that its reader has closed (EPIPE). Tools that print text exit with status 0

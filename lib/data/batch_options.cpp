@@ -4,25 +4,17 @@
 
 namespace mh::data {
 
-namespace {
-
-[[noreturn]] void refuse(const char* key, const std::string& expected, const std::string& found,
-                         const std::string& next) {
-  throw Error(Exit::usage, Problem{key, expected, found, next});
-}
-
-}  // namespace
-
 void BatchOptions::check() const {
   const std::string least = str("at least train.batch.block, ", block, " tokens");
   if (tokens < block)
-    refuse("train.batch.tokens", least, std::to_string(tokens), "raise train.batch.tokens, or lower train.batch.block");
+    refuse_usage("train.batch.tokens", least, std::to_string(tokens),
+                 "raise train.batch.tokens, or lower train.batch.block");
   if (micro_tokens > 0 && micro_tokens < block)
-    refuse("train.batch.micro_tokens", "0, or " + least, std::to_string(micro_tokens),
-           "raise train.batch.micro_tokens, or leave the key out");
+    refuse_usage("train.batch.micro_tokens", "0, or " + least, std::to_string(micro_tokens),
+                 "raise train.batch.micro_tokens, or leave the key out");
   if (micro_tokens > 0 && micro_tokens < long_block)
-    refuse("train.batch.micro_tokens", str("0, or at least train.batch.long_block, ", long_block), str(micro_tokens),
-           "raise train.batch.micro_tokens, or leave the key out");
+    refuse_usage("train.batch.micro_tokens", str("0, or at least train.batch.long_block, ", long_block),
+                 str(micro_tokens), "raise train.batch.micro_tokens, or leave the key out");
 }
 
 }  // namespace mh::data

@@ -107,18 +107,16 @@ std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context) {
 }
 
 ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel& model) const {
-  auto refuse = [](const char* option, const char* expected, int64_t found, const char* next) {
-    throw Error(Exit::usage, Problem{option, expected, str(found), next});
-  };
   ScoringOptions o = options;
   if (o.memory > 0 && o.context > 0)
-    refuse("--context", "0 with --memory above 0", o.context, "leave one of the two options out");
+    refuse_usage("--context", "0 with --memory above 0", str(o.context), "leave one of the two options out");
   if (o.memory > 0 && model.memory() == 0)
-    refuse("--memory", "0 for a model without a memory", o.memory, "use --context, which every model supports");
+    refuse_usage("--memory", "0 for a model without a memory", str(o.memory),
+                 "use --context, which every model supports");
   if (o.memory < 0) o.memory = o.context > 0 ? 0 : model.memory();
   if (o.streams > 0 && o.memory == 0)
-    refuse("--streams", "0 without a memory", o.streams,
-           model.memory() > 0 ? "leave --streams out, or raise --memory" : "leave --streams out");
+    refuse_usage("--streams", "0 without a memory", str(o.streams),
+                 model.memory() > 0 ? "leave --streams out, or raise --memory" : "leave --streams out");
   // At most one stream per token, since a stream must not be empty.
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));

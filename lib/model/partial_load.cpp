@@ -35,9 +35,6 @@ bool is_added(const io::Checkpoint& checkpoint, const nn::Parameter& p) {
 
 PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
                                     const std::string& where) {
-  const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
-    throw Error(Exit::usage, Problem{where, expected, found, next});
-  };
   const char* next = "set only keys that add attention stages or change the task head";
   PartialLoad result;
   std::vector<std::string> known;
@@ -45,22 +42,22 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
     known.push_back(p.name());
     if (is_added(checkpoint, p)) {
       if (!may_be_added(p))
-        refuse("only parameters that the checkpoint contains",
-               str("the new parameter ", p.name(), " ", shape_text(p.master().sizes())), next);
+        refuse_usage(where, "only parameters that the checkpoint contains",
+                     str("the new parameter ", p.name(), " ", shape_text(p.master().sizes())), next);
       result.added_parameters.push_back(p.name());
     } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
-      refuse(str("the parameter ", p.name(), " with the checkpoint's shape, ", shape_text(shape)),
-             str("the shape ", shape_text(p.master().sizes()), " in the configured model"),
-             "set only keys that leave all parameters unchanged");
+      refuse_usage(where, str("the parameter ", p.name(), " with the checkpoint's shape, ", shape_text(shape)),
+                   str("the shape ", shape_text(p.master().sizes()), " in the configured model"),
+                   "set only keys that leave all parameters unchanged");
     }
   }
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
     if (!is_task_head_parameter(info.name)) {
       const std::string suggestion = did_you_mean(info.name, known);
-      refuse(str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
-             "no parameter of this name in the configured model",
-             suggestion.empty() ? "set only keys that leave all parameters unchanged" : suggestion);
+      refuse_usage(where, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
+                   "no parameter of this name in the configured model",
+                   suggestion.empty() ? "set only keys that leave all parameters unchanged" : suggestion);
     }
     result.ignored_tensors.push_back(info.name);
   }

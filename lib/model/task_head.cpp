@@ -16,21 +16,17 @@ std::unique_ptr<TaskHead> make_task_head(const BertOptions& options) {
 }
 
 void check_head(const BertOptions& o) {
-  const auto refuse = [](const char* key, const std::string& expected, const std::string& found,
-                         const std::string& next) {
-    throw Error(Exit::usage, Problem{key, expected, found, next});
-  };
   const auto head = make_task_head(o);
   if (head->has_classes() && o.classes < 2)
-    refuse("model.bert.classes", str("2 or more, with model.bert.head='", o.head, "'"), str(o.classes),
-           "set the number of classes");
+    refuse_usage("model.bert.classes", str("2 or more, with model.bert.head='", o.head, "'"), str(o.classes),
+                 "set the number of classes");
   if (!head->has_classes() && o.classes > 0)
-    refuse("model.bert.classes", "0, or model.bert.head='classes'", str(o.classes), "");
+    refuse_usage("model.bert.classes", "0, or model.bert.head='classes'", str(o.classes));
   if (!o.labels.empty() && static_cast<int64_t>(o.labels.size()) != o.classes)
-    refuse("model.bert.labels", str("one name for each of the ", o.classes, " classes, or an empty list"),
-           join(o.labels, ", "), "");
+    refuse_usage("model.bert.labels", str("one name for each of the ", o.classes, " classes, or an empty list"),
+                 join(o.labels, ", "));
   if (!head->has_next_sentence() && o.next_sentence)
-    refuse("model.bert.next_sentence", "false, or model.bert.head='words'", "true", "");
+    refuse_usage("model.bert.next_sentence", "false, or model.bert.head='words'", "true");
 }
 
 }  // namespace mh::model

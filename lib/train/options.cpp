@@ -9,11 +9,6 @@ namespace mh::train {
 
 namespace {
 
-[[noreturn]] void refuse(const char* key, const std::string& expected, const std::string& found,
-                         const std::string& next) {
-  throw Error(Exit::usage, Problem{key, expected, found, next});
-}
-
 std::string toml_text(DecodeOptions options) {
   TomlWriter writer;
   writer.section("train.validation.decode", options);
@@ -30,46 +25,47 @@ std::vector<std::string> validation_metrics() {
 
 void OptimizerOptions::check() const {
   if (betas.size() != 2)
-    refuse("train.optimizer.betas", "two numbers", str(betas.size(), " numbers"), "for example [0.9, 0.98]");
+    refuse_usage("train.optimizer.betas", "two numbers", str(betas.size(), " numbers"), "for example [0.9, 0.98]");
   for (double beta : betas)
-    if (beta >= 1) refuse("train.optimizer.betas", "numbers below 1", str(beta), "for example [0.9, 0.98]");
+    if (beta >= 1) refuse_usage("train.optimizer.betas", "numbers below 1", str(beta), "for example [0.9, 0.98]");
 }
 
 void CheckpointOptions::check() const {
   if (retain_by == "best" && retain == 0)
-    refuse("train.checkpoint.retain_by", "newest, or train.checkpoint.retain above 0", retain_by,
-           "set train.checkpoint.retain to the number of models to retain, for example 5");
+    refuse_usage("train.checkpoint.retain_by", "newest, or train.checkpoint.retain above 0", retain_by,
+                 "set train.checkpoint.retain to the number of models to retain, for example 5");
 }
 
 void ValidationOptions::check() const {
   if (min_improvement > 0 && patience == 0)
-    refuse("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement),
-           "set train.validation.patience, or leave the key out");
+    refuse_usage("train.validation.min_improvement", "0, or train.validation.patience above 0", str(min_improvement),
+                 "set train.validation.patience, or leave the key out");
   decode.check();
   if (const auto changed_keys = changes(toml_text({}), toml_text(decode), {"train.validation.decode."});
       !changed_keys.empty() && !task::score_spec(metric).needs_decoding) {
     const std::string decoded_scores = join_alternatives(task::decoded_score_names());
-    refuse("train.validation.decode", "no keys in this section unless train.validation.metric=" + decoded_scores,
-           "changes from the defaults, " + join(changed_keys, "; "),
-           str("set train.validation.metric=", decoded_scores, ", or leave the keys out"));
+    refuse_usage("train.validation.decode", "no keys in this section unless train.validation.metric=" + decoded_scores,
+                 "changes from the defaults, " + join(changed_keys, "; "),
+                 str("set train.validation.metric=", decoded_scores, ", or leave the keys out"));
   }
 }
 
 void ScheduleOptions::check() const {
   if (warmup_ratio > 0 && warmup.count > 0)
-    refuse("train.schedule.warmup_ratio", "either train.schedule.warmup_ratio or train.schedule.warmup",
-           str(warmup_ratio, " and ", to_string(warmup)), "leave one of the two keys out");
+    refuse_usage("train.schedule.warmup_ratio", "either train.schedule.warmup_ratio or train.schedule.warmup",
+                 str(warmup_ratio, " and ", to_string(warmup)), "leave one of the two keys out");
   if (decay_from == "start") {
     if (rule != "linear" && rule != "cosine")
-      refuse("train.schedule.decay_from", "warmup, or train.schedule.rule=linear or cosine", str("start with ", rule),
-             "leave the key out, or set another train.schedule.rule");
+      refuse_usage("train.schedule.decay_from", "warmup, or train.schedule.rule=linear or cosine",
+                   str("start with ", rule), "leave the key out, or set another train.schedule.rule");
     if (period.count > 0)
-      refuse("train.schedule.decay_from", "warmup with train.schedule.period, whose cycles begin after the warm-up",
-             str("start and train.schedule.period=", to_string(period)), "leave one of the two keys out");
+      refuse_usage("train.schedule.decay_from",
+                   "warmup with train.schedule.period, whose cycles begin after the warm-up",
+                   str("start and train.schedule.period=", to_string(period)), "leave one of the two keys out");
   }
   if (rule == "cyclic-cosine" && period.count == 0)
-    refuse("train.schedule.period", "half the length of a cycle, for train.schedule.rule=cyclic-cosine", "0u",
-           "for example 16000u");
+    refuse_usage("train.schedule.period", "half the length of a cycle, for train.schedule.rule=cyclic-cosine", "0u",
+                 "for example 16000u");
 }
 
 void TrainOptions::check() const {

@@ -61,61 +61,58 @@ void RunConfig::check() const {
 
 void RunConfig::check_without_data() const {
   train.check();
-  auto refuse = [](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
-    throw Error(Exit::usage, Problem{key, expected, found, next});
-  };
   if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
-    refuse("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
-           "remove one of the two keys: label smoothing requires a full softmax over the vocabulary");
+    refuse_usage("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
+                 "remove one of the two keys: label smoothing requires a full softmax over the vocabulary");
   check_task_options();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == Batching::blocks)
-    refuse("train.batch.order", "streams, since the model has a memory", "blocks, which are shuffled",
-           "set train.batch.order=streams, or model.transformer-xl.memory=0");
+    refuse_usage("train.batch.order", "streams, since the model has a memory", "blocks, which are shuffled",
+                 "set train.batch.order=streams, or model.transformer-xl.memory=0");
   if (train.validation.memory > 0 && memory == 0)
-    refuse("train.validation.memory", "0 for a model without a memory", str(train.validation.memory),
-           "set model.transformer-xl.memory, or leave train.validation.memory out");
+    refuse_usage("train.validation.memory", "0 for a model without a memory", str(train.validation.memory),
+                 "set model.transformer-xl.memory, or leave train.validation.memory out");
   if (memory > 0 && validation_memory() < 0)
-    refuse(
+    refuse_usage(
         "train.validation.block",
         str("at most ", memory + train.batch.block, ", the sum of model.transformer-xl.memory and train.batch.block"),
         str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
 }
 
 void RunConfig::check_task_options() const {
-  auto refuse = [](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
-    throw Error(Exit::usage, Problem{key, expected, found, next});
-  };
   const task::Traits traits = task().traits();
   const std::vector<std::string> scores = task::names_of(task().scores());
   const std::string& metric = train.validation.metric;
   const bool has_metric = metric == "loss" || std::find(scores.begin(), scores.end(), metric) != scores.end();
   if (task::score_spec(metric).needs_decoding && !has_metric)
-    refuse("train.validation.metric", "loss, or a score of the model's task",
-           metric + ", which scores translations only", "set train.validation.metric=loss, or a score of the task");
+    refuse_usage("train.validation.metric", "loss, or a score of the model's task",
+                 metric + ", which scores translations only",
+                 "set train.validation.metric=loss, or a score of the task");
   if (traits.perplexity && !has_metric)
-    refuse("train.validation.metric", scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
-           metric + ", which scores examples only", "use a score of the task, or train an encoder with mh-finetune");
+    refuse_usage(
+        "train.validation.metric", scores.empty() ? "loss, for a language model" : "loss or " + join(scores, ", "),
+        metric + ", which scores examples only", "use a score of the task, or train an encoder with mh-finetune");
   const BatchOptions& batch = train.batch;
   if (batch.rows > 0 && !traits.counts_rows)
-    refuse("train.batch.rows", "0, for a model that does not read examples", str(batch.rows), "set train.batch.tokens");
+    refuse_usage("train.batch.rows", "0, for a model that does not read examples", str(batch.rows),
+                 "set train.batch.tokens");
   if (batch.bucket_updates > 1 && !traits.counts_rows)
-    refuse("train.batch.bucket_updates", "1, for a model that does not read examples", str(batch.bucket_updates),
-           "leave the key out");
+    refuse_usage("train.batch.bucket_updates", "1, for a model that does not read examples", str(batch.bucket_updates),
+                 "leave the key out");
   if (batch.long_block > 0 && !traits.counts_rows)
-    refuse("train.batch.long_block", "0, for a model that does not read examples", str(batch.long_block),
-           "leave the key out");
+    refuse_usage("train.batch.long_block", "0, for a model that does not read examples", str(batch.long_block),
+                 "leave the key out");
   if ((batch.long_block > 0) != (batch.long_from.count > 0))
-    refuse("train.batch.long_from", "both train.batch.long_from and train.batch.long_block, or neither",
-           batch.long_block > 0 ? "no train.batch.long_from" : "no train.batch.long_block",
-           "set both keys, for example train.batch.long_from=900u, or leave both out");
+    refuse_usage("train.batch.long_from", "both train.batch.long_from and train.batch.long_block, or neither",
+                 batch.long_block > 0 ? "no train.batch.long_from" : "no train.batch.long_block",
+                 "set both keys, for example train.batch.long_from=900u, or leave both out");
   task().check(batch.long_block);
   if (!traits.text_order && batch.order == Batching::streams)
-    refuse("train.batch.order", str("blocks, since ", traits.rows, " are independent"),
-           "streams, which only texts support", "leave the key out");
+    refuse_usage("train.batch.order", str("blocks, since ", traits.rows, " are independent"),
+                 "streams, which only texts support", "leave the key out");
   if (traits.perplexity && !traits.text_order && train.validation.block > 0)
-    refuse("train.validation.block", "0, since whole sentences are scored", str(train.validation.block),
-           "leave the key out");
+    refuse_usage("train.validation.block", "0, since whole sentences are scored", str(train.validation.block),
+                 "leave the key out");
 }
 
 void RunConfig::check_model(model::LanguageModel& language_model) const {

@@ -20,19 +20,16 @@ namespace {
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check(const Arguments& a) {
-  auto refuse = [](const char* where, const std::string& expected, const std::string& found, const char* next) {
-    throw Error(Exit::usage, Problem{where, expected, found, next});
-  };
-  if (!a.average && !a.fold) refuse("mh-convert", "--average, --fold or a Hugging Face folder", "none", "");
-  if (a.files.empty()) refuse("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
+  if (!a.average && !a.fold) refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder", "none");
+  if (a.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!a.average && a.files.size() > 1)
-    refuse("--fold", "one checkpoint", str(a.files.size()), "add --average to average the checkpoints first");
+    refuse_usage("--fold", "one checkpoint", str(a.files.size()), "add --average to average the checkpoints first");
   const bool has_seed = a.seed != Arguments{}.seed;
   if (has_seed || a.keep_padded_rows)
-    refuse(has_seed ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
-           "leave the option out");
+    refuse_usage(has_seed ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
+                 "leave the option out");
   if (std::count(a.files.begin(), a.files.end(), "-") > 1)
-    refuse("mh-convert", "standard input (-) for at most one file", "- twice", "");
+    refuse_usage("mh-convert", "standard input (-) for at most one file", "- twice");
   check_output(a);
 }
 

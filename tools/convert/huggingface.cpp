@@ -16,17 +16,12 @@ namespace mh::convert {
 
 namespace {
 
-[[noreturn]] void refuse(const char* where, const std::string& expected, const std::string& found,
-                         const char* next = "") {
-  throw Error(Exit::usage, Problem{where, expected, found, next});
-}
-
 // Throws Error(usage) for --average and --fold, which apply only to multihead checkpoints. `conversion`: name of the
 // conversion, for the error.
 void refuse_steps(const Arguments& a, const char* conversion) {
   const char* next = "run mh-convert once for each step";
-  if (a.average) refuse("--average", str("no ", conversion, " in the same run"), "both", next);
-  if (a.fold) refuse("--fold", str("no ", conversion, " in the same run"), "both", next);
+  if (a.average) refuse_usage("--average", str("no ", conversion, " in the same run"), "both", next);
+  if (a.fold) refuse_usage("--fold", str("no ", conversion, " in the same run"), "both", next);
 }
 
 // Returns the name of a folder without trailing slashes.
@@ -50,7 +45,7 @@ bool is_from_huggingface(const Arguments& a) {
 
 void read_huggingface(const Arguments& a) {
   refuse_steps(a, "Hugging Face folder");
-  if (a.files.size() != 1) refuse("mh-convert", "one Hugging Face folder", str(a.files.size(), " arguments"));
+  if (a.files.size() != 1) refuse_usage("mh-convert", "one Hugging Face folder", str(a.files.size(), " arguments"));
   check_output(a);
   nn::prepare_cpu(a.threads);
   const std::string folder = strip_slashes(a.files.front());
@@ -68,13 +63,13 @@ void read_huggingface(const Arguments& a) {
 void write_huggingface(const Arguments& a) {
   refuse_steps(a, "--to huggingface");
   if (a.files.size() != 2)
-    refuse("--to huggingface", "a checkpoint and a new folder", str(a.files.size(), " arguments"));
+    refuse_usage("--to huggingface", "a checkpoint and a new folder", str(a.files.size(), " arguments"));
   if (a.output != Arguments{}.output)
-    refuse("--output", "no --output with --to huggingface, whose second argument is the new folder", a.output);
+    refuse_usage("--output", "no --output with --to huggingface, whose second argument is the new folder", a.output);
   if (a.keep_padded_rows)
-    refuse("--padded-vocabulary", "a Hugging Face folder as input with this option", "--to huggingface");
+    refuse_usage("--padded-vocabulary", "a Hugging Face folder as input with this option", "--to huggingface");
   if (a.seed != Arguments{}.seed)
-    refuse("--seed", "a Hugging Face folder as input with this option", "--to huggingface");
+    refuse_usage("--seed", "a Hugging Face folder as input with this option", "--to huggingface");
   nn::prepare_cpu(a.threads);
   const std::string folder = strip_slashes(a.files.back());
   const model::LoadedModel model = model::load_model(a.files.front(), at::kCPU);

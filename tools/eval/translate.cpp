@@ -39,23 +39,20 @@ void TranslateJob::describe(Fields& f) {
 }
 
 void TranslateJob::check() const {
-  auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{option, expected, found, ""});
-  };
   if (std::count(files.begin(), files.end(), "-") + (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) > 1)
-    refuse("mh-eval translate", "standard input (-) for at most one file", "- more than once");
+    refuse_usage("mh-eval translate", "standard input (-) for at most one file", "- more than once");
   if (sampling.samples > 0 && nbest > 1)
-    refuse("--nbest", "1 with --samples, since all samples are written", str(nbest));
+    refuse_usage("--nbest", "1 with --samples, since all samples are written", str(nbest));
   const search::SearchOptions search;
   if (sampling.samples > 0 && translation.search.beam != search.beam)
-    refuse("--beam", "no --samples with this option, since samples replace beam search",
-           str("--samples ", sampling.samples));
+    refuse_usage("--beam", "no --samples with this option, since samples replace beam search",
+                 str("--samples ", sampling.samples));
   if (nbest > translation.search.beam)
-    refuse("--nbest", str("at most the value of --beam, ", translation.search.beam), str(nbest));
+    refuse_usage("--nbest", str("at most the value of --beam, ", translation.search.beam), str(nbest));
   const search::SamplingOptions defaults;
   if (sampling.samples == 0 && (sampling.temperature != defaults.temperature || sampling.top_k != defaults.top_k ||
                                 sampling.seed != defaults.seed))
-    refuse("--temperature, --top-k, --seed", "--samples with these options", "no --samples");
+    refuse_usage("--temperature, --top-k, --seed", "--samples with these options", "no --samples");
 }
 
 // Writes the translations of consecutive source lines. `first`: index of the first of these lines, from 0.

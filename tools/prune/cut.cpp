@@ -31,20 +31,17 @@ struct Arguments : ModelArguments {
 
 // Throws Error(usage) for invalid arguments. Called before any file is read.
 void check(const Arguments& a) {
-  auto refuse = [](const char* where, const std::string& expected, const std::string& found,
-                   const std::string& next = "") {
-    throw Error(Exit::usage, Problem{where, expected, found, next});
-  };
   if (a.heads.empty() == a.measure.empty())
-    refuse("mh-prune cut", "either --heads or --by", a.heads.empty() ? "neither" : "both",
-           a.heads.empty() ? "for example --by taylor --data valid.mhs --fraction 30%" : "leave one out");
-  if (a.output.empty()) refuse("-o", "a file, or - for standard output", "none");
+    refuse_usage("mh-prune cut", "either --heads or --by", a.heads.empty() ? "neither" : "both",
+                 a.heads.empty() ? "for example --by taylor --data valid.mhs --fraction 30%" : "leave one out");
+  if (a.output.empty()) refuse_usage("-o", "a file, or - for standard output", "none");
   if (!a.measure.empty()) {
-    if (a.data.empty()) refuse("--data", "a shard on which --by measures importance", "none");
+    if (a.data.empty()) refuse_usage("--data", "a shard on which --by measures importance", "none");
     if (a.fraction.empty() == (a.count == 0))
-      refuse("--by", "either --fraction or --count, for the number of heads to prune",
-             a.count == 0 ? "neither" : "both", a.count == 0 ? "for example --fraction 30%" : "leave one out");
-    if (a.model == "-" && a.data == "-") refuse("mh-prune cut", "standard input (-) for at most one file", "- twice");
+      refuse_usage("--by", "either --fraction or --count, for the number of heads to prune",
+                   a.count == 0 ? "neither" : "both", a.count == 0 ? "for example --fraction 30%" : "leave one out");
+    if (a.model == "-" && a.data == "-")
+      refuse_usage("mh-prune cut", "standard input (-) for at most one file", "- twice");
   }
   refuse_output_onto_input(a.output, a.data.empty() ? std::vector{a.model} : std::vector{a.model, a.data});
 }

@@ -37,28 +37,24 @@ bool contains(const std::vector<std::string>& words, const char* word) {
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check(const Exchange& a) {
-  auto refuse = [](const std::string& where, const std::string& expected, const std::string& found,
-                   const std::string& next) {
-    throw Error(Exit::usage, Problem{where, expected, found, next});
-  };
-  if (a.model.empty()) refuse("mh-swap", "a model", "none", "mh-swap --help shows all options");
+  if (a.model.empty()) refuse_usage("mh-swap", "a model", "none", "mh-swap --help shows all options");
   if (!did_you_mean(a.model, {"report"}).empty() && !MappedFile::is_mappable(a.model))
-    refuse("mh-swap", "a model or the subcommand report", a.model, did_you_mean(a.model, {"report"}));
+    refuse_usage("mh-swap", "a model or the subcommand report", a.model, did_you_mean(a.model, {"report"}));
   if (a.pairs.empty() && a.mode.empty())
-    refuse("mh-swap", "--pairs or --mode", "neither",
-           "for example --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
+    refuse_usage("mh-swap", "--pairs or --mode", "neither",
+                 "for example --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
   if (a.output.empty() && !a.dry_run)
-    refuse("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
+    refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!a.dry_run && a.shared->format != "table")
-    refuse("--format", "--dry-run or report, which print tables", "neither", "");
+    refuse_usage("--format", "--dry-run or report, which print tables", "neither");
   const bool uses_importance = !a.mode.empty() && analysis::uses_importance(analysis::selection_named(a.mode));
   if (uses_importance && a.data.empty())
-    refuse("--data", str("a shard to rank heads on, for --mode ", a.mode), "none",
-           "pass --data, or use --mode random, which needs no data");
+    refuse_usage("--data", str("a shard to rank heads on, for --mode ", a.mode), "none",
+                 "pass --data, or use --mode random, which needs no data");
   if (!uses_importance && !a.data.empty() && !a.dry_run)
-    refuse("--data", "--mode hard, soft or released, which rank heads, or --dry-run",
-           a.mode.empty() ? "--pairs" : "--mode " + a.mode, "leave --data out");
-  if (a.model == "-" && a.data == "-") refuse("mh-swap", "standard input (-) for at most one file", "- twice", "");
+    refuse_usage("--data", "--mode hard, soft or released, which rank heads, or --dry-run",
+                 a.mode.empty() ? "--pairs" : "--mode " + a.mode, "leave --data out");
+  if (a.model == "-" && a.data == "-") refuse_usage("mh-swap", "standard input (-) for at most one file", "- twice");
   std::vector<std::string> inputs{a.model};
   if (!a.data.empty()) inputs.push_back(a.data);
   refuse_output_onto_input(a.dry_run ? "-" : a.output, inputs);

@@ -92,20 +92,16 @@ class HeadRotation : public Procedure {
           Problem{key("measure"),
                   "a measure that a validation can compute: " + join(analysis::observer_measure_names(), ", "),
                   measure_name_, "use another measure, or swap heads with mh-swap, which supports all measures"});
-    auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found,
-                      const char* next) {
-      throw Error(Exit::usage, Problem{where, expected, found, next});
-    };
     const std::string purpose = str("head-rotation with mode = \"", mode_ == Mode::hard ? "hard" : "soft", "\"");
     if (!plan.validates)
-      refuse("--valid", "a shard to rank heads on, for " + purpose, "no --valid",
-             "pass --valid, or set mode = \"random\"");
+      refuse_usage("--valid", "a shard to rank heads on, for " + purpose, "no --valid",
+                   "pass --valid, or set mode = \"random\"");
     if (!plan.validates_epochs)
-      refuse("train.validation.every", "a validation at the end of each epoch, for " + purpose,
-             "epochs that end without a validation", "set train.validation.every = \"1e\"");
+      refuse_usage("train.validation.every", "a validation at the end of each epoch, for " + purpose,
+                   "epochs that end without a validation", "set train.validation.every = \"1e\"");
     if (schedule_.start < 2)
-      refuse(key("start"), "at least 2, since no validation precedes epoch 1", str(schedule_.start),
-             "raise train.procedures.head-rotation.start");
+      refuse_usage(key("start"), "at least 2, since no validation precedes epoch 1", str(schedule_.start),
+                   "raise train.procedures.head-rotation.start");
   }
 
   void start(model::LanguageModel& model) override {
