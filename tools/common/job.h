@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/command_line.h"
@@ -19,11 +20,11 @@ using Jobs = std::vector<Job>;
 
 // Runs the job whose subcommand is on the command line; of several, only the last one in `jobs`. Returns false if no
 // subcommand is on the command line.
-inline bool run_selected(const Jobs& jobs) {
-  for (auto job = jobs.rbegin(); job != jobs.rend(); ++job)
-    if (job->app->parsed()) return job->run(), true;
-  return false;
-}
+bool run_selected(const Jobs& jobs);
+
+// Throws Error(usage) if `model`, the first argument of a tool that needs no subcommand, is not a regular file but
+// similar to the name of a subcommand of the tool.
+void refuse_misspelling(const CLI::App& tool, const std::string& model);
 
 // Adds a job that calls `run` for the subcommand `app`. The fields of `options` become command-line options of `app`,
 // whose values are stored in `options` before `run` is called.

@@ -50,10 +50,7 @@ void check(const ScoreJob& a) {
     throw Error(Exit::usage, Problem{"mh-eval", "standard input (-) for at most one file", "- more than once", ""});
   if (a.per_token == "-")
     throw Error(Exit::usage, Problem{"--per-token", "a file, as the scores go to standard output", "-", ""});
-  const std::vector<std::string> subcommands{"bleu", "generate", "translate"};
-  if (!did_you_mean(a.files[0], subcommands).empty() && !MappedFile::is_mappable(a.files[0]))
-    throw Error(Exit::usage, Problem{"mh-eval", "a model or a subcommand: " + join(subcommands, ", "), a.files[0],
-                                     did_you_mean(a.files[0], subcommands)});
+  refuse_misspelling(*a.tool, a.files[0]);
   std::vector<std::string> inputs = a.files;
   if (!job.references.empty()) inputs.push_back(job.references);
   refuse_output_onto_input("-", inputs);
@@ -135,6 +132,7 @@ void score(ScoreJob& job) {
 
 Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions& shared) {
   const auto job = std::make_shared<ScoreJob>();
+  job->tool = &app;
   job->shared = a;
   const auto file = [&](const char* name, std::string& path, const char* help) {
     return app.add_option(name, path, help)->type_name("FILE");

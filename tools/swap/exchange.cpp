@@ -24,6 +24,7 @@ using analysis::Selection;
 using nlohmann::ordered_json;
 
 struct Exchange {
+  const CLI::App* tool = nullptr;
   std::shared_ptr<Arguments> shared;
   std::string model, mode, measure = "avg-l2", data, output;
   std::vector<std::string> pairs, kinds, swapped_parameters;
@@ -38,8 +39,7 @@ bool contains(const std::vector<std::string>& words, const char* word) {
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check(const Exchange& a) {
   if (a.model.empty()) refuse_usage("mh-swap", "a model", "none", "mh-swap --help shows all options");
-  if (!did_you_mean(a.model, {"report"}).empty() && !MappedFile::is_mappable(a.model))
-    refuse_usage("mh-swap", "a model or the subcommand report", a.model, did_you_mean(a.model, {"report"}));
+  refuse_misspelling(*a.tool, a.model);
   if (a.pairs.empty() && a.mode.empty())
     refuse_usage("mh-swap", "--pairs or --mode", "neither",
                  "for example --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
@@ -168,6 +168,7 @@ void check_scoring(const Exchange& a, const ScoringFields& fields) {
 
 Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& exchange_options) {
   const auto e = std::make_shared<Exchange>();
+  e->tool = &app;
   e->shared = a;
   const auto add = [&](CLI::Option* option, const char* type) {
     if (type != nullptr) option->type_name(type);
