@@ -2,6 +2,7 @@
 #include "seeds.h"
 
 #include <cmath>
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/json_types.h"
@@ -21,13 +22,23 @@ ordered_json row_of(const std::string& seed, const ordered_json& update, const t
   return row;
 }
 
+// Throws Error(usage) if a file that each run reads can be read only once.
+void check_files(const Arguments& a) {
+  const auto check = [](const std::string& path, const char* option, const char* content) {
+    std::error_code ignored_error;  // ignored here: reading an inaccessible file throws
+    if (path != "-" && !std::filesystem::is_fifo(path, ignored_error)) return;
+    refuse_usage("--seeds", str(option, " with a file, since each run reads the ", content),
+                 path == "-" ? "standard input" : "the pipe " + path, str("write the ", content, " to a file first"));
+  };
+  check(a.from, "--init", "checkpoint");
+  for (const std::string& path : a.configs) check(path, "--config", "configuration");
+}
+
 }  // namespace
 
 void run_seeds(const Arguments& a, Tool& tool) {
   if (a.out.empty()) throw Error(Exit::usage, Problem{"--out", "the folder of the runs", "none", ""});
-  if (a.from == "-" && a.seeds > 1)
-    throw Error(Exit::usage, Problem{"--seeds", "--init with a file, since each run reads the checkpoint",
-                                     "standard input", "write the checkpoint to a file first"});
+  if (a.seeds > 1) check_files(a);
   const train::Seeds seeds{a.out, a.seed >= 0 ? a.seed : 1, a.seeds, a.resume};
   train::check_seeds(seeds);
   const auto prepare_run = [&](int64_t seed, const std::string& folder) {

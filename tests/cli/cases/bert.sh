@@ -119,6 +119,10 @@ expect 3 mh-eval ft classes.mhs; said "name a file in the folder"
 expect 2 mh-finetune --resume --out ft --seeds 4; said "no folder ft/seed4"; said "--seed 4"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m; said "standard input"
+# Each run reads the configuration again, so it must be a file, unless there is one run.
+expect 2 mh-finetune --config - --train classes.mhs $go --seeds 2 --out no < c.toml; said "--config with a file"; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-finetune --config <(cat c.toml) --train classes.mhs $go --seeds 2 --out no; said "the pipe /dev/fd/"; [ ! -d no ] || fail "a folder is left"
+printf '[train]\nlength = "1u"\n' | mh-finetune -q --config - --train classes.mhs $go --seeds 1 --out single
 mh-convert -q --to huggingface ft/seed2/best.safetensors named && mh-convert -q named > named.safetensors
 for labels in c0,c1,c2 c2,c1,c0; do
   mh-prep examples -q --vocab named.safetensors --text text --label label --labels $labels train.tsv > $labels.mhs
