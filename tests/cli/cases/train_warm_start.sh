@@ -59,6 +59,6 @@ no 3 "the vocabulary" --set data.train=other.mhs
 no 3 "the vocabulary" --valid other.mhs
 record 3 mh-train --from missing $go --out run
 record 3 mh-train --from text $go --out run
-expect 3 mh-train --dry-run --from $m --train other.mhs; said "the vocabulary"
+expect 3 mh-train --dry-run --from $m --train other.mhs
 record 2 mh-train --dry-run --from $m --set attention.heads=2
 golden_record refused
