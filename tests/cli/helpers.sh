@@ -19,6 +19,8 @@ expect() {
   esac
 }
 # said TEXT: fails unless stderr of the last `expect` contains TEXT. printed TEXT: fails unless its stdout contains TEXT.
+# After an expected error `said` is for numbers, which run.py does not compare with errors.txt, and for texts of a case
+# that may end early or without a comparison.
 said() { grep -qF -- "$1" err || fail "expected in stderr: $1"; }
 printed() { grep -qF -- "$1" out || fail "expected in stdout: $1"; }
 

@@ -67,8 +67,8 @@ cmp a b || fail "a resumed run differs"
 mh-train -q --config c.toml --train t.mhs --threads 1 --out short --set train.length=12u
 mh-eval -q --format json short/last.safetensors v.mhs | sed 's/short//' > b
 ! cmp -s a b || fail "rows did not become longer"
-expect 2 mh-train $go --out no --set train.batch.long_block=65; said "train.batch.long_block"
-expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_block=48; said "train.batch.long_from"
+expect 2 mh-train $go --out no --set train.batch.long_block=65
+expect 2 mh-train --config c.toml --train t.mhs --out no --set train.batch.long_block=48
 
 expect 2 mh-train --config c.toml --train t.mhs --out no --set mlm.long_predictions=9; said "0, unless train.batch.long_block is set"
 # Documents of three pieces in blocks of 3 tokens, which leave room for one piece.
@@ -107,21 +107,21 @@ grep -q 'labels = \["c0", "c1", "c2"\]' ft/seed1/config.toml || fail "labels: $(
 mh-prep examples -q --vocab $m --text text --label label --labels c2,c1,c0 train.tsv > other.mhs
 expect 3 mh-eval ft/seed2/best.safetensors other.mhs; said "in the model's order, c0, c1, c2"; said "found c2, c1, c0"
 expect 0 mh-eval ft/seed2/best.safetensors other.mhs --set 'model.bert.labels=[]'
-expect 3 mh-finetune --train classes.mhs --valid other.mhs $go --out no; said "in the model's order"; [ ! -d no ] || fail "a folder is left"
+expect 3 mh-finetune --train classes.mhs --valid other.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
 cut -f 2 train.tsv > texts.tsv
 mh-prep examples -q --vocab $m --text text --labels c0,c1,c2 texts.tsv > bare.mhs
-expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; said "expected labels or answers"; [ ! -d no ] || fail "a folder is left"
-expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs; said "expected labels or answers"
+expect 3 mh-finetune --train classes.mhs --valid bare.mhs $go --out no; [ ! -d no ] || fail "a folder is left"
+expect 3 mh-prune scan ft/seed2/best.safetensors bare.mhs
 expect 0 mh-eval --format json ft/seed2/best.safetensors bare.mhs; printed '"loss":null'; printed '"scored":0'
-expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7; said "expected no train.seed, since --seeds sets the seed"
+expect 2 mh-finetune --train classes.mhs $go --out no --seeds 2 --set train.seed=7
 expect 2 mh-finetune --train classes.mhs $go --out ft --seed 3 --seeds 2; said "ft/seed3, which exists"; [ ! -d ft/seed4 ] || fail "a seed ran although another was refused"
-expect 3 mh-eval ft classes.mhs; said "name a file in the folder"
+expect 3 mh-eval ft classes.mhs
 expect 2 mh-finetune --resume --out ft --seeds 4; said "no folder ft/seed4"; said "--seed 4"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
-expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m; said "standard input"
+expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m
 # Each run reads the configuration again, so it must be a file, unless there is one run.
-expect 2 mh-finetune --config - --train classes.mhs $go --seeds 2 --out no < c.toml; said "--config with a file"; [ ! -d no ] || fail "a folder is left"
-expect 2 mh-finetune --config <(cat c.toml) --train classes.mhs $go --seeds 2 --out no; said "the pipe /dev/fd/"; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-finetune --config - --train classes.mhs $go --seeds 2 --out no < c.toml; [ ! -d no ] || fail "a folder is left"
+expect 2 mh-finetune --config <(cat c.toml) --train classes.mhs $go --seeds 2 --out no; [ ! -d no ] || fail "a folder is left"
 printf '[train]\nlength = "1u"\n' | mh-finetune -q --config - --train classes.mhs $go --seeds 1 --out single
 mh-convert -q --to huggingface ft/seed2/best.safetensors named && mh-convert -q named > named.safetensors
 for labels in c0,c1,c2 c2,c1,c0; do
@@ -143,7 +143,7 @@ text = json.dumps(header).encode()
 open("spoilt/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + numbers)
 P
 mh-convert -q spoilt > nan.safetensors
-expect 1 mh-eval nan.safetensors c0,c1,c2.mhs --predictions nan.tsv; said "finite"; [ ! -e nan.tsv ] || fail "predictions were written although the scores are NaN"
+expect 1 mh-eval nan.safetensors c0,c1,c2.mhs --predictions nan.tsv; [ ! -e nan.tsv ] || fail "predictions were written although the scores are NaN"
 
 # Methods that leave the function of the model unchanged at the start are reported as such; others cause a warning.
 expect 0 mh-finetune --train classes.mhs $go --out mixed --set train.length=1u --set attention.mixer=mixhead-b
@@ -179,8 +179,8 @@ expect 0 mh-finetune -q --train qa.mhs --valid qa.mhs $go --out qa --set train.b
 expect 0 mh-eval --format json qa/best.safetensors qa.mhs --predictions answers.json --best-answers best.json
 printed '"exact":'; printed '"f1":'; printed '"question":20'; printed '"longest_answer":30'
 expect 0 mh-eval --format json qa/best.safetensors qa.mhs --set squad.longest=1 --set squad.best=3; printed '"longest_answer":1'; printed '"best":3'
-expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --set squad.longest=1; said "squad.longest"
-expect 2 mh-eval qa/best.safetensors qa.mhs --predictions x.json --best-answers ./x.json; said "a file other than"
+expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --set squad.longest=1
+expect 2 mh-eval qa/best.safetensors qa.mhs --predictions x.json --best-answers ./x.json
 expect 0 mh-swap report qa/best.safetensors qa/best.safetensors qa.mhs
 python3 - <<'P'
 import json
@@ -217,9 +217,9 @@ import json
 rows, full = [json.loads(line) for line in open("curve")], json.load(open("of_all"))["f1"]
 assert rows[0]["f1"] == full and rows[2]["f1"] < full and rows[2]["f1_difference"] == rows[2]["f1"] - full, rows
 P
-expect 2 mh-prune scan --metric f1 ft/seed1/best.safetensors classes.mhs; said "whose scores are accuracy"
-expect 2 mh-prune scan --metric accuracy --blocks 4 ft/seed1/best.safetensors classes.mhs; said "computed on all rows"
-expect 2 mh-prune scan --metric bleu ft/seed1/best.safetensors classes.mhs; said "pairs to translate"
+expect 2 mh-prune scan --metric f1 ft/seed1/best.safetensors classes.mhs
+expect 2 mh-prune scan --metric accuracy --blocks 4 ft/seed1/best.safetensors classes.mhs
+expect 2 mh-prune scan --metric bleu ft/seed1/best.safetensors classes.mhs
 # The default number of blocks is limited to the rows of the shard; an explicit --blocks above it is refused.
 head -n 11 train.tsv > few.tsv
 mh-prep examples -q --vocab $m --text text --label label --labels c0,c1,c2 few.tsv > few.mhs
@@ -229,7 +229,7 @@ expect 0 mh-prune cut ft/seed1/best.safetensors --by taylor --data classes.mhs -
 expect 0 mh-eval --format json cut.safetensors classes.mhs; printed '"accuracy":'
 expect 0 mh-swap $m --mode soft --k 1 --data v.mhs -o swapped.safetensors
 expect 0 mh-eval --format json swapped.safetensors v.mhs; printed '"word_accuracy":'
-expect 2 mh-eval generate $m --prompt t0w1 --length 3; said "from left to right"
+expect 2 mh-eval generate $m --prompt t0w1 --length 3
 
 # Contradictory options are refused, and no folder is left.
 no() { expect "$1" mh-finetune "${@:3}" --out no; said "$2"; [ ! -d no ] || fail "a folder is left"; }
@@ -252,8 +252,8 @@ no 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
 no 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
 mh-prep vocab -q corpus > words; mh-prep lm -q --vocab words corpus > lm.mhs
 no 3 "mh-prep" --train lm.mhs $go
-expect 3 mh-eval ft/seed1/best.safetensors t.mhs; said "glue"
-expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --context 3; said "--context"
-expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --beam 3; said "pairs to translate"
-expect 2 mh-eval bert/best.safetensors v.mhs --predictions -; said "masked words"
-expect 3 mh-train --config c.toml --train t.mhs --out no --set "model.bert.head='classes'"; said "kind examples"
+expect 3 mh-eval ft/seed1/best.safetensors t.mhs
+expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --context 3
+expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --beam 3
+expect 2 mh-eval bert/best.safetensors v.mhs --predictions -
+expect 3 mh-train --config c.toml --train t.mhs --out no --set "model.bert.head='classes'"

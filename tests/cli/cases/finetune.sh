@@ -92,4 +92,4 @@ no 3 "missing" --init missing $go --out run
 no 3 "a checkpoint" --init text $go --out run
 record 2 mh-finetune --dry-run --init $m --train-only gate
 golden_record refused
-expect 3 mh-finetune --dry-run --init $m --train other.mhs; said "the vocabulary"
+expect 3 mh-finetune --dry-run --init $m --train other.mhs

