@@ -34,8 +34,9 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
   }
   if (matrices.empty())
     throw Error(Exit::usage,
-                Problem{where, "a combiner that is a constant matrix across heads, such as alphas",
-                        join({combiners.begin(), combiners.end()}, ", "), "use a checkpoint with such a combiner"});
+                Problem{where, "a combiner that mixes heads by one matrix for all inputs, such as alphas",
+                        join({combiners.begin(), combiners.end()}, ", "),
+                        "use a checkpoint with such a combiner; a model with another combiner has nothing to fold"});
   folded_model.config.attention.hoist_common_options();
   folded_model.model =
       model::build_language_model(folded_model.config, model.vocabularies(), model.parameters().device());

@@ -26,7 +26,7 @@ struct FoldedModel {
   std::vector<std::string> layers;  // names of the folded layers
 };
 
-// Returns a copy of the model in which every combiner that is a constant matrix across heads is folded. Throws
+// Returns a copy of the model in which every combiner that mixes heads by one matrix for all inputs is folded. Throws
 // Error(usage) that names the option `where` if no layer has such a combiner.
 FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageModel& model, const std::string& where);
 

@@ -58,7 +58,7 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
     std::string help = field.help;
     if (!field.choices.empty()) help += " (" + join(field.choices, "|") + ")";
     if (field.text != "\"\"" && field.type != "true/false") help += " [" + unquoted(field.text) + "]";
-    if (field.type == "true/false") entry.option = app_.add_flag(name + "{true}", entry.text, help);
+    if (field.type == "true/false") entry.option = app_.add_flag(name, entry.text, help);
     else entry.option = app_.add_option(name, entry.text, help)->type_name(placeholder(field.type));
     option_order_.push_back(entry.option);
     return false;

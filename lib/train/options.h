@@ -152,8 +152,8 @@ struct CheckpointOptions {
   void check() const;
   void describe(Fields& f) {
     f.field("every", every, "Interval between saved training states; 0u: only at the end.").changeable();
-    f.field("retain", retain, "Number of models retained in the folder checkpoints/, for example for averaging.",
-            at_least(0))
+    f.field("retain", retain,
+            "Number of models retained in the folder checkpoints/, for example for averaging; 0: none.", at_least(0))
         .changeable();
     f.field("retain_by", retain_by,
             "Rule of checkpoint retention: the newest models, or the models with the best validations",

@@ -73,10 +73,12 @@ void RunConfig::check_without_data() const {
     refuse_usage("train.validation.memory", "0 for a model without a memory", str(train.validation.memory),
                  "set model.transformer-xl.memory, or leave train.validation.memory out");
   if (memory > 0 && validation_memory() < 0)
-    refuse_usage(
-        "train.validation.block",
-        str("at most ", memory + train.batch.block, ", the sum of model.transformer-xl.memory and train.batch.block"),
-        str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
+    refuse_usage("train.validation.block",
+                 str("at most ", memory + train.batch.block,
+                     ", the sum of model.transformer-xl.memory and train.batch.block, "
+                     "since train.validation.memory is that sum minus train.validation.block by default"),
+                 str(train.validation.block),
+                 "lower train.validation.block, or set train.validation.memory to 0 or more");
 }
 
 void RunConfig::check_task_options() const {

@@ -26,8 +26,9 @@ int main(int argc, char** argv) {
                  "checkpoints, or one Hugging Face folder; at most one checkpoint may be - for standard input")
       ->type_name("MODEL...");
   app.add_flag("--average", a.average, "average the parameters of the checkpoints");
-  app.add_flag("--fold", a.fold,
-               "fold combiners that are a constant matrix across heads, such as alphas, into the output projection");
+  app.add_flag(
+      "--fold", a.fold,
+      "fold combiners that mix heads by one matrix for all inputs, such as alphas, into the output projection");
   app.add_option("--to", a.output_format,
                  "output format huggingface: write the model in the first argument to a new Hugging Face folder, the "
                  "second argument")

@@ -32,10 +32,12 @@ struct TranslateJob {
 void TranslateJob::describe(Fields& f) {
   f.section("", translation);
   f.section("", sampling);
-  f.field("nbest", nbest,
-          "number of translations per source line, best first; values above 1 print the columns line, score and text",
-          between(1, 1 << 16));
-  f.field("scores", scores, "print the columns line, score and text even for a single translation per line");
+  f.field(
+      "nbest", nbest,
+      "number of translations per source line, best first; above 1, the output has the three columns line, score, text",
+      between(1, 1 << 16));
+  f.field("scores", scores,
+          "whether the output has the three columns line, score, text even for one translation per source line");
 }
 
 void TranslateJob::check() const {

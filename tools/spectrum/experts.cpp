@@ -119,11 +119,12 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::
   CLI::App* sub = app.add_subcommand("experts", "describe the experts of a mixture of attentive experts");
   sub->add_option("model", e->model, "checkpoint")->required()->type_name("MODEL");
   sub->add_option("data", e->data, "shard")->required()->type_name("DATA");
-  sub->add_option("--show", e->show,
-                  "table to print: gates (entropy of the gates, and percentage of positions or rows in which each "
-                  "expert has the largest gate), tokens (the tokens with the highest pointwise mutual information with "
-                  "each expert), scores (perplexity with the "
-                  "model's own gates, with only the expert of the largest gate, and with random experts) [gates]")
+  sub->add_option(
+         "--show", e->show,
+         "table to print: gates (entropy of the gates, and percentage of positions whose largest gate belongs to each "
+         "expert; of sequences, if the gates do not depend on the position), tokens (the tokens with the highest "
+         "pointwise mutual information with each expert), scores (perplexity with the model's own gates, with only the "
+         "expert of the largest gate, and with random experts) [gates]")
       ->type_name("WHAT")
       ->check(one_of({"gates", "tokens", "scores"}));
   const auto number = [&](const char* name, int64_t& value, const char* help, int64_t max_value) {
