@@ -10,6 +10,7 @@
 
 #include "fixtures/squads.h"
 #include "fixtures/status.h"
+#include "fixtures/within.h"
 #include "metrics/predictions.h"
 #include "text/records/classification/glue.h"
 
@@ -96,7 +97,10 @@ TEST_CASE("answers: the n-best list equals that of a brute-force search") {
         RC_ASSERT(actual.best[i].text == expected[i].text);
         RC_ASSERT(actual.best[i].start == s.start[expected[i].row][expected[i].first]);
         RC_ASSERT(actual.best[i].end == s.end[expected[i].row][expected[i].last]);
-        RC_ASSERT(std::abs(actual.best[i].probability - std::exp(expected[i].score) / sum) < 1e-12);
+        // Exponentials of scores up to 8, whose rounding is relative to the score, and their sum, in fp64.
+        const auto operations = static_cast<int64_t>(expected.size()) + 3;
+        RC_ASSERT(std::abs(actual.best[i].probability - std::exp(expected[i].score) / sum) <=
+                  rounding::fp64_bound(operations, 1 + 8));
       }
       RC_ASSERT(actual.text == expected[0].text);
     }
@@ -187,14 +191,14 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
                                 {"text":"","probability":0.25,"start_logit":1.0,"end_logit":2.0}]})"));
   const auto scores = metrics::score_predictions(questions, read);
   CHECK(scores.all.questions() == 3);
-  CHECK(scores.all.percent().exact == Approx(100.0 / 3));
-  CHECK(scores.all.percent().f1 == Approx(200.0 / 3));
+  CHECK(scores.all.percent().exact == rounding::fp64(100.0 / 3, 2));
+  CHECK(scores.all.percent().f1 == rounding::fp64(200.0 / 3, 4));
   CHECK(scores.possible.questions() == 3);
   CHECK(scores.impossible.questions() == 0);
   const auto incomplete = metrics::score_predictions(questions, {{"1", "cab"}, {"other", "x"}});
   CHECK(incomplete.num_missing == 2);
   CHECK(incomplete.num_unknown == 1);
-  CHECK(incomplete.all.percent().exact == Approx(100.0 / 3));
+  CHECK(incomplete.all.percent().exact == rounding::fp64(100.0 / 3, 2));
   CHECK(status_of([&] { metrics::predictions_json(questions, {}); }) == 1);
   for (const char* invalid : {"", "{", "[]", "3", R"({"1": 2})", R"({"1": "a")", "\xff"}) {
     write_file_atomically(folder.file("broken"), invalid);

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "fixtures/status.h"
+#include "fixtures/within.h"
 
 using namespace mh;
 using namespace mh::metrics;
@@ -57,7 +58,8 @@ bool is_constant(const Numbers& numbers) {
   return numbers == Numbers(numbers.size(), numbers.empty() ? 0 : numbers[0]);
 }
 
-bool is_near(double a, double b) { return std::abs(a - b) < 1e-12; }
+// Returns whether a and b, at most 1, are equal up to a few roundings in fp64.
+bool is_near(double a, double b) { return std::abs(a - b) <= rounding::fp64_bound(6, 1); }
 
 AnswerScore score_of(const std::string& answer, const Words& truth) { return answer_score(answer, truth); }
 
@@ -68,13 +70,13 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 TEST_CASE("accuracy, F1 and Matthews correlation equal values computed by hand", "[metrics]") {
   const Classes truth{1, 1, 1, 0, 0}, predicted{1, 1, 0, 1, 0};
   CHECK(accuracy(truth, predicted) == 0.6);
-  CHECK(is_near(f1(truth, predicted), 2.0 / 3));
+  CHECK(f1(truth, predicted) == 2.0 / 3);
   CHECK(is_near(matthews(truth, predicted), 1.0 / 6));
   CHECK(matthews(truth, truth) == 1);
   CHECK(is_near(matthews(Classes{0, 1}, Classes{1, 0}), -1));
-  CHECK(is_near(matthews(Classes{0, 1, 2}, Classes{0, 1, 1}), 0.6123724356957946));
+  CHECK(is_near(matthews(Classes{0, 1, 2}, Classes{0, 1, 1}), std::sqrt(3. / 8)));
   // F1 counts every predicted class other than 1 as negative.
-  CHECK(is_near(f1(Classes{1, 1, 0}, Classes{1, -1, 2}), 2.0 / 3));
+  CHECK(f1(Classes{1, 1, 0}, Classes{1, -1, 2}) == 2.0 / 3);
   CHECK(accuracy(Classes{-1, 0}, Classes{-1, -1}) == 0.5);
   // The true or the predicted classes are all equal.
   CHECK(f1(Classes{0, 0}, Classes{0, 0}) == 0);
@@ -100,8 +102,8 @@ TEST_CASE("accuracy, F1 and Matthews correlation of two classes follow from thei
       hits += truth[i] * predicted[i];
       ones += truth[i] + predicted[i];
     }
-    RC_ASSERT(is_near(accuracy(truth, predicted), num_correct / static_cast<double>(truth.size())));
-    RC_ASSERT(is_near(f1(truth, predicted), ones == 0 ? 0 : 2 * hits / ones));
+    RC_ASSERT(accuracy(truth, predicted) == num_correct / static_cast<double>(truth.size()));
+    RC_ASSERT(f1(truth, predicted) == (ones == 0 ? 0 : 2 * hits / ones));
   }));
 }
 
@@ -117,15 +119,21 @@ TEST_CASE("Pearson and Spearman equal sums over pairs of elements, and equal num
     RC_ASSERT(std::isnan(pearson(x, y)) == undefined);
     RC_ASSERT(std::isnan(spearman(x, y)) == undefined);
     if (undefined) return;
-    RC_ASSERT(is_near(pearson(x, y), pearson_of_pairs(x, y)));
-    RC_ASSERT(is_near(spearman(x, y), pearson_of_pairs(naive_ranks(x), naive_ranks(y))));
+    // Sums over elements in fp64. All numbers are multiples of 1/4 up to 2, so that sums over pairs are exact. The mean
+    // is rounded, by up to 2 kFp64, which is up to 16 kFp64 of the largest deviation, at least 1/8. The mean of ranks
+    // is exact.
+    const auto operations = static_cast<int64_t>(x.size()) + 6;
+    RC_ASSERT(std::abs(pearson(x, y) - pearson_of_pairs(x, y)) <= rounding::fp64_bound(operations, 16));
+    RC_ASSERT(std::abs(spearman(x, y) - pearson_of_pairs(naive_ranks(x), naive_ranks(y))) <=
+              rounding::fp64_bound(operations, 1));
   }));
   CHECK(average_ranks(Numbers{3, 1, 3, kInfinite, 2, 3}) == Numbers{4, 1, 4, 6, 2, 4});
 }
 
 TEST_CASE("Pearson does not overflow and is NaN for non-finite numbers; Spearman accepts infinities", "[metrics]") {
-  CHECK(is_near(pearson(Numbers{1e200, 2e200, -1e200}, Numbers{1, 2, 3}), -0.6546536707079771));
-  CHECK(is_near(pearson(Numbers{1e-200, 2e-200, -1e-200}, Numbers{1, 2, 3}), -0.6546536707079771));
+  const double expected = -std::sqrt(3. / 7);
+  CHECK(is_near(pearson(Numbers{1e200, 2e200, -1e200}, Numbers{1, 2, 3}), expected));
+  CHECK(is_near(pearson(Numbers{1e-200, 2e-200, -1e-200}, Numbers{1, 2, 3}), expected));
   CHECK(pearson(Numbers{0.1, 0.2, 0.3}, Numbers{0.3, 0.6, 0.9}) <= 1);
   CHECK(is_near(spearman(Numbers{1, 2, kInfinite}, Numbers{1, 2, 3}), 1));
   const Numbers finite{1, 2, 3};
@@ -170,6 +178,6 @@ TEST_CASE("exact match and F1 of an answer are the maxima over the true answers"
   all.add(score_of("y", {"y", "z"}));
   all.add({});
   CHECK(all.questions() == 3);
-  CHECK(is_near(all.percent().exact, 100.0 / 3));
-  CHECK(is_near(all.percent().f1, 500.0 / 9));
+  CHECK(all.percent().exact == rounding::fp64(100.0 / 3, 2));
+  CHECK(all.percent().f1 == rounding::fp64(500.0 / 9, 4));
 }
