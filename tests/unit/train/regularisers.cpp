@@ -10,8 +10,10 @@
 #include "attention/methods/hard_concrete/hard_concrete.h"
 #include "attention/methods/mixture_of_heads/routing.h"
 #include "fixtures/layers.h"
+#include "fixtures/rounding.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
+#include "fixtures/within.h"
 
 using namespace mh;
 using namespace mh::train;
@@ -29,6 +31,13 @@ double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& lay
   at::Tensor value = term.loss({});
   value.backward();
   return value.item<double>();
+}
+
+// Matches a term in fp32 with its reference in fp64: a chain of sums over the entries of a head, over heads, rows and
+// layers, and of a few products, together at most 64 roundings. Differences such as the sum over all pairs of heads
+// minus the sum over equal heads subtract less than half of the larger number, so that its magnitude is twice the term.
+Approx term_in_fp32(double expected) {
+  return rounding::within(expected, tolerance::chain_error_bound(64, tolerance::kFp32, 2 * expected));
 }
 
 // Returns the inner product of a and b over all entries, accumulated in fp64.
@@ -59,7 +68,7 @@ TEST_CASE("disagreement and subspace-overlap equal plain loops over pairs of hea
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t i = 0; i < heads; ++i)
         for (int64_t j = 0; j < heads; ++j) {
-          const at::Tensor x = p[b][i], y = p[b][j];
+          const at::Tensor x = p[b][i].detach().to(at::kDouble), y = p[b][j].detach().to(at::kDouble);
           cosines += (1 + inner_product(x, y) / std::sqrt(inner_product(x, x) * inner_product(y, y))) /
                      static_cast<double>(batch * heads * heads);
           overlap += inner_product(x, y) / static_cast<double>(batch * n * heads * heads);
@@ -68,10 +77,10 @@ TEST_CASE("disagreement and subspace-overlap equal plain loops over pairs of hea
           rows += inner_product(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
           columns += inner_product(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
         }
-  CHECK(term_after_backward(*make("disagreement", "of = 'outputs'"), layers, true) == Approx(0.5 * cosines));
-  CHECK(term_after_backward(*make("disagreement", "of = 'positions'"), layers, false) == Approx(0.5 * overlap));
-  CHECK(term_after_backward(*make("subspace-overlap", "of = 'rows'"), layers, false) == Approx(0.5 * rows));
-  CHECK(term_after_backward(*make("subspace-overlap", "of = 'columns'"), layers, false) == Approx(0.5 * columns));
+  CHECK(term_after_backward(*make("disagreement", "of = 'outputs'"), layers, true) == term_in_fp32(0.5 * cosines));
+  CHECK(term_after_backward(*make("disagreement", "of = 'positions'"), layers, false) == term_in_fp32(0.5 * overlap));
+  CHECK(term_after_backward(*make("subspace-overlap", "of = 'rows'"), layers, false) == term_in_fp32(0.5 * rows));
+  CHECK(term_after_backward(*make("subspace-overlap", "of = 'columns'"), layers, false) == term_in_fp32(0.5 * columns));
 }
 
 namespace {
@@ -130,20 +139,25 @@ TEST_CASE("two subspace-overlap sections add R_d and R_c to the loss, and the gr
     layers.push_back(at::softmax(numbers::normal({2, 3, 4, 5}, seed), -1).detach().requires_grad_());
   for (const at::Tensor& p : layers) terms.observer()->probabilities({}, p);
   const at::Tensor value = terms.loss({});
-  CHECK(value.item<double>() == Approx(naive_overlaps(layers, 0.5, 2.0)).epsilon(1e-6));
+  CHECK(value.item<double>() == term_in_fp32(naive_overlaps(layers, 0.5, 2.0)));
   value.backward();
-  for (size_t layer = 0; layer < layers.size(); ++layer)
+  for (size_t layer = 0; layer < layers.size(); ++layer) {
+    // The gradient in fp32 has the roundings of the forward and of the backward pass.
+    const double fp32_error =
+        tolerance::chain_error_bound(2 * 64, tolerance::kFp32, 2 * numbers::max_abs(layers[layer].grad()));
     for (int64_t i = 0; i < layers[layer].numel(); ++i) {
-      const double step = 1e-5;
       auto shifted_loss = [&](double shift) {
         std::vector<at::Tensor> shifted;
         for (const at::Tensor& p : layers) shifted.push_back(p.detach().to(at::kDouble));
         shifted[layer].view({-1})[i] += shift;
         return naive_overlaps(shifted, 0.5, 2.0);
       };
+      // The loss is a sum over 2 layers, 2 rows, 3 pairs of heads, 25 pairs of keys and 5 terms.
+      const rounding::Slope slope = rounding::slope(shifted_loss, 1e-4, 2 * 2 * 3 * 25 * 5);
       CHECK(layers[layer].grad().view({-1})[i].item<double>() ==
-            Approx((shifted_loss(step) - shifted_loss(-step)) / (2 * step)).epsilon(1e-4).margin(1e-6));
+            rounding::within(slope.value, slope.error + fp32_error));
     }
+  }
 }
 
 TEST_CASE("a run saves the types of its regulariser sections, and resume gives bit-identical weights",
@@ -187,16 +201,23 @@ TEST_CASE("orthogonal-mixing is 0 for an orthogonal matrix M and has the gradien
   {
     c10::NoGradGuard no_gradient;
     m.copy_(std::get<0>(at::linalg_qr(at::randn({4, 4}))));
-    CHECK(term->loss({}).item<double>() < 1e-10);
+    // Entries of QᵀQ - I: 4 reflections of two sums of 4 terms each, and the product, in fp32. The term adds the
+    // squares of 16 entries.
+    const double deviation = tolerance::chain_error_bound(4 * 2 * 4 + 4, tolerance::kFp32, 1);
+    CHECK(term->loss({}).item<double>() <= 16 * deviation * deviation);
     // Mixing by an orthogonal matrix preserves the sum of squares of the probabilities.
     const at::Tensor p = at::softmax(at::randn({2, 4, 5, 5}), -1);
-    CHECK(at::einsum("ji,bjts->bits", {m, p}).square().sum().item<double>() ==
-          Approx(p.square().sum().item<double>()).epsilon(1e-5));
+    const double squares = p.to(at::kDouble).square().sum().item<double>();
+    CHECK(at::einsum("ji,bjts->bits", {m.to(at::kDouble), p.to(at::kDouble)}).square().sum().item<double>() ==
+          rounding::within(squares, 4 * deviation * squares));  // |QᵀQ - I| ≤ 4 deviation
     m.copy_(at::randn({4, 4}));
   }
   term->loss({}).backward();
-  at::Tensor d = m.detach();
-  CHECK(at::allclose(m.grad(), 4 * at::matmul(d, at::matmul(d.t(), d) - at::eye(4)), 1e-4, 1e-4));
+  const at::Tensor d = m.detach().to(at::kDouble), identity = at::eye(4, at::kDouble);
+  // In fp32: two products of 4 terms, the difference, the square and the weight. The magnitude is that of the sums of
+  // absolute terms.
+  const double size = numbers::max_abs(4 * at::matmul(d.abs(), at::matmul(d.abs().t(), d.abs()) + identity));
+  CHECK(rounding::agree(m.grad(), 4 * at::matmul(d, at::matmul(d.t(), d) - identity), 4 + 4 + 3, size));
   nn::ParameterList empty(at::kCPU);
   CHECK(status_of([&] { regularisers().make("orthogonal-mixing", "")->start(empty, {}); }) == 2);
 }
@@ -222,10 +243,13 @@ TEST_CASE("nuclear-growth has a constant value, but the gradient of -|α|_*, and
     }
     a.mutable_grad() = at::Tensor();
     at::Tensor value = term->loss({3, 0, 10});
-    CHECK(value.item<double>() == Approx(2 * margin).margin(1e-5));
     value.backward();
-    auto [u, s, v] = at::linalg_svd(a.detach(), false);
-    CHECK(at::allclose(a.grad(), -2 * at::matmul(u, v), 1e-4, 1e-5));
+    const auto [u, s, v] = at::linalg_svd(a.detach().to(at::kDouble), false);
+    // Two nuclear norms in fp64 cancel, with the errors of a decomposition of 10 sweeps; the value is rounded to fp32.
+    CHECK(value.item<double>() ==
+          rounding::within(2 * margin, tolerance::chain_error_bound(1, tolerance::kFp32, 2 * margin) +
+                                           rounding::fp64_bound(10 * 8, 2 * s.sum().item<double>())));
+    CHECK(rounding::agree(a.grad(), -2 * at::matmul(u, v), 1));  // the same decomposition in fp64, rounded once
   }
 }
 
@@ -242,8 +266,10 @@ TEST_CASE("orthogonal-mixing with of = positions is the mean over the mixing mat
   layer(x, x, {}, {}, term->observer());
   const at::Tensor value = term->loss({});
   // M[b, t, j, i] = Σ_c q[b, j, t, c] W[i, c] + M0[j, i]
-  const at::Tensor q = (at::matmul(x, layer["query.weight"].t()) + layer["query.bias"]).view({2, 4, 3, 2});
-  const at::Tensor m = at::einsum("btjc,ic->btji", {q, layer["mixer.query.weight"]}) + layer["mixer.matrix"];
+  const auto parameter = [&](const char* name) { return layer[name].detach().to(at::kDouble); };
+  const at::Tensor q =
+      (at::matmul(x.to(at::kDouble), parameter("query.weight").t()) + parameter("query.bias")).view({2, 4, 3, 2});
+  const at::Tensor m = at::einsum("btjc,ic->btji", {q, parameter("mixer.query.weight")}) + parameter("mixer.matrix");
   double sum = 0;
   for (int64_t b = 0; b < 2; ++b)
     for (int64_t t = 0; t < 4; ++t)
@@ -253,7 +279,11 @@ TEST_CASE("orthogonal-mixing with of = positions is the mean over the mixing mat
           for (int64_t j = 0; j < 3; ++j) product += m[b][t][j][i].item<double>() * m[b][t][j][k].item<double>();
           sum += product * product / 8;
         }
-  CHECK(value.item<double>() == Approx(0.5 * sum).epsilon(1e-4));
+  // In fp32: M takes products of 6 and of 2 terms and two additions, MᵀM one of 3 terms, and the mean of squares adds 9
+  // entries and 8 positions, with four more roundings. The term is a fourth power of M.
+  CHECK(value.item<double>() ==
+        rounding::within(0.5 * sum,
+                         tolerance::chain_error_bound(6 + 2 + 2 + 3 + 9 + 8 + 4, tolerance::kFp32, 4 * 0.5 * sum)));
   value.backward();
   CHECK(layer["mixer.query.weight"].grad().abs().max().item<double>() > 0);
   // A forward pass without gradients, as in a validation, adds nothing to the term.
@@ -269,10 +299,14 @@ TEST_CASE("the nuclear norm has its defining properties, and the gradient of nuc
   const int64_t h = 5;
   auto norm = [](const at::Tensor& x) { return at::linalg_svdvals(x).sum().item<double>(); };
   const at::Tensor a = at::randn({h, h}, at::kDouble), q = std::get<0>(at::linalg_qr(at::randn({h, h}, at::kDouble)));
-  CHECK(norm(at::eye(h, at::kDouble)) == Approx(5));
-  CHECK(norm(-3 * a) == Approx(3 * norm(a)));
-  CHECK(norm(at::matmul(q, a)) == Approx(norm(a)));
-  CHECK(norm(at::matmul(a, q)) == Approx(norm(a)));
+  // Each of h singular values has the error of a backward-stable decomposition of 10 sweeps, relative to the largest.
+  const auto near_norm = [&](double expected) {
+    return rounding::within(expected, rounding::fp64_bound(10 * 2 * h, static_cast<double>(h) * expected));
+  };
+  CHECK(norm(at::eye(h, at::kDouble)) == near_norm(5));
+  CHECK(norm(-3 * a) == near_norm(3 * norm(a)));
+  CHECK(norm(at::matmul(q, a)) == near_norm(norm(a)));
+  CHECK(norm(at::matmul(a, q)) == near_norm(norm(a)));
   const double frobenius = a.norm().item<double>();
   CHECK(frobenius <= norm(a));
   CHECK(norm(a) <= std::sqrt(static_cast<double>(h)) * frobenius);
@@ -291,7 +325,8 @@ TEST_CASE("the nuclear norm has its defining properties, and the gradient of nuc
   config.check_all_known();
   term->start(list, {});
   const at::Tensor value = term->loss({3, 0, 10});
-  CHECK(value.item<double>() == Approx(2 * 0.25 * (3 + 1)).epsilon(1e-4));
+  CHECK(value.item<double>() ==
+        rounding::within(2 * 0.25 * (3 + 1), tolerance::chain_error_bound(1, tolerance::kFp32, 2 * 0.25 * (3 + 1))));
   value.backward();
   const std::vector<double> ratios{3, 1, 0};
   for (size_t i = 0; i < 3; ++i) {
@@ -306,11 +341,17 @@ TEST_CASE("the nuclear norm has its defining properties, and the gradient of nuc
     at::Tensor alphas = p.master().detach().to(at::kDouble);
     for (int64_t r = 0; r < h; ++r)
       for (int64_t c = 0; c < h; ++c) {
-        const double step = 1e-5;
-        at::Tensor up = alphas.clone(), down = alphas.clone();
-        up[r][c] += step, down[r][c] -= step;
+        const auto shifted_loss = [&](double shift) {
+          at::Tensor shifted = alphas.clone();
+          shifted[r][c] += shift;
+          return -2 * ratios[i] * norm(shifted);
+        };
+        // The loss has the errors of near_norm(), up to h times those of its magnitude. The gradient is rounded to
+        // fp32.
+        const rounding::Slope slope = rounding::slope(shifted_loss, 1e-5, h * h * 10 * 2 * h);
         CHECK(p.master().grad()[r][c].item<double>() ==
-              Approx(-2 * ratios[i] * (norm(up) - norm(down)) / (2 * step)).margin(1e-4));
+              rounding::within(slope.value,
+                               slope.error + tolerance::chain_error_bound(1, tolerance::kFp32, 2 * ratios[i])));
       }
   }
 }
@@ -363,10 +404,13 @@ TEST_CASE("hard-concrete-penalty uses the temperature and stretch of each layer 
     for (int64_t i = 0; i < 3; ++i) {
       const double s = 1 / (1 + std::exp(-(log_a[i].item<double>() - shift)));
       sum += s;
-      CHECK(log_a.grad()[i].item<double>() == Approx(0.5 * s * (1 - s)).epsilon(1e-5));
+      // In fp32: two products, a difference, an exponential, a sum, a quotient, and the factors s and 1 - s, whose
+      // error is relative to 1.
+      CHECK(log_a.grad()[i].item<double>() ==
+            rounding::within(0.5 * s * (1 - s), tolerance::chain_error_bound(8, tolerance::kFp32, 0.5 * s)));
     }
   }
-  CHECK(value.item<double>() == Approx(0.5 * sum).epsilon(1e-5));
+  CHECK(value.item<double>() == term_in_fp32(0.5 * sum));
   nn::ParameterList empty(at::kCPU);
   CHECK(status_of([&] { regularisers().make("hard-concrete-penalty", "")->start(empty, attention); }) == 2);
 }
@@ -437,7 +481,9 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
       for (int64_t b = 0; b < 3; ++b) rows.push_back(x.detach()[b].narrow(0, 0, lengths[static_cast<size_t>(b)]));
       expected = value_of(at::cat(rows).unsqueeze(0).requires_grad_(), at::Tensor()).item<double>();
     }
-    CHECK(padded.item<double>() == Approx(expected).epsilon(1e-5));
+    // Both in fp32.
+    CHECK(padded.item<double>() ==
+          rounding::within(expected, rounding::bound(at::kFloat, at::kFloat, 64, 2 * expected)));
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t length = lengths[static_cast<size_t>(b)];
       const at::Tensor padding_gradient = x.grad()[b].narrow(0, length, n - length);
@@ -501,12 +547,12 @@ TEST_CASE("head-balance is the sum over layers and heads of h f p, with selectio
     }
   }
   const at::Tensor value = term->loss({});
-  CHECK(value.item<double>() == Approx(0.5 * expected).epsilon(1e-5));
+  CHECK(value.item<double>() == term_in_fp32(0.5 * expected));
   value.backward();
   for (const at::Tensor& p : layers) CHECK(p.grad().abs().max().item<double>() > 0);
   // Each of 4 heads is selected at half of the positions.
   const at::Tensor uniform = at::full({1, 2, heads}, 0.25),
                    chosen = at::tensor({1.F, 1.F, 0.F, 0.F, 0.F, 0.F, 1.F, 1.F});
   term->observer()->show({}, attention::RoutingObservation{uniform, chosen.view({1, 2, heads})});
-  CHECK(term->loss({}).item<double>() == Approx(0.5 * k));
+  CHECK(term->loss({}).item<double>() == 0.5 * k);
 }
