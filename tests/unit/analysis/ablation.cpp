@@ -13,6 +13,7 @@
 #include "data/text.h"
 #include "fixtures/corpora.h"
 #include "fixtures/numbers.h"
+#include "fixtures/passes.h"
 #include "fixtures/status.h"
 #include "model/model_config.h"
 
@@ -93,12 +94,29 @@ std::vector<HeadSet> ablation_sets(model::LanguageModel& model, Side side) {
   return sets;
 }
 
+// Returns the bound on the relative difference of two scores of the same ablated model, from passes with other batches.
+double score_bound(const AnalysisInput& s) {
+  return rounding::pass_bound(s.model, s.scoring.block + s.scoring.context + s.model.memory());
+}
+
+// Matches the score of the same ablated model in other batches.
+Approx near_score(const AnalysisInput& s, const task::Score& score) {
+  return rounding::within(score.nll, score_bound(s) * score.nll);
+}
+
+// Matches the perplexity of the same ablated model in other batches.
+Approx near_perplexity(const AnalysisInput& s, const task::Score& score) {
+  const double loss = nll_per_token(score);
+  return rounding::within(std::exp(loss), std::exp(loss) * score_bound(s) * loss);
+}
+
 // Checks that score_ablations() returns the scores of reference_scores(), and that no layer has head scales afterwards.
 void check_against_reference(const AnalysisInput& s) {
   const auto sets = ablation_sets(s.model, s.side);
   const auto expected = reference_scores(s, sets);
   bool differs = false;
-  for (const auto& score : expected) differs = differs || std::abs(score.nll - expected[4].nll) > 1e-3 * score.nll;
+  for (const auto& score : expected)
+    differs = differs || std::abs(score.nll - expected[4].nll) > score_bound(s) * (score.nll + expected[4].nll);
   CHECK(differs);
   // Limits on the tokens of a forward pass: all ablated models in one pass, several models per pass, one model per
   // pass.
@@ -108,7 +126,7 @@ void check_against_reference(const AnalysisInput& s) {
     for (size_t i = 0; i < sets.size(); ++i) {
       INFO("set " << i << ", " << tokens << " tokens per pass");
       CHECK(actual[i].tokens == expected[i].tokens);
-      CHECK(actual[i].nll == Approx(expected[i].nll).epsilon(1e-5));
+      CHECK(actual[i].nll == near_score(s, expected[i]));
     }
   }
   for (auto* layer : s.model.attention_layers()) CHECK(!head_scales(*layer).value.defined());
@@ -202,9 +220,9 @@ TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGua
   {
     const HeadMaskGuard masked(*m, Side::whole, heads({{0, 1}}));
     const auto actual = score_ablations(s, {{}, heads({{0, 2}}), heads({{2, 0}})});
-    for (size_t i = 0; i < 3; ++i) CHECK(actual[i].nll == Approx(expected[i].nll).epsilon(1e-5));
+    for (size_t i = 0; i < 3; ++i) CHECK(actual[i].nll == near_score(s, expected[i]));
   }
-  CHECK(score_ablations(s, {{}})[0].nll == Approx(expected[3].nll).epsilon(1e-6));
+  CHECK(score_ablations(s, {{}})[0].nll == near_score(s, expected[3]));
 }
 
 TEST_CASE("deviation() reproduces the standard deviations of the Skip Cross-Head paper's table 3, layer 1",
@@ -213,8 +231,8 @@ TEST_CASE("deviation() reproduces the standard deviations of the Skip Cross-Head
   // and with cross-head attention (`crossed`).
   const double plain = deviation({-.01, -.01, -.01, .77, -.01, -.01, -.01, -.01});
   const double crossed = deviation({0, -.02, -.01, -.01, 0, -.01, -.02, -.01});
-  CHECK(plain == Approx(.276).margin(5e-4));
-  CHECK(crossed == Approx(.0076).margin(5e-5));
+  CHECK(plain == rounding::printed(.276, 3));
+  CHECK(crossed == rounding::printed(.0076, 2));
   CHECK(std::isnan(deviation({1})));
   CHECK(deviation({3, 3}) == 0);
 }
@@ -233,7 +251,8 @@ TEST_CASE("the measure ablation is the increase of the loss without the head, an
   const auto expected = reference_scores(s, sets);
   const auto scores = importance_of("ablation", s).at(AttentionKind::decoder_self);
   for (size_t i = 0; i < 9; ++i)
-    CHECK(scores[i / 3][i % 3] == Approx((expected[i + 1].nll - expected[0].nll) / 40).margin(2e-5));
+    CHECK(scores[i / 3][i % 3] == rounding::within((expected[i + 1].nll - expected[0].nll) / 40,
+                                                   score_bound(s) * (expected[i + 1].nll + expected[0].nll) / 40));
   const auto first = importance_of("random", s);
   CHECK((first == importance_of("random", s)));
   s.scoring.sample.seed = 2;
@@ -276,16 +295,18 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   CHECK(last_total == 5 * 9);
   for (size_t k = 0; k < expected_masks.size(); ++k) {
     CHECK((cases[k].masked == expected_masks[k]));
-    CHECK(scan.value(k) == Approx(std::exp(expected[k + 1].nll / 40)).epsilon(1e-5));
-    CHECK(metric_scan.value(k) == Approx(expected[k + 1].nll / 40).epsilon(1e-5));
+    CHECK(scan.value(k) == near_perplexity(s, expected[k + 1]));
+    const double loss = nll_per_token(expected[k + 1]);
+    CHECK(metric_scan.value(k) == rounding::within(loss, score_bound(s) * loss));
   }
-  CHECK(scan.total() == Approx(std::exp(expected[0].nll / 40)).epsilon(1e-5));
+  CHECK(scan.total() == near_perplexity(s, expected[0]));
   // Perplexities of the two cases that mask a single head of layer 2.
   const std::vector<double> values{scan.value(4), scan.value(6)};
   CHECK(scan.layer_deviation(4) == deviation(values));
   const LayerLoss loss = layer_loss(scan.total(), values);
-  CHECK(loss.difference == Approx((values[0] + values[1]) / 2 - scan.total()));
-  CHECK(loss.relative == Approx(100 * loss.difference / scan.total()));
+  CHECK(loss.difference ==
+        rounding::within((values[0] + values[1]) / 2 - scan.total(), rounding::fp64_bound(3, scan.total())));
+  CHECK(loss.relative == rounding::fp64(100 * loss.difference / scan.total(), 2));
   CHECK(loss.deviation == deviation(values));
 }
 
@@ -334,7 +355,7 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
         for (int64_t layer = 0; per_layer && layer < 4; ++layer)
           CHECK(std::count_if(masked.begin(), masked.end(), [&](const Head& h) { return h.layer == layer; }) ==
                 std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
-        CHECK(points[i].score.nll == Approx(expected[i].nll).epsilon(1e-5));
+        CHECK(points[i].score.nll == near_score(s, expected[i]));
       }
       // Differences from the full model in perplexity, and in a metric that returns the number of its calls so far.
       double calls = 0;
@@ -342,7 +363,10 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       for (size_t i = 0; i < 5; ++i) {
         const CurveLoss loss = meter.loss(points[i]);
         if (!per_layer) CHECK(loss.heads == counts[i]);
-        CHECK(loss.difference == Approx(std::exp(expected[i].nll / 50) - std::exp(expected[0].nll / 50)).margin(1e-3));
+        const double perplexity = std::exp(nll_per_token(expected[i])), full = std::exp(nll_per_token(expected[0])),
+                     bound =
+                         score_bound(s) * (perplexity * nll_per_token(expected[i]) + full * nll_per_token(expected[0]));
+        CHECK(loss.difference == rounding::within(perplexity - full, bound));
         CHECK(loss.value_difference == static_cast<double>(i));
       }
       if (per_layer) continue;
