@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "fixtures/layers.h"
 #include "fixtures/segments.h"
+#include "fixtures/within.h"
 
 using namespace mh;
 using segment_fixtures::check_close;
@@ -54,8 +55,9 @@ TEST_CASE("folding a matrix into the output projection equals plain loops in fp6
             const double term = static_cast<double>(a[j][i]) * static_cast<double>(b[row][i * dv + k]);
             sum += term, size += std::abs(term);
           }
-          // Error bound of accumulation in fp64, followed by one rounding to fp32.
-          RC_ASSERT(std::abs(static_cast<double>(c[row][j * dv + k]) - sum) <= 6e-8 * std::abs(sum) + 1e-14 * size);
+          // Two sums in fp64, of which one is rounded to fp32.
+          RC_ASSERT(std::abs(static_cast<double>(c[row][j * dv + k]) - sum) <=
+                    tolerance::kFp32 * std::abs(sum) + rounding::fp64_bound(outputs, size));
         }
   }));
 }
