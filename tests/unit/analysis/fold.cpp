@@ -128,12 +128,12 @@ TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned 
   check_refused(folded.config, *folded.model, "concatenate, mixture-of-heads");
 }
 
-TEST_CASE("folding refuses concatenation and combiners that are not a constant matrix across heads", "[fold]") {
+TEST_CASE("folding refuses concatenation and combiners whose matrix depends on the input", "[fold]") {
   for (const char* combiner :
        {"combiner = 'mae'\n", "combiner = 'mixture-of-heads'\n", "combiner = 'gates'\ngates.input = true\n",
         "combiner = 'pair-norm'\n", "combiner = 'concatenate'\n"}) {
     INFO(combiner);
     const Model full("decoder", combiner);
-    check_refused(full.config, *full.model, "a constant matrix across heads");
+    check_refused(full.config, *full.model, "one matrix for all inputs");
   }
 }
