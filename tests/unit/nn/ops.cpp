@@ -12,6 +12,8 @@
 #include "fixtures/aten.h"
 #include "fixtures/errors.h"
 #include "fixtures/numbers.h"
+#include "fixtures/rounding.h"
+#include "fixtures/within.h"
 #include "nn/parameter.h"
 #include "nn/product.h"
 
@@ -36,22 +38,28 @@ Results run(const F& f, const at::Tensor& x0, const at::Tensor& w0, const at::Te
   return {y.detach(), x.grad(), w.grad(), b.defined() ? b.grad() : b};
 }
 
-// Returns the gradient of sum(dy ∘ f(x)) by central differences in double precision.
-at::Tensor central_differences(const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x0,
-                               const at::Tensor& dy) {
+// Checks `gradient` against central differences of sum(dy ∘ f(x)), all in double precision. f adds up at most twice as
+// many terms as x has elements; its other operations are at most 20. The rounding of the gradient is far smaller than
+// that of the difference, which is divided by the step.
+void check_slopes(const at::Tensor& gradient, const std::function<at::Tensor(const at::Tensor&)>& f,
+                  const at::Tensor& x0, const at::Tensor& dy) {
   c10::NoGradGuard guard;
-  at::Tensor x = x0.detach().clone(), g = at::zeros_like(x);
+  at::Tensor x = x0.detach().clone();
   auto* p = x.data_ptr<double>();
+  const int64_t operations = 2 * x.numel() + dy.numel() + 20;
+  const double terms = (f(x) * dy).abs().sum().item<double>();
+  const numbers::Vector actual = numbers::doubles(gradient);
   for (int64_t i = 0; i < x.numel(); ++i) {
-    double x_i = p[i], step = 1e-5;
-    p[i] = x_i + step;
-    double above = (f(x) * dy).sum().item<double>();
-    p[i] = x_i - step;
-    double below = (f(x) * dy).sum().item<double>();
-    p[i] = x_i;
-    g.data_ptr<double>()[i] = (above - below) / (2 * step);
+    const auto sum_at = [&](double step) {
+      const double x_i = p[i];
+      p[i] = x_i + step;
+      const double sum = (f(x) * dy).sum().item<double>();
+      p[i] = x_i;
+      return sum;
+    };
+    const rounding::Slope slope = rounding::slope(sum_at, 1e-5, operations, terms);
+    CHECK(numbers::element(actual, i) == rounding::within(slope.value, slope.error));
   }
-  return g;
 }
 
 }  // namespace
@@ -166,7 +174,8 @@ TEST_CASE("error of nn::linear and its gradients is at most twice the error of a
 
 TEST_CASE("linear casts its input to the type of the weight and accepts any strides", "[ops]") {
   at::Tensor w = at::randn({6, 4}), x = at::randn({4, 3, 5}).transpose(0, 2);  // (5, 3, 4), not contiguous
-  CHECK(error(nn::linear(x, w, {}), at::linear(x, w)) < 1e-5);
+  // Sums of 4 products.
+  CHECK(rounding::agree(nn::linear(x, w, {}), at::linear(x, w), 4, max_abs(at::linear(x.abs(), w.abs()))));
   CHECK(nn::linear(x, w.to(at::kBFloat16), {}).scalar_type() == at::kBFloat16);
   CHECK(nn::linear(x.to(at::kDouble), w, {}).scalar_type() == at::kFloat);
   at::Tensor leaf = at::randn({2, 4}).requires_grad_();
@@ -184,7 +193,7 @@ TEST_CASE("gradients of linear, layer_norm and GELU equal central differences", 
     at::Tensor leaf = x0.detach().clone().requires_grad_();
     at::Tensor y = f(leaf), dy = at::randn_like(y);
     y.backward(dy);
-    CHECK(error(leaf.grad(), central_differences(f, x0, dy)) < 1e-6);
+    check_slopes(leaf.grad(), f, x0, dy);
   };
   check([&](const at::Tensor& t) { return nn::linear(t, w, b); }, x);
   check([&](const at::Tensor& t) { return nn::linear(x, t, b); }, w);
@@ -197,13 +206,16 @@ TEST_CASE("gradients of linear, layer_norm and GELU equal central differences", 
 
 TEST_CASE("layer_norm preserves the type of its input and accumulates in fp32", "[ops]") {
   at::Tensor x = at::randn({50, 300}) * 3 + 100, gain = at::randn({300}), shift = at::randn({300});
-  at::Tensor xd = x.to(at::kDouble);
-  at::Tensor mean = xd.mean(1, true), variance = (xd - mean).square().mean(1, true);
-  at::Tensor exact = (xd - mean) / (variance + 1e-5).sqrt() * gain + shift;
-  CHECK(error(nn::layer_norm(x, gain, shift, 1e-5), exact) < 1e-3);
-  at::Tensor bf16 = nn::layer_norm((x - 100).to(at::kBFloat16), gain, shift, 1e-5);
-  CHECK(bf16.scalar_type() == at::kBFloat16);
-  CHECK(error(bf16, exact) < 0.1);
+  for (const at::Tensor& input : {x, (x - 100).to(at::kBFloat16)}) {
+    const at::Tensor xd = input.to(at::kDouble), centred = xd - xd.mean(1, true),
+                     deviation = (centred.square().mean(1, true) + 1e-5).sqrt();
+    const at::Tensor y = nn::layer_norm(input, gain, shift, 1e-5);
+    CHECK(y.scalar_type() == input.scalar_type());
+    const at::Tensor composed = (input - input.to(at::kFloat).mean(1, true)) / deviation.to(at::kFloat) * gain + shift;
+    // The mean, up to 100, cancels before the division by the standard deviation.
+    CHECK(numbers::find_excess_error({y}, {composed}, {centred / deviation * gain + shift}, y.scalar_type(),
+                                     {xd / deviation * max_abs(gain)}) == "");
+  }
 }
 
 TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in double precision", "[ops]") {
@@ -277,11 +289,14 @@ TEST_CASE("nn::add passes its gradient unchanged to x and multiplied by the drop
                        dropout_mask = nn::dropout(at::ones({2, 9, 20}), p, forward_context, "place", 1);
       const at::Tensor sum = nn::add(x, y, {p, forward_context, "place", 1});
       CHECK(sum.scalar_type() == x_type);
-      CHECK(error(sum.detach(), (x + y.to(x_type) * dropout_mask).detach()) <= 1e-6);
+      // A product, then a sum.
+      const at::Tensor product = (y.to(x_type) * dropout_mask).detach();
+      CHECK(rounding::agree(sum.detach(), x.detach() + product, 2, max_abs(x.detach()) + max_abs(product)));
       sum.backward(dsum);
       CHECK(x.grad().equal(dsum));
       CHECK(y.grad().scalar_type() == y_type);
-      CHECK(error(y.grad(), (dsum * dropout_mask).to(y_type)) <= (y_type == at::kBFloat16 ? 0 : 1e-6));
+      const at::Tensor dy = (dsum * dropout_mask).to(y_type);
+      CHECK((y_type == at::kBFloat16 ? y.grad().equal(dy) : rounding::agree(y.grad(), dy, 1)));
     }
   const at::Tensor empty = at::zeros({0, 4, 20});
   CHECK(nn::add(empty, empty, {0.25, forward_context, "place", 1}).sizes().equals(empty.sizes()));
@@ -295,12 +310,15 @@ TEST_CASE("norm_of_sum throws if gain and shift do not have the size of a row", 
 TEST_CASE("gelu is the exact GELU, gelu_tanh the tanh approximation of GPT-2, relu clamps at 0", "[ops]") {
   at::Tensor x = at::linspace(-5, 5, 101), y = nn::activation(x, nn::Activation::gelu);
   at::Tensor tanh_gelu = nn::activation(x, nn::Activation::gelu_tanh);
-  for (int64_t i = 0; i < 101; ++i) {
-    double v = x[i].item<double>();
+  numbers::Vector exact, exact_tanh;
+  for (double v : numbers::doubles(x)) {
     const double inner = std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v);
-    CHECK(tanh_gelu[i].item<double>() == Approx(0.5 * v * (1 + std::tanh(inner))).margin(1e-6));
-    CHECK(y[i].item<double>() == Approx(0.5 * v * (1 + std::erf(v / std::sqrt(2.0)))).margin(1e-6));
+    exact_tanh.push_back(0.5 * v * (1 + std::tanh(inner)));
+    exact.push_back(0.5 * v * (1 + std::erf(v / std::sqrt(2.0))));
   }
+  // Up to 10 roundings one after another of numbers up to |x|, which cancel for negative x.
+  CHECK(rounding::agree(tanh_gelu, at::tensor(exact_tanh, at::kDouble), 10));
+  CHECK(rounding::agree(y, at::tensor(exact, at::kDouble), 10));
   CHECK(at::equal(nn::activation(x, nn::Activation::relu), x.clamp_min(0)));
 }
 
@@ -312,6 +330,6 @@ TEST_CASE("embedding scales its rows, and its gradient sums over repeated tokens
   y.backward(dy);
   at::Tensor expected = at::zeros({10, 4}, at::kDouble);
   expected.index_add_(0, tokens.view(-1), dy.view({120, 4}).to(at::kDouble) * 3);
-  CHECK(error(w.grad(), expected) < 1e-4);
+  CHECK(rounding::agree(w.grad(), expected, 120 + 1));  // sums of at most 120 products
   CHECK(nn::embedding(tokens, w.detach().to(at::kBFloat16), 1).scalar_type() == at::kFloat);
 }

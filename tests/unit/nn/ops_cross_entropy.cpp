@@ -1,13 +1,16 @@
 // Sliced cross-entropy and its gradients against naive loops in double precision.
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
 #include "fixtures/aten.h"
 #include "fixtures/numbers.h"
 #include "fixtures/peak_memory.h"
+#include "fixtures/rounding.h"
 #include "fixtures/skip.h"
+#include "fixtures/within.h"
 #include "nn/ops.h"
 #include "oracle/tolerance.h"
 
@@ -20,6 +23,8 @@ namespace {
 struct Reference {
   double smoothed = 0, nll = 0;
   at::Tensor dhidden, dweight, dbias, log_p;
+  double largest_logit = 1;  // magnitude; at least 1
+  at::Tensor terms;          // (rows): Σ_i p_ij + e / V + (1 - e) [j = target], the absolute terms of dbias
 };
 
 // Returns loss = (1 - e) nll + e / V Σ_j nll_j and its gradients in double precision, row by row; e: label smoothing.
@@ -27,10 +32,18 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
                     const at::Tensor& targets, int64_t vocabulary, double e) {
   at::Tensor h = hidden.to(at::kDouble).contiguous(), w = weight.to(at::kDouble).contiguous();
   at::Tensor b = bias.defined() ? bias.to(at::kDouble).contiguous() : at::zeros({weight.size(0)}, at::kDouble);
-  Reference r{0, 0, at::zeros_like(h), at::zeros_like(w), at::zeros_like(b), at::zeros({h.size(0)}, at::kDouble)};
+  Reference r{0,
+              0,
+              at::zeros_like(h),
+              at::zeros_like(w),
+              at::zeros_like(b),
+              at::zeros({h.size(0)}, at::kDouble),
+              1,
+              at::zeros_like(b)};
   const int64_t d = h.size(1);
   const double *hp = h.const_data_ptr<double>(), *wp = w.const_data_ptr<double>(), *bp = b.const_data_ptr<double>();
-  double *dh = r.dhidden.data_ptr<double>(), *dw = r.dweight.data_ptr<double>(), *db = r.dbias.data_ptr<double>();
+  double *dh = r.dhidden.data_ptr<double>(), *dw = r.dweight.data_ptr<double>(), *db = r.dbias.data_ptr<double>(),
+         *terms = r.terms.data_ptr<double>();
   std::vector<double> logits(static_cast<size_t>(vocabulary));
   for (int64_t i = 0; i < h.size(0); ++i) {
     int64_t target = targets.const_data_ptr<int64_t>()[i];
@@ -41,6 +54,7 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
       for (int64_t k = 0; k < d; ++k) x += hp[i * d + k] * wp[j * d + k];
       logits[static_cast<size_t>(j)] = x;
       max_logit = std::max(max_logit, x);
+      r.largest_logit = std::max(r.largest_logit, std::abs(x));
     }
     for (double x : logits) sum += std::exp(x - max_logit);
     double lse = max_logit + std::log(sum);
@@ -50,9 +64,9 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
     r.smoothed += (1 - e) * nll + e / static_cast<double>(vocabulary) * sum_nll;
     r.log_p.data_ptr<double>()[i] = -nll;
     for (int64_t j = 0; j < vocabulary; ++j) {
-      double g = std::exp(logits[static_cast<size_t>(j)] - lse) - e / static_cast<double>(vocabulary) -
-                 (j == target ? 1 - e : 0);
-      db[j] += g;
+      const double p = std::exp(logits[static_cast<size_t>(j)] - lse),
+                   expected = e / static_cast<double>(vocabulary) + (j == target ? 1 - e : 0), g = p - expected;
+      db[j] += g, terms[j] += p + expected;
       for (int64_t k = 0; k < d; ++k) {
         dh[i * d + k] += g * wp[j * d + k];
         dw[j * d + k] += g * hp[i * d + k];
@@ -86,17 +100,32 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       auto leaf = [&](const at::Tensor& t) { return t.defined() ? t.to(type).detach().clone().requires_grad_() : t; };
       at::Tensor h = leaf(hidden), w = leaf(weight), b = leaf(bias);
       nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, c.vocabulary, c.e);
-      double tolerance = type == at::kDouble ? 1e-6 : 2e-5;  // losses of rows are stored as double, their sum as fp32
-      CHECK(loss.scored == targets.ge(0).sum().item<int64_t>());
-      CHECK(loss.nll.item<double>() == Approx(expected.nll).epsilon(tolerance).margin(1e-5));
-      CHECK(loss.smoothed.item<double>() == Approx(expected.smoothed).epsilon(tolerance).margin(1e-5));
+      // Error of log p: a logit sums d products and the bias; the softmax adds up 64 exponentials at a time, each of 2
+      // units in the last place, and the logarithm is in fp64. It is a relative error of the gradient's terms p. The
+      // gradient of `hidden` sums over the vocabulary terms of at most 2 together, the other gradients sum over rows.
+      // Losses are added in fp64. The reference has the roundings of fp64.
+      const auto bound = [&](int64_t operations, double size) {
+        return rounding::bound(type, at::kDouble, operations, size);
+      };
+      const int64_t operations = c.d + 1 + std::min<int64_t>(c.vocabulary, 64) + 4;
+      const double log_p_error = bound(operations, expected.largest_logit), largest_sum = max_abs(expected.terms),
+                   sum_error = log_p_error + bound(c.n, 1);
+      const auto scored = targets.ge(0).sum().item<int64_t>();
+      const double loss_error =
+          static_cast<double>(scored) * log_p_error + rounding::fp64_bound(c.n, expected.smoothed);
+      CHECK(loss.scored == scored);
+      CHECK(loss.nll.item<double>() == rounding::within(expected.nll, loss_error));
+      // The sum over the rows is rounded to the type of the weight.
+      CHECK(loss.smoothed.item<double>() ==
+            rounding::within(expected.smoothed, loss_error + bound(1, expected.smoothed)));
       (loss.smoothed * 0.5).backward();
-      CHECK(error(h.grad(), expected.dhidden / 2) <= tolerance * (1 + max_abs(expected.dhidden)));
-      CHECK(error(w.grad(), expected.dweight / 2) <= tolerance * (1 + max_abs(expected.dweight)));
-      if (c.bias) CHECK(error(b.grad(), expected.dbias / 2) <= tolerance * (1 + max_abs(expected.dbias)));
+      CHECK(error(h.grad(), expected.dhidden / 2) <= (log_p_error + bound(c.vocabulary, 1)) * 2 * max_abs(weight) / 2);
+      CHECK(error(w.grad(), expected.dweight / 2) <= sum_error * largest_sum * max_abs(hidden) / 2);
+      if (c.bias) CHECK(error(b.grad(), expected.dbias / 2) <= sum_error * largest_sum / 2);
       at::Tensor log_p = nn::sliced_log_probabilities(h, w, b, targets, c.vocabulary);
       CHECK(log_p.scalar_type() == at::kFloat);
-      CHECK(error(log_p, expected.log_p) <= 2e-5 * (1 + max_abs(expected.log_p)));
+      CHECK(error(log_p, expected.log_p) <=
+            log_p_error + rounding::bound(at::kFloat, at::kDouble, 1, max_abs(expected.log_p)));
     }
   }
 }
@@ -140,7 +169,7 @@ TEST_CASE("cross-entropy under NoGradGuard has the same nll and no graph; the nl
   c10::NoGradGuard guard;
   nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, {}, targets, 12, 0);
   CHECK_FALSE(loss.smoothed.requires_grad());
-  CHECK(loss.nll.item<double>() == Approx(nll_with_graph).epsilon(1e-6));
+  CHECK(loss.nll.item<double>() == nll_with_graph);
   CHECK(nn::sliced_cross_entropy(at::empty({0, 4}), w, {}, at::empty({0}, at::kLong), 12, 0).nll.item<double>() == 0);
 }
 
@@ -149,17 +178,24 @@ TEST_CASE("the gradient of a weight tied between embedding and output layer is t
   at::Tensor tokens = at::randint(20, {1, 15}, at::kLong), targets = at::randint(20, {15}, at::kLong);
   at::Tensor h = nn::embedding(tokens, w, 2).view({15, 6});
   nn::sliced_cross_entropy(h, w, {}, targets, 20, 0).smoothed.backward();
-  at::Tensor wd = w.detach().to(at::kDouble).requires_grad_();
-  at::Tensor hd = wd.index_select(0, tokens.view(-1)) * 2;
-  at::log_softmax(at::matmul(hd, wd.t()), 1).gather(1, targets.unsqueeze(1)).sum().neg().backward();
-  CHECK(error(w.grad(), wd.grad()) <= 1e-4);
+  at::Tensor logits;
+  const auto composed_gradient = [&](at::ScalarType type) {
+    const at::Tensor weight = w.detach().to(type).requires_grad_();
+    logits = at::matmul(weight.index_select(0, tokens.view(-1)) * 2, weight.t());
+    at::log_softmax(logits, 1).gather(1, targets.unsqueeze(1)).sum().neg().backward();
+    return weight.grad();
+  };
+  const at::Tensor composed = composed_gradient(at::kFloat), exact = composed_gradient(at::kDouble);
+  // Errors of the logits are relative errors of the terms of the gradient.
+  CHECK(error(w.grad(), exact) <= tolerance::composed_error_bound(error(composed, exact), tolerance::kFp32,
+                                                                  std::max(max_abs(exact), max_abs(logits.detach()))));
 }
 
 TEST_CASE("cross-entropy is finite for extreme logits and propagates NaN", "[ops]") {
   at::Tensor h = at::ones({2, 1}), w = at::empty({40, 1});
   for (int64_t i = 0; i < 40; ++i) w[i] = static_cast<double>(i) * 1e4;
   at::Tensor targets = at::zeros({2}, at::kLong);
-  CHECK(nn::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>() == Approx(2 * 39e4));
+  CHECK(nn::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>() == 2 * 39e4);
   w[5] = std::numeric_limits<float>::quiet_NaN();
   CHECK(std::isnan(nn::sliced_cross_entropy(h, w, {}, targets, 40, 0).nll.item<double>()));
 }
