@@ -2,6 +2,7 @@
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <map>
@@ -11,6 +12,7 @@
 #include "fixtures/aten.h"
 #include "fixtures/layers.h"
 #include "fixtures/models.h"
+#include "fixtures/passes.h"
 #include "fixtures/peak_memory.h"
 #include "fixtures/skip.h"
 #include "model/bands.h"
@@ -151,6 +153,9 @@ struct EmbeddingAndOutput {
     // Larger values than the initial ones, so that biases are not zero and scores not small.
     for (auto& p : parameters.all()) p.master().copy_(layers::normal(p.master().sizes().vec(), seed++) * 0.4);
   }
+  // Returns the number of roundings one after another from the tokens to a log-probability: those of the embedding and
+  // of the scores, and the sums of two softmaxes.
+  int64_t roundings() const { return rounding::parameter_operations(parameters) + 2 * vocabulary; }
   SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& forward_context = {}) {
     return output->loss((*embedding)(tokens), targets, 0, forward_context);
   }
@@ -268,47 +273,59 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     targets[1][2] = -1;
     const auto token_ids = to_vector(tokens), target_ids = to_vector(targets);
 
-    SlicedLoss loss = model.loss(tokens, targets);
-    const double expected = reference.nll(token_ids, target_ids);
-    RC_ASSERT(loss.scored == 11);
-    RC_ASSERT(std::abs(loss.nll.item<double>() - expected) < 1e-4 * (1 + expected));
-    RC_ASSERT(std::abs(loss.smoothed.item<double>() - expected) < 1e-4 * (1 + expected));
-
     at::Tensor hidden = (*model.embedding)(tokens);
-    for (size_t i = 0; i < token_ids.size(); ++i) {
-      const Vector x = reference.embed(token_ids[i]);
-      const auto actual = layers::doubles(hidden.flatten(0, 1)[static_cast<int64_t>(i)]);
-      for (size_t k = 0; k < x.size(); ++k) RC_ASSERT(std::abs(actual[k] - x[k]) < 1e-5 * (1 + std::abs(x[k])));
-    }
-    const auto log_p = layers::doubles(model.output->target_log_probabilities(hidden, targets).flatten());
-    at::Tensor all_log_p = model.output->logits(hidden).flatten(0, 1);
+    const at::Tensor log_p = model.output->target_log_probabilities(hidden, targets).flatten(),
+                     all_log_p = model.output->logits(hidden).flatten(0, 1);
     RC_ASSERT(all_log_p.size(1) == vocabulary);
+    Vector expected_hidden, expected_log_p, expected_all;
     for (size_t i = 0; i < token_ids.size(); ++i) {
       const Vector h = reference.embed(token_ids[i]);
-      const double p = target_ids[i] < 0 ? 0 : reference.log_p(h, target_ids[i]);
-      RC_ASSERT(std::abs(log_p[i] - p) < 1e-4 * (1 + std::abs(p)));
-      const auto scores = layers::doubles(all_log_p[static_cast<int64_t>(i)]);
-      for (int64_t e = 0; e < vocabulary; ++e) {
-        const double q = reference.log_p(h, e);
-        RC_ASSERT(std::abs(scores[static_cast<size_t>(e)] - q) < 1e-4 * (1 + std::abs(q)));
-      }
+      expected_hidden.insert(expected_hidden.end(), h.begin(), h.end());
+      expected_log_p.push_back(target_ids[i] < 0 ? 0 : reference.log_p(h, target_ids[i]));
+      for (int64_t e = 0; e < vocabulary; ++e) expected_all.push_back(reference.log_p(h, e));
     }
+    const auto tensor_like = [](const Vector& values, const at::Tensor& t) {
+      return at::tensor(values, at::kDouble).view(t.sizes());
+    };
+    // The largest log-probability is about as large as the scores that cancel in it.
+    const at::Tensor all = tensor_like(expected_all, all_log_p);
+    const double largest = std::max(1.0, numbers::max_abs(all));
+    const int64_t operations = model.roundings();
+    RC_ASSERT(rounding::agree(hidden, tensor_like(expected_hidden, hidden), operations));
+    RC_ASSERT(rounding::agree(log_p, tensor_like(expected_log_p, log_p), operations, largest));
+    RC_ASSERT(rounding::agree(all_log_p, all, operations, largest));
 
-    // Finite differences at four random entries of every parameter.
+    SlicedLoss loss = model.loss(tokens, targets);
+    const double expected = reference.nll(token_ids, target_ids),
+                 loss_error = 11 * rounding::bound(at::kFloat, at::kDouble, operations, largest);
+    RC_ASSERT(loss.scored == 11);
+    RC_ASSERT(std::abs(loss.nll.item<double>() - expected) <= loss_error);
+    RC_ASSERT(std::abs(loss.smoothed.item<double>() - expected) <= loss_error);
+
+    // Finite differences at four random entries of every parameter. An error of a score is a relative error of a
+    // probability, and the backward pass has as many roundings as the forward pass.
     loss.smoothed.backward();
+    double largest_gradient = 1;
+    for (auto& parameter : model.parameters.all())
+      if (const at::Tensor& g = parameter.master().grad(); g.defined())
+        largest_gradient = std::max(largest_gradient, numbers::max_abs(g));
+    const double gradient_error =
+        tolerance::chain_error_bound(2 * operations, tolerance::kFp32, largest * largest_gradient);
     for (auto& parameter : model.parameters.all()) {
       const at::Tensor& gradient = parameter.master().grad();
       const auto actual = gradient.defined() ? layers::doubles(gradient) : Vector();
       Matrix& m = reference.p.at(parameter.name());
       for (int trial = 0; trial < 4; ++trial) {
         const auto k = static_cast<size_t>(*rc::gen::inRange<int64_t>(0, m.rows * m.columns));
-        const double before = m.values[k], step = 1e-5;
-        m.values[k] = before + step;
-        const double above = reference.nll(token_ids, target_ids);
-        m.values[k] = before - step;
-        const double slope = (above - reference.nll(token_ids, target_ids)) / (2 * step);
-        m.values[k] = before;
-        RC_ASSERT(std::abs((actual.empty() ? 0 : actual[k]) - slope) < 2e-4 * (1 + std::abs(slope)));
+        const auto nll_at = [&](double step) {
+          const double before = m.values[k];
+          m.values[k] = before + step;
+          const double nll = reference.nll(token_ids, target_ids);
+          m.values[k] = before;
+          return nll;
+        };
+        const rounding::Slope slope = rounding::slope(nll_at, 1e-5, operations, 11 * largest);
+        RC_ASSERT(std::abs((actual.empty() ? 0 : actual[k]) - slope.value) <= slope.error + gradient_error);
       }
     }
   }));
@@ -376,7 +393,10 @@ TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of 
   c10::NoGradGuard no_gradient;
   const double nll_without = without_dropout.loss(tokens, targets).nll.item<double>(),
                nll_with = model.loss(tokens, targets, forward_context).nll.item<double>();
-  CHECK(std::abs(nll_with - nll_without) > 1e-2);
+  const auto same_nll = [&](double nll) {
+    return rounding::within(nll, rounding::bound(at::kFloat, at::kFloat, model.roundings(), nll));
+  };
+  CHECK(nll_with != same_nll(nll_without));
   CHECK(model.loss(tokens, targets).nll.item<double>() == nll_without);
   CHECK(model.loss(tokens, targets, forward_context).nll.item<double>() == nll_with);
   CHECK(model.loss(tokens, head_targets, forward_context).nll.item<double>() ==
@@ -387,35 +407,48 @@ TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of 
     micro_batch_sum +=
         model.loss(tokens.narrow(0, row, rows), targets.narrow(0, row, rows), forward_context).nll.item<double>();
   }
-  CHECK(micro_batch_sum == Approx(nll_with).epsilon(1e-6));
+  CHECK(micro_batch_sum == same_nll(nll_with));
   // Another update draws another mask.
   forward_context.row_offset = 0;
   forward_context.update = 8;
   CHECK(model.loss(tokens, targets, forward_context).nll.item<double>() != nll_with);
 }
 
-TEST_CASE("bands with bf16 copies of the parameters are within 2% of the fp32 loss and 5% of its gradients",
-          "[adaptive]") {
+TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients of fp32 up to rounding", "[adaptive]") {
   for (int64_t factor : {1, 4}) {
     auto o = options_with({10, 20}, factor, 32);
     o.tied_projections = o.project_head = factor > 1;
     o.output_bias = true;
     o.dropout_tail = 0.1;
-    EmbeddingAndOutput fp32_model(o, 30), bf16_model(o, 30);
+    EmbeddingAndOutput fp32_model(o, 30), bf16_model(o, 30), perturbed_model(o, 30);
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
     const nn::ForwardContext forward_context{true, 3, 7, 0};
     bf16_model.parameters.set_bf16(true);
-    SlicedLoss fp32_loss = fp32_model.loss(tokens, targets, forward_context),
-               bf16_loss = bf16_model.loss(tokens, targets, forward_context);
-    CHECK(bf16_loss.nll.item<double>() == Approx(fp32_loss.nll.item<double>()).epsilon(0.02));
-    fp32_loss.smoothed.backward();
-    bf16_loss.smoothed.backward();
-    bf16_model.parameters.collect_gradients();
+    // The effect of rounding is about the effect of a change of each weight by one unit roundoff.
+    {
+      c10::NoGradGuard no_gradient;
+      at::manual_seed(15);
+      for (auto& p : perturbed_model.parameters.all())
+        p.master().mul_(1 + tolerance::kBf16 * (2 * at::randint(2, p.master().sizes()).to(at::kFloat) - 1));
+    }
+    const auto nll_of = [&](EmbeddingAndOutput& model) {
+      const SlicedLoss loss = model.loss(tokens, targets, forward_context);
+      loss.smoothed.backward();
+      model.parameters.collect_gradients();
+      return loss.nll.item<double>();
+    };
+    const auto bound = [](double perturbation_error, double size) {
+      return tolerance::composed_error_bound(perturbation_error, tolerance::kBf16, size);
+    };
+    const double nll = nll_of(fp32_model), perturbed_nll = nll_of(perturbed_model);
+    CHECK(nll_of(bf16_model) == rounding::within(nll, bound(std::abs(perturbed_nll - nll), nll)));
     for (auto& p : bf16_model.parameters.all()) {
       INFO(p.name());
-      const at::Tensor expected = fp32_model.parameters.find(p.name())->master().grad(), actual = p.master().grad();
+      const at::Tensor expected = fp32_model.parameters.find(p.name())->master().grad(), actual = p.master().grad(),
+                       perturbed = perturbed_model.parameters.find(p.name())->master().grad();
       REQUIRE(actual.defined());
-      CHECK((actual - expected).norm().item<double>() < 0.05 * expected.norm().item<double>());
+      CHECK((actual - expected).norm().item<double>() <=
+            bound((perturbed - expected).norm().item<double>(), expected.norm().item<double>()));
     }
   }
 }
@@ -448,17 +481,21 @@ TEST_CASE("initial standard deviations of bands follow the initialisation scheme
     o.init = e.scheme;
     EmbeddingAndOutput model(o, 3000);
     model.parameters.initialise(1);
-    const auto deviation = [&](const std::string& name) {
+    // 4 standard deviations: the standard deviation of the root mean square of n normal numbers is 1 / √(2 n) times
+    // theirs, of uniform numbers less.
+    const auto check = [&](const std::string& name, double expected) {
+      INFO(name);
       const at::Tensor& x = model.parameters.find("decoder." + name)->master();
-      return std::sqrt(x.square().mean().item<double>());
+      CHECK(std::sqrt(x.square().mean().item<double>()) ==
+            rounding::within(expected, 4 * expected / std::sqrt(2 * static_cast<double>(x.numel()))));
     };
-    CHECK(deviation("embedding.bands.1.weight") == Approx(e.embedding).epsilon(0.02));
-    CHECK(deviation("embedding.bands.1.projection.weight") == Approx(e.projection).epsilon(0.02));
-    CHECK(deviation("output.bands.1.weight") == Approx(e.output).epsilon(0.02));
-    CHECK(deviation("output.bands.1.projection.weight") == Approx(e.projection).epsilon(0.02));
-    CHECK(deviation("output.classes.weight") == Approx(e.classes).epsilon(0.1));
-    CHECK(deviation("output.bands.1.bias") == 0);
-    CHECK(deviation("output.classes.bias") == 0);
+    check("embedding.bands.1.weight", e.embedding);
+    check("embedding.bands.1.projection.weight", e.projection);
+    check("output.bands.1.weight", e.output);
+    check("output.bands.1.projection.weight", e.projection);
+    check("output.classes.weight", e.classes);
+    check("output.bands.1.bias", 0);
+    check("output.classes.bias", 0);
   }
 }
 
