@@ -10,6 +10,7 @@
 #include <set>
 
 #include "fixtures/corpora.h"
+#include "fixtures/passes.h"
 #include "fixtures/runs.h"
 #include "fixtures/status.h"
 #include "task/task.h"
@@ -206,16 +207,17 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
     INFO(p.name());
     CHECK(at::equal(p.master(), resumed.model->parameters().find(p.name())->master()));
   }
-  // Without dropout, gradient accumulation gives the same weights up to rounding.
-  const std::string no_dropout = "[model]\ndropout_ffn = 0.0\n[train]\nlength = '3u'\n";
-  const auto whole_updates = runs::run(config_of(folder, no_dropout), folder.file("once"));
-  const auto micro_batches =
-      runs::run(config_of(folder, no_dropout + "batch.micro_tokens = 24\n"), folder.file("parts"));
+  // Without dropout, gradient accumulation gives the same weights up to rounding. The runs use SGD, since Adam would
+  // amplify rounding to full steps where the gradient is almost zero, as for key biases; gradient clipping limits the
+  // largest gradient to 1.
+  const std::string sgd =
+      "[model]\ndropout_ffn = 0.0\n[train]\nlength = '3u'\noptimizer.rule = 'sgd'\noptimizer.clip_norm = 1.0\n";
+  const auto whole_updates = runs::run(config_of(folder, sgd), folder.file("once"));
+  const auto micro_batches = runs::run(config_of(folder, sgd + "batch.micro_tokens = 24\n"), folder.file("parts"));
   for (const auto& p : whole_updates.model->parameters().all()) {
     INFO(p.name());
-    // A key bias does not change the loss, so its gradient is rounding noise.
-    if (p.name().find("key.bias") != std::string::npos) continue;
-    CHECK(at::allclose(p.master(), micro_batches.model->parameters().find(p.name())->master(), 1e-2, 2e-4));
+    CHECK(numbers::error(p.master(), micro_batches.model->parameters().find(p.name())->master()) <=
+          rounding::sgd_bound(*whole_updates.model, 12, 3, 0.01, 1, p.master()));
   }
 }
 
@@ -243,6 +245,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   data::ScoringOptions small_batches;
   small_batches.batch = 3;
   const task::Score score = task::score(*m, corpus, small_batches, observer);
+  const double pass_bound = rounding::pass_bound(*m, 12);
   size_t at = 0;
   double sum = 0;
   for (auto [from, to] : sentences) {
@@ -254,13 +257,14 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
     for (size_t i = 0; i < to.size(); ++i, ++at) {
       REQUIRE(tokens[at] == to[i]);
       const auto p = log_p[static_cast<int64_t>(i)][to[i]].item<double>();
-      REQUIRE(log_probabilities[at] == Approx(p).margin(1e-4));
+      // The logits that cancel in a log-probability have a magnitude of at least 1.
+      REQUIRE(log_probabilities[at] == rounding::within(p, pass_bound * std::max(1.0, -p)));
       sum -= p;
     }
   }
   CHECK(at == log_probabilities.size());
   CHECK(score.tokens == static_cast<int64_t>(at));
-  CHECK(score.nll == Approx(sum).epsilon(1e-5));
+  CHECK(score.nll == rounding::within(sum, pass_bound * sum));
   data::ScoringOptions sample;
   sample.sample.blocks = 7;
   std::set<int64_t> pairs_seen;
