@@ -29,7 +29,7 @@ struct AttentionTiles {
 };
 
 // Computes sums (16, 8 kColumns) = rows (16, kSize) · columnsᵀ, for `columns` (8 kColumns, kSize). Both operands are in
-// shared memory with row stride kStride. By a warp.
+// shared memory with row stride kStride. Called by all lanes of a warp.
 template <int kSize, int kStride, int kMaxPrefetch = 4, int kColumns, class Thread, class T>
 MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kColumns], const T* rows,
                                    const T* columns) {
@@ -55,7 +55,7 @@ template <class T, int kSize>
 constexpr bool kIsWide = kSize * sizeof(T) >= 1024;
 
 // Computes sums (16, kSize) += left · rows, for `left` (16, 8 kInner), which is rounded to T, and `rows` (8 kInner,
-// kSize) in shared memory with row stride kStride. By a warp.
+// kSize) in shared memory with row stride kStride. Called by all lanes of a warp.
 template <int kSize, int kStride, int kInner, class Thread, class T>
 MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8], const Accumulator (&left)[kInner],
                             const T* rows) {

@@ -64,7 +64,8 @@ struct FragmentB<float> {
 // banks.
 constexpr int kPad = 8;
 
-// Loads a left operand (16, 16) from shared memory; row r, column c is at tile[r * stride + c]. By a warp.
+// Loads a left operand (16, 16) from shared memory; row r, column c is at tile[r * stride + c]. Called by all lanes of
+// a warp.
 template <class Thread, class T>
 MH_DEVICE void load(const Thread& thread, FragmentA<T>& to, const T* tile, int stride) {
   thread.load_matrices(to.x, tile + thread.lane() % 16 * stride + thread.lane() / 16 * 8);

@@ -44,7 +44,7 @@ MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, i
 
 // Sets the products of masked pairs to -inf. products (16, 8 kColumns): rows are 16 consecutive distances, columns are
 // the queries from query i on, of which those from query `end` on do not exist. Row 0 in the column of query t belongs
-// to key t + lead. unpadded_keys: the keys of the run that are not padding. By a warp.
+// to key t + lead. unpadded_keys: the keys of the run that are not padding. Called by all lanes of a warp.
 template <int kColumns, class Thread>
 MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& unpadded_keys,
                                    int end, int i, int lead, Accumulator (&products)[kColumns]) {
@@ -88,13 +88,14 @@ struct SlidingWindow {
   // Returns the address of 16 rows from slide_row on, which is a multiple of 16.
   MH_DEVICE const T* rows_16(int slide_row) const { return rows + wrap(slide_row) * kStride; }
   // Loads kCount rows of a matrix from row `first` on into the ring buffer from slide_row on; zeros for rows outside
-  // the matrix. By the whole block.
+  // the matrix. Called by all threads of a block.
   template <int kCount, class Thread>
   MH_DEVICE void load(const Thread& thread, int slide_row, GlobalMatrix<const T> matrix, int first) {
     load_rows<kSize>(thread, block_of(thread), rows, matrix, first, kCount,
                      [&](int r) { return wrap(wrap(slide_row) + r) * kStride; });
   }
-  // Loads kCount rows of r of a head from row `first` on into the ring buffer from slide_row on. By the whole block.
+  // Loads kCount rows of r of a head from row `first` on into the ring buffer from slide_row on. Called by all threads
+  // of a block.
   template <int kCount, class Thread>
   MH_DEVICE void load_distances(const Thread& thread, int slide_row, const AttentionParams& a, int64_t head,
                                 int first) {
@@ -107,7 +108,7 @@ template <int kColumns>
 constexpr int kProductStride = kColumns + 8;
 
 // Computes products (16, kColumns) = rows (16, kSize) · windowᵀ, where `window` is the kColumns rows of `slide` from
-// slide_row on. rows and products are in shared memory. By a warp.
+// slide_row on. rows and products are in shared memory. Called by all lanes of a warp.
 template <int kSize, int kColumns, int kMaxPrefetch = 4, class Thread, class T, class Slide>
 MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* rows, const Slide& slide,
                                 int slide_row) {
@@ -137,8 +138,8 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
 
 // Computes sums (16, 8 kColumnFragments) += Σ_s pairs[i, s] row(i, s) for 16 queries i and 8 kKeyFragments keys s,
 // where row(i, s) is the row of r for the distance from query i to key s, from column `column` on. pairs are rounded to
-// T. The row of the last query and the first key is at slide_row of `slide`. By a warp. scratch: its products in shared
-// memory.
+// T. The row of the last query and the first key is at slide_row of `slide`. Called by all lanes of a warp. scratch:
+// its products in shared memory.
 template <class T, int kColumnFragments, int kKeyFragments, class Thread, class Slide>
 MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kColumnFragments],
                                     const Accumulator (&pairs)[kKeyFragments], float* scratch, const Slide& slide,
@@ -172,9 +173,9 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kC
   }
 }
 
-// Replaces q (kRows, kSize) by q + u, and writes q + v to q_v (kRows, kSize), rounded to T, in shared memory. By the
-// whole block. Each thread accesses only the vectors of q that it has loaded itself with load_tile(), so that after
-// wait_group() no barrier is needed.
+// Replaces q (kRows, kSize) by q + u, and writes q + v to q_v (kRows, kSize), rounded to T, in shared memory. Called by
+// all threads of a block. Each thread accesses only the vectors of q that it has loaded itself with load_tile(), so
+// that after wait_group() no barrier is needed.
 template <int kRows, int kSize, class Thread, class T>
 MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_t head, T* q, T* q_v) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));

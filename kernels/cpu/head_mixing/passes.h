@@ -157,18 +157,18 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   const Layout l(params, tile_size(params));
   const int64_t num_head_pairs = params.in_heads * params.out_heads, query_floats = params.in_heads * l.rows * l.dk;
   const PackedOperands<const float> operands(params, true, tensors.packed);
-  float* p = scratch;                                              // tile: logits, then probabilities
-  float* d = p + l.tile();                                         // tile: dP̄, then gradients of the logits
-  float* rows = d + l.tile();                                      // packed queries (in, rows, dk)
-  float* dout_rows = rows + query_floats;                          // packed output gradients (out, rows, dv)
-  float* sums = dout_rows + params.out_heads * l.rows * l.dv;      // (in, rows, dk): query gradients from the keys
-  float* dy = sums + query_floats;                                 // (in, rows, dk): query gradients from the rows of r
-  float* lane_sums = dy + query_floats;                            // (in, out, 16): partial sums of G
-  float* g = lane_sums + num_head_pairs * lanes;                   // (rows, in, out): G
-  float* dropped_probs = g + l.rows * num_head_pairs;              // (heads, chunk): probabilities after dropout
-  float* mixed = dropped_probs + l.heads * chunk;                  // (heads, chunk): mixed probabilities or gradients
-  float* prob_sums = mixed + l.heads * chunk;                      // (rows, in): sums of probabilities
-  float* scaled_matrix = prob_sums + l.rows * params.in_heads;     // (in, out): matrix divided by the sums
+  float* p = scratch;                                           // tile: logits, then probabilities
+  float* d = p + l.tile();                                      // tile: dP̄, then gradients of the logits
+  float* rows = d + l.tile();                                   // packed queries (in, rows, dk)
+  float* dout_rows = rows + query_floats;                       // packed output gradients (out, rows, dv)
+  float* sums = dout_rows + params.out_heads * l.rows * l.dv;   // (in, rows, dk): query gradients from the keys
+  float* dy = sums + query_floats;                              // (in, rows, dk): query gradients from the embeddings r
+  float* lane_sums = dy + query_floats;                         // (in, out, 16): partial sums of G
+  float* g = lane_sums + num_head_pairs * lanes;                // (rows, in, out): G
+  float* dropped_probs = g + l.rows * num_head_pairs;           // (heads, chunk): probabilities after dropout
+  float* mixed = dropped_probs + l.heads * chunk;               // (heads, chunk): mixed probabilities or gradients
+  float* prob_sums = mixed + l.heads * chunk;                   // (rows, in): sums of probabilities
+  float* scaled_matrix = prob_sums + l.rows * params.in_heads;  // (in, out): matrix divided by the sums
   float* discarded_sums = scaled_matrix + padded(num_head_pairs);  // (in): sums that are not needed again
   float* dropout_mask = discarded_sums + padded(params.in_heads);
   float* slopes = dropout_mask + dropout_mask_scratch(params, l);  // derivatives of Sigsoftmax for one query (Layout)

@@ -76,8 +76,8 @@ void dropout_mask_of_query(const AttentionParams& params, const Layout& l, const
 
 // Computes y (heads, chunk) = x (heads, chunk) times the dropout mask of chunk c, for the first `count` keys, which the
 // query sees. Up to a multiple of 16 keys, masked ones become 0.
-void drop_chunk(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* dropout_mask, const float* x,
-                float* y) {
+void apply_dropout(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* dropout_mask, const float* x,
+                   float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats k, v;
@@ -137,9 +137,10 @@ struct PerHeadValues {
   int64_t stride;
 };
 
-// Replaces the logits x of a query by exp(x - offsets[j]) for each query head j, or by zeros if offsets[j] is infinite
-// (a fully masked row), and adds their sums to sums (in). offsets: maxima, or log-sum-exps. slopes: receives the
-// derivative of sigsoftmax_logits(), if it is not null.
+// Applies sigsoftmax_logits() to the logits x of a query if the normaliser is Sigsoftmax, replaces each logit of query
+// head j by exp(x - offsets[j]), or by 0 if offsets[j] is infinite (a fully masked row), and adds the sum of each head
+// to `sums`, an array of in_heads numbers. offsets: maxima, or log-sum-exps. slopes: receives the derivative of
+// sigsoftmax_logits(), if it is not null.
 void exponentiate_query(const AttentionParams& params, const Layout& l, const Query& q, PerHeadValues offsets, float* x,
                         float* slopes, float* sums) {
   const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
@@ -175,11 +176,11 @@ void mix_query(const AttentionParams& params, const Layout& l, const Query& q, c
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
     float* logits_chunk = x + c * l.chunk_stride();
     if (has_dropout && params.dropout_before_mixing)
-      drop_chunk(l, params.in_heads, c, count, dropout_mask, logits_chunk, logits_chunk);
+      apply_dropout(l, params.in_heads, c, count, dropout_mask, logits_chunk, logits_chunk);
     mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, logits_chunk, chunk_width, mixed);
     copy_chunk(params.out_heads, chunk_width, mixed, logits_chunk);
     if (has_dropout && !params.dropout_before_mixing)
-      drop_chunk(l, params.out_heads, c, count, dropout_mask, mixed, logits_chunk);
+      apply_dropout(l, params.out_heads, c, count, dropout_mask, mixed, logits_chunk);
   }
 }
 
@@ -189,7 +190,8 @@ void dropout_query_backward(const AttentionParams& params, const Layout& l, cons
                             float* d) {
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     float* dy = d + c * l.chunk_stride();
-    drop_chunk(l, params.out_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask, dy, dy);
+    apply_dropout(l, params.out_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask, dy,
+                  dy);
   }
 }
 
@@ -218,7 +220,7 @@ void accumulate_g(const AttentionParams& params, const Layout& l, const Query& q
     const float* x = elements.p + c * l.chunk_stride();
     if (has_dropout) {
       copy_chunk(params.in_heads, chunk_width, x, scratch.dropped_probs);
-      drop_chunk(l, params.in_heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
+      apply_dropout(l, params.in_heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
       x = scratch.dropped_probs;
     }
     outer_product_chunk(params.in_heads, params.out_heads, x, elements.d + c * l.chunk_stride(), count,
@@ -248,7 +250,7 @@ void mix_query_backward(const AttentionParams& params, const Layout& l, const Qu
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
     float *x = elements.p + c * l.chunk_stride(), *dy = elements.d + c * l.chunk_stride();
     mix_chunk(out, in, {matrix, out, 1}, dy, chunk_width, mixed);  // dP_j, the gradients of the probabilities
-    if (dropout_before_mixing) drop_chunk(l, in, c, count, dropout_mask, mixed, mixed);
+    if (dropout_before_mixing) apply_dropout(l, in, c, count, dropout_mask, mixed, mixed);
     for (int64_t j = 0; j < in; ++j) {
       float delta = 0;
       const float factor = inverse(sums[j]);
@@ -261,10 +263,10 @@ void mix_query_backward(const AttentionParams& params, const Layout& l, const Qu
         store(b, dy + j * chunk + s);
       }
     }
-    if (dropout_before_mixing) drop_chunk(l, in, c, count, dropout_mask, x, x);
+    if (dropout_before_mixing) apply_dropout(l, in, c, count, dropout_mask, x, x);
     mix_chunk(in, out, {scaled_matrix, 1, out}, x, chunk_width, mixed);
     copy_chunk(out, chunk_width, mixed, x);
-    if (dropout_after_mixing) drop_chunk(l, out, c, count, dropout_mask, mixed, x);
+    if (dropout_after_mixing) apply_dropout(l, out, c, count, dropout_mask, mixed, x);
   }
 }
 

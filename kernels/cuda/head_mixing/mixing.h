@@ -257,12 +257,12 @@ template <class X, int kWarpHeads>
 struct SharedMatrix {
   const uint32_t* elements;  // (heads rounded up to even, out_heads), each weight twice; then scales (out_heads)
   int heads, out_heads;      // number of heads that are mixed; number of mixed heads of the block
-  uint32_t identity;         // bit mask of a lane's part of a right operand: ones on the diagonal
+  uint32_t identity;         // bits to keep of a lane's word of a right operand: the diagonal
   bool shared;               // whether this object mixes; otherwise mix_rows() or mix_columns() must
 
   // Copies the columns of the block from `matrix` to shared memory; null: the queries share no matrix. mixed: the mixed
-  // heads of the block. row_offset: number of rows of another SharedMatrix that precede this one in memory. By the
-  // whole block; the weights are valid after the next barrier.
+  // heads of the block. row_offset: number of rows of another SharedMatrix that precede this one in memory. Called by
+  // all threads of a block; the weights are valid after the next barrier.
   template <class Thread>
   MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix,
                          MixShape shape, const HeadBlock& mixed, int row_offset = 0)
@@ -326,7 +326,7 @@ struct SharedMatrix {
 
 // Calls store(n) once for each warp, to store its results through shared memory, which has room for
 // plan.concurrent_stores warps of each strip at a time. n: index of the warp among those that store at the same time.
-// By the whole block.
+// Called by all threads of a block.
 template <class Thread, class Store>
 MH_DEVICE void store_in_rounds(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& warp,
                                const Store& store) {

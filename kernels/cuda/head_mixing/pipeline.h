@@ -141,13 +141,14 @@ struct GemmOperands {
            (kStreamed * plan.heads_per_stage * 16 + (head - group.first) * (16 * plan.strips + 16)) * kStride;
   }
 
-  // Loads the resident rows of all heads to `to`. By the whole block.
+  // Loads the resident rows of all heads to `to`. Called by all threads of a block.
   template <class Thread>
   MH_DEVICE void load_all_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* to,
                                    RowRange rows) const {
     load_resident(thread, a, plan, to, heads.count(), heads, rows);
   }
-  // Loads the streamed rows and the window of a tile into a stage, for the heads of `group`. By the whole block.
+  // Loads the streamed rows and the window of a tile into a stage, for the heads of `group`. Called by all threads of a
+  // block.
   template <class Thread>
   MH_DEVICE void load_streamed(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage,
                                HeadRange group, StreamedTile tile) const {
@@ -256,7 +257,7 @@ struct LoadSchedule {
 };
 
 // Calls work(group) for each HeadGroup of at most group_heads of the heads. Calls on_first_group() once, after the
-// barrier that precedes the first group. load(stage memory) starts to fill a stage. By the whole block.
+// barrier that precedes the first group. load(stage memory) starts to fill a stage. Called by all threads of a block.
 template <class T, class Thread, class Load, class OnFirstGroup, class Work>
 MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
                                const Load& load, const OnFirstGroup& on_first_group, const Work& work) {

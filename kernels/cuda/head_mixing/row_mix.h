@@ -56,7 +56,7 @@ struct MixTile {
     return ((a.in_heads > a.out_heads ? a.in_heads : a.out_heads) + (needs_zero_head ? 1 : 0)) * kHeadStride * 2;
   }
   // Returns tile number `index` of the tiles that are at `memory`, and writes its head of zeros, which is valid after
-  // the next barrier. By the whole block.
+  // the next barrier. Called by all threads of a block.
   template <int kMatrixHeads, class Thread>
   static MH_DEVICE MixTile create(const Thread& thread, const AttentionParams& a, void* memory, int index = 0) {
     const MixTile tile{static_cast<uint16_t*>(memory) + index * (bytes<kMatrixHeads>(a) / 2),
@@ -167,7 +167,7 @@ MH_DEVICE void dispatch_bool(bool fast_path, const Body& body) {
 
 // Mixes the in_heads heads of a tile to out_heads heads, in place, for the queries of the warp's products. Elements of
 // type X are replaced by elements of type To. kScaled: multiplies the result by the scales of the matrices; otherwise
-// the caller must. By a warp.
+// the caller must. Called by all lanes of a warp.
 template <class Z, class X, class To, bool kScaled, int kWarpProducts, class Tile, class Thread>
 MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads, int out_heads,
                            const MixMatrix<X, Z::kMatrixHeads> (&matrices)[kWarpProducts]) {
@@ -207,7 +207,8 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads,
 
 // Computes the products rows · keysᵀ, for `rows` (kStrips * 16, kSize) and `keys` (kKeys, kSize) in shared memory, and
 // calls visit(strip, sums) for each strip of 16 rows, with its products sums (16, kKeys). The fragments of the keys are
-// loaded once for all strips, and the products of the next strip are issued before a strip is visited. By a warp.
+// loaded once for all strips, and the products of the next strip are issued before a strip is visited. Called by all
+// lanes of a warp.
 template <int kSize, int kStrips, int kKeys, class Thread, class T, class Visit>
 MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* keys, const Visit& visit) {
   constexpr int kStride = kSize + kPad;
@@ -247,7 +248,7 @@ struct NoDropout {
 
 // Computes sums (strips, 16, kSize) += X · rows, where X (strips, 16, kKeys) is head `head` of the tile, and rows
 // (kKeys, kSize) are in shared memory. If kDropout, applies dropout to X first: dropout(strip, column, values) is
-// called with columns column … column + 15 of a strip. By a warp.
+// called with columns column … column + 15 of a strip. Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kStrips][kSize / 8], const Tile& tile,
                           int head, const T* rows, const DropoutFn& dropout) {
@@ -295,7 +296,7 @@ struct HeadRows {
     }
   }
   // Starts to load positions first … first + kRows - 1 to `to` (heads, kRows, kStride); positions from `end` on become
-  // zero. By the whole block.
+  // zero. Called by all threads of a block.
   template <class Thread>
   MH_DEVICE void load(const Thread& thread, T* to, int first, int end) const {
     MH_FOR (o, Z::kWarpHeads) {

@@ -46,7 +46,7 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, Product
 }
 
 // Replaces dP of a head and strip in a tile by dS = slopes * (dP - delta), rounded to T; `slopes` also receives dS. If
-// kDropout, applies dropout to dP first, with a function as in accumulate(). By a warp.
+// kDropout, applies dropout to dP first, with a function as in accumulate(). Called by all lanes of a warp.
 template <class T, bool kDropout, int kColumns, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int strip, const RowStats& stats,
                                   Accumulator (&slopes)[kColumns], const DropoutFn& dropout) {
@@ -356,7 +356,7 @@ struct RowMixKeyGradientTiles {
 
 // Computes sums (strips of keys, 16, kSize) += Xᵀ · rows, where X (16 queries, keys) is head `head` of the tile, and
 // rows (16, kSize) are in shared memory. If kDropout, applies dropout to X first, in the tile, with a function as in
-// accumulate(). By a warp.
+// accumulate(). Called by all lanes of a warp.
 template <int kSize, class T, bool kDropout, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[Tile::kKeys / 16][kSize / 8],
                                      const Tile& tile, int head, const T* rows, const DropoutFn& dropout) {
