@@ -19,9 +19,10 @@ Path parse_path(const std::string& name) {
 
 MaskForm::MaskForm(const Mask& mask, int64_t queries, int64_t keys)
     : queries_are_last(mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined()),
-      masks_no_key(!mask.causal || mask.offset + 1 >= keys),
+      causal_hides_no_key(!mask.causal || mask.offset + 1 >= keys),
       has_no_window_or_bias(mask.window == 0 && !mask.additive.defined()),
-      is_supported_by_kernels(!mask.additive.defined() && (queries_are_last || (masks_no_key && mask.window == 0))) {
+      is_supported_by_kernels(!mask.additive.defined() &&
+                              (queries_are_last || (causal_hides_no_key && mask.window == 0))) {
   square = has_no_window_or_bias && queries_are_last && mask.offset == 0;
 }
 
@@ -188,7 +189,7 @@ bool has_one_query(const ConstraintInput& c, std::string* why) {
 
 bool sees_all_keys(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;
-  return (mask.queries_are_last && mask.masks_no_key && mask.has_no_window_or_bias) ||
+  return (mask.queries_are_last && mask.causal_hides_no_key && mask.has_no_window_or_bias) ||
          unmet(why, "a mask that is not causal or hides cached keys");
 }
 

@@ -52,7 +52,7 @@ class PathLog {
 struct MaskForm {
   bool square = false;                   // causal, equal numbers of queries and keys, no other mask
   bool queries_are_last = false;         // causal, queries at the last key positions, no key lengths
-  bool masks_no_key = false;             // no causal mask, or one that hides no key
+  bool causal_hides_no_key = false;      // no causal mask, or one that hides no key (other masks may)
   bool has_no_window_or_bias = false;    // no window and no additive mask
   bool is_supported_by_kernels = false;  // the fused kernels can apply the mask
 

@@ -33,7 +33,8 @@ std::string command_name(const CLI::App& app, const std::string& name) {
   return subs.empty() ? name : name + " " + subs.back()->get_name();
 }
 
-// Returns the message of CLI11, or a message with the nearest option if the error is an unknown option.
+// Returns the message of CLI11, but rewrites errors about arguments that exclude each other, and names the nearest
+// option for an unknown one.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   if (const size_t verb = message.find(" excludes "); error.get_name() == "ExcludesError" && verb != message.npos) {

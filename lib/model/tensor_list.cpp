@@ -208,9 +208,9 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
   Rows rows = lister.rows();
   // Options that `settings` sets below must not be choices.
   std::erase_if(rows, [](const auto& row) {
-    static const std::set<std::string> set{"backbone", "layers",      "encoder_layers", "width",
-                                           "ffn",      "source_rows", "vocabulary_rows"};
-    return set.contains(row.key.substr(row.key.rfind('.') + 1));
+    static const std::set<std::string> set_below{"backbone", "layers",      "encoder_layers", "width",
+                                                 "ffn",      "source_rows", "vocabulary_rows"};
+    return set_below.contains(row.key.substr(row.key.rfind('.') + 1));
   });
   Settings settings = base_settings();
   settings.push_back(str("model.backbone=", backbone));

@@ -201,8 +201,8 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
       else if (factor != 1) t.mul_(factor);
       return t;
     };
-    at::Tensor hidden = take_gradient("hidden"), weight = take_gradient("weight"), bias = take_gradient("bias");
-    return {hidden, weight, bias, {}, {}, {}};
+    at::Tensor dhidden = take_gradient("hidden"), dweight = take_gradient("weight"), dbias = take_gradient("bias");
+    return {dhidden, dweight, dbias, {}, {}, {}};
   }
 };
 

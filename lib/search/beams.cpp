@@ -108,17 +108,18 @@ std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
   return std::move(hypotheses);
 }
 
-void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t width, model::Input& input) {
+void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
+                  model::Input& input) {
   const auto bound = static_cast<size_t>(model.max_length());
   size_t max_source_length = bound > 0 ? std::min(min_source_length(), bound) : min_source_length();
   for (const Sentence* s : sentences) max_source_length = std::max(max_source_length, s->source.size());
-  const int64_t rows = static_cast<int64_t>(sentences.size()) * width;
+  const int64_t rows = static_cast<int64_t>(sentences.size()) * rows_per_sentence;
   input.source = at::zeros({rows, static_cast<int64_t>(max_source_length)}, at::kLong);
   input.lengths.encoder = at::empty({rows}, at::kLong);
   auto* source_data = input.source.mutable_data_ptr<int64_t>();
   auto* length = input.lengths.encoder.mutable_data_ptr<int64_t>();
   for (const Sentence* s : sentences)
-    for (int64_t i = 0; i < width; ++i, source_data += max_source_length) {
+    for (int64_t i = 0; i < rows_per_sentence; ++i, source_data += max_source_length) {
       std::copy(s->source.begin(), s->source.end(), source_data);
       *length++ = static_cast<int64_t>(s->source.size());
     }

@@ -80,8 +80,9 @@ class BeamPolicy {
   SamplingOptions sampling_;
 };
 
-// Sets input.source, padded, and input.lengths.encoder for the first forward pass, with `width` equal rows per
-// sentence.
-void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t width, model::Input& input);
+// Sets input.source, padded, and input.lengths.encoder for the first forward pass, with
+// `rows_per_sentence` equal rows for each sentence.
+void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
+                  model::Input& input);
 
 }  // namespace mh::search

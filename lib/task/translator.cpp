@@ -179,13 +179,14 @@ metrics::BleuStatistics compare_translations(Translator& translator, const data:
   translate(
       translator, pairs, shard,
       [&](int64_t pair, const std::vector<search::Hypothesis>& hypotheses) {
-        const std::string text = translator.text_of(hypotheses[0]);
-        const std::string decoded =
+        const std::string hypothesis = translator.text_of(hypotheses[0]);
+        const std::string decoded_reference =
             references.empty() ? decode_reference(*translator.tokenizers().target, pairs.target(pair)) : std::string();
         const std::string_view reference =
-            references.empty() ? std::string_view(decoded) : references[static_cast<size_t>(pair)];
-        sum += bleu.statistics(text, {&reference, 1});
-        if (listener.on_translation) listener.on_translation(text, static_cast<int64_t>(hypotheses[0].tokens.size()));
+            references.empty() ? std::string_view(decoded_reference) : references[static_cast<size_t>(pair)];
+        sum += bleu.statistics(hypothesis, {&reference, 1});
+        if (listener.on_translation)
+          listener.on_translation(hypothesis, static_cast<int64_t>(hypotheses[0].tokens.size()));
       },
       listener.progress);
   return sum;

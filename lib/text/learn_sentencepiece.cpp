@@ -254,7 +254,7 @@ class TrainingText {
   }
   uint64_t lines() const { return lines_; }
   // Returns file and line number of a marked line (kLongLine).
-  const std::string& long_line(size_t number) const { return long_lines_.at(number); }
+  const std::string& long_line_location(size_t number) const { return long_line_locations_.at(number); }
   // Returns file, line and length of the longest word, such as "text:2, 70,000 bytes".
   std::string longest_word_text() const {
     return str(longest_word_location_, ", ", with_commas(static_cast<int64_t>(longest_word_)), " bytes");
@@ -294,8 +294,8 @@ class TrainingText {
       longest_word_location_ = str(file, ":", number);
     }
     if (long_words_matter_ && longest > static_cast<size_t>(kLongestBpeWord) / kMaxCharactersPerByte) {
-      out += str(kLongLine, long_lines_.size(), kLongLine);
-      long_lines_.push_back(str(file, ":", number));
+      out += str(kLongLine, long_line_locations_.size(), kLongLine);
+      long_line_locations_.push_back(str(file, ":", number));
     }
     out += line;
     out += '\n';
@@ -316,7 +316,7 @@ class TrainingText {
   bool first_batch_pending_ = false;
   uint64_t lines_ = 0;
   LineCount unknown_marks_, reserved_names_, word_starts_;
-  std::vector<std::string> long_lines_;
+  std::vector<std::string> long_line_locations_;
   size_t longest_word_ = 0;
   std::string longest_word_location_;
 };
@@ -325,7 +325,7 @@ class TrainingText {
   const size_t space = reply.find(' ');
   const size_t line = std::stoull(std::string(reply.substr(0, space)));
   const int64_t length = std::stoll(std::string(reply.substr(space + 1)));
-  throw Error(Exit::input, Problem{text.long_line(line),
+  throw Error(Exit::input, Problem{text.long_line_location(line),
                                    str("words of at most ", with_commas(kLongestBpeWord),
                                        " characters after normalisation, for --type bpe"),
                                    str("a word of ", with_commas(length), " characters"),

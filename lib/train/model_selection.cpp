@@ -45,7 +45,7 @@ bool ModelSelection::retain(const Validation& result) {
   return true;
 }
 
-void ModelSelection::restart() {
+void ModelSelection::reset_patience() {
   state_.reference_best = state_.best;
   state_.stale_validations = 0;
 }

@@ -36,7 +36,7 @@ class ModelSelection {
     return options_.validation.patience > 0 && state_.stale_validations >= options_.validation.patience;
   }
   // Resets the count of validations without improvement. Improvements are then measured from the best score.
-  void restart();
+  void reset_patience();
   // Returns the path of best.safetensors. Throws Error(failed) if no validation had a finite score.
   std::string best_weights() const;
   // Returns the score of the last validation as short text for the progress bar; "" before the first validation.

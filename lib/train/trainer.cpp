@@ -51,7 +51,7 @@ void Trainer::return_to_best() {
   model::load_parameters(io::Checkpoint(selection_->best_weights()), model_->parameters());
   optimizer_->reset();
   memories_.clear();
-  selection_->restart();
+  selection_->reset_patience();
   folder_->log({{"update", state_.update}, {"returned_to", best_update()}});
   log_info(str("update ", with_commas(state_.update), ": continues from the best weights, of update ",
                with_commas(best_update())));

@@ -25,7 +25,7 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   const Mask& mask = c.mask;
   const MaskForm& mask_form = choice.mask;
   if (choice.kernel == Kernel::sdpa) return attend_with_sdpa(c, mask_form.square);
-  AttentionSpec spec{mask_form.queries_are_last && (!mask_form.masks_no_key || mask.window > 0),
+  AttentionSpec spec{mask_form.queries_are_last && (!mask_form.causal_hides_no_key || mask.window > 0),
                      mask_form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
   stages_.score->set_relative_positions(c, spec.relative);
   // The kernel applies the combiner's weights if a weight is one number for each head or for each head and batch row.

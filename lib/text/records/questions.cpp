@@ -19,7 +19,9 @@ Span span_of(const TextRange& answer, const std::vector<TextRange>& token_ranges
   return {static_cast<int32_t>(first - token_ranges.begin()), static_cast<int32_t>(end - token_ranges.begin()) - 1};
 }
 
-double context_around(const Window& window, int32_t token) {
+// Returns BERT's measure of the context that the window gives a token: the number of tokens on its shorter side, plus a
+// hundredth of the length of the window to break ties.
+double context_score(const Window& window, int32_t token) {
   const int32_t left = token - window.first, right = window.first + window.count - 1 - token;
   return std::min(left, right) + 0.01 * window.count;
 }
@@ -126,11 +128,11 @@ std::vector<bool> Questions::scored_tokens(int64_t row) const {
   std::vector<bool> is_scored(static_cast<size_t>(row_window.count), true);
   for (int32_t i = 0; i < row_window.count; ++i) {
     const int32_t token = row_window.first + i;
-    const double row_context = context_around(row_window, token);
+    const double row_context = context_score(row_window, token);
     for (int64_t other = begin; other < end; ++other) {
       const Window& w = window(other);
       if (other == row || token < w.first || token >= w.first + w.count) continue;
-      const double other_context = context_around(w, token);
+      const double other_context = context_score(w, token);
       if (other_context > row_context || (other_context == row_context && other < row))
         is_scored[static_cast<size_t>(i)] = false;
     }

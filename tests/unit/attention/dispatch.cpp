@@ -229,8 +229,9 @@ struct BuiltCase {
   }
 };
 
-// Returns the first constraint that the forward pass of a case, or the kernel of the case, does not meet; null if the
-// pass takes the fused path. Sets `why`, unless it is null, to the reason that the constraint gives.
+// Returns the first constraint of c.kernel that the case does not meet, or, for the composed path, the constraint for
+// which the dispatcher chose it; null if all constraints are met. Sets `why`, unless it is null, to the reason that the
+// constraint gives.
 const Constraint* unmet_constraint(const Case& c, std::string* why = nullptr) {
   const BuiltCase built(c);
   LayerView layer = built.layer();

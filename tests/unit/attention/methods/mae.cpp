@@ -433,7 +433,7 @@ TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the d
   RecordingObserver watch;
   watch.retain = true;
   (l.forward(x, causal_mask(), {}, &watch) * r).sum().backward();
-  // ∂Y/∂g_i = -h / (h - 1) H_i
+  // Since Σ g_i = 1, the combiner computes Y = h / (h - 1) Σ (1 - g_i) H_i for h heads, so ∂Y/∂g_i = -h / (h - 1) H_i.
   for (int64_t i = 0; i < 3; ++i) {
     const Vector output = n.head_output(i, doubles(x), doubles(x), l.weights());
     at::Tensor h = at::tensor(output, at::kDouble).view({2, 3, 6});

@@ -182,7 +182,7 @@ TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inac
   CHECK(!at::allclose(whole, plain.layer->forward(x, x, mask, forward_context)));
   CHECK(at::allclose(dropping.layer->forward(micro_batch, micro_batch, mask, micro_step), whole.narrow(0, 2, 4), 1e-4,
                      1e-5));
-  // Keys in reverse order, each of which forms its own run, have the same dropout mask for each distance.
+  // The dropout mask depends on the distance only: keys in reverse order give the output of keys in ascending order.
   Layer encoder("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3,
                 AttentionKind::encoder_self);
   Mask reversed;
