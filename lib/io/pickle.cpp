@@ -48,7 +48,11 @@ enum Opcode : uint8_t {
   kLong1 = 0x8A
 };
 
+constexpr size_t kTensorCopies = 3;    // copies of a tensor of the state dict: here, and two in torch_file.cpp
 constexpr size_t kMaxDimensions = 64;  // maximum number of dimensions of a tensor in PyTorch
+// Maximum memory of the values in bytes. An opcode of one byte can create a value of 100 bytes, so that the size of the
+// pickle does not bound it. A state dict takes about 2.6 KB per tensor.
+constexpr size_t kMaxValueBytes = size_t{48} << 20;
 
 // The stack machine that executes a pickle.
 class Machine {
@@ -67,14 +71,17 @@ class Machine {
     if (dict == nullptr) refuse("a dict from names to tensors", root.kind(), kSaveAsSafetensors);
     std::vector<StoredTensor> tensors;
     std::set<std::string> names;
+    allocate(dict->items->size() * kTensorCopies * sizeof(StoredTensor));
+    tensors.reserve(dict->items->size());
     for (const auto& [key, value] : *dict->items) {
-      const auto* name = std::get_if<std::string>(&key);
+      const auto* name = std::get_if<String>(&key);
       if (name == nullptr) refuse("tensor names as keys", key.kind(), kSaveAsSafetensors);
-      const auto* tensor = std::get_if<StoredTensor>(&value);
-      if (tensor == nullptr) refuse("a tensor under the key " + *name, value.kind(), kSaveAsSafetensors);
-      if (!names.insert(*name).second) refuse("unique tensor names", *name + " twice");
-      tensors.push_back(*tensor);
-      tensors.back().info.name = *name;
+      const auto* tensor = std::get_if<Tensor>(&value);
+      if (tensor == nullptr) refuse("a tensor under the key " + *name->text, value.kind(), kSaveAsSafetensors);
+      allocate(kTensorCopies * (name->text->size() + allocated_bytes(*tensor->tensor)));
+      if (!names.insert(*name->text).second) refuse("unique tensor names", *name->text + " twice");
+      tensors.push_back(*tensor->tensor);
+      tensors.back().info.name = *name->text;
     }
     return tensors;
   }
@@ -83,6 +90,23 @@ class Machine {
   [[noreturn]] void refuse(const std::string& expected, const std::string& found,
                            const std::string& next = "the file is damaged; copy it again") const {
     throw Error(Exit::input, Problem{str(name_, ": byte ", opcode_offset_), expected, found, next});
+  }
+
+  // Counts the memory of a value before it is allocated. Throws Error(input) if all values exceed the limit.
+  void allocate(size_t bytes) {
+    if (bytes > kMaxValueBytes - value_bytes_)
+      refuse(str("values of at most ", kMaxValueBytes, " bytes"), "more", kSaveAsSafetensors);
+    value_bytes_ += bytes;
+  }
+  // Returns the memory of a tensor outside its struct, in bytes.
+  static size_t allocated_bytes(const StoredTensor& t) {
+    return t.storage.size() + (t.info.shape.size() + t.strides.size()) * sizeof(int64_t);
+  }
+  // Stores a value that others refer to; it exists as long as the machine.
+  template <class T>
+  T* store(std::deque<T>& values, T value) {
+    allocate(sizeof(T));
+    return &values.emplace_back(std::move(value));
   }
 
   void execute(Opcode opcode) {
@@ -108,7 +132,7 @@ class Machine {
       case kLong1:
         return push(read_long());
       case kBinUnicode:
-        return push(read_utf8(read_number(4)));
+        return push(String{read_utf8(read_number(4))});
       case kGlobal:
         return push(read_global());
       case kEmptyDict:
@@ -128,17 +152,15 @@ class Machine {
       case kSetItems:
         return set_items(pop_to_mark());
       case kBinPut:
-        memo_[read_number(1)] = top();
-        return;
+        return set_memo(read_number(1));
       case kLongBinPut:
-        memo_[read_number(4)] = top();
-        return;
+        return set_memo(read_number(4));
       case kBinGet:
         return push(memo_value(read_number(1)));
       case kLongBinGet:
         return push(memo_value(read_number(4)));
       case kBinPersId:
-        return push(to_storage(pop_as<Tuple>("a tuple that identifies a storage")));
+        return push(Storage{to_storage(pop_as<Tuple>("a tuple that identifies a storage"))});
       case kReduce: {
         const auto arguments = pop_as<Tuple>("a tuple of arguments");
         return push(call(pop_as<Global>("a Python global").name, *arguments.items));
@@ -170,10 +192,11 @@ class Machine {
     offset_ += count;
     return chunk;
   }
-  std::string read_utf8(uint64_t size) {
+  const std::string* read_utf8(uint64_t size) {
     const auto chunk = read_bytes(size);
-    std::string text(chunk.begin(), chunk.end());
-    if (find_invalid_utf8(text) != text.npos) refuse("UTF-8 text", "invalid UTF-8");
+    allocate(size);
+    const std::string* text = store(texts_, std::string(chunk.begin(), chunk.end()));
+    if (find_invalid_utf8(*text) != text->npos) refuse("UTF-8 text", "invalid UTF-8");
     return text;
   }
   int64_t read_long() {
@@ -191,11 +214,12 @@ class Machine {
       return text;
     };
     const std::string module = line(), name = module + "." + line();
-    if (!is_known_global(name))
+    const char* global = known_global(name);
+    if (global == nullptr)
       refuse("a Python global of a state dict",
              "the global '" + printable_text(name) + "', which is not called by multihead",
              std::string("a pickle can run any code; if you trust the file, ") + kSaveAsSafetensors);
-    return {name};
+    return {global};
   }
   static std::string printable_text(const std::string& text) {
     std::string printable;
@@ -204,7 +228,10 @@ class Machine {
   }
 
   // Functions on the stack. Each throws Error(input) if the stack lacks a value or has a value of another type.
-  void push(Value value) { stack_.push_back(std::move(value)); }
+  void push(Value value) {
+    allocate(2 * sizeof(Value));  // on the stack, and in a tuple
+    stack_.push_back(value);
+  }
   const Value& top() {
     if (stack_.empty()) refuse("a value on the stack", "an empty stack");
     return stack_.back();
@@ -224,7 +251,7 @@ class Machine {
   Values pop_last(size_t count) {
     if (stack_.size() < count) refuse(str(count, " values on the stack"), str(stack_.size()));
     const auto begin = stack_.end() - static_cast<std::ptrdiff_t>(count);
-    Values values(std::make_move_iterator(begin), std::make_move_iterator(stack_.end()));
+    Values values(begin, stack_.end());
     stack_.erase(begin, stack_.end());
     return values;
   }
@@ -236,21 +263,25 @@ class Machine {
     stack_.pop_back();
     return values;
   }
+  void set_memo(uint64_t memo_index) {
+    allocate(sizeof(std::pair<uint64_t, Value>) + 4 * sizeof(void*));  // a node of the map
+    memo_[memo_index] = top();
+  }
   const Value& memo_value(uint64_t memo_index) const {
     const auto found = memo_.find(memo_index);
     if (found == memo_.end()) refuse(str("the memo entry ", memo_index), "none");
     return found->second;
   }
 
-  // Functions that create values. Tuples and dicts exist as long as the machine, since dicts may contain each other.
-  Tuple tuple_of(Values values) { return {&tuples_.emplace_back(std::move(values))}; }
-  Dict new_dict() { return {&dicts_.emplace_back()}; }
+  // Functions that create values.
+  Tuple tuple_of(Values values) { return {store(tuples_, std::move(values))}; }
+  Dict new_dict() { return {store(dicts_, {})}; }
   void set_items(Values values) {
     if (values.size() % 2 != 0) refuse("pairs of key and value", "a key without a value");
     const auto* dict = std::get_if<Dict>(&top());
     if (dict == nullptr) refuse("a dict", top().kind(), kSaveAsSafetensors);
-    for (size_t i = 0; i < values.size(); i += 2)
-      dict->items->emplace_back(std::move(values[i]), std::move(values[i + 1]));
+    allocate(values.size() / 2 * 3 * sizeof(std::pair<Value, Value>));  // a vector that grows has two buffers
+    for (size_t i = 0; i < values.size(); i += 2) dict->items->emplace_back(values[i], values[i + 1]);
   }
 
   template <class T>
@@ -261,28 +292,30 @@ class Machine {
     return *typed_value;
   }
 
-  Storage to_storage(const Tuple& id) const {
+  const StorageId* to_storage(const Tuple& id) {
     const Values& fields = *id.items;
-    if (argument<std::string>(fields, 0, "'storage'") != "storage") refuse("'storage'", "other text");
-    const std::string& type = argument<Global>(fields, 1, "a storage type").name;
+    if (*argument<String>(fields, 0, "'storage'").text != "storage") refuse("'storage'", "other text");
+    const std::string_view type = argument<Global>(fields, 1, "a storage type").name;
     const auto dtype = storage_type(type);
-    if (!dtype) refuse("a storage type", type);
+    if (!dtype) refuse("a storage type", std::string(type));
     const auto size = argument<int64_t>(fields, 4, "the size of a storage");
     if (size < 0) refuse("the size of a storage", str(size));
-    return {*dtype, argument<std::string>(fields, 2, "the key of a storage"), size};
+    return store(storages_, {*dtype, argument<String>(fields, 2, "the key of a storage").text, size});
   }
 
-  Value call(const std::string& function, const Values& arguments) {
+  Value call(std::string_view function, const Values& arguments) {
     if (function == kDict) {
       if (!arguments.empty()) refuse("an empty dict", "arguments", kSaveAsSafetensors);
       return new_dict();
     }
-    if (function == kTensor) return to_tensor(arguments);
-    if (function == kParameter) return argument<StoredTensor>(arguments, 0, "a tensor");
-    refuse("a call of a function of a state dict", function, kSaveAsSafetensors);
+    if (function == kTensor) return Tensor{to_tensor(arguments)};
+    if (function == kParameter) return argument<Tensor>(arguments, 0, "a tensor");
+    refuse("a call of a function of a state dict", std::string(function), kSaveAsSafetensors);
   }
 
   std::vector<int64_t> to_integers(const Tuple& tuple, const char* expected) const {
+    if (tuple.items->size() > kMaxDimensions)
+      refuse(str("at most ", kMaxDimensions, " dimensions"), str(tuple.items->size()));
     std::vector<int64_t> result;
     for (size_t i = 0; i < tuple.items->size(); ++i) {
       result.push_back(argument<int64_t>(*tuple.items, i, expected));
@@ -291,22 +324,21 @@ class Machine {
     return result;
   }
 
-  StoredTensor to_tensor(const Values& arguments) const {
-    const auto& storage = argument<Storage>(arguments, 0, "a storage");
+  const StoredTensor* to_tensor(const Values& arguments) {
+    const StorageId& storage = *argument<Storage>(arguments, 0, "a storage").id;
     StoredTensor result{
         {"", storage.type, to_integers(argument<Tuple>(arguments, 2, "a shape"), "dimensions of a tensor")},
-        storage.key,
+        *storage.key,
         storage.size,
         argument<int64_t>(arguments, 1, "an offset"),
         to_integers(argument<Tuple>(arguments, 3, "strides"), "strides of a tensor")};
     if (result.strides.size() != result.info.shape.size())
       refuse("one stride per dimension", "a different number of strides");
-    if (result.strides.size() > kMaxDimensions)
-      refuse(str("at most ", kMaxDimensions, " dimensions"), str(result.strides.size()));
     if (!lies_in_storage(result))
       refuse(str("a tensor within a storage of ", storage.size, " elements"),
              "a tensor that extends beyond the storage");
-    return result;
+    allocate(allocated_bytes(result));
+    return store(tensors_, std::move(result));
   }
   static bool lies_in_storage(const StoredTensor& t) {
     try {
@@ -328,10 +360,14 @@ class Machine {
   std::span<const uint8_t> pickle_;
   const std::string& name_;
   size_t offset_ = 0, opcode_offset_ = 0;  // offset of the next byte; offset of the current opcode
-  Values stack_;
+  size_t value_bytes_ = 0;                 // memory of all values so far
+  std::deque<Value> stack_;
   std::map<uint64_t, Value> memo_;
-  std::deque<Values> tuples_;
+  std::deque<std::string> texts_;
+  std::deque<StorageId> storages_;
+  std::deque<Values> tuples_;  // a machine owns tuples and dicts, since dicts may contain each other
   std::deque<std::vector<std::pair<Value, Value>>> dicts_;
+  std::deque<StoredTensor> tensors_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -23,28 +24,41 @@ constexpr std::pair<const char*, DType> kStorages[] = {
     {"torch.ShortStorage", DType::i16},   {"torch.CharStorage", DType::i8},  {"torch.ByteStorage", DType::u8},
     {"torch.BoolStorage", DType::boolean}};
 
-inline std::optional<DType> storage_type(const std::string& global) {
+inline std::optional<DType> storage_type(std::string_view global) {
   for (const auto& [name, type] : kStorages)
     if (global == name) return type;
   return std::nullopt;
 }
 
-inline bool is_known_global(const std::string& global) {
-  return global == kDict || global == kTensor || global == kParameter || storage_type(global);
+// Returns the name of a Python global that the pickle of a state dict may contain, in static memory, or null for any
+// other name.
+inline const char* known_global(const std::string& name) {
+  for (const char* known : {kDict, kTensor, kParameter})
+    if (name == known) return known;
+  for (const auto& [known, type] : kStorages)
+    if (name == known) return known;
+  return nullptr;
 }
 
 struct Value;
 using Values = std::vector<Value>;
 
+// A value is two words, since the pickle can repeat it with two bytes. The machine owns what it refers to.
 struct None {};
 struct MarkOnStack {};
+struct String {
+  const std::string* text;
+};
 struct Global {
-  std::string name;
+  const char* name;
+};
+struct StorageId {
+  DType type;
+  const std::string* key;
+  int64_t size;  // in elements
 };
 struct Storage {
-  DType type;
-  std::string key;
-  int64_t size;
+  const StorageId* id;
 };
 struct Tuple {
   const Values* items;
@@ -52,7 +66,10 @@ struct Tuple {
 struct Dict {
   std::vector<std::pair<Value, Value>>* items;
 };
-struct Value : std::variant<None, MarkOnStack, bool, int64_t, std::string, Global, Storage, Tuple, Dict, StoredTensor> {
+struct Tensor {
+  const StoredTensor* tensor;
+};
+struct Value : std::variant<None, MarkOnStack, bool, int64_t, String, Global, Storage, Tuple, Dict, Tensor> {
   using variant::variant;
   const char* kind() const {
     constexpr const char* names[] = {"None",      "a mark",  "a boolean", "a number", "text", "a Python global",

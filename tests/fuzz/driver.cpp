@@ -1,4 +1,4 @@
-// Main function of a fuzz target without libFuzzer: runs every file of a corpus, then mutations of them.
+// Main function of a fuzz target without libFuzzer: runs every file of a corpus, then mutations of the small ones.
 //
 //   fuzz-TARGET [--mutations N] [--seed S] FILE|FOLDER…
 //
@@ -25,6 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using mh::RandomSequence;
+
+// Maximum size of a file that is mutated. Larger files exceed a limit of memory or time, and no mutation tests more.
+constexpr size_t kMaxMutatedBytes = 16 << 10;
 
 std::string input;                           // the input that runs
 std::string failure_file;                    // absolute path of the file to which a failing input is written
@@ -150,10 +153,14 @@ int main(int argc, char** argv) {
   __sanitizer_set_death_callback(save_input);
   const auto begin = std::chrono::steady_clock::now();
   for (const std::string& bytes : corpus) run(bytes);
+  std::vector<std::string> small;
+  std::copy_if(corpus.begin(), corpus.end(), std::back_inserter(small),
+               [](const std::string& bytes) { return bytes.size() <= kMaxMutatedBytes; });
+  if (small.empty()) small = corpus;
   RandomSequence random(mh::RandomStream(seed, "fuzz"));
   for (uint64_t i = 0; i < mutations; ++i) {
-    std::string bytes = corpus[random.uniform_below(corpus.size())];
-    for (uint64_t changes = 1 + random.uniform_below(4); changes > 0; --changes) mutate(bytes, corpus, random);
+    std::string bytes = small[random.uniform_below(small.size())];
+    for (uint64_t changes = 1 + random.uniform_below(4); changes > 0; --changes) mutate(bytes, small, random);
     run(std::move(bytes));
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

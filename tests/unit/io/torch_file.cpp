@@ -148,6 +148,25 @@ TEST_CASE("a pickle with references to its memo and with attributes of its dict 
   CHECK(read("\x80\x02}.").empty());
 }
 
+TEST_CASE("a pickle whose values would exceed the memory limit is refused", "[torch-file]") {
+  // NONE, EMPTY_DICT and EMPTY_TUPLE create a value with one byte, BINGET repeats one with two, and LONG_BINPUT fills
+  // the memo.
+  const auto repeated = [](const std::string& opcodes, size_t count) {
+    std::string out;
+    for (size_t i = 0; i < count; ++i) out += opcodes;
+    return out;
+  };
+  std::string memo = "N";
+  for (uint64_t i = 0; i < 1'000'000; ++i) memo += "r" + n(i, 4);
+  for (const std::string& opcodes : {repeated("N", 2'000'000), repeated("}", 2'000'000), repeated(")", 2'000'000), memo,
+                                     text(std::string(1000, 'a')) + "q" + n(0, 1) + repeated("h" + n(0, 1), 2'000'000)})
+    CHECK_THAT(error_of("\x80\x02" + opcodes + "."), Catch::Contains("values of at most 50331648 bytes"));
+  // A text in the memo is shared, not copied.
+  CHECK_THAT(
+      error_of("\x80\x02" + text(std::string(100'000, 'a')) + "q" + n(0, 1) + repeated("h" + n(0, 1), 100'000) + "."),
+      Catch::Contains("a dict"));
+}
+
 TEST_CASE("a pickle that names a function other than PyTorch's rebuild functions is refused", "[torch-file]") {
   const std::string system_call_error = error_of(
       "\x80\x02"
