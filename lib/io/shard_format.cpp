@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/json_types.h"
 #include "base/text.h"
 #include "io/record_kind.h"
@@ -46,9 +47,11 @@ std::pair<json, std::string_view> decode_payload(std::string_view payload, std::
   uint64_t length = load64(bytes + 8);
   const uint64_t limit = std::min<uint64_t>(body - 16, kMaxJson);
   if (length > limit) throw_damaged(where, str("at most ", limit, " bytes of JSON"), str(length));
-  json header_json = json::parse(payload.substr(16, length), nullptr, false);
+  const std::string_view text = payload.substr(16, length);
+  require_sound_json(text, where, str("the shard is damaged; ", kRemakeAdvice));
+  json header_json = json::parse(text, nullptr, false);
   if (!header_json.is_object()) throw_damaged(where, "a JSON object", "other text");
-  return {header_json, payload.substr(16 + length, body - 16 - length)};
+  return {std::move(header_json), payload.substr(16 + length, body - 16 - length)};
 }
 
 }  // namespace

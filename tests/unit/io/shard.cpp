@@ -238,6 +238,14 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   store32(frame_head, kHeaderMagic);
   store32(frame_head, static_cast<uint32_t>(huge.size()));
   check_refused(frame_head + huge);
+  // A header with a valid checksum whose JSON would overflow the call stack if it had more levels.
+  h = header();
+  h.provenance = std::string(100, '[') + std::string(100, ']');
+  payload = encode_header(h);
+  frame_head.clear();
+  store32(frame_head, kHeaderMagic);
+  store32(frame_head, static_cast<uint32_t>(payload.size()));
+  check_refused(frame_head + payload);
   CHECK(status_of([&] { ShardFile file(folder.file("none.mhs")); }) == 3);
   CHECK(status_of([&] { ShardFile file(folder.path.string()); }) == 3);
   if (!measured) SKIP("peak memory cannot be reset on this system");
