@@ -96,7 +96,7 @@ void for_each_word(std::string_view text, const Visit& visit) {
 template <class Value>
 class WordMap {
  public:
-  WordMap() : slots_(1 << 12) {}
+  WordMap() : slots_(1) {}
 
   Value* find(const WordKey& key) {
     Slot& s = slots_[locate(key)];
@@ -111,7 +111,7 @@ class WordMap {
     size_t index = locate(key);
     if (!slots_[index].is_used()) {
       if (!has_room_for(size_ + 1)) {
-        resize(2 * slots_.size());
+        resize(std::max(2 * slots_.size(), kGrownSlots));
         index = locate(key);
       }
       slots_[index] = {key.prefix_low, key.prefix_high, static_cast<uint32_t>(key.text.size()), Value{}, keys_.size()};
@@ -134,6 +134,7 @@ class WordMap {
 
  private:
   static constexpr uint32_t kFree = UINT32_MAX;
+  static constexpr size_t kGrownSlots = 1 << 12;  // minimum after the first insertion without reserve()
   // Slots with small values are 32 bytes, two in a cache line, so that no slot crosses the end of a cache line.
   struct alignas(sizeof(Value) <= 4 ? 32 : 8) Slot {
     uint64_t prefix_low = 0, prefix_high = 0;
