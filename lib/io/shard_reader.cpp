@@ -219,12 +219,12 @@ struct ShardStream::State {
     if (!source->read_exactly(data, size)) throw_truncated(source->name(), offset, description);
     offset += size;
   }
-  // Reads exactly `size` bytes, in steps of 1 MiB, so that a false size does not allocate memory for bytes that never
+  // Reads exactly `size` bytes, in steps of 64 KiB, so that a false size does not allocate memory for bytes that never
   // arrive.
   std::string read_text(size_t size, const char* description) {
     std::string text;
     while (text.size() < size) {
-      size_t step = std::min<size_t>(size - text.size(), 1 << 20);
+      size_t step = std::min<size_t>(size - text.size(), 1 << 16);
       text.resize(text.size() + step);
       read_bytes(text.data() + text.size() - step, step, description);
     }

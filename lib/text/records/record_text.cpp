@@ -2,6 +2,7 @@
 
 #include "base/json_types.h"
 #include "io/record_kind.h"
+#include "io/shard_format.h"
 #include "text/tokenizer.h"
 
 namespace mh::text {
@@ -17,7 +18,7 @@ namespace {
 
 // Reads the stream to its end, which verifies its checksums, and returns an empty object.
 ordered_json no_counts(io::ShardStream& stream) {
-  std::vector<int32_t> tokens(1 << 16);
+  std::vector<int32_t> tokens(io::kFrameTokens);
   while (stream.read(tokens) > 0) {
   }
   return ordered_json::object();

@@ -12,7 +12,7 @@ std::vector<int32_t> read_all_tokens(io::ShardStream& stream) {
   std::vector<int32_t> tokens;
   size_t num_read = 0, count = 0;
   do {
-    tokens.resize(num_read + (1 << 18));
+    tokens.resize(num_read + io::kFrameTokens);
     count = stream.read(std::span(tokens).subspan(num_read));
     num_read += count;
   } while (count > 0);
