@@ -2,10 +2,14 @@
 """Makes the seed corpus of the fuzz targets: a folder of small valid files for each target.
 
     corpus.py MH_PREP FOLDER    shards and vocabularies by MH_PREP, files of the archive of tests/data and of tests/cli/recorded,
-                                a file in the form of torch.save, and the inputs in tests/fuzz/found that once failed
+                                checkpoints, a file in the form of torch.save, and the inputs in tests/fuzz/found that once failed
+
+Most files have at most 4 KB, the maximum of ./run fuzz, since the time of a target grows with the size of its inputs.
 """
+import base64
 import collections
 import io
+import json
 import pathlib
 import pickle
 import shutil
@@ -80,9 +84,96 @@ def torch_file(pickled):
     return out.getvalue()
 
 
+def safetensors(tensors, metadata=None):
+    """Returns a safetensors file. tensors: name to type, shape and bytes."""
+    header, data = {"__metadata__": metadata} if metadata else {}, b""
+    for name, (dtype, shape, values) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def xxh64(data):
+    """Returns XXH64 with the seed 0, in hexadecimal digits."""
+    primes = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
+    p1, p2, p3, p4, p5 = primes
+    mask = 2 ** 64 - 1
+
+    def rotate(x, bits):
+        x &= mask
+        return (x << bits | x >> (64 - bits)) & mask
+
+    def mix(accumulator, lane):
+        return rotate(accumulator + lane * p2, 31) * p1 & mask
+
+    at = 0
+    if len(data) >= 32:
+        lanes = [p1 + p2, p2, 0, -p1]
+        for at in range(0, len(data) - 31, 32):
+            lanes = [mix(lane, word) for lane, word in zip(lanes, struct.unpack_from("<4Q", data, at))]
+        at += 32
+        digest = sum(rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18)))
+        for lane in lanes:
+            digest = (digest ^ mix(0, lane)) * p1 + p4
+    else:
+        digest = p5
+    digest += len(data)
+    for (word,) in struct.iter_unpack("<Q", data[at:len(data) - (len(data) - at) % 8]):
+        digest = rotate(digest ^ mix(0, word), 27) * p1 + p4
+        at += 8
+    if len(data) - at >= 4:
+        digest = rotate(digest ^ struct.unpack_from("<I", data, at)[0] * p1, 23) * p2 + p3
+        at += 4
+    for byte in data[at:]:
+        digest = rotate(digest ^ byte * p5, 11) * p1
+    for shift, prime in ((33, p2), (29, p3), (32, 1)):
+        digest &= mask
+        digest = (digest ^ digest >> shift) * prime
+    return f"{digest & mask:016x}"
+
+
+def without_provenance(shard):
+    """Returns the shard with an empty provenance, which is half of the JSON text of its header."""
+    (size,), (length,) = struct.unpack_from("<I", shard, 4), struct.unpack_from("<Q", shard, 16)
+    header = json.loads(shard[24:24 + length])
+    header["provenance"] = {}
+    text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
+    payload = b"MHSHARD1" + struct.pack("<Q", len(text)) + text + shard[24 + length:size]
+    payload += bytes.fromhex(xxh64(payload))[::-1]
+    frames, = struct.unpack_from("<I", shard, len(shard) - 9)
+    table = len(shard) - 9 - 8 * frames                 # the sizes of the frames, the header first
+    return (shard[:4] + struct.pack("<I", len(payload)) + payload + shard[8 + size:table] + struct.pack("<I", len(payload) + 8) +
+            shard[table + 4:])
+
+
+def vocabulary_of(shard):
+    """Returns the fingerprint and the vocabulary in the header of a shard."""
+    size, = struct.unpack_from("<I", shard, 4)
+    length, = struct.unpack_from("<Q", shard, 16)
+    return json.loads(shard[24:24 + length])["fingerprint"], shard[24 + length:size]
+
+
+def add_checkpoints(corpus):
+    """Adds small checkpoints: those of the archive have 12 KB and more, most of it names and tensors."""
+    vocabularies = [vocabulary_of((corpus.folder / "shard" / f"shards-{name}.mhs").read_bytes()) for name in ("lm-bytes", "pairs")]
+    tensors = {"a": ("F32", [2, 3], bytes(24)), "b": ("BF16", [2], b"1234"), "c": ("I64", [], bytes(8)), "d": ("BOOL", [0, 2], b"")}
+    corpus.add("checkpoint", "plain", safetensors(tensors))
+    for sides in ([""], ["", "source_"]):
+        metadata = {"multihead.format": "1"}
+        for side, (fingerprint, vocabulary) in zip(sides, vocabularies):
+            metadata[f"multihead.{side}tokenizer"] = base64.b64encode(vocabulary).decode()
+            metadata[f"multihead.{side}vocabulary"] = fingerprint
+        shapes = {name: [dtype, shape] for name, (dtype, shape, _) in tensors.items()}
+        checksums = {name: xxh64(values) for name, (_, _, values) in tensors.items()}
+        checksums["__metadata__"] = xxh64(json.dumps([shapes, metadata], separators=(",", ":"), sort_keys=True).encode())
+        metadata["multihead.xxh64"] = json.dumps(checksums, separators=(",", ":"))
+        corpus.add("checkpoint", f"vocabularies-{len(sides)}", safetensors(tensors, metadata))
+
+
 def add_archive(corpus):
-    """Adds the small files of the archive: shards, checkpoints, configurations, logs, examples and questions."""
-    logs = checkpoints = 0
+    """Adds the small files of the archive: shards, configurations, logs, examples and questions."""
+    logs = 0
     with tarfile.open(ROOT / "tests/data/archive.tar.xz") as archive:
         for member in archive:
             if not member.isfile():
@@ -90,7 +181,7 @@ def add_archive(corpus):
             data = archive.extractfile(member).read()
             name = member.name.replace("/", "-")
             if name.endswith(".mhs"):
-                corpus.add("shard", name, data)
+                corpus.add("shard", name, without_provenance(data))
             elif name.endswith(".vocab"):
                 corpus.add("vocabulary", name, data)
             elif name.endswith("log.jsonl") and logs < 4:
@@ -98,9 +189,6 @@ def add_archive(corpus):
                 logs += 1
             elif name.endswith("config.toml") and logs < 4:
                 corpus.add("toml", name, data + b"\x1emodel.width = 16")
-            elif name.endswith(".safetensors") and checkpoints < 6:
-                corpus.add("checkpoint", name, data)
-                checkpoints += 1
             elif name.endswith(".tsv"):
                 for task in range(9):
                     corpus.add("tsv", f"{task}-{name}", bytes([task]) + data)
@@ -120,6 +208,49 @@ def add_recorded(corpus):
             corpus.add("tokenizer_folder", folder.name + "-old", b"\x1e".join([b"", *files[1:]]))
 
 
+def proto_fields(message):
+    """Yields number, wire type and encoded value of each field of a message of Protocol Buffers."""
+    def varint(at):
+        end = at
+        while message[end] >= 128:
+            end += 1
+        return sum((byte & 127) << 7 * i for i, byte in enumerate(message[at:end + 1])), end + 1
+
+    at = 0
+    while at < len(message):
+        key, begin = varint(at)
+        kind = key & 7
+        if kind == 0:
+            at = varint(begin)[1]
+        elif kind == 2:
+            size, begin = varint(begin)
+            at = begin + size
+        else:
+            at = begin + {1: 8, 5: 4}[kind]
+        yield key >> 3, kind, message[begin:at]
+
+
+def proto_message(fields):
+    """Returns a message of Protocol Buffers with the fields of proto_fields()."""
+    def varint(number):
+        return bytes([number & 127 | 128]) + varint(number >> 7) if number >= 128 else bytes([number])
+
+    return b"".join(varint(number << 3 | kind) + (varint(len(value)) if kind == 2 else b"") + value for number, kind, value in fields)
+
+
+def with_small_table(model):
+    """Returns a SentencePiece model with a normalisation table of 2 KB, which maps A to a, instead of 230 KB."""
+    normaliser, table = 3, 2
+    units = [0] * 512
+    units[0] = 256 << 10                                # the children of the root are units 256 ^ byte
+    units[256 ^ ord("A")] = ord("A") | 1 << 8 | (256 ^ ord("A") ^ 2) << 10  # ends a key, whose value is in unit 2
+    units[2] = 1 << 31                                  # offset 0 in the text
+    small = struct.pack("<513I", 4 * len(units), *units) + b"a\0"
+    return proto_message(
+        (number, kind, proto_message((n, k, small if n == table else v) for n, k, v in proto_fields(value)) if number == normaliser else value)
+        for number, kind, value in proto_fields(model))
+
+
 def add_prepared(corpus, prep):
     """Adds vocabularies of all types that mh-prep learns, and a codes file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -128,7 +259,7 @@ def add_prepared(corpus, prep):
         for options in ("word", "char", "byte", "bpe --size 40", "bpe --size 300 --byte-fallback", "subword-nmt --merges 20",
                         "wordpiece --size 60"):
             made = subprocess.run([prep, "vocab", "-q", "--type", *options.split(), str(text)], capture_output=True, check=True).stdout
-            corpus.add("vocabulary", options.replace(" ", ""), made)
+            corpus.add("vocabulary", options.replace(" ", ""), with_small_table(made) if options.startswith("bpe") else made)
             if options.startswith("subword-nmt"):
                 corpus.add("codes", "vocabulary", made)
     corpus.add("codes", "codes", b"#version: 0.2\nt h\nth e</w>\na t</w>\nc at</w>\n")
@@ -139,6 +270,7 @@ def main():
     shutil.rmtree(folder, ignore_errors=True)
     corpus = Corpus(folder)
     add_archive(corpus)
+    add_checkpoints(corpus)
     add_recorded(corpus)
     add_prepared(corpus, prep)
     pickled = state_dict()

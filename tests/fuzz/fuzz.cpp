@@ -49,21 +49,38 @@ const bool is_ready = [] {
 
 }  // namespace
 
-MemoryFile::MemoryFile(std::string_view bytes) : descriptor_(memfd_create("input", MFD_CLOEXEC)) {
-  if (descriptor_ < 0) fail("memfd_create failed");
-  path_ = "/proc/self/fd/" + std::to_string(descriptor_);
-  if (write(descriptor_, bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
+const std::string& memory_file(std::string_view bytes) {
+  static const int descriptor = memfd_create("input", MFD_CLOEXEC);
+  static const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
+  if (pwrite(descriptor, bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()) ||
+      ftruncate(descriptor, static_cast<off_t>(bytes.size())) != 0)
     fail("writing a file in memory failed");
+  return path;
 }
-MemoryFile::~MemoryFile() { close(descriptor_); }
 
-MemoryFolder::MemoryFolder(std::span<const char* const> names, std::span<const std::string> texts)
-    : path_("/dev/shm/multihead-fuzz-" + std::to_string(getpid())) {
-  std::filesystem::create_directories(path_);
-  for (size_t i = 0; i < names.size(); ++i)
-    if (!texts[i].empty()) std::ofstream(path_ + "/" + names[i], std::ios::binary) << texts[i];
+namespace {
+
+struct Folder {
+  std::string path = "/dev/shm/multihead-fuzz-" + std::to_string(getpid());
+  std::vector<std::string> texts;  // contents of the files
+  Folder() { std::filesystem::create_directories(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
+}  // namespace
+
+const std::string& memory_folder(std::span<const char* const> names, std::span<const std::string> texts) {
+  static Folder folder;
+  folder.texts.resize(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (texts[i] == folder.texts[i]) continue;
+    folder.texts[i] = texts[i];
+    const std::string path = folder.path + "/" + names[i];
+    if (texts[i].empty()) std::filesystem::remove(path);
+    else std::ofstream(path, std::ios::binary) << texts[i];
+  }
+  return folder.path;
 }
-MemoryFolder::~MemoryFolder() { std::filesystem::remove_all(path_); }
 
 void check(size_t size, size_t factor, const std::function<void()>& reader) {
   if (!is_ready) fail("the sanitizer cannot count allocations");

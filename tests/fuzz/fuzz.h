@@ -13,33 +13,13 @@
 
 namespace fuzz {
 
-// A file in memory (memfd_create), for readers that take a path. The file exists as long as this object.
-class MemoryFile {
- public:
-  explicit MemoryFile(std::string_view bytes);
-  ~MemoryFile();
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  const std::string& path() const { return path_; }
+// Writes the bytes to a file in memory (memfd_create), for readers that take a path, and returns its path. The process
+// has one such file: the next call replaces its content.
+const std::string& memory_file(std::string_view bytes);
 
- private:
-  int descriptor_;
-  std::string path_;
-};
-
-// A folder in memory (/dev/shm) with files, for readers that take a folder. An empty text makes no file. The folder
-// exists as long as this object.
-class MemoryFolder {
- public:
-  MemoryFolder(std::span<const char* const> names, std::span<const std::string> texts);
-  ~MemoryFolder();
-  MemoryFolder(const MemoryFolder&) = delete;
-  MemoryFolder& operator=(const MemoryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+// Writes files to a folder in memory (/dev/shm), for readers that take a folder, and returns its path. An empty text
+// makes no file. The process has one such folder: the next call, with the same names, replaces the files that differ.
+const std::string& memory_folder(std::span<const char* const> names, std::span<const std::string> texts);
 
 // Allocated bytes that a damaged file of `size` bytes may cost: 64 MiB, and `factor` times its size.
 inline constexpr size_t kBinaryFactor = 2, kTextFactor = 24;

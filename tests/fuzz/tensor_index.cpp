@@ -5,7 +5,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static constexpr const char* kNames[] = {"model.safetensors.index.json"};
   const std::string texts[] = {std::string(fuzz::text_of(data, size))};
-  const fuzz::MemoryFolder folder(kNames, texts);
-  fuzz::check(size, fuzz::kTextFactor, [&] { mh::io::open_model_files(folder.path()); });
+  const std::string& folder = fuzz::memory_folder(kNames, texts);
+  fuzz::check(size, fuzz::kTextFactor, [&] { mh::io::open_model_files(folder); });
   return 0;
 }

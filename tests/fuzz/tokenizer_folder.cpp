@@ -22,8 +22,9 @@ void encode(const Tokenizer& tokenizer) {
 }  // namespace
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const fuzz::MemoryFolder folder(kNames, fuzz::divide(fuzz::text_of(data, size), std::size(kNames)));
-  fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_byte_bpe_folder(folder.path())); });
-  fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_wordpiece_folder(folder.path())); });
+  const auto texts = fuzz::divide(fuzz::text_of(data, size), std::size(kNames));
+  const std::string& folder = fuzz::memory_folder(kNames, texts);
+  fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_byte_bpe_folder(folder)); });
+  fuzz::check(size, fuzz::kTextFactor, [&] { encode(*read_wordpiece_folder(folder)); });
   return 0;
 }

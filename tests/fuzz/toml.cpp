@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     differences(texts[0], writer.text());
     config.check_all_known();
   });
-  const fuzz::MemoryFile file(texts[0]);
-  fuzz::check(size, fuzz::kTextFactor, [&] { Config().load_file(file.path()); });
+  const std::string& path = fuzz::memory_file(texts[0]);
+  fuzz::check(size, fuzz::kTextFactor, [&] { Config().load_file(path); });
   return 0;
 }

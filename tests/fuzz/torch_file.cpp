@@ -5,9 +5,9 @@
 using namespace mh;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const fuzz::MemoryFile file(fuzz::text_of(data, size));
+  const std::string& path = fuzz::memory_file(fuzz::text_of(data, size));
   fuzz::check(size, fuzz::kBinaryFactor, [&] {
-    const auto tensors = io::open_torch_file(file.path());
+    const auto tensors = io::open_torch_file(path);
     for (const io::TensorInfo& info : tensors->tensors()) tensors->bytes(info.name);
   });
   return 0;

@@ -9,13 +9,16 @@
 using namespace mh;
 using namespace mh::text;
 
+// Buffers of the usual size, 3 MiB, would take most of the time.
+constexpr ReadSizes kSmallBuffers = {.batch = 4096, .chunk = 4096, .line = 1 << 16};
+
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const GlueTask& task = glue_tasks()[data[0] % glue_tasks().size()];
-  const fuzz::MemoryFile file(fuzz::text_of(data + 1, size - 1));
+  const std::string& path = fuzz::memory_file(fuzz::text_of(data + 1, size - 1));
   static const auto tokenizer = make_byte_tokenizer();
   fuzz::check(size, fuzz::kTextFactor, [&] {
-    TextBatches batches({file.path()}, LineEnds::normalise_crlf, nullptr);
+    TextBatches batches({path}, LineEnds::normalise_crlf, nullptr, kSmallBuffers);
     io::ShardHeader header = header_of(*tokenizer);
     set_examples(header, task.task);
     const auto sink = open_sink("/dev/null");

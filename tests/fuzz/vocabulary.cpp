@@ -1,14 +1,31 @@
 // Vocabulary files of all types, SentencePiece models included: parsing, encoding, decoding and serialising.
+#include <xxhash.h>
+
 #include <numeric>
 
+#include "base/text.h"
 #include "fuzz/fuzz.h"
 #include "text/tokenizer.h"
 
 using namespace mh::text;
 
+namespace {
+
+// Returns a vocabulary of mh-prep with its checksum, which would refuse most mutations.
+std::string with_checksum(std::string text) {
+  constexpr std::string_view kKey = "\nxxh64 ";
+  const size_t key = text.find(kKey), end = key == text.npos ? text.npos : text.find("\n\n", key + 1);
+  if (end == text.npos) return text;
+  const size_t body = end + 2, value = key + kKey.size();
+  const std::string checksum = mh::hex64(XXH64(text.data() + body, text.size() - body, 0));
+  return value <= end ? text.replace(value, end - value, checksum) : text;
+}
+
+}  // namespace
+
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   fuzz::check(size, fuzz::kTextFactor, [&] {
-    const auto tokenizer = parse_tokenizer(std::string(fuzz::text_of(data, size)), "vocabulary");
+    const auto tokenizer = parse_tokenizer(with_checksum(std::string(fuzz::text_of(data, size))), "vocabulary");
     std::vector<int32_t> tokens;
     const auto encoder = tokenizer->encoder();
     for (const char* line : {"The cat sat, 42 times, on naïve mats.", " 東京  ", "\u0301", ""}) {
