@@ -10,9 +10,10 @@
 using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
+using layers::LayerRounding;
 using layers::output_by_heads;
 using layers::RecordingObserver;
-using numbers::close;
+using layers::rounding_of;
 using numbers::normal;
 
 TEST_CASE("layers with alphas and their gradients match a naive reference", "[alphas]") {
@@ -42,19 +43,20 @@ TEST_CASE("folding alphas into the output projection leaves the output unchanged
     const at::Tensor x = normal({2, 4, d}, seed + 1);
     Mask mask;
     mask.causal = true;
-    RC_ASSERT(at::allclose(l(x, x, mask), plain(x, x, mask), 1e-3, 1e-4));
+    RC_ASSERT(rounding_of(l, x, x, mask).agree(l(x, x, mask), plain(x, x, mask)));
   }));
   // (αᵀ ⊗ I) Wᵀ, as the paper writes it.
   const at::Tensor alpha = normal({3, 3}, 1), w = normal({5, 6}, 2);
-  CHECK(close(analysis::fold(alpha.t(), w), at::matmul(at::kron(alpha.t().contiguous(), at::eye(2)), w.t()).t()));
+  CHECK(rounding::agree(analysis::fold(alpha.t(), w),
+                        at::matmul(at::kron(alpha.t().contiguous(), at::eye(2)), w.t()).t(), 3 * 2));
 }
 
 TEST_CASE("alphas equal to a permutation matrix permute the heads of the output projection", "[alphas]") {
   c10::NoGradGuard no_gradient;
   Layer l("heads = 3\ncombiner = 'alphas'", 6, 5), plain("heads = 3", 6, 5);
   const at::Tensor x = normal({2, 4, 6}, 1);
-  CHECK(close(l(x, x, {}), plain(x, x, {})));  // α = I
-  const std::vector<int64_t> source{2, 0, 1};  // Z'_i = Z_source[i]
+  CHECK(rounding_of(l, x, x).agree(l(x, x, {}), plain(x, x, {})));  // α = I
+  const std::vector<int64_t> source{2, 0, 1};                       // Z'_i = Z_source[i]
   at::Tensor alpha = at::zeros({3, 3});
   for (int64_t i = 0; i < 3; ++i) alpha[i][source[static_cast<size_t>(i)]] = 1;
   l.set("combiner.alpha", alpha);
@@ -62,7 +64,7 @@ TEST_CASE("alphas equal to a permutation matrix permute the heads of the output 
   std::vector<at::Tensor> permuted(3);
   for (size_t i = 0; i < 3; ++i) permuted[static_cast<size_t>(source[i])] = blocks[i];
   plain.set("output.weight", at::cat(permuted, 1));
-  CHECK(close(l(x, x, {}), plain(x, x, {})));
+  CHECK(rounding_of(l, x, x).agree(l(x, x, {}), plain(x, x, {})));
 }
 
 TEST_CASE("diagonal alphas equal head-weights and head scales", "[alphas]") {
@@ -73,11 +75,12 @@ TEST_CASE("diagonal alphas equal head-weights and head scales", "[alphas]") {
   const at::Tensor weights = at::tensor({0.5F, -2.0F, 0.0F}), x = normal({2, 4, 6}, 1);
   diagonal.set("combiner.alpha", at::diag(weights));
   RecordingObserver watch;
-  CHECK(close(diagonal(x, x, {}), weighted(x, x, {}, {}, &watch)));
+  const LayerRounding rounding = rounding_of(diagonal, x, x);
+  CHECK(rounding.agree(diagonal(x, x, {}), weighted(x, x, {}, {}, &watch)));
   CHECK(at::equal(watch.g, weights));
   set_head_scales(*plain.layer, {{}, weights, {}});
-  CHECK(close(plain(x, x, {}), weighted(x, x, {})));
-  CHECK(close(output_by_heads(weighted, watch.z, weights), weighted(x, x, {})));
+  CHECK(rounding.agree(plain(x, x, {}), weighted(x, x, {})));
+  CHECK(rounding.agree(output_by_heads(weighted, watch.z, weights), weighted(x, x, {})));
 }
 
 TEST_CASE("Mixhead and alphas with the transposed matrix agree if all heads share their values and differ otherwise",
@@ -87,10 +90,10 @@ TEST_CASE("Mixhead and alphas with the transposed matrix agree if all heads shar
   const at::Tensor m = normal({3, 3}, 4), x = normal({2, 4, 6}, 1);
   mixed.set("mixer.matrix", m);
   combined.set("combiner.alpha", m.t());
-  CHECK(!close(mixed(x, x, {}), combined(x, x, {}), 1e-3));
+  CHECK(!rounding_of(mixed, x, x).agree(mixed(x, x, {}), combined(x, x, {})));
   for (Layer* l : {&mixed, &combined}) {
     l->set("value.weight", (*l)["value.weight"].narrow(0, 0, 2).repeat({3, 1}));
     l->set("value.bias", (*l)["value.bias"].narrow(0, 0, 2).repeat({3}));
   }
-  CHECK(close(mixed(x, x, {}), combined(x, x, {})));
+  CHECK(rounding_of(mixed, x, x).agree(mixed(x, x, {}), combined(x, x, {})));
 }

@@ -12,8 +12,9 @@ using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
 using layers::Layer;
+using layers::LayerRounding;
 using layers::RecordingObserver;
-using numbers::close;
+using layers::rounding_of;
 using numbers::normal;
 
 namespace {
@@ -54,7 +55,7 @@ TEST_CASE("Mixhead B with a zero query weight equals Mixhead A", "[mixhead]") {
   b.set("mixer.matrix", m);
   Mask mask;
   mask.causal = true;
-  CHECK(close(a(x, x, mask), b(x, x, mask)));
+  CHECK(rounding_of(a, x, x, mask).agree(a(x, x, mask), b(x, x, mask)));
 }
 
 TEST_CASE("rows of mixed probabilities sum to the column sums of the matrix; masked entries stay exactly 0",
@@ -74,16 +75,17 @@ TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean ma
   RecordingObserver plain_watch, mixed_watch;
   plain(x, x, {}, {}, &plain_watch);
   mixed(x, x, {}, {}, &mixed_watch);
-  CHECK(close(mixed_watch.p, plain_watch.p.index_select(1, index)));
+  const LayerRounding rounding = rounding_of(mixed, x, x);
+  CHECK(rounding.probabilities_agree(mixed_watch.p, plain_watch.p.index_select(1, index)));
   // With values and output weights permuted in the same order, the layer with mixing equals the layer without mixing.
   for (const auto& [name, axis] : {std::pair{"value.weight", 0}, {"value.bias", 0}, {"output.weight", 1}}) {
     const auto blocks = plain[name].chunk(3, axis);
     mixed.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
   }
-  CHECK(close(mixed(x, x, {}), plain(x, x, {})));
+  CHECK(rounding.agree(mixed(x, x, {}), plain(x, x, {})));
   Layer mean("heads = 3\nmixer = 'mean'", 6, 5);
   mean(x, x, {}, {}, &mixed_watch);
-  CHECK(close(mixed_watch.p, plain_watch.p.mean(1, true).expand_as(plain_watch.p)));
+  CHECK(rounding.probabilities_agree(mixed_watch.p, plain_watch.p.mean(1, true).expand_as(plain_watch.p)));
 }
 
 TEST_CASE("Mixhead A equals multi-head attention whose value-output products are mixed and have higher rank",
@@ -100,15 +102,21 @@ TEST_CASE("Mixhead A equals multi-head attention whose value-output products are
   std::vector<at::Tensor> ov;
   for (int64_t i = 0; i < h; ++i)
     ov.push_back(at::matmul(l["output.weight"].narrow(1, i * dv, dv), l["value.weight"].narrow(0, i * dv, dv)).t());
+  // Returns the rank of a matrix (d, d) in fp32 whose entries are sums of up to h dv products: singular values up to d
+  // times the bound on the error of an entry are 0.
+  const auto rank_of = [&](const at::Tensor& matrix) {
+    const double error = tolerance::chain_error_bound(h * dv, tolerance::kFp32, numbers::max_abs(matrix));
+    return at::linalg_matrix_rank(matrix.to(at::kDouble), static_cast<double>(d) * error).item<int64_t>();
+  };
   int64_t largest_rank = 0;
   for (int64_t j = 0; j < h; ++j) {
     at::Tensor product = at::zeros({d, d});
     for (int64_t i = 0; i < h; ++i) product += l["mixer.matrix"][j][i] * ov[static_cast<size_t>(i)];
-    largest_rank = std::max(largest_rank, at::linalg_matrix_rank(product.to(at::kDouble), 1e-4).item<int64_t>());
+    largest_rank = std::max(largest_rank, rank_of(product));
     y += at::matmul(watch.p.select(1, j), at::matmul(x, product));
   }
-  CHECK(close(l(x, x, {}), y, 1e-4));
-  CHECK(at::linalg_matrix_rank(ov[0].to(at::kDouble), 1e-4).item<int64_t>() == dv);
+  CHECK(rounding_of(l, x, x).agree(l(x, x, {}), y));
+  CHECK(rank_of(ov[0]) == dv);
   CHECK(largest_rank == h * dv);
 }
 
@@ -137,7 +145,8 @@ TEST_CASE("columns of fixed mixing matrices sum to 1; random matrices depend on 
           "[mixhead]") {
   for (const char* mixer : {"random-normal", "random-uniform", "mean"}) {
     Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1), other_seed(str("heads = 4\nmixer = '", mixer, "'"), 8, 2);
-    CHECK(close(l["mixer.matrix"].sum(0), at::ones({4}), 1e-4));
+    const at::Tensor& matrix = l["mixer.matrix"];
+    CHECK(rounding::agree(matrix.sum(0), at::ones({4}), 2 * 4, numbers::max_abs(matrix.abs().sum(0))));
     CHECK(at::equal(l["mixer.matrix"], other_seed["mixer.matrix"]) == (std::string(mixer) == "mean"));
     CHECK(!l.parameters.find("x.mixer.matrix")->traits().trainable);
   }
@@ -163,9 +172,11 @@ TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing"
   };
   // The observer reads probabilities after mixing. With dropout before mixing, dropped entries are missing from the
   // sums of their rows.
-  CHECK(close(observed_probabilities("after").sum(-1), at::ones({2, 4, 6})));
-  CHECK(!close(observed_probabilities("before").sum(-1), at::ones({2, 4, 6}), 1e-2));
-  CHECK(close(observed_probabilities("before").select(1, 0), observed_probabilities("before").select(1, 3)));
+  const int64_t operations = 6 + 4 + 6 + layers::kElementwise;  // keys of the softmax, heads, keys of the sum
+  CHECK(rounding::agree(observed_probabilities("after").sum(-1), at::ones({2, 4, 6}), operations));
+  CHECK(!rounding::agree(observed_probabilities("before").sum(-1), at::ones({2, 4, 6}), operations));
+  CHECK(
+      rounding::agree(observed_probabilities("before").select(1, 0), observed_probabilities("before").select(1, 3), 4));
 }
 
 TEST_CASE("Mixhead with scope = released mixes neither in cross-attention nor in incremental decoding", "[mixhead]") {
@@ -177,7 +188,8 @@ TEST_CASE("Mixhead with scope = released mixes neither in cross-attention nor in
   const at::Tensor x = normal({1, 3, 4}, 1);
   Mask mask;
   mask.causal = true;
-  CHECK(!close(l(x, x, mask), plain(x, x, mask), 1e-3));
+  const LayerRounding rounding = rounding_of(l, x, x, mask);
+  CHECK(!rounding.agree(l(x, x, mask), plain(x, x, mask)));
   Cache cache;
-  CHECK(close(l.layer->forward(x, x, mask, {}, &cache), plain(x, x, mask)));
+  CHECK(rounding.agree(l.layer->forward(x, x, mask, {}, &cache), plain(x, x, mask)));
 }

@@ -6,14 +6,14 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "fixtures/layers.h"
+#include "fixtures/gradients.h"
 
 using namespace mh;
 using namespace mh::attention;
 using layers::causal;
 using layers::Layer;
+using layers::output_by_heads;
 using layers::RecordingObserver;
-using numbers::close;
 using numbers::doubles;
 using numbers::element;
 using numbers::normal;
@@ -21,47 +21,92 @@ using reference::projected;
 using reference::Vector;
 using reference::Weights;
 
+namespace {
+
+struct Heads {
+  int64_t shared, routed, chosen;
+};
+
+// Returns the weights of the heads (B · T, h) for rows of x (B · T, d).
+Vector head_weights(const Heads& heads, const Weights& w, const Vector& x, int64_t d) {
+  const int64_t h = heads.shared + heads.routed;
+  const Vector scores = projected(w, "combiner.router", x, d);
+  auto softmax = [](Vector v) {
+    double sum = 0;
+    for (double& e : v) sum += e = std::exp(e);
+    for (double& e : v) e /= sum;
+    return v;
+  };
+  Vector weights;
+  for (int64_t r = 0; r < static_cast<int64_t>(x.size()) / d; ++r) {
+    const auto row = scores.begin() + r * h;
+    Vector p_shared = softmax({row, row + heads.shared}), p_routed = softmax({row + heads.shared, row + h}),
+           balance{0.5, 0.5};
+    if (heads.shared > 0) {
+      const Vector balance_logits = projected(w, "combiner.balance", x, d);
+      balance = softmax({balance_logits.begin() + 2 * r, balance_logits.begin() + 2 * r + 2});
+    }
+    for (double value : p_shared) weights.push_back(2 * balance[0] * static_cast<double>(heads.shared) * value);
+    Vector sorted = p_routed;
+    std::sort(sorted.rbegin(), sorted.rend());
+    double sum = 0;
+    for (int64_t i = 0; i < heads.chosen; ++i) sum += element(sorted, i);
+    for (double value : p_routed)
+      weights.push_back(value >= element(sorted, heads.chosen - 1)
+                            ? 2 * balance[1] * static_cast<double>(heads.chosen) * value / sum
+                            : 0);
+  }
+  return weights;
+}
+
+// Returns the output Σ_i w_i H_i + b of causal attention (B, T, d), where H_i is the contribution of head i.
+Vector mixture(const Heads& heads, const reference::Sizes& z, const Weights& w, const Vector& x) {
+  const Vector weights = head_weights(heads, w, x, z.width);
+  Vector y;
+  for (int64_t r = 0; r < z.batch * z.queries; ++r)
+    y.insert(y.end(), w.at("output.bias").begin(), w.at("output.bias").end());
+  for (int64_t i = 0; i < z.heads; ++i) {
+    Weights single = w;  // the output projection of head i
+    single.erase("output.bias");
+    Vector& output = single.at("output.weight");
+    for (size_t c = 0; c < output.size(); ++c)
+      if (static_cast<int64_t>(c) % (z.heads * z.value_size) / z.value_size != i) output[c] = 0;
+    const Vector contribution =
+        reference::attention(z, x, x, single, [](int64_t, int64_t t, int64_t s) { return s <= t; });
+    for (size_t c = 0; c < y.size(); ++c)
+      y[c] += element(weights, static_cast<int64_t>(c) / z.width * z.heads + i) * contribution[c];
+  }
+  return y;
+}
+
+}  // namespace
+
 TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads match the equations",
           "[mixture-of-heads]") {
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const int64_t shared = pick(0, 2), routed = pick(1, 4), k = pick(1, routed), h = shared + routed, d = 6;
+    Heads heads{pick(0, 2), pick(1, 4), 0};
+    heads.chosen = pick(1, heads.routed);
+    const int64_t h = heads.shared + heads.routed, d = 6;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     Layer l(str("heads = ", h,
-                "\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = ", shared,
-                "\nchosen = ", k),
+                "\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = ", heads.shared,
+                "\nchosen = ", heads.chosen),
             d, seed);
     l.perturb_parameters(seed);
     const at::Tensor x = normal({2, 3, d}, seed);
     RecordingObserver watch;
     const at::Tensor y = l(x, x, causal(), {}, &watch);
-    const Weights w = l.weights();
-    const Vector xs = doubles(x), scores = projected(w, "combiner.router", xs, d);
-    auto softmax = [](Vector v) {
-      double sum = 0;
-      for (double& e : v) sum += e = std::exp(e);
-      for (double& e : v) e /= sum;
-      return v;
-    };
-    Vector expected;
-    for (int64_t r = 0; r < 6; ++r) {
-      const auto row = scores.begin() + r * h;
-      Vector p_shared = softmax({row, row + shared}), p_routed = softmax({row + shared, row + h}), balance{0.5, 0.5};
-      if (shared > 0) {
-        const Vector balance_logits = projected(w, "combiner.balance", xs, d);
-        balance = softmax({balance_logits.begin() + 2 * r, balance_logits.begin() + 2 * r + 2});
-      }
-      for (double value : p_shared) expected.push_back(2 * balance[0] * static_cast<double>(shared) * value);
-      Vector sorted = p_routed;
-      std::sort(sorted.rbegin(), sorted.rend());
-      double sum = 0;
-      for (int64_t i = 0; i < k; ++i) sum += element(sorted, i);
-      for (double value : p_routed)
-        expected.push_back(value >= element(sorted, k - 1) ? 2 * balance[1] * static_cast<double>(k) * value / sum : 0);
-    }
-    RC_ASSERT(numbers::worst(doubles(watch.g), expected) < 1e-5);
-    RC_ASSERT(close(layers::output_by_heads(l, watch.z, watch.g), y, 1e-4));
+    const Vector expected = head_weights(heads, l.weights(), doubles(x), d);
+    // A logit of the router adds up d products; an error ε of the logits is a relative error of at most 2 ε of a
+    // weight, a quotient of probabilities times another probability.
+    const double largest_logit =
+        numbers::max_abs(x.square().sum(-1)) * numbers::max_abs(l["combiner.router.weight"].square().sum(-1));
+    const at::Tensor exact = at::tensor(expected, at::kDouble).view(watch.g.sizes());
+    RC_ASSERT(rounding::agree(watch.g, exact, d + h + layers::kElementwise,
+                              2 * std::max(1.0, std::sqrt(largest_logit)) * numbers::max_abs(exact)));
+    RC_ASSERT(layers::rounding_of(l, x, x, causal()).combiners_agree(output_by_heads(l, watch.z, watch.g), y));
   }));
 }
 
@@ -71,23 +116,11 @@ TEST_CASE("gradients of a mixture of heads equal finite differences; more chosen
       "heads = 4\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = 1\nchosen = 2";
   Layer l(toml, 5, 3);
   l.perturb_parameters(4);
-  const at::Tensor x = normal({2, 3, 5}, 1), r = normal({2, 3, 5}, 9);
-  for (const char* name : {"combiner.router.weight", "combiner.balance.weight", "value.weight"}) {
-    l.parameters.zero_gradients();
-    (l(x, x, causal()) * r).sum().backward();
-    const at::Tensor g = l[name].grad().clone();
-    c10::NoGradGuard no_gradient;
-    for (int64_t i = 0; i < g.numel(); i += 3) {
-      auto shifted_loss = [&](double step) {
-        l[name].flatten()[i] += step;
-        const double value = (l(x, x, causal()) * r).to(at::kDouble).sum().item<double>();
-        l[name].flatten()[i] -= step;
-        return value;
-      };
-      CHECK(g.flatten()[i].item<double>() ==
-            Approx((shifted_loss(1e-3) - shifted_loss(-1e-3)) / 2e-3).margin(5e-3).epsilon(2e-2));
-    }
-  }
+  layers::check_gradients(
+      l, normal({2, 3, 5}, 1), [&](const at::Tensor& x, Observer* observer) { return l(x, x, causal(), {}, observer); },
+      [](const Weights& w, const Vector& x) {
+        return mixture({1, 3, 2}, {2, 3, 3, 5, 4, 2, 2}, w, x);
+      });
   CHECK_THROWS_AS(
       Layer("heads = 4\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = 3\nchosen = 2", 8),
       Error);

@@ -116,12 +116,13 @@ TEST_CASE("relative attention matches a naive reference for memories of any leng
     };
     const Vector expected =
         relative_attention(l.layer->layer_spec(), l.weights(), doubles(x), doubles(m), batch, allowed, distance);
-    RC_ASSERT(worst(doubles(l.layer->forward(x, m, mask, {})), expected) < 3e-5);
+    const layers::LayerRounding rounding = layers::rounding_of(l, x, m, mask);
+    RC_ASSERT(rounding.agree(l.layer->forward(x, m, mask, {}), expected));
     // Keys in reverse order, each of which forms its own run, give the same result.
     if (!causal && !padded && mask.window == 0) {
       Mask reversed = mask;
       reversed.key_positions = at::tensor(positions, at::kLong).flip(0);
-      RC_ASSERT(worst(doubles(l.layer->forward(x, m.flip(1), reversed, {})), expected) < 3e-5);
+      RC_ASSERT(rounding.agree(l.layer->forward(x, m.flip(1), reversed, {}), expected));
     }
   }));
 }
@@ -145,7 +146,8 @@ TEST_CASE("gradients of relative attention equal finite differences of a naive r
       mask.key_positions = at::tensor(positions, at::kLong);
       const int64_t count = batch, length = queries;
       check_gradients(
-          l, all, [&](const at::Tensor& m) { return l.layer->forward(m.narrow(1, slots, length), m, mask, {}); },
+          l, all,
+          [&](const at::Tensor& m, Observer* observer) { return l(m.narrow(1, slots, length), m, mask, {}, observer); },
           [&](const Weights& w, const Vector& m) {
             Vector x;
             for (int64_t b = 0; b < count; ++b)
@@ -167,7 +169,7 @@ TEST_CASE("relative attention is invariant to a shift of all positions", "[relat
   mask.causal = windowed.causal = true;
   windowed.window = 4;  // number of keys that the last query of x sees
   at::Tensor unshifted = l.layer->forward(x, x, mask, {}), shifted = l.layer->forward(longer, longer, windowed, {});
-  CHECK(at::allclose(unshifted.select(1, 3), shifted.select(1, 8), 1e-4, 1e-5));
+  CHECK(layers::rounding_of(l, longer, longer, windowed).agree(unshifted.select(1, 3), shifted.select(1, 8)));
 }
 
 TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inactive in evaluation", "[relative]") {
@@ -179,16 +181,19 @@ TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inac
   CHECK(at::equal(plain.layer->forward(x, x, mask, {}), dropping.layer->forward(x, x, mask, {})));
   ForwardContext forward_context{true, 1, 4, 0}, micro_step{true, 1, 4, 2};
   at::Tensor whole = dropping.layer->forward(x, x, mask, forward_context), micro_batch = x.narrow(0, 2, 4);
-  CHECK(!at::allclose(whole, plain.layer->forward(x, x, mask, forward_context)));
-  CHECK(at::allclose(dropping.layer->forward(micro_batch, micro_batch, mask, micro_step), whole.narrow(0, 2, 4), 1e-4,
-                     1e-5));
+  const layers::LayerRounding rounding = layers::rounding_of(plain, x, x, mask);
+  const double scale = 2;  // of the embeddings that dropout does not drop
+  CHECK(!rounding.agree(whole, plain.layer->forward(x, x, mask, forward_context), scale));
+  CHECK(rounding.agree(dropping.layer->forward(micro_batch, micro_batch, mask, micro_step), whole.narrow(0, 2, 4),
+                       scale));
   // The dropout mask depends on the distance only: keys in reverse order give the output of keys in ascending order.
   Layer encoder("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3,
                 AttentionKind::encoder_self);
   Mask reversed;
   reversed.key_positions = at::tensor({4, 3, 2, 1, 0}, at::kLong);
-  CHECK(at::allclose(encoder.layer->forward(x, x.flip(1), reversed, forward_context),
-                     encoder.layer->forward(x, x, {}, forward_context), 1e-4, 1e-5));
+  CHECK(layers::rounding_of(encoder, x, x)
+            .agree(encoder.layer->forward(x, x.flip(1), reversed, forward_context),
+                   encoder.layer->forward(x, x, {}, forward_context), scale));
 }
 
 TEST_CASE("the biases of relative scores are shared by the layers of a stack unless shared_biases = false",
