@@ -10,13 +10,12 @@
 #include "attention/masked_softmax.h"
 #include "fixtures/errors.h"
 #include "fixtures/numbers.h"
+#include "fixtures/rounding.h"
 
 using namespace mh;
 using namespace mh::attention;
-using numbers::close;
-using numbers::doubles;
 using numbers::normal;
-using numbers::worst;
+using rounding::agree;
 
 TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and type", "[mixing]") {
   CHECK(rc::check([] {
@@ -57,12 +56,14 @@ TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and 
     RC_ASSERT(near(y, expected, in, type, absolute_product(forward, xd, md)));
     RC_ASSERT(near(x.grad(), dx, out, type,
                    absolute_product(matrix_per_query ? "bits,btji->bjts" : "bits,ji->bjts", dd, md)));
-    RC_ASSERT(near(m.grad(), dm, matrix_per_query ? s : b * t * s, at::kFloat,
-                   absolute_product(matrix_per_query ? "bjts,bits->btji" : "bjts,bits->ji", xd, visible_dy)));
+    const int64_t dm_terms = matrix_per_query ? s : b * t * s;
+    const at::Tensor dm_magnitudes =
+        absolute_product(matrix_per_query ? "bjts,bits->btji" : "bjts,bits->ji", xd, visible_dy);
+    RC_ASSERT(near(m.grad(), dm, dm_terms, at::kFloat, dm_magnitudes));
     // Double precision has no kernel of ours and uses LibTorch operations.
     at::Tensor x_leaf = xd.clone().requires_grad_(), m_leaf = md.clone().requires_grad_();
     mix_heads(x_leaf, m_leaf, mixing).backward(visible_dy);
-    RC_ASSERT(numbers::error(m_leaf.grad(), dm) < 1e-10 * std::max(1.0, numbers::max_abs(dm)));
+    RC_ASSERT(agree(m_leaf.grad(), dm, dm_terms, numbers::max_abs(dm_magnitudes)));
   }));
 }
 
@@ -84,7 +85,10 @@ TEST_CASE("mix_values and its gradients equal mix_heads followed by the product 
           for (const at::Tensor& t : {z.detach(), causal ? p.grad().tril() : p.grad(), v.grad(), m.grad()})
             results.push_back(t);
         }
-        for (size_t i = 0; i < 4; ++i) CHECK(close(results[i], results[i + 4], 1e-4));
+        // Terms of z, dp, dv and dm: sums over heads, then over keys; over sizes and heads; over queries and heads;
+        // over sizes, then over rows, queries and keys.
+        const int64_t operations[] = {3 + 20, 6 + 4, 20 + 3, 6 + 2 * 20 * 20};
+        for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], operations[i]));
       }
 }
 
@@ -111,7 +115,10 @@ TEST_CASE("mix_values and its gradients equal the equation over several blocks o
           for (const at::Tensor& t : {z.detach(), p.grad() * visible.to(type), v.grad(), m.grad()})
             results.push_back(t);
         }
-        for (size_t i = 0; i < 4; ++i) CHECK(worst(doubles(results[i]), doubles(results[i + 4])) < 1e-5);
+        // Terms of z, dp, dv and dm, as above.
+        const int64_t operations[] = {in + keys, 6 + heads, queries + in,
+                                      6 + (matrix_per_query ? keys : 2 * queries * keys)};
+        for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], operations[i]));
       }
 }
 
@@ -123,9 +130,9 @@ TEST_CASE("the backward pass of mix_heads does not overwrite a gradient that is 
   p.retain_grad();
   (y * r).sum().backward();
   CHECK(at::equal(y.grad(), r));
-  CHECK(close(p.grad(), at::einsum("bits,ji->bjts", {r, m.detach()})));
+  CHECK(agree(p.grad(), at::einsum("bits,ji->bjts", {r, m.detach()}), 3));
   const at::Tensor q = p.detach();
-  CHECK(close(x.grad(), q * (p.grad() - (q * p.grad()).sum(-1, true))));
+  CHECK(agree(x.grad(), q * (p.grad() - (q * p.grad()).sum(-1, true)), 5 + 3, numbers::max_abs(p.grad())));
   const at::Tensor dy = normal({1, 3, 4, 5}, 4), dy_copy = dy.clone();
   mix_heads(masked_softmax(x, {}), m).backward(dy);
   CHECK(at::equal(dy, dy_copy));
@@ -135,9 +142,9 @@ TEST_CASE("mix_heads is linear in the matrix, composes by matrix product, and ke
           "[mixing]") {
   const at::Tensor x = normal({2, 4, 5, 33}, 1).to(at::kDouble), m = normal({4, 4}, 2).to(at::kDouble),
                    n = normal({4, 3}, 3).to(at::kDouble), m2 = normal({4, 4}, 4).to(at::kDouble);
-  CHECK(close(mix_heads(x, m + m2), mix_heads(x, m) + mix_heads(x, m2), 1e-12));
-  CHECK(close(mix_heads(mix_heads(x, m), n), mix_heads(x, at::matmul(m, n)), 1e-12));
+  CHECK(agree(mix_heads(x, m + m2), mix_heads(x, m) + mix_heads(x, m2), 4 + 1));
+  CHECK(agree(mix_heads(mix_heads(x, m), n), mix_heads(x, at::matmul(m, n)), 4 + 4));
   const at::Tensor q = std::get<0>(at::linalg_qr(m));
-  CHECK(close(mix_heads(x, q).square().sum(), x.square().sum(), 1e-10));
-  CHECK(close(mix_heads(x.to(at::kFloat), m.to(at::kFloat)), mix_heads(x, m).to(at::kFloat), 1e-5));
+  CHECK(agree(mix_heads(x, q).square().sum(), x.square().sum(), x.numel()));
+  CHECK(agree(mix_heads(x.to(at::kFloat), m.to(at::kFloat)), mix_heads(x, m), 4 + 2));
 }

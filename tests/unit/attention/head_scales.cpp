@@ -15,8 +15,6 @@ using layers::PerturbedLayer;
 
 namespace {
 
-bool close(const at::Tensor& a, const at::Tensor& b) { return at::allclose(a, b, 1e-4, 1e-5); }
-
 // Returns head scales of the score (side 0), value (1) or output heads (2), with `num_variants` variants of each row.
 HeadScales scales_of_side(int side, const at::Tensor& scale, int64_t num_variants = 0) {
   HeadScales s;
@@ -35,8 +33,8 @@ TEST_CASE("a forward pass with variants equals separate forward passes with the 
     for (const auto& combiner : combiners().names()) {
       INFO(mixer << " " << combiner);
       PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
-      Mask mask;
-      mask.causal = true;
+      const Mask mask = layers::causal();
+      const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
       for (int side = 0; side < 3; ++side) {
         if (side == 0 && mixer == "none") {
           CHECK_THROWS_AS(set_head_scales(*l.layer, scales_of_side(0, scales, 3)), Error);
@@ -47,7 +45,7 @@ TEST_CASE("a forward pass with variants equals separate forward passes with the 
         REQUIRE(with_variants.sizes() == at::IntArrayRef({6, 5, 8}));
         for (int64_t f = 0; f < 3; ++f) {
           set_head_scales(*l.layer, scales_of_side(side, scales[f]));
-          CHECK(close(l(x, x, mask), with_variants.narrow(0, 2 * f, 2)));
+          CHECK(rounding.agree(l(x, x, mask), with_variants.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
         }
         set_head_scales(*l.layer, {});
       }
@@ -62,8 +60,8 @@ TEST_CASE("variants of different groups of rows equal separate forward passes ov
     for (const std::string combiner : {"concatenate", "alphas", "mae", "gates"}) {
       INFO(mixer << " " << combiner);
       PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
-      Mask mask;
-      mask.causal = true;
+      const Mask mask = layers::causal();
+      const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
       for (int side = mixer == "none" ? 1 : 0; side < 3; ++side) {
         HeadScales s = scales_of_side(side, scales, 5);
         s.variants.source_groups = source_blocks;
@@ -74,7 +72,7 @@ TEST_CASE("variants of different groups of rows equal separate forward passes ov
           const at::Tensor block = x.narrow(0, 2 * source_blocks[static_cast<size_t>(f)], 2);
           CHECK(at::equal(repeated.narrow(0, 2 * f, 2), block));
           set_head_scales(*l.layer, scales_of_side(side, scales[f]));
-          CHECK(close(l(block, block, mask), with_variants.narrow(0, 2 * f, 2)));
+          CHECK(rounding.agree(l(block, block, mask), with_variants.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
         }
       }
     }
@@ -85,12 +83,13 @@ TEST_CASE("scaling a score head by 0 equals zeroing its row of the mixing matrix
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 0.0F, 1.0F, 1.0F});
   for (const std::string on : {"probabilities", "logits"}) {
     PerturbedLayer l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.on = '" + on + "'\n", 8, 3);
+    const layers::LayerRounding rounding = layers::rounding_of(l, x, x);
     set_head_scales(*l.layer, {scale, {}, {}});
     const at::Tensor scaled = l(x, x, {});
     set_head_scales(*l.layer, {});
-    CHECK(!close(scaled, l(x, x, {})));
+    CHECK(!rounding.agree(scaled, l(x, x, {})));
     l["mixer.matrix"].select(0, 1).zero_();
-    CHECK(close(scaled, l(x, x, {})));
+    CHECK(rounding.agree(scaled, l(x, x, {})));
   }
 }
 
@@ -99,6 +98,7 @@ TEST_CASE("scaling an output head by 0 equals zeroing its row of alpha; for a va
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), scale = at::tensor({1.0F, 1.0F, 0.0F, 1.0F});
   PerturbedLayer l("heads = 4\ncombiner = 'alphas'\n", 8, 3);
+  const layers::LayerRounding rounding = layers::rounding_of(l, x, x);
   set_head_scales(*l.layer, {{}, {}, scale});
   const at::Tensor output_ablated = l(x, x, {});
   set_head_scales(*l.layer, {{}, scale, {}});
@@ -106,11 +106,11 @@ TEST_CASE("scaling an output head by 0 equals zeroing its row of alpha; for a va
   set_head_scales(*l.layer, {});
   const at::Tensor alpha = l["combiner.alpha"].clone();
   l["combiner.alpha"].select(0, 2).zero_();
-  CHECK(close(output_ablated, l(x, x, {})));
+  CHECK(rounding.agree(output_ablated, l(x, x, {})));
   l.set("combiner.alpha", alpha);
   l["combiner.alpha"].select(1, 2).zero_();
-  CHECK(close(value_ablated, l(x, x, {})));
-  CHECK(!close(value_ablated, output_ablated));
+  CHECK(rounding.agree(value_ablated, l(x, x, {})));
+  CHECK(!rounding.agree(value_ablated, output_ablated));
 }
 
 TEST_CASE("layers and memories after a layer with variants process the rows of all variants", "[head-scales]") {
@@ -135,19 +135,29 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
     std::vector<at::Tensor> segments;
     for (const int64_t length : {width < 32 ? 4 : 20, width < 32 ? 4 : 20, 4})
       segments.push_back(normal({2, length}, 20 + segments.size()).abs().mul(4).to(at::kLong).clamp_max(10));
-    auto run = [&] {
+    auto run = [&](Observer* observer = nullptr) {
       auto memory = model->memory() > 0 ? model->new_memory(model->memory()) : nullptr;
       std::vector<at::Tensor> outputs;
-      for (const at::Tensor& tokens : segments) outputs.push_back(model->hidden(tokens, {}, memory.get()));
+      for (const at::Tensor& tokens : segments) outputs.push_back(model->hidden(tokens, {}, memory.get(), observer));
       return at::cat(outputs, 1);
     };
+    // Roundings one after another of all layers, each with attention and a feed-forward network, for segments that read
+    // one another through the memory; as in layers::LayerRounding, errors of logits grow by the largest logit, and the
+    // scales are at most 2.
+    layers::TermObserver terms;
+    run(&terms);
+    int64_t operations = 0;
+    for (const AttentionLayer* layer : model->attention_layers())
+      operations += layers::roundings(layer->layer_spec(), terms.keys) + width + 16 + layers::kElementwise;
+    operations *= static_cast<int64_t>(segments.size());
     for (AttentionLayer* layer : model->attention_layers()) {
       set_head_scales(*layer, {{}, scales, {}, {3}});
       const at::Tensor with_variants = run();
       REQUIRE(with_variants.size(0) == 6);
       for (int64_t f = 0; f < 3; ++f) {
         set_head_scales(*layer, {{}, scales[f], {}});
-        CHECK(close(run(), with_variants.narrow(0, 2 * f, 2)));
+        CHECK(rounding::agree(run(), with_variants.narrow(0, 2 * f, 2), operations,
+                              2 * std::max(1.0, terms.largest_logit) * numbers::max_abs(with_variants)));
       }
       set_head_scales(*layer, {});
     }

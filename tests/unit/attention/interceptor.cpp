@@ -17,7 +17,6 @@ using namespace mh;
 using namespace mh::attention;
 using layers::normal;
 using layers::PerturbedLayer;
-using numbers::close;
 
 namespace {
 
@@ -55,13 +54,14 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
   for (const std::string mixer : {"mixhead-a", "talking-heads"}) {
     PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = 'alphas'\n", 8, 3);
     const at::Tensor plain = l(x, x, mask);
+    const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
     for (const HeadSide side : {HeadSide::score, HeadSide::value, HeadSide::output}) {
       INFO(mixer << " " << static_cast<int>(side));
       HeadScales scales;
       scales.scales_of(side) = twos;
       set_head_scales(*l.layer, scales);
       const at::Tensor scaled = l(x, x, mask);
-      CHECK_FALSE(close(scaled, plain));
+      CHECK_FALSE(rounding.agree(scaled, plain, 2));
 
       const auto doubles = std::make_shared<DoublingInterceptor>(side);
       l.layer->set_interceptor(doubles);
@@ -72,7 +72,7 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
       CHECK_FALSE(head_scales(*l.layer).scales_of(side).defined());
 
       DoublingObserver observer(side);
-      CHECK(close(l(x, x, mask, {}, &observer), scaled));
+      CHECK(rounding.agree(l(x, x, mask, {}, &observer), scaled, 2));
       CHECK(observer.doubles.recorded_sizes == doubles->recorded_sizes);
     }
   }
@@ -84,6 +84,7 @@ TEST_CASE("Path::fused rejects an interceptor that changes probabilities and acc
   Mask mask;
   mask.causal = true;
   PerturbedLayer l("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
+  const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
   l.layer->set_path(Path::fused);
   l.layer->set_interceptor(std::make_shared<DoublingInterceptor>(HeadSide::value));
   CHECK(l.layer->describe_path(false) == "fused");
@@ -93,7 +94,7 @@ TEST_CASE("Path::fused rejects an interceptor that changes probabilities and acc
   CHECK_THROWS_AS(l(x, x, mask), Error);
   // Head outputs are linear in the probabilities, so doubling either gives the same result.
   l.layer->set_path(Path::automatic);
-  CHECK(close(l(x, x, mask), fused));
+  CHECK(rounding.agree(l(x, x, mask), fused, 2));
 }
 
 TEST_CASE(

@@ -4,13 +4,13 @@
 #include <catch2/catch.hpp>
 
 #include "fixtures/layers.h"
+#include "fixtures/rounding.h"
 #include "oracle/tolerance.h"
 
 using namespace mh;
 using namespace mh::attention;
 using layers::Layer;
 using layers::layer_size_lines;
-using numbers::close;
 using numbers::doubles;
 using numbers::normal;
 using numbers::worst;
@@ -45,7 +45,7 @@ TEST_CASE("the composed path normalises logits in bf16 and fp16 to probabilities
     CHECK(l(x, x, layers::causal(), {}, &observer).scalar_type() == type);
     REQUIRE(observer.p.scalar_type() == at::kFloat);
     const at::Tensor sums = observer.p.sum(-1);
-    CHECK(close(sums, at::ones_like(sums), 1e-6));
+    CHECK(rounding::agree(sums, at::ones_like(sums), 40 + layers::kElementwise));
   }
 }
 
@@ -131,12 +131,16 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
 
   // Fewer queries in the batch than head_size, for which automatic dispatch prefers the composed path only for speed:
   // the fused path gives the same result.
+  Layer exact_relative("heads = 2\nscore = 'relative'\n", 32, 3);
+  exact_relative.convert(at::kDouble);
+  exact_relative.layer->set_path(Path::composed);
   for (int64_t queries : {1, 2, 7, 8}) {
-    const at::Tensor first_queries = x.narrow(1, 0, queries);
+    const at::Tensor first_queries = x.narrow(1, 0, queries), exact_queries = first_queries.to(at::kDouble);
     relative.layer->set_path(Path::composed);
     const at::Tensor composed = relative(first_queries, first_queries, causal);
     relative.layer->set_path(Path::fused);
-    CHECK(relative(first_queries, first_queries, causal).allclose(composed, 1e-4, 1e-6));
+    CHECK(numbers::find_excess_error({relative(first_queries, first_queries, causal)}, {composed},
+                                     {exact_relative(exact_queries, exact_queries, causal)}, at::kFloat) == "");
   }
 
   // Incremental decoding, in which Mixhead with scope = 'released' mixes no heads.
@@ -186,18 +190,20 @@ TEST_CASE(
   mask.causal = true;
   at::Tensor ablated = l.layer->forward(x, x, mask, {}, nullptr, &watch);
   CHECK(watch.p.sizes() == at::IntArrayRef({2, 2, 5, 5}));
-  CHECK(at::allclose(watch.p.sum(-1), at::ones({2, 2, 5})));
+  CHECK(rounding::agree(watch.p.sum(-1), at::ones({2, 2, 5}), 5 + layers::kElementwise));
   CHECK(watch.p.triu(1).abs().max().item<float>() == 0);
+  const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
   // Head scales of shape (h), then of shape (B, h).
   set_head_scales(*l.layer, {{}, at::tensor({1.0F, 0.0F}), {}});
-  CHECK(close(l(x, x, mask), ablated));
+  CHECK(rounding.agree(l(x, x, mask), ablated));
   set_head_scales(*l.layer, {{}, at::tensor({1.0F, 0.0F, 1.0F, 0.0F}).view({2, 2}), {}});
-  CHECK(close(l(x, x, mask), ablated));
+  CHECK(rounding.agree(l(x, x, mask), ablated));
 }
 
 TEST_CASE("permuting the heads of all parameters leaves the output of a layer unchanged") {
   Layer l("heads = 3", 12, 3);
   const at::Tensor x = normal({2, 5, 12}, 1), before = l(x, x, {});
+  const layers::LayerRounding rounding = layers::rounding_of(l, x, x);
   l.permute_heads({2, 0, 1});
-  CHECK(close(l(x, x, {}), before));
+  CHECK(rounding.agree(l(x, x, {}), before));
 }

@@ -17,7 +17,9 @@ using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
 using layers::Layer;
+using layers::LayerRounding;
 using layers::normal;
+using layers::rounding_of;
 
 namespace {
 
@@ -86,29 +88,23 @@ std::unique_ptr<Layer> built(const Combination& c, AttentionKind kind) {
   return layer;
 }
 
-// Returns whether a and b are close, with a tolerance relative to the largest entry, since the error of sums that
-// cancel is relative to their terms.
-bool close(const at::Tensor& a, const at::Tensor& b) {
-  return at::allclose(a, b, 2e-4, 2e-5 * std::max(1.0, b.abs().max().item<double>()));
-}
-
 // Checks that outputs and gradients are finite, that each batch row equals the same row as a batch of one row, and that
 // the composed path has the same output.
 void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask) {
-  at::Tensor full_batch;
   {
     c10::NoGradGuard no_gradient;
-    full_batch = l(x, m, mask);
+    const LayerRounding rounding = rounding_of(l, x, m, mask);
+    const at::Tensor full_batch = l(x, m, mask);
     CHECK(full_batch.isfinite().all().item<bool>());
     for (int64_t b = 0; b < x.size(0); ++b) {
       Mask row_mask = mask;
       if (mask.key_lengths.defined()) row_mask.key_lengths = mask.key_lengths.narrow(0, b, 1);
       if (mask.query_lengths.defined()) row_mask.query_lengths = mask.query_lengths.narrow(0, b, 1);
       const at::Tensor row = x.narrow(0, b, 1);
-      CHECK(close(l(row, m.is_same(x) ? row : m.narrow(0, b, 1), row_mask), full_batch.narrow(0, b, 1)));
+      CHECK(rounding.agree(l(row, m.is_same(x) ? row : m.narrow(0, b, 1), row_mask), full_batch.narrow(0, b, 1)));
     }
     l.layer->set_path(Path::composed);
-    CHECK(close(l(x, m, mask), full_batch));
+    CHECK(rounding.agree(l(x, m, mask), full_batch));
     l.layer->set_path(Path::automatic);
   }
   ForwardContext forward_context;
@@ -130,8 +126,9 @@ void check_causality(Layer& l, const at::Tensor& x, const at::Tensor& m, const M
   changed.narrow(1, past + first, x.size(1) - first).add_(normal({x.size(0), x.size(1) - first, x.size(2)}, 11));
   const at::Tensor queries = m.is_same(x) ? changed : changed.narrow(1, past, x.size(1));
   const at::Tensor a = l(x, m, mask), b = l(queries, changed, mask);
-  CHECK(close(a.narrow(1, 0, first), b.narrow(1, 0, first)));
-  CHECK(!close(a, b));
+  const LayerRounding rounding = rounding_of(l, x, m, mask);
+  CHECK(rounding.agree(a.narrow(1, 0, first), b.narrow(1, 0, first)));
+  CHECK(!rounding.agree(a, b));
 }
 
 Mask padding_mask(std::vector<int64_t> lengths, bool queries) {
@@ -164,11 +161,12 @@ void check_causal_self(const Combination& c) {
   c10::NoGradGuard no_gradient;
   mask.offset = 0;
   const at::Tensor full = (*l)(x, x, mask);
+  const LayerRounding rounding = rounding_of(*l, x, x, mask);
   Cache cache;
   while (cache.length() < z.queries) {
     const at::Tensor part = x.narrow(1, cache.length(), step_size(cache.length(), z.queries));
     mask.offset = cache.length();
-    CHECK(close(l->layer->forward(part, part, mask, {}, &cache), full.narrow(1, mask.offset, part.size(1))));
+    CHECK(rounding.agree(l->layer->forward(part, part, mask, {}, &cache), full.narrow(1, mask.offset, part.size(1))));
   }
 }
 
@@ -185,8 +183,9 @@ void check_bidirectional_self(const Combination& c) {
   at::Tensor changed = x.clone();
   changed[1].narrow(0, z.num_real, z.queries - z.num_real).add_(3);
   const at::Tensor a = (*l)(x, x, mask), b = (*l)(changed, changed, mask);
-  CHECK(close(a[0], b[0]));
-  CHECK(close(a[1].narrow(0, 0, z.num_real), b[1].narrow(0, 0, z.num_real)));
+  const LayerRounding rounding = rounding_of(*l, x, x, mask);
+  CHECK(rounding.agree(a[0], b[0]));
+  CHECK(rounding.agree(a[1].narrow(0, 0, z.num_real), b[1].narrow(0, 0, z.num_real)));
 }
 
 void check_cross(const Combination& c) {
@@ -199,14 +198,16 @@ void check_cross(const Combination& c) {
   check_rows(*l, x, m, mask);
   c10::NoGradGuard no_gradient;
   const at::Tensor full = (*l)(x, m, mask);
+  const LayerRounding rounding = rounding_of(*l, x, m, mask);
   at::Tensor changed = m.clone();
   changed[0].narrow(0, z.num_real, z.keys - z.num_real).add_(3);
-  CHECK(close((*l)(x, changed, mask), full));
+  CHECK(rounding.agree((*l)(x, changed, mask), full));
   if (!l->layer->capabilities().incremental) return;
   Cache cache;
   for (int64_t first = 0, size; first < z.queries; first += size) {
     size = step_size(first, z.queries);
-    CHECK(close(l->layer->forward(x.narrow(1, first, size), m, mask, {}, &cache), full.narrow(1, first, size)));
+    CHECK(
+        rounding.agree(l->layer->forward(x.narrow(1, first, size), m, mask, {}, &cache), full.narrow(1, first, size)));
   }
 }
 
