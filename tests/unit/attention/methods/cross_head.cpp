@@ -96,9 +96,9 @@ TEST_CASE("heads are permuted with probability β = rate; a head reads its own k
   }
   // Margins of four standard deviations.
   const double p = 0.3 * 23 / 24;
-  CHECK(std::abs(num_permuted / double{draws} - p) <= 4 * std::sqrt(p * (1 - p) / draws));
+  CHECK(num_permuted / double{draws} == rounding::within(p, 4 * std::sqrt(p * (1 - p) / draws)));
   // The number of fixed points of a uniform permutation has mean 1 and variance 1.
-  CHECK(std::abs(num_own / double{draws} - (4 * 0.7 + 0.3)) <= 4 * std::sqrt((0.3 + 0.21 * 9) / draws));
+  CHECK(num_own / double{draws} == rounding::within(4 * 0.7 + 0.3, 4 * std::sqrt((0.3 + 0.21 * 9) / draws)));
 }
 
 TEST_CASE("cross-head attention permutes no heads with rate 0 or in evaluation", "[cross-head]") {

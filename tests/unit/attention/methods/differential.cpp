@@ -85,9 +85,9 @@ constexpr const char* kDifferential = "mixer = 'differential'\ncombiner = 'pair-
 }  // namespace
 
 TEST_CASE("differential attention and its gradients match a naive reference", "[differential]") {
-  const double lambda_error = rounding::bound(at::kDouble, at::kDouble, 4, 0.8);
-  CHECK(std::abs(lambda_init(0) - 0.2) <= lambda_error);
-  CHECK(std::abs(lambda_init(3) - (0.8 - 0.6 * std::exp(-0.9))) <= lambda_error);
+  const double lambda_error = rounding::fp64_bound(4, 0.8);
+  CHECK(lambda_init(0) == rounding::within(0.2, lambda_error));
+  CHECK(lambda_init(3) == rounding::within(0.8 - 0.6 * std::exp(-0.9), lambda_error));
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "fixtures/layers.h"
+#include "fixtures/within.h"
 
 using namespace mh;
 using namespace mh::attention;
@@ -47,8 +48,8 @@ TEST_CASE("DropHead drops heads per batch row, scales the others so that gates s
   // are four standard deviations of the mean of all rows.
   const double rows = 6.0 * updates, all = std::pow(0.3, 4), mean = 4 * 0.3 - 4 * all,
                variance = 4 * 0.3 * 0.7 + std::pow(4 * 0.3, 2) - 16 * all - mean * mean;
-  CHECK(std::abs(static_cast<double>(num_dropped) / rows - mean) <= 4 * std::sqrt(variance / rows));
+  CHECK(static_cast<double>(num_dropped) / rows == rounding::within(mean, 4 * std::sqrt(variance / rows)));
   const double complete = std::pow(0.7, 4) + all;
-  CHECK(std::abs(static_cast<double>(num_complete_rows) / rows - complete) <=
-        4 * std::sqrt(complete * (1 - complete) / rows));
+  CHECK(static_cast<double>(num_complete_rows) / rows ==
+        rounding::within(complete, 4 * std::sqrt(complete * (1 - complete) / rows)));
 }

@@ -35,8 +35,8 @@ TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a project
             logit += l["combiner.gate.weight"][i][c].item<double>() * x[1][t][c].item<double>();
         const double gate = (reads_input ? watch.g[1][t][i] : watch.g[i]).item<double>();
         // The derivative of the sigmoid is at most 1.
-        CHECK(std::abs(gate - sigmoid(logit)) <=
-              tolerance::chain_error_bound(6 + 4, tolerance::kFp32, std::max(1.0, std::abs(logit))));
+        CHECK(gate == rounding::within(sigmoid(logit), tolerance::chain_error_bound(6 + 4, tolerance::kFp32,
+                                                                                    std::max(1.0, std::abs(logit)))));
       }
     const LayerRounding rounding = layers::rounding_of(l, x, x);
     CHECK(rounding.combiners_agree(y, output_by_heads(l, watch.z, watch.g)));

@@ -23,8 +23,8 @@ TEST_CASE("hard-concrete gates, their gradients and their penalty match the equa
   const at::Tensor a = normal({40}, 1).to(at::kDouble) * 2, logit_u = normal({40}, 2).to(at::kDouble) * 2,
                    u = at::sigmoid(logit_u);
   // Gates and their derivatives have less than ten roundings, relative to the argument of the sigmoid.
-  const double bound =
-      rounding::bound(at::kDouble, at::kDouble, 10, (numbers::max_abs(a) + numbers::max_abs(logit_u)) / 0.33);
+  const double argument = (numbers::max_abs(a) + numbers::max_abs(logit_u)) / 0.33,
+               bound = rounding::fp64_bound(10, argument);
   auto gate = [&](double log_a, double x) {
     const double s = sigmoid((std::log(x) - std::log(1 - x) + log_a) / 0.33);
     return std::min(1.0, std::max(0.0, -0.1 + 1.2 * s));
@@ -36,16 +36,16 @@ TEST_CASE("hard-concrete gates, their gradients and their penalty match the equa
   double penalty = 0;
   for (int64_t i = 0; i < 40; ++i) {
     const double ai = a[i].item<double>(), ui = u[i].item<double>(), gi = g[i].item<double>();
-    CHECK(std::abs(gi - gate(ai, ui)) <= bound);
-    CHECK(std::abs(evaluated[i].item<double>() - std::min(1.0, std::max(0.0, -0.1 + 1.2 * sigmoid(ai)))) <= bound);
-    const rounding::Slope slope = rounding::slope([&](double step) { return gate(ai + step, ui); }, 1e-4, 10);
-    CHECK(std::abs(x.grad()[i].item<double>() - slope.value) <= bound + slope.error);
+    CHECK(gi == rounding::within(gate(ai, ui), bound));
+    CHECK(evaluated[i].item<double>() ==
+          rounding::within(std::min(1.0, std::max(0.0, -0.1 + 1.2 * sigmoid(ai))), bound));
+    const rounding::Slope slope = rounding::slope([&](double step) { return gate(ai + step, ui); }, 1e-4, 10, argument);
+    CHECK(x.grad()[i].item<double>() == rounding::within(slope.value, bound + slope.error));
     num_closed += gi == 0, num_open += gi == 1;
     penalty += sigmoid(ai - 0.33 * std::log(0.1 / 1.1));
   }
   CHECK((num_closed > 0 && num_open > 0));
-  CHECK(std::abs(hard_concrete_penalty(options, a).item<double>() - penalty) <=
-        rounding::bound(at::kDouble, at::kDouble, 40 + 10, penalty));
+  CHECK(hard_concrete_penalty(options, a).item<double>() == rounding::fp64(penalty, 40 + 10));
 }
 
 TEST_CASE("the penalty of hard-concrete gates is the expected number of nonzero gates", "[hard-concrete]") {
@@ -54,8 +54,9 @@ TEST_CASE("the penalty of hard-concrete gates is the expected number of nonzero 
   const at::Tensor u = (at::arange(draws, at::kDouble) + 0.5) / static_cast<double>(draws);
   const at::Tensor g = hard_concrete({}, a.expand({draws}), u);
   // The share of evenly spaced u above a threshold differs from the probability by at most half the spacing.
-  CHECK(std::abs((g != 0).to(at::kDouble).mean().item<double>() - hard_concrete_penalty({}, a).item<double>()) <=
-        0.5 / static_cast<double>(draws) + rounding::bound(at::kDouble, at::kDouble, 10, 1));
+  CHECK((g != 0).to(at::kDouble).mean().item<double>() ==
+        rounding::within(hard_concrete_penalty({}, a).item<double>(),
+                         0.5 / static_cast<double>(draws) + rounding::fp64_bound(10, 1)));
 }
 
 TEST_CASE("hard-concrete gates are drawn from seed and update, once per batch, and are constant in evaluation",

@@ -528,7 +528,7 @@ TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average
     const auto all = experts(4, 2);
     for (const auto& expert : all) {
       at::Tensor is_dropped = (w.select(-1, expert[0]) == 0) & (w.select(-1, expert[1]) == 0);
-      CHECK(std::abs(is_dropped.to(at::kDouble).mean().item<double>() - p) <= margin);
+      CHECK(is_dropped.to(at::kDouble).mean().item<double>() == rounding::within(p, margin));
     }
   }
 }
