@@ -8,6 +8,7 @@ Most files have at most 4 KB, the maximum of ./run fuzz, since the time of a tar
 """
 import base64
 import collections
+import ctypes
 import io
 import json
 import pathlib
@@ -95,42 +96,10 @@ def safetensors(tensors, metadata=None):
 
 
 def xxh64(data):
-    """Returns XXH64 with the seed 0, in hexadecimal digits."""
-    primes = (0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5)
-    p1, p2, p3, p4, p5 = primes
-    mask = 2 ** 64 - 1
-
-    def rotate(x, bits):
-        x &= mask
-        return (x << bits | x >> (64 - bits)) & mask
-
-    def mix(accumulator, lane):
-        return rotate(accumulator + lane * p2, 31) * p1 & mask
-
-    at = 0
-    if len(data) >= 32:
-        lanes = [p1 + p2, p2, 0, -p1]
-        for at in range(0, len(data) - 31, 32):
-            lanes = [mix(lane, word) for lane, word in zip(lanes, struct.unpack_from("<4Q", data, at))]
-        at += 32
-        digest = sum(rotate(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18)))
-        for lane in lanes:
-            digest = (digest ^ mix(0, lane)) * p1 + p4
-    else:
-        digest = p5
-    digest += len(data)
-    for (word,) in struct.iter_unpack("<Q", data[at:len(data) - (len(data) - at) % 8]):
-        digest = rotate(digest ^ mix(0, word), 27) * p1 + p4
-        at += 8
-    if len(data) - at >= 4:
-        digest = rotate(digest ^ struct.unpack_from("<I", data, at)[0] * p1, 23) * p2 + p3
-        at += 4
-    for byte in data[at:]:
-        digest = rotate(digest ^ byte * p5, 11) * p1
-    for shift, prime in ((33, p2), (29, p3), (32, 1)):
-        digest &= mask
-        digest = (digest ^ digest >> shift) * prime
-    return f"{digest & mask:016x}"
+    """Returns XXH64 with the seed 0, in hexadecimal digits, by the library that mh-prep is linked to."""
+    library = ctypes.CDLL("libxxhash.so.0")
+    library.XXH64.restype = ctypes.c_uint64
+    return f"{library.XXH64(data, ctypes.c_size_t(len(data)), ctypes.c_uint64(0)):016x}"
 
 
 def without_provenance(shard):
@@ -155,7 +124,7 @@ def vocabulary_of(shard):
 
 
 def add_checkpoints(corpus):
-    """Adds small checkpoints: those of the archive have 12 KB and more, most of it names and tensors."""
+    """Adds small checkpoints, since the checkpoints of the archive have 12 KB and more, most of it names and tensors."""
     vocabularies = [vocabulary_of((corpus.folder / "shard" / f"shards-{name}.mhs").read_bytes()) for name in ("lm-bytes", "pairs")]
     tensors = {"a": ("F32", [2, 3], bytes(24)), "b": ("BF16", [2], b"1234"), "c": ("I64", [], bytes(8)), "d": ("BOOL", [0, 2], b"")}
     corpus.add("checkpoint", "plain", safetensors(tensors))
