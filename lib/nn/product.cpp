@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -123,27 +124,31 @@ at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, cons
   return num_chunks == 1 ? results[0] : at::cat(results);
 }
 
-// Returns the numbers of rows, ascending, for which a product with the packed weight has the same bits in each row as a
-// product with kFullRows rows. The order of oneDNN's additions depends on the shape of a product, not on its values, so
-// one product of each shape shows it.
+// Returns the numbers of rows, ascending, for which a product with the packed weight gives a row the bits that it has
+// in a product with kFullRows rows. The order of oneDNN's additions depends on the shape of a product, not on its
+// values, so one product of each shape shows it.
 std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor& bias) {
+  constexpr int64_t kDistinctRows = 16;
+  constexpr int64_t kCandidates[] = {16, 32, 48, 64, 80, 96, 128, 160};  // multiples of kDistinctRows
   const OneThread one_thread;
-  const std::vector<int64_t> candidates{16, 32, 48, 64, 80, 96};
   // The fractional parts of the multiples of the golden ratio: numbers without a pattern, and no random numbers used.
-  const at::Tensor x = at::arange(candidates.back() * weight.size(1), at::kDouble)
+  // The same rows at each multiple of kDistinctRows must have the same bits there.
+  const at::Tensor x = at::arange(kDistinctRows * weight.size(1), at::kDouble)
                            .mul_(1.618033988749895)
                            .frac_()
                            .sub_(0.5)
-                           .view({candidates.back(), -1})
-                           .to(weight.scalar_type());
-  const at::Tensor full = onednn_product(x.narrow(0, 0, kFullRows), weight, bias);
+                           .view({kDistinctRows, -1})
+                           .to(weight.scalar_type())
+                           .repeat({std::end(kCandidates)[-1] / kDistinctRows, 1});
+  const auto products = [&](int64_t count) {
+    return onednn_product(x.narrow(0, 0, count), weight, bias).view({-1, kDistinctRows, weight.size(0)});
+  };
+  const at::Tensor expected = products(kFullRows)[0];
   std::vector<int64_t> sizes;
-  for (const int64_t count : candidates) {
-    const int64_t common = std::min(count, kFullRows);
-    if (count == kFullRows ||  // equal() is false for a weight with NaN
-        onednn_product(x.narrow(0, 0, count), weight, bias).narrow(0, 0, common).equal(full.narrow(0, 0, common)))
+  for (const int64_t count : kCandidates)
+    if (count == kFullRows ||  // NaN equals nothing
+        products(count).eq(expected).all().item<bool>())
       sizes.push_back(count);
-  }
   return sizes;
 }
 
