@@ -195,7 +195,7 @@ std::pair<at::Tensor, at::Tensor> mix_gradients(const at::Tensor& x, const at::T
     dx = can_overwrite && grad_output.sizes() == x.sizes() && dy.is_same(grad_output) ? dy : at::empty_like(x);
   if (needs_m) {
     std::vector<int64_t> sizes = m.sizes().vec();
-    if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ((x.size(2) + kRows - 1) / kRows));
+    if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ceil_div(x.size(2), kRows));
     dm = at::zeros(sizes, m.options());
   }
   if (x.scalar_type() == at::kFloat) run_backward_kernel<float>(x, m, mixing, dy, dx, dm);

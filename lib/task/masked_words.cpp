@@ -9,6 +9,7 @@
 #include <limits>
 #include <mutex>
 
+#include "base/ceil_div.h"
 #include "base/config.h"
 #include "base/error.h"
 #include "io/shard.h"
@@ -134,7 +135,7 @@ class MaskedWords : public Task {
     auto task = std::make_unique<MaskedWords>(*this);
     const int64_t max_predictions = std::min(options_.max_predictions, block);  // at most one prediction per token
     task->options_.max_predictions =
-        options_.long_predictions > 0 ? options_.long_predictions : (max_predictions * long_block + block - 1) / block;
+        options_.long_predictions > 0 ? options_.long_predictions : ceil_div(max_predictions * long_block, block);
     return task;
   }
 

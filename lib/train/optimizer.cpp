@@ -6,6 +6,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "base/ceil_div.h"
 #include "cpu/optimizer.h"
 #include "cuda/cuda_api.h"
 #include "model/load.h"
@@ -21,7 +22,7 @@ constexpr int64_t kGrain = 1 << 15;
 double sum_of_squares(const at::Tensor& x) {
   const auto* data = x.const_data_ptr<float>();
   // Chunks have a fixed size and are added in order, so the result does not depend on the number of threads.
-  const int64_t chunks = (x.numel() + kGrain - 1) / kGrain;
+  const int64_t chunks = ceil_div(x.numel(), kGrain);
   std::vector<double> sums(static_cast<size_t>(chunks));
   at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c)

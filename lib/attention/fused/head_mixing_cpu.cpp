@@ -64,8 +64,7 @@ class HeadMixingParams {
   // Returns the number of parts into which the queries of a batch row are divided.
   int64_t num_parts() const {
     const int64_t queries_per_block = kernels::head_mixing_rows(shared_params_);
-    return std::clamp<int64_t>(ceil_div(kMinWorkItems, rows_), 1,
-                               (shared_params_.queries + queries_per_block - 1) / queries_per_block);
+    return std::clamp<int64_t>(ceil_div(kMinWorkItems, rows_), 1, ceil_div(shared_params_.queries, queries_per_block));
   }
 
  private:
@@ -80,7 +79,7 @@ class HeadMixingParams {
 // values of a group are packed before its attention is computed.
 template <class Visit>
 void for_each_group(int64_t rows, int64_t num_parts, const Visit& visit) {
-  const int64_t group_size = std::clamp<int64_t>((2 * at::get_num_threads() + num_parts - 1) / num_parts, 1, rows);
+  const int64_t group_size = std::clamp<int64_t>(ceil_div(2 * at::get_num_threads(), num_parts), 1, rows);
   for (int64_t first = 0; first < rows; first += group_size) visit(first, std::min(group_size, rows - first));
 }
 
