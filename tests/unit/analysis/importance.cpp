@@ -396,8 +396,8 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
         }
       };
       data::for_each_batch(*measured.model, measured.text, measured.scoring, visitor);
-      // The loss is computed in fp32: the errors of a token follow chain_error_bound(), those of the tokens are
-      // independent.
+      // The loss is computed in fp32. The error of one token's loss is at most chain_error_bound(), and the errors of
+      // different tokens are independent.
       const int64_t operations = rounding::pass_operations(*measured.model, measured.keys());
       const auto tokens = static_cast<double>(measured.tokens.size());
       const double sum_nll = task::score(*measured.model, measured.text, measured.scoring).nll,

@@ -153,8 +153,8 @@ struct EmbeddingAndOutput {
     // Larger values than the initial ones, so that biases are not zero and scores not small.
     for (auto& p : parameters.all()) p.master().copy_(layers::normal(p.master().sizes().vec(), seed++) * 0.4);
   }
-  // Returns the number of roundings one after another from the tokens to a log-probability: those of the embedding and
-  // of the scores, and the sums of two softmaxes.
+  // Returns the length of the longest chain of roundings from the tokens to a log-probability: the embedding, the
+  // scores, and the sums of two softmaxes.
   int64_t roundings() const { return rounding::parameter_operations(parameters) + 2 * vocabulary; }
   SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& forward_context = {}) {
     return output->loss((*embedding)(tokens), targets, 0, forward_context);
@@ -424,8 +424,8 @@ TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients 
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
     const nn::ForwardContext forward_context{true, 3, 7, 0};
     bf16_model.parameters.set_bf16(true);
-    // bf16 rounds the weights, the results of the forward pass and those of the backward pass. Each has about the
-    // effect of a change of each weight by one unit roundoff.
+    // bf16 rounds the weights, the activations and the gradients. Each has about the effect of a change of each weight
+    // by one unit roundoff.
     {
       c10::NoGradGuard no_gradient;
       at::manual_seed(15);

@@ -77,7 +77,7 @@ TEST_CASE("frozen parameters do not change, and Adam's bias correction starts wh
     CHECK(at::equal(p.master(), find(late, p.name())) == in_attention);
   }
   // Adam's first step is lr g / (g + ε) for the gradient g, since the bias correction counts the steps of the
-  // parameter, not those of the run. The first moment of the first step is (1 - β₁) g.
+  // parameter instead of the steps of the run. The first moment of the first step is (1 - β₁) g.
   auto thawed = train_in_folder(
       folder, "thawed",
       "[train]\nlength = '6u'\n[train.groups.x]\nmatch = ['*.self.query.weight']\nfreeze_until = '5u'\n");

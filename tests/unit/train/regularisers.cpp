@@ -346,8 +346,8 @@ TEST_CASE("the nuclear norm has its defining properties, and the gradient of nuc
           shifted[r][c] += shift;
           return -2 * ratios[i] * norm(shifted);
         };
-        // The loss has the errors of near_norm(), up to h times those of its magnitude. The gradient is rounded to
-        // fp32.
+        // The error of the loss is bounded as in near_norm(), for terms up to h times as large as the norm. The
+        // gradient is rounded to fp32.
         const rounding::Slope slope = rounding::slope(shifted_loss, 1e-5, h * h * 10 * 2 * h);
         CHECK(p.master().grad()[r][c].item<double>() ==
               rounding::within(slope.value,
