@@ -73,6 +73,8 @@ Predictions read_predictions(const std::string& path) {
     }
   } catch (const nlohmann::json::parse_error& error) {
     refuse(str("invalid JSON at byte ", error.byte));
+  } catch (const nlohmann::json::out_of_range&) {
+    refuse("a number beyond the range of fp64");
   }
   return predictions;
 }

@@ -200,7 +200,7 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
   CHECK(incomplete.num_unknown == 1);
   CHECK(incomplete.all.percent().exact == rounding::fp64(100.0 / 3, 2));
   CHECK(status_of([&] { metrics::predictions_json(questions, {}); }) == 1);
-  for (const char* invalid : {"", "{", "[]", "3", R"({"1": 2})", R"({"1": "a")", "\xff"}) {
+  for (const char* invalid : {"", "{", "[]", "3", R"({"1": 2})", R"({"1": "a")", "\xff", R"({"1": 1e999})"}) {
     write_file_atomically(folder.file("broken"), invalid);
     CHECK(status_of([&] { metrics::read_predictions(folder.file("broken")); }) == 3);
   }

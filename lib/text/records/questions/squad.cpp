@@ -52,6 +52,9 @@ json parse_squad_json(const std::string& bytes, const std::string& file) {
     if (const size_t colon = reason.rfind("] "); colon != reason.npos) reason.erase(0, colon + 2);
     throw Error(Exit::input,
                 Problem{where, "the JSON of SQuAD", reason, "name a file of SQuAD, such as train-v1.1.json"});
+  } catch (const json::out_of_range&) {
+    throw Error(Exit::input, Problem{file, "the JSON of SQuAD", "a number beyond the range of fp64",
+                                     "name a file of SQuAD, such as train-v1.1.json"});
   }
 }
 

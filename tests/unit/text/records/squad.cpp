@@ -68,6 +68,11 @@ TEST_CASE("squad: a truncated file is refused, and the message states the offset
   }
 }
 
+TEST_CASE("squad: a number beyond the range of fp64 is refused") {
+  const std::string message = refusal_message(R"({"version": 1e999, "data": []})");
+  CHECK(message.find("a number beyond the range of fp64") != message.npos);
+}
+
 TEST_CASE("squad: an error names the article, paragraph or question") {
   const ordered_json valid_question = question("q1", "a?", {answer("cab", 8)});
   auto changed = [&](const std::string& pointer, const ordered_json& value) {
