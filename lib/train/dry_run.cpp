@@ -66,7 +66,8 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);
-  // Procedures plan only with a known length. Assumes a validation set, since a dry run may lack --valid.
+  // Procedures receive a plan only if the number of updates is known. The plan assumes a validation set, since a dry
+  // run may lack --valid.
   if (batches != nullptr && t.length.count > 0)
     for (const auto& entry : run.procedures.entries()) entry.plugin->plan(plan_of(run, *batches, true));
   for (const auto& entry : run.procedures.entries()) entry.plugin->start(*model);

@@ -18,9 +18,9 @@ namespace mh::train {
 
 class GraphedPass {
  public:
-  // A function that computes the losses of a batch, whose input is on the GPU, and accumulates the gradients of the
-  // parameters, which are undefined before the call. During the capture the CPU must not read a GPU tensor, nor the
-  // values of model::Targets::values, only their shape. Between replays only the value at
+  // A function that computes the losses of a batch and the gradients of the parameters. Before the call, the input is
+  // on the GPU and all gradients are undefined. During the capture, the function must not read GPU tensors on the CPU;
+  // of model::Targets::values it may read only the shape. Between replays, only the value at
   // nn::ForwardContext::update_ptr changes.
   using ForwardBackward =
       std::function<nn::SlicedLoss(const model::Input&, const model::Targets&, const nn::ForwardContext&)>;

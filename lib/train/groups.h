@@ -66,11 +66,12 @@ class Groups {
   // names; null if no pattern matches.
   const GroupOptions* group_of(const std::string& parameter) const;
   // Throws Error(usage) if a pattern matches no parameter of the model, if a group contains no trainable parameter, or
-  // if a group sets momentum for a rule without momentum. `rule`: train.optimizer.rule.
-  void check(const nn::ParameterList& parameters, const std::string& rule) const;
+  // if a group sets momentum for a rule without momentum. `train_rule`: train.optimizer.rule.
+  void check(const nn::ParameterList& parameters, const std::string& train_rule) const;
 
  private:
-  // Describes, for an error message, the groups that contain all trainable parameters that match `group`.
+  // Returns the error text for a `group` that contains no trainable parameter: the names of the earlier groups that
+  // contain the trainable parameters matching its patterns, or that all matching parameters are not trainable.
   std::string describe_earlier_groups(const nn::ParameterList& parameters, const GroupOptions& group) const;
   std::map<std::string, GroupOptions> groups_;
 };

@@ -35,7 +35,9 @@ bool ModelSelection::retain(const Validation& result) {
   auto& retained_scores = state_.retained_scores;
   retained_scores[update_] = validator_.selection_score(result);
   while (static_cast<int64_t>(retained_scores.size()) > options_.checkpoint.retain) {
-    auto worst = retained_scores.begin();  // among equal scores the newest, since best.safetensors is the oldest
+    // Removes the newest of several models with the worst score. (best.safetensors is the oldest of several models with
+    // the best score.)
+    auto worst = retained_scores.begin();
     for (auto it = retained_scores.begin(); it != retained_scores.end(); ++it)
       if (!(it->second < worst->second)) worst = it;
     retained_scores.erase(worst);

@@ -16,7 +16,7 @@ namespace mh::train {
 
 namespace {
 
-constexpr int64_t kGrain = 1 << 15;
+constexpr int64_t kGrain = 1 << 15;  // number of elements in a chunk of a parallel loop
 
 // Returns the sum of squares of a tensor on a CPU.
 double sum_of_squares(const at::Tensor& x) {

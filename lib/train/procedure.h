@@ -21,7 +21,7 @@ namespace mh::train {
 // procedure requests several.
 struct Pass {
   nn::Requests requests{};  // requests to the stages of a method or to the backbone in this pass
-  // Returns whether the pass trains a parameter; empty: it trains all parameters.
+  // Returns whether the pass trains a parameter; an empty function stands for all parameters.
   std::function<bool(const nn::Parameter& parameter)> trains_parameter;
 };
 

@@ -25,7 +25,8 @@ class ChangeableKeys : public Fields {
  protected:
   bool visit(const Field&, std::string&) override { return false; }
   void set_resume_rule(const std::string& key, ResumeRule rule) override {
-    // With a validation set, the keys of the validation are fixed: the best model so far was selected by them.
+    // In a run with a validation set, keys marked fixed_once_validated cannot change: the scores of validations before
+    // and after the resume must be comparable.
     if (rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !is_validated_))
       keys_.push_back(key);
   }

@@ -10,9 +10,9 @@
 namespace mh::train {
 
 // Compares the configuration `run` with `stored_toml`, the configuration of the run to resume. `file`: name of the file
-// that contains `stored_toml`, for messages. Throws Error(usage) if a key differs that is not changeable: neither
-// marked by .changeable() in describe() (base/fields.h), nor by .fixed_once_validated() in a run without a validation
-// set. Logs the differences in changeable keys, and warns if a new train.length moves the end of the learning-rate
+// that contains `stored_toml`, for messages. A key is changeable if describe() marks it with .changeable(), or, in a
+// run without a validation set, with .fixed_once_validated() (base/fields.h). Throws Error(usage) if another key
+// differs. Logs the differences in changeable keys, and warns if a new train.length moves the end of the learning-rate
 // schedule.
 void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file);
 

@@ -17,9 +17,9 @@ namespace mh::train {
 std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard,
                                     const text::Tokenizers& tokenizers);
 
-// Converts a length of training to updates. `batches`: null before the data are opened. A length in epochs, or in
-// tokens of sentence pairs, is then unknown and gives 0; a length in tokens of examples throws Error(usage), as with
-// data.
+// Converts a length of training to updates. `batches`: null before the data are opened. Without batches, returns 0 for
+// a length in epochs and for a length in tokens of sentence pairs, which are unknown. Throws Error(usage) for a length
+// in tokens of examples, with or without batches.
 int64_t length_to_updates(const Length& length, const RunConfig& run, const Batches* batches);
 
 }  // namespace mh::train

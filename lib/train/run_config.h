@@ -43,8 +43,8 @@ struct DataOptions {
   }
 };
 
-// Sets keys that are missing in a configuration from an earlier version to the behaviour of that version, where this is
-// not the default.
+// Completes a configuration of an earlier version: sets each missing key whose default differs from the behaviour of
+// that version to that behaviour.
 void set_legacy_defaults(Config& config);
 
 struct RunConfig {
@@ -60,14 +60,14 @@ struct RunConfig {
   static RunConfig read(Config& config);
   // Parses a configuration in TOML. `name`: name of the text in error messages.
   static RunConfig parse(const std::string& toml, const std::string& name);
-  // Visits the options of all sections except [attention], none of which a resume may change.
+  // Visits the options of all sections except [attention]; a resume may change no option of [attention].
   void describe(Fields& f);
   // Throws Error(usage) for options that contradict each other, for a missing train.length, and for options of
   // validation without a validation shard.
   void check() const;
-  // Does the checks of check() that require neither train.length nor data, for a dry run.
+  // Makes those checks of check() that require neither train.length nor data, for a dry run.
   void check_without_data() const;
-  // Does the checks of check() that concern keys of [train] without a meaning in the task of the model.
+  // Throws Error(usage) for keys of [train] that the task of the model does not support; a part of check().
   void check_task_options() const;
   // Throws Error(usage) for options that the model does not support. Regularisers::start() must have been called with
   // the parameters of the model.

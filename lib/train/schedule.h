@@ -32,9 +32,10 @@ ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,
 //   linear         lr (H - c) / (H - W), 0 from H on                                 transformers
 //                  lr (H - c) / H         where decay_from is "start"                BERT (google-research)
 //   cosine         min_lr + (lr - min_lr)(1 + cos(π t / P)) / 2                      fairseq, transformers
-//                  t = c - W, P = H - W; at most P
-//                  t = c, P = H           where decay_from is "start"                Transformer-XL
-//                  with T > 0, cycle i of P = T·period_growth^i updates, lr and min_lr multiplied by period_shrink^i
+//                  P = H - W, t = min(c - W, P)
+//                  P = H, t = min(c, P)   where decay_from is "start"                Transformer-XL
+//                  where T > 0, cycles from c = W on; in cycle i (from 0), P = T·period_growth^i, t counts from the
+//                  start of the cycle, and lr and min_lr are multiplied by period_shrink^i
 //                                                                                    fairseq (Baevski & Auli 2019)
 //   cyclic-cosine  lr (1 + cos(π c / T)) / 2: period 2T, no restart                  Skip Cross-Head Transformer-XL
 //

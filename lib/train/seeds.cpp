@@ -18,7 +18,7 @@ task::NamedScores scores_of(const Validation& validation) {
   return scores;
 }
 
-// Returns for each score the value of `statistic` on the values of the score in all results.
+// Applies `statistic` to the values of each score over all results.
 task::NamedScores apply_to_scores(const std::vector<SeedResult>& results,
                                   const std::function<double(const std::vector<double>&)>& statistic) {
   task::NamedScores named_scores;

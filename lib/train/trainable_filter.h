@@ -9,7 +9,7 @@
 
 namespace mh::train {
 
-// A word for a set of parameters.
+// A word in train.trainable that selects a set of parameters.
 struct TrainableWord {
   const char* name;
   const char* meaning;              // for `mh-train --list trainable` and mh-finetune(1)

@@ -57,7 +57,8 @@ void Trainer::return_to_best() {
                with_commas(best_update())));
 }
 
-// The training state is saved after the work that it describes, so the process may be killed at any time.
+// Saves the training state only after the validation, log lines and weights that the state refers to, so the process
+// may be killed at any time.
 bool Trainer::finish_update() {
   const bool validation_due = validates() && is_due(config_.train.validation.every);
   const bool ends_epoch = state_.update % batches_->updates_per_epoch() == 0;
@@ -81,8 +82,8 @@ bool Trainer::finish_update() {
   return true;
 }
 
-// Saves what is due after an update. `result`: result of the validation after this update; null without a validation.
-// `is_best`: whether this validation is the best so far.
+// Saves the weights and the training state if they are due after an update. `result`: result of the validation after
+// this update; null without a validation. `is_best`: whether this validation is the best so far.
 void Trainer::save_after_update(const Validation* result, bool is_best) {
   const bool is_new_phase = begin_phase();
   const bool save_due = is_due(config_.train.checkpoint.every);

@@ -54,7 +54,7 @@ class Trainer {
   bool finish_update();
   void save_after_update(const Validation* result, bool is_best);
   Validation validate(attention::Observer* observer);
-  // Calls return_to_best() if Procedure::returns_to_best() of any procedure is true. Returns whether one is.
+  // Calls return_to_best() if Procedure::returns_to_best() of any procedure is true. Returns whether it was called.
   bool begin_phase();
   // Loads best.safetensors, resets the optimiser and the count of validations without improvement, and clears the
   // memories.

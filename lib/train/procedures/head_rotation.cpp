@@ -2,8 +2,8 @@
 // another layer of the same kind of attention (analysis/swap.h), and later swapped back. The option `mode` selects the
 // pairs of heads:
 //
-//   manual              Pairs in the option `pairs`. Before each epoch in the option `epochs`, the pairs are swapped if
-//                       they are in place, and otherwise swapped back.
+//   manual              Pairs in the option `pairs`. Before the 1st, 3rd, … epoch in the option `epochs`, the pairs are
+//                       swapped; before the 2nd, 4th, … epoch, the pairs are swapped back.
 //   hard, soft, random  Pairs selected by importance or at random (analysis/rotation.h), swapped before epoch `start`
 //                       and swapped back `frequency` epochs later. After `rest` epochs without swapped heads, new pairs
 //                       are selected, and so on.
@@ -142,7 +142,7 @@ class HeadRotation : public Procedure {
   bool moves_weights() const override { return true; }
   std::string before_epoch(const Training& training, const TrainProgress& progress) override {
     const int64_t epoch = progress.epoch + 1;
-    if (epoch <= last_begun_epoch_) return "";  // before a resume, the rotation of this epoch was done
+    if (epoch <= last_begun_epoch_) return "";  // the run swapped the heads of this epoch before it was resumed
     const auto action = next_action(progress);
     last_begun_epoch_ = epoch;
     if (action == RotationSchedule::Action::none) return "";
@@ -193,7 +193,7 @@ class HeadRotation : public Procedure {
       swapped_pairs_ = pairs(j.at("active")), next_pairs_ = pairs(j.at("planned"));
     } catch (const nlohmann::json::exception& error) {
       refuse(error.what());
-    } catch (const Error& error) {  // of parse_pair()
+    } catch (const Error& error) {  // thrown by parse_pair()
       refuse(error.what());
     }
   }

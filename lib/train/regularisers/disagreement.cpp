@@ -1,6 +1,6 @@
 // The regulariser "disagreement" (Li et al. 2018): penalises pairs of heads (i, j) that attend to the same positions or
 // have similar outputs. P_i (Tq, Tk): attention probabilities; Z_i (Tq dv): head output, flattened over queries; s:
-// key.
+// index of a key.
 //
 //   positions  1/h² Σ_ij Σ_s P_i ⊙ P_j, averaged over all queries
 //   outputs    1/h² Σ_ij (1 + cos(Z_i, Z_j)), averaged over rows
