@@ -27,7 +27,7 @@ void Checkpointer::save_state(const std::string& path, const std::string& reason
   state.last_lr = objects_.optimizer.last_lr;
   state.threads = at::get_num_threads();
   state.steps = objects_.optimizer.steps();
-  state.memory = !objects_.memories.empty();
+  state.has_memory = !objects_.memories.empty();
   for (const auto& entry : objects_.procedures.entries()) state.procedures[entry.name] = entry.plugin->state();
   model::CheckpointTensors views;
   views.add(objects_.model.parameters());
@@ -45,10 +45,10 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
   state = parse_train_state(checkpoint.entry(io::kTrainingKey), checkpoint.name());
   objects_.optimizer.last_lr = state.last_lr;
   objects_.optimizer.set_steps(state.steps);
-  if (state.memory && model.memory() == 0)
+  if (state.has_memory && model.memory() == 0)
     throw Error(Exit::input, Problem{checkpoint.name(), "no Transformer-XL memory, since the model has none",
                                      "tensors of a memory", ""});
-  if (state.memory)
+  if (state.has_memory)
     objects_.memories = model::load_memories(checkpoint, *model.new_memory(model.memory()), batches.rows_per_update(),
                                              batches.rows_per_micro_batch(), width, model.parameters().device());
   for (const auto& entry : objects_.procedures.entries())

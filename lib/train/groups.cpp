@@ -9,24 +9,24 @@
 
 namespace mh::train {
 
-bool matches(const std::string& pattern, const std::string& name) {
+bool matches_pattern(const std::string& pattern, const std::string& name) {
   return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
 }
 
-std::vector<nn::Parameter*> find_matching(nn::ParameterList& parameters, const std::string& pattern,
-                                          const Problem& no_match_problem) {
-  std::vector<nn::Parameter*> matching;
+std::vector<nn::Parameter*> find_parameters(nn::ParameterList& parameters, const std::string& pattern,
+                                            const Problem& no_match_problem) {
+  std::vector<nn::Parameter*> matching_parameters;
   for (nn::Parameter& p : parameters.all())
-    if (p.traits().trainable && matches(pattern, p.name())) matching.push_back(&p);
-  if (matching.empty()) throw Error(Exit::usage, no_match_problem);
-  return matching;
+    if (p.traits().trainable && matches_pattern(pattern, p.name())) matching_parameters.push_back(&p);
+  if (matching_parameters.empty()) throw Error(Exit::usage, no_match_problem);
+  return matching_parameters;
 }
 
 namespace {
 
 bool group_matches(const GroupOptions& group, const std::string& parameter) {
   return std::any_of(group.match.begin(), group.match.end(),
-                     [&](const std::string& pattern) { return matches(pattern, parameter); });
+                     [&](const std::string& pattern) { return matches_pattern(pattern, parameter); });
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ void Groups::adapt_to_finetuning(const nn::ParameterList& parameters) {
     group.freeze_until.count = 0;
     std::erase_if(group.match, [&](const std::string& pattern) {
       return std::none_of(parameters.all().begin(), parameters.all().end(),
-                          [&](const nn::Parameter& p) { return matches(pattern, p.name()); });
+                          [&](const nn::Parameter& p) { return matches_pattern(pattern, p.name()); });
     });
     it = group.match.empty() ? groups_.erase(it) : std::next(it);
   }
@@ -88,8 +88,8 @@ std::string Groups::describe_earlier_groups(const nn::ParameterList& parameters,
   std::set<std::string> earlier_groups;
   for (const nn::Parameter& p : parameters.all()) {
     if (!p.traits().trainable) continue;
-    for (const auto& [name, other] : groups_)
-      if (&other == group_of(p.name()) && group_matches(group, p.name())) earlier_groups.insert(name);
+    for (const auto& [name, candidate] : groups_)
+      if (&candidate == group_of(p.name()) && group_matches(group, p.name())) earlier_groups.insert(name);
   }
   if (earlier_groups.empty()) return "only parameters that are not trainable";
   return "all matching parameters in earlier groups: " + join({earlier_groups.begin(), earlier_groups.end()}, ", ");
@@ -101,7 +101,7 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
   for (const auto& [name, group] : groups_)
     for (const std::string& pattern : group.match) {
       bool has_match = false;
-      for (const std::string& parameter : names) has_match = has_match || matches(pattern, parameter);
+      for (const std::string& parameter : names) has_match = has_match || matches_pattern(pattern, parameter);
       if (!has_match)
         throw Error(Exit::usage,
                     Problem{"train.groups." + name + ".match", "a pattern that matches a parameter of the model",

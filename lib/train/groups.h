@@ -77,11 +77,11 @@ class Groups {
 };
 
 // Returns whether `name` matches a pattern, in which * matches any characters and ? one character.
-bool matches(const std::string& pattern, const std::string& name);
+bool matches_pattern(const std::string& pattern, const std::string& name);
 
 // Returns the trainable parameters whose names match a pattern. Throws Error(usage) with the problem `no_match_problem`
 // if no parameter matches.
-std::vector<nn::Parameter*> find_matching(nn::ParameterList& parameters, const std::string& pattern,
-                                          const Problem& no_match_problem);
+std::vector<nn::Parameter*> find_parameters(nn::ParameterList& parameters, const std::string& pattern,
+                                            const Problem& no_match_problem);
 
 }  // namespace mh::train

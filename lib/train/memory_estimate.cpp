@@ -15,7 +15,7 @@ constexpr int64_t kProgramBytes = int64_t{300} << 20;
 
 int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   const TrainOptions& t = run.train;
-  const model::ModelOptions& m = run.model.model;
+  const model::ModelOptions& model_options = run.model.model;
   const bool bf16 = t.precision == "bf16", adam = t.optimizer.rule == "adamw";
   const int64_t block = std::max(t.batch.block, t.batch.long_block),
                 update_rows = t.batch.rows > 0 ? t.batch.rows : t.batch.tokens / block,
@@ -28,14 +28,14 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
     const attention::LayerSpec& s = layer->layer_spec();
     // Per token: queries, keys, values and concatenated head outputs; four fp32 tensors of the layer norms, residuals
     // and dropout; the input and the output of the feed-forward activation.
-    const int64_t ffn_width = s.kind == attention::AttentionKind::decoder_cross ? 0 : m.ffn;
-    bytes += tokens * (element_bytes * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) + 4 * 4 * m.width +
-                       element_bytes * 2 * ffn_width);
-    bytes += 4 * update_rows * m.transformer_xl.memory * m.width;
+    const int64_t ffn_width = s.kind == attention::AttentionKind::decoder_cross ? 0 : model_options.ffn;
+    bytes += tokens * (element_bytes * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) +
+                       4 * 4 * model_options.width + element_bytes * 2 * ffn_width);
+    bytes += 4 * update_rows * model_options.transformer_xl.memory * model_options.width;
     if (layer->unfused_reasons(true).empty()) continue;
     // Attention probabilities (fp32), and the same after dropout.
     const int64_t copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
-    bytes += 4 * copies * tokens * std::max(s.heads, s.value_heads) * (block + m.transformer_xl.memory);
+    bytes += 4 * copies * tokens * std::max(s.heads, s.value_heads) * (block + model_options.transformer_xl.memory);
   }
   return bytes;
 }

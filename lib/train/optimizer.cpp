@@ -140,11 +140,11 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdate
   if (slot.is_adam()) {
     const double b1 = options_.optimizer.betas[0], b2 = options_.optimizer.betas[1];
     const auto n = static_cast<double>(slot.steps);
-    const bool correct_bias = options_.optimizer.bias_correction;
+    const bool bias_correction = options_.optimizer.bias_correction;
     apply(slot,
           AdamPlan{rate, static_cast<float>(b1), static_cast<float>(b2), static_cast<float>(options_.optimizer.epsilon),
-                   correct_bias ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
-                   correct_bias ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s},
+                   bias_correction ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
+                   bias_correction ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s},
           batched_updates);
   } else if (slot.rule == "sgd") {
     apply(slot, MomentumPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(wd), s}, batched_updates);

@@ -45,7 +45,7 @@ std::vector<Pass> PassPlanner::requested_passes(const TrainProgress& progress) c
   return passes;
 }
 
-bool PassPlanner::trains_parameter(const Pass& pass) const {
+bool PassPlanner::trains_any_parameter(const Pass& pass) const {
   for (size_t i = 0; i < parameters_.size(); ++i)
     if (const nn::Parameter& p = *parameters_[i];
         p.traits().trainable && is_selected_[i] && (!pass.trains_parameter || pass.trains_parameter(p)))
@@ -55,16 +55,17 @@ bool PassPlanner::trains_parameter(const Pass& pass) const {
 
 std::vector<Pass> PassPlanner::passes(const TrainProgress& progress) const {
   std::vector<Pass> passes = requested_passes(progress);
-  if (!run_.train.trainable.empty()) std::erase_if(passes, [&](const Pass& pass) { return !trains_parameter(pass); });
+  if (!run_.train.trainable.empty())
+    std::erase_if(passes, [&](const Pass& pass) { return !trains_any_parameter(pass); });
   if (passes.empty()) passes.emplace_back();
   for (Pass& pass : passes)
     for (const auto& entry : run_.procedures.entries()) entry.plugin->modify_pass(pass, progress);
   return passes;
 }
 
-bool PassPlanner::trains(size_t parameter, const Pass& pass, const TrainProgress& progress) const {
-  const nn::Parameter& p = *parameters_[parameter];
-  return p.traits().trainable && is_selected_[parameter] && progress.update >= freeze_until_[parameter] &&
+bool PassPlanner::trains(size_t parameter_index, const Pass& pass, const TrainProgress& progress) const {
+  const nn::Parameter& p = *parameters_[parameter_index];
+  return p.traits().trainable && is_selected_[parameter_index] && progress.update >= freeze_until_[parameter_index] &&
          !run_.regularisers.freezes(p, progress) && (!pass.trains_parameter || pass.trains_parameter(p));
 }
 
@@ -85,7 +86,7 @@ bool PassPlanner::skips_passes() const {
   const auto progress_points = change_points();
   return std::any_of(progress_points.begin(), progress_points.end(), [&](const TrainProgress& progress) {
     const auto passes = requested_passes(progress);
-    return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return !trains_parameter(pass); });
+    return std::any_of(passes.begin(), passes.end(), [&](const Pass& pass) { return !trains_any_parameter(pass); });
   });
 }
 

@@ -34,11 +34,11 @@ class PassPlanner {
   // Returns the passes that a procedure requests for an update; empty if no procedure requests passes.
   std::vector<Pass> requested_passes(const TrainProgress& progress) const;
   // Returns whether a pass trains any parameter that train.trainable selects.
-  bool trains_parameter(const Pass& pass) const;
+  bool trains_any_parameter(const Pass& pass) const;
   // Returns the first update of each epoch in which a new kind of pass may occur, for checks of the whole run.
   std::vector<TrainProgress> change_points() const;
-  // Returns whether a pass of an update trains the parameter with this index in parameters_.
-  bool trains(size_t parameter, const Pass& pass, const TrainProgress& progress) const;
+  // Returns whether a pass of an update trains parameters_[parameter_index].
+  bool trains(size_t parameter_index, const Pass& pass, const TrainProgress& progress) const;
   const RunConfig& run_;
   std::vector<nn::Parameter*> parameters_;
   std::vector<bool> is_selected_;      // by parameter: whether train.trainable is empty or selects it

@@ -40,7 +40,7 @@ struct Plan {
 };
 
 // References to the objects that Procedure::before_epoch() may change.
-struct Training {
+struct ModelAndOptimizer {
   model::LanguageModel& model;
   Optimizer& optimizer;
 };
@@ -83,7 +83,7 @@ class Procedure {
   // Called before the first update of an epoch; may change parameters. The training state of the previous epoch
   // is already saved, so the saved model is the validated one, without these changes. Returns a JSON object for
   // log.jsonl that describes the changes, or "".
-  virtual std::string before_epoch(const Training&, const TrainProgress&) { return ""; }
+  virtual std::string before_epoch(const ModelAndOptimizer&, const TrainProgress&) { return ""; }
   // Returns the state of the procedure as JSON. The training state contains it, and a resume passes it to set_state().
   virtual std::string state() const { return "{}"; }
   // Restores a state that state() returned. Throws Error(input) for any other text.

@@ -31,16 +31,16 @@ at::Tensor lengths_or_constant(const at::Tensor& lengths, const at::Tensor& like
 
 }  // namespace
 
-at::Tensor ObservedTerm::queries(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
+at::Tensor ObservedTerm::query_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
   return lengths_or_constant(lengths_.queries(kind), like, positions);
 }
 
-at::Tensor ObservedTerm::keys(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
+at::Tensor ObservedTerm::key_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
   return lengths_or_constant(lengths_.keys(kind), like, positions);
 }
 
 at::Tensor ObservedTerm::query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
-  const at::Tensor row_lengths = queries(kind, like, positions);
+  const at::Tensor row_lengths = query_lengths(kind, like, positions);
   return (at::arange(positions, row_lengths.options()) < row_lengths.unsqueeze(1)).to(at::kFloat);
 }
 

@@ -60,10 +60,10 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   double weight() const { return weight_; }
   // Returns the number of queries in each row without padding, (B) fp32, where B and the device are those of `like`; or
   // `positions` for each row if begin() received no lengths.
-  at::Tensor queries(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
+  at::Tensor query_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
   // Returns the number of keys in each row without padding, (B) fp32, where B and the device are those of `like`; or
   // `positions` for each row if begin() received no lengths.
-  at::Tensor keys(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
+  at::Tensor key_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
   // Returns the query mask (B, positions) fp32: 1 for a query and 0 for padding.
   at::Tensor query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
   // Returns the mean of x (B, Tq, …) over all queries of the batch that are not padding, (…); 0 if there are none.

@@ -9,14 +9,17 @@ namespace mh::train {
 
 namespace {
 
-// The batches of two successive phases of training: `first` until training has the length `phase_boundary`, then
-// `second`, whose updates count from 0.
+// The batches of two successive phases of training: `first_phase` until training has the length `phase_boundary`, then
+// `second_phase`, whose updates count from 0.
 class TwoPhaseBatches : public Batches {
  public:
-  TwoPhaseBatches(std::unique_ptr<Batches> first, std::unique_ptr<Batches> second, const Length& phase_boundary)
-      : first_(std::move(first)), second_(std::move(second)), phase_boundary_(first_->updates(phase_boundary)) {
-    updates_per_epoch_ = first_->updates_per_epoch();
-    tokens_ = std::max(first_->tokens_per_update(), second_->tokens_per_update());
+  TwoPhaseBatches(std::unique_ptr<Batches> first_phase, std::unique_ptr<Batches> second_phase,
+                  const Length& phase_boundary)
+      : first_phase_(std::move(first_phase)),
+        second_phase_(std::move(second_phase)),
+        phase_boundary_(first_phase_->updates(phase_boundary)) {
+    updates_per_epoch_ = first_phase_->updates_per_epoch();
+    tokens_ = std::max(first_phase_->tokens_per_update(), second_phase_->tokens_per_update());
   }
   std::vector<MicroBatch> micro_batches(int64_t update) override {
     const auto [batches, phase_update] = phase_of(update);
@@ -30,15 +33,15 @@ class TwoPhaseBatches : public Batches {
     const auto [batches, phase_update] = phase_of(update);
     return batches->describe_rows(phase_update);
   }
-  int64_t updates(const Length& length) const override { return first_->updates(length); }
+  int64_t updates(const Length& length) const override { return first_phase_->updates(length); }
 
  private:
   std::pair<Batches*, int64_t> phase_of(int64_t update) const {
-    return update < phase_boundary_ ? std::pair(first_.get(), update)
-                                    : std::pair(second_.get(), update - phase_boundary_);
+    return update < phase_boundary_ ? std::pair(first_phase_.get(), update)
+                                    : std::pair(second_phase_.get(), update - phase_boundary_);
   }
 
-  std::unique_ptr<Batches> first_, second_;
+  std::unique_ptr<Batches> first_phase_, second_phase_;
   int64_t phase_boundary_;  // first update of the second phase, whose rows have train.batch.long_block tokens
 };
 

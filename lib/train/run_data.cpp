@@ -27,31 +27,31 @@ void require_tokens(int64_t tokens, const std::string& shard) {
 }
 
 RunData open_data(RunConfig& config) {
-  DataOptions& d = config.data;
+  DataOptions& options = config.data;
   RunData data;
-  if (d.train.empty())
+  if (options.train.empty())
     throw Error(Exit::usage, Problem{"--train", "a shard to train on", "no --train", "make a shard with mh-prep"});
-  data.train = std::make_unique<io::ShardFile>(d.train);
+  data.train = std::make_unique<io::ShardFile>(options.train);
   const char* kind = config.task().record_kind();
-  io::require_kind(data.train->header(), d.train, kind);
-  data.tokenizers = text::tokenizers_of(data.train->header(), d.train);
-  require_tokens(static_cast<int64_t>(data.train->counts().tokens), d.train);
-  config.task().set_shard_options(config.model.model, data.train->header(), d.train);
-  if (!d.valid.empty()) {
-    data.valid = std::make_unique<io::ShardFile>(d.valid);
-    io::require_kind(data.valid->header(), d.valid, kind);
-    text::require_vocabularies(data.valid->header(), d.valid, data.tokenizers, d.train);
-    d.valid_tokens = static_cast<int64_t>(data.valid->counts().tokens);
-    if (d.valid_tokens == 0)
-      throw Error(Exit::input,
-                  Problem{d.valid, "at least one token to validate on", "0 tokens", "use another validation shard"});
+  io::require_kind(data.train->header(), options.train, kind);
+  data.tokenizers = text::tokenizers_of(data.train->header(), options.train);
+  require_tokens(static_cast<int64_t>(data.train->counts().tokens), options.train);
+  config.task().set_shard_options(config.model.model, data.train->header(), options.train);
+  if (!options.valid.empty()) {
+    data.valid = std::make_unique<io::ShardFile>(options.valid);
+    io::require_kind(data.valid->header(), options.valid, kind);
+    text::require_vocabularies(data.valid->header(), options.valid, data.tokenizers, options.train);
+    options.valid_tokens = static_cast<int64_t>(data.valid->counts().tokens);
+    if (options.valid_tokens == 0)
+      throw Error(Exit::input, Problem{options.valid, "at least one token to validate on", "0 tokens",
+                                       "use another validation shard"});
   }
-  d.vocabulary = data.train->header().fingerprint;
-  d.source_vocabulary = data.train->header().source_fingerprint;
-  d.train_tokens = static_cast<int64_t>(data.train->counts().tokens);
-  d.train_checksum = hex64(data.train->content_hash());
-  d.valid_checksum = data.valid != nullptr ? hex64(data.valid->content_hash()) : "";
-  for (std::string* path : {&d.train, &d.valid})
+  options.vocabulary = data.train->header().fingerprint;
+  options.source_vocabulary = data.train->header().source_fingerprint;
+  options.train_tokens = static_cast<int64_t>(data.train->counts().tokens);
+  options.train_checksum = hex64(data.train->content_hash());
+  options.valid_checksum = data.valid != nullptr ? hex64(data.valid->content_hash()) : "";
+  for (std::string* path : {&options.train, &options.valid})
     if (!path->empty()) make_absolute(*path);
   return data;
 }

@@ -47,10 +47,10 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   if (error || !fs::is_directory(path))
     throw Error(Exit::failed,
                 Problem{path, "a folder for the run", error ? error.message() : "a file", "choose another --out"});
-  lock_ = open_descriptor(file("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0)
+  lock_fd_ = open_descriptor(file("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_fd_ < 0)
     throw Error(Exit::failed, Problem{path, "a writable folder", std::strerror(errno), "choose another --out"});
-  if (flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+  if (flock(lock_fd_, LOCK_EX | LOCK_NB) != 0) {
     const int code = errno;
     const std::string owner = code == EWOULDBLOCK ? trim(read_text_file(file("lock"))) : "";
     throw Error(Exit::failed, Problem{path, "a folder that no other process uses",
@@ -61,7 +61,7 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   }
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  if (ftruncate(lock_, 0) != 0 || append(lock_, str("process ", getpid(), " on ", host, "\n")) != 0)
+  if (ftruncate(lock_fd_, 0) != 0 || append(lock_fd_, str("process ", getpid(), " on ", host, "\n")) != 0)
     throw Error(Exit::failed, Problem{file("lock"), "a successful write", std::strerror(errno),
                                       "free some space, or choose another --out"});
   remove_partial_files(path);
@@ -73,7 +73,7 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
 
 RunFolder::~RunFolder() {
   if (log_fd_ >= 0) ::close(log_fd_);
-  if (lock_ >= 0) ::close(lock_);
+  if (lock_fd_ >= 0) ::close(lock_fd_);
 }
 
 bool RunFolder::has(const std::string& name) const { return fs::exists(file(name)); }

@@ -43,8 +43,8 @@ class RunFolder {
 
  private:
   std::string path_;
-  int lock_ = -1;    // file descriptor of the lock file
-  int log_fd_ = -1;  // file descriptor of log.jsonl; -1: not open
+  int lock_fd_ = -1;  // file descriptor of the lock file
+  int log_fd_ = -1;   // file descriptor of log.jsonl; -1: not open
 };
 
 }  // namespace mh::train

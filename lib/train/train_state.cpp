@@ -42,11 +42,11 @@ constexpr TrainingKey kTrainingKeys[]{
 std::span<const TrainingKey> training_keys() { return kTrainingKeys; }
 
 std::string to_json(const TrainState& s) {
-  const SelectionState& best = s.selection;
+  const SelectionState& selection = s.selection;
   nlohmann::ordered_json j{{"update", s.update},
                            {"tokens", s.tokens},
-                           {"best_update", best.best_update},
-                           {"worse", best.stale_validations},
+                           {"best_update", selection.best_update},
+                           {"worse", selection.stale_validations},
                            {"last_lr", s.last_lr},
                            {"norm", s.norm},
                            {"settled", s.is_complete},
@@ -56,28 +56,29 @@ std::string to_json(const TrainState& s) {
                            {"counted", s.since_log.num_targets},
                            {"steps", s.steps},
                            {"procedures", s.procedures},
-                           {"memory", s.memory},
-                           {"kept", best.retained_scores},
+                           {"memory", s.has_memory},
+                           {"kept", selection.retained_scores},
                            {"schedule_rule", s.schedule_rule}};
-  if (std::isfinite(best.best)) j["best"] = best.best;
-  if (std::isfinite(best.reference_best)) j["counted_best"] = best.reference_best;
+  if (std::isfinite(selection.best)) j["best"] = selection.best;
+  if (std::isfinite(selection.reference_best)) j["counted_best"] = selection.reference_best;
   return j.dump();
 }
 
 TrainState parse_train_state(const std::string& json, const std::string& name) {
   auto j = nlohmann::json::parse(json, nullptr, false);
   TrainState s;
-  SelectionState& best = s.selection;
+  SelectionState& selection = s.selection;
   try {
     s.update = j.at("update"), s.tokens = j.at("tokens");
-    best.best_update = j.at("best_update"), best.stale_validations = j.at("worse");
+    selection.best_update = j.at("best_update"), selection.stale_validations = j.at("worse");
     s.last_lr = j.at("last_lr"), s.norm = j.at("norm"), s.is_complete = j.at("settled"), s.threads = j.at("threads");
-    s.steps = j.at("steps"), s.procedures = j.at("procedures"), s.memory = j.at("memory");
+    s.steps = j.at("steps"), s.procedures = j.at("procedures"), s.has_memory = j.at("memory");
     s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed"), s.since_log.num_targets = j.at("counted");
     // States of earlier versions lack the keys below.
-    if (j.contains("kept")) best.retained_scores = j.at("kept").get<std::map<int64_t, double>>();
+    if (j.contains("kept")) selection.retained_scores = j.at("kept").get<std::map<int64_t, double>>();
     s.schedule_rule = j.value("schedule_rule", int64_t{1});
-    best.best = j.value("best", best.best), best.reference_best = j.value("counted_best", best.best);
+    selection.best = j.value("best", selection.best),
+    selection.reference_best = j.value("counted_best", selection.best);
   } catch (const nlohmann::json::exception& error) {
     throw Error(Exit::input,
                 Problem{name + ": " + io::kTrainingKey, "the JSON object of a training state", error.what(), ""});

@@ -45,7 +45,7 @@ struct TrainState {
   int64_t threads = 0;                            // number of CPU threads of the process that saved the state
   std::map<std::string, int64_t> steps;           // number of optimiser steps by name of the parameter
   std::map<std::string, std::string> procedures;  // Procedure::state() by name of the procedure
-  bool memory = false;                            // whether the file contains the tensors of a Transformer-XL memory
+  bool has_memory = false;                        // whether the file contains the tensors of a Transformer-XL memory
   LogSums since_log;
 };
 

@@ -19,7 +19,7 @@ const TrainableWord* find_word(const std::string& name) {
 
 bool selects(const std::string& name, const nn::Parameter& p) {
   const TrainableWord* word = find_word(name);
-  if (word == nullptr) return matches(name, p.name());
+  if (word == nullptr) return matches_pattern(name, p.name());
   if (word->roles.empty()) return model::is_task_head_parameter(p.name());
   return std::find(word->roles.begin(), word->roles.end(), p.traits().role) != word->roles.end();
 }
@@ -47,16 +47,16 @@ const std::vector<TrainableWord>& trainable_words() {
 
 TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn::ParameterList& parameters)
     : names_(names) {
-  std::vector<std::string> known_words, all;
+  std::vector<std::string> known_words, known_names;
   for (const TrainableWord& word : trainable_words()) known_words.emplace_back(word.name);
-  all = known_words;
-  for (const nn::Parameter& p : parameters.all()) all.push_back(p.name());
+  known_names = known_words;
+  for (const nn::Parameter& p : parameters.all()) known_names.push_back(p.name());
   for (const std::string& name : names_) {
     const bool has_match = std::any_of(parameters.all().begin(), parameters.all().end(), [&](const nn::Parameter& p) {
       return p.traits().trainable && selects(name, p);
     });
     if (has_match) continue;
-    const std::string suggestion = did_you_mean(name, all);
+    const std::string suggestion = did_you_mean(name, known_names);
     throw Error(Exit::usage,
                 Problem{"train.trainable",
                         str("patterns that match names of trainable parameters, such as '*.query.*', or one "

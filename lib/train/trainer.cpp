@@ -19,7 +19,7 @@ bool Trainer::is_due(const Length& every) const {
 }
 
 TrainProgress Trainer::progress() const {
-  return {state_.update, state_.update / batches_->updates_per_epoch(), lengths_.total_updates};
+  return {state_.update, state_.update / batches_->updates_per_epoch(), schedule_lengths_.total_updates};
 }
 
 void Trainer::save_state(const std::string& reason, const char* name) const {
@@ -34,8 +34,9 @@ Validation Trainer::validate(attention::Observer* observer) {
 }
 
 Validation Trainer::validate_best() {
-  const std::string best = folder_->file(folder_->has("best.safetensors") ? "best.safetensors" : "last.safetensors");
-  model::load_parameters(io::Checkpoint(best), model_->parameters());
+  const std::string weights_path =
+      folder_->file(folder_->has("best.safetensors") ? "best.safetensors" : "last.safetensors");
+  model::load_parameters(io::Checkpoint(weights_path), model_->parameters());
   return validate(nullptr);
 }
 
@@ -125,7 +126,7 @@ void Trainer::begin_epoch() {
 
 void Trainer::update() {
   if (state_.update % batches_->updates_per_epoch() == 0) begin_epoch();
-  const double start_time = now(), lr = learning_rate(config_.train, lengths_, state_.update);
+  const double start_time = now(), lr = learning_rate(config_.train, schedule_lengths_, state_.update);
   const double previous_lr = optimizer_->last_lr;
   UpdateStep::Result result;  // result of the last pass
   // Every pass of the update reads the memory from before the update; the memory after the last pass is kept.
@@ -135,7 +136,7 @@ void Trainer::update() {
     optimizer_->last_lr =
         previous_lr;  // every pass reads the learning rate of the previous update, not of the previous pass
     result = (*step_)(passes[i], progress(), lr, memories = memories_);
-    if (!result.finite()) diverge(result, i);
+    if (!result.is_finite()) diverge(result, i);
     state_.norm = result.norm;
   }
   ++state_.update;
@@ -157,7 +158,7 @@ void Trainer::log_start() const {
   if (const int64_t num_trained_parameters = pass_planner_->num_trained_parameters();
       num_trained_parameters < model_->parameters().num_trainable_elements())
     log_info(str(with_commas(num_trained_parameters), " parameters are trained, all others are frozen"));
-  if (state_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, lengths_, 0) == 0)
+  if (state_.update == 0 && end_ > 0 && config_.train.lr > 0 && learning_rate(config_.train, schedule_lengths_, 0) == 0)
     log_info(
         "the first update has learning rate 0, the start of the warm-up (train.schedule.warmup_lr), and changes no "
         "weights");

@@ -73,7 +73,7 @@ class Trainer {
   std::unique_ptr<Batches> batches_;
   std::unique_ptr<model::LanguageModel> model_;
   int64_t end_ = 0;  // number of updates in the run
-  ScheduleLengths lengths_;
+  ScheduleLengths schedule_lengths_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Validator> validator_;
   std::unique_ptr<PassPlanner> pass_planner_;

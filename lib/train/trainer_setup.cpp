@@ -35,10 +35,11 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   toml_ = config_.toml();
   end_ = batches_->updates(config_.train.length);
   if (!device_.is_cpu()) batches_ = data::prefetch(std::move(batches_), end_, data::pin_batch);
-  lengths_ = schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->updates(length); });
-  if (lengths_.warmup >= end_ && end_ > 0)
+  schedule_lengths_ =
+      schedule_lengths(config_.train, end_, [this](const Length& length) { return batches_->updates(length); });
+  if (schedule_lengths_.warmup >= end_ && end_ > 0)
     log_warning(str("the run ends after ", with_commas(end_), " updates, within its warm-up of ",
-                    with_commas(lengths_.warmup), ": the learning rate does not reach train.lr"));
+                    with_commas(schedule_lengths_.warmup), ": the learning rate does not reach train.lr"));
   optimizer_ = std::make_unique<Optimizer>(model_->parameters(), config_.train, config_.groups);
   config_.groups.check(model_->parameters(), config_.train.optimizer.rule);
   config_.regularisers.start(model_->parameters(), config_.model.attention);
@@ -76,7 +77,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     checkpointer_->load_state(checkpoint, *batches_, config_.model.model.width);
     text::require_vocabularies(data_.train->header(), data_.train->name(), text::tokenizers_of(checkpoint),
                                checkpoint.name());
-    check_restored_state(state_, config_.train, lengths_, end_);
+    check_restored_state(state_, config_.train, schedule_lengths_, end_);
   } else if (resume) {
     if (folder_->has_progress())
       throw Error(Exit::input, Problem{state_path, "the training state of a run that has saved weights", "no such file",

@@ -9,7 +9,7 @@ UpdateStep::UpdateStep(const RunConfig& config, model::LanguageModel& model, Bat
     graphed_pass_ = std::make_unique<GraphedPass>(
         model_,
         [this](const model::Input& input, const model::Targets& targets, const nn::ForwardContext& context) {
-          return micro_batch(input, targets, context, nullptr);
+          return run_micro_batch(input, targets, context, nullptr);
         },
         nn::make_device_graph);
 }
@@ -19,7 +19,7 @@ UpdateStep::Result UpdateStep::operator()(const Pass& pass, const TrainProgress&
   pass_planner_.apply(pass, progress);
   Result result = forward_backward(pass, progress, memories);
   result.norm = optimizer_.gradient_norm(result.scale());
-  if (result.finite()) {
+  if (result.is_finite()) {
     const double max_norm = config_.train.optimizer.clip_norm;
     const double clip_factor = max_norm > 0 && result.norm > max_norm ? max_norm / (result.norm + 1e-6) : 1;
     optimizer_.step(lr, result.scale() * clip_factor);
@@ -43,8 +43,8 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
       memories.push_back(std::move(*model_.new_memory(model_.memory())));
     const bool use_graph = graphed_pass_ != nullptr && pass.requests.empty();
     const nn::SlicedLoss loss = use_graph ? (*graphed_pass_)(batch, context)
-                                          : micro_batch(batch.input.to(device), batch.model_targets(), context,
-                                                        memories.empty() ? nullptr : &memories[micro_batch_index]);
+                                          : run_micro_batch(batch.input.to(device), batch.model_targets(), context,
+                                                            memories.empty() ? nullptr : &memories[micro_batch_index]);
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
     sums.tokens += loss.scored;
   }
@@ -53,8 +53,8 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
   return sums;
 }
 
-nn::SlicedLoss UpdateStep::micro_batch(const model::Input& input, const model::Targets& targets,
-                                       const nn::ForwardContext& context, model::Memories* memory) {
+nn::SlicedLoss UpdateStep::run_micro_batch(const model::Input& input, const model::Targets& targets,
+                                           const nn::ForwardContext& context, model::Memories* memory) {
   attention::Observer* observer = config_.regularisers.observer();
   if (observer != nullptr) observer->begin(input.lengths);
   const at::Tensor hidden = model_.hidden(input, context, memory, observer);

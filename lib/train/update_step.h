@@ -20,7 +20,7 @@ class UpdateStep {
     double nll = 0, smoothed = 0;  // negative log-likelihood and training loss, summed over the targets, nats
     int64_t tokens = 0;            // number of targets in the update
     double norm = 0;               // norm of the gradient of the mean loss, before clipping
-    bool finite() const { return std::isfinite(smoothed) && std::isfinite(norm); }
+    bool is_finite() const { return std::isfinite(smoothed) && std::isfinite(norm); }
     // Returns 1 / tokens, the factor from sums to means over the targets.
     double scale() const { return 1 / static_cast<double>(std::max<int64_t>(1, tokens)); }
   };
@@ -42,8 +42,8 @@ class UpdateStep {
   Result forward_backward(const Pass& pass, const TrainProgress& progress, std::vector<model::Memories>& memories);
   // Runs the forward and backward pass of one micro-batch: accumulates the gradients and returns the losses, whose
   // tensors are on the device of the model. `memory` may be null.
-  nn::SlicedLoss micro_batch(const model::Input& input, const model::Targets& targets,
-                             const nn::ForwardContext& context, model::Memories* memory);
+  nn::SlicedLoss run_micro_batch(const model::Input& input, const model::Targets& targets,
+                                 const nn::ForwardContext& context, model::Memories* memory);
 
   const RunConfig& config_;
   model::LanguageModel& model_;

@@ -10,8 +10,8 @@ namespace mh::train {
 namespace {
 
 // Returns the names of those parameters in `added_names` that train.trainable does not select.
-std::vector<std::string> find_untrained(const std::vector<std::string>& added_names, nn::ParameterList& parameters,
-                                        const TrainOptions& options) {
+std::vector<std::string> find_untrained_names(const std::vector<std::string>& added_names,
+                                              nn::ParameterList& parameters, const TrainOptions& options) {
   const TrainableFilter trainable(options.trainable, parameters);
   std::vector<std::string> names;
   for (const std::string& name : added_names)
@@ -29,11 +29,12 @@ void load_partially(const io::Checkpoint& checkpoint, model::LanguageModel& mode
     if (!names->empty())
       log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", description, join(*names, ", ")));
   if (load_plan.added_parameters.empty()) return;
-  if (const auto untrained = find_untrained(load_plan.added_parameters, model.parameters(), options);
-      !untrained.empty())
+  if (const auto untrained_names = find_untrained_names(load_plan.added_parameters, model.parameters(), options);
+      !untrained_names.empty())
     log_warning(str(
-        "new parameters that train.trainable excludes keep their random initial values: ", join(untrained, ", "),
-        model::is_task_head_parameter(untrained.back()) ? "; to train the output head, add head to --train-only" : ""));
+        "new parameters that train.trainable excludes keep their random initial values: ", join(untrained_names, ", "),
+        model::is_task_head_parameter(untrained_names.back()) ? "; to train the output head, add head to --train-only"
+                                                              : ""));
   const double hidden_difference = model::max_hidden_difference(checkpoint, model);
   if (hidden_difference == 0) log_info("the new parameters do not change the hidden states yet");
   else

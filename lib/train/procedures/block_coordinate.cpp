@@ -30,9 +30,9 @@ class BlockCoordinate : public Procedure {
   }
   bool inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {
-    find_matching(model.parameters(), str("*", attention::kExpertGate, "*"),
-                  {"train.procedures.block-coordinate", "a model with learned gates", "no parameters of gates",
-                   "set attention.combiner = \"mae\" and attention.mae.gate = \"learned\""});
+    find_parameters(model.parameters(), str("*", attention::kExpertGate, "*"),
+                    {"train.procedures.block-coordinate", "a model with learned gates", "no parameters of gates",
+                     "set attention.combiner = \"mae\" and attention.mae.gate = \"learned\""});
   }
   std::vector<Pass> passes(const TrainProgress& progress) const override {
     Pass gate_pass, expert_pass;

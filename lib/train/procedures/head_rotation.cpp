@@ -86,7 +86,7 @@ class HeadRotation : public Procedure {
     seed_ = plan.seed;
     update_rule_of_ = plan.update_rule_of;
     if (!uses_importance()) return;
-    if (measure() == nullptr)
+    if (make_measure() == nullptr)
       throw Error(
           Exit::usage,
           Problem{key("measure"),
@@ -123,7 +123,7 @@ class HeadRotation : public Procedure {
   bool observes() const override { return uses_importance(); }
   attention::Observer* observer(const TrainProgress& progress) override {
     if (!uses_importance() || next_action(progress) != RotationSchedule::Action::swap) return nullptr;
-    measure_ = measure();
+    measure_ = make_measure();
     return measure_.get();
   }
 
@@ -140,7 +140,7 @@ class HeadRotation : public Procedure {
   }
 
   bool moves_weights() const override { return true; }
-  std::string before_epoch(const Training& training, const TrainProgress& progress) override {
+  std::string before_epoch(const ModelAndOptimizer& objects, const TrainProgress& progress) override {
     const int64_t epoch = progress.epoch + 1;
     if (epoch <= last_begun_epoch_) return "";  // the run swapped the heads of this epoch before it was resumed
     const auto action = next_action(progress);
@@ -157,11 +157,11 @@ class HeadRotation : public Procedure {
     const analysis::ExtraTensors moments = [&](const nn::Parameter& p) {
       std::vector<at::Tensor> state_tensors;
       const std::string prefix = model::kOptimizerPrefix + p.name() + ".";
-      for (const auto& [name, tensor] : training.optimizer.state())
+      for (const auto& [name, tensor] : objects.optimizer.state())
         if (name.rfind(prefix, 0) == 0) state_tensors.push_back(tensor);
       return state_tensors;
     };
-    analysis::swap_heads(training.model.parameters(), swapped_pairs_, options_, kSection,
+    analysis::swap_heads(objects.model.parameters(), swapped_pairs_, options_, kSection,
                          swap_optimizer_state_ ? moments : analysis::ExtraTensors{});
     const auto texts = analysis::to_strings(swapped_pairs_);
     if (undo) swapped_pairs_.clear();
@@ -208,7 +208,7 @@ class HeadRotation : public Procedure {
                                                     : Selection::soft;
   }
 
-  std::unique_ptr<analysis::Measure> measure() const {
+  std::unique_ptr<analysis::Measure> make_measure() const {
     return analysis::importances().make(measure_name_, key("measure"))->make_observer(analysis::Side::whole);
   }
 
@@ -249,10 +249,10 @@ class HeadRotation : public Procedure {
       if (!layer || p.traits().head_axes.empty()) continue;
       const std::string suffix = p.name().substr(analysis::prefix_of(layer->kind, layer->layer).size());
       const std::string rule = update_rule_of_(p.name());
-      const auto [found, first] = rules.emplace(name_of(layer->kind) + suffix, rule);
-      if (found->second != rule)
+      const auto [entry, is_new] = rules.emplace(name_of(layer->kind) + suffix, rule);
+      if (entry->second != rule)
         throw Error(Exit::usage, Problem{key("swap_optimizer_state"), "layers with the same update rule",
-                                         str(found->second, " and ", rule, " for ", p.name()), "change train.groups"});
+                                         str(entry->second, " and ", rule, " for ", p.name()), "change train.groups"});
     }
   }
 

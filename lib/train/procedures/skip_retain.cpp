@@ -52,7 +52,7 @@ class SkipRetain : public Procedure {
 
   void plan(const Plan& plan) override {
     seed_ = plan.seed;
-    end_ = plan.updates(until_);
+    phase_end_ = plan.updates(until_);
     run_end_ = plan.end;
     if (until_.count == 0) return;
     if (plan.weights_move)
@@ -60,14 +60,14 @@ class SkipRetain : public Procedure {
                   Problem{"train.procedures.skip-retain.until",
                           "0u with a procedure that swaps heads, since the best weights do not record the swaps",
                           to_string(until_), "remove one of the two procedures, or set until = \"0u\""});
-    if (!plan.has_best && (plan.next_validation == 0 || plan.next_validation > end_))
+    if (!plan.has_best && (plan.next_validation == 0 || plan.next_validation > phase_end_))
       throw Error(Exit::usage,
                   Problem{"train.procedures.skip-retain.until",
                           "a validation, which determines the best weights, before the end of layer skipping",
-                          plan.validates ? str("no validation up to update ", end_) : "no --valid",
+                          plan.validates ? str("no validation up to update ", phase_end_) : "no --valid",
                           plan.validates ? "lower train.validation.every" : "pass --valid"});
-    if (end_ >= plan.end)
-      log_warning(str("skip-retain: phase 1 ends at update ", end_, ", so the run ends without phase 2"));
+    if (phase_end_ >= plan.end)
+      log_warning(str("skip-retain: phase 1 ends at update ", phase_end_, ", so the run ends without phase 2"));
   }
 
   void start(model::LanguageModel& model) override {
@@ -80,7 +80,7 @@ class SkipRetain : public Procedure {
 
   // Draws for each layer whether the update skips it. All rows of the batch skip the same layers.
   void modify_pass(Pass& pass, const TrainProgress& progress) const override {
-    if (until_.count > 0 && (stalled_ || progress.update >= end_)) return;
+    if (until_.count > 0 && (stalled_ || progress.update >= phase_end_)) return;
     const RandomStream stream(seed_, "skip");
     std::vector<bool> skipped(static_cast<size_t>(layers_));
     for (int64_t layer = 0; layer < layers_; ++layer) {
@@ -91,11 +91,11 @@ class SkipRetain : public Procedure {
     pass.requests.add(std::make_shared<model::SkipLayers>(std::move(skipped)));
   }
 
-  // Returns true at the end of phase 1: at update end_, or earlier if train.validation.patience is exhausted. During
-  // phase 1 the patience thus ends the phase, not the run.
+  // Returns true at the end of phase 1: at update phase_end_, or earlier if train.validation.patience is exhausted.
+  // During phase 1 the patience thus ends the phase, not the run.
   bool returns_to_best(const TrainProgress& progress, bool stalled) override {
-    if (until_.count == 0 || stalled_ || progress.update > end_) return false;
-    if (progress.update == end_) return true;
+    if (until_.count == 0 || stalled_ || progress.update > phase_end_) return false;
+    if (progress.update == phase_end_) return true;
     stalled_ = stalled && progress.update < run_end_;
     return stalled_;
   }
@@ -115,8 +115,8 @@ class SkipRetain : public Procedure {
   double rate_ = 0.1;
   Length until_{0, Length::Unit::updates};
   uint64_t seed_ = 0;
-  int64_t end_ = 0, run_end_ = 0, layers_ = 0;
-  bool stalled_ = false;  // whether the patience ended phase 1 before update end_; part of the saved state
+  int64_t phase_end_ = 0, run_end_ = 0, layers_ = 0;
+  bool stalled_ = false;  // whether the patience ended phase 1 before update phase_end_; part of the saved state
 };
 
 const Registration<SkipRetain> skip_retain_entry(procedures(), "skip-retain",

@@ -33,7 +33,7 @@ class Disagreement : public ObservedTerm {
     flat = flat / flat.norm(2, -1, true).clamp_min(1e-12);
     // Σ_ij cos_ij = |Σ_i z_i/|z_i||²
     const auto h = static_cast<double>(z.size(1));
-    add(mean_of_rows(1 + flat.sum(1).square().sum(-1) / (h * h), queries(layer_spec.kind, z, z.size(2))));
+    add(mean_of_rows(1 + flat.sum(1).square().sum(-1) / (h * h), query_lengths(layer_spec.kind, z, z.size(2))));
     return z;
   }
 

@@ -20,9 +20,9 @@ class HardConcretePenalty : public Regulariser {
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig& attention) override {
     for (nn::Parameter* p :
-         find_matching(parameters, str("*", attention::kLogA),
-                       {"train.regularisers.hard-concrete-penalty", "attention.combiner = \"hard-concrete\"",
-                        "another combiner", "set attention.combiner, or remove the regulariser"})) {
+         find_parameters(parameters, str("*", attention::kLogA),
+                         {"train.regularisers.hard-concrete-penalty", "attention.combiner = \"hard-concrete\"",
+                          "another combiner", "set attention.combiner, or remove the regulariser"})) {
       const auto layer = analysis::layer_of(p->name());
       if (!layer) throw Error(Exit::failed, p->name() + ": expected a parameter of an attention layer");
       const auto& stages = attention.layer(layer->kind, layer->layer).stages;

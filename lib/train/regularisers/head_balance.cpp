@@ -17,9 +17,9 @@ class HeadBalance : public ObservedTerm, public attention::Subscriber<attention:
  public:
   HeadBalance() : ObservedTerm(0.01) {}
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    find_matching(parameters, str("*", attention::kRouter),
-                  {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "another combiner",
-                   "set attention.combiner, or remove the regulariser"});
+    find_parameters(parameters, str("*", attention::kRouter),
+                    {"train.regularisers.head-balance", "attention.combiner = \"mixture-of-heads\"", "another combiner",
+                     "set attention.combiner, or remove the regulariser"});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::RoutingObservation& observation) override {
     if (!is_training_pass()) return;

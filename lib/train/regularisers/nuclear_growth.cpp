@@ -30,9 +30,9 @@ class NuclearGrowth : public Regulariser {
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {
-    alphas_ = find_matching(parameters, str("*", attention::kAlpha),
-                            {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"", "another combiner",
-                             "set attention.combiner, or remove the regulariser"});
+    alphas_ = find_parameters(parameters, str("*", attention::kAlpha),
+                              {"train.regularisers.nuclear-growth", "attention.combiner = \"alphas\"",
+                               "another combiner", "set attention.combiner, or remove the regulariser"});
     for (const auto& [kind, ratio] : ratios_) {
       const bool has_alpha = std::any_of(alphas_.begin(), alphas_.end(), [kind = kind](const nn::Parameter* p) {
         const auto layer = analysis::layer_of(p->name());

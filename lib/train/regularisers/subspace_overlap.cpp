@@ -29,13 +29,15 @@ class SubspaceOverlap : public ObservedTerm {
     // |P_i P_jᵀ|_F² = tr(G_i G_j) with the Gram matrix G = PᵀP, so the sum over pairs computes each G_i only once.
     const at::Tensor gram = at::matmul(x.transpose(-1, -2), x);  // (B, h, Tk, Tk) for rows, (B, h, Tq, Tq) for columns
     const at::Tensor all_pairs = gram.sum(1).square().sum({-1, -2}), same_head_pairs = gram.square().sum({-1, -2, -3});
-    const at::Tensor rows = queries(layer_spec.kind, p, p.size(2));
-    // In self-attention, queries and keys have the same padding at the end; the additional Tk - Tq keys are memory.
-    const at::Tensor n = subspace_ == "rows" ? rows
-                         : layer_spec.kind == attention::AttentionKind::decoder_cross
-                             ? keys(layer_spec.kind, p, p.size(3))
-                             : rows + static_cast<double>(p.size(3) - p.size(2));
-    add(mean_of_rows((all_pairs - same_head_pairs) / (n.clamp_min(1) * static_cast<double>(h * (h - 1))), rows));
+    const at::Tensor lengths = query_lengths(layer_spec.kind, p, p.size(2));
+    // (B): number of queries (rows) or keys (columns) without padding. In self-attention, queries and keys have the
+    // same padding at the end; the additional Tk - Tq keys are memory.
+    const at::Tensor num_positions = subspace_ == "rows" ? lengths
+                                     : layer_spec.kind == attention::AttentionKind::decoder_cross
+                                         ? key_lengths(layer_spec.kind, p, p.size(3))
+                                         : lengths + static_cast<double>(p.size(3) - p.size(2));
+    add(mean_of_rows((all_pairs - same_head_pairs) / (num_positions.clamp_min(1) * static_cast<double>(h * (h - 1))),
+                     lengths));
   }
 
  private:
