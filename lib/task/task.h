@@ -28,8 +28,8 @@ namespace mh::task {
 
 // A score of models on the datasets of a task.
 struct ScoreSpec {
-  std::string name;             // in configurations, logs and tables
-  std::string label = name;     // in messages and plots
+  std::string name;             // name in configurations, logs and tables
+  std::string label = name;     // name in messages and plots
   int digits = 4;               // number of decimals in messages
   bool needs_decoding = false;  // whether the score compares decoded text with references (EvaluationOptions::decoding)
 };
@@ -57,10 +57,11 @@ constexpr const char* kBestAnswers = "best-answers";
 Evaluation evaluation_of(const Score& score);
 
 struct EvaluationOptions {
-  data::ScoringOptions scoring = {};        // for a text, scoring.block must be above 0
-  std::string metric = "loss";              // a score that evaluate() must return in addition to the loss
-  DecodingOptions decoding = {};            // options of scores that need decoding
-  attention::Observer* observer = nullptr;  // observes forward passes, in evaluate() not those of decoding; may be null
+  data::ScoringOptions scoring = {};  // for a text, scoring.block must be above 0
+  std::string metric = "loss";        // a score that evaluate() must return in addition to the loss
+  DecodingOptions decoding = {};      // options of scores that need decoding
+  // Observes forward passes; in evaluate(), only those of the loss, not those of decoding. May be null.
+  attention::Observer* observer = nullptr;
   std::function<void(int64_t completed, int64_t total)> progress = {};  // receives numbers of rows; may be empty
 };
 
@@ -110,8 +111,9 @@ struct DatasetOptions {
 
 // Properties of a task that determine which options of training apply to it.
 struct Traits {
-  bool perplexity = false;    // whether the loss is in nats per token, so that exp(loss) is a perplexity
-  bool text_order = false;    // whether rows are consecutive parts of a text: streams and memory apply, any row length
+  bool perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
+  // Whether rows are consecutive parts of a text, so that streams, memory and rows of any length are possible.
+  bool text_order = false;
   bool counts_rows = false;   // whether train.batch.rows, bucket_updates and long_block apply
   const char* rows = "rows";  // plural noun for the rows in messages
 };
@@ -155,8 +157,8 @@ class Task {
   virtual bool reads_pipes() const { return false; }
   // Opens the records of a shard as a dataset. The records and the tokenizers must outlive the dataset. Logs how many
   // records are truncated or left out. Throws Error(input) if the shard is damaged, if its classes are not those of the
-  // model, or if options.learn and labels are missing. Throws Error(usage) if options.block leaves no room for text, or
-  // if rows have two segments and the model has one. The tokens of a text are verified only when they are read.
+  // model, or if labels are missing in training. Throws Error(usage) if options.block leaves no room for text, or if
+  // rows have two segments and the model has one. The tokens of a text are verified only when they are read.
   virtual std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                         const DatasetOptions& options) const = 0;
 };

@@ -11,7 +11,8 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
             const ScoreObserver& observer) {
   c10::NoGradGuard no_gradient;
   Score score;
-  // Scores by stream. A mini-batch has one row of each of its streams, but tokens are reported stream by stream.
+  // Scores that are not yet reported, by stream. A mini-batch has one row of each of its streams, but tokens are
+  // reported stream by stream.
   std::map<int64_t, std::vector<TokenScore>> pending_scores;
   const auto report = [&] {
     for (const auto& [stream, token_scores] : pending_scores)

@@ -54,7 +54,7 @@ std::string protocol_of(const search::SearchOptions& options, const search::Samp
 // Non-owning pointers to the tokenizers of source and target. The tokenizers must outlive this object.
 struct SourceTargetTokenizers {
   const text::Tokenizer *source, *target;
-  // Implicit, since this object is a view of the tokenizers of a model, as std::string_view of a string.
+  // Implicit, since this object is a view of text::Tokenizers, as std::string_view is a view of a string.
   SourceTargetTokenizers(const text::Tokenizers& tokenizers)
       : source(&tokenizers.of_source()), target(tokenizers.target.get()) {}
 };
@@ -88,11 +88,12 @@ class Translator {
   // Sets the observer of all later forward passes; null: no observer.
   void set_observer(attention::Observer* observer) { observer_ = observer; }
   const SourceTargetTokenizers& tokenizers() const { return tokenizers_; }
-  int64_t num_truncated() const { return num_truncated_; }  // number of sources truncated so far
-  int64_t num_unknown() const { return num_unknown_; }      // number of unknown tokens in encode_source() so far
-  int64_t num_unknown_in_prefixes() const {
-    return num_unknown_in_prefixes_;
-  }  // number of unknown tokens in encode_prefix() so far
+  // Returns the number of sources truncated so far.
+  int64_t num_truncated() const { return num_truncated_; }
+  // Returns the number of unknown tokens in encode_source() so far.
+  int64_t num_unknown() const { return num_unknown_; }
+  // Returns the number of unknown tokens in encode_prefix() so far.
+  int64_t num_unknown_in_prefixes() const { return num_unknown_in_prefixes_; }
 
  private:
   // Truncates a source to max_source tokens, end token included, or throws Error(input) unless `truncate`.
