@@ -28,9 +28,11 @@ using text::ExampleTask;
 double score_of(const std::string& name, std::span<const double> truth, std::span<const double> predictions) {
   if (name == "pearson") return metrics::pearson(truth, predictions);
   if (name == "spearman") return metrics::spearman(truth, predictions);
-  const std::vector<int32_t> classes(truth.begin(), truth.end()), predicted(predictions.begin(), predictions.end());
-  if (name == "f1") return metrics::f1(classes, predicted);
-  return name == "matthews" ? metrics::matthews(classes, predicted) : metrics::accuracy(classes, predicted);
+  const std::vector<int32_t> true_classes(truth.begin(), truth.end()),
+      predicted_classes(predictions.begin(), predictions.end());
+  if (name == "f1") return metrics::f1(true_classes, predicted_classes);
+  return name == "matthews" ? metrics::matthews(true_classes, predicted_classes)
+                            : metrics::accuracy(true_classes, predicted_classes);
 }
 
 // Collects the true and the predicted class or number of each row.
@@ -73,12 +75,12 @@ class ClassificationDataset : public ExampleDataset {
         examples_(examples),
         shard_(std::move(shard)) {}
   std::string name() const override { return examples_->task().name; }
-  void require_targets() const override { require_known(examples_->unlabelled() < examples_->size(), shard_); }
+  void require_targets() const override { require_any_target(examples_->unlabelled() < examples_->size(), shard_); }
   std::vector<std::string> score_names() const override { return examples_->task().metrics; }
   std::vector<std::string> output_files() const override { return {kPredictions}; }
 
  protected:
-  std::unique_ptr<ExampleTally> tally() const override { return std::make_unique<ClassTally>(*examples_); }
+  std::unique_ptr<ExampleTally> make_tally() const override { return std::make_unique<ClassTally>(*examples_); }
 
  private:
   std::shared_ptr<const text::Classification> examples_;

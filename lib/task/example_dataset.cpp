@@ -18,24 +18,24 @@ namespace {
 
 // Sums of the loss of an evaluation. The mean over words (or classes, numbers, spans) and the mean over next-sentence
 // classes are computed separately, since the proportion of the two varies between batches.
-struct Loss {
-  double sum = 0, next_sentence = 0;
-  int64_t scored = 0, num_next_sentence = 0;
+struct LossSums {
+  double nll = 0, next_sentence_nll = 0;  // nats
+  int64_t num_scored = 0, num_next_sentence = 0;
   void add(const ScoredExamples& outputs) {
     const nn::SlicedLoss loss = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);
-    sum += loss.nll.item<double>(), scored += loss.scored;
+    nll += loss.nll.item<double>(), num_scored += loss.scored;
     if (!outputs.next_sentence.defined()) return;
     const at::Tensor labels = outputs.batch.targets.select(1, 0);
-    next_sentence += at::cross_entropy_loss(outputs.next_sentence, labels.to(outputs.next_sentence.device()), {},
-                                            at::Reduction::Sum, -1)
-                         .item<double>();
+    next_sentence_nll += at::cross_entropy_loss(outputs.next_sentence, labels.to(outputs.next_sentence.device()), {},
+                                                at::Reduction::Sum, -1)
+                             .item<double>();
     num_next_sentence += labels.ge(0).sum().item<int64_t>();
   }
   // Returns the mean loss per target plus the mean next-sentence loss, in nats; NaN if no target was scored.
   double mean() const {
-    if (scored == 0 && num_next_sentence == 0) return std::numeric_limits<double>::quiet_NaN();
-    return sum / static_cast<double>(std::max<int64_t>(1, scored)) +
-           next_sentence / static_cast<double>(std::max<int64_t>(1, num_next_sentence));
+    if (num_scored == 0 && num_next_sentence == 0) return std::numeric_limits<double>::quiet_NaN();
+    return nll / static_cast<double>(std::max<int64_t>(1, num_scored)) +
+           next_sentence_nll / static_cast<double>(std::max<int64_t>(1, num_next_sentence));
   }
 };
 
@@ -50,7 +50,7 @@ const at::Tensor& require_finite(const at::Tensor& logits) {
   return logits;
 }
 
-void require_known(bool has_targets, const std::string& name) {
+void require_any_target(bool has_targets, const std::string& name) {
   if (!has_targets)
     throw Error(Exit::input, Problem{name, "labels or answers, which the loss requires",
                                      "records without labels or answers", "use a shard with labels or answers"});
@@ -64,8 +64,8 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return source.length(0, a) > source.length(0, b); });
-  const std::unique_ptr<ExampleTally> tally = this->tally();
-  Loss loss;
+  const std::unique_ptr<ExampleTally> tally = make_tally();
+  LossSums loss_sums;
   Evaluation result;
   const auto num_rows = static_cast<int64_t>(order.size());
   while (result.rows < num_rows && stop_signal() == 0) {
@@ -80,13 +80,13 @@ Evaluation ExampleDataset::evaluate(model::LanguageModel& model, const Evaluatio
     if (options.observer != nullptr) options.observer->begin(batch.input.lengths);
     const at::Tensor hidden = model.hidden(batch.input.to(device), {}, nullptr, options.observer);
     const ScoredExamples outputs{model, rows, batch, hidden, model.sentence_logits(hidden)};
-    loss.add(outputs);
+    loss_sums.add(outputs);
     tally->add(outputs);
     result.rows += static_cast<int64_t>(rows.size());
     if (options.progress) options.progress(result.rows, num_rows);
   }
-  result.loss = loss.mean();
-  result.scored = loss.scored;
+  result.loss = loss_sums.mean();
+  result.scored = loss_sums.num_scored;
   if (result.rows == num_rows) tally->finish(result);
   return result;
 }

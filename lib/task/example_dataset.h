@@ -40,7 +40,7 @@ class ExampleDataset : public Dataset {
 
  protected:
   // Returns a new, empty tally of the scores of the task.
-  virtual std::unique_ptr<ExampleTally> tally() const = 0;
+  virtual std::unique_ptr<ExampleTally> make_tally() const = 0;
 
  private:
   data::Examples examples_;
@@ -63,6 +63,6 @@ class FixedExamples : public data::ExampleSource {
 const at::Tensor& require_finite(const at::Tensor& logits);
 
 // Throws Error(input) about the shard `name` unless `has_targets`: whether any of its records has a label or an answer.
-void require_known(bool has_targets, const std::string& name);
+void require_any_target(bool has_targets, const std::string& name);
 
 }  // namespace mh::task

@@ -67,11 +67,11 @@ class WordTally : public ExampleTally {
     const at::Tensor positions = scored.flatten().nonzero().squeeze(1);
     const at::Tensor labels = targets.flatten().index_select(0, positions);
     const at::Tensor states = outputs.hidden.flatten(0, 1).index_select(0, positions.to(outputs.hidden.device()));
-    for (int64_t at = 0; at < states.size(0); at += kMaxPositions) {
-      const int64_t n = std::min(kMaxPositions, states.size(0) - at);
-      const at::Tensor logits = require_finite(outputs.model.logits(states.narrow(0, at, n).unsqueeze(0)));
+    for (int64_t first = 0; first < states.size(0); first += kMaxPositions) {
+      const int64_t n = std::min(kMaxPositions, states.size(0) - first);
+      const at::Tensor logits = require_finite(outputs.model.logits(states.narrow(0, first, n).unsqueeze(0)));
       const at::Tensor predicted = logits[0].argmax(1).to(at::kCPU);
-      num_correct_words_ += predicted.eq(labels.narrow(0, at, n)).sum().item<int64_t>();
+      num_correct_words_ += predicted.eq(labels.narrow(0, first, n)).sum().item<int64_t>();
     }
     num_words_ += positions.numel();
     if (!outputs.next_sentence.defined()) return;
@@ -96,7 +96,7 @@ class MaskedWordsDataset : public ExampleDataset {
   std::vector<std::string> score_names() const override { return {"word_accuracy", "next_accuracy"}; }
 
  protected:
-  std::unique_ptr<ExampleTally> tally() const override { return std::make_unique<WordTally>(); }
+  std::unique_ptr<ExampleTally> make_tally() const override { return std::make_unique<WordTally>(); }
 };
 
 class MaskedWords : public Task {

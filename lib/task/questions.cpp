@@ -49,8 +49,8 @@ class SpanTally : public ExampleTally {
     const auto width = static_cast<size_t>(scores.size(2));
     for (size_t i = 0; i < rows.size(); ++i) {
       const auto length = static_cast<size_t>(outputs.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
-      const auto logits_of = [&](size_t end) {
-        return std::span(scores.const_data_ptr<float>() + (end * rows.size() + i) * width, length);
+      const auto logits_of = [&](size_t boundary) {  // 0: start, 1: end
+        return std::span(scores.const_data_ptr<float>() + (boundary * rows.size() + i) * width, length);
       };
       search_.add(rows[i], logits_of(0), logits_of(1));
     }
@@ -97,9 +97,9 @@ class QuestionsDataset : public ExampleDataset {
         shard_(std::move(shard)) {}
   std::string name() const override { return io::kQuestionsKind; }
   void require_targets() const override {
-    require_known(std::ranges::any_of(questions_->questions(),
-                                      [](const text::Question& q) { return q.impossible || !q.answers.empty(); }),
-                  shard_);
+    require_any_target(std::ranges::any_of(questions_->questions(),
+                                           [](const text::Question& q) { return q.impossible || !q.answers.empty(); }),
+                       shard_);
   }
   std::vector<std::string> score_names() const override { return {"exact", "f1"}; }
   std::vector<std::string> output_files() const override { return {kPredictions, kBestAnswers}; }
@@ -112,7 +112,7 @@ class QuestionsDataset : public ExampleDataset {
   }
 
  protected:
-  std::unique_ptr<ExampleTally> tally() const override {
+  std::unique_ptr<ExampleTally> make_tally() const override {
     return std::make_unique<SpanTally>(*questions_, options_.answers);
   }
 

@@ -46,8 +46,8 @@ const Task& TaskOptions::serving_task(const model::ModelOptions& model) const {
 }
 
 void TaskOptions::replace(std::unique_ptr<Task> task) {
-  for (auto& other : tasks_)
-    if (std::string(other->record_kind()) == task->record_kind()) return other.swap(task);
+  for (auto& stored_task : tasks_)
+    if (std::string(stored_task->record_kind()) == task->record_kind()) return stored_task.swap(task);
 }
 
 }  // namespace mh::task

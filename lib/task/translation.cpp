@@ -31,11 +31,11 @@ class PairsDataset : public Dataset {
     Evaluation result =
         evaluation_of(task::score(model, pairs_, options.scoring, {{}, options.progress, options.observer}));
     if (options.metric != kBleu || stop_signal() != 0) return result;
-    EvaluationOptions unobserved = options;
-    unobserved.observer = nullptr, unobserved.progress = {};
-    unobserved.decoding.translation.max_source =
+    EvaluationOptions score_options = options;
+    score_options.observer = nullptr, score_options.progress = {};
+    score_options.decoding.translation.max_source =
         std::max<int64_t>(1, pairs_.max_length());  // supported by the model, as check() ensures
-    result.scores = {{kBleu, score(model, kBleu, unobserved)}};
+    result.scores = {{kBleu, score(model, kBleu, score_options)}};
     return result;
   }
   double score(model::LanguageModel& model, const std::string&, const EvaluationOptions& options) const override {

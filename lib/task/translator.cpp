@@ -85,7 +85,7 @@ std::string Translator::text_of(const search::Hypothesis& h) const {
   return to_single_line(tokenizers_.target->decode(std::span(h.tokens).first(h.tokens.size() - 1)));
 }
 
-void Translator::truncate_source(search::Sentence& s, const Name& name) {
+void Translator::truncate_source(search::Sentence& s, const NameFunction& name) {
   const auto length = static_cast<int64_t>(s.source.size());
   if (length <= options_.max_source) return;
   if (!options_.truncate)
@@ -99,11 +99,11 @@ void Translator::truncate_source(search::Sentence& s, const Name& name) {
   ++num_truncated_;
 }
 
-std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<search::Sentence> sentences,
-                                                                   const Name& name,
-                                                                   const std::function<void(int64_t done)>& done) {
+std::vector<std::vector<search::Hypothesis>> Translator::translate(
+    std::vector<search::Sentence> sentences, const NameFunction& name,
+    const std::function<void(int64_t completed)>& progress) {
   for (search::Sentence& s : sentences) truncate_source(s, name);
-  const search::EndTokens ends{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
+  const search::EndTokens end_tokens{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
   std::vector<std::vector<search::Hypothesis>> translations(sentences.size());
   std::vector<size_t> order;
   for (size_t i = 0; i < sentences.size(); ++i) {
@@ -115,27 +115,27 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(std::vector<s
       throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, since the line has a prefix",
                                        "an empty line", "leave this line of the prefix file empty"});
     translations[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)),
-                           search::Hypothesis{{ends.end}, 0, 0});
+                           search::Hypothesis{{end_tokens.end}, 0, 0});
   }
-  const auto size = [&](size_t i) { return sentences[i].source.size(); };
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return size(a) > size(b); });
-  auto count = static_cast<int64_t>(sentences.size() - order.size());
+  const auto source_length = [&](size_t i) { return sentences[i].source.size(); };
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return source_length(a) > source_length(b); });
+  auto num_completed = static_cast<int64_t>(sentences.size() - order.size());
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;  // packs the weights once for all batches, not once for each
   for (size_t order_index = 0; order_index < order.size() && stop_signal() == 0;) {
-    const size_t longest = std::max<size_t>(1, size(order[order_index]));
-    const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / longest);
+    const size_t max_length = std::max<size_t>(1, source_length(order[order_index]));
+    const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / max_length);
     const std::vector<size_t> batch_indices(
         order.begin() + static_cast<int64_t>(order_index),
         order.begin() + static_cast<int64_t>(std::min(order.size(), order_index + rows)));
     std::vector<search::Sentence> batch;
     batch.reserve(batch_indices.size());
     for (size_t i : batch_indices) batch.push_back(std::move(sentences[i]));
-    auto results = search::beam_search(model_, batch, ends, options_.search, sampling_, observer_);
+    auto results = search::beam_search(model_, batch, end_tokens, options_.search, sampling_, observer_);
     for (size_t i = 0; i < batch_indices.size(); ++i) translations[batch_indices[i]] = std::move(results[i]);
     order_index += batch_indices.size();
-    count += static_cast<int64_t>(batch_indices.size());
-    if (done) done(count);
+    num_completed += static_cast<int64_t>(batch_indices.size());
+    if (progress) progress(num_completed);
   }
   return translations;
 }
@@ -161,8 +161,8 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
     for (int64_t pair = begin; pair < end; ++pair) sentences.push_back({pairs.source(pair), {}, pair});
     const auto translations = translator.translate(
         std::move(sentences), [&](int64_t number) { return str(shard, ", pair ", number + 1); },
-        [&](int64_t done) {
-          if (progress) progress(begin + done, pairs.size());
+        [&](int64_t completed) {
+          if (progress) progress(begin + completed, pairs.size());
         });
     for (int64_t pair = begin; pair < end; ++pair)
       if (const auto& hypotheses = translations[static_cast<size_t>(pair - begin)]; !hypotheses.empty())

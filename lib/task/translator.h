@@ -66,14 +66,15 @@ class Translator {
              const search::SamplingOptions& sampling = {});
 
   // Returns the name of the sentence with search::Sentence::number `number`, for error messages: "test.de:17".
-  using Name = std::function<std::string(int64_t number)>;
+  using NameFunction = std::function<std::string(int64_t number)>;
   // Returns for each sentence the hypotheses, best first, or the samples; after a stop signal, an empty vector for
   // sentences that are not translated. An empty sentence, whose source is only the end token, is not passed to the
-  // model: its single hypothesis, or each sample, is the end token with score 0. `done` receives the number of
+  // model: its single hypothesis, or each sample, is the end token with score 0. `progress` receives the number of
   // sentences translated so far; may be empty. Throws Error(input) for a source longer than max_source tokens, unless
   // `truncate`, and for an empty sentence with a prefix.
-  std::vector<std::vector<search::Hypothesis>> translate(std::vector<search::Sentence> sentences, const Name& name,
-                                                         const std::function<void(int64_t done)>& done = {});
+  std::vector<std::vector<search::Hypothesis>> translate(std::vector<search::Sentence> sentences,
+                                                         const NameFunction& name,
+                                                         const std::function<void(int64_t completed)>& progress = {});
 
   // Returns the tokens of a source sentence, end token included, and counts unknown tokens in num_unknown(). Throws
   // Error(input) about `location` if the line contains the end-of-line token.
@@ -97,7 +98,7 @@ class Translator {
 
  private:
   // Truncates a source to max_source tokens, end token included, or throws Error(input) unless `truncate`.
-  void truncate_source(search::Sentence& sentence, const Name& name);
+  void truncate_source(search::Sentence& sentence, const NameFunction& name);
   model::LanguageModel& model_;
   SourceTargetTokenizers tokenizers_;
   TranslationOptions options_;
