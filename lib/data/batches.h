@@ -9,9 +9,10 @@
 //             of an epoch takes the remaining tokens. Each epoch starts at the beginning of every stream with an empty
 //             memory, as in the published code.
 //   examples  Rows of an encoder model, shuffled in each epoch by (seed, epoch).
-//   pairs     Sentence pairs of similar length; an update takes as many as fit when all are padded to the longest
-//             source or target. Pairs of equal length are shuffled among batches, and batches are shuffled, in each
-//             epoch by (seed, epoch).
+//   pairs     Sentence pairs of similar length; an update takes as many pairs as fit into train.batch.tokens tokens
+//   when
+//             all are padded to the longest source or target. Pairs of equal length are shuffled among batches, and
+//             batches are shuffled, in each epoch by (seed, epoch).
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,7 @@ class Batches {
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
   // Returns the maximum number of tokens in an update, padding included.
   int64_t tokens_per_update() const { return tokens_; }
-  // Converts a length of training to updates. Tokens are rounded up to whole updates.
+  // Converts a length of training to updates. A length in tokens is rounded up to whole updates.
   virtual int64_t updates(const Length& length) const = 0;
 
  protected:

@@ -20,7 +20,7 @@ struct BatchOptions;  // batch_options.h
 class Corpus {
  public:
   virtual ~Corpus() = default;
-  // Returns the number of tokens of a text, of target tokens of sentence pairs, or of examples.
+  // Returns the number of targets: tokens of a text, target tokens of sentence pairs, or examples.
   virtual int64_t targets() const = 0;
   // Returns the options with every default replaced by its value for this corpus and model. A text requires
   // options.block > 0. For pairs and examples, `block` becomes the length of the longest row, and `batch` the number of

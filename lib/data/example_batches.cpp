@@ -34,7 +34,7 @@ class ExampleBatches : public Batches {
   std::vector<MicroBatch> micro_batches(int64_t update) override {
     load_update(update);
     const auto rows = static_cast<int64_t>(update_rows_.size());
-    // By row r: minimal cost of rows [r, rows), and the end of the first micro-batch of the split that reaches it.
+    // By row r: minimal cost of rows [r, rows), and end of the first micro-batch in the split of this cost.
     std::vector<int64_t> cost(static_cast<size_t>(rows) + 1, 0), micro_batch_end(static_cast<size_t>(rows));
     for (int64_t first = rows - 1; first >= 0; --first) {
       const auto row_index = static_cast<size_t>(first);
@@ -131,8 +131,8 @@ class ExampleBatches : public Batches {
   const BatchOptions options_;
   const int64_t seed_;
   int64_t count_ = 0, rows_in_update_ = 0;  // number of rows in an epoch, and in an update
-  int64_t epoch_ = -1, update_ = -1,
-          longest_row_ = 0;           // epoch and update that are loaded; index of the update's longest row
+  // Epoch and update that are loaded; -1: none. Index in the epoch of the update's longest row.
+  int64_t epoch_ = -1, update_ = -1, longest_row_ = 0;
   std::vector<int64_t> order_;        // shuffled row indices of epoch_
   std::vector<Example> update_rows_;  // examples of update_, longest first
   double next_weight_ = 1;

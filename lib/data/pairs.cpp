@@ -55,7 +55,7 @@ Batch load_pairs(const Pairs& pairs, const std::vector<Row>& rows) {
     const std::vector<int32_t> source_tokens = pairs.source(row.pair), target_tokens = pairs.target(row.pair);
     std::copy(source_tokens.begin(), source_tokens.end(), source);
     if (!target_tokens.empty())
-      std::copy(target_tokens.begin(), target_tokens.end() - 1, in + 1);  // in[0] is the end-of-line token
+      std::copy(target_tokens.begin(), target_tokens.end() - 1, in + 1);  // in[0] stays the end-of-line token
     std::copy(target_tokens.begin(), target_tokens.end(), out);
     *length++ = row.length;
     *source_length++ = static_cast<int64_t>(source_tokens.size());

@@ -11,10 +11,11 @@ namespace mh::data {
 
 namespace {
 
+// An update that the prefetch thread has loaded.
 struct Update {
   int64_t number = 0;
   std::vector<Batches::MicroBatch> micro_batches;
-  std::vector<Batch> batches;  // batches[i]: input and targets of the micro-batch parts[i]
+  std::vector<Batch> batches;  // batches[i]: input and targets of micro_batches[i]
 };
 
 class PrefetchedBatches : public Batches {
@@ -60,7 +61,9 @@ class PrefetchedBatches : public Batches {
   // Restarts the prefetch queue at `update`.
   void restart_queue(int64_t update) {
     prefetched_.reset();
-    current_.reset();  // otherwise, if loading threw, fetch() would take the queue's next update for current_ + 1
+    // After an exception of the new queue, a remaining current_ would make fetch() take the queue's first update for
+    // update current_->number + 1.
+    current_.reset();
     prefetched_ = std::make_unique<Prefetcher<Update>>(
         kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
           if (next >= end) return std::nullopt;

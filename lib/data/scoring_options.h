@@ -19,7 +19,7 @@ namespace mh::data {
 struct Sample {
   int64_t blocks = 0;  // size of the sample in blocks or rows; 0: no sample, the whole corpus
   int64_t seed = 1;
-  bool allows_fewer_blocks = false;  // whether a corpus with fewer blocks is scored as a whole; false: that is an error
+  bool allows_fewer_blocks = false;  // whether a corpus with fewer blocks is scored as a whole; false: error
   void describe(Fields& f) {
     f.field("blocks", blocks,
             "size of a random sample, in blocks of a text or in sentence pairs; 0: no sample, the whole corpus",

@@ -141,7 +141,7 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
         width = std::max(width, batch.rows.back().length);
         if (step + 1 < streams.steps) next_width = std::max(next_width, streams.row(stream, step + 1).length);
       }
-      // All streams of this mini-batch have ended; those of another mini-batch may be one token longer.
+      // All streams of this mini-batch have ended. Streams of other mini-batches may be one token longer and go on.
       if (width == 0) continue;
       batch.batch = load_rows(*this, batch.rows, width);
       batch.first_stream = begin;

@@ -42,8 +42,8 @@ class Streams {
   int64_t segments() const { return ceil_div(ceil_div(tokens_, count_), block_); }
   // Returns the number of tokens of segment `segment` in the longest stream: `block`, except for the last segment.
   int64_t width(int64_t segment) const { return row(0, segment).length; }
-  // Returns segment `segment` of a stream. Its length is 0 if the stream has ended, which can happen only in the last
-  // segment, to streams one token shorter than the longest.
+  // Returns segment `segment` of a stream. The last segment of a stream that is one token shorter than the longest
+  // stream may have length 0.
   Row row(int64_t stream, int64_t segment) const;
 
  private:
