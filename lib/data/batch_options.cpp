@@ -5,12 +5,12 @@
 namespace mh::data {
 
 void BatchOptions::check() const {
-  const std::string least = str("at least train.batch.block, ", block, " tokens");
+  const std::string at_least_block = str("at least train.batch.block, ", block, " tokens");
   if (tokens < block)
-    refuse_usage("train.batch.tokens", least, std::to_string(tokens),
+    refuse_usage("train.batch.tokens", at_least_block, std::to_string(tokens),
                  "raise train.batch.tokens, or lower train.batch.block");
   if (micro_tokens > 0 && micro_tokens < block)
-    refuse_usage("train.batch.micro_tokens", "0, or " + least, std::to_string(micro_tokens),
+    refuse_usage("train.batch.micro_tokens", "0, or " + at_least_block, std::to_string(micro_tokens),
                  "raise train.batch.micro_tokens, or leave the key out");
   if (micro_tokens > 0 && micro_tokens < long_block)
     refuse_usage("train.batch.micro_tokens", str("0, or at least train.batch.long_block, ", long_block),

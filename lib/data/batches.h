@@ -45,18 +45,18 @@ class Batches {
   // Returns whether row b of the update continues row b of the previous update, so that the memory carries over.
   virtual bool continues(int64_t /*update*/) const { return false; }
   // Returns the number of rows in an update of a text; 0 for other corpora, whose updates differ in size.
-  int64_t rows_per_update() const { return rows_; }
+  int64_t rows_per_update() const { return rows_per_update_; }
   // Returns the number of rows in each micro-batch of a text, of which the last may be smaller; 0 for other corpora.
   int64_t rows_per_micro_batch() const { return rows_per_micro_batch_; }
 
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
   // Returns the maximum number of tokens in an update, padding included.
-  int64_t tokens_per_update() const { return tokens_; }
+  int64_t tokens_per_update() const { return tokens_per_update_; }
   // Converts a length of training to updates. A length in tokens is rounded up to whole updates.
   virtual int64_t updates(const Length& length) const = 0;
 
  protected:
-  int64_t rows_ = 0, rows_per_micro_batch_ = 0, updates_per_epoch_ = 0, tokens_ = 0;
+  int64_t rows_per_update_ = 0, rows_per_micro_batch_ = 0, updates_per_epoch_ = 0, tokens_per_update_ = 0;
 };
 
 // Returns epochs · updates_per_epoch, where `updates_per_epoch` is the number of updates in an epoch. Throws

@@ -25,7 +25,7 @@ class ExampleBatches : public Batches {
       throw Error(Exit::input, Problem{"the training data", "at least one row to train on", "no rows", ""});
     rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
     updates_per_epoch_ = ceil_div(count_, rows_in_update_);
-    tokens_ = rows_in_update_ * o.block;
+    tokens_per_update_ = rows_in_update_ * o.block;
   }
 
   // Splits the sorted rows of an update into consecutive micro-batches of minimal total cost, by dynamic programming.

@@ -30,7 +30,7 @@ class PairBatches : public Batches {
     }
     batches_.push_back({first, pairs_.size() - first});
     updates_per_epoch_ = static_cast<int64_t>(batches_.size());
-    tokens_ = o.tokens;
+    tokens_per_update_ = o.tokens;
     shuffle_batches(0);
   }
 

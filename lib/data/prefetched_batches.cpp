@@ -22,10 +22,10 @@ class PrefetchedBatches : public Batches {
  public:
   PrefetchedBatches(std::unique_ptr<Batches> batches, int64_t end, std::function<Batch(Batch)> prepare)
       : batches_(std::move(batches)), end_(end), prepare_(std::move(prepare)) {
-    rows_ = batches_->rows_per_update();
+    rows_per_update_ = batches_->rows_per_update();
     rows_per_micro_batch_ = batches_->rows_per_micro_batch();
     updates_per_epoch_ = batches_->updates_per_epoch();
-    tokens_ = batches_->tokens_per_update();
+    tokens_per_update_ = batches_->tokens_per_update();
   }
 
   std::vector<MicroBatch> micro_batches(int64_t update) override { return fetch(update).micro_batches; }
@@ -40,7 +40,7 @@ class PrefetchedBatches : public Batches {
         requested_update.micro_batches.begin()));
   }
   std::string describe_rows(int64_t update) override {
-    prefetched_.reset();  // stops the prefetch thread, since batches_ is not thread-safe
+    prefetch_queue_.reset();  // stops the prefetch thread, since batches_ is not thread-safe
     return batches_->describe_rows(update);
   }
   bool continues(int64_t update) const override { return batches_->continues(update); }
@@ -48,23 +48,23 @@ class PrefetchedBatches : public Batches {
 
  private:
   const Update& fetch(int64_t update) {
-    if (current_ && current_->number == update) return *current_;
-    if (prefetched_ == nullptr || !current_ || update != current_->number + 1) restart_queue(update);
-    current_ = prefetched_->next();
-    if (!current_) {  // `update` is past the end of the queue, end_
+    if (current_update_ && current_update_->number == update) return *current_update_;
+    if (prefetch_queue_ == nullptr || !current_update_ || update != current_update_->number + 1) restart_queue(update);
+    current_update_ = prefetch_queue_->next();
+    if (!current_update_) {  // `update` is past the end of the queue, end_
       restart_queue(update);
-      current_ = prefetched_->next();
+      current_update_ = prefetch_queue_->next();
     }
-    return *current_;
+    return *current_update_;
   }
 
   // Restarts the prefetch queue at `update`.
   void restart_queue(int64_t update) {
-    prefetched_.reset();
-    // After an exception of the new queue, a remaining current_ would make fetch() take the queue's first update for
-    // update current_->number + 1.
-    current_.reset();
-    prefetched_ = std::make_unique<Prefetcher<Update>>(
+    prefetch_queue_.reset();
+    // After an exception of the new queue, a remaining current_update_ would make fetch() take the queue's first update
+    // for update current_update_->number + 1.
+    current_update_.reset();
+    prefetch_queue_ = std::make_unique<Prefetcher<Update>>(
         kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {
           if (next >= end) return std::nullopt;
           Update loaded_update{next++, {}, {}};
@@ -78,8 +78,8 @@ class PrefetchedBatches : public Batches {
   const std::unique_ptr<Batches> batches_;  // used only by the prefetch thread while that thread runs
   const int64_t end_;
   const std::function<Batch(Batch)> prepare_;
-  std::optional<Update> current_;
-  std::unique_ptr<Prefetcher<Update>> prefetched_;  // queue of the updates after current_
+  std::optional<Update> current_update_;
+  std::unique_ptr<Prefetcher<Update>> prefetch_queue_;  // queue of the updates after current_update_
 };
 
 }  // namespace

@@ -11,12 +11,12 @@ namespace mh::data {
 // Implements Floyd's sampling algorithm.
 std::vector<int64_t> draw_sample(int64_t count, int64_t population, int64_t seed) {
   RandomSequence random(RandomStream(static_cast<uint64_t>(seed), "sample"), 0, 0);
-  std::set<int64_t> sampled;
+  std::set<int64_t> sampled_indices;
   for (int64_t i = population - count; i < population; ++i) {
     const auto candidate = static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(i) + 1));
-    sampled.insert(sampled.count(candidate) > 0 ? i : candidate);
+    sampled_indices.insert(sampled_indices.count(candidate) > 0 ? i : candidate);
   }
-  return {sampled.begin(), sampled.end()};
+  return {sampled_indices.begin(), sampled_indices.end()};
 }
 
 int64_t sample_size(const Sample& sample, int64_t population, const std::string& description, const char* advice) {

@@ -12,7 +12,7 @@ namespace mh::data {
 namespace {
 
 // Default number of streams: the batch size of the published evaluation of Transformer-XL.
-constexpr int64_t kStreams = 10;
+constexpr int64_t kDefaultStreams = 10;
 
 // The rows of `count` parallel streams. Each stream has its own memory and feeds one row per step to the model, for
 // `steps` steps.
@@ -32,8 +32,8 @@ void require_context_below_block(int64_t block, int64_t context) {
 StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
   const int64_t memory_blocks = o.memory > 0 ? ceil_div(o.memory, o.block) : 0, num_scored = o.block - o.context;
   // A sampled block begins at a multiple of `num_scored` and has its full context and memory before it in the text.
-  const int64_t first = memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored) : 0),
-                population = tokens / num_scored - first;
+  const int64_t first_block = memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored) : 0),
+                population = tokens / num_scored - first_block;
   const int64_t blocks = sample_size(o.sample, population,
                                      str("the number of full blocks of ", o.block, " tokens in the text",
                                          memory_blocks > 0 ? " that follow a full memory" : ""),
@@ -42,7 +42,7 @@ StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
   return {blocks, memory_blocks + 1,
           [=](int64_t stream, int64_t step) -> Row {
             const int64_t scored_begin =
-                (first + sampled_blocks[static_cast<size_t>(stream)] - memory_blocks + step) * num_scored;
+                (first_block + sampled_blocks[static_cast<size_t>(stream)] - memory_blocks + step) * num_scored;
             return {scored_begin - o.context, o.block, o.context};
           },
           memory_blocks};
@@ -119,7 +119,7 @@ ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel
                  model.memory() > 0 ? "leave --streams out, or raise --memory" : "leave --streams out");
   // At most one stream per token, since a stream must not be empty.
   if (o.memory > 0)
-    o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kStreams, 1, std::max<int64_t>(1, tokens));
+    o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kDefaultStreams, 1, std::max<int64_t>(1, tokens));
   model.require_length("--block", o.block);
   require_context_below_block(o.block, o.context);
   if (o.sample.blocks > 0) o.sample.blocks = sampled_streams(o, tokens).count;

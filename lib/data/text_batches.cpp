@@ -31,7 +31,8 @@ class ShuffledBlocks : public TextBatches {
       random.shuffle(order_);
       epoch_ = epoch;
     }
-    const int64_t first = update % updates_per_epoch_ * rows_, end = std::min(blocks, first + rows_);
+    const int64_t first = update % updates_per_epoch_ * rows_per_update_,
+                  end = std::min(blocks, first + rows_per_update_);
     Rows update_rows{{}, options_.block};
     for (int64_t i = first; i < end; ++i) {
       const int64_t offset = order_[static_cast<size_t>(i)] * options_.block;
@@ -48,18 +49,18 @@ class ShuffledBlocks : public TextBatches {
 class OrderedStreams : public TextBatches {
  public:
   OrderedStreams(Text text, const BatchOptions& o, int64_t seed)
-      : TextBatches(std::move(text), o, seed), streams_(text_.tokens, rows_, o.block) {
-    if (text_.tokens < rows_)
-      throw Error(
-          Exit::usage,
-          Problem{"train.batch.tokens", str("at most ", text_.tokens, " streams, the number of tokens in the text"),
-                  str(rows_, " streams (train.batch.tokens / train.batch.block)"), "lower train.batch.tokens"});
+      : TextBatches(std::move(text), o, seed), streams_(text_.tokens, rows_per_update_, o.block) {
+    if (text_.tokens < rows_per_update_)
+      throw Error(Exit::usage, Problem{"train.batch.tokens",
+                                       str("at most ", text_.tokens, " streams, the number of tokens in the text"),
+                                       str(rows_per_update_, " streams (train.batch.tokens / train.batch.block)"),
+                                       "lower train.batch.tokens"});
   }
 
   Rows rows_of(int64_t update) override {
     const int64_t segment = update % updates_per_epoch_;
     Rows update_rows{{}, streams_.width(segment)};
-    for (int64_t s = 0; s < rows_; ++s) update_rows.rows.push_back(streams_.row(s, segment));
+    for (int64_t s = 0; s < rows_per_update_; ++s) update_rows.rows.push_back(streams_.row(s, segment));
     return update_rows;
   }
   bool continues(int64_t update) const override { return update % updates_per_epoch_ != 0; }
@@ -103,10 +104,10 @@ int64_t length_to_updates(const Length& length, const BatchOptions& o, int64_t t
 
 TextBatches::TextBatches(Text text, const BatchOptions& o, int64_t seed)
     : text_(std::move(text)), options_(o), seed_(seed) {
-  rows_ = data::rows_per_update(o);
-  rows_per_micro_batch_ = o.micro_tokens > 0 ? std::min(rows_, o.micro_tokens / o.block) : rows_;
+  rows_per_update_ = data::rows_per_update(o);
+  rows_per_micro_batch_ = o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.block) : rows_per_update_;
   updates_per_epoch_ = updates_in_epoch(o, text_.tokens);
-  tokens_ = rows_ * o.block;
+  tokens_per_update_ = rows_per_update_ * o.block;
 }
 
 std::vector<Batches::MicroBatch> TextBatches::micro_batches(int64_t update) {

@@ -19,7 +19,7 @@ class TwoPhaseBatches : public Batches {
         second_phase_(std::move(second_phase)),
         phase_boundary_(first_phase_->updates(phase_boundary)) {
     updates_per_epoch_ = first_phase_->updates_per_epoch();
-    tokens_ = std::max(first_phase_->tokens_per_update(), second_phase_->tokens_per_update());
+    tokens_per_update_ = std::max(first_phase_->tokens_per_update(), second_phase_->tokens_per_update());
   }
   std::vector<MicroBatch> micro_batches(int64_t update) override {
     const auto [batches, phase_update] = phase_of(update);
