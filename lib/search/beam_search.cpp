@@ -23,9 +23,9 @@ namespace {
 
 at::Tensor tensor_of(const std::vector<int64_t>& values) { return at::tensor(values, at::kLong); }
 
-// The search for a batch of sentences, which may be empty. All sentences have the same number of rows, so that tensors
-// that depend only on the source are stored once per sentence; rows without a live hypothesis are computed but not
-// used.
+// The search for a batch of sentences; the batch may be empty. Every sentence has the same number of rows, so that
+// tensors that depend only on the source are stored once per sentence. Rows without a live hypothesis are computed and
+// ignored.
 class Search {
  public:
   Search(model::LanguageModel& model, const Sentences& sentences, const BeamPolicy& policy,
@@ -188,10 +188,10 @@ class Search {
   std::vector<std::vector<Hypothesis>> results_;  // hypotheses of each sentence
 };
 
-// Returns the number of sub-batches into which a batch of `rows` rows is split, each searched by its own thread: the
-// number of threads if each sub-batch then has enough rows for efficient matrix products, otherwise 1. If all threads
-// worked on one batch, they would synchronise after each operation. Splitting requires attention layers that support
-// concurrent calls and whose results for a row do not depend on the other rows of the batch.
+// Returns the number of sub-batches into which a batch of `rows` rows is split; each sub-batch is searched by one
+// thread, without the synchronisation after each operation that several threads on one batch require. Returns the
+// number of threads if each sub-batch then has enough rows for efficient matrix products, otherwise 1. Splitting
+// requires attention layers that support concurrent calls and whose results for a row do not depend on the other rows.
 int64_t num_sub_batches(model::LanguageModel& model, int64_t rows) {
   const int64_t threads = at::get_num_threads();
   if (!model.parameters().device().is_cpu() || rows < threads * nn::DecodingProducts::kFullRows) return 1;

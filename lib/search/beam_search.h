@@ -18,7 +18,7 @@
 // unless the scores of two extensions are that close.
 //
 // On a GPU the steps are tensor operations (device_search.h), and the host reads their results every few steps. With an
-// observer, which must receive only rows with real hypotheses, the host reads the results of each step.
+// observer, the host reads the results of each step, since the observer must receive only rows with live hypotheses.
 #pragma once
 
 #include <cstdint>

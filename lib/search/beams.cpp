@@ -11,9 +11,9 @@ namespace mh::search {
 
 namespace {
 
-// Returns the minimum padded length of sources, in tokens, if the model has as many positions. Attention with few
-// queries uses another kernel, so without this minimum the kernel, and the rounding, would depend on the longest source
-// in the batch.
+// Returns the minimum length, in tokens, to which sources are padded if the model has as many positions. Attention with
+// at most max_decode_queries() queries uses another kernel, so without this minimum the kernel, and the rounding, would
+// depend on the longest source in the batch.
 size_t min_source_length() { return static_cast<size_t>(attention::max_decode_queries()) + 1; }
 
 // Returns the live hypothesis `parent` with the token of `extension` appended.

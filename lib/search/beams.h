@@ -68,8 +68,7 @@ class BeamPolicy {
   // Throws Error(usage) because every token of the vocabulary is excluded, for example in a vocabulary that has only
   // the end token and the unknown token.
   [[noreturn]] static void throw_no_candidates();
-  // Returns the finished hypotheses of a beam, best first, or by sample number with sampling. Moves them out of the
-  // beam.
+  // Moves the finished hypotheses out of a beam and returns them, best first, or by sample number with sampling.
   std::vector<Hypothesis> results(Beam& beam) const;
 
  private:
@@ -80,7 +79,7 @@ class BeamPolicy {
   SamplingOptions sampling_;
 };
 
-// Sets input.source, padded, and input.lengths.encoder for the first forward pass, with
+// Sets input.source, (R, Ts) padded, and input.lengths.encoder, (R), for the first forward pass, with
 // `rows_per_sentence` equal rows for each sentence.
 void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
                   model::Input& input);

@@ -22,7 +22,7 @@ struct Extensions {
   at::Tensor finite;  // (S, 1) fp64: finite if the distributions of all rows are finite, otherwise NaN or infinite
 };
 
-// Returns x (S, Q) with columns of the value `fill_value` appended, up to `columns` columns; x itself if Q >= columns.
+// Returns x (S, Q), padded on the right with `fill_value` to `columns` columns; x itself if Q >= columns.
 at::Tensor pad_columns(const at::Tensor& x, int64_t columns, const at::Scalar& fill_value) {
   return x.size(1) >= columns ? x : at::constant_pad_nd(x, {0, columns - x.size(1)}, fill_value);
 }
@@ -61,8 +61,8 @@ class DeviceSearch {
   int64_t num_sentences() const { return static_cast<int64_t>(beams_.size()); }
   int64_t end() const { return policy_.end_tokens().end; }
 
-  // Returns the number of steps until the host reads the results. The model must not process more positions than the
-  // maximum length, even in rows without a live hypothesis, since positions are limited.
+  // Returns the number of steps until the host reads the results. Even rows without a live hypothesis must not exceed
+  // the maximum length of a hypothesis, since the positions of the model are limited.
   int64_t steps_ahead() const {
     int64_t max_length = 0;
     for (const Beam& beam : beams_) max_length = std::max(max_length, beam.max_length);

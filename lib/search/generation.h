@@ -1,7 +1,7 @@
-// Generation of text, one token at a time, with the key/value cache. Each token is reported to the caller at once, so
-// on a GPU the host waits for each token: for the log-sum-exp of the logits, and for the logits, from which it draws
-// the token, or at temperature 0 for the likeliest token, which the GPU selects. If the text need not be displayed
-// while it is generated, beam search (beam_search.h) is faster.
+// Generation of text, one token at a time, with the key/value cache. The caller receives each token at once, so on a
+// GPU the host waits for each token: it reads the log-sum-exp of the logits, and the logits to draw the token from
+// (at temperature 0 the likeliest token, which the GPU selects). If the text need not be displayed while it is
+// generated, beam search (beam_search.h) is faster.
 #pragma once
 
 #include <cstdint>
