@@ -31,8 +31,8 @@ class Search {
   Search(model::LanguageModel& model, const Sentences& sentences, const BeamPolicy& policy,
          attention::Observer* observer)
       : model_(model), sentences_(sentences), policy_(policy), observer_(observer) {
-    beams_ = policy.begin(model, sentences);
-    width_ = beams_.empty() ? 1 : static_cast<int64_t>(beams_[0].live.size());
+    beams_ = policy.initial_beams(model, sentences);
+    rows_per_sentence_ = beams_.empty() ? 1 : static_cast<int64_t>(beams_[0].live.size());
     results_.resize(sentences.size());
   }
 
@@ -41,28 +41,30 @@ class Search {
     state_ = model_.new_state();
     while (!beams_.empty() && stop_signal() == 0) {
       const at::Tensor logits = next_logits();
-      if (policy_.samples()) draw_next(logits);
+      if (policy_.is_sampling()) draw_next(logits);
       else search_next(logits);
       ++length_;
-      rearrange();
+      compact_batch();
     }
     return std::move(results_);
   }
 
  private:
-  int64_t rows() const { return static_cast<int64_t>(beams_.size()) * width_; }
+  int64_t rows() const { return static_cast<int64_t>(beams_.size()) * rows_per_sentence_; }
   // Returns the row of a live hypothesis of beams_[beam] in the batch.
-  int64_t row(size_t beam, const LiveHypothesis& p) const { return static_cast<int64_t>(beam) * width_ + p.slot; }
+  int64_t row(size_t beam, const LiveHypothesis& p) const {
+    return static_cast<int64_t>(beam) * rows_per_sentence_ + p.slot;
+  }
 
   // Runs the model on the last token of every row and returns the logits (R, V) fp32 of the next tokens.
   at::Tensor next_logits() {
-    at::Tensor tokens = at::full({rows(), 1}, static_cast<int64_t>(policy_.end_tokens().end), at::kLong);
+    at::Tensor tokens = at::full({rows(), 1}, static_cast<int64_t>(policy_.special_tokens().end), at::kLong);
     auto* t = tokens.mutable_data_ptr<int64_t>();
     for (size_t b = 0; b < beams_.size(); ++b)
       for (const LiveHypothesis& p : beams_[b].live)
         if (!p.tokens.empty()) t[row(b, p)] = p.tokens.back();
     model::Input input(tokens);
-    if (length_ == 0 && model_.has_encoder()) read_sources(model_, sentences_, width_, input);
+    if (length_ == 0 && model_.has_encoder()) set_sources(model_, sentences_, rows_per_sentence_, input);
     if (observer_ != nullptr) observer_->begin(input.lengths);
     const at::Tensor hidden = model_.hidden(input.to(model_.parameters().device()), {}, state_.get(), observer_);
     return model_.logits(hidden).flatten(0, 1);
@@ -74,7 +76,8 @@ class Search {
     for (size_t b = 0; b < beams_.size(); ++b)
       if (const int32_t token = forced_token(b); token >= 0) {
         constraints.forced.resize(static_cast<size_t>(rows()), -1);
-        std::fill_n(constraints.forced.begin() + static_cast<int64_t>(b) * width_, width_, token);
+        std::fill_n(constraints.forced.begin() + static_cast<int64_t>(b) * rows_per_sentence_, rows_per_sentence_,
+                    token);
       }
     const Candidates candidates = candidates_of(logits, constraints);
     std::vector<Extension> extensions;
@@ -106,8 +109,8 @@ class Search {
     at::Tensor allowed_logits = logits.to(at::kCPU, at::kFloat, false, true).contiguous();
     const at::Tensor all_logits = allowed_logits.clone();
     for (int32_t token : excluded_tokens) allowed_logits.select(1, token).fill_(-INFINITY);
-    const int64_t entries = allowed_logits.size(1);
-    const bool has_candidates = entries > static_cast<int64_t>(excluded_tokens.size());
+    const int64_t vocab_size = allowed_logits.size(1);
+    const bool has_candidates = vocab_size > static_cast<int64_t>(excluded_tokens.size());
     const SamplingOptions& o = policy_.sampling();
     std::vector<Extension> extensions;
     for (size_t b = 0; b < beams_.size(); ++b) {
@@ -118,9 +121,10 @@ class Search {
         int32_t token = forced_token(b);
         if (token < 0 && !has_candidates) BeamPolicy::throw_no_candidates();
         if (token < 0)
-          token = sample_token({allowed_logits.const_data_ptr<float>() + r * entries, static_cast<size_t>(entries)},
-                               o.temperature, o.top_k, beam.random[beam.samples[rank]]);
-        const double logit = all_logits.const_data_ptr<float>()[r * entries + token];
+          token =
+              sample_token({allowed_logits.const_data_ptr<float>() + r * vocab_size, static_cast<size_t>(vocab_size)},
+                           o.temperature, o.top_k, beam.random[beam.sample_numbers[rank]]);
+        const double logit = all_logits.const_data_ptr<float>()[r * vocab_size + token];
         extensions.push_back({beam.live[rank].sum + (logit - candidates.lse[static_cast<size_t>(r)]), rank, token});
       }
       policy_.advance(beam, extensions, length_);
@@ -130,7 +134,7 @@ class Search {
   // Removes finished sentences from the batch, and reorders the rows of the decoding state. Live hypotheses stay in
   // their rows if possible, so that little of the cache is copied; the last sentences move to the rows of removed
   // sentences.
-  void rearrange() {
+  void compact_batch() {
     const int64_t old_num_rows = rows();             // number of rows in state_
     std::vector<size_t> old_indices(beams_.size());  // previous index in beams_ of each remaining sentence
     std::iota(old_indices.begin(), old_indices.end(), size_t{0});
@@ -143,37 +147,38 @@ class Search {
       old_indices.pop_back();
     }
     if (beams_.empty()) return;
-    int64_t width = 0;
-    for (const Beam& beam : beams_) width = std::max(width, static_cast<int64_t>(beam.live.size()));
+    int64_t num_slots = 0;
+    for (const Beam& beam : beams_) num_slots = std::max(num_slots, static_cast<int64_t>(beam.live.size()));
     std::vector<int64_t> source_rows;
     for (size_t b = 0; b < beams_.size(); ++b)
-      assign_slots(beams_[b], static_cast<int64_t>(old_indices[b]) * width_, width, source_rows);
+      assign_slots(beams_[b], static_cast<int64_t>(old_indices[b]) * rows_per_sentence_, num_slots, source_rows);
     bool is_reordered = false;
     for (size_t i = 0; i < source_rows.size(); ++i)
       is_reordered = is_reordered || source_rows[i] != static_cast<int64_t>(i);
-    width_ = width;
+    rows_per_sentence_ = num_slots;
     if (is_reordered || rows() != old_num_rows) state_->reorder(tensor_of(source_rows));
   }
 
-  // Assigns a slot to each live hypothesis of a beam, and appends the old row of each of the beam's `width` slots to
-  // `source_rows`. `first`: old row of the beam's slot 0.
-  void assign_slots(Beam& beam, int64_t first, int64_t width, std::vector<int64_t>& source_rows) const {
-    std::vector<int64_t> parents(static_cast<size_t>(width), -1);  // old slot that each new slot continues; -1: free
-    std::vector<LiveHypothesis*> unplaced;
+  // Assigns a slot to each live hypothesis of a beam, and appends the old row of each of the beam's `num_slots` slots
+  // to `source_rows`. `first`: old row of the beam's slot 0.
+  void assign_slots(Beam& beam, int64_t first, int64_t num_slots, std::vector<int64_t>& source_rows) const {
+    // Old slot that each new slot continues; -1: free.
+    std::vector<int64_t> parents(static_cast<size_t>(num_slots), -1);
+    std::vector<LiveHypothesis*> hypotheses_without_slot;
     for (LiveHypothesis& p : beam.live) {
-      const bool keeps_slot = width == width_ && parents[static_cast<size_t>(p.slot)] < 0;
+      const bool keeps_slot = num_slots == rows_per_sentence_ && parents[static_cast<size_t>(p.slot)] < 0;
       if (keeps_slot) parents[static_cast<size_t>(p.slot)] = p.slot;
-      else unplaced.push_back(&p);
+      else hypotheses_without_slot.push_back(&p);
     }
     size_t free_slot = 0;
-    for (LiveHypothesis* p : unplaced) {
+    for (LiveHypothesis* p : hypotheses_without_slot) {
       while (parents[free_slot] >= 0) ++free_slot;
       parents[free_slot] = p->slot;
       p->slot = static_cast<int64_t>(free_slot);
     }
-    for (int64_t slot = 0; slot < width; ++slot) {
+    for (int64_t slot = 0; slot < num_slots; ++slot) {
       const int64_t parent = parents[static_cast<size_t>(slot)];
-      source_rows.push_back(first + (parent >= 0 ? parent : std::min(slot, width_ - 1)));
+      source_rows.push_back(first + (parent >= 0 ? parent : std::min(slot, rows_per_sentence_ - 1)));
     }
   }
 
@@ -182,8 +187,8 @@ class Search {
   const BeamPolicy& policy_;
   attention::Observer* observer_;
   std::unique_ptr<model::DecodingState> state_;
-  std::vector<Beam> beams_;                       // unfinished sentences, in the order of rows
-  int64_t width_ = 1;                             // rows per sentence
+  std::vector<Beam> beams_;  // unfinished sentences, in the order of rows
+  int64_t rows_per_sentence_ = 1;
   int64_t length_ = 0;                            // number of tokens of each live hypothesis
   std::vector<std::vector<Hypothesis>> results_;  // hypotheses of each sentence
 };
@@ -215,38 +220,38 @@ void SearchOptions::check(model::LanguageModel& model) const {
                                      str(min_length), ""});
 }
 
-int64_t max_hypothesis_length(const SearchOptions& o, model::LanguageModel& model, int64_t source) {
-  const auto proportional_length = static_cast<int64_t>(o.max_length_a * static_cast<double>(source));
+int64_t max_hypothesis_length(const SearchOptions& o, model::LanguageModel& model, int64_t source_length) {
+  const auto proportional_length = static_cast<int64_t>(o.max_length_a * static_cast<double>(source_length));
   const int64_t longest = proportional_length + o.max_length_b, bound = model.max_length();
   return bound > 0 ? std::min(longest, bound - 1) : longest;  // the last position predicts the end token
 }
 
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                                 const EndTokens& end_tokens, const SearchOptions& options,
+                                                 const EndTokens& special_tokens, const SearchOptions& options,
                                                  const SamplingOptions& sampling, attention::Observer* observer) {
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;
-  const BeamPolicy policy(end_tokens, options, sampling);
+  const BeamPolicy policy(special_tokens, options, sampling);
   if (!model.parameters().device().is_cpu() && observer == nullptr) {
     Sentences sentence_pointers;
     for (const Sentence& s : sentences) sentence_pointers.push_back(&s);
     return search_on_device(model, sentence_pointers, policy);
   }
   const auto rows_per_sentence = std::max<int64_t>(1, sampling.samples > 0 ? sampling.samples : options.beam);
-  const int64_t count =
+  const int64_t num_batches =
       observer != nullptr ? 1 : num_sub_batches(model, static_cast<int64_t>(sentences.size()) * rows_per_sentence);
   // Sentences are dealt to the sub-batches in turn, so that sub-batches of sorted sentences have similar lengths and
   // finish at about the same time.
-  std::vector<Sentences> sub_batches(static_cast<size_t>(count));
+  std::vector<Sentences> sub_batches(static_cast<size_t>(num_batches));
   for (size_t i = 0; i < sentences.size(); ++i) sub_batches[i % sub_batches.size()].push_back(&sentences[i]);
   std::vector<std::vector<std::vector<Hypothesis>>> sub_batch_results(sub_batches.size());
   const auto search_sub_batch = [&](size_t i) {
     sub_batch_results[i] = Search(model, sub_batches[i], policy, observer).run();
   };
-  if (count == 1) {
+  if (num_batches == 1) {
     search_sub_batch(0);
   } else {
-    at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, num_batches, 1, [&](int64_t begin, int64_t end) {
       const c10::NoGradGuard thread_no_gradient;  // applies to the current thread only, like DecodingProducts
       const nn::DecodingProducts thread_products(&products);
       for (int64_t i = begin; i < end; ++i) search_sub_batch(static_cast<size_t>(i));

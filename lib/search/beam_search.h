@@ -94,9 +94,9 @@ struct EndTokens {
   int32_t end = 0, unknown = -1;
 };
 
-// Returns the maximum length of a hypothesis in tokens, end token excluded, for a source of `source` tokens, end token
-// included. The options and the maximum input length of the model limit the length.
-int64_t max_hypothesis_length(const SearchOptions& options, model::LanguageModel& model, int64_t source);
+// Returns the maximum length of a hypothesis in tokens, end token excluded, for a source of `source_length` tokens, end
+// token included. The options and the maximum input length of the model limit the length.
+int64_t max_hypothesis_length(const SearchOptions& options, model::LanguageModel& model, int64_t source_length);
 
 // Returns the hypotheses of each sentence: with beam search, at most `beam` different hypotheses, best first; with
 // sampling, all samples, in the order of their random streams. Finished sentences are removed from the batch. If a
@@ -104,7 +104,7 @@ int64_t max_hypothesis_length(const SearchOptions& options, model::LanguageModel
 // hypotheses. `observer`: called for each forward pass; may be null. Throws Error(usage) if a prefix is longer than the
 // maximum length, or if the model does not support the options; Error(failed) if a distribution is not finite.
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                                 const EndTokens& end_tokens, const SearchOptions& options,
+                                                 const EndTokens& special_tokens, const SearchOptions& options,
                                                  const SamplingOptions& sampling = {},
                                                  attention::Observer* observer = nullptr);
 

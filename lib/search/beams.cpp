@@ -25,7 +25,7 @@ LiveHypothesis extend(const LiveHypothesis& parent, const Extension& extension) 
 
 }  // namespace
 
-std::vector<Beam> BeamPolicy::begin(model::LanguageModel& model, const Sentences& sentences) const {
+std::vector<Beam> BeamPolicy::initial_beams(model::LanguageModel& model, const Sentences& sentences) const {
   std::vector<Beam> beams;
   for (size_t i = 0; i < sentences.size(); ++i) {
     const Sentence& s = *sentences[i];
@@ -37,12 +37,12 @@ std::vector<Beam> BeamPolicy::begin(model::LanguageModel& model, const Sentences
     beam.live.resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)));
     for (size_t k = 0; k < beam.live.size(); ++k) {
       beam.live[k].slot = static_cast<int64_t>(k);
-      if (!samples()) continue;
-      beam.samples.push_back(k);
+      if (!is_sampling()) continue;
+      beam.sample_numbers.push_back(k);
       beam.random.emplace_back(RandomStream(static_cast<uint64_t>(sampling_.seed), "translate"),
                                static_cast<uint32_t>(s.number), static_cast<uint32_t>(k));
     }
-    if (samples()) beam.finished.resize(static_cast<size_t>(sampling_.samples));
+    if (is_sampling()) beam.finished.resize(static_cast<size_t>(sampling_.samples));
     beams.push_back(std::move(beam));
   }
   return beams;
@@ -50,49 +50,50 @@ std::vector<Beam> BeamPolicy::begin(model::LanguageModel& model, const Sentences
 
 int32_t BeamPolicy::forced_token(const Sentence& sentence, const Beam& beam, int64_t length) const {
   if (length < static_cast<int64_t>(sentence.prefix.size())) return sentence.prefix[static_cast<size_t>(length)];
-  return length >= beam.max_length ? end_tokens_.end : -1;
+  return length >= beam.max_length ? special_tokens_.end : -1;
 }
 
 std::vector<int32_t> BeamPolicy::excluded_tokens(int64_t length) const {
   std::vector<int32_t> tokens;
-  if (length < options_.min_length) tokens.push_back(end_tokens_.end);
-  if (options_.no_unknown && end_tokens_.unknown >= 0) tokens.push_back(end_tokens_.unknown);
+  if (length < options_.min_length) tokens.push_back(special_tokens_.end);
+  if (options_.no_unknown && special_tokens_.unknown >= 0) tokens.push_back(special_tokens_.unknown);
   return tokens;
 }
 
-Hypothesis BeamPolicy::finished(const LiveHypothesis& p, double sum, int64_t length) const {
+Hypothesis BeamPolicy::finish(const LiveHypothesis& p, double sum, int64_t length) const {
   Hypothesis h{p.tokens, sum, sum / std::pow(static_cast<double>(length + 1), options_.length_penalty)};
-  h.tokens.push_back(end_tokens_.end);
+  h.tokens.push_back(special_tokens_.end);
   return h;
 }
 
 void BeamPolicy::advance(Beam& sentence_beam, std::span<const Extension> extensions, int64_t length) const {
   const auto beam = static_cast<size_t>(options_.beam);
   std::vector<LiveHypothesis> new_live;
-  std::vector<size_t> new_samples;
-  if (samples()) {
+  std::vector<size_t> new_sample_numbers;
+  if (is_sampling()) {
     for (const Extension& extension : extensions) {
-      const size_t sample = sentence_beam.samples[extension.rank];
-      if (extension.token == end_tokens_.end) {
-        sentence_beam.finished[sample] = finished(sentence_beam.live[extension.rank], extension.sum, length);
+      const size_t sample = sentence_beam.sample_numbers[extension.rank];
+      if (extension.token == special_tokens_.end) {
+        sentence_beam.finished[sample] = finish(sentence_beam.live[extension.rank], extension.sum, length);
       } else {
         new_live.push_back(extend(sentence_beam.live[extension.rank], extension));
-        new_samples.push_back(sample);
+        new_sample_numbers.push_back(sample);
       }
     }
   } else {
     const size_t num_candidates = std::min(extensions.size(), 2 * beam);
     for (size_t i = 0; i < num_candidates && new_live.size() < beam && sentence_beam.finished.size() < beam; ++i) {
       const Extension& extension = extensions[i];
-      if (extension.token != end_tokens_.end) new_live.push_back(extend(sentence_beam.live[extension.rank], extension));
+      if (extension.token != special_tokens_.end)
+        new_live.push_back(extend(sentence_beam.live[extension.rank], extension));
       else if (i < beam)
-        sentence_beam.finished.push_back(finished(sentence_beam.live[extension.rank], extension.sum, length));
+        sentence_beam.finished.push_back(finish(sentence_beam.live[extension.rank], extension.sum, length));
     }
     if (sentence_beam.finished.size() >= beam) new_live.clear();
     if (new_live.empty() && sentence_beam.finished.empty()) throw_no_candidates();
   }
   sentence_beam.live = std::move(new_live);
-  sentence_beam.samples = std::move(new_samples);
+  sentence_beam.sample_numbers = std::move(new_sample_numbers);
 }
 
 void BeamPolicy::throw_no_candidates() {
@@ -102,14 +103,14 @@ void BeamPolicy::throw_no_candidates() {
 
 std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
   std::vector<Hypothesis>& hypotheses = beam.finished;
-  if (!samples())
+  if (!is_sampling())
     std::stable_sort(hypotheses.begin(), hypotheses.end(),
                      [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
   return std::move(hypotheses);
 }
 
-void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
-                  model::Input& input) {
+void set_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
+                 model::Input& input) {
   const auto bound = static_cast<size_t>(model.max_length());
   size_t max_source_length = bound > 0 ? std::min(min_source_length(), bound) : min_source_length();
   for (const Sentence* s : sentences) max_source_length = std::max(max_source_length, s->source.size());

@@ -27,7 +27,7 @@ struct Beam {
   int64_t max_length = 0;              // maximum length of a hypothesis in tokens, end token excluded
   std::vector<LiveHypothesis> live;    // beam search: best first; sampling: in the order of sample numbers
   std::vector<RandomSequence> random;  // sampling: random stream of each sample
-  std::vector<size_t> samples;         // sampling: sample number of each live hypothesis
+  std::vector<size_t> sample_numbers;  // sampling: sample number of each live hypothesis
   std::vector<Hypothesis> finished;    // sampling: indexed by sample number
 };
 
@@ -45,16 +45,16 @@ inline bool precedes(const Extension& x, const Extension& y) {
 // The rules of beam search and sampling: which tokens are allowed, which extensions become live or finished hypotheses.
 class BeamPolicy {
  public:
-  BeamPolicy(const EndTokens& ends, const SearchOptions& options, const SamplingOptions& sampling)
-      : end_tokens_(ends), options_(options), sampling_(sampling) {}
-  const EndTokens& end_tokens() const { return end_tokens_; }
+  BeamPolicy(const EndTokens& special_tokens, const SearchOptions& options, const SamplingOptions& sampling)
+      : special_tokens_(special_tokens), options_(options), sampling_(sampling) {}
+  const EndTokens& special_tokens() const { return special_tokens_; }
   const SearchOptions& options() const { return options_; }
   const SamplingOptions& sampling() const { return sampling_; }
   // Returns whether tokens are sampled instead of searched.
-  bool samples() const { return sampling_.samples > 0; }
+  bool is_sampling() const { return sampling_.samples > 0; }
 
   // Returns the initial beam of each sentence. Throws Error(usage) if a prefix is longer than the maximum length.
-  std::vector<Beam> begin(model::LanguageModel& model, const Sentences& sentences) const;
+  std::vector<Beam> initial_beams(model::LanguageModel& model, const Sentences& sentences) const;
   // Returns the forced next token of hypotheses with `length` tokens (from the prefix, or the end token at the maximum
   // length); -1: no token is forced.
   int32_t forced_token(const Sentence& sentence, const Beam& beam, int64_t length) const;
@@ -73,15 +73,15 @@ class BeamPolicy {
 
  private:
   // Returns the live hypothesis p of `length` tokens, extended by the end token. `sum`: log-probability of the result.
-  Hypothesis finished(const LiveHypothesis& p, double sum, int64_t length) const;
-  EndTokens end_tokens_;
+  Hypothesis finish(const LiveHypothesis& p, double sum, int64_t length) const;
+  EndTokens special_tokens_;
   SearchOptions options_;
   SamplingOptions sampling_;
 };
 
 // Sets input.source, (R, Ts) padded, and input.lengths.encoder, (R), for the first forward pass, with
 // `rows_per_sentence` equal rows for each sentence.
-void read_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
-                  model::Input& input);
+void set_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
+                 model::Input& input);
 
 }  // namespace mh::search

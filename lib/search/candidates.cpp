@@ -18,17 +18,17 @@ namespace {
 
 Candidates candidates_on_cpu(const at::Tensor& input, const Constraints& constraints) {
   const at::Tensor logits = input.stride(1) == 1 ? input : input.contiguous();
-  const int64_t rows = logits.size(0), entries = logits.size(1), stride = logits.stride(0);
+  const int64_t rows = logits.size(0), vocab_size = logits.size(1), stride = logits.stride(0);
   const auto* x = logits.const_data_ptr<float>();
   Candidates c{std::vector<double>(static_cast<size_t>(rows)),
                std::vector<std::vector<Entry>>(static_cast<size_t>(rows))};
   at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const auto row = static_cast<size_t>(r);
-      const std::span<const float> values{x + r * stride, static_cast<size_t>(entries)};
+      const std::span<const float> values{x + r * stride, static_cast<size_t>(vocab_size)};
       const int32_t forced = constraints.forced.empty() ? -1 : constraints.forced[row];
       std::vector<Entry>& best = c.rows[row];
-      if (forced < 0) best.resize(static_cast<size_t>(std::min(constraints.count, entries)));
+      if (forced < 0) best.resize(static_cast<size_t>(std::min(constraints.count, vocab_size)));
       best.resize(static_cast<size_t>(kernels::best_entries(values, constraints.excluded, best, &c.lse[row])));
       if (forced >= 0) best = {{values[static_cast<size_t>(forced)], forced}};
     }
@@ -46,8 +46,9 @@ Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constr
       constraints.forced.empty()
           ? at::Tensor()
           : logits.gather(1, at::tensor(forced_tokens, at::kLong).to(logits.device()).unsqueeze(1)).to(at::kCPU);
-  const at::Tensor lse = device_candidates.lse.to(at::kCPU), v = device_candidates.logits.to(at::kCPU).contiguous(),
-                   i = device_candidates.tokens.to(at::kCPU).contiguous();
+  const at::Tensor lse = device_candidates.lse.to(at::kCPU),
+                   best_logits = device_candidates.logits.to(at::kCPU).contiguous(),
+                   best_tokens = device_candidates.tokens.to(at::kCPU).contiguous();
   Candidates c;
   c.lse.assign(lse.const_data_ptr<double>(), lse.const_data_ptr<double>() + rows);
   c.rows.resize(static_cast<size_t>(rows));
@@ -58,8 +59,8 @@ Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constr
       continue;
     }
     for (int64_t k = 0; k < count; ++k)
-      if (const float logit = v.const_data_ptr<float>()[r * count + k]; logit > -INFINITY)
-        best.push_back({logit, static_cast<int32_t>(i.const_data_ptr<int64_t>()[r * count + k])});
+      if (const float logit = best_logits.const_data_ptr<float>()[r * count + k]; logit > -INFINITY)
+        best.push_back({logit, static_cast<int32_t>(best_tokens.const_data_ptr<int64_t>()[r * count + k])});
   }
   return c;
 }
@@ -93,13 +94,13 @@ Candidates candidates_of(const at::Tensor& logits, const Constraints& constraint
 // Selects blocks before logits: the `count` largest logits of a row are in the `count` blocks with the largest maxima,
 // since the `count` maxima of these blocks are no smaller than any logit of another block.
 BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded) {
-  const int64_t rows = logits.size(0), entries = logits.size(1), blocks = ceil_div(entries, kBlock);
+  const int64_t rows = logits.size(0), vocab_size = logits.size(1), blocks = ceil_div(vocab_size, kBlock);
   const at::Tensor largest = logits.amax(1, true);
   const at::Tensor sums = (logits - largest).exp_().sum(1, false, at::kDouble);
   BestCandidates best{largest.squeeze(1).to(at::kDouble) + sums.log(), {}, {}};
-  count = std::min(count, entries);
+  count = std::min(count, vocab_size);
   at::Tensor allowed_logits = at::full({rows, blocks * kBlock}, -INFINITY, logits.options());
-  allowed_logits.narrow(1, 0, entries).copy_(logits);
+  allowed_logits.narrow(1, 0, vocab_size).copy_(logits);
   for (int32_t token : excluded) allowed_logits.select(1, token).fill_(-INFINITY);
   allowed_logits = allowed_logits.view({rows, blocks, kBlock});
   const int64_t num_blocks = std::min(count, blocks);

@@ -34,21 +34,21 @@ class DeviceSearch {
         sentences_(sentences),
         policy_(policy),
         int64_options_(at::TensorOptions().dtype(at::kLong).device(model.parameters().device())),
-        beams_(policy.begin(model, sentences)),
+        beams_(policy.initial_beams(model, sentences)),
         results_(sentences.size()) {}
 
   std::vector<std::vector<Hypothesis>> run() {
     if (beams_.empty()) return std::move(results_);
     state_ = model_.new_state();
-    width_ = static_cast<int64_t>(beams_[0].live.size());
-    tokens_ = at::full({num_sentences(), width_}, end(), int64_options_);
-    sums_ = at::zeros({num_sentences(), width_}, int64_options_.dtype(at::kDouble));
+    rows_per_sentence_ = static_cast<int64_t>(beams_[0].live.size());
+    tokens_ = at::full({num_sentences(), rows_per_sentence_}, end(), int64_options_);
+    sums_ = at::zeros({num_sentences(), rows_per_sentence_}, int64_options_.dtype(at::kDouble));
     while (!beams_.empty() && stop_signal() == 0) {
       std::vector<Extensions> step_extensions;
-      const int64_t steps = steps_ahead(), first = length_;
+      const int64_t steps = steps_until_read(), first = length_;
       prepare(steps);
       for (int64_t step = 0; step < steps && stop_signal() == 0; ++step) {
-        step_extensions.push_back(policy_.samples() ? sample_extensions(step) : extensions_of(step));
+        step_extensions.push_back(policy_.is_sampling() ? sample_extensions(step) : extensions_of(step));
         ++length_;
       }
       apply_extensions(step_extensions, first);
@@ -59,11 +59,11 @@ class DeviceSearch {
 
  private:
   int64_t num_sentences() const { return static_cast<int64_t>(beams_.size()); }
-  int64_t end() const { return policy_.end_tokens().end; }
+  int64_t end() const { return policy_.special_tokens().end; }
 
   // Returns the number of steps until the host reads the results. Even rows without a live hypothesis must not exceed
   // the maximum length of a hypothesis, since the positions of the model are limited.
-  int64_t steps_ahead() const {
+  int64_t steps_until_read() const {
     int64_t max_length = 0;
     for (const Beam& beam : beams_) max_length = std::max(max_length, beam.max_length);
     return std::min(kSteps, max_length + 1 - length_);
@@ -74,25 +74,26 @@ class DeviceSearch {
     const auto forced_token = [&](int64_t step, const Beam& beam) {
       return policy_.forced_token(*sentences_[beam.sentence], beam, length_ + step);
     };
-    forced_.assign(static_cast<size_t>(steps), at::Tensor());
-    all_forced_.assign(static_cast<size_t>(steps), false);
+    forced_tokens_.assign(static_cast<size_t>(steps), at::Tensor());
+    all_tokens_forced_.assign(static_cast<size_t>(steps), false);
     for (int64_t step = 0; step < steps; ++step) {
       std::vector<int64_t> tokens;
       for (const Beam& beam : beams_) tokens.push_back(forced_token(step, beam));
       const auto is_forced = [](int64_t token) { return token >= 0; };
-      all_forced_[static_cast<size_t>(step)] = std::all_of(tokens.begin(), tokens.end(), is_forced);
+      all_tokens_forced_[static_cast<size_t>(step)] = std::all_of(tokens.begin(), tokens.end(), is_forced);
       if (std::any_of(tokens.begin(), tokens.end(), is_forced))
-        forced_[static_cast<size_t>(step)] = at::tensor(tokens, at::kLong).unsqueeze(1).to(int64_options_.device());
+        forced_tokens_[static_cast<size_t>(step)] =
+            at::tensor(tokens, at::kLong).unsqueeze(1).to(int64_options_.device());
     }
-    if (!policy_.samples() || policy_.sampling().temperature == 0) return;
-    at::Tensor uniform = at::zeros({steps, num_sentences(), width_}, at::kDouble);
+    if (!policy_.is_sampling() || policy_.sampling().temperature == 0) return;
+    at::Tensor uniform = at::zeros({steps, num_sentences(), rows_per_sentence_}, at::kDouble);
     auto* u = uniform.mutable_data_ptr<double>();
     for (int64_t step = 0; step < steps; ++step)
-      for (int64_t b = 0; b < num_sentences(); ++b, u += width_) {
+      for (int64_t b = 0; b < num_sentences(); ++b, u += rows_per_sentence_) {
         Beam& beam = beams_[static_cast<size_t>(b)];
         if (forced_token(step, beam) >= 0) continue;  // a forced token needs no random number
         for (size_t rank = 0; rank < beam.live.size(); ++rank)
-          u[beam.live[rank].slot] = beam.random[beam.samples[rank]].uniform();
+          u[beam.live[rank].slot] = beam.random[beam.sample_numbers[rank]].uniform();
       }
     uniform_ = uniform.to(int64_options_.device());
   }
@@ -100,34 +101,35 @@ class DeviceSearch {
   // Runs the model on tokens_ and returns the logits (S·W, V) fp32 of the next tokens.
   at::Tensor next_logits() {
     model::Input input(tokens_.view({-1, 1}));
-    if (length_ == 0 && model_.has_encoder()) read_sources(model_, sentences_, width_, input);
+    if (length_ == 0 && model_.has_encoder()) set_sources(model_, sentences_, rows_per_sentence_, input);
     return model_.logits(model_.hidden(input.to(int64_options_.device()), {}, state_.get())).flatten(0, 1);
   }
 
   // Returns the log-probability (S, W) of each sentence's forced token in each of the sentence's rows. `forced`: (S, 1)
   // int64; negative: treated as token 0. `lse`: (S, W).
   at::Tensor forced_log_p(const at::Tensor& logits, const at::Tensor& forced, const at::Tensor& lse) const {
-    const at::Tensor tokens = forced.clamp_min(0).expand({num_sentences(), width_}).reshape({-1, 1});
-    return logits.gather(1, tokens).view({num_sentences(), width_}).to(at::kDouble) - lse;
+    const at::Tensor tokens = forced.clamp_min(0).expand({num_sentences(), rows_per_sentence_}).reshape({-1, 1});
+    return logits.gather(1, tokens).view({num_sentences(), rows_per_sentence_}).to(at::kDouble) - lse;
   }
 
   // Computes a step of beam search and returns the extensions. Sets tokens_ and sums_ to those of the first `beam`
   // extensions that do not end with the end token, best first, and reorders the decoding state accordingly.
   Extensions extensions_of(int64_t step) {
-    const int64_t beam = policy_.options().beam, extensions = 2 * beam, old_width = width_;
+    const int64_t beam = policy_.options().beam, extensions = 2 * beam, old_rows_per_sentence = rows_per_sentence_;
     const at::Tensor logits = next_logits();
     const BestCandidates best = best_candidates(logits, extensions, policy_.excluded_tokens(length_));
     const int64_t candidates_per_row = best.tokens.size(1);
     Extensions result;
-    const at::Tensor lse = best.lse.view({num_sentences(), old_width});
+    const at::Tensor lse = best.lse.view({num_sentences(), old_rows_per_sentence});
     result.finite = lse.sum(1, true);
     // (S, W, candidates_per_row): the candidates of each row, sorted by token, so that among equal sums the smaller
     // token precedes.
-    auto [tokens, order] = best.tokens.view({num_sentences(), old_width, candidates_per_row}).sort(2);
-    at::Tensor log_p =
-        best.logits.view({num_sentences(), old_width, candidates_per_row}).gather(2, order).to(at::kDouble) -
-        lse.unsqueeze(2);
-    if (const at::Tensor& forced = forced_[static_cast<size_t>(step)];
+    auto [tokens, order] = best.tokens.view({num_sentences(), old_rows_per_sentence, candidates_per_row}).sort(2);
+    at::Tensor log_p = best.logits.view({num_sentences(), old_rows_per_sentence, candidates_per_row})
+                           .gather(2, order)
+                           .to(at::kDouble) -
+                       lse.unsqueeze(2);
+    if (const at::Tensor& forced = forced_tokens_[static_cast<size_t>(step)];
         forced.defined()) {  // the forced token is the only extension of each row
       const at::Tensor is_forced = forced.ge(0).unsqueeze(2), forced_only = at::full_like(log_p, -INFINITY);
       forced_only.select(2, 0).copy_(forced_log_p(logits, forced, lse));
@@ -139,19 +141,20 @@ class DeviceSearch {
     const at::Tensor top_indices = sorted_indices.narrow(1, 0, extensions);
     result.sums = sorted.narrow(1, 0, extensions);
     result.tokens = pad_columns(tokens.flatten(1), extensions, end()).gather(1, top_indices);
-    result.rows = at::floor_divide(top_indices, candidates_per_row).clamp_max(old_width - 1);
+    result.rows = at::floor_divide(top_indices, candidates_per_row).clamp_max(old_rows_per_sentence - 1);
 
     const at::Tensor can_continue = result.sums.gt(-INFINITY).logical_and(result.tokens.ne(end()));
-    const at::Tensor first =
+    const at::Tensor live_indices =
         std::get<1>(at::sort(can_continue.to(at::kInt), /*stable=*/true, 1, /*descending=*/true)).narrow(1, 0, beam);
-    const at::Tensor live = can_continue.gather(1, first);
-    sums_ = result.sums.gather(1, first).masked_fill(~live, -INFINITY);
-    tokens_ = result.tokens.gather(1, first).masked_fill(~live, end());
-    width_ = beam;
+    const at::Tensor is_live = can_continue.gather(1, live_indices);
+    sums_ = result.sums.gather(1, live_indices).masked_fill(~is_live, -INFINITY);
+    tokens_ = result.tokens.gather(1, live_indices).masked_fill(~is_live, end());
+    rows_per_sentence_ = beam;
     const at::Tensor sentence_indices = at::arange(num_sentences(), int64_options_).unsqueeze(1);
     // In the first step, all rows of a sentence continue its only row.
-    if (old_width < beam) state_->reorder(at::arange(num_sentences(), at::kLong).repeat_interleave(beam));
-    else if (beam > 1) state_->reorder_within((result.rows.gather(1, first) + sentence_indices * beam).flatten());
+    if (old_rows_per_sentence < beam) state_->reorder(at::arange(num_sentences(), at::kLong).repeat_interleave(beam));
+    else if (beam > 1)
+      state_->reorder_within((result.rows.gather(1, live_indices) + sentence_indices * beam).flatten());
     return result;
   }
 
@@ -160,31 +163,34 @@ class DeviceSearch {
     const SamplingOptions& o = policy_.sampling();
     const at::Tensor logits = next_logits();
     const std::vector<int32_t> excluded_tokens = policy_.excluded_tokens(length_);
-    const int64_t entries = logits.size(1), num_candidates = o.top_k > 0 ? std::min(o.top_k, entries) : entries;
-    if (entries <= static_cast<int64_t>(excluded_tokens.size()) && !all_forced_[static_cast<size_t>(step)])
+    const int64_t vocab_size = logits.size(1),
+                  num_candidates = o.top_k > 0 ? std::min(o.top_k, vocab_size) : vocab_size;
+    if (vocab_size <= static_cast<int64_t>(excluded_tokens.size()) && !all_tokens_forced_[static_cast<size_t>(step)])
       BeamPolicy::throw_no_candidates();
     const BestCandidates best = best_candidates(logits, o.temperature == 0 ? 1 : num_candidates, excluded_tokens);
     Extensions result;
-    const at::Tensor lse = best.lse.view({num_sentences(), width_});
+    const at::Tensor lse = best.lse.view({num_sentences(), rows_per_sentence_});
     result.finite = lse.sum(1, true);
-    at::Tensor sampled_index = at::zeros({num_sentences() * width_, 1}, int64_options_);
+    at::Tensor sampled_index = at::zeros({num_sentences() * rows_per_sentence_, 1}, int64_options_);
     if (o.temperature > 0) {  // the same choice as sample_token() in sampling.h
       const at::Tensor x = best.logits.to(at::kDouble);
       const at::Tensor cumulative_weights = ((x - x.narrow(1, 0, 1)) / o.temperature).exp().cumsum(1);
-      const at::Tensor at = uniform_[step].reshape({-1, 1}) * cumulative_weights.narrow(1, num_candidates - 1, 1);
-      sampled_index =
-          at::searchsorted(cumulative_weights, at, /*out_int32=*/false, /*right=*/true).clamp_max(num_candidates - 1);
+      const at::Tensor thresholds =
+          uniform_[step].reshape({-1, 1}) * cumulative_weights.narrow(1, num_candidates - 1, 1);
+      sampled_index = at::searchsorted(cumulative_weights, thresholds, /*out_int32=*/false, /*right=*/true)
+                          .clamp_max(num_candidates - 1);
     }
-    result.tokens = best.tokens.gather(1, sampled_index).view({num_sentences(), width_});
-    at::Tensor log_p = best.logits.gather(1, sampled_index).view({num_sentences(), width_}).to(at::kDouble) - lse;
-    if (const at::Tensor& forced = forced_[static_cast<size_t>(step)]; forced.defined()) {
+    result.tokens = best.tokens.gather(1, sampled_index).view({num_sentences(), rows_per_sentence_});
+    at::Tensor log_p =
+        best.logits.gather(1, sampled_index).view({num_sentences(), rows_per_sentence_}).to(at::kDouble) - lse;
+    if (const at::Tensor& forced = forced_tokens_[static_cast<size_t>(step)]; forced.defined()) {
       result.tokens = at::where(forced.ge(0), forced, result.tokens);
       log_p = at::where(forced.ge(0), forced_log_p(logits, forced, lse), log_p);
     }
     sums_ = sums_ + log_p;
     tokens_ = result.tokens;
     result.sums = sums_;
-    result.rows = at::arange(width_, int64_options_).expand({num_sentences(), width_});
+    result.rows = at::arange(rows_per_sentence_, int64_options_).expand({num_sentences(), rows_per_sentence_});
     return result;
   }
 
@@ -214,7 +220,7 @@ class DeviceSearch {
           extensions.push_back({all_sums.const_data_ptr<double>()[first_index + i], rank,
                                 static_cast<int32_t>(all_tokens.const_data_ptr<int64_t>()[first_index + i])});
         };
-        if (policy_.samples()) {
+        if (policy_.is_sampling()) {
           for (size_t rank = 0; rank < beam.live.size(); ++rank) add_extension(beam.live[rank].slot, rank);
         } else {
           for (int64_t i = 0; i < all_sums.size(2) && all_sums.const_data_ptr<double>()[first_index + i] > -INFINITY;
@@ -241,10 +247,11 @@ class DeviceSearch {
     const bool all_live = live_beams.size() == beams_.size();
     beams_ = std::move(live_beams);
     if (all_live || beams_.empty()) return;
-    const at::Tensor sentences = at::tensor(live_indices, at::kLong),
-                     device_indices = sentences.to(int64_options_.device());
+    const at::Tensor cpu_indices = at::tensor(live_indices, at::kLong),
+                     device_indices = cpu_indices.to(int64_options_.device());
     for (at::Tensor* t : {&tokens_, &sums_}) *t = t->index_select(0, device_indices);
-    state_->reorder((sentences.unsqueeze(1) * width_ + at::arange(width_, at::kLong)).flatten());
+    state_->reorder(
+        (cpu_indices.unsqueeze(1) * rows_per_sentence_ + at::arange(rows_per_sentence_, at::kLong)).flatten());
   }
 
   model::LanguageModel& model_;
@@ -252,14 +259,15 @@ class DeviceSearch {
   const BeamPolicy& policy_;
   const at::TensorOptions int64_options_;  // int64 on the model's device
   std::unique_ptr<model::DecodingState> state_;
-  std::vector<Beam> beams_;  // unfinished sentences, in the order of rows
-  int64_t width_ = 1;        // rows per sentence
-  int64_t length_ = 0;       // number of tokens of each live hypothesis
+  std::vector<Beam> beams_;        // unfinished sentences, in the order of rows
+  int64_t rows_per_sentence_ = 1;  // W
+  int64_t length_ = 0;             // number of tokens of each live hypothesis
   // (S, W): last token of the hypothesis in each row, and its log-probability; minus infinity if the row has none.
   at::Tensor tokens_, sums_;
-  std::vector<at::Tensor> forced_;  // per step: (S, 1) forced tokens, -1: not forced; undefined: no sentence is forced
-  std::vector<bool> all_forced_;    // per step: whether the tokens of all sentences are forced
-  at::Tensor uniform_;              // (steps, S, W) fp64 random numbers in [0, 1), for sampling
+  // Per step: (S, 1) int64, forced token of each sentence; -1: none; undefined if no sentence has a forced token.
+  std::vector<at::Tensor> forced_tokens_;
+  std::vector<bool> all_tokens_forced_;           // per step: whether every sentence has a forced token
+  at::Tensor uniform_;                            // (steps, S, W) fp64 random numbers in [0, 1), for sampling
   std::vector<std::vector<Hypothesis>> results_;  // hypotheses of each sentence
 };
 

@@ -15,8 +15,8 @@ namespace {
 // Returns the next token, drawn from the distribution of logits (V). Throws Error(failed) if the distribution is not
 // finite.
 int32_t sample_next_token(const at::Tensor& logits, const GenerationOptions& o, RandomSequence& random) {
-  const double log_sum = logits.to(at::kDouble).logsumexp(0).item<double>();
-  require_finite({&log_sum, 1});
+  const double lse = logits.to(at::kDouble).logsumexp(0).item<double>();
+  require_finite({&lse, 1});
   if (o.temperature == 0 && !logits.is_cpu())
     return best_candidates(logits.unsqueeze(0), 1, {}).tokens.to(at::kCPU).item<int32_t>();
   const at::Tensor x = logits.to(at::kCPU).contiguous();

@@ -15,18 +15,18 @@ int32_t sample_token(std::span<const float> logits, double temperature, int64_t 
   if (temperature == 0) return static_cast<int32_t>(std::max_element(x, x + n) - x);
   std::vector<int32_t> order(n);
   std::iota(order.begin(), order.end(), 0);
-  const size_t num_kept = top_k > 0 ? std::min(n, static_cast<size_t>(top_k)) : n;
+  const size_t num_candidates = top_k > 0 ? std::min(n, static_cast<size_t>(top_k)) : n;
   // Equal logits are ordered by token, so that the result does not depend on the sorting algorithm.
-  std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(num_kept), order.end(),
+  std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(num_candidates), order.end(),
                     [&](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
-  std::vector<double> sums(num_kept);
+  std::vector<double> sums(num_candidates);
   double sum = 0;
-  for (size_t i = 0; i < num_kept; ++i) {
+  for (size_t i = 0; i < num_candidates; ++i) {
     sum += std::exp((static_cast<double>(x[order[i]]) - static_cast<double>(x[order[0]])) / temperature);
     sums[i] = sum;
   }
   auto it = std::upper_bound(sums.begin(), sums.end(), random.uniform() * sum);
-  return order[std::min(static_cast<size_t>(it - sums.begin()), num_kept - 1)];
+  return order[std::min(static_cast<size_t>(it - sums.begin()), num_candidates - 1)];
 }
 
 }  // namespace mh::search

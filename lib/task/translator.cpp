@@ -103,7 +103,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
     std::vector<search::Sentence> sentences, const NameFunction& name,
     const std::function<void(int64_t completed)>& progress) {
   for (search::Sentence& s : sentences) truncate_source(s, name);
-  const search::EndTokens end_tokens{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
+  const search::EndTokens special_tokens{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
   std::vector<std::vector<search::Hypothesis>> translations(sentences.size());
   std::vector<size_t> order;
   for (size_t i = 0; i < sentences.size(); ++i) {
@@ -115,7 +115,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
       throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, since the line has a prefix",
                                        "an empty line", "leave this line of the prefix file empty"});
     translations[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)),
-                           search::Hypothesis{{end_tokens.end}, 0, 0});
+                           search::Hypothesis{{special_tokens.end}, 0, 0});
   }
   const auto source_length = [&](size_t i) { return sentences[i].source.size(); };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return source_length(a) > source_length(b); });
@@ -131,7 +131,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
     std::vector<search::Sentence> batch;
     batch.reserve(batch_indices.size());
     for (size_t i : batch_indices) batch.push_back(std::move(sentences[i]));
-    auto results = search::beam_search(model_, batch, end_tokens, options_.search, sampling_, observer_);
+    auto results = search::beam_search(model_, batch, special_tokens, options_.search, sampling_, observer_);
     for (size_t i = 0; i < batch_indices.size(); ++i) translations[batch_indices[i]] = std::move(results[i]);
     order_index += batch_indices.size();
     num_completed += static_cast<int64_t>(batch_indices.size());
