@@ -260,7 +260,7 @@ class DeviceSearch {
   const at::TensorOptions int64_options_;  // int64 on the model's device
   std::unique_ptr<model::DecodingState> state_;
   std::vector<Beam> beams_;        // unfinished sentences, in the order of rows
-  int64_t rows_per_sentence_ = 1;  // W
+  int64_t rows_per_sentence_ = 1;  // number W of rows of each sentence
   int64_t length_ = 0;             // number of tokens of each live hypothesis
   // (S, W): last token of the hypothesis in each row, and its log-probability; minus infinity if the row has none.
   at::Tensor tokens_, sums_;
