@@ -101,7 +101,7 @@ Answers AnswerSearch::answers(int64_t question) const {
       null_row = &row;
   }
   if (candidates.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "at least one row", "none", ""});
-  // ranks_before() does not compare windows: each start belongs to one window, and later windows have later starts.
+  // ranks_before() need not compare windows: each start belongs to one window, and later windows have later starts.
   std::sort(candidates.begin(), candidates.end(), ranks_before);
   Answers out;
   for (const Candidate& c : best_distinct(paragraph, candidates))

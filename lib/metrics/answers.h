@@ -36,9 +36,10 @@ struct AnswerOptions {
 };
 
 struct Answer {
-  std::string text;           // empty: no answer
-  double start = 0, end = 0;  // logits; for no answer, of [CLS] in the window with their lowest sum
-  double probability = 0;     // softmax of the scores of Answers::best
+  std::string text;  // empty: no answer
+  // Start logit and end logit; for no answer, those of [CLS] in the window where their sum is lowest.
+  double start = 0, end = 0;
+  double probability = 0;  // softmax of the scores of Answers::best
   double score() const { return start + end; }
 };
 
@@ -67,9 +68,9 @@ class AnswerSearch {
     double score() const { return start + end; }
   };
   struct Row {
-    bool has_logits = false;
-    double null_start = 0, null_end = 0;
-    std::vector<Candidate> best;  // in descending order of score, with distinct texts
+    bool has_logits = false;              // whether add() has received the row
+    double null_start = 0, null_end = 0;  // start logit and end logit of [CLS]
+    std::vector<Candidate> best;          // in descending order of score, with distinct texts
   };
   // Returns whether `a` precedes `b`: by score, then by start, then by end.
   static bool ranks_before(const Candidate& a, const Candidate& b);

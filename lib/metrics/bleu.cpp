@@ -107,7 +107,7 @@ BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<
   s.sentences = 1;
   const auto length = static_cast<int64_t>(hypothesis.size());
   s.hypothesis_tokens = length;
-  // The reference whose length is nearest to the length of the hypothesis; of two equally near ones the shorter.
+  // Reference whose length is nearest to the length of the hypothesis; on a tie, the shorter reference.
   const Ids nearest_reference = *std::min_element(references.begin(), references.end(), [&](Ids a, Ids b) {
     const auto la = static_cast<int64_t>(a.size()), lb = static_cast<int64_t>(b.size());
     return std::pair(std::abs(la - length), la) < std::pair(std::abs(lb - length), lb);

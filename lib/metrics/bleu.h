@@ -53,13 +53,14 @@ struct BleuStatistics {
   int64_t sentences = 0;
   int64_t hypothesis_tokens = 0;
   int64_t reference_tokens = 0;
-  std::array<int64_t, kOrders> matches{}, totals{};  // by order n, index n - 1
+  // By order n, at index n - 1: number of matching n-grams, and number of n-grams of the hypotheses.
+  std::array<int64_t, kOrders> matches{}, totals{};
   BleuStatistics& operator+=(const BleuStatistics& other);
   bool operator==(const BleuStatistics&) const = default;
 };
 
-// Selects the score of a corpus or of a single sentence. `sentence` averages only the orders of which the sentence has
-// n-grams (the effective order of sacrebleu).
+// Selects the score of a corpus or of a single sentence. `sentence`: the mean runs only over the orders n for which the
+// sentence has n-grams (the effective order of sacrebleu).
 enum class BleuScope { corpus, sentence };
 
 struct BleuScore {
@@ -76,7 +77,7 @@ BleuScore bleu_score(const BleuStatistics& statistics, const BleuOptions& option
 // tokeniser: tok:none+compound-split.
 std::string bleu_signature(const BleuOptions& options, size_t references, BleuScope scope);
 
-// Computes the BLEU statistics of sentences. It stores every word it has seen; not thread-safe.
+// Computes the BLEU statistics of sentences. The object stores the words of all sentences; not thread-safe.
 class Bleu {
  public:
   explicit Bleu(const BleuOptions& options) : options_(options) { options.check(); }

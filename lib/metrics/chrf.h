@@ -36,9 +36,10 @@ struct ChrfOptions {
 struct ChrfStatistics {
   static constexpr size_t kCharacters = 6, kOrders = kCharacters + ChrfOptions::kMaxWordOrder;
   struct Counts {
-    int64_t hypothesis = 0;  // n-grams, without sentences whose reference has none
-    int64_t reference = 0;
-    int64_t matches = 0;
+    // Number of n-grams of the hypotheses, without the hypotheses whose references have no n-gram of this order.
+    int64_t hypothesis = 0;
+    int64_t reference = 0;  // number of n-grams of the references
+    int64_t matches = 0;    // number of matching n-grams
     bool operator==(const Counts&) const = default;
   };
   int64_t sentences = 0;
@@ -47,13 +48,14 @@ struct ChrfStatistics {
   bool operator==(const ChrfStatistics&) const = default;
 };
 
-double chrf_score(const ChrfStatistics& statistics);  // 0 … 100
+// Returns the score, 0 … 100, of the sum of the statistics of sentences, or of one sentence.
+double chrf_score(const ChrfStatistics& statistics);
 
 // Returns a signature in the format of sacrebleu, with the version of multihead:
 // "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:mh-0.1.0".
 std::string chrf_signature(const ChrfOptions& options, size_t references);
 
-// Computes the chrF statistics of sentences. It stores every word it has seen; not thread-safe.
+// Computes the chrF statistics of sentences. The object stores the words of all sentences; not thread-safe.
 class Chrf {
  public:
   explicit Chrf(const ChrfOptions& options) : options_(options) {}

@@ -58,8 +58,8 @@ void NgramMatcher::match(Ids hypothesis, std::span<const Ids> references, std::s
   for (size_t r = 0; r < references.size(); ++r) reference_names_[r].assign(references[r].size(), 0);
   starts_.clear();
   for (size_t i = 0; i < hypothesis.size(); ++i) starts_.push_back({i, 0});
-  // If no reference contains an n-gram, no reference contains a longer n-gram that starts with it, so its start is
-  // dropped.
+  // If no reference contains an n-gram of the hypothesis, no reference contains a longer n-gram with the same start, so
+  // the start is dropped.
   for (size_t n = 1; n <= matches.size() && !starts_.empty(); ++n) {
     name_references(references, n);
     size_t num_starts = 0;

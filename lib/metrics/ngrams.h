@@ -22,8 +22,8 @@ class NgramMatcher {
   class Names {
    public:
     void clear(size_t capacity);        // removes all entries and makes room for `capacity` entries
-    uint32_t add(uint64_t key);         // returns the number of `key`; numbers a new key
-    uint32_t find(uint64_t key) const;  // kNone if absent
+    uint32_t add(uint64_t key);         // returns the number of `key`; assigns the next number to a new key
+    uint32_t find(uint64_t key) const;  // returns the number of `key`; kNone if the key is absent
     uint32_t size() const { return size_; }
 
    private:
@@ -36,9 +36,10 @@ class NgramMatcher {
     int shift_ = 0;
     uint32_t size_ = 0;
   };
-  struct Start {  // n-gram of the hypothesis that also occurs in a reference: first token, number
-    size_t position;
-    uint32_t name;
+  // An n-gram of the hypothesis that also occurs in a reference.
+  struct Start {
+    size_t position;  // index of its first token
+    uint32_t name;    // number of the n-gram
   };
   // Replaces the numbers of (n - 1)-grams in reference_names_ by the numbers of n-grams, and counts the n-grams.
   void name_references(std::span<const Ids> references, size_t n);

@@ -19,8 +19,8 @@ namespace mh::metrics {
 // thousandths).
 std::string predictions_tsv(const text::ExampleTask& task, std::span<const double> predictions);
 
-// Predicted answers by the id of the question; "" predicts that the question has no answer. Other questions have
-// no prediction.
+// Predicted answers by the id of the question; "" predicts that the question has no answer. A question whose id is
+// absent has no prediction.
 using Predictions = std::map<std::string, std::string>;
 
 // Returns the JSON object {id: text, …} that the official scripts read, in the order of `questions`.
@@ -41,7 +41,7 @@ struct PredictionScores {
   AnswerScores all;
   AnswerScores possible, impossible;  // by type of question: HasAns and NoAns in the official script
   int64_t num_missing = 0;            // number of questions that have no prediction
-  int64_t num_unknown = 0;            // number of predictions whose id is no question
+  int64_t num_unknown = 0;            // number of predictions whose id belongs to no question
 };
 PredictionScores score_predictions(const text::Questions& questions, const Predictions& predictions);
 // Returns the score of a predicted answer to a question; `unanswerable` selects the rules of SQuAD 2.0.

@@ -41,7 +41,7 @@ double dot_product(const std::vector<double>& a, const std::vector<double>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
-// Returns whether the \w of Python matches c, except for the underscore, which is already removed with the punctuation.
+// Returns whether Python's \w matches c. Ignores the underscore, which normalise() has removed with the punctuation.
 bool is_word_character(char32_t c) { return is_letter(c) || is_number(c); }
 
 bool is_article(std::u32string_view word) { return word == U"a" || word == U"an" || word == U"the"; }

@@ -34,7 +34,7 @@ double spearman(std::span<const double> x, std::span<const double> y);
 std::vector<double> average_ranks(std::span<const double> numbers);
 
 // Returns an answer in the form that SQuAD compares: lower case, without ASCII punctuation, without the words a, an and
-// the, and with single spaces between words. `answer` is valid UTF-8; letters, digits and white space are those of
+// the, and with single spaces between words. `answer` is valid UTF-8. Letters, digits and white space are defined as in
 // Python.
 std::string normalised_answer(std::string_view answer);
 
