@@ -60,8 +60,8 @@ void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<cons
   if (start.size() != length || end.size() != length)
     throw Error(Exit::failed, Problem{str("row ", row), str(length, " start logits and end logits"),
                                       str(start.size(), " and ", end.size()), ""});
-  auto finite = [](float v) { return std::isfinite(v); };
-  if (!std::all_of(start.begin(), start.end(), finite) || !std::all_of(end.begin(), end.end(), finite))
+  auto is_finite = [](float v) { return std::isfinite(v); };
+  if (!std::all_of(start.begin(), start.end(), is_finite) || !std::all_of(end.begin(), end.end(), is_finite))
     throw Error(Exit::failed, Problem{str("row ", row), "finite start and end logits", "NaN or infinity", ""});
   Row& r = rows_[static_cast<size_t>(row)];
   r = {true, start[0], end[0], {}};

@@ -37,7 +37,7 @@ double smoothing_value(const BleuOptions& o) {
 }  // namespace
 
 void BleuOptions::describe(Fields& f) {
-  f.choice("tokenize", tokenize, bleu_token_names(), "BLEU tokeniser, named as in sacrebleu");
+  f.choice("tokenize", tokenize, bleu_tokenizer_names(), "BLEU tokeniser, named as in sacrebleu");
   f.field("lowercase", lowercase, "whether hypotheses and references are converted to lower case before scoring");
   f.field("compound_split", compound_split,
           "whether words are split at hyphens before BLEU is computed, as in the published scores of WMT En-De");
@@ -98,7 +98,7 @@ std::string bleu_signature(const BleuOptions& o, size_t references, BleuScope sc
   std::string smooth = name_of(smoothing_names(), o.smooth);
   if (takes_value(o.smooth)) smooth += "[" + fixed_decimal(smoothing_value(o), 2) + "]";
   return str("nrefs:", references, "|case:", o.lowercase ? "lc" : "mixed",
-             "|eff:", scope == BleuScope::sentence ? "yes" : "no", "|tok:", name_of(bleu_token_names(), o.tokenize),
+             "|eff:", scope == BleuScope::sentence ? "yes" : "no", "|tok:", name_of(bleu_tokenizer_names(), o.tokenize),
              o.compound_split ? "+compound-split" : "", "|smooth:", smooth, "|version:mh-", version());
 }
 

@@ -92,7 +92,7 @@ void separate_compounds(std::u32string& line) {
 
 }  // namespace
 
-const std::vector<std::pair<BleuTokens, std::string>>& bleu_token_names() {
+const std::vector<std::pair<BleuTokens, std::string>>& bleu_tokenizer_names() {
   static const std::vector<std::pair<BleuTokens, std::string>> names{{BleuTokens::mteval_13a, "13a"},
                                                                      {BleuTokens::international, "intl"},
                                                                      {BleuTokens::characters, "char"},

@@ -13,7 +13,7 @@
 namespace mh::metrics {
 
 enum class BleuTokens { mteval_13a, international, characters, none };
-const std::vector<std::pair<BleuTokens, std::string>>& bleu_token_names();
+const std::vector<std::pair<BleuTokens, std::string>>& bleu_tokenizer_names();
 
 // Returns the words of a line as views of `line`, which is changed in place. `split_compounds`: replaces each hyphen
 // between two characters other than white space by the word ##AT##-##AT##, as in the published scores of WMT En–De

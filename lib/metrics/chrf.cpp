@@ -51,8 +51,8 @@ double chrf_score(const ChrfStatistics& s) {
 }
 
 std::string chrf_signature(const ChrfOptions& o, size_t references) {
-  return str("nrefs:", references, "|case:", o.lowercase ? "lc" : "mixed", "|eff:yes|nc:", ChrfStatistics::kCharacters,
-             "|nw:", o.words, "|space:no|version:mh-", version());
+  return str("nrefs:", references, "|case:", o.lowercase ? "lc" : "mixed",
+             "|eff:yes|nc:", ChrfStatistics::kCharacterOrders, "|nw:", o.words, "|space:no|version:mh-", version());
 }
 
 Chrf::Units Chrf::units_of(std::string_view sentence) {
@@ -86,8 +86,8 @@ ChrfStatistics Chrf::statistics(std::string_view hypothesis, std::span<const std
                                num_ngrams(reference_ids), matches[k]};
       }
     };
-    count_matches(hypothesis_units.characters, reference_units.characters, 0, ChrfStatistics::kCharacters);
-    count_matches(hypothesis_units.words, reference_units.words, ChrfStatistics::kCharacters,
+    count_matches(hypothesis_units.characters, reference_units.characters, 0, ChrfStatistics::kCharacterOrders);
+    count_matches(hypothesis_units.words, reference_units.words, ChrfStatistics::kCharacterOrders,
                   static_cast<size_t>(options_.words));
     if (const double score = chrf_score(s); score > best_score) best_score = score, best = s;
   }

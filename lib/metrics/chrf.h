@@ -34,7 +34,7 @@ struct ChrfOptions {
 };
 
 struct ChrfStatistics {
-  static constexpr size_t kCharacters = 6, kOrders = kCharacters + ChrfOptions::kMaxWordOrder;
+  static constexpr size_t kCharacterOrders = 6, kOrders = kCharacterOrders + ChrfOptions::kMaxWordOrder;
   struct Counts {
     // Number of n-grams of the hypotheses, without the hypotheses whose references have no n-gram of this order.
     int64_t hypothesis = 0;

@@ -19,7 +19,7 @@ class NgramMatcher {
 
  private:
   // Hash map with open addressing from (number of the first n - 1 tokens, last token) to the number of an n-gram.
-  class Names {
+  class NgramNumbers {
    public:
     void clear(size_t capacity);        // removes all entries and makes room for `capacity` entries
     uint32_t add(uint64_t key);         // returns the number of `key`; assigns the next number to a new key
@@ -29,7 +29,7 @@ class NgramMatcher {
    private:
     struct Slot {
       uint64_t key;
-      uint32_t name;
+      uint32_t number;
     };
     size_t locate(uint64_t key) const;
     std::vector<Slot> slots_;
@@ -39,13 +39,14 @@ class NgramMatcher {
   // An n-gram of the hypothesis that also occurs in a reference.
   struct Start {
     size_t position;  // index of its first token
-    uint32_t name;    // number of the n-gram
+    uint32_t number;  // number of the n-gram
   };
-  // Replaces the numbers of (n - 1)-grams in reference_names_ by the numbers of n-grams, and counts the n-grams.
-  void name_references(std::span<const Ids> references, size_t n);
+  // Replaces the numbers of (n - 1)-grams in reference_numbers_ by the numbers of n-grams, and counts the n-grams.
+  void assign_reference_numbers(std::span<const Ids> references, size_t n);
 
-  Names names_;
-  std::vector<std::vector<uint32_t>> reference_names_;  // [reference][position]: number of the n-gram that starts there
+  NgramNumbers ngram_numbers_;
+  // [reference][position]: number of the n-gram that starts there.
+  std::vector<std::vector<uint32_t>> reference_numbers_;
   // By number of the n-gram: largest count in one reference; count in the current sentence.
   std::vector<int64_t> max_counts_, counts_;
   std::vector<Start> starts_;

@@ -57,9 +57,9 @@ std::string best_json(const text::Questions& questions, const std::vector<Answer
 }
 
 Predictions read_predictions(const std::string& path) {
-  auto refuse = [&](const std::string& num_found) {
-    throw Error(Exit::input, Problem{path, "predictions: a JSON object with the text of an answer for each id",
-                                     num_found, "use the format of the official SQuAD scripts"});
+  auto refuse = [&](const std::string& found) {
+    throw Error(Exit::input, Problem{path, "predictions: a JSON object with the text of an answer for each id", found,
+                                     "use the format of the official SQuAD scripts"});
   };
   Predictions predictions;
   const std::string json = read_text_file(path);

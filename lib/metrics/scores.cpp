@@ -13,7 +13,7 @@ namespace mh::metrics {
 
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
 void require_equal_sizes(size_t truth, size_t predicted) {
   if (truth != predicted)
@@ -23,8 +23,8 @@ void require_equal_sizes(size_t truth, size_t predicted) {
 // Returns the deviations from the mean, divided by the largest absolute deviation so that squares neither overflow nor
 // underflow. Returns an empty vector if all numbers are equal or one is not finite.
 std::vector<double> deviations(std::span<const double> numbers) {
-  const bool constant = std::all_of(numbers.begin(), numbers.end(), [&](double v) { return v == numbers[0]; });
-  if (constant) return {};
+  const bool is_constant = std::all_of(numbers.begin(), numbers.end(), [&](double v) { return v == numbers[0]; });
+  if (is_constant) return {};
   const double mean = std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
   std::vector<double> out(numbers.begin(), numbers.end());
   double largest = 0;
@@ -91,7 +91,7 @@ double shared_words_f1(const std::u32string& answer, const std::u32string& truth
 
 double accuracy(std::span<const int32_t> truth, std::span<const int32_t> predicted) {
   require_equal_sizes(truth.size(), predicted.size());
-  if (truth.empty()) return kNone;
+  if (truth.empty()) return kUndefined;
   int64_t num_correct = 0;
   for (size_t i = 0; i < truth.size(); ++i) num_correct += truth[i] == predicted[i] ? 1 : 0;
   return static_cast<double>(num_correct) / static_cast<double>(truth.size());
@@ -99,7 +99,7 @@ double accuracy(std::span<const int32_t> truth, std::span<const int32_t> predict
 
 double f1(std::span<const int32_t> truth, std::span<const int32_t> predicted) {
   require_equal_sizes(truth.size(), predicted.size());
-  if (truth.empty()) return kNone;
+  if (truth.empty()) return kUndefined;
   int64_t true_positives = 0, num_positives = 0;
   for (size_t i = 0; i < truth.size(); ++i) {
     true_positives += truth[i] == 1 && predicted[i] == 1 ? 1 : 0;
@@ -110,7 +110,7 @@ double f1(std::span<const int32_t> truth, std::span<const int32_t> predicted) {
 
 double matthews(std::span<const int32_t> truth, std::span<const int32_t> predicted) {
   require_equal_sizes(truth.size(), predicted.size());
-  if (truth.empty()) return kNone;
+  if (truth.empty()) return kUndefined;
   struct ClassCounts {
     double truth = 0, predicted = 0;
   };
@@ -135,7 +135,7 @@ double matthews(std::span<const int32_t> truth, std::span<const int32_t> predict
 double pearson(std::span<const double> x, std::span<const double> y) {
   require_equal_sizes(x.size(), y.size());
   const std::vector<double> a = deviations(x), b = deviations(y);
-  if (a.empty() || b.empty()) return kNone;
+  if (a.empty() || b.empty()) return kUndefined;
   return std::clamp(dot_product(a, b) / (std::sqrt(dot_product(a, a)) * std::sqrt(dot_product(b, b))), -1.0, 1.0);
 }
 
@@ -154,7 +154,7 @@ std::vector<double> average_ranks(std::span<const double> numbers) {
 double spearman(std::span<const double> x, std::span<const double> y) {
   require_equal_sizes(x.size(), y.size());
   auto is_nan = [](double v) { return std::isnan(v); };
-  if (std::any_of(x.begin(), x.end(), is_nan) || std::any_of(y.begin(), y.end(), is_nan)) return kNone;
+  if (std::any_of(x.begin(), x.end(), is_nan) || std::any_of(y.begin(), y.end(), is_nan)) return kUndefined;
   return pearson(average_ranks(x), average_ranks(y));
 }
 
@@ -184,7 +184,7 @@ void AnswerScores::add(const AnswerScore& score) {
 
 AnswerScore AnswerScores::percent() const {
   const auto count = static_cast<double>(questions_);
-  if (questions_ == 0) return {kNone, kNone};
+  if (questions_ == 0) return {kUndefined, kUndefined};
   return {100 * sum_.exact / count, 100 * sum_.f1 / count};
 }
 
