@@ -38,9 +38,9 @@ std::vector<double> average_ranks(std::span<const double> numbers);
 // Python.
 std::string normalised_answer(std::string_view answer);
 
-// Score of a predicted answer against a true answer. exact: 1 if the normalised answers are equal, otherwise 0. f1: 2 P
-// R / (P + R) of their words, each counted as often as it occurs in both answers; 0 if they share no word, as do two
-// empty answers.
+// Score of a predicted answer against a true answer. exact: 1 if the normalised answers are equal, otherwise 0. f1:
+// harmonic mean of the precision and the recall of words, where a word counts as often as it occurs in both answers; 0
+// if the answers share no word, or are both empty.
 struct AnswerScore {
   double exact = 0;
   double f1 = 0;

@@ -33,7 +33,7 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
                        4 * 4 * model_options.width + element_bytes * 2 * ffn_width);
     bytes += 4 * update_rows * model_options.transformer_xl.memory * model_options.width;
     if (layer->unfused_reasons(true).empty()) continue;
-    // Attention probabilities (fp32), and the same after dropout.
+    // Attention probabilities in fp32, and, with dropout, also the probabilities after dropout.
     const int64_t copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
     bytes += 4 * copies * tokens * std::max(s.heads, s.value_heads) * (block + model_options.transformer_xl.memory);
   }

@@ -62,7 +62,8 @@ class Procedure {
   // request passes.
   virtual std::vector<Pass> passes(const TrainProgress&) const { return {}; }
   // Returns the epochs, from 0, in which passes() returns a new kind of pass. PassPlanner::check() verifies that these
-  // passes have a trainable parameter. Parameters are only unfrozen during a run, so later epochs need no check.
+  // passes have a trainable parameter. Parameters are unfrozen during a run, never frozen, so later epochs need no
+  // check.
   virtual std::vector<int64_t> first_epochs() const { return {0}; }
   // Returns whether the procedure moves weights of the model between epochs and records the moves in its state.
   virtual bool moves_weights() const { return false; }
