@@ -17,7 +17,7 @@ constexpr int64_t kSortedRows = 4096;
 }  // namespace
 
 ScoringOptions IndependentRows::resolve(const ScoringOptions& options, model::LanguageModel& model) const {
-  if (options.sentences) return options;  // the options are already resolved
+  if (options.has_independent_rows) return options;  // the options are already resolved
   auto refuse = [](const char* option, int64_t found) {
     throw Error(Exit::usage,
                 Problem{option, "0 for sentence pairs and examples, since only a text supports this option", str(found),
@@ -30,7 +30,7 @@ ScoringOptions IndependentRows::resolve(const ScoringOptions& options, model::La
   if (o.streams > 0) refuse("--streams", o.streams);
   o.sample.blocks = sample_size(o.sample, size(), "the number of sentence pairs or examples", "lower --blocks");
   o.memory = 0;
-  o.sentences = true;
+  o.has_independent_rows = true;
   o.block = std::max<int64_t>(1, max_length());
   model.require_length("the longest sentence", o.block);
   if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);

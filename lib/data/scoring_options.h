@@ -34,8 +34,8 @@ struct ScoringOptions {
   int64_t memory = -1;
   int64_t streams = 0;
   int64_t batch = 0;
-  Sample sample;           // not in describe(): tools that support samples call sample.describe()
-  bool sentences = false;  // whether rows are independent (protocol "sentences"); set by Corpus::resolve()
+  Sample sample;                      // not in describe(): tools that support samples call sample.describe()
+  bool has_independent_rows = false;  // whether rows are independent (protocol "sentences"); set by Corpus::resolve()
   void describe(Fields& f) {
     f.field("block", block, "length of a text row in tokens, context included; 0: row length of training", at_least(0));
     f.field("context", context,
@@ -54,7 +54,7 @@ struct ScoringOptions {
 
 // Returns the name of the scoring protocol of resolved options.
 inline const char* protocol_of(const ScoringOptions& resolved) {
-  if (resolved.sentences) return "sentences";
+  if (resolved.has_independent_rows) return "sentences";
   return resolved.memory > 0 ? "streams" : resolved.context > 0 ? "context-window" : "independent-blocks";
 }
 

@@ -15,9 +15,10 @@ namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-void require_equal_sizes(size_t truth, size_t predicted) {
-  if (truth != predicted)
-    throw Error(Exit::input, Problem{"scores", str("as many predictions as true values, ", truth), str(predicted), ""});
+void require_equal_sizes(size_t num_true, size_t num_predictions) {
+  if (num_true != num_predictions)
+    throw Error(Exit::input,
+                Problem{"scores", str("as many predictions as true values, ", num_true), str(num_predictions), ""});
 }
 
 // Returns the deviations from the mean, divided by the largest absolute deviation so that squares neither overflow nor
@@ -89,27 +90,27 @@ double shared_words_f1(const std::u32string& answer, const std::u32string& truth
 
 }  // namespace
 
-double accuracy(std::span<const int32_t> truth, std::span<const int32_t> predicted) {
-  require_equal_sizes(truth.size(), predicted.size());
+double accuracy(std::span<const int32_t> truth, std::span<const int32_t> predictions) {
+  require_equal_sizes(truth.size(), predictions.size());
   if (truth.empty()) return kUndefined;
   int64_t num_correct = 0;
-  for (size_t i = 0; i < truth.size(); ++i) num_correct += truth[i] == predicted[i] ? 1 : 0;
+  for (size_t i = 0; i < truth.size(); ++i) num_correct += truth[i] == predictions[i] ? 1 : 0;
   return static_cast<double>(num_correct) / static_cast<double>(truth.size());
 }
 
-double f1(std::span<const int32_t> truth, std::span<const int32_t> predicted) {
-  require_equal_sizes(truth.size(), predicted.size());
+double f1(std::span<const int32_t> truth, std::span<const int32_t> predictions) {
+  require_equal_sizes(truth.size(), predictions.size());
   if (truth.empty()) return kUndefined;
   int64_t true_positives = 0, num_positives = 0;
   for (size_t i = 0; i < truth.size(); ++i) {
-    true_positives += truth[i] == 1 && predicted[i] == 1 ? 1 : 0;
-    num_positives += (truth[i] == 1 ? 1 : 0) + (predicted[i] == 1 ? 1 : 0);
+    true_positives += truth[i] == 1 && predictions[i] == 1 ? 1 : 0;
+    num_positives += (truth[i] == 1 ? 1 : 0) + (predictions[i] == 1 ? 1 : 0);
   }
   return num_positives == 0 ? 0 : 2 * static_cast<double>(true_positives) / static_cast<double>(num_positives);
 }
 
-double matthews(std::span<const int32_t> truth, std::span<const int32_t> predicted) {
-  require_equal_sizes(truth.size(), predicted.size());
+double matthews(std::span<const int32_t> truth, std::span<const int32_t> predictions) {
+  require_equal_sizes(truth.size(), predictions.size());
   if (truth.empty()) return kUndefined;
   struct ClassCounts {
     double truth = 0, predicted = 0;
@@ -118,8 +119,8 @@ double matthews(std::span<const int32_t> truth, std::span<const int32_t> predict
   double num_correct = 0;
   for (size_t i = 0; i < truth.size(); ++i) {
     ++classes[truth[i]].truth;
-    ++classes[predicted[i]].predicted;
-    num_correct += truth[i] == predicted[i] ? 1 : 0;
+    ++classes[predictions[i]].predicted;
+    num_correct += truth[i] == predictions[i] ? 1 : 0;
   }
   const auto rows = static_cast<double>(truth.size());
   double covariance = num_correct * rows, predicted_variance = rows * rows, truth_variance = rows * rows;

@@ -24,9 +24,9 @@
 
 namespace mh::metrics {
 
-double accuracy(std::span<const int32_t> truth, std::span<const int32_t> predicted);
-double f1(std::span<const int32_t> truth, std::span<const int32_t> predicted);
-double matthews(std::span<const int32_t> truth, std::span<const int32_t> predicted);
+double accuracy(std::span<const int32_t> truth, std::span<const int32_t> predictions);
+double f1(std::span<const int32_t> truth, std::span<const int32_t> predictions);
+double matthews(std::span<const int32_t> truth, std::span<const int32_t> predictions);
 double pearson(std::span<const double> x, std::span<const double> y);
 double spearman(std::span<const double> x, std::span<const double> y);
 

@@ -32,7 +32,7 @@ class Search {
          attention::Observer* observer)
       : model_(model), sentences_(sentences), policy_(policy), observer_(observer) {
     beams_ = policy.initial_beams(model, sentences);
-    rows_per_sentence_ = beams_.empty() ? 1 : static_cast<int64_t>(beams_[0].live.size());
+    rows_per_sentence_ = beams_.empty() ? 1 : static_cast<int64_t>(beams_[0].live_hypotheses.size());
     results_.resize(sentences.size());
   }
 
@@ -61,7 +61,7 @@ class Search {
     at::Tensor tokens = at::full({rows(), 1}, static_cast<int64_t>(policy_.special_tokens().end), at::kLong);
     auto* t = tokens.mutable_data_ptr<int64_t>();
     for (size_t b = 0; b < beams_.size(); ++b)
-      for (const LiveHypothesis& p : beams_[b].live)
+      for (const LiveHypothesis& p : beams_[b].live_hypotheses)
         if (!p.tokens.empty()) t[row(b, p)] = p.tokens.back();
     model::Input input(tokens);
     if (length_ == 0 && model_.has_encoder()) set_sources(model_, sentences_, rows_per_sentence_, input);
@@ -75,20 +75,20 @@ class Search {
     Constraints constraints{2 * policy_.options().beam, policy_.excluded_tokens(length_), {}};
     for (size_t b = 0; b < beams_.size(); ++b)
       if (const int32_t token = forced_token(b); token >= 0) {
-        constraints.forced.resize(static_cast<size_t>(rows()), -1);
-        std::fill_n(constraints.forced.begin() + static_cast<int64_t>(b) * rows_per_sentence_, rows_per_sentence_,
-                    token);
+        constraints.forced_tokens.resize(static_cast<size_t>(rows()), -1);
+        std::fill_n(constraints.forced_tokens.begin() + static_cast<int64_t>(b) * rows_per_sentence_,
+                    rows_per_sentence_, token);
       }
     const Candidates candidates = candidates_of(logits, constraints);
     std::vector<Extension> extensions;
     for (size_t b = 0; b < beams_.size(); ++b) {
       Beam& beam = beams_[b];
       extensions.clear();
-      for (size_t rank = 0; rank < beam.live.size(); ++rank) {
-        const auto r = static_cast<size_t>(row(b, beam.live[rank]));
+      for (size_t rank = 0; rank < beam.live_hypotheses.size(); ++rank) {
+        const auto r = static_cast<size_t>(row(b, beam.live_hypotheses[rank]));
         for (const kernels::Entry& e : candidates.rows[r])
           extensions.push_back(
-              {beam.live[rank].sum + (static_cast<double>(e.logit) - candidates.lse[r]), rank, e.index});
+              {beam.live_hypotheses[rank].sum + (static_cast<double>(e.logit) - candidates.lse[r]), rank, e.index});
       }
       const size_t num_candidates = std::min(extensions.size(), static_cast<size_t>(constraints.count));
       std::partial_sort(extensions.begin(), extensions.begin() + static_cast<int64_t>(num_candidates), extensions.end(),
@@ -116,8 +116,8 @@ class Search {
     for (size_t b = 0; b < beams_.size(); ++b) {
       Beam& beam = beams_[b];
       extensions.clear();
-      for (size_t rank = 0; rank < beam.live.size(); ++rank) {
-        const int64_t r = row(b, beam.live[rank]);
+      for (size_t rank = 0; rank < beam.live_hypotheses.size(); ++rank) {
+        const int64_t r = row(b, beam.live_hypotheses[rank]);
         int32_t token = forced_token(b);
         if (token < 0 && !has_candidates) BeamPolicy::throw_no_candidates();
         if (token < 0)
@@ -125,7 +125,8 @@ class Search {
               sample_token({allowed_logits.const_data_ptr<float>() + r * vocab_size, static_cast<size_t>(vocab_size)},
                            o.temperature, o.top_k, beam.random[beam.sample_numbers[rank]]);
         const double logit = all_logits.const_data_ptr<float>()[r * vocab_size + token];
-        extensions.push_back({beam.live[rank].sum + (logit - candidates.lse[static_cast<size_t>(r)]), rank, token});
+        extensions.push_back(
+            {beam.live_hypotheses[rank].sum + (logit - candidates.lse[static_cast<size_t>(r)]), rank, token});
       }
       policy_.advance(beam, extensions, length_);
     }
@@ -139,7 +140,7 @@ class Search {
     std::vector<size_t> old_indices(beams_.size());  // previous index in beams_ of each remaining sentence
     std::iota(old_indices.begin(), old_indices.end(), size_t{0});
     for (size_t b = beams_.size(); b-- > 0;) {
-      if (!beams_[b].live.empty()) continue;
+      if (!beams_[b].live_hypotheses.empty()) continue;
       results_[beams_[b].sentence] = policy_.results(beams_[b]);
       if (b + 1 < beams_.size()) beams_[b] = std::move(beams_.back());
       old_indices[b] = old_indices.back();
@@ -148,7 +149,7 @@ class Search {
     }
     if (beams_.empty()) return;
     int64_t num_slots = 0;
-    for (const Beam& beam : beams_) num_slots = std::max(num_slots, static_cast<int64_t>(beam.live.size()));
+    for (const Beam& beam : beams_) num_slots = std::max(num_slots, static_cast<int64_t>(beam.live_hypotheses.size()));
     std::vector<int64_t> source_rows;
     for (size_t b = 0; b < beams_.size(); ++b)
       assign_slots(beams_[b], static_cast<int64_t>(old_indices[b]) * rows_per_sentence_, num_slots, source_rows);
@@ -165,7 +166,7 @@ class Search {
     // Old slot that each new slot continues; -1: free.
     std::vector<int64_t> parents(static_cast<size_t>(num_slots), -1);
     std::vector<LiveHypothesis*> hypotheses_without_slot;
-    for (LiveHypothesis& p : beam.live) {
+    for (LiveHypothesis& p : beam.live_hypotheses) {
       const bool keeps_slot = num_slots == rows_per_sentence_ && parents[static_cast<size_t>(p.slot)] < 0;
       if (keeps_slot) parents[static_cast<size_t>(p.slot)] = p.slot;
       else hypotheses_without_slot.push_back(&p);

@@ -34,15 +34,15 @@ std::vector<Beam> BeamPolicy::initial_beams(model::LanguageModel& model, const S
       throw Error(Exit::usage, Problem{str("the prefix of sentence ", s.number + 1),
                                        str("at most ", beam.max_length, " tokens, the maximum length of a hypothesis"),
                                        str(prefix_length), "shorten the prefix, or raise --max-length-b"});
-    beam.live.resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)));
-    for (size_t k = 0; k < beam.live.size(); ++k) {
-      beam.live[k].slot = static_cast<int64_t>(k);
+    beam.live_hypotheses.resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)));
+    for (size_t k = 0; k < beam.live_hypotheses.size(); ++k) {
+      beam.live_hypotheses[k].slot = static_cast<int64_t>(k);
       if (!is_sampling()) continue;
       beam.sample_numbers.push_back(k);
       beam.random.emplace_back(RandomStream(static_cast<uint64_t>(sampling_.seed), "translate"),
                                static_cast<uint32_t>(s.number), static_cast<uint32_t>(k));
     }
-    if (is_sampling()) beam.finished.resize(static_cast<size_t>(sampling_.samples));
+    if (is_sampling()) beam.finished_hypotheses.resize(static_cast<size_t>(sampling_.samples));
     beams.push_back(std::move(beam));
   }
   return beams;
@@ -68,31 +68,35 @@ Hypothesis BeamPolicy::finish(const LiveHypothesis& p, double sum, int64_t lengt
 
 void BeamPolicy::advance(Beam& sentence_beam, std::span<const Extension> extensions, int64_t length) const {
   const auto beam = static_cast<size_t>(options_.beam);
-  std::vector<LiveHypothesis> new_live;
+  std::vector<LiveHypothesis> new_live_hypotheses;
   std::vector<size_t> new_sample_numbers;
   if (is_sampling()) {
     for (const Extension& extension : extensions) {
       const size_t sample = sentence_beam.sample_numbers[extension.rank];
       if (extension.token == special_tokens_.end) {
-        sentence_beam.finished[sample] = finish(sentence_beam.live[extension.rank], extension.sum, length);
+        sentence_beam.finished_hypotheses[sample] =
+            finish(sentence_beam.live_hypotheses[extension.rank], extension.sum, length);
       } else {
-        new_live.push_back(extend(sentence_beam.live[extension.rank], extension));
+        new_live_hypotheses.push_back(extend(sentence_beam.live_hypotheses[extension.rank], extension));
         new_sample_numbers.push_back(sample);
       }
     }
   } else {
     const size_t num_candidates = std::min(extensions.size(), 2 * beam);
-    for (size_t i = 0; i < num_candidates && new_live.size() < beam && sentence_beam.finished.size() < beam; ++i) {
+    for (size_t i = 0;
+         i < num_candidates && new_live_hypotheses.size() < beam && sentence_beam.finished_hypotheses.size() < beam;
+         ++i) {
       const Extension& extension = extensions[i];
       if (extension.token != special_tokens_.end)
-        new_live.push_back(extend(sentence_beam.live[extension.rank], extension));
+        new_live_hypotheses.push_back(extend(sentence_beam.live_hypotheses[extension.rank], extension));
       else if (i < beam)
-        sentence_beam.finished.push_back(finish(sentence_beam.live[extension.rank], extension.sum, length));
+        sentence_beam.finished_hypotheses.push_back(
+            finish(sentence_beam.live_hypotheses[extension.rank], extension.sum, length));
     }
-    if (sentence_beam.finished.size() >= beam) new_live.clear();
-    if (new_live.empty() && sentence_beam.finished.empty()) throw_no_candidates();
+    if (sentence_beam.finished_hypotheses.size() >= beam) new_live_hypotheses.clear();
+    if (new_live_hypotheses.empty() && sentence_beam.finished_hypotheses.empty()) throw_no_candidates();
   }
-  sentence_beam.live = std::move(new_live);
+  sentence_beam.live_hypotheses = std::move(new_live_hypotheses);
   sentence_beam.sample_numbers = std::move(new_sample_numbers);
 }
 
@@ -102,7 +106,7 @@ void BeamPolicy::throw_no_candidates() {
 }
 
 std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
-  std::vector<Hypothesis>& hypotheses = beam.finished;
+  std::vector<Hypothesis>& hypotheses = beam.finished_hypotheses;
   if (!is_sampling())
     std::stable_sort(hypotheses.begin(), hypotheses.end(),
                      [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });

@@ -23,18 +23,18 @@ struct LiveHypothesis {
 
 // The state of the search for one sentence.
 struct Beam {
-  size_t sentence = 0;                 // index of the sentence
-  int64_t max_length = 0;              // maximum length of a hypothesis in tokens, end token excluded
-  std::vector<LiveHypothesis> live;    // beam search: best first; sampling: in the order of sample numbers
-  std::vector<RandomSequence> random;  // sampling: random stream of each sample
-  std::vector<size_t> sample_numbers;  // sampling: sample number of each live hypothesis
-  std::vector<Hypothesis> finished;    // sampling: indexed by sample number
+  size_t sentence = 0;                          // index of the sentence
+  int64_t max_length = 0;                       // maximum length of a hypothesis in tokens, end token excluded
+  std::vector<LiveHypothesis> live_hypotheses;  // beam search: best first; sampling: in the order of sample numbers
+  std::vector<RandomSequence> random;           // sampling: random stream of each sample
+  std::vector<size_t> sample_numbers;           // sampling: sample number of each live hypothesis
+  std::vector<Hypothesis> finished_hypotheses;  // sampling: indexed by sample number
 };
 
 // A possible extension of a live hypothesis by a token.
 struct Extension {
   double sum = 0;     // log-probability of the extended hypothesis, nats
-  size_t rank = 0;    // index of the hypothesis in Beam::live
+  size_t rank = 0;    // index of the hypothesis in Beam::live_hypotheses
   int32_t token = 0;  // next token
 };
 // Returns whether extension x is better than y. Extensions with equal sums are ordered by rank, then by token.

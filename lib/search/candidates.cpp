@@ -26,11 +26,11 @@ Candidates candidates_on_cpu(const at::Tensor& input, const Constraints& constra
     for (int64_t r = begin; r < end; ++r) {
       const auto row = static_cast<size_t>(r);
       const std::span<const float> values{x + r * stride, static_cast<size_t>(vocab_size)};
-      const int32_t forced = constraints.forced.empty() ? -1 : constraints.forced[row];
+      const int32_t forced_token = constraints.forced_tokens.empty() ? -1 : constraints.forced_tokens[row];
       std::vector<Entry>& best = c.rows[row];
-      if (forced < 0) best.resize(static_cast<size_t>(std::min(constraints.count, vocab_size)));
-      best.resize(static_cast<size_t>(kernels::best_entries(values, constraints.excluded, best, &c.lse[row])));
-      if (forced >= 0) best = {{values[static_cast<size_t>(forced)], forced}};
+      if (forced_token < 0) best.resize(static_cast<size_t>(std::min(constraints.count, vocab_size)));
+      best.resize(static_cast<size_t>(kernels::best_entries(values, constraints.excluded_tokens, best, &c.lse[row])));
+      if (forced_token >= 0) best = {{values[static_cast<size_t>(forced_token)], forced_token}};
     }
   });
   return c;
@@ -38,14 +38,15 @@ Candidates candidates_on_cpu(const at::Tensor& input, const Constraints& constra
 
 Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constraints) {
   const int64_t rows = logits.size(0);
-  const BestCandidates device_candidates = best_candidates(logits, constraints.count, constraints.excluded);
+  const BestCandidates device_candidates = best_candidates(logits, constraints.count, constraints.excluded_tokens);
   const int64_t count = device_candidates.tokens.size(1);
-  std::vector<int64_t> forced_tokens(static_cast<size_t>(rows), 0);
-  for (size_t r = 0; r < constraints.forced.size(); ++r) forced_tokens[r] = std::max(0, constraints.forced[r]);
+  std::vector<int64_t> gather_tokens(static_cast<size_t>(rows), 0);
+  for (size_t r = 0; r < constraints.forced_tokens.size(); ++r)
+    gather_tokens[r] = std::max(0, constraints.forced_tokens[r]);
   const at::Tensor forced_logits =
-      constraints.forced.empty()
+      constraints.forced_tokens.empty()
           ? at::Tensor()
-          : logits.gather(1, at::tensor(forced_tokens, at::kLong).to(logits.device()).unsqueeze(1)).to(at::kCPU);
+          : logits.gather(1, at::tensor(gather_tokens, at::kLong).to(logits.device()).unsqueeze(1)).to(at::kCPU);
   const at::Tensor lse = device_candidates.lse.to(at::kCPU),
                    best_logits = device_candidates.logits.to(at::kCPU).contiguous(),
                    best_tokens = device_candidates.tokens.to(at::kCPU).contiguous();
@@ -54,8 +55,8 @@ Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constr
   c.rows.resize(static_cast<size_t>(rows));
   for (int64_t r = 0; r < rows; ++r) {
     std::vector<Entry>& best = c.rows[static_cast<size_t>(r)];
-    if (!constraints.forced.empty() && constraints.forced[static_cast<size_t>(r)] >= 0) {
-      best = {{forced_logits.const_data_ptr<float>()[r], constraints.forced[static_cast<size_t>(r)]}};
+    if (!constraints.forced_tokens.empty() && constraints.forced_tokens[static_cast<size_t>(r)] >= 0) {
+      best = {{forced_logits.const_data_ptr<float>()[r], constraints.forced_tokens[static_cast<size_t>(r)]}};
       continue;
     }
     for (int64_t k = 0; k < count; ++k)
@@ -93,7 +94,7 @@ Candidates candidates_of(const at::Tensor& logits, const Constraints& constraint
 
 // Selects blocks before logits: the `count` largest logits of a row are in the `count` blocks with the largest maxima,
 // since the `count` maxima of these blocks are no smaller than any logit of another block.
-BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded) {
+BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded_tokens) {
   const int64_t rows = logits.size(0), vocab_size = logits.size(1), blocks = ceil_div(vocab_size, kBlock);
   const at::Tensor largest = logits.amax(1, true);
   const at::Tensor sums = (logits - largest).exp_().sum(1, false, at::kDouble);
@@ -101,7 +102,7 @@ BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const st
   count = std::min(count, vocab_size);
   at::Tensor allowed_logits = at::full({rows, blocks * kBlock}, -INFINITY, logits.options());
   allowed_logits.narrow(1, 0, vocab_size).copy_(logits);
-  for (int32_t token : excluded) allowed_logits.select(1, token).fill_(-INFINITY);
+  for (int32_t token : excluded_tokens) allowed_logits.select(1, token).fill_(-INFINITY);
   allowed_logits = allowed_logits.view({rows, blocks, kBlock});
   const int64_t num_blocks = std::min(count, blocks);
   // The chosen blocks are sorted by token, so that among equal logits the smaller token precedes.

@@ -13,9 +13,9 @@ namespace mh::search {
 
 // Limits on the candidates of a step.
 struct Constraints {
-  int64_t count = 1;              // maximum number of candidates per row
-  std::vector<int32_t> excluded;  // tokens that must not be candidates
-  std::vector<int32_t> forced;    // (R): only candidate of each row; -1: no forced token; empty: no forced tokens
+  int64_t count = 1;                     // maximum number of candidates per row
+  std::vector<int32_t> excluded_tokens;  // tokens that must not be candidates
+  std::vector<int32_t> forced_tokens;  // (R): only candidate of each row; -1: no forced token; empty: no forced tokens
 };
 
 // Candidates in main memory.
@@ -37,7 +37,7 @@ struct BestCandidates {
   at::Tensor logits;  // (R, count) fp32: logits of the tokens; minus infinity: not a candidate
 };
 // Returns the min(count, V) best candidates for logits (R, V) fp32, without waiting for the GPU. The logits of
-// `excluded` tokens are minus infinity in the result.
-BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded);
+// `excluded_tokens` are minus infinity in the result.
+BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded_tokens);
 
 }  // namespace mh::search

@@ -16,10 +16,10 @@ namespace {
 // The Q extensions of a step for each of S sentences with W rows each, best first; with sampling, one extension per
 // row. A sum of minus infinity marks a missing extension.
 struct Extensions {
-  at::Tensor sums;    // (S, Q) fp64: log-probability of the extended hypothesis, nats
-  at::Tensor tokens;  // (S, Q) int64: next token
-  at::Tensor rows;    // (S, Q) int64: row of the sentence, 0 … W - 1, that the extension continues
-  at::Tensor finite;  // (S, 1) fp64: finite if the distributions of all rows are finite, otherwise NaN or infinite
+  at::Tensor sums;      // (S, Q) fp64: log-probability of the extended hypothesis, nats
+  at::Tensor tokens;    // (S, Q) int64: next token
+  at::Tensor rows;      // (S, Q) int64: row of the sentence, 0 … W - 1, that the extension continues
+  at::Tensor lse_sums;  // (S, 1) fp64: sum of the log-sum-exps of the rows; not finite if a distribution is not finite
 };
 
 // Returns x (S, Q), padded on the right with `fill_value` to `columns` columns; x itself if Q >= columns.
@@ -40,7 +40,7 @@ class DeviceSearch {
   std::vector<std::vector<Hypothesis>> run() {
     if (beams_.empty()) return std::move(results_);
     state_ = model_.new_state();
-    rows_per_sentence_ = static_cast<int64_t>(beams_[0].live.size());
+    rows_per_sentence_ = static_cast<int64_t>(beams_[0].live_hypotheses.size());
     tokens_ = at::full({num_sentences(), rows_per_sentence_}, end(), int64_options_);
     sums_ = at::zeros({num_sentences(), rows_per_sentence_}, int64_options_.dtype(at::kDouble));
     while (!beams_.empty() && stop_signal() == 0) {
@@ -92,8 +92,8 @@ class DeviceSearch {
       for (int64_t b = 0; b < num_sentences(); ++b, u += rows_per_sentence_) {
         Beam& beam = beams_[static_cast<size_t>(b)];
         if (forced_token(step, beam) >= 0) continue;  // a forced token needs no random number
-        for (size_t rank = 0; rank < beam.live.size(); ++rank)
-          u[beam.live[rank].slot] = beam.random[beam.sample_numbers[rank]].uniform();
+        for (size_t rank = 0; rank < beam.live_hypotheses.size(); ++rank)
+          u[beam.live_hypotheses[rank].slot] = beam.random[beam.sample_numbers[rank]].uniform();
       }
     uniform_ = uniform.to(int64_options_.device());
   }
@@ -121,7 +121,7 @@ class DeviceSearch {
     const int64_t candidates_per_row = best.tokens.size(1);
     Extensions result;
     const at::Tensor lse = best.lse.view({num_sentences(), old_rows_per_sentence});
-    result.finite = lse.sum(1, true);
+    result.lse_sums = lse.sum(1, true);
     // (S, W, candidates_per_row): the candidates of each row, sorted by token, so that among equal sums the smaller
     // token precedes.
     auto [tokens, order] = best.tokens.view({num_sentences(), old_rows_per_sentence, candidates_per_row}).sort(2);
@@ -170,7 +170,7 @@ class DeviceSearch {
     const BestCandidates best = best_candidates(logits, o.temperature == 0 ? 1 : num_candidates, excluded_tokens);
     Extensions result;
     const at::Tensor lse = best.lse.view({num_sentences(), rows_per_sentence_});
-    result.finite = lse.sum(1, true);
+    result.lse_sums = lse.sum(1, true);
     at::Tensor sampled_index = at::zeros({num_sentences() * rows_per_sentence_, 1}, int64_options_);
     if (o.temperature > 0) {  // the same choice as sample_token() in sampling.h
       const at::Tensor x = best.logits.to(at::kDouble);
@@ -206,14 +206,14 @@ class DeviceSearch {
       return at::stack(tensors).to(at::kCPU).contiguous();
     };
     const at::Tensor all_sums = stack_on_cpu(&Extensions::sums), all_tokens = stack_on_cpu(&Extensions::tokens),
-                     all_rows = stack_on_cpu(&Extensions::rows), all_finite = stack_on_cpu(&Extensions::finite);
+                     all_rows = stack_on_cpu(&Extensions::rows), all_lse_sums = stack_on_cpu(&Extensions::lse_sums);
     std::vector<Extension> extensions;
     for (size_t step = 0; step < step_extensions.size(); ++step, ++length) {
       for (size_t b = 0; b < beams_.size(); ++b) {
         Beam& beam = beams_[b];
-        if (beam.live.empty()) continue;
+        if (beam.live_hypotheses.empty()) continue;
         const size_t row = step * beams_.size() + b;
-        require_finite({all_finite.const_data_ptr<double>() + row, 1});
+        require_finite({all_lse_sums.const_data_ptr<double>() + row, 1});
         const auto first_index = static_cast<int64_t>(row) * all_sums.size(2);
         extensions.clear();
         const auto add_extension = [&](int64_t i, size_t rank) {
@@ -221,7 +221,8 @@ class DeviceSearch {
                                 static_cast<int32_t>(all_tokens.const_data_ptr<int64_t>()[first_index + i])});
         };
         if (policy_.is_sampling()) {
-          for (size_t rank = 0; rank < beam.live.size(); ++rank) add_extension(beam.live[rank].slot, rank);
+          for (size_t rank = 0; rank < beam.live_hypotheses.size(); ++rank)
+            add_extension(beam.live_hypotheses[rank].slot, rank);
         } else {
           for (int64_t i = 0; i < all_sums.size(2) && all_sums.const_data_ptr<double>()[first_index + i] > -INFINITY;
                ++i)
@@ -237,7 +238,7 @@ class DeviceSearch {
     std::vector<Beam> live_beams;
     std::vector<int64_t> live_indices;
     for (size_t b = 0; b < beams_.size(); ++b) {
-      if (beams_[b].live.empty()) {
+      if (beams_[b].live_hypotheses.empty()) {
         results_[beams_[b].sentence] = policy_.results(beams_[b]);
       } else {
         live_beams.push_back(std::move(beams_[b]));

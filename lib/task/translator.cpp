@@ -34,11 +34,11 @@ int64_t encode(const text::Tokenizer& tokenizer, text::Encoder& encoder, std::st
 std::string to_single_line(const std::string& text) {
   std::string line;
   for (std::string_view remaining = text; !remaining.empty();) {
-    const size_t valid = std::min(find_invalid_utf8(remaining), remaining.size());
-    for (char c : remaining.substr(0, valid)) line += static_cast<unsigned char>(c) < ' ' || c == '\x7F' ? ' ' : c;
-    if (valid == remaining.size()) break;
+    const size_t num_valid = std::min(find_invalid_utf8(remaining), remaining.size());
+    for (char c : remaining.substr(0, num_valid)) line += static_cast<unsigned char>(c) < ' ' || c == '\x7F' ? ' ' : c;
+    if (num_valid == remaining.size()) break;
     line += "\xEF\xBF\xBD";
-    remaining.remove_prefix(valid + 1);
+    remaining.remove_prefix(num_valid + 1);
   }
   return line;
 }

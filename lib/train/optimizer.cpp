@@ -133,7 +133,7 @@ void Optimizer::step(double lr, double scale) {
 void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdates* batched_updates) {
   const nn::Parameter& parameter = *slot.parameter;
   const double lr = slot.lr > 0 ? slot.lr : slot.lr_factor * schedule_lr;
-  const auto rate = static_cast<float>(lr), s = static_cast<float>(scale);
+  const auto lr_fp32 = static_cast<float>(lr), scale_fp32 = static_cast<float>(scale);
   const bool applies_decay = !slot.is_adam() || slot.decay_norms_and_biases || parameter.traits().decay;
   const double wd = applies_decay ? slot.weight_decay : 0;
   ++slot.steps;
@@ -142,17 +142,20 @@ void Optimizer::step(Slot& slot, double schedule_lr, double scale, BatchedUpdate
     const auto n = static_cast<double>(slot.steps);
     const bool bias_correction = options_.optimizer.bias_correction;
     apply(slot,
-          AdamPlan{rate, static_cast<float>(b1), static_cast<float>(b2), static_cast<float>(options_.optimizer.epsilon),
+          AdamPlan{lr_fp32, static_cast<float>(b1), static_cast<float>(b2),
+                   static_cast<float>(options_.optimizer.epsilon),
                    bias_correction ? static_cast<float>(1 - std::pow(b1, n)) : 1.0F,
-                   bias_correction ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd), s},
+                   bias_correction ? static_cast<float>(1 - std::pow(b2, n)) : 1.0F, static_cast<float>(lr * wd),
+                   scale_fp32},
           batched_updates);
   } else if (slot.rule == "sgd") {
-    apply(slot, MomentumPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(wd), s}, batched_updates);
+    apply(slot, MomentumPlan{lr_fp32, static_cast<float>(slot.momentum), static_cast<float>(wd), scale_fp32},
+          batched_updates);
   } else {
     const double previous_lr = slot.lr > 0 || last_lr <= 0 ? lr : slot.lr_factor * last_lr;
     apply(slot,
-          NagPlan{rate, static_cast<float>(slot.momentum), static_cast<float>(previous_lr > 0 ? lr / previous_lr : 1),
-                  static_cast<float>(lr * wd), s},
+          NagPlan{lr_fp32, static_cast<float>(slot.momentum),
+                  static_cast<float>(previous_lr > 0 ? lr / previous_lr : 1), static_cast<float>(lr * wd), scale_fp32},
           batched_updates);
   }
 }

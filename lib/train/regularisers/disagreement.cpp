@@ -29,11 +29,11 @@ class Disagreement : public ObservedTerm {
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& z) override {
     if (side != attention::HeadSide::value || property_ != "outputs" || !is_training_pass()) return z;
     const at::Tensor mask = query_mask(layer_spec.kind, z, z.size(2)).unsqueeze(1).unsqueeze(-1);  // (B, 1, Tq, 1)
-    at::Tensor flat = (z * mask).flatten(2).to(at::kFloat);                                        // (B, h, Tq dv)
-    flat = flat / flat.norm(2, -1, true).clamp_min(1e-12);
+    at::Tensor flat_outputs = (z * mask).flatten(2).to(at::kFloat);                                // (B, h, Tq dv)
+    flat_outputs = flat_outputs / flat_outputs.norm(2, -1, true).clamp_min(1e-12);
     // Σ_ij cos_ij = |Σ_i z_i/|z_i||²
     const auto h = static_cast<double>(z.size(1));
-    add(mean_of_rows(1 + flat.sum(1).square().sum(-1) / (h * h), query_lengths(layer_spec.kind, z, z.size(2))));
+    add(mean_of_rows(1 + flat_outputs.sum(1).square().sum(-1) / (h * h), query_lengths(layer_spec.kind, z, z.size(2))));
     return z;
   }
 
