@@ -36,7 +36,7 @@ struct AnswerOptions {
 };
 
 struct Answer {
-  std::string text;  // empty: no answer
+  std::string text;  // text of the answer; empty: no answer
   // Start logit and end logit; for no answer, those of [CLS] in the window where their sum is lowest.
   double start = 0, end = 0;
   double probability = 0;  // softmax of the scores of Answers::best
@@ -44,7 +44,7 @@ struct Answer {
 };
 
 struct Answers {
-  std::vector<Answer> best;  // in descending order of score, at most AnswerOptions::best
+  std::vector<Answer> best;  // best answers in descending order of score, at most AnswerOptions::best
   std::string text;          // predicted answer; empty: no answer
   // Score of no answer minus the score of the best answer; 0 unless questions may be impossible.
   double null_difference = 0;
@@ -64,13 +64,13 @@ class AnswerSearch {
  private:
   struct Candidate {
     double start, end;
-    text::Span span;  // tokens of the paragraph
+    text::Span span;  // first and last token in the paragraph
     double score() const { return start + end; }
   };
   struct Row {
     bool has_logits = false;              // whether add() has received the row
     double null_start = 0, null_end = 0;  // start logit and end logit of [CLS]
-    std::vector<Candidate> best;          // in descending order of score, with distinct texts
+    std::vector<Candidate> best;          // best candidates with distinct texts, in descending order of score
   };
   // Returns whether `a` precedes `b`: by score, then by start, then by end.
   static bool ranks_before(const Candidate& a, const Candidate& b);

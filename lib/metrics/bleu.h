@@ -64,8 +64,8 @@ struct BleuStatistics {
 enum class BleuScope { corpus, sentence };
 
 struct BleuScore {
-  double score = 0;                                          // 0 … 100
-  std::array<double, BleuStatistics::kOrders> precisions{};  // in percent, smoothed; all 0 if nothing matches
+  double score = 0;                                          // BLEU, 0 … 100
+  std::array<double, BleuStatistics::kOrders> precisions{};  // smoothed p_n in percent; all 0 if no n-gram matches
   double brevity_penalty = 1;
   double length_ratio = 0;  // c / r; 0 if r is 0
 };

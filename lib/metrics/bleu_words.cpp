@@ -47,7 +47,7 @@ void replace_all(std::u32string& text, std::u32string_view pattern, std::u32stri
 
 void separate_13a(std::u32string& line) {
   replace_all(line, U"<skipped>", U"");
-  if (line.find(U'&') != line.npos) {  // in this order, so that &amp;lt; becomes <
+  if (line.find(U'&') != line.npos) {  // replaces entities in this order, so that &amp;lt; becomes <
     replace_all(line, U"&quot;", U"\"");
     replace_all(line, U"&amp;", U"&");
     replace_all(line, U"&lt;", U"<");

@@ -43,7 +43,7 @@ struct ChrfStatistics {
     bool operator==(const Counts&) const = default;
   };
   int64_t sentences = 0;
-  std::array<Counts, kOrders> orders{};  // characters n = 1 … 6, then words n = 1, 2
+  std::array<Counts, kOrders> orders{};  // counts of character n-grams, n = 1 … 6, then of word n-grams, n = 1, 2
   ChrfStatistics& operator+=(const ChrfStatistics& other);
   bool operator==(const ChrfStatistics&) const = default;
 };
@@ -65,7 +65,7 @@ class Chrf {
 
  private:
   struct Units {
-    std::vector<uint32_t> characters, words;  // code points; numbers of words
+    std::vector<uint32_t> characters, words;  // code points of the characters; numbers of the words (WordIds)
   };
   Units units_of(std::string_view sentence);
   ChrfOptions options_;

@@ -54,7 +54,8 @@ class AnswerScores {
  public:
   void add(const AnswerScore& score);
   int64_t questions() const { return questions_; }
-  AnswerScore percent() const;  // NaN without questions
+  // Returns the mean scores in percent; NaN without questions.
+  AnswerScore percent() const;
 
  private:
   AnswerScore sum_;

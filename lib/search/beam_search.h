@@ -77,13 +77,13 @@ struct SamplingOptions {
 
 // The input of the search for one sentence.
 struct Sentence {
-  std::vector<int32_t> source;  // with the end token; empty for a model without an encoder
+  std::vector<int32_t> source;  // source tokens with the end token; empty for a model without an encoder
   std::vector<int32_t> prefix;  // forced first tokens of every hypothesis
   int64_t number = 0;           // number of the sentence, which selects its random stream
 };
 
 struct Hypothesis {
-  std::vector<int32_t> tokens;  // with the end token as the last
+  std::vector<int32_t> tokens;  // tokens of the hypothesis, the last of which is the end token
   double log_probability = 0;   // nats, summed over all tokens, including the end token and a forced prefix
   double score = 0;             // log_probability / length^length_penalty
 };

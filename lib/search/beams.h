@@ -28,7 +28,7 @@ struct Beam {
   std::vector<LiveHypothesis> live_hypotheses;  // beam search: best first; sampling: in the order of sample numbers
   std::vector<RandomSequence> random;           // sampling: random stream of each sample
   std::vector<size_t> sample_numbers;           // sampling: sample number of each live hypothesis
-  std::vector<Hypothesis> finished_hypotheses;  // sampling: indexed by sample number
+  std::vector<Hypothesis> finished_hypotheses;  // beam search: in the order of finishing; sampling: by sample number
 };
 
 // A possible extension of a live hypothesis by a token.

@@ -172,7 +172,7 @@ class DeviceSearch {
     const at::Tensor lse = best.lse.view({num_sentences(), rows_per_sentence_});
     result.lse_sums = lse.sum(1, true);
     at::Tensor sampled_index = at::zeros({num_sentences() * rows_per_sentence_, 1}, int64_options_);
-    if (o.temperature > 0) {  // the same choice as sample_token() in sampling.h
+    if (o.temperature > 0) {  // inverse-CDF sampling, which selects the same token as sample_token() (sampling.h)
       const at::Tensor x = best.logits.to(at::kDouble);
       const at::Tensor cumulative_weights = ((x - x.narrow(1, 0, 1)) / o.temperature).exp().cumsum(1);
       const at::Tensor thresholds =

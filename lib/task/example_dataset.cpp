@@ -19,7 +19,7 @@ namespace {
 // Sums of the loss of an evaluation. The mean over words (or classes, numbers, spans) and the mean over next-sentence
 // classes are computed separately, since the proportion of the two varies between batches.
 struct LossSums {
-  double nll = 0, next_sentence_nll = 0;  // nats
+  double nll = 0, next_sentence_nll = 0;  // summed losses of the targets and of the next-sentence classes, nats
   int64_t num_scored = 0, num_next_sentence = 0;
   void add(const ScoredExamples& outputs) {
     const nn::SlicedLoss loss = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);

@@ -17,7 +17,7 @@ namespace mh::task {
 struct ScoredExamples {
   model::LanguageModel& model;
   const std::vector<int64_t>& rows;  // index in the dataset of each row of the batch
-  const data::Batch& batch;          // on the CPU
+  const data::Batch& batch;          // inputs and targets, on the CPU
   at::Tensor hidden;                 // (B, T, d), hidden states after the last layer
   at::Tensor next_sentence;          // (B, 2), logits of the next-sentence classes; undefined if the model has none
 };

@@ -42,7 +42,7 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
     if (mini_batch.ends_streams) report();
   };
   data::for_each_batch(model, corpus, options, visitor);
-  report();  // the scores computed before a stop signal
+  report();  // reports the scores that were computed before a stop signal
   return score;
 }
 

@@ -36,7 +36,7 @@ struct TranslationOptions {
 // Options of scores that compare decoded text with references.
 struct DecodingOptions {
   TranslationOptions translation;
-  metrics::BleuOptions bleu;  // tokenisation, case and smoothing
+  metrics::BleuOptions bleu;  // options of tokenisation, case and smoothing
   void describe(Fields& f) {
     f.section("", translation);
     f.section("", bleu);

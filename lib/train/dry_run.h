@@ -16,7 +16,7 @@ struct DryRun {
   int64_t trained_parameters = 0;  // number of elements of the parameters that change in at least one update
   int64_t vocabulary = 0;          // size of the vocabulary that the model predicts
   int64_t source_vocabulary = 0;   // size of the separate vocabulary of the encoder; 0: no separate vocabulary
-  int64_t tokens_per_update = 0;   // maximum, padding included
+  int64_t tokens_per_update = 0;   // maximum number of tokens in an update, padding included
   Length length;                   // train.length
   int64_t memory_bytes = 0;        // estimate of the peak main memory (memory_estimate())
   int64_t updates = 0;             // length of training in updates; 0: unknown without data (length_to_updates())

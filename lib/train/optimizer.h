@@ -59,9 +59,9 @@ class Optimizer {
     double momentum = 0, weight_decay = 0;
     bool decay_norms_and_biases = true;
     double lr = 0, lr_factor = 1;  // lr: constant learning rate; 0: lr_factor times the learning rate of the schedule
-    at::Tensor first_moment,
-        second_moment{};  // first moment or momentum buffer; second moment, only for adamw; shape of parameter
-    int64_t steps = 0;    // number of steps that changed the parameter
+    // First moment (adamw) or momentum buffer, and second moment (only adamw); both have the shape of the parameter.
+    at::Tensor first_moment, second_moment{};
+    int64_t steps = 0;  // number of steps that changed the parameter
     bool is_adam() const { return rule == "adamw"; }
   };
   struct BatchedUpdates;

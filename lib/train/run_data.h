@@ -12,7 +12,7 @@ namespace mh::train {
 
 struct RunData {
   std::unique_ptr<io::ShardFile> train;
-  std::unique_ptr<io::ShardFile> valid;  // null without a validation set
+  std::unique_ptr<io::ShardFile> valid;  // validation shard; null without a validation set
   text::Tokenizers tokenizers;
 };
 

@@ -21,8 +21,8 @@ struct SelectionState {
   int64_t best_update = 0;           // number of completed updates at the best validation
   double reference_best = INFINITY;  // score from which train.validation.min_improvement is measured
   int64_t stale_validations = 0;     // number of validations without improvement on reference_best
-  std::map<int64_t, double>
-      retained_scores;  // with retain_by = "best": score of each retained model, by number of updates
+  // With retain_by = "best": score of each retained model, by number of updates.
+  std::map<int64_t, double> retained_scores;
 };
 
 // Sums over all targets trained on since the last line of log.jsonl.

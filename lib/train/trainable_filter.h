@@ -12,7 +12,7 @@ namespace mh::train {
 // A word in train.trainable that selects a set of parameters.
 struct TrainableWord {
   const char* name;
-  const char* meaning;              // for `mh-train --list trainable` and mh-finetune(1)
+  const char* meaning;              // description for `mh-train --list trainable` and mh-finetune(1)
   std::vector<nn::HeadRole> roles;  // roles of the parameters in attention layers; empty: the head of an encoder
 };
 // Returns the words in alphabetical order, with the word for the head of an encoder first.

@@ -133,8 +133,8 @@ void Trainer::update() {
   std::vector<model::Memories> memories;
   const std::vector<Pass> passes = pass_planner_->passes(progress());
   for (size_t i = 0; i < passes.size(); ++i) {
-    optimizer_->last_lr =
-        previous_lr;  // every pass reads the learning rate of the previous update, not of the previous pass
+    // Every pass reads the learning rate of the previous update, not of the previous pass.
+    optimizer_->last_lr = previous_lr;
     result = (*step_)(passes[i], progress(), lr, memories = memories_);
     if (!result.is_finite()) diverge(result, i);
     state_.norm = result.norm;

@@ -34,7 +34,8 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
   const at::Device device = model_.parameters().device();
   const std::vector<Batches::MicroBatch> micro_batches = batches_.micro_batches(progress.update);
   Result sums;
-  at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));  // sums of nll and of smoothed
+  // (2) fp64: nll and smoothed, summed over the micro-batches.
+  at::Tensor losses = at::zeros({2}, at::TensorOptions(device).dtype(at::kDouble));
   for (size_t micro_batch_index = 0; micro_batch_index < micro_batches.size(); ++micro_batch_index) {
     const data::Batch batch = batches_.load(progress.update, micro_batches[micro_batch_index]);
     nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(progress.update),
