@@ -78,8 +78,8 @@ void AnswerSearch::add(int64_t row, std::span<const float> start, std::span<cons
 namespace {
 
 void add_probabilities(std::vector<Answer>& answers) {
-  double largest = answers.front().score(), sum = 0;
-  for (Answer& a : answers) sum += a.probability = std::exp(a.score() - largest);
+  double max_score = answers.front().score(), sum = 0;
+  for (Answer& a : answers) sum += a.probability = std::exp(a.score() - max_score);
   for (Answer& a : answers) a.probability /= sum;
 }
 

@@ -28,13 +28,13 @@ std::vector<double> deviations(std::span<const double> numbers) {
   if (is_constant) return {};
   const double mean = std::accumulate(numbers.begin(), numbers.end(), 0.0) / static_cast<double>(numbers.size());
   std::vector<double> out(numbers.begin(), numbers.end());
-  double largest = 0;
+  double max_deviation = 0;
   for (double& v : out) {
     v -= mean;
-    largest = std::max(largest, std::abs(v));
+    max_deviation = std::max(max_deviation, std::abs(v));
     if (!std::isfinite(v)) return {};
   }
-  for (double& v : out) v /= largest;
+  for (double& v : out) v /= max_deviation;
   return out;
 }
 

@@ -223,8 +223,8 @@ void SearchOptions::check(model::LanguageModel& model) const {
 
 int64_t max_hypothesis_length(const SearchOptions& o, model::LanguageModel& model, int64_t source_length) {
   const auto proportional_length = static_cast<int64_t>(o.max_length_a * static_cast<double>(source_length));
-  const int64_t longest = proportional_length + o.max_length_b, bound = model.max_length();
-  return bound > 0 ? std::min(longest, bound - 1) : longest;  // the last position predicts the end token
+  const int64_t max_length = proportional_length + o.max_length_b, bound = model.max_length();
+  return bound > 0 ? std::min(max_length, bound - 1) : max_length;  // the last position predicts the end token
 }
 
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,

@@ -96,9 +96,9 @@ Candidates candidates_of(const at::Tensor& logits, const Constraints& constraint
 // since the `count` maxima of these blocks are no smaller than any logit of another block.
 BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded_tokens) {
   const int64_t rows = logits.size(0), vocab_size = logits.size(1), blocks = ceil_div(vocab_size, kBlock);
-  const at::Tensor largest = logits.amax(1, true);
-  const at::Tensor sums = (logits - largest).exp_().sum(1, false, at::kDouble);
-  BestCandidates best{largest.squeeze(1).to(at::kDouble) + sums.log(), {}, {}};
+  const at::Tensor max_logits = logits.amax(1, true);
+  const at::Tensor sums = (logits - max_logits).exp_().sum(1, false, at::kDouble);
+  BestCandidates best{max_logits.squeeze(1).to(at::kDouble) + sums.log(), {}, {}};
   count = std::min(count, vocab_size);
   at::Tensor allowed_logits = at::full({rows, blocks * kBlock}, -INFINITY, logits.options());
   allowed_logits.narrow(1, 0, vocab_size).copy_(logits);

@@ -105,10 +105,10 @@ class DeviceSearch {
     return model_.logits(model_.hidden(input.to(int64_options_.device()), {}, state_.get())).flatten(0, 1);
   }
 
-  // Returns the log-probability (S, W) of each sentence's forced token in each of the sentence's rows. `forced`: (S, 1)
-  // int64; negative: treated as token 0. `lse`: (S, W).
-  at::Tensor forced_log_p(const at::Tensor& logits, const at::Tensor& forced, const at::Tensor& lse) const {
-    const at::Tensor tokens = forced.clamp_min(0).expand({num_sentences(), rows_per_sentence_}).reshape({-1, 1});
+  // Returns the log-probability (S, W) of each sentence's forced token in each of the sentence's rows. `forced_tokens`:
+  // (S, 1) int64; negative: treated as token 0. `lse`: (S, W).
+  at::Tensor forced_log_p(const at::Tensor& logits, const at::Tensor& forced_tokens, const at::Tensor& lse) const {
+    const at::Tensor tokens = forced_tokens.clamp_min(0).expand({num_sentences(), rows_per_sentence_}).reshape({-1, 1});
     return logits.gather(1, tokens).view({num_sentences(), rows_per_sentence_}).to(at::kDouble) - lse;
   }
 
@@ -129,12 +129,13 @@ class DeviceSearch {
                            .gather(2, order)
                            .to(at::kDouble) -
                        lse.unsqueeze(2);
-    if (const at::Tensor& forced = forced_tokens_[static_cast<size_t>(step)];
-        forced.defined()) {  // the forced token is the only extension of each row
-      const at::Tensor is_forced = forced.ge(0).unsqueeze(2), forced_only = at::full_like(log_p, -INFINITY);
-      forced_only.select(2, 0).copy_(forced_log_p(logits, forced, lse));
-      log_p = at::where(is_forced, forced_only, log_p);
-      tokens = at::where(is_forced, forced.unsqueeze(2), tokens);
+    if (const at::Tensor& forced_tokens = forced_tokens_[static_cast<size_t>(step)];
+        forced_tokens.defined()) {  // the forced token is the only extension of each row
+      const at::Tensor is_forced = forced_tokens.ge(0).unsqueeze(2),
+                       forced_token_log_p = at::full_like(log_p, -INFINITY);
+      forced_token_log_p.select(2, 0).copy_(forced_log_p(logits, forced_tokens, lse));
+      log_p = at::where(is_forced, forced_token_log_p, log_p);
+      tokens = at::where(is_forced, forced_tokens.unsqueeze(2), tokens);
     }
     const at::Tensor sums = pad_columns((sums_.unsqueeze(2) + log_p).flatten(1), extensions, -INFINITY);
     const auto [sorted, sorted_indices] = at::sort(sums, /*stable=*/true, 1, /*descending=*/true);
@@ -183,9 +184,9 @@ class DeviceSearch {
     result.tokens = best.tokens.gather(1, sampled_index).view({num_sentences(), rows_per_sentence_});
     at::Tensor log_p =
         best.logits.gather(1, sampled_index).view({num_sentences(), rows_per_sentence_}).to(at::kDouble) - lse;
-    if (const at::Tensor& forced = forced_tokens_[static_cast<size_t>(step)]; forced.defined()) {
-      result.tokens = at::where(forced.ge(0), forced, result.tokens);
-      log_p = at::where(forced.ge(0), forced_log_p(logits, forced, lse), log_p);
+    if (const at::Tensor& forced_tokens = forced_tokens_[static_cast<size_t>(step)]; forced_tokens.defined()) {
+      result.tokens = at::where(forced_tokens.ge(0), forced_tokens, result.tokens);
+      log_p = at::where(forced_tokens.ge(0), forced_log_p(logits, forced_tokens, lse), log_p);
     }
     sums_ = sums_ + log_p;
     tokens_ = result.tokens;
