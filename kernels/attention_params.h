@@ -48,7 +48,8 @@ struct AttentionParams {
   // Factor of each output head, (out_heads); null: 1. With head mixing the mixing matrix includes the factors.
   const float* head_scales = nullptr;
   int64_t head_scales_stride = 0;  // batch stride of head_scales on a GPU
-  // Whether a backward pass follows. It recomputes the probabilities, so the forward pass must round logits as it does.
+  // Whether a backward pass follows. The backward pass recomputes the logits, so the forward pass must then round them
+  // in the same way (no decode kernel).
   bool gradient = true;
 
   // Dropout of probabilities; threshold 0: none. Element dropout_first + i * dropout_row + j of the random stream

@@ -16,9 +16,10 @@ struct AdamPlan {
   float lr, beta1, beta2, epsilon;
   float bias_correction1, bias_correction2;  // 1 - beta^t, or 1 without bias correction
   float decay;                               // lr * weight decay: p -= decay * p before the step
-  float scale;  // factor of g: the mean over the targets of the update, times the clipping factor
+  float scale;  // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
 };
 
+// Applies Adam with decoupled weight decay (AdamW).
 MH_EVERYWHERE void adam_element(const AdamPlan& a, float step_size, float bias_correction2_sqrt, float& p, float g,
                                 float& m, float& v) {
   const float gradient = a.scale * g;
@@ -30,10 +31,10 @@ MH_EVERYWHERE void adam_element(const AdamPlan& a, float step_size, float bias_c
 struct MomentumPlan {
   float lr, momentum;
   float decay;  // weight decay, added to the gradient
-  float scale;  // factor of g: the mean over the targets of the update, times the clipping factor
+  float scale;  // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
 };
 
-// buf = momentum * buf + g + decay * p; p -= lr * buf
+// Applies SGD with momentum, as torch.optim.SGD with dampening 0.
 MH_EVERYWHERE void sgd_element(const MomentumPlan& a, float& p, float g, float& buffer) {
   buffer = a.momentum * buffer + a.scale * g + a.decay * p;
   p -= a.lr * buffer;
@@ -43,9 +44,10 @@ struct NagPlan {
   float lr, momentum;
   float lr_ratio;  // lr / lr of the previous update
   float decay;     // lr * weight decay
-  float scale;     // factor of g: the mean over the targets of the update, times the clipping factor
+  float scale;     // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
 };
 
+// Applies Nesterov's accelerated gradient with decoupled weight decay, as fairseq's optimiser nag.
 MH_EVERYWHERE void nag_element(const NagPlan& a, float& p, float g, float& buffer) {
   const float m = a.momentum, gradient = a.scale * g;
   p = p * (1 - a.decay) + m * m * a.lr_ratio * buffer - (1 + m) * a.lr * gradient;

@@ -25,11 +25,11 @@ struct SumNormTensors {
   const void* y = nullptr;
   float *sum = nullptr, *norm = nullptr;     // sum null: s is not stored; norm null: no layer norm
   float *mean = nullptr, *factor = nullptr;  // both null: not stored
-  // Gradients. With dnorm, the backward pass reads sum, mean and factor. Either dsum or dnorm may be null.
+  // Gradients. dsum or dnorm may be null. If dnorm is not null, the backward pass reads sum, mean and factor.
   const float *dsum = nullptr, *dnorm = nullptr;
   float* dx = nullptr;
   void* dy = nullptr;  // null on a GPU: dy equals dx and is not stored
-  // Sums of the gradients of weight and bias over each chunk of `piece` rows, (chunks, size).
+  // Gradients of weight and bias, summed over each chunk of `piece` rows: (chunks, size).
   float *dweight = nullptr, *dbias = nullptr;
   int64_t piece = 0;
 };

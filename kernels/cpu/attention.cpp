@@ -114,9 +114,7 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Block
   }
 }
 
-// Computes the dropout mask, scale or 0 (dropout_mask_range), of query i of a block for its keys b.key_begin …
-// b.key_begin + end
-// - 1.
+// Computes the dropout mask, scale or 0, of query i of a block for the first `end` keys from b.key_begin on.
 MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& b, int64_t i, int64_t end,
                                      float* dropout_mask) {
   const auto row = static_cast<uint64_t>((b.first + i) * params.dropout_row + b.key_begin);
@@ -278,7 +276,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
     deltas[i] = sum_of(sum);
   }
   const float scale = params.head_scale(params.head);
-  double head_dscale = 0;  // gradient of the head's scale: Σ P dP, where dP is the gradient for a head scale of 1
+  double head_dscale = 0;  // gradient of the head's scale: Σ P dP, where dP does not include the scale
   // The loop over spans of keys is the outer loop, so that the keys and values of a span, and their gradients, stay in
   // the cache for all blocks of queries.
   for (int64_t key = 0; key < params.keys; key += span)

@@ -18,7 +18,8 @@
 namespace mh::kernels {
 
 // Maximum number of queries of the decode kernel, which reads keys and values in place: for so few queries packing the
-// keys costs more than it saves. Only without a gradient. The decode kernel and the tiled kernel round differently.
+// keys costs more than it saves. The decode kernel serves only passes without a gradient, since it rounds differently
+// from the tiled kernel.
 constexpr int64_t kMaxDecodeQueries = 8;
 
 // The tensors of one head of one batch row, each (length, size). T is float or uint16_t (bf16).

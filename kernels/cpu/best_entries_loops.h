@@ -1,4 +1,4 @@
-// The two passes of best_entries() over all logits of a row.
+// The two passes of best_entries() over the logits of a row.
 #pragma once
 
 #include "cpu/simd.h"
@@ -7,7 +7,7 @@ namespace mh::kernels {
 
 constexpr int64_t kBlockEntries = 64;  // entries of a block
 
-// `x` has `blocks` blocks.
+// The passes over the whole blocks of a row x (blocks, kBlockEntries), compiled for one instruction set (cpu/simd.h).
 template <Level>
 struct BestEntriesLoops {
   // Computes maxima (blocks), the maximum of each block.

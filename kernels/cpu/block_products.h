@@ -2,8 +2,8 @@
 // Fp32Products with register tiles, Bf16Products with Bf16Gemm. Both classes have the same interface, pack their
 // operands, and give fp32 results.
 //
-// A tile (block, row) has a row for each query of a block, with a row stride of `row_stride` floats, and a column for
-// each key: column 0 is key Block::key_begin, and the last column in use is key Block::key_end - 1.
+// A tile (block, row_stride) has a row of `row_stride` floats for each query of a block, and a column for each key:
+// column 0 is key Block::key_begin, and the last column in use is key Block::key_end - 1.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ struct KeySpan {
 // A block of queries, and the keys of a span that at least one of them sees.
 struct Block {
   int64_t first, m, rows;  // first query; number of queries; m rounded up to a multiple of `row_multiple`
-  int64_t key_begin,
-      key_end;  // keys key_begin … key_end - 1; both are multiples of `key_multiple`; no keys if key_end <= key_begin
+  // The keys key_begin … key_end - 1, multiples of `key_multiple`; no keys if key_end <= key_begin.
+  int64_t key_begin, key_end;
   MH_INLINE Block(const AttentionParams& params, int64_t begin, const KeySpan& span, int64_t row_multiple,
                   int64_t key_multiple)
       : first(begin),
@@ -102,18 +102,17 @@ class Fp32Products {
   }
   // Returns the scaled queries of the block (rows, size), to which the caller may add a bias.
   MH_INLINE float* queries() { return packed_q_; }
-  // Whether the packed queries are scaled. If they are, the dk of accumulate_dk() is complete; otherwise the caller
-  // multiplies it by params.scale.
+  // Whether pack_queries() scales the queries. If not, the caller multiplies the dk of accumulate_dk() by params.scale.
   static constexpr bool kQueriesScaled = true;
 
-  // Computes the logits s (block, row) = scale * Q Kᵀ.
+  // Computes the logits s (block, row_stride) = scale * Q Kᵀ.
   MH_INLINE void logits(const Block& b, float* s) const {
     product<Tile, false>(b.rows, b.keys(), d_, {packed_q_, d_, 1}, {transposed_k_ + b.key_begin, keys_},
                          {s, row_stride_});
   }
   // Computes sums (block, size) += P V.
   MH_INLINE void accumulate_out(const Block& b, const float* p, float* sums) const { add_product(b, p, sums); }
-  // Computes dp (block, row) = dO Vᵀ.
+  // Computes dp (block, row_stride) = dO Vᵀ.
   MH_INLINE void compute_dp(const Block& b, float* dp) const {
     product<Tile, false>(b.rows, b.keys(), d_, {packed_dout_, d_, 1}, {transposed_v_ + b.key_begin, keys_},
                          {dp, row_stride_});
@@ -149,8 +148,8 @@ class Fp32Products {
 
   int64_t d_, keys_, row_stride_;
   float scale_;
-  // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. Transposed (size, keys): keys,
-  // and in the backward pass values.
+  // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. transposed_k_ (size, keys);
+  // transposed_v_ (size, keys) in the backward pass.
   float *row_major_kv_, *transposed_k_, *transposed_v_ = nullptr;
   float *packed_q_, *packed_dout_ = nullptr;  // scaled queries, and dO in the backward pass (block, size)
 };
@@ -208,7 +207,7 @@ class Bf16Products {
     pack_rows(b, dout, packed_dout_);
     interleave_rows(packed_dout_, d_, kBlock, kBlock, d_, interleaved_dout_);
   }
-  MH_INLINE float* queries() { return nullptr; }  // queries are bf16; a bias cannot be added
+  MH_INLINE float* queries() { return nullptr; }  // null: no bias can be added to bf16 queries
   static constexpr bool kQueriesScaled = false;   // scaling would round the bf16 queries
 
   MH_INLINE void logits(const Block& b, float* s) const {
@@ -243,8 +242,8 @@ class Bf16Products {
   const Bf16Gemm& gemm_;
   int64_t d_, keys_, row_stride_;
   float scale_;
-  // Right operands: keys transposed, and in the backward pass values transposed; interleaved_kv_: values in the forward
-  // pass, keys in the backward pass.
+  // Right operands: transposed keys, transposed values (backward pass), and interleaved_kv_ with the values in the
+  // forward pass or the keys in the backward pass.
   uint16_t *transposed_k_, *transposed_v_ = nullptr, *interleaved_kv_;
   // packed_q_: queries; packed_dout_: dO in the backward pass; both left operands (block, size). interleaved_q_ and
   // interleaved_dout_: the same rows as right operands, in the backward pass.

@@ -24,7 +24,7 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
                          double* y) {
   const int64_t tiles = (rows + tile - 1) / tile;
   std::memset(y, 0, static_cast<size_t>(tiles * tile) * sizeof *y);
-  constexpr int64_t group = 4;  // rows updated at once; with the operands that they share they fill the registers
+  constexpr int64_t group = 4;  // rows updated at a time: as many as fit in the registers with their shared operands
   for (int64_t first = 0; first < tiles * tile; first += group) {
     const int64_t diagonal = first / tile * tile;
     double* row = a + first * stride;
@@ -143,7 +143,7 @@ bool tridiagonal_eigenvalues(double* d, double* e, int64_t n) {
         const double diagonal_element = d[i];
         gamma = c * (diagonal_element - shift) - s * previous_gamma;
         d[i + 1] = previous_gamma + (diagonal_element - gamma);
-        p = inverse < 1e290 ? gamma * gamma * inverse : previous_c * off_diagonal;  // the second case: c is 0
+        p = inverse < 1e290 ? gamma * gamma * inverse : previous_c * off_diagonal;  // if c is 0, 1 / c overflows
       }
       e[low] = s * p;
       d[low] = shift + gamma;

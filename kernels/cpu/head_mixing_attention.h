@@ -125,10 +125,11 @@ void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_st
 }
 
 // Returns whether the decode path computes these parameters: at most kMaxDecodeQueries queries (cpu/attention.h),
-// without gradient, dropout and relative positions. It reads keys and values in place. head_mixing_forward() computes
-// it for part 0, all heads of a batch row. Alternatively several threads share a batch row in three steps, with a
-// barrier between them and one scratch memory of head_mixing_decode_scratch() floats: head_mixing_decode_logits() for
-// each query head; head_mixing_decode_mix() once; head_mixing_decode_values() for each output head.
+// without gradient, dropout and relative positions. The decode path reads keys and values in place.
+// head_mixing_forward() with part 0 computes all heads of a batch row. Alternatively several threads share a batch row
+// in three steps, with a barrier after each step and one scratch memory of head_mixing_decode_scratch() floats:
+// head_mixing_decode_logits() for each query head; head_mixing_decode_mix() once; head_mixing_decode_values() for each
+// output head.
 bool is_head_mixing_decode(const AttentionParams& params);
 int64_t head_mixing_decode_scratch(const AttentionParams& params);
 template <class T>

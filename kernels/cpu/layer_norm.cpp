@@ -9,7 +9,7 @@ namespace mh::kernels {
 
 namespace {
 
-// Returns x + at, or null if x is null.
+// Returns x + offset, or null if x is null.
 template <class T>
 MH_INLINE T* row_at(T* x, int64_t offset) {
   return x != nullptr ? x + offset : nullptr;

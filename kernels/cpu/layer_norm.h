@@ -23,9 +23,9 @@ void sum_norm(const SumNorm& params, const SumNormTensors& x, int64_t first, int
   dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, x, first, rows, scratch); });
 }
 
-// Computes rows first … first + rows - 1 of x.dx and x.dy, which must not be null but may be x.dx, and adds the
-// contribution of these rows to x.dweight and x.dbias. The rows must be in one chunk of x.piece rows, whose row of
-// x.dweight and x.dbias is updated.
+// Computes rows first … first + rows - 1 of x.dx and x.dy, and adds the gradients of weight and bias from these rows to
+// x.dweight and x.dbias. x.dy must not be null, and may be the same memory as x.dx. The rows must be in one chunk of
+// x.piece rows, whose row of x.dweight and x.dbias is updated.
 template <class Y>
 void sum_norm_backward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
   dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::backward(params, x, first, rows, scratch); });

@@ -9,13 +9,13 @@ namespace mh::kernels {
 
 namespace {
 
-// The level in use.
+// Returns the level in use.
 std::atomic<Level>& level_in_use() {
   static std::atomic<Level> level = best_level();
   return level;
 }
 
-// The L2 cache size set by set_l2_cache_bytes(), in bytes; 0: none set.
+// Returns the L2 cache size that set_l2_cache_bytes() sets, in bytes; 0: the size of the processor's cache.
 std::atomic<int64_t>& l2_override() {
   static std::atomic<int64_t> bytes{0};
   return bytes;

@@ -12,7 +12,7 @@
 namespace mh::kernels {
 
 // The keys of a run that a tile of queries sees, and their distances: `keys` keys from key `key` on, and `rows` rows of
-// r from row `row` on. No keys if `keys` <= 0.
+// r from row `row` on. If `keys` <= 0, the tile sees no key of the run.
 struct DistanceRange {
   int64_t key, keys, row, rows;
 };

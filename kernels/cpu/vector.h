@@ -27,11 +27,11 @@ MH_INLINE void load(const uint16_t* from, Floats& to) {
   std::memcpy(&to, &w, sizeof to);
 }
 // Rounds fp32 to bf16, to nearest, ties to even; the result is in the lower half of each word. Every NaN becomes the
-// same quiet NaN, since the carry of the rounding could turn one with a full payload, as GPUs return, into -0.
+// same quiet NaN: the carry of the rounding could turn a NaN whose payload is all ones, as GPUs return, into -0.
 constexpr uint32_t kInfinityBits = 0x7F800000, kBf16Nan = 0x7FC0;
 MH_INLINE void to_bf16(const Floats& from, Words& to) {
   std::memcpy(&to, &from, sizeof to);
-  const Ints lanes_of_nan = (to & 0x7FFFFFFF) > kInfinityBits;  // all bits of a lane, or none
+  const Ints lanes_of_nan = (to & 0x7FFFFFFF) > kInfinityBits;  // all bits of a lane if it is NaN, otherwise none
   Words is_nan;
   std::memcpy(&is_nan, &lanes_of_nan, sizeof is_nan);
   to = (to + 0x7FFF + ((to >> 16) & 1)) >> 16;
@@ -139,10 +139,11 @@ MH_INLINE void exp_negative(Floats& x) {
   Floats min_input;
   fill(min_input, -87.0F);
   Floats clamped = x < min_input ? min_input : x;  // the comparison is false for NaN, which stays NaN
-  constexpr float magic = 0x1.8p23F;
+  constexpr float magic = 0x1.8p23F;               // x + magic has x, rounded to an integer, in its lowest bits
   Floats shifted = clamped * 1.44269504F + magic;
   Floats n = shifted - magic;
-  Floats r = clamped - n * 0.693359375F;  // n ln 2 is subtracted in two parts; the first has few bits, so it is exact
+  // r = clamped - n ln 2, with ln 2 as the sum of two constants; the first has so few bits that its product is exact.
+  Floats r = clamped - n * 0.693359375F;
   r = r - n * -2.12194440e-4F;
   Floats p = r * 1.9875691500e-4F + 1.3981999507e-3F;  // minimax polynomial of Cephes' expf
   p = p * r + 8.3334519073e-3F;

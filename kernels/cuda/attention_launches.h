@@ -430,7 +430,8 @@ struct AttentionLaunches {
     return tiles_of(a.keys, size) + extra_tiles;
   }
 
-  // limit: maximum shared memory of a block, in bytes.
+  // Returns kTooLarge if a kernel with head mixing needs more than `limit` bytes of shared memory per block; otherwise
+  // null.
   template <bool kRelative>
   static const char* head_mixing_constraint_of(const AttentionParams& a, int limit) {
     constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;

@@ -138,8 +138,8 @@ MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<
 }
 
 // Computes sum += left · right for fp32 operands by tf32 tensor cores (3xTF32). Each operand is split into high + low,
-// two tf32 numbers of 11 bits; the omitted product low * low is 2^-22 of the product. The tensor cores truncate sums
-// towards zero, so the errors of a chain of products accumulate. kSeparate: the three products are summed in an
+// two tf32 numbers of 11 bits; the omitted term low * low is at most 2^-22 of the product. The tensor cores truncate
+// sums towards zero, so the errors of a chain of products accumulate. kSeparate: the three products are summed in an
 // accumulator of their own and then added to `sum` with rounding to nearest, which is more accurate but takes more
 // registers.
 template <bool kSeparate, class Thread>

@@ -59,8 +59,8 @@ MH_DEVICE bool all_visible(const AttentionParams& a, int unpadded_keys, int i, i
 }
 
 // Sets the products of masked pairs to -inf, so that their probabilities are zero. products (16, 8 kColumns): of the
-// queries from query i on with the keys from key s on; if kTransposed, rows are keys and columns are queries. By a
-// warp. Returns early if the tile has no masked pair, as most tiles.
+// queries from query i on with the keys from key s on; if kTransposed, rows are keys and columns are queries.
+// Returns early if the tile has no masked pair, which holds for most tiles. Called by all lanes of a warp.
 template <bool kTransposed, int kColumns, class Thread>
 MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& a, int unpadded_keys, int i, int s,
                           Accumulator (&products)[kColumns]) {

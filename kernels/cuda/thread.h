@@ -22,7 +22,7 @@ struct GpuThread {
 
   MH_DEVICE void barrier() const { __syncthreads(); }
   MH_DEVICE void warp_barrier() const { __syncwarp(); }
-  // Returns x of lane lane() ^ bits. By a whole warp.
+  // Returns x of lane lane() ^ bits. Called by all lanes of a warp.
   MH_DEVICE float shuffle_xor(float x, int bits) const { return __shfl_xor_sync(0xFFFFFFFFu, x, bits); }
 
   // Returns 2^x, approximately. Results below 2^-126 are flushed to zero, which saves the two multiplications of exp2f.
@@ -59,9 +59,9 @@ struct GpuThread {
   }
 
   // Load four matrices (8, 8) of 16-bit elements from shared memory (ldmatrix); load_matrices_transposed() loads their
-  // transposes. `row` of lane l is the address of row l % 8 of matrix l / 8, 16 bytes aligned to 16. to[m] of lane l
-  // receives two elements of matrix m, or of its transpose: row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1. By a whole
-  // warp.
+  // transposes. `row` of lane l is the address of row l % 8 of matrix l / 8, aligned to 16 bytes. to[m] of lane l
+  // receives two elements of matrix m, or of its transpose: row l / 4, columns 2 (l % 4) and 2 (l % 4) + 1. Called by
+  // all lanes of a warp.
   template <class T>
   MH_DEVICE void load_matrices(uint32_t (&to)[4], const T* row) const {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -78,8 +78,8 @@ struct GpuThread {
   }
 
   // Compute c (16, 8) += a (16, 16) · b (16, 8) for 16-bit elements, or c (16, 8) += a (16, 8) · b (8, 8) for fp32
-  // elements that are rounded to tf32, accumulated in fp32 on the tensor cores. By a whole warp; fragments as in
-  // cuda/fragment.h.
+  // elements that are rounded to tf32, accumulated in fp32 on the tensor cores. Called by all lanes of a warp;
+  // fragments as in cuda/fragment.h.
   MH_DEVICE void multiply(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2], Bf16) const {
     asm volatile(
         "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "

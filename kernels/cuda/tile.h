@@ -72,8 +72,8 @@ MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visi
 MH_DEVICE int64_t offset_of_row(int row, int64_t row_stride) { return int64_t{row} * static_cast<int>(row_stride); }
 
 // Loads rows first … first + count - 1 of a matrix into shared memory, with row first + i at to + offset_of(i). Rows
-// outside the matrix and columns from matrix.columns to kSize become zero. By the threads of `group`. If the matrix is
-// aligned, the copy is asynchronous (cp.async), and complete after commit_group() and wait_group().
+// outside the matrix and columns from matrix.columns to kSize become zero. Called by the threads of `group`. If the
+// matrix is aligned, the copy is asynchronous (cp.async), and complete after commit_group() and wait_group().
 template <int kSize, class Thread, class T, class OffsetOf>
 MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, GlobalMatrix<const T> matrix, int first,
                          int count, const OffsetOf& offset_of) {
@@ -104,8 +104,8 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
   }
 }
 
-// Loads rows first … first + kRows - 1 of a matrix into `to` (kRows, kSize) with row stride kStride, as load_rows(). By
-// the whole block.
+// Loads rows first … first + kRows - 1 of a matrix into `to` (kRows, kSize) with row stride kStride, as load_rows().
+// Called by all threads of a block.
 template <int kRows, int kSize, int kStride, class Thread, class T>
 MH_DEVICE void load_tile(const Thread& thread, T* to, GlobalMatrix<const T> matrix, int first) {
   load_rows<kSize>(thread, block_of(thread), to, matrix, first, kRows, [](int r) { return r * kStride; });

@@ -81,8 +81,8 @@ inline int threads_for_row(int64_t n) { return n <= 1024 ? 32 : kRowThreads; }
 // The shared memory of a reduction over a block: one number for each warp.
 using WarpResults = float[kRowThreads / 32];
 
-// Returns the reduction of x with `op` over all threads of the block, with the same bits in each thread. By the whole
-// block.
+// Returns the reduction of x with `op` over all threads of the block, with the same bits in each thread.
+// Called by all threads of a block.
 template <class Thread, class Op>
 MH_DEVICE float block_reduce(const Thread& thread, float x, WarpResults& warp_results, const Op& op) {
   MH_FOR (i, 5) x = op(x, thread.shuffle_xor(x, 1 << i));

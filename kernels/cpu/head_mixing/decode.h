@@ -57,7 +57,7 @@ struct DecodeScratch {
 };
 
 // Computes the products of one query and the keys for columns first … first + size - 1, which take `vectors` vectors:
-// stores them in the logits x if `first` is 0, and otherwise adds them. q: column `first` of the query.
+// stores them in the logits x if `first` is 0, and otherwise adds them. q: address of column `first` of the query.
 template <int vectors, class T>
 void decode_products(const Layout& l, const T* q, float scale, int64_t size, const VisibleRows<T>& k, int64_t first,
                      float* x) {

@@ -25,8 +25,8 @@ MH_INLINE TileSize tile_size(const AttentionParams& params) {
   const int64_t all_keys = chunks_of(params.max_keys) * chunk, heads = std::max(params.in_heads, params.out_heads);
   const int64_t key_bytes = heads * static_cast<int64_t>(sizeof(float)),
                 query_bytes = std::max<int64_t>(1, all_keys * key_bytes);
-  // A tile has all keys even if it exceeds the L2 cache, up to 8 times: with a span of keys, two passes compute 1.4
-  // times the products, which costs more than reading the tile from the L3 cache.
+  // A tile has all keys even if it is up to 8 times as large as the L2 cache: tiles of a span of keys need two passes
+  // with 1.4 times the products, which cost more than reading the tile from the L3 cache.
   if (min_rows * query_bytes > 8 * params.l2_bytes)
     return {max_rows, std::max<int64_t>(1, params.l2_bytes / 2 / (max_rows * key_bytes * chunk)) * chunk};
   // With more than 1024 keys a tile has up to 64 queries, since each tile reads all keys and updates all their
@@ -53,7 +53,8 @@ struct Layout {
   // apart.
   MH_INLINE int64_t query_stride() const { return heads * span + lanes; }
   MH_INLINE int64_t tile() const { return rows * query_stride(); }
-  MH_INLINE int64_t chunk_stride() const { return heads * chunk; }  // chunk stride
+  // Returns the distance, in floats, between consecutive chunks of a query.
+  MH_INLINE int64_t chunk_stride() const { return heads * chunk; }
   MH_INLINE int64_t keys() const { return chunks * chunk; }
   // Returns the head stride of a dropout mask of one query, with the padding that dropout_mask_range() writes.
   MH_INLINE int64_t dropout_mask_stride() const { return span + 2 * kDropoutGroup; }
@@ -62,19 +63,21 @@ struct Layout {
 // Returns the layout of a tile of one query and all keys.
 MH_INLINE Layout decode_layout(const AttentionParams& params) { return {params, {1, chunks_of(params.keys) * chunk}}; }
 
+// Returns whether the decode path (head_mixing/decode.h) computes these parameters.
 MH_INLINE bool is_decode(const AttentionParams& params) {
   return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() && !params.has_relative();
 }
 
-// Return the number of floats of a part of the scratch memory: the dropout mask of one query; the products of the
-// queries of one head with rows of r; and the operands of products, which are the rounded tile of GemmTile in bf16, or
-// the queries with the position bias v and their products with r in fp32.
+// Returns the number of floats of the dropout mask of one query, for all heads.
 MH_INLINE int64_t dropout_mask_scratch(const AttentionParams& params, const Layout& l) {
   return params.has_dropout() ? l.heads * l.dropout_mask_stride() : 0;
 }
+// Returns the number of floats of DistanceScratch::distance_products.
 MH_INLINE int64_t distance_products_scratch(const AttentionParams& params, const Layout& l) {
   return params.has_relative() ? l.rows * distance_row_stride(l.span, l.rows) : 0;
 }
+// Returns the number of floats of the scratch that bf16 products and relative positions share, since they exclude each
+// other: GemmTile::bf16_tile, or both arrays of DistanceScratch.
 MH_INLINE int64_t positions_scratch(const AttentionParams& params, const Layout& l) {
   if (uses_bf16_gemm(params)) return l.rows * kGemmColumns / 2;
   return params.has_relative() ? params.in_heads * l.rows * l.dk + distance_products_scratch(params, l) : 0;

@@ -9,7 +9,7 @@ namespace mh::kernels {
 
 namespace {
 
-// Computes to (rows, padded size) = factor * from (length, size) in fp32, with row r at from + r * position; the rows
+// Computes to (rows, padded size) = factor * from (length, size) in fp32, with row r at from + r * row_stride; the rows
 // from `length` on become zero.
 template <class T>
 void unpack_rows(const T* from, int64_t row_stride, int64_t length, int64_t size, float factor, int64_t rows,

@@ -58,7 +58,7 @@ void add_tile_product(const AttentionParams& params, const Layout& l, const Visi
       .add_product(reinterpret_cast<const uint16_t*>(right), l.keys(), padded_size, sums);
 }
 // Computes sums (keys, padded_size) += tileᵀ (keys, l.rows) · rows (l.rows, padded_size) for one head. rows: packed by
-// pack_tile(), in bf16 with paired right operands.
+// pack_tile() with_right_operands.
 void add_transposed_tile_product(const AttentionParams& params, const Layout& l, const VisibleKeys& visible,
                                  int64_t padded_size, const HeadTile& tile, const float* rows, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_queries(l, visible, padded_size, tile.elements, rows, sums);
@@ -106,7 +106,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   float* dropout_mask = discarded_sums + padded(params.in_heads);
   float* positions = dropout_mask + dropout_mask_scratch(params, l);
   const DistanceScratch distances{positions, positions + params.in_heads * l.rows * l.dk};
-  auto* bf16_tile = reinterpret_cast<uint16_t*>(positions);  // bf16; never with relative positions
+  auto* bf16_tile = reinterpret_cast<uint16_t*>(positions);  // bf16 products exclude relative positions
   const bool single_span = l.span >= params.keys;
   for (int64_t round = 0; round * part.count * l.rows < params.queries; ++round) {
     const int64_t first = tile_of(part, round) * l.rows, count = std::min(l.rows, params.queries - first);
@@ -157,7 +157,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   const Layout l(params, tile_size(params));
   const int64_t num_head_pairs = params.in_heads * params.out_heads, query_floats = params.in_heads * l.rows * l.dk;
   const PackedOperands<const float> operands(params, true, tensors.packed);
-  float* p = scratch;                                           // tile: logits, then probabilities
+  float* p = scratch;                                           // tile: logits, then (mixed) probabilities
   float* d = p + l.tile();                                      // tile: dP̄, then gradients of the logits
   float* rows = d + l.tile();                                   // packed queries (in, rows, dk)
   float* dout_rows = rows + query_floats;                       // packed output gradients (out, rows, dv)
@@ -174,7 +174,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* slopes = dropout_mask + dropout_mask_scratch(params, l);  // derivatives of Sigsoftmax for one query (Layout)
   float* positions = slopes + l.query_stride();
   const DistanceScratch distances{positions, positions + query_floats};
-  auto* bf16_tile = reinterpret_cast<uint16_t*>(positions);  // bf16; never with relative positions
+  auto* bf16_tile = reinterpret_cast<uint16_t*>(positions);  // bf16 products exclude relative positions
   const MixScratch mixing{lane_sums, dropped_probs, scaled_matrix, mixed};
   if (params.has_relative()) {
     std::fill_n(tensors.du, params.in_heads * l.dk, 0.0F), std::fill_n(tensors.dv_bias, params.in_heads * l.dk, 0.0F);

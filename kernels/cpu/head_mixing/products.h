@@ -22,11 +22,11 @@ struct Queries {
 // The keys of a span that the queries of a tile see. Keys are counted from the first key of the span. Under a causal
 // mask logits are computed for groups of 8 queries, each with the keys that the last query of the group sees.
 struct VisibleKeys {
-  int64_t query, count;  // first query of the tile; number of queries
-  int64_t begin;         // first key of the span, a multiple of `chunk`
-  int64_t queries;       // `count` rounded up to a multiple of 8
-  int64_t first_query_end,
-      width;  // end of the keys of the first query, not clamped to the span; of the last query, clamped
+  int64_t query, count;     // first query of the tile; number of queries
+  int64_t begin;            // first key of the span, a multiple of `chunk`
+  int64_t queries;          // `count` rounded up to a multiple of 8
+  int64_t first_query_end;  // end of the keys that the first query sees; may be outside the span
+  int64_t width;            // end of the keys that the last query sees, clamped to the span
   bool causal;
   MH_INLINE VisibleKeys(const AttentionParams& params, const Layout& l, const Queries& tile, int64_t key)
       : query(tile.first),
@@ -135,8 +135,7 @@ void multiply_keys_bf16(const Bf16Gemm& gemm, const Layout& l, const TileRows& t
       if (tile_rows.factor != 1) scale_rows(tile_rows.factor, visible.queries, kGemmColumns, to, l.query_stride());
     }
 }
-// Returns one head of a tile as an operand of bf16 products. The elements of a query are defined up to
-// padded(num_logits(i)) keys.
+// Returns one head of a tile as an operand of bf16 products. Query i has elements for padded(num_logits(i)) keys.
 MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& l, const VisibleKeys& visible, const float* tile,
                          uint16_t* bf16_tile) {
   return GemmTile{gemm,

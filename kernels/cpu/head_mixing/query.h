@@ -75,7 +75,7 @@ void dropout_mask_of_query(const AttentionParams& params, const Layout& l, const
 }
 
 // Computes y (heads, chunk) = x (heads, chunk) times the dropout mask of chunk c, for the first `count` keys, which the
-// query sees. Up to a multiple of 16 keys, masked ones become 0.
+// query sees. The masked keys from `count` to the next multiple of 16 become 0.
 void apply_dropout(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* dropout_mask, const float* x,
                    float* y) {
   for (int64_t h = 0; h < heads; ++h)
@@ -139,7 +139,7 @@ struct PerHeadValues {
 
 // Applies sigsoftmax_logits() to the logits x of a query if the normaliser is Sigsoftmax, replaces each logit of query
 // head j by exp(x - offsets[j]), or by 0 if offsets[j] is infinite (a fully masked row), and adds the sum of each head
-// to `sums`, an array of in_heads numbers. offsets: maxima, or log-sum-exps. slopes: receives the derivative of
+// to `sums` (in). offsets: maxima, or log-sum-exps. slopes: receives the derivative of
 // sigsoftmax_logits(), if it is not null.
 void exponentiate_query(const AttentionParams& params, const Layout& l, const Query& q, PerHeadValues offsets, float* x,
                         float* slopes, float* sums) {
@@ -155,7 +155,7 @@ void exponentiate_query(const AttentionParams& params, const Layout& l, const Qu
   }
 }
 
-// Returns 1 / sum; 0 for a sum of 0, of a fully masked row.
+// Returns 1 / sum; 0 for the sum 0 of a fully masked row.
 MH_INLINE float inverse(float sum) { return sum == 0 ? 0 : 1 / sum; }
 
 // Computes matrix (in, out) = source (in, out), with row j divided by sums[j].

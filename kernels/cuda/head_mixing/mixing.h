@@ -28,7 +28,8 @@ struct FragmentExchange {
   MH_DEVICE Half& half(const Thread& thread, int head, int n) const {
     return memory[((head / 2 * 2 + n) * 32 + thread.lane()) * 2 + head % 2];
   }
-  // If the number of heads is odd, sets the fragment that is paired with the last head to zero. By one warp of a strip.
+  // If the number of heads is odd, sets the fragment that is paired with the last head to zero. Called by one warp of a
+  // strip.
   template <class Thread>
   MH_DEVICE void zero_padding(const Thread& thread, int heads) const {
     if (heads % 2 == 0) return;
@@ -101,8 +102,9 @@ struct HeadBlock {
 
 // A lane's two queries, in kernels with resident queries.
 struct WarpQueries {
-  int first, row, clamped[2];  // first query of the strip; first query of the lane; both, clamped to the last
-  const float* matrix[2];      // mixing matrices of the two queries, out of `matrices`
+  int first, row;          // first query of the strip; first query of the lane, whose second query is row + 8
+  int clamped[2];          // the lane's two queries, clamped to the last query of the batch row
+  const float* matrix[2];  // mixing matrices of the two queries, out of `matrices`
   MH_DEVICE WarpQueries(const AttentionParams& a, const float* matrices, int64_t b, int first_query, int g)
       : first(first_query), row(first_query + g) {
     MH_FOR (r, 2) {
@@ -223,7 +225,7 @@ MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mixed)[kWarpHeads
 }
 
 // Returns the largest power of two that is at most `max_magnitude`, but not above 2^126, so that it has an inverse; 1
-// for 0. The scale of weights in fp16.
+// for 0. Used as the scale of fp16 weights.
 MH_DEVICE float floor_pow2(float max_magnitude) {
   uint32_t bits;
   memcpy(&bits, &max_magnitude, sizeof bits);

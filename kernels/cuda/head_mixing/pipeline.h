@@ -23,8 +23,8 @@ struct SmemPipeline {
   MH_DEVICE T* current() const { return memory + stage * stage_size; }
   // Returns the address after the last stage.
   MH_DEVICE T* end() const { return memory + num_stages * stage_size; }
-  // Starts to fill all stages but one, with load(stage memory). Copies that were started before, of resident rows, are
-  // in the group of the first stage, and complete with it.
+  // Starts to fill all stages but one, with load(stage memory). Earlier copies of resident rows belong to the group of
+  // the first stage, and are complete when the first stage is.
   template <class Thread, class Load>
   MH_DEVICE void fill(const Thread& thread, const Load& load) const {
     if (num_stages == 1) thread.commit_group();

@@ -14,7 +14,7 @@ struct BlockOrder {
     int tile, row;
   };
   constexpr int blocks() const { return tiles * batch; }
-  // Returns the tile and the batch row of a block. reversed: the last tile has the most work, and is first.
+  // Returns the tile and the batch row of a block. reversed: computes the last tile first, since it has the most work.
   template <class Thread>
   MH_DEVICE Position position(const Thread& thread, bool reversed) const {
     const int group = thread.block_x() / (concurrent_rows * tiles), first = group * concurrent_rows,
@@ -30,7 +30,7 @@ struct HeadMixingPlan {
   int warps_per_strip = 0, strips = 0;  // warps that share a strip; strips of a block
   int head_blocks = 0;                  // number of blocks among which the heads of a strip are divided
   int heads_per_stage = 0;              // heads of a stage; if fewer than all, the heads are streamed in groups
-  int resident_tiles = 0;               // resident tiles of a strip; 0: loaded into the stages, with each streamed tile
+  int resident_tiles = 0;  // resident tiles of a strip; 0: resident rows are loaded again with each streamed tile
   bool one_stage = false;  // whether a stage has all streamed tensors; otherwise it has the tensors of one product
   int stage_tiles = 0, num_stages = 0;  // tiles of a stage; number of stages, 0: the kernel does not fit
   int shared_bytes = 0;                 // dynamic shared memory of a block
@@ -56,7 +56,7 @@ constexpr int kHeadMixingWarps = 8, kMaxStages = 4;  // maximum number of warps 
 // Bytes of the products (16, 32) of a warp's 16 rows with a window; each row of products has 8 floats of padding.
 constexpr int kWindowProductBytes = 16 * (32 + 8) * static_cast<int>(sizeof(float));
 
-// Returns the maximum number of heads of a warp, limited by the registers. elements: accumulators of each row and head.
+// Returns the maximum number of heads of a warp, limited by the registers. elements: accumulators per row of a head.
 template <class T>
 constexpr int max_warp_heads(int elements) {
   const int heads = (sizeof(T) == 4 ? 128 : 256) / elements;
@@ -100,8 +100,8 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& n, int stride, 
     if (try_stages(strips, n.resident_tiles,
                    plan.one_stage ? n.one_stage_tiles : n.max_stage_heads * streamed_tiles(strips), strips > 1 ? 2 : 1))
       return plan;
-  // Otherwise groups of heads: first with at least one head for every warp, then with fewer; first in two stages, then
-  // in one.
+  // Second choice: groups of heads, preferably with a head for every warp, then with two stages or more, then with
+  // resident rows that are loaded once, then with many heads.
   plan.one_stage = false;
   for (const int min_heads : {plan.warps_per_strip < n.max_stage_heads ? plan.warps_per_strip : n.max_stage_heads, 1})
     for (const int min_stages : {2, 1})

@@ -23,9 +23,9 @@ struct Window {
 // The meaning of the rows and of the columns of an accumulator (16, 16).
 enum class PairLayout { queries_keys, keys_queries, distances_queries };
 
-// Computes sums (16, 16) += for each element the product of its query with a row of `window` (32 rows). If the other
-// index of the element is a key s, the row is 15 - i + s for query i: the row of r for their distance. If it is a
-// distance s, the row is i + s: the key, or value, that the query has at this distance. queries: 16 rows.
+// Adds to each element of sums (16, 16) the product of a query with a row of `window` (32 rows). kLayout determines the
+// two indices of an element. For query i and key s the row is 15 - i + s: the row of r for their distance. For query i
+// and distance s the row is i + s: the key, or value, that the query has at this distance. queries: 16 rows.
 // window_products: scratch of the warp.
 template <int kSize, PairLayout kLayout, int kPrefetch, class Thread, class T>
 MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* window_products, const T* queries,

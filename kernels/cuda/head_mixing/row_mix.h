@@ -179,8 +179,8 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads,
   uint16_t* const to = tile.memory + g * Tile::kHeadStride + 2 * t;
   constexpr int kSecondRowOffset =
       kMatrixHeads == 8 ? Tile::kStride : 8 * Tile::kHeadStride;  // from a lane's first to its second row of a result
-  // All loads precede the first store to the tile without a barrier between them: the matrix instructions between them
-  // are executed by the whole warp at once.
+  // All loads precede the first store to the tile. No barrier is needed between loads and stores, since the matrix
+  // instructions between them are executed by the whole warp at once.
   uint32_t x[kWarpProducts][Tile::kKeys / 16][4];
   MH_FOR (u, kWarpProducts)
     MH_FOR (n, Tile::kKeys / 16)
