@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #ifdef __CUDACC__
-#define MH_EVERYWHERE __host__ __device__ inline
+#define MH_HOST_DEVICE __host__ __device__ inline
 #else
-#define MH_EVERYWHERE inline __attribute__((always_inline))
+#define MH_HOST_DEVICE inline __attribute__((always_inline))
 #endif
 
 namespace mh::kernels {
@@ -20,12 +20,12 @@ struct AdamPlan {
 };
 
 // Applies Adam with decoupled weight decay (AdamW).
-MH_EVERYWHERE void adam_element(const AdamPlan& a, float step_size, float bias_correction2_sqrt, float& p, float g,
-                                float& m, float& v) {
-  const float gradient = a.scale * g;
-  m = a.beta1 * m + (1 - a.beta1) * gradient;
-  v = a.beta2 * v + (1 - a.beta2) * gradient * gradient;
-  p = p - a.decay * p - step_size * m / (std::sqrt(v) / bias_correction2_sqrt + a.epsilon);
+MH_HOST_DEVICE void adam_element(const AdamPlan& plan, float step_size, float bias_correction2_sqrt, float& p, float g,
+                                 float& m, float& v) {
+  const float gradient = plan.scale * g;
+  m = plan.beta1 * m + (1 - plan.beta1) * gradient;
+  v = plan.beta2 * v + (1 - plan.beta2) * gradient * gradient;
+  p = p - plan.decay * p - step_size * m / (std::sqrt(v) / bias_correction2_sqrt + plan.epsilon);
 }
 
 struct MomentumPlan {
@@ -35,9 +35,9 @@ struct MomentumPlan {
 };
 
 // Applies SGD with momentum, as torch.optim.SGD with dampening 0.
-MH_EVERYWHERE void sgd_element(const MomentumPlan& a, float& p, float g, float& buffer) {
-  buffer = a.momentum * buffer + a.scale * g + a.decay * p;
-  p -= a.lr * buffer;
+MH_HOST_DEVICE void sgd_element(const MomentumPlan& plan, float& p, float g, float& buffer) {
+  buffer = plan.momentum * buffer + plan.scale * g + plan.decay * p;
+  p -= plan.lr * buffer;
 }
 
 struct NagPlan {
@@ -48,10 +48,10 @@ struct NagPlan {
 };
 
 // Applies Nesterov's accelerated gradient with decoupled weight decay, as fairseq's optimiser nag.
-MH_EVERYWHERE void nag_element(const NagPlan& a, float& p, float g, float& buffer) {
-  const float m = a.momentum, gradient = a.scale * g;
-  p = p * (1 - a.decay) + m * m * a.lr_ratio * buffer - (1 + m) * a.lr * gradient;
-  buffer = m * a.lr_ratio * buffer - a.lr * gradient;
+MH_HOST_DEVICE void nag_element(const NagPlan& plan, float& p, float g, float& buffer) {
+  const float m = plan.momentum, gradient = plan.scale * g;
+  p = p * (1 - plan.decay) + m * m * plan.lr_ratio * buffer - (1 + m) * plan.lr * gradient;
+  buffer = m * plan.lr_ratio * buffer - plan.lr * gradient;
 }
 
 }  // namespace mh::kernels

@@ -51,19 +51,21 @@ MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float sca
 
 // Relative positions of one head (RelativeParams), and their scratch for a block of queries.
 struct RelativePositions {
-  const float *u, *v, *rows, *transposed;  // u and v (size), r (count, size) and rᵀ (size, count) of params.head
-  int64_t size, count;                     // elements of a row of r; number of rows of r
-  int64_t row;                             // row stride of distance_products
-  float* distance_products;                // (kBlock, row): products of the queries with consecutive rows of r
-  float* queries;                          // (kBlock, size): scale * (q + v)
+  const float *u, *v, *rows, *transposed;  // u and v (size), r (distances, size) and rᵀ of params.head
+  int64_t size, distances;                 // elements of a row of r; number of rows of r
+  int64_t product_stride;                  // row stride of distance_products
+  float* distance_products;  // (kBlock, product_stride): products of the queries with consecutive rows of r
+  float* q_v;                // (kBlock, size): scale * (q + v)
   MH_INLINE RelativePositions(const AttentionParams& params, int64_t span, float* scratch)
-      : row(distance_row_stride(span, kBlock)), distance_products(scratch), queries(scratch + kBlock * row) {
+      : product_stride(distance_row_stride(span, kBlock)),
+        distance_products(scratch),
+        q_v(scratch + kBlock * product_stride) {
     if (!params.has_relative()) return;
     const RelativeParams& r = params.relative;
-    size = params.key_size, count = r.distances;
+    size = params.key_size, distances = r.distances;
     u = r.u + params.head * size, v = r.v + params.head * size;
-    rows = static_cast<const float*>(r.rows) + params.head * count * size,
-    transposed = r.transposed + params.head * count * size;
+    rows = static_cast<const float*>(r.rows) + params.head * distances * size,
+    transposed = r.transposed + params.head * distances * size;
   }
 };
 
@@ -73,44 +75,48 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Bloc
                         std::min(b.key_end, params.visible_end(b.first + b.m - 1)));
 }
 
-// Replaces the scaled queries x (block, size) by scale * (q + u), and writes scale * (q + v) to d.queries.
-MH_INLINE void add_relative_biases(const AttentionParams& params, const Block& b, const RelativePositions& d,
+// Replaces the scaled queries x (block, size) by scale * (q + u), and writes scale * (q + v) to relative.q_v.
+MH_INLINE void add_relative_biases(const AttentionParams& params, const Block& b, const RelativePositions& relative,
                                    float* x) {
-  add_bias(d.v, b.m, d.size, params.scale, x, d.queries);
-  add_bias(d.u, b.m, d.size, params.scale, x, x);
+  add_bias(relative.v, b.m, relative.size, params.scale, x, relative.q_v);
+  add_bias(relative.u, b.m, relative.size, params.scale, x, x);
 }
 
-// Adds the position term scale * (q + v) · r[distance] to the logits s (block, row).
+// Adds the position term scale * (q + v) · r[distance] to the logits s (block, row_stride).
 template <class Tile>
-MH_INLINE void add_position_term(const AttentionParams& params, const Block& b, const RelativePositions& d, int64_t row,
-                                 float* s) {
+MH_INLINE void add_position_term(const AttentionParams& params, const Block& b, const RelativePositions& relative,
+                                 int64_t row_stride, float* s) {
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
-    const DistanceRange z = distance_range(params, b, run_index);
-    if (z.keys <= 0) continue;
-    product<Tile, false>(b.rows, padded(z.rows), d.size, {d.queries, d.size, 1}, {d.transposed + z.row, d.count},
-                         {d.distance_products, d.row});
+    const DistanceRange range = distance_range(params, b, run_index);
+    if (range.keys <= 0) continue;
+    product<Tile, false>(b.rows, padded(range.rows), relative.size, {relative.q_v, relative.size, 1},
+                         {relative.transposed + range.row, relative.distances},
+                         {relative.distance_products, relative.product_stride});
     for (int64_t i = 0; i < b.m; ++i)
-      add_to(d.distance_products + i * d.row + b.m - 1 - i, z.keys, s + i * row + z.key - b.key_begin);
+      add_to(relative.distance_products + i * relative.product_stride + b.m - 1 - i, range.keys,
+             s + i * row_stride + range.key - b.key_begin);
   }
 }
 
-// Computes the gradients of the position term scale * (q + v) · r[distance] from the gradient ds (block, row) of the
-// logits: adds to dr (distances, size), and overwrites dqueries (block, size), the gradient with respect to d.queries.
+// Computes the gradients of the position term scale * (q + v) · r[distance] from the gradient ds (block, row_stride) of
+// the logits: adds to dr (distances, size), and overwrites dqueries (block, size), the gradient with respect to
+// relative.q_v.
 template <class Tile>
-MH_INLINE void position_term_backward(const AttentionParams& params, const Block& b, const RelativePositions& d,
-                                      int64_t row, const float* ds, float* dr, float* dqueries) {
-  std::fill_n(dqueries, b.rows * d.size, 0.0F);
+MH_INLINE void position_term_backward(const AttentionParams& params, const Block& b, const RelativePositions& relative,
+                                      int64_t row_stride, const float* ds, float* dr, float* dqueries) {
+  std::fill_n(dqueries, b.rows * relative.size, 0.0F);
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
-    const DistanceRange z = distance_range(params, b, run_index);
-    if (z.keys <= 0) continue;
-    std::fill_n(d.distance_products, b.rows * d.row, 0.0F);
+    const DistanceRange range = distance_range(params, b, run_index);
+    if (range.keys <= 0) continue;
+    std::fill_n(relative.distance_products, b.rows * relative.product_stride, 0.0F);
     for (int64_t i = 0; i < b.m; ++i)
-      std::memcpy(d.distance_products + i * d.row + b.m - 1 - i, ds + i * row + z.key - b.key_begin,
-                  static_cast<size_t>(z.keys) * sizeof(float));
-    product<Tile, true>(b.rows, d.size, z.rows, {d.distance_products, d.row, 1}, {d.rows + z.row * d.size, d.size},
-                        {dqueries, d.size});
-    product<Tile, true>((z.rows + 7) / 8 * 8, d.size, b.rows, {d.distance_products, 1, d.row}, {d.queries, d.size},
-                        {dr + z.row * d.size, d.size});
+      std::memcpy(relative.distance_products + i * relative.product_stride + b.m - 1 - i,
+                  ds + i * row_stride + range.key - b.key_begin, static_cast<size_t>(range.keys) * sizeof(float));
+    product<Tile, true>(b.rows, relative.size, range.rows, {relative.distance_products, relative.product_stride, 1},
+                        {relative.rows + range.row * relative.size, relative.size}, {dqueries, relative.size});
+    product<Tile, true>((range.rows + 7) / 8 * 8, relative.size, b.rows,
+                        {relative.distance_products, 1, relative.product_stride}, {relative.q_v, relative.size},
+                        {dr + range.row * relative.size, relative.size});
   }
 }
 
@@ -144,12 +150,12 @@ template <class T>
 MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
   const Matrix<const T> q = x.q, k = x.k, v = x.v;
   const int64_t d = params.key_size, keys = padded(params.keys);
-  float* s = scratch;     // logits of one query (keys)
-  float* row = s + keys;  // scaled query (d)
+  float* s = scratch;          // logits of one query (keys)
+  float* scaled_q = s + keys;  // scaled query (d)
   for (int64_t i = 0; i < params.queries; ++i) {
     const int64_t first = params.visible_begin(i);
-    unpack(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, row);
-    x.lse[i] = attend_query(row, params.visible_end(i) - first, d,
+    pack_fp32(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, scaled_q);
+    x.lse[i] = attend_query(scaled_q, params.visible_end(i) - first, d,
                             KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
                             params.head_scale(params.head), s, x.out.data + i * x.out.stride);
   }
@@ -172,29 +178,29 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
 // Computes the logits s of a block of queries, with the term of relative positions added. Query i has the logits of its
 // keys from s + i * row_stride on.
 template <class Tile, class Products>
-MH_INLINE void compute_logits(const AttentionParams& params, const Block& b, const RelativePositions& distances,
+MH_INLINE void compute_logits(const AttentionParams& params, const Block& b, const RelativePositions& relative,
                               Products& products, int64_t row_stride, float* s) {
-  if (params.has_relative()) add_relative_biases(params, b, distances, products.queries());
+  if (params.has_relative()) add_relative_biases(params, b, relative, products.queries());
   products.logits(b, s);
-  if (params.has_relative()) add_position_term<Tile>(params, b, distances, row_stride, s);
+  if (params.has_relative()) add_position_term<Tile>(params, b, relative, row_stride, s);
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
-// exp(x - top), where `top` is the running maximum; updates `top` and the running sum of exponentials `sum`; and
-// rescales `values` (d), the running sum of values weighted by exponentials, to the new maximum.
-MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_t d, float* x, float& top, float& sum,
-                              float* values) {
+// exp(x - running_max); updates running_max, the maximum logit, and running_sum, the sum of exponentials, of the keys
+// so far; and rescales `values` (d), the sum of values weighted by exponentials, to the new maximum.
+MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_t d, float* x, float& running_max,
+                              float& running_sum, float* values) {
   if (visible.is_empty()) return fill_masked(width, 0, x);
   fill_masked(visible.first, -INFINITY, x);
-  const float previous_max = top;
-  top = std::max(top, maximum_of(x, visible.end));
-  if (top == -INFINITY && all_masked(x, visible.end)) return fill_masked(width, 0, x);
-  if (sum != 0 && top > previous_max) {
-    const float factor = std::exp(previous_max - top);
-    sum *= factor;
+  const float previous_max = running_max;
+  running_max = std::max(running_max, maximum_of(x, visible.end));
+  if (running_max == -INFINITY && all_masked(x, visible.end)) return fill_masked(width, 0, x);
+  if (running_sum != 0 && running_max > previous_max) {
+    const float factor = std::exp(previous_max - running_max);
+    running_sum *= factor;
     scale_rows(factor, 1, d, values, d);
   }
-  sum += exponentials(x, visible.end, width, top);
+  running_sum += exponentials(x, visible.end, width, running_max);
   fill_masked(visible.first, 0, x);
 }
 
@@ -208,31 +214,32 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
   ScratchAllocator allocator{scratch};
   Products products(params, false, row_stride, k, v, allocator);
   float* s = allocator.allocate(kBlock * row_stride);
-  float* sums = allocator.allocate(kBlock * d);
-  const RelativePositions distances(params, span, allocator.allocate(distances_scratch(params, span)));
+  float* out_sums = allocator.allocate(kBlock * d);
+  const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroup;
   for (int64_t first = 0; first < params.queries; first += kBlock) {
-    float top[kBlock], sum[kBlock];
-    std::fill_n(top, kBlock, -INFINITY), std::fill_n(sum, kBlock, 0.0F), std::fill_n(sums, kBlock * d, 0.0F);
+    float running_max[kBlock], running_sum[kBlock];
+    std::fill_n(running_max, kBlock, -INFINITY), std::fill_n(running_sum, kBlock, 0.0F),
+        std::fill_n(out_sums, kBlock * d, 0.0F);
     for (int64_t key = 0; key < params.keys; key += span) {
       const Block b = Products::block_at(params, first, {key, key + span});
       if (b.keys() <= 0) continue;
       products.pack_queries(b, q);
-      compute_logits<Tile>(params, b, distances, products, row_stride, s);
+      compute_logits<Tile>(params, b, relative, products, row_stride, s);
       for (int64_t i = 0; i < b.m; ++i) {
         float* x = s + i * row_stride;
         if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.keys(), nullptr);
         const VisibleRange visible(params, b, i);
-        online_softmax(visible, b.keys(), d, x, top[i], sum[i], sums + i * d);
+        online_softmax(visible, b.keys(), d, x, running_max[i], running_sum[i], out_sums + i * d);
         if (!params.has_dropout() || visible.is_empty()) continue;
         dropout_mask_of_query(params, b, i, visible.end, dropout_mask);
         drop(dropout_mask, visible.end, x);
       }
-      products.accumulate_out(b, s, sums);
+      products.accumulate_out(b, s, out_sums);
     }
     for (int64_t i = 0; i < std::min(kBlock, params.queries - first); ++i) {
-      lse[first + i] = log_sum_exp(top[i], sum[i]);
-      store_scaled(sums + i * d, 1, d, sum[i] == 0 ? 0 : params.head_scale(params.head) / sum[i],
+      lse[first + i] = log_sum_exp(running_max[i], running_sum[i]);
+      store_scaled(out_sums + i * d, 1, d, running_sum[i] == 0 ? 0 : params.head_scale(params.head) / running_sum[i],
                    Matrix<T>{out.data + (first + i) * out.stride, out.stride});
     }
   }
@@ -253,16 +260,16 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* dq = allocator.allocate(params.queries * d);
   float* p = allocator.allocate(kBlock * row_stride);
   float* ds = allocator.allocate(kBlock * row_stride);
-  float* sums = allocator.allocate(kBlock * d);
-  float* dy = allocator.allocate(kBlock * d);
+  float* dq_sums = allocator.allocate(kBlock * d);
+  float* dq_v = allocator.allocate(kBlock * d);
   float* slopes = allocator.allocate(row_stride);  // derivative of sigsoftmax_logits() for one query
   float* deltas =
       allocator.allocate(padded(params.queries));  // (queries): delta = Σ P dP over all keys, dropout included
-  const RelativePositions distances(params, span, allocator.allocate(distances_scratch(params, span)));
+  const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroup;
   if (params.has_relative()) {
     for (float* gradient : {t.du, t.dv_bias}) std::fill_n(gradient, d, 0.0F);
-    std::fill_n(t.dr, distances.count * d, 0.0F);
+    std::fill_n(t.dr, relative.distances * d, 0.0F);
   }
   std::fill_n(dk, (2 * keys + params.queries) * d, 0.0F);
   for (int64_t i = 0; i < params.queries; ++i) {
@@ -286,7 +293,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       if (width <= 0) continue;
       products.pack_queries(b, q);
       products.pack_dout(b, dout);
-      compute_logits<Tile>(params, b, distances, products, row_stride, p);
+      compute_logits<Tile>(params, b, relative, products, row_stride, p);
       products.compute_dp(b, ds);
       for (int64_t i = 0; i < b.rows; ++i) {
         float *pi = p + i * row_stride, *dsi = ds + i * row_stride;
@@ -319,15 +326,15 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
         head_dscale += sum_of(dscale_lanes);
         if (params.has_dropout()) drop(dropout_mask, visible.end, pi);
       }
-      std::fill_n(sums, kBlock * d, 0.0F);
-      products.accumulate_dq(b, ds, sums);
+      std::fill_n(dq_sums, kBlock * d, 0.0F);
+      products.accumulate_dq(b, ds, dq_sums);
       if (params.has_relative()) {
-        position_term_backward<Tile>(params, b, distances, row_stride, ds, t.dr, dy);
-        add_rows(sums, b.m, d, params.scale, t.du);
-        add_rows(dy, b.m, d, params.scale, t.dv_bias);
-        add_to(dy, b.m * d, sums);
+        position_term_backward<Tile>(params, b, relative, row_stride, ds, t.dr, dq_v);
+        add_rows(dq_sums, b.m, d, params.scale, t.du);
+        add_rows(dq_v, b.m, d, params.scale, t.dv_bias);
+        add_to(dq_v, b.m * d, dq_sums);
       }
-      add_to(sums, b.m * d, dq + first * d);
+      add_to(dq_sums, b.m * d, dq + first * d);
       products.accumulate_dk(b, ds, dk);
       products.accumulate_dv(b, p, dv);
     }

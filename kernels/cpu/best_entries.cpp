@@ -12,7 +12,7 @@ namespace mh::kernels {
 
 namespace {
 
-constexpr int64_t block = kBlockEntries;
+constexpr int64_t block_size = kBlockEntries;
 
 // Returns a lower bound, exclusive, of the `count` largest entries. Each of the `count` blocks with the largest maxima
 // has an entry that is no less than the smallest of these maxima, so the bound is just below that smallest maximum.
@@ -29,18 +29,18 @@ float best_block_bound(const std::vector<float>& maxima, size_t count) {
 
 int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded, std::span<Entry> best,
                      double* lse) {
-  const auto n = static_cast<int64_t>(logits.size()), blocks = n / block, tail_begin = blocks * block;
+  const auto n = static_cast<int64_t>(logits.size()), blocks = n / block_size, tail_begin = blocks * block_size;
   const float* x = logits.data();
   thread_local std::vector<float> maxima;
   maxima.resize(static_cast<size_t>(blocks) + 1);
-  dispatch_level([&](auto simd_level) { BestEntriesLoops<simd_level>::maxima(x, blocks, maxima.data()); });
+  dispatch_level([&](auto simd_level) { BestEntriesLoops<simd_level>::block_maxima(x, blocks, maxima.data()); });
   float tail_max = -INFINITY;  // maximum of the entries past the last whole block
   for (int64_t i = tail_begin; i < n; ++i) tail_max = std::max(tail_max, x[i]);
   maxima[static_cast<size_t>(blocks)] = tail_max;
   const float maximum = *std::max_element(maxima.begin(), maxima.end());
 
-  double sum =
-      dispatch_level([&](auto simd_level) { return BestEntriesLoops<simd_level>::exponentials(x, blocks, maximum); });
+  double sum = dispatch_level(
+      [&](auto simd_level) { return BestEntriesLoops<simd_level>::exponential_sum(x, blocks, maximum); });
   for (int64_t i = tail_begin; i < n; ++i) sum += std::exp(static_cast<double>(x[i]) - maximum);
   *lse = std::log(sum) + maximum;
 
@@ -49,7 +49,7 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> exc
   float lower_bound = std::isnan(*lse) ? -INFINITY : best_block_bound(maxima, best.size() + excluded.size());
   for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > lower_bound)) continue;
-    for (int64_t i = b * block; i < std::min(n, (b + 1) * block); ++i) {
+    for (int64_t i = b * block_size; i < std::min(n, (b + 1) * block_size); ++i) {
       if (!(x[i] > lower_bound)) continue;
       const auto index = static_cast<int32_t>(i);
       if (std::find(excluded.begin(), excluded.end(), index) != excluded.end()) continue;

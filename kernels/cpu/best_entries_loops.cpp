@@ -8,19 +8,19 @@ namespace mh::kernels {
 
 namespace {
 
-constexpr int64_t block = kBlockEntries;
-static_assert(block == 4 * lanes);
+constexpr int64_t block_size = kBlockEntries;
+static_assert(block_size == 4 * lanes);
 
 }  // namespace
 
 template <Level L>
-void BestEntriesLoops<L>::maxima(const float* x, int64_t blocks, float* maxima) {
+void BestEntriesLoops<L>::block_maxima(const float* x, int64_t blocks, float* maxima) {
   for (int64_t b = 0; b < blocks; ++b) {
     Floats max_lanes;
-    load(x + b * block, max_lanes);
-    for (int64_t i = lanes; i < block; i += lanes) {
+    load(x + b * block_size, max_lanes);
+    for (int64_t i = lanes; i < block_size; i += lanes) {
       Floats v;
-      load(x + b * block + i, v);
+      load(x + b * block_size + i, v);
       max_lanes = v > max_lanes ? v : max_lanes;
     }
     maxima[b] = max_of(max_lanes);
@@ -28,15 +28,15 @@ void BestEntriesLoops<L>::maxima(const float* x, int64_t blocks, float* maxima) 
 }
 
 template <Level L>
-double BestEntriesLoops<L>::exponentials(const float* x, int64_t blocks, float maximum) {
+double BestEntriesLoops<L>::exponential_sum(const float* x, int64_t blocks, float maximum) {
   double sum = 0;
   for (int64_t b = 0; b < blocks;) {
     const int64_t end = std::min(blocks, b + 16);
     Floats block_sum{};
     for (; b < end; ++b)
-      for (int64_t i = 0; i < block; i += lanes) {
+      for (int64_t i = 0; i < block_size; i += lanes) {
         Floats v;
-        load(x + b * block + i, v);
+        load(x + b * block_size + i, v);
         v = v - maximum;
         exp_negative(v);
         block_sum += v;

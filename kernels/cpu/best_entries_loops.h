@@ -11,9 +11,9 @@ constexpr int64_t kBlockEntries = 64;  // entries of a block
 template <Level>
 struct BestEntriesLoops {
   // Computes maxima (blocks), the maximum of each block.
-  static void maxima(const float* x, int64_t blocks, float* maxima);
+  static void block_maxima(const float* x, int64_t blocks, float* maxima);
   // Returns Σ exp(x - maximum), summed in fp32 over each 16 blocks and in fp64 over the row.
-  static double exponentials(const float* x, int64_t blocks, float maximum);
+  static double exponential_sum(const float* x, int64_t blocks, float maximum);
 };
 
 }  // namespace mh::kernels

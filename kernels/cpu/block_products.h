@@ -40,7 +40,8 @@ struct Block {
 
 // Computes to (padded_rows, size) = factor * from (rows, size) in fp32; the rows from `rows` on become zero.
 template <class T>
-MH_INLINE void unpack(Matrix<const T> from, int64_t rows, int64_t padded_rows, int64_t size, float factor, float* to) {
+MH_INLINE void pack_fp32(Matrix<const T> from, int64_t rows, int64_t padded_rows, int64_t size, float factor,
+                         float* to) {
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < size; i += lanes) {
       Floats v;
@@ -84,21 +85,21 @@ class Fp32Products {
     packed_q_ = allocator.allocate(kBlock * d_);
     if (backward) {
       transposed_v_ = allocator.allocate(keys_ * d_), packed_dout_ = allocator.allocate(kBlock * d_);
-      unpack(v, params.keys, keys_, d_, 1.0F, row_major_kv_);
+      pack_fp32(v, params.keys, keys_, d_, 1.0F, row_major_kv_);
       transpose_keys(row_major_kv_, transposed_v_);
     }
-    unpack(k, params.keys, keys_, d_, 1.0F, row_major_kv_);
+    pack_fp32(k, params.keys, keys_, d_, 1.0F, row_major_kv_);
     transpose_keys(row_major_kv_, transposed_k_);
-    if (!backward) unpack(v, params.keys, keys_, d_, 1.0F, row_major_kv_);
+    if (!backward) pack_fp32(v, params.keys, keys_, d_, 1.0F, row_major_kv_);
   }
 
   // Packs the queries of a block, scaled by params.scale.
   MH_INLINE void pack_queries(const Block& b, Matrix<const T> q) {
-    unpack(Matrix<const T>{q.data + b.first * q.stride, q.stride}, b.m, b.rows, d_, scale_, packed_q_);
+    pack_fp32(Matrix<const T>{q.data + b.first * q.stride, q.stride}, b.m, b.rows, d_, scale_, packed_q_);
   }
   // Packs the output gradient dO of a block.
   MH_INLINE void pack_dout(const Block& b, Matrix<const T> dout) {
-    unpack(Matrix<const T>{dout.data + b.first * dout.stride, dout.stride}, b.m, b.rows, d_, 1.0F, packed_dout_);
+    pack_fp32(Matrix<const T>{dout.data + b.first * dout.stride, dout.stride}, b.m, b.rows, d_, 1.0F, packed_dout_);
   }
   // Returns the scaled queries of the block (rows, size), to which the caller may add a bias.
   MH_INLINE float* queries() { return packed_q_; }

@@ -122,12 +122,12 @@ bool tridiagonal_eigenvalues(double* d, double* e, int64_t n) {
   }
   if (!std::isfinite(sum)) return false;
   // An off-diagonal element of at most 2^-54 of the norm changes the eigenvalues by less than rounding.
-  const double negligible = std::ldexp(norm, -54), negligible_square = negligible * negligible;
+  const double tolerance = std::ldexp(norm, -54), squared_tolerance = tolerance * tolerance;
   for (int64_t i = 0; i < n; ++i) e[i] *= e[i];  // the QL steps below use only the squares of the off-diagonal
   for (int64_t low = 0; low < n; ++low) {
     for (int iterations = 0;; ++iterations) {
       int64_t high = low;
-      while (high + 1 < n && e[high] > negligible_square) ++high;
+      while (high + 1 < n && e[high] > squared_tolerance) ++high;
       if (high == low) break;
       if (iterations == 60) return false;
       // Wilkinson's shift: the eigenvalue of the leading 2 × 2 submatrix that is nearer to d[low].

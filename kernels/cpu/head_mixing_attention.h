@@ -74,9 +74,10 @@ struct HeadMixingLoops {
   static void sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
                         Heads<T> to);
   static void decode_logits(const AttentionParams& params, int64_t head, Heads<const T> q, Heads<const T> k,
-                            float* shared);
-  static void decode_mix(const AttentionParams& params, float* lse, float* shared);
-  static void decode_values(const AttentionParams& params, int64_t head, Heads<const T> v, Heads<T> out, float* shared);
+                            float* shared_scratch);
+  static void decode_mix(const AttentionParams& params, float* lse, float* shared_scratch);
+  static void decode_values(const AttentionParams& params, int64_t head, Heads<const T> v, Heads<T> out,
+                            float* shared_scratch);
 };
 
 // Returns the number of queries of a tile (not of the decode path). It depends only on the tensor sizes and the cache
@@ -134,16 +135,18 @@ bool is_head_mixing_decode(const AttentionParams& params);
 int64_t head_mixing_decode_scratch(const AttentionParams& params);
 template <class T>
 void head_mixing_decode_logits(const AttentionParams& params, int64_t head, Heads<const T> q, Heads<const T> k,
-                               float* shared) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_logits(params, head, q, k, shared); });
+                               float* shared_scratch) {
+  dispatch_level(
+      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_logits(params, head, q, k, shared_scratch); });
 }
-inline void head_mixing_decode_mix(const AttentionParams& params, float* lse, float* shared) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, float>::decode_mix(params, lse, shared); });
+inline void head_mixing_decode_mix(const AttentionParams& params, float* lse, float* shared_scratch) {
+  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, float>::decode_mix(params, lse, shared_scratch); });
 }
 template <class T>
 void head_mixing_decode_values(const AttentionParams& params, int64_t head, Heads<const T> v, Heads<T> out,
-                               float* shared) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_values(params, head, v, out, shared); });
+                               float* shared_scratch) {
+  dispatch_level(
+      [&](auto simd_level) { HeadMixingLoops<simd_level, T>::decode_values(params, head, v, out, shared_scratch); });
 }
 
 }  // namespace mh::kernels

@@ -14,16 +14,16 @@ int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward) {
 int64_t head_mixing_forward_scratch(const AttentionParams& params) {
   if (is_decode(params)) return head_mixing_decode_scratch(params);
   const Layout l(params, tile_size(params));
-  return l.tile() + params.in_heads * l.rows * l.dk + params.out_heads * l.rows * l.dv + l.heads * chunk +
+  return l.tile_floats() + params.in_heads * l.rows * l.dk + params.out_heads * l.rows * l.dv + l.heads * chunk +
          padded(params.in_heads * params.out_heads) + 2 * l.rows * params.in_heads + padded(params.in_heads) +
-         dropout_mask_scratch(params, l) + positions_scratch(params, l);
+         dropout_mask_scratch(params, l) + operand_scratch(params, l);
 }
 int64_t head_mixing_backward_scratch(const AttentionParams& params) {
   const Layout l(params, tile_size(params));
-  return 2 * l.tile() + 3 * params.in_heads * l.rows * l.dk + params.out_heads * l.rows * l.dv +
+  return 2 * l.tile_floats() + 3 * params.in_heads * l.rows * l.dk + params.out_heads * l.rows * l.dv +
          params.in_heads * params.out_heads * lanes + l.rows * params.in_heads * params.out_heads +
          2 * l.heads * chunk + l.rows * params.in_heads + padded(params.in_heads * params.out_heads) +
-         padded(params.in_heads) + dropout_mask_scratch(params, l) + l.query_stride() + positions_scratch(params, l);
+         padded(params.in_heads) + dropout_mask_scratch(params, l) + l.query_stride() + operand_scratch(params, l);
 }
 
 bool is_head_mixing_decode(const AttentionParams& params) { return is_decode(params); }

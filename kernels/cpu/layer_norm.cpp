@@ -85,8 +85,8 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
   const float *s = row_at(t.sum, first * size), *mean = row_at(t.mean, first), *factor = row_at(t.factor, first);
   float* dx = t.dx + first * size;
   Y* dy = static_cast<Y*>(t.dy) + first * size;
-  const int64_t piece = t.piece > 0 ? first / t.piece * size : 0;
-  float *dweight = row_at(t.dweight, piece), *dbias = row_at(t.dbias, piece);
+  const int64_t chunk_offset = t.piece > 0 ? first / t.piece * size : 0;
+  float *dweight = row_at(t.dweight, chunk_offset), *dbias = row_at(t.dbias, chunk_offset);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
     const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
     float mean_g = 0, mean_gs = 0;  // mean(g), mean(g s')

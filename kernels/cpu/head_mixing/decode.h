@@ -44,16 +44,16 @@ void weighted_value_sum(const Layout& l, const float* x, const VisibleRows<T>& v
 // scratch for mixing one query.
 struct DecodeScratch {
   Layout l;
-  float *queries, *mixed, *matrix;  // (queries, l.query_stride()); (heads, chunk); (in, out)
-  float *max_logits, *sums;         // (in): maximum logit and sum of exponentials of each query head, for one query
-  MH_INLINE DecodeScratch(const AttentionParams& params, float* shared)
+  float *elements, *mixed, *matrix;  // (queries, l.query_stride()); (heads, chunk); (in, out)
+  float *max_logits, *sums;          // (in): maximum logit and sum of exponentials of each query head, for one query
+  MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
       : l(decode_layout(params)),
-        queries(shared),
-        mixed(queries + params.queries * l.query_stride()),
+        elements(shared_scratch),
+        mixed(elements + params.queries * l.query_stride()),
         matrix(mixed + l.heads * chunk),
         max_logits(matrix + padded(params.in_heads * params.out_heads)),
         sums(max_logits + params.in_heads) {}
-  MH_INLINE float* query(int64_t t) const { return queries + t * l.query_stride(); }
+  MH_INLINE float* elements_of(int64_t t) const { return elements + t * l.query_stride(); }
 };
 
 // Computes the products of one query and the keys for columns first … first + size - 1, which take `vectors` vectors:
@@ -87,8 +87,8 @@ void decode_products(const Layout& l, const T* q, float scale, int64_t size, con
 // Computes the logits of query head j for all queries.
 template <Level L, class T>
 void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t j, Heads<const T> q, Heads<const T> k,
-                                          float* shared) {
-  const DecodeScratch scratch(params, shared);
+                                          float* shared_scratch) {
+  const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t)
     for (int64_t first = 0; first < params.key_size; first += 4 * lanes) {
       const int64_t size = std::min<int64_t>(params.key_size - first, 4 * lanes);
@@ -96,31 +96,31 @@ void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t
                             : size > lanes   ? decode_products<2, T>
                                              : decode_products<1, T>;
       products(scratch.l, q.at(j, t) + first, params.scale, size,
-               VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first, scratch.query(t) + j * chunk);
+               VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first, scratch.elements_of(t) + j * chunk);
     }
 }
 
 template <Level L, class T>
-void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse, float* shared) {
-  const DecodeScratch scratch(params, shared);
+void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse, float* shared_scratch) {
+  const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
     const Query q(params, t, 0, params.visible_end(t));
     std::fill_n(scratch.max_logits, params.in_heads, -INFINITY), std::fill_n(scratch.sums, params.in_heads, 0.0F);
-    online_softmax_query(params, scratch.l, q, scratch.query(t), scratch.max_logits, scratch.sums);
+    online_softmax_query(params, scratch.l, q, scratch.elements_of(t), scratch.max_logits, scratch.sums);
     for (int64_t j = 0; j < params.in_heads; ++j)
       lse[j * params.queries + t] = log_sum_exp(scratch.max_logits[j], scratch.sums[j]);
     divide_by_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
-    mix_query(params, scratch.l, q, scratch.matrix, scratch.query(t), nullptr, scratch.mixed);
+    mix_query(params, scratch.l, q, scratch.matrix, scratch.elements_of(t), nullptr, scratch.mixed);
   }
 }
 
 // Computes output head i for all queries.
 template <Level L, class T>
 void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t i, Heads<const T> v, Heads<T> out,
-                                          float* shared) {
-  const DecodeScratch scratch(params, shared);
+                                          float* shared_scratch) {
+  const DecodeScratch scratch(params, shared_scratch);
   for (int64_t t = 0; t < params.queries; ++t) {
-    const float* x = scratch.query(t) + i * chunk;
+    const float* x = scratch.elements_of(t) + i * chunk;
     const VisibleRows<T> values{v, params.value_head(i), params.visible_end(t)};
     int64_t c = 0;
     for (; c + 4 * lanes <= params.value_size; c += 4 * lanes)

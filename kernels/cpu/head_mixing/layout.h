@@ -52,10 +52,10 @@ struct Layout {
   // Returns the query stride. It has one more cache line than the elements, so that queries are not a power of two
   // apart.
   MH_INLINE int64_t query_stride() const { return heads * span + lanes; }
-  MH_INLINE int64_t tile() const { return rows * query_stride(); }
+  MH_INLINE int64_t tile_floats() const { return rows * query_stride(); }
   // Returns the distance, in floats, between consecutive chunks of a query.
   MH_INLINE int64_t chunk_stride() const { return heads * chunk; }
-  MH_INLINE int64_t keys() const { return chunks * chunk; }
+  MH_INLINE int64_t padded_keys() const { return chunks * chunk; }
   // Returns the head stride of a dropout mask of one query, with the padding that dropout_mask_range() writes.
   MH_INLINE int64_t dropout_mask_stride() const { return span + 2 * kDropoutGroup; }
 };
@@ -78,7 +78,7 @@ MH_INLINE int64_t distance_products_scratch(const AttentionParams& params, const
 }
 // Returns the number of floats of the scratch that bf16 products and relative positions share, since they exclude each
 // other: GemmTile::bf16_tile, or both arrays of DistanceScratch.
-MH_INLINE int64_t positions_scratch(const AttentionParams& params, const Layout& l) {
+MH_INLINE int64_t operand_scratch(const AttentionParams& params, const Layout& l) {
   if (uses_bf16_gemm(params)) return l.rows * kGemmColumns / 2;
   return params.has_relative() ? params.in_heads * l.rows * l.dk + distance_products_scratch(params, l) : 0;
 }

@@ -12,8 +12,8 @@ namespace {
 // Computes to (rows, padded size) = factor * from (length, size) in fp32, with row r at from + r * row_stride; the rows
 // from `length` on become zero.
 template <class T>
-void unpack_rows(const T* from, int64_t row_stride, int64_t length, int64_t size, float factor, int64_t rows,
-                 float* to) {
+void pack_rows_fp32(const T* from, int64_t row_stride, int64_t length, int64_t size, float factor, int64_t rows,
+                    float* to) {
   const int64_t padded_size = padded(size);
   for (int64_t r = 0; r < length; ++r)
     for (int64_t i = 0; i < padded_size; i += lanes) {
@@ -28,7 +28,7 @@ void unpack_rows(const T* from, int64_t row_stride, int64_t length, int64_t size
 // Transposes `from` (length, size), with row r at from + r * row_stride, chunk by chunk into to (chunks, size, chunk);
 // the columns from `length` on become zero.
 template <class T>
-void unpack_transposed(const T* from, int64_t row_stride, int64_t length, int64_t size, float* to) {
+void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int64_t size, float* to) {
   for (int64_t first = 0; first < chunks_of(length) * chunk; first += lanes) {
     const int64_t count = std::clamp<int64_t>(length - first, 0, lanes);
     float* out = to + first / chunk * size * chunk + first % chunk;
@@ -59,21 +59,23 @@ struct PackedOperands {
 void pack_bf16(const AttentionParams& params, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
                Heads<const uint16_t> v, const PackedOperands<float>& packed) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {
-    return reinterpret_cast<uint16_t*>(operands + i * l.keys() * padded_size);
+    return reinterpret_cast<uint16_t*>(operands + i * l.padded_keys() * padded_size);
   };
   if (head < params.in_heads) {
-    transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.keys(), params.key_size,
+    transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.padded_keys(), params.key_size,
                    head_operand(packed.transposed_k, head, l.dk));
     if (backward)
-      interleave_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.keys(), params.key_size,
+      interleave_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.padded_keys(), params.key_size,
                       head_operand(packed.keys, head, l.dk));
     return;
   }
   head -= params.in_heads;
   uint16_t* to = head_operand(packed.values, head, l.dv);
   if (backward)
-    transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.keys(), params.value_size, to);
-  else interleave_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.keys(), params.value_size, to);
+    transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.padded_keys(), params.value_size, to);
+  else
+    interleave_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.padded_keys(), params.value_size,
+                    to);
 }
 
 }  // namespace
@@ -87,20 +89,20 @@ void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, i
   if constexpr (std::is_same_v<T, uint16_t>)
     if (uses_bf16_gemm(params)) return pack_bf16(params, l, backward, head, k, v, packed_operands);
   if (head < params.in_heads) {
-    unpack_transposed(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size,
-                      packed_operands.transposed_k + head * l.chunks * params.key_size * chunk);
+    pack_transposed_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size,
+                         packed_operands.transposed_k + head * l.chunks * params.key_size * chunk);
     if (backward)
-      unpack_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size, 1.0F, params.keys,
-                  packed_operands.keys + head * l.keys() * l.dk);
+      pack_rows_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size, 1.0F, params.keys,
+                     packed_operands.keys + head * l.padded_keys() * l.dk);
     return;
   }
   head -= params.in_heads;
   if (backward)
-    unpack_transposed(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size,
-                      packed_operands.values + head * l.chunks * params.value_size * chunk);
+    pack_transposed_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size,
+                         packed_operands.values + head * l.chunks * params.value_size * chunk);
   else
-    unpack_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size, 1.0F, params.keys,
-                packed_operands.values + head * l.keys() * l.dv);
+    pack_rows_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size, 1.0F, params.keys,
+                   packed_operands.values + head * l.padded_keys() * l.dv);
 }
 
 }  // namespace mh::kernels

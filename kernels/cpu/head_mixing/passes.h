@@ -21,8 +21,8 @@ void pack_tile(const AttentionParams& params, const Layout& l, const TileRows& t
                const Queries& queries, bool with_right_operands, float* rows) {
   if (uses_bf16_gemm(params)) return pack_bf16_rows(l, tile_rows, from, queries, with_right_operands, rows);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
-    unpack_rows(from.at(j, queries.first), from.row_stride, queries.count, tile_rows.size, tile_rows.factor, l.rows,
-                rows + j * l.rows * padded(tile_rows.size));
+    pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, tile_rows.size, tile_rows.factor, l.rows,
+                   rows + j * l.rows * padded(tile_rows.size));
 }
 
 TileRows query_rows(const AttentionParams& params) { return {params.in_heads, params.key_size, params.scale}; }
@@ -55,7 +55,7 @@ void add_tile_product(const AttentionParams& params, const Layout& l, const Visi
                       const HeadTile& tile, const float* right, float* sums) {
   if (!uses_bf16_gemm(params)) return product_over_keys(l, visible, padded_size, tile.elements, right, sums);
   gemm_tile(*params.bf16, l, visible, tile.elements, tile.bf16_tile)
-      .add_product(reinterpret_cast<const uint16_t*>(right), l.keys(), padded_size, sums);
+      .add_product(reinterpret_cast<const uint16_t*>(right), l.padded_keys(), padded_size, sums);
 }
 // Computes sums (keys, padded_size) += tileᵀ (keys, l.rows) · rows (l.rows, padded_size) for one head. rows: packed by
 // pack_tile() with_right_operands.
@@ -96,26 +96,26 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   const Layout l(params, tile_size(params));
   const PackedOperands<const float> operands(params, false, tensors.packed);
   float* tile = scratch;
-  float* rows = tile + l.tile();                                            // packed queries (in, rows, dk)
-  float* values = rows + params.in_heads * l.rows * l.dk;                   // sums of the outputs (out, rows, dv)
-  float* mixed = values + params.out_heads * l.rows * l.dv;                 // scratch of mix_query() (heads, chunk)
+  float* rows = tile + l.tile_floats();                                     // packed queries (in, rows, dk)
+  float* out_sums = rows + params.in_heads * l.rows * l.dk;                 // sums of the outputs (out, rows, dv)
+  float* mixed = out_sums + params.out_heads * l.rows * l.dv;               // scratch of mix_query() (heads, chunk)
   float* matrix = mixed + l.heads * chunk;                                  // mixing matrix of one query (in, out)
   float* max_logits = matrix + padded(params.in_heads * params.out_heads);  // (rows, in): maximum logits
   float* sums = max_logits + l.rows * params.in_heads;                      // (rows, in): sums of exponentials
   float* discarded_sums = sums + l.rows * params.in_heads;                  // (in): sums that are not needed again
   float* dropout_mask = discarded_sums + padded(params.in_heads);
-  float* positions = dropout_mask + dropout_mask_scratch(params, l);
-  const DistanceScratch distances{positions, positions + params.in_heads * l.rows * l.dk};
-  auto* bf16_tile = reinterpret_cast<uint16_t*>(positions);  // bf16 products exclude relative positions
+  float* q_v = dropout_mask + dropout_mask_scratch(params, l);
+  const DistanceScratch distances{q_v, q_v + params.in_heads * l.rows * l.dk};
+  auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
   const bool single_span = l.span >= params.keys;
   for (int64_t round = 0; round * part.count * l.rows < params.queries; ++round) {
     const int64_t first = tile_of(part, round) * l.rows, count = std::min(l.rows, params.queries - first);
     if (count <= 0) continue;
     const Queries queries{first, count};
     pack_tile(params, l, query_rows(params), tensors.q, queries, false, rows);
-    if (params.has_relative()) add_relative_biases(params, l, count, rows, positions);
+    if (params.has_relative()) add_relative_biases(params, l, count, rows, q_v);
     std::fill_n(max_logits, l.rows * params.in_heads, -INFINITY), std::fill_n(sums, l.rows * params.in_heads, 0.0F);
-    std::fill_n(values, params.out_heads * l.rows * l.dv, 0.0F);
+    std::fill_n(out_sums, params.out_heads * l.rows * l.dv, 0.0F);
     const int64_t from_key = params.visible_begin(first) / l.span * l.span, end = params.visible_end(first + count - 1);
     for (int64_t key = from_key; key < end; key += l.span) {
       const VisibleKeys visible(params, l, queries, key);
@@ -141,10 +141,10 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
         mix_query(params, l, query, matrix, x, dropout_mask, mixed);
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
-        add_tile_product(params, l, visible, l.dv, {tile + i * chunk, bf16_tile}, operands.values + i * l.keys() * l.dv,
-                         values + i * l.rows * l.dv);
+        add_tile_product(params, l, visible, l.dv, {tile + i * chunk, bf16_tile},
+                         operands.values + i * l.padded_keys() * l.dv, out_sums + i * l.rows * l.dv);
     }
-    write_rows(l, out_rows(params), queries, values, tensors.out);
+    write_rows(l, out_rows(params), queries, out_sums, tensors.out);
   }
 }
 
@@ -157,13 +157,13 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   const Layout l(params, tile_size(params));
   const int64_t num_head_pairs = params.in_heads * params.out_heads, query_floats = params.in_heads * l.rows * l.dk;
   const PackedOperands<const float> operands(params, true, tensors.packed);
-  float* p = scratch;                                           // tile: logits, then (mixed) probabilities
-  float* d = p + l.tile();                                      // tile: dP̄, then gradients of the logits
-  float* rows = d + l.tile();                                   // packed queries (in, rows, dk)
-  float* dout_rows = rows + query_floats;                       // packed output gradients (out, rows, dv)
-  float* sums = dout_rows + params.out_heads * l.rows * l.dv;   // (in, rows, dk): query gradients from the keys
-  float* dy = sums + query_floats;                              // (in, rows, dk): query gradients from the embeddings r
-  float* lane_sums = dy + query_floats;                         // (in, out, 16): partial sums of G
+  float* p = scratch;                                             // tile: logits, then (mixed) probabilities
+  float* d = p + l.tile_floats();                                 // tile: dP̄, then gradients of the logits
+  float* rows = d + l.tile_floats();                              // packed queries (in, rows, dk)
+  float* dout_rows = rows + query_floats;                         // packed output gradients (out, rows, dv)
+  float* dq_sums = dout_rows + params.out_heads * l.rows * l.dv;  // (in, rows, dk): query gradients from the keys
+  float* dq_v = dq_sums + query_floats;                         // (in, rows, dk): query gradients from the embeddings r
+  float* lane_sums = dq_v + query_floats;                       // (in, out, 16): partial sums of G
   float* g = lane_sums + num_head_pairs * lanes;                // (rows, in, out): G
   float* dropped_probs = g + l.rows * num_head_pairs;           // (heads, chunk): probabilities after dropout
   float* mixed = dropped_probs + l.heads * chunk;               // (heads, chunk): mixed probabilities or gradients
@@ -172,9 +172,9 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* discarded_sums = scaled_matrix + padded(num_head_pairs);  // (in): sums that are not needed again
   float* dropout_mask = discarded_sums + padded(params.in_heads);
   float* slopes = dropout_mask + dropout_mask_scratch(params, l);  // derivatives of Sigsoftmax for one query (Layout)
-  float* positions = slopes + l.query_stride();
-  const DistanceScratch distances{positions, positions + query_floats};
-  auto* bf16_tile = reinterpret_cast<uint16_t*>(positions);  // bf16 products exclude relative positions
+  float* q_v = slopes + l.query_stride();
+  const DistanceScratch distances{q_v, q_v + query_floats};
+  auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
   const MixScratch mixing{lane_sums, dropped_probs, scaled_matrix, mixed};
   if (params.has_relative()) {
     std::fill_n(tensors.du, params.in_heads * l.dk, 0.0F), std::fill_n(tensors.dv_bias, params.in_heads * l.dk, 0.0F);
@@ -189,8 +189,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     const Queries queries{first, count};
     pack_tile(params, l, query_rows(params), tensors.q, queries, true, rows);
     pack_tile(params, l, out_rows(params), tensors.dout, queries, true, dout_rows);
-    if (params.has_relative()) add_relative_biases(params, l, count, rows, positions);
-    std::fill_n(sums, 2 * query_floats, 0.0F);
+    if (params.has_relative()) add_relative_biases(params, l, count, rows, q_v);
+    std::fill_n(dq_sums, 2 * query_floats, 0.0F);
     std::fill_n(g, l.rows * num_head_pairs, 0.0F);
     std::fill_n(prob_sums, l.rows * params.in_heads, 0.0F);
     const auto process_span = [&](int64_t key, bool compute_g, bool compute_ds) {
@@ -220,15 +220,15 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
       for (int64_t i = count; i < visible.queries; ++i)  // the padding rows of the tile have no gradient
         for (float* tile : {p, d}) std::fill_n(tile + i * l.query_stride(), l.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.in_heads; ++j) {
-        const int64_t packed_offset = j * l.keys() * l.dk, row_offset = j * l.rows * l.dk;
+        const int64_t packed_offset = j * l.padded_keys() * l.dk, row_offset = j * l.rows * l.dk;
         const HeadTile logits{d + j * chunk, bf16_tile};
-        add_tile_product(params, l, visible, l.dk, logits, operands.keys + packed_offset, sums + row_offset);
-        if (params.has_relative()) position_term_backward(params, l, visible, j, distances, d, {tensors.dr, dy});
+        add_tile_product(params, l, visible, l.dk, logits, operands.keys + packed_offset, dq_sums + row_offset);
+        if (params.has_relative()) position_term_backward(params, l, visible, j, distances, d, {tensors.dr, dq_v});
         add_transposed_tile_product(params, l, visible, l.dk, logits, rows + row_offset, dk + packed_offset);
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
         add_transposed_tile_product(params, l, visible, l.dv, {p + i * chunk, bf16_tile}, dout_rows + i * l.rows * l.dv,
-                                    dv + i * l.keys() * l.dv);
+                                    dv + i * l.padded_keys() * l.dv);
     };
     const bool single_span = l.span >= params.keys;
     const int64_t from_key = params.visible_begin(first) / l.span * l.span, end = params.visible_end(first + count - 1);
@@ -245,15 +245,15 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     }
     if (params.has_relative()) {
       for (int64_t j = 0; j < params.in_heads; ++j) {
-        add_rows(sums + j * l.rows * l.dk, count, l.dk, params.scale, tensors.du + j * l.dk);
-        add_rows(dy + j * l.rows * l.dk, count, l.dk, params.scale, tensors.dv_bias + j * l.dk);
+        add_rows(dq_sums + j * l.rows * l.dk, count, l.dk, params.scale, tensors.du + j * l.dk);
+        add_rows(dq_v + j * l.rows * l.dk, count, l.dk, params.scale, tensors.dv_bias + j * l.dk);
       }
-      add_to(dy, query_floats, sums);
+      add_to(dq_v, query_floats, dq_sums);
     }
-    write_rows(l, query_rows(params), queries, sums, tensors.dq);
+    write_rows(l, query_rows(params), queries, dq_sums, tensors.dq);
   }
   // bf16 queries are not scaled, since scaling would round them; the gradient of keys is scaled instead.
-  if (uses_bf16_gemm(params)) scale_rows(params.scale, params.in_heads * l.keys(), l.dk, dk, l.dk);
+  if (uses_bf16_gemm(params)) scale_rows(params.scale, params.in_heads * l.padded_keys(), l.dk, dk, l.dk);
 }
 
 template <Level L, class T>

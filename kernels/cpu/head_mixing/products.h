@@ -128,7 +128,7 @@ void multiply_keys_bf16(const Bf16Gemm& gemm, const Layout& l, const TileRows& t
     for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
       float* to = tile + j * chunk + key_offset(l, s);
       const auto* left = reinterpret_cast<const uint16_t*>(rows + j * l.rows * padded_size);
-      const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * l.keys() * padded_size) +
+      const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * l.padded_keys() * padded_size) +
                           (visible.begin + s) * padded_size;
       gemm_product<false>(gemm, l.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
                           {to, l.query_stride()});
@@ -164,11 +164,11 @@ void pack_bf16_rows(const Layout& l, const TileRows& tile_rows, Heads<const T> f
     }
 }
 
-// Replaces the scaled queries `rows` (in, l.rows, dk) by scale * (q + u), and writes scale * (q + v) to `positions`
+// Replaces the scaled queries `rows` (in, l.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
 // (in, l.rows, dk), for the first `count` queries.
-void add_relative_biases(const AttentionParams& params, const Layout& l, int64_t count, float* rows, float* positions) {
+void add_relative_biases(const AttentionParams& params, const Layout& l, int64_t count, float* rows, float* q_v) {
   const RelativeParams& r = params.relative;
-  std::fill_n(positions, params.in_heads * l.rows * l.dk, 0.0F);
+  std::fill_n(q_v, params.in_heads * l.rows * l.dk, 0.0F);
   for (int64_t j = 0; j < params.in_heads; ++j)
     for (int64_t i = 0; i < count; ++i)
       for (int64_t s = 0; s < l.dk; s += lanes) {
@@ -179,7 +179,7 @@ void add_relative_biases(const AttentionParams& params, const Layout& l, int64_t
         load(r.v + j * l.dk + s, v);
         u = q + u * params.scale, v = q + v * params.scale;
         store(u, rows + offset);
-        store(v, positions + offset);
+        store(v, q_v + offset);
       }
 }
 
@@ -187,16 +187,16 @@ void add_relative_biases(const AttentionParams& params, const Layout& l, int64_t
 // distances.
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible,
                                        const DistanceRun& run) {
-  DistanceRange z =
+  DistanceRange range =
       distance_range(run, params.queries, visible.query, visible.count, visible.begin, visible.begin + visible.width);
-  z.key -= visible.begin;
-  return z;
+  range.key -= visible.begin;
+  return range;
 }
 
-// Scratch of relative positions: `positions`, scale * (q + v) (in, rows, dk); and `distance_products`, the products of
-// one head's positions with consecutive rows of r, (rows, distance_row_stride()).
+// Scratch of relative positions: q_v, scale * (q + v) (in, rows, dk); and `distance_products`, the products of
+// one head's q_v with consecutive rows of r, (rows, distance_row_stride()).
 struct DistanceScratch {
-  float *positions, *distance_products;
+  float *q_v, *distance_products;
 };
 
 // Adds the position term scale * (q + v) · r[distance] to a tile of logits.
@@ -206,26 +206,26 @@ void add_position_term(const AttentionParams& params, const Layout& l, const Vis
   const int64_t product_stride = distance_row_stride(l.span, l.rows);
   for (int64_t j = 0; j < params.in_heads; ++j)
     for (int64_t run_index = 0; run_index < r.num_runs; ++run_index) {
-      const DistanceRange z = distance_range(params, visible, r.runs[run_index]);
-      if (z.keys <= 0) continue;
-      product<Tile, false>(visible.queries, padded(z.rows), l.dk, {scratch.positions + j * l.rows * l.dk, l.dk, 1},
-                           {r.transposed + j * l.dk * r.distances + z.row, r.distances},
+      const DistanceRange range = distance_range(params, visible, r.runs[run_index]);
+      if (range.keys <= 0) continue;
+      product<Tile, false>(visible.queries, padded(range.rows), l.dk, {scratch.q_v + j * l.rows * l.dk, l.dk, 1},
+                           {r.transposed + j * l.dk * r.distances + range.row, r.distances},
                            {scratch.distance_products, product_stride});
       for (int64_t i = 0; i < visible.count; ++i) {
         const float* from = scratch.distance_products + i * product_stride + visible.count - 1 - i;
-        const int64_t end = std::min(z.key + z.keys, visible.num_logits(i));
-        for (int64_t s = z.key, n = 0; s < end; s += n) {
+        const int64_t end = std::min(range.key + range.keys, visible.num_logits(i));
+        for (int64_t s = range.key, n = 0; s < end; s += n) {
           n = contiguous_keys(s, end);
-          add_to(from + s - z.key, n, tile + i * l.query_stride() + j * chunk + key_offset(l, s));
+          add_to(from + s - range.key, n, tile + i * l.query_stride() + j * chunk + key_offset(l, s));
         }
       }
     }
 }
 
-// The gradients of relative positions: dr of r (in, distances, dk), and dy of DistanceScratch::positions (in, rows,
+// The gradients of relative positions: dr of r (in, distances, dk), and dq_v of DistanceScratch::q_v (in, rows,
 // dk).
 struct DistanceGradients {
-  float *dr, *dy;
+  float *dr, *dq_v;
 };
 
 // Adds the gradients of the position term scale * (q + v) · r[distance] of head j to `to`. tile: gradients of the
@@ -235,24 +235,24 @@ void position_term_backward(const AttentionParams& params, const Layout& l, cons
   const RelativeParams& r = params.relative;
   const int64_t product_stride = distance_row_stride(l.span, l.rows);
   for (int64_t run_index = 0; run_index < r.num_runs; ++run_index) {
-    const DistanceRange z = distance_range(params, visible, r.runs[run_index]);
-    if (z.keys <= 0) continue;
+    const DistanceRange range = distance_range(params, visible, r.runs[run_index]);
+    if (range.keys <= 0) continue;
     std::fill_n(scratch.distance_products, visible.queries * product_stride, 0.0F);
     for (int64_t i = 0; i < visible.count; ++i) {
       float* row_products = scratch.distance_products + i * product_stride + visible.count - 1 - i;
       const int64_t end =
-          std::min({z.key + z.keys, params.visible_end(visible.query + i) - visible.begin, visible.width});
-      for (int64_t s = z.key, n = 0; s < end; s += n) {
+          std::min({range.key + range.keys, params.visible_end(visible.query + i) - visible.begin, visible.width});
+      for (int64_t s = range.key, n = 0; s < end; s += n) {
         n = contiguous_keys(s, end);
-        std::memcpy(row_products + s - z.key, tile + i * l.query_stride() + j * chunk + key_offset(l, s),
+        std::memcpy(row_products + s - range.key, tile + i * l.query_stride() + j * chunk + key_offset(l, s),
                     static_cast<size_t>(n) * sizeof(float));
       }
     }
-    const int64_t r_offset = j * r.distances * l.dk + z.row * l.dk, position_offset = j * l.rows * l.dk;
-    product<Tile, true>(visible.queries, l.dk, z.rows, {scratch.distance_products, product_stride, 1},
-                        {static_cast<const float*>(r.rows) + r_offset, l.dk}, {to.dy + position_offset, l.dk});
-    product<Tile, true>((z.rows + 7) / 8 * 8, l.dk, visible.queries, {scratch.distance_products, 1, product_stride},
-                        {scratch.positions + position_offset, l.dk}, {to.dr + r_offset, l.dk});
+    const int64_t r_offset = j * r.distances * l.dk + range.row * l.dk, q_v_offset = j * l.rows * l.dk;
+    product<Tile, true>(visible.queries, l.dk, range.rows, {scratch.distance_products, product_stride, 1},
+                        {static_cast<const float*>(r.rows) + r_offset, l.dk}, {to.dq_v + q_v_offset, l.dk});
+    product<Tile, true>((range.rows + 7) / 8 * 8, l.dk, visible.queries, {scratch.distance_products, 1, product_stride},
+                        {scratch.q_v + q_v_offset, l.dk}, {to.dr + r_offset, l.dk});
   }
 }
 
