@@ -17,7 +17,7 @@ struct Rows {
 };
 
 // The keys, or queries, first … end - 1.
-struct KeyRange {
+struct IndexRange {
   int first, end;
 };
 
@@ -75,18 +75,18 @@ template <class T>
 struct KernelTensors : AttentionTensors {
   Rows<const T> q, k, v, dout, q_v;
   Rows<T> out, dq, dk, dv, dq_v;
-  explicit KernelTensors(const AttentionTensors& x)
-      : AttentionTensors(x),
-        q(rows_of<const T>(x.q)),
-        k(rows_of<const T>(x.k)),
-        v(rows_of<const T>(x.v)),
-        dout(rows_of<const T>(x.dout)),
-        q_v(rows_of<const T>(x.q_v)),
-        out(rows_of<T>(x.out)),
-        dq(rows_of<T>(x.dq)),
-        dk(rows_of<T>(x.dk)),
-        dv(rows_of<T>(x.dv)),
-        dq_v(rows_of<T>(x.dq_v)) {}
+  explicit KernelTensors(const AttentionTensors& tensors)
+      : AttentionTensors(tensors),
+        q(rows_of<const T>(tensors.q)),
+        k(rows_of<const T>(tensors.k)),
+        v(rows_of<const T>(tensors.v)),
+        dout(rows_of<const T>(tensors.dout)),
+        q_v(rows_of<const T>(tensors.q_v)),
+        out(rows_of<T>(tensors.out)),
+        dq(rows_of<T>(tensors.dq)),
+        dk(rows_of<T>(tensors.dk)),
+        dv(rows_of<T>(tensors.dv)),
+        dq_v(rows_of<T>(tensors.dq_v)) {}
 
  private:
   template <class U>
@@ -103,21 +103,21 @@ struct AttentionKernels {
   // Returns why attention without mixing does not support relative positions on the current GPU; null if it does.
   const char* (*relative_constraint)();
   // Returns the number of query tiles of the backward pass without mixing: the third size of dscale, du and dv_bias.
-  int (*num_scale_tiles)(const AttentionParams& call);
+  int (*num_scale_tiles)(const AttentionParams& params);
   // Returns the number of splits of the keys that is fastest in a forward pass without mixing on the current GPU.
   // Results with different numbers of splits differ by rounding.
-  int (*num_splits)(const AttentionParams& call, int64_t batch);
-  const char* (*forward)(const AttentionParams& call, const AttentionTensors& tensors);
-  const char* (*backward)(const AttentionParams& call, const AttentionTensors& tensors);
+  int (*num_splits)(const AttentionParams& params, int64_t batch);
+  const char* (*forward)(const AttentionParams& params, const AttentionTensors& tensors);
+  const char* (*backward)(const AttentionParams& params, const AttentionTensors& tensors);
   // Returns why the current GPU cannot mix in_heads query heads to out_heads output heads, with or without relative
   // positions; null if it can.
   const char* (*head_mixing_constraint)(int in_heads, int out_heads, bool relative);
   // Returns the number of splits of the keys that is fastest in a forward pass with mixing on the current GPU.
-  int (*head_mixing_num_splits)(const AttentionParams& call, int64_t batch);
+  int (*head_mixing_num_splits)(const AttentionParams& params, int64_t batch);
   // Returns the number of matrix gradients that head_mixing_backward() writes to AttentionTensors::g for a batch row.
-  int (*head_mixing_num_gradients)(const AttentionParams& call);
-  const char* (*head_mixing_forward)(const AttentionParams& call, const AttentionTensors& tensors);
-  const char* (*head_mixing_backward)(const AttentionParams& call, const AttentionTensors& tensors);
+  int (*head_mixing_num_gradients)(const AttentionParams& params);
+  const char* (*head_mixing_forward)(const AttentionParams& params, const AttentionTensors& tensors);
+  const char* (*head_mixing_backward)(const AttentionParams& params, const AttentionTensors& tensors);
 };
 
 }  // namespace mh::kernels

@@ -12,20 +12,22 @@
 
 namespace mh::kernels {
 
-// Computes x.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals D, since `out` contains the dropout of
-// the probabilities and the scale of the head. One warp computes one query. Grid:
-// (queries / 4 rounded up, batch * heads) blocks of 128 threads.
+// Computes tensors.delta (batch, heads, queries) = rowsum(dout ∘ out), which equals D, since `out` contains the dropout
+// of the probabilities and the scale of the head. One warp computes one query. Grid: (queries / 4 rounded up, batch *
+// heads) blocks of 128 threads.
 template <class T, class Thread>
-MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x) {
-  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
+MH_DEVICE void attention_row_sums(const Thread& thread, const AttentionParams& params,
+                                  const KernelTensors<T>& tensors) {
+  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
   const int row = thread.block_x() * 4 + thread.warp();
-  if (row >= a.queries) return;
-  const T *out = row_of(x.out, b, head, row), *dout = row_of(x.dout, b, head, row);
+  if (row >= params.queries) return;
+  const T *out = row_of(tensors.out, b, head, row), *dout = row_of(tensors.dout, b, head, row);
   float sum = 0;
-  for (int c = thread.lane(); c < a.value_size; c += 32) sum += to_float(thread, out[c]) * to_float(thread, dout[c]);
+  for (int c = thread.lane(); c < params.value_size; c += 32)
+    sum += to_float(thread, out[c]) * to_float(thread, dout[c]);
   MH_UNROLL
   for (int bits = 1; bits < 32; bits *= 2) sum += thread.shuffle_xor(sum, bits);
-  if (thread.lane() == 0) x.delta[thread.block_y() * a.queries + row] = sum;
+  if (thread.lane() == 0) tensors.delta[thread.block_y() * params.queries + row] = sum;
 }
 
 // Number of warps of a block of the backward pass, limited by shared memory, which holds two tensors of resident rows
@@ -76,48 +78,49 @@ MH_DEVICE void store_column_sums(const Thread& thread, const Accumulator (&sums)
 // queries), if it is not null; and, if kRelative, partial gradients of u and v, du and dv_bias (batch, heads, tiles of
 // queries, key_size). Grid: (tiles of queries, batch * heads, kSize / kColumns).
 template <class T, int kSize, bool kRelative, class Thread>
-MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
+MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionParams& params,
+                                        const KernelTensors<T>& tensors,
                                         typename QueryGradientTiles<T, kSize, kRelative>::Shared& shared) {
-  using Z = QueryGradientTiles<T, kSize, kRelative>;
+  using Traits = QueryGradientTiles<T, kSize, kRelative>;
   const Rows<const T>&q = tensors.q, &dout = tensors.dout;
   const Rows<T>& dq = tensors.dq;
-  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
-  const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
-  const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Z::kQueries,
+  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
+  const int queries = static_cast<int>(params.queries), g = thread.lane() / 4, t = thread.lane() % 4;
+  const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Traits::kQueries,
             row = first + thread.warp() * 16 + g;
-  const KeyRange visible = visible_keys(a, b, first, Z::kQueries);
-  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q,
-                                            matrix_of_head(q, b, head, queries, a.key_size, a.aligned), first);
-  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.dout,
-                                            matrix_of_head(dout, b, head, queries, a.value_size, a.aligned), first);
+  const IndexRange visible = visible_keys(params, b, first, Traits::kQueries);
+  load_tile<Traits::kQueries, kSize, Traits::kStride>(
+      thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.aligned), first);
+  load_tile<Traits::kQueries, kSize, Traits::kStride>(
+      thread, shared.dout, matrix_of_head(dout, b, head, queries, params.value_size, params.aligned), first);
   if constexpr (kRelative) {
     thread.commit_group();
     thread.template wait_group<0>();
-    add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.q_v);
+    add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q, shared.q_v);
   }
 
-  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
+  const float scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   float lse2[2], delta[2], dscale = 0;
   MH_FOR (r, 2) {
-    const int64_t index = thread.block_y() * a.queries + row + 8 * r;
+    const int64_t index = thread.block_y() * params.queries + row + 8 * r;
     lse2[r] = row + 8 * r < queries ? tensors.lse[index] * kLog2E : INFINITY;
     delta[r] = row + 8 * r < queries ? tensors.delta[index] : 0;
   }
-  const int column = Z::kColumns < kSize ? thread.block_z() * Z::kColumns : 0;
-  Accumulator sums[Z::kColumns / 8], distance_sums[kRelative ? Z::kColumns / 8 : 1];
-  const int warp_offset = thread.warp() * 16 * Z::kStride;
-  each_key_tile<Z, T, kSize, kRelative, true>(
-      thread, a, tensors, {b, head, first, visible}, shared,
+  const int column = Traits::kColumns < kSize ? thread.block_z() * Traits::kColumns : 0;
+  Accumulator sums[Traits::kColumns / 8], distance_sums[kRelative ? Traits::kColumns / 8 : 1];
+  const int warp_offset = thread.warp() * 16 * Traits::kStride;
+  each_key_tile<Traits, T, kSize, kRelative, true>(
+      thread, params, tensors, {b, head, first, visible}, shared,
       [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
         thread.barrier();
-        Accumulator p[Z::kKeys / 8], dp[Z::kKeys / 8];
-        multiply_transposed<kSize, Z::kStride>(thread, p, shared.q + warp_offset, shared.k[stage]);
+        Accumulator p[Traits::kKeys / 8], dp[Traits::kKeys / 8];
+        multiply_transposed<kSize, Traits::kStride>(thread, p, shared.q + warp_offset, shared.k[stage]);
         if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
-        apply_mask<false>(thread, a, end, first + thread.warp() * 16, s, p);
-        multiply_transposed<kSize, Z::kStride>(thread, dp, shared.dout + warp_offset, shared.v[stage]);
-        if (a.has_dropout()) drop(a, b, head, row, s + 2 * t, dp);
-        dispatch_normaliser(a, [&](const auto& normaliser) {
-          MH_FOR (n, Z::kKeys / 8)
+        apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
+        multiply_transposed<kSize, Traits::kStride>(thread, dp, shared.dout + warp_offset, shared.v[stage]);
+        if (params.has_dropout()) drop(params, b, head, row, s + 2 * t, dp);
+        dispatch_normaliser(params, [&](const auto& normaliser) {
+          MH_FOR (n, Traits::kKeys / 8)
             MH_FOR (i, 4) {
               float& x = p[n].x[i];
               const float product = x, grad = dp[n].x[i];
@@ -126,23 +129,23 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
               x = normaliser.multiply_slope(thread, x * (grad * scale - delta[i / 2]), x, product);
             }
         });
-        multiply_add<Z::kColumns, Z::kStride>(thread, sums, p, shared.k[stage] + column);
+        multiply_add<Traits::kColumns, Traits::kStride>(thread, sums, p, shared.k[stage] + column);
         if constexpr (kRelative) shared.multiply_add(thread, distance_sums, p, slide_row, column);
       });
   thread.template wait_group<0>();
   thread.barrier();
   if constexpr (kRelative) {
-    const int64_t offset = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * a.key_size + column;
-    store_column_sums<Z::kColumns>(thread, sums, shared.products, tensors.du + offset, a.key_size - column);
-    store_column_sums<Z::kColumns>(thread, distance_sums, shared.products, tensors.dv_bias + offset,
-                                   a.key_size - column);
-    MH_FOR (n, Z::kColumns / 8)
+    const int64_t offset = (thread.block_y() * int64_t{thread.blocks_x()} + tile) * params.key_size + column;
+    store_column_sums<Traits::kColumns>(thread, sums, shared.products, tensors.du + offset, params.key_size - column);
+    store_column_sums<Traits::kColumns>(thread, distance_sums, shared.products, tensors.dv_bias + offset,
+                                        params.key_size - column);
+    MH_FOR (n, Traits::kColumns / 8)
       MH_FOR (i, 4) sums[n].x[i] += distance_sums[n].x[i];
   }
   const float factor[2] = {1, 1};
-  store_rows<Z::kColumns, Z::kStride>(
+  store_rows<Traits::kColumns, Traits::kStride>(
       thread, shared.q + warp_offset, sums, factor,
-      {row_of(dq, b, head, 0) + column, dq.row_stride, queries, a.key_size - column, a.aligned},
+      {row_of(dq, b, head, 0) + column, dq.row_stride, queries, params.key_size - column, params.aligned},
       first + thread.warp() * 16);
   if (tensors.dscale == nullptr || column > 0) return;
   MH_UNROLL
@@ -151,7 +154,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
   if (thread.lane() == 0) warp_sums[thread.warp()] = dscale;
   thread.barrier();
   if (thread.index() != 0) return;
-  for (int w = 1; w < Z::kWarps; ++w) dscale += warp_sums[w];
+  for (int w = 1; w < Traits::kWarps; ++w) dscale += warp_sums[w];
   tensors.dscale[thread.block_y() * thread.blocks_x() + tile] = dscale;
 }
 
@@ -174,61 +177,63 @@ struct KeyGradientTiles {
 };
 
 // Computes dk, if kComputeDk, and dv, if kComputeDv. For each head it writes the gradients of the keys and values that
-// the head reads: to head a.key_head(head) of dk and head a.value_head(head) of dv if tensors.one_reader_per_kv_head,
-// and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles of keys, batch * heads). kRelative:
-// each run of keys begins a new tile, and surplus blocks do nothing.
+// the head reads: to head params.key_head(head) of dk and head params.value_head(head) of dv if
+// tensors.one_reader_per_kv_head, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles of
+// keys, batch * heads). kRelative: each run of keys begins a new tile, and surplus blocks do nothing.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>
-MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& tensors,
+MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& params,
+                                      const KernelTensors<T>& tensors,
                                       typename KeyGradientTiles<T, kSize, kRelative>::Shared& shared) {
-  using Z = KeyGradientTiles<T, kSize, kRelative>;
+  using Traits = KeyGradientTiles<T, kSize, kRelative>;
   const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
   const Rows<T>&dk = tensors.dk, &dv = tensors.dv;
-  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
-  const int64_t key_head = a.key_head(head), value_head = a.value_head(head);
+  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
+  const int64_t key_head = params.key_head(head), value_head = params.value_head(head);
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  int first = thread.block_x() * Z::kKeys, keys = static_cast<int>(a.keys), run = 0;
+  int first = thread.block_x() * Traits::kKeys, keys = static_cast<int>(params.keys), run = 0;
   if constexpr (kRelative) {
-    const KeyRange tile = tile_of_runs(a, first, Z::kKeys, run);
-    if (run == a.relative.num_runs) return;
+    const IndexRange tile = tile_of_runs(params, first, Traits::kKeys, run);
+    if (run == params.relative.num_runs) return;
     first = tile.first, keys = tile.end;
   }
   const int row = first + thread.warp() * 16 + g;
-  const KeyRange query_range = attending_queries(a, b, first, Z::kKeys, keys);
-  const int unpadded_keys = unpadded_keys_of(a, b, keys);
+  const IndexRange query_range = attending_queries(params, b, first, Traits::kKeys, keys);
+  const int unpadded_keys = unpadded_keys_of(params, b, keys);
   const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
-    load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q[stage],
-                                              {queries, q.row_stride, query_range.end, a.key_size, a.aligned}, i);
-    load_tile<Z::kQueries, kSize, Z::kStride>(
-        thread, shared.dout[stage], {dout_data, dout.row_stride, query_range.end, a.value_size, a.aligned}, i);
+    load_tile<Traits::kQueries, kSize, Traits::kStride>(
+        thread, shared.q[stage], {queries, q.row_stride, query_range.end, params.key_size, params.aligned}, i);
+    load_tile<Traits::kQueries, kSize, Traits::kStride>(
+        thread, shared.dout[stage], {dout_data, dout.row_stride, query_range.end, params.value_size, params.aligned},
+        i);
     if constexpr (kRelative) {
-      if (is_first) shared.begin(thread, a, head, a.relative.runs[run], first, i);
-      else shared.advance(thread, a, head, a.relative.runs[run], first, i, slide_row);
+      if (is_first) shared.begin(thread, params, head, params.relative.runs[run], first, i);
+      else shared.advance(thread, params, head, params.relative.runs[run], first, i, slide_row);
     }
   };
   // Padding keys are not read; their contents are arbitrary.
   const int key_limit = unpadded_keys < keys ? unpadded_keys : keys;
-  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k,
-                                         matrix_of_head(k, b, key_head, key_limit, a.key_size, a.aligned), first);
-  load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v,
-                                         matrix_of_head(v, b, value_head, key_limit, a.value_size, a.aligned), first);
+  load_tile<Traits::kKeys, kSize, Traits::kStride>(
+      thread, shared.k, matrix_of_head(k, b, key_head, key_limit, params.key_size, params.aligned), first);
+  load_tile<Traits::kKeys, kSize, Traits::kStride>(
+      thread, shared.v, matrix_of_head(v, b, value_head, key_limit, params.value_size, params.aligned), first);
 
-  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
+  const float scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
-  const int warp_offset = thread.warp() * 16 * Z::kStride;
-  const int64_t rows = thread.block_y() * a.queries;
+  const int warp_offset = thread.warp() * 16 * Traits::kStride;
+  const int64_t rows = thread.block_y() * params.queries;
   const auto visit = [&](int i, int stage, [[maybe_unused]] int slide_row) {
-    if constexpr (kRelative) add_biases<Z::kQueries, kSize>(thread, a, head, shared.q[stage], shared.q_v);
+    if constexpr (kRelative) add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);
     thread.barrier();
-    Accumulator p[Z::kQueries / 8], ds[kComputeDk ? Z::kQueries / 8 : 2];  // transposed (keys, queries)
-    multiply_transposed<kSize, Z::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
+    Accumulator p[Traits::kQueries / 8], ds[kComputeDk ? Traits::kQueries / 8 : 2];  // transposed (keys, queries)
+    multiply_transposed<kSize, Traits::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
     if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
-    apply_mask<true>(thread, a, unpadded_keys, i, first + thread.warp() * 16, p);
+    apply_mask<true>(thread, params, unpadded_keys, i, first + thread.warp() * 16, p);
     if constexpr (kComputeDk)
-      multiply_transposed<kSize, Z::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
+      multiply_transposed<kSize, Traits::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
     // keep_factor_of(4 * n + x) returns the head's scale times the dropout factor of the probability in p[n].x[x].
     const auto to_gradients = [&](const auto& normaliser, const auto& keep_factor_of) {
-      MH_FOR (n, Z::kQueries / 8)
+      MH_FOR (n, Traits::kQueries / 8)
         MH_FOR (e, 2) {
           const int query = i + n * 8 + 2 * t + e;
           const bool in_range = query < query_range.end;
@@ -246,15 +251,15 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
           }
         }
     };
-    dispatch_normaliser(a, [&](const auto& normaliser) {
-      if (!a.has_dropout()) return to_gradients(normaliser, [&](int) { return scale; });
-      const uint32_t keep_bits = keep_bits_transposed<Z::kQueries / 8>(a, b, head, i + 2 * t, row);
-      to_gradients(normaliser, [&](int x) { return dropout_factor(keep_bits, x, scale * a.dropout.scale); });
+    dispatch_normaliser(params, [&](const auto& normaliser) {
+      if (!params.has_dropout()) return to_gradients(normaliser, [&](int) { return scale; });
+      const uint32_t keep_bits = keep_bits_transposed<Traits::kQueries / 8>(params, b, head, i + 2 * t, row);
+      to_gradients(normaliser, [&](int x) { return dropout_factor(keep_bits, x, scale * params.dropout.scale); });
     });
-    if constexpr (kComputeDv) multiply_add<kSize, Z::kStride>(thread, dv_sums, p, shared.dout[stage]);
-    if constexpr (kComputeDk) multiply_add<kSize, Z::kStride>(thread, dk_sums, ds, shared.q[stage]);
+    if constexpr (kComputeDv) multiply_add<kSize, Traits::kStride>(thread, dv_sums, p, shared.dout[stage]);
+    if constexpr (kComputeDk) multiply_add<kSize, Traits::kStride>(thread, dk_sums, ds, shared.q[stage]);
   };
-  each_tile<Z::kStages, Z::kQueries>(
+  each_tile<Traits::kStages, Traits::kQueries>(
       thread, query_range.first, query_range.end, load_queries,
       [&](int slide_row) { return shared.next_slide_row(slide_row); }, visit);
   thread.template wait_group<0>();
@@ -262,13 +267,15 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const float factor[2] = {1, 1};
   const int tile = first + thread.warp() * 16;
   if constexpr (kComputeDk)
-    store_rows<kSize, Z::kStride>(
+    store_rows<kSize, Traits::kStride>(
         thread, shared.k + warp_offset, dk_sums, factor,
-        matrix_of_head(dk, b, tensors.one_reader_per_kv_head ? key_head : head, keys, a.key_size, a.aligned), tile);
+        matrix_of_head(dk, b, tensors.one_reader_per_kv_head ? key_head : head, keys, params.key_size, params.aligned),
+        tile);
   if constexpr (kComputeDv)
-    store_rows<kSize, Z::kStride>(
-        thread, shared.v + warp_offset, dv_sums, factor,
-        matrix_of_head(dv, b, tensors.one_reader_per_kv_head ? value_head : head, keys, a.value_size, a.aligned), tile);
+    store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
+                                       matrix_of_head(dv, b, tensors.one_reader_per_kv_head ? value_head : head, keys,
+                                                      params.value_size, params.aligned),
+                                       tile);
 }
 
 }  // namespace mh::kernels

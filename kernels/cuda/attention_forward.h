@@ -28,12 +28,12 @@ struct AttentionTiles {
   };
 };
 
-// Computes sums (16, 8 kColumns) = rows (16, kSize) · columnsᵀ, for `columns` (8 kColumns, kSize). Both operands are in
-// shared memory with row stride kStride. Called by all lanes of a warp.
-template <int kSize, int kStride, int kMaxPrefetch = 4, int kColumns, class Thread, class T>
-MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kColumns], const T* rows,
+// Computes sums (16, 8 kColumnFragments) = rows (16, kSize) · columnsᵀ, for `columns` (8 kColumnFragments, kSize). Both
+// operands are in shared memory with row stride kStride. Called by all lanes of a warp.
+template <int kSize, int kStride, int kMaxPrefetch = 4, int kColumnFragments, class Thread, class T>
+MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kColumnFragments], const T* rows,
                                    const T* columns) {
-  MH_FOR (n, kColumns) sums[n] = Accumulator{};
+  MH_FOR (n, kColumnFragments) sums[n] = Accumulator{};
   // Unroll count of the loop below: the number of 16-column fragments that are loaded in advance, which take registers.
   [[maybe_unused]] constexpr int kPrefetch = sizeof(T) == 4 && kMaxPrefetch > 1 ? 1 : kMaxPrefetch;
   MH_UNROLL_PREFETCH
@@ -41,7 +41,7 @@ MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kCo
     FragmentA<T> left;
     load(thread, left, rows + c, kStride);
     MH_UNROLL
-    for (int n = 0; n < kColumns; n += 2) {
+    for (int n = 0; n < kColumnFragments; n += 2) {
       FragmentB<T> right[2];
       load_transposed(thread, right, columns + n * 8 * kStride + c, kStride);
       multiply_accurate(thread, sums[n], left, right[0]);
@@ -54,13 +54,13 @@ MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kCo
 template <class T, int kSize>
 constexpr bool kIsWide = kSize * sizeof(T) >= 1024;
 
-// Computes sums (16, kSize) += left · rows, for `left` (16, 8 kInner), which is rounded to T, and `rows` (8 kInner,
-// kSize) in shared memory with row stride kStride. Called by all lanes of a warp.
-template <int kSize, int kStride, int kInner, class Thread, class T>
-MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8], const Accumulator (&left)[kInner],
-                            const T* rows) {
+// Computes sums (16, kSize) += left · rows, for `left` (16, 8 kInnerFragments), which is rounded to T, and `rows` (8
+// kInnerFragments, kSize) in shared memory with row stride kStride. Called by all lanes of a warp.
+template <int kSize, int kStride, int kInnerFragments, class Thread, class T>
+MH_DEVICE void multiply_add(const Thread& thread, Accumulator (&sums)[kSize / 8],
+                            const Accumulator (&left)[kInnerFragments], const T* rows) {
   MH_UNROLL
-  for (int c = 0; c < kInner; c += 2) {
+  for (int c = 0; c < kInnerFragments; c += 2) {
     FragmentA<T> operand;
     round_to(thread, operand, left[c], left[c + 1]);
     MH_UNROLL
@@ -91,39 +91,39 @@ MH_DEVICE float row_maximum(const Thread& thread, float x) {
 struct QueryTile {
   int64_t b, head;
   int first;
-  KeyRange visible;
+  IndexRange visible;
 };
 
-// Streams the tiles of Z::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k and
-// shared.v, and calls visit(s, end, stage, slide_row) for each tile: s is its first key, and the other arguments are as
-// in each_tile(). To be called by all threads of the block. With relative positions a tile is within one run of keys,
-// and `end` is the end of the run.
-template <class Z, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
-MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
+// Streams the tiles of Traits::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k
+// and shared.v, and calls visit(s, end, stage, slide_row) for each tile: s is its first key, and the other arguments
+// are as in each_tile(). To be called by all threads of the block. With relative positions a tile is within one run of
+// keys, and `end` is the end of the run.
+template <class Traits, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
+MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
                              const QueryTile& tile, Shared& shared, const Visit& visit) {
   const int64_t b = tile.b, head = tile.head;
   const int first = tile.first;
-  const Rows<const T>&k = x.k, &v = x.v;
-  const T* keys = row_of(k, b, a.key_head(head), 0);
-  const T* values = kLoadValues ? row_of(v, b, a.value_head(head), 0) : nullptr;
-  for (int run = 0; run < (kRelative ? a.relative.num_runs : 1); ++run) {
-    KeyRange range = tile.visible;
+  const Rows<const T>&k = tensors.k, &v = tensors.v;
+  const T* keys = row_of(k, b, params.key_head(head), 0);
+  const T* values = kLoadValues ? row_of(v, b, params.value_head(head), 0) : nullptr;
+  for (int run = 0; run < (kRelative ? params.relative.num_runs : 1); ++run) {
+    IndexRange range = tile.visible;
     if constexpr (kRelative) {
-      range = intersect(tile.visible, a.relative.runs[run]);
+      range = intersect(tile.visible, params.relative.runs[run]);
       if (range.first >= range.end) continue;
     }
     const auto load = [&](int s, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
-      load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.k[stage],
-                                             {keys, k.row_stride, range.end, a.key_size, a.aligned}, s);
+      load_tile<Traits::kKeys, kSize, Traits::kStride>(
+          thread, shared.k[stage], {keys, k.row_stride, range.end, params.key_size, params.aligned}, s);
       if constexpr (kLoadValues)
-        load_tile<Z::kKeys, kSize, Z::kStride>(thread, shared.v[stage],
-                                               {values, v.row_stride, range.end, a.value_size, a.aligned}, s);
+        load_tile<Traits::kKeys, kSize, Traits::kStride>(
+            thread, shared.v[stage], {values, v.row_stride, range.end, params.value_size, params.aligned}, s);
       if constexpr (kRelative) {
-        if (is_first) shared.begin(thread, a, head, a.relative.runs[run], first, s);
-        else shared.advance(thread, a, head, a.relative.runs[run], first, s, slide_row);
+        if (is_first) shared.begin(thread, params, head, params.relative.runs[run], first, s);
+        else shared.advance(thread, params, head, params.relative.runs[run], first, s, slide_row);
       }
     };
-    each_tile<Z::kStages, Z::kKeys>(
+    each_tile<Traits::kStages, Traits::kKeys>(
         thread, range.first, range.end, load, [](int slide_row) { return Shared::next_slide_row(slide_row); },
         [&](int s, int stage, int slide_row) { visit(s, range.end, stage, slide_row); });
   }
@@ -132,12 +132,13 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& a, con
 // Returns the address of the partial output of one query and one split, (value_size + 2): the sum of values weighted by
 // exponentials, then the maximum logit (base 2), then the sum of the exponentials. `rows` is b * heads + head for batch
 // row b. Without outputs value_size is 0.
-MH_DEVICE float* partial_out_of(const AttentionParams& a, const AttentionTensors& x, int rows, int query, int split) {
-  return x.partial_out + ((rows * a.queries + query) * x.num_splits + split) * (a.value_size + 2);
+MH_DEVICE float* partial_out_of(const AttentionParams& params, const AttentionTensors& tensors, int rows, int query,
+                                int split) {
+  return tensors.partial_out + ((rows * params.queries + query) * tensors.num_splits + split) * (params.value_size + 2);
 }
 
 // Returns the keys of a range that belong to one split, in whole tiles of `size` keys; may be empty.
-MH_DEVICE KeyRange split_of(const KeyRange& range, int size, int split, int num_splits) {
+MH_DEVICE IndexRange split_of(const IndexRange& range, int size, int split, int num_splits) {
   const int tiles = (range.end - range.first + size - 1) / size,
             split_size = (tiles + num_splits - 1) / num_splits * size;
   const int first = range.first + split * split_size, end = first + split_size;
@@ -150,48 +151,50 @@ MH_DEVICE float lse_of(const Thread& thread, float running_max, float running_su
   return running_sum > 0 ? (running_max + thread.log2(running_sum)) * kLn2 : INFINITY;
 }
 
-// Computes x.out and x.lse; lse is +inf for a fully masked row. Without kOutputs it computes only x.lse and does not
-// access v and out. With several splits it writes only x.partial_out, and combine_splits() writes x.out and x.lse.
-// Grid: (tiles of queries, batch * heads, num_splits).
+// Computes tensors.out and tensors.lse; lse is +inf for a fully masked row. Without kOutputs it computes only
+// tensors.lse and does not access v and out. With several splits it writes only tensors.partial_out, and
+// combine_splits() writes tensors.out and tensors.lse. Grid: (tiles of queries, batch * heads, num_splits).
 template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
-MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
+MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
                                  typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
-  using Z = AttentionTiles<T, kSize, kRelative>;
-  const Rows<const T>& q = x.q;
-  const Rows<T>& out = x.out;
-  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
-  const int queries = static_cast<int>(a.queries), g = thread.lane() / 4, t = thread.lane() % 4;
+  using Traits = AttentionTiles<T, kSize, kRelative>;
+  const Rows<const T>& q = tensors.q;
+  const Rows<T>& out = tensors.out;
+  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
+  const int queries = static_cast<int>(params.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // The last query tiles are computed first, since under a causal mask they see the most keys.
-  const int first = (thread.blocks_x() - 1 - thread.block_x()) * Z::kQueries, row = first + thread.warp() * 16 + g;
-  const KeyRange visible = split_of(visible_keys(a, b, first, Z::kQueries), Z::kKeys, thread.block_z(), x.num_splits);
-  load_tile<Z::kQueries, kSize, Z::kStride>(thread, shared.q,
-                                            matrix_of_head(q, b, head, queries, a.key_size, a.aligned), first);
+  const int first = (thread.blocks_x() - 1 - thread.block_x()) * Traits::kQueries, row = first + thread.warp() * 16 + g;
+  const IndexRange visible =
+      split_of(visible_keys(params, b, first, Traits::kQueries), Traits::kKeys, thread.block_z(), tensors.num_splits);
+  load_tile<Traits::kQueries, kSize, Traits::kStride>(
+      thread, shared.q, matrix_of_head(q, b, head, queries, params.key_size, params.aligned), first);
   if constexpr (kRelative) {
     thread.commit_group();
     thread.template wait_group<0>();
-    add_biases<Z::kQueries, kSize>(thread, a, head, shared.q, shared.q_v);
+    add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q, shared.q_v);
   }
 
   Accumulator o[kSize / 8];
   float running_max[2] = {-INFINITY, -INFINITY}, running_sum[2] = {0, 0};
-  T* const warp_rows = shared.q + thread.warp() * 16 * Z::kStride;
-  each_key_tile<Z, T, kSize, kRelative, kOutputs>(
-      thread, a, x, {b, head, first, visible}, shared, [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
+  T* const warp_rows = shared.q + thread.warp() * 16 * Traits::kStride;
+  each_key_tile<Traits, T, kSize, kRelative, kOutputs>(
+      thread, params, tensors, {b, head, first, visible}, shared,
+      [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
         thread.barrier();
-        Accumulator p[Z::kKeys / 8];
-        multiply_transposed<kSize, Z::kStride>(thread, p, warp_rows, shared.k[stage]);
+        Accumulator p[Traits::kKeys / 8];
+        multiply_transposed<kSize, Traits::kStride>(thread, p, warp_rows, shared.k[stage]);
         if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
-        apply_mask<false>(thread, a, end, first + thread.warp() * 16, s, p);
+        apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
         // For softmax the scale of the logits is applied in the exponents; as it is positive, the maximum is the same.
-        float factor = a.scale * kLog2E;
-        if (a.normaliser == Normaliser::sigsoftmax) {
+        float factor = params.scale * kLog2E;
+        if (params.normaliser == Normaliser::sigsoftmax) {
           factor = 1;
-          MH_FOR (n, Z::kKeys / 8)
-            MH_FOR (i, 4) p[n].x[i] = SigsoftmaxExponent{a.scale}.logarithm(thread, p[n].x[i]);
+          MH_FOR (n, Traits::kKeys / 8)
+            MH_FOR (i, 4) p[n].x[i] = SigsoftmaxExponent{params.scale}.logarithm(thread, p[n].x[i]);
         }
         MH_FOR (r, 2) {
           float new_max = p[0].x[2 * r];
-          MH_FOR (n, Z::kKeys / 8)
+          MH_FOR (n, Traits::kKeys / 8)
             MH_FOR (e, 2) new_max = fmaxf(p[n].x[2 * r + e], new_max);
           new_max = fmaxf(row_maximum(thread, new_max) * factor, running_max[r]);
           // If no key has been visible or all logits are -inf, `base` is 0 instead of -inf, so that exponentials are
@@ -199,7 +202,7 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
           const float base = new_max == -INFINITY ? 0 : new_max, rescale = thread.exp2(running_max[r] - base);
           running_max[r] = new_max;
           running_sum[r] *= rescale;
-          MH_FOR (n, Z::kKeys / 8)
+          MH_FOR (n, Traits::kKeys / 8)
             MH_FOR (e, 2) {
               float& exponential = p[n].x[2 * r + e];
               exponential = thread.exp2(exponential * factor - base);
@@ -210,63 +213,63 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& a,
           }
         }
         if constexpr (kOutputs) {
-          if (a.has_dropout()) drop(a, b, head, row, s + 2 * t, p);
-          multiply_add<kSize, Z::kStride>(thread, o, p, shared.v[stage]);
+          if (params.has_dropout()) drop(params, b, head, row, s + 2 * t, p);
+          multiply_add<kSize, Traits::kStride>(thread, o, p, shared.v[stage]);
         }
       });
   thread.template wait_group<0>();
   thread.barrier();
   MH_FOR (r, 2) running_sum[r] = row_sum(thread, running_sum[r]);
-  if (x.num_splits > 1) {
+  if (tensors.num_splits > 1) {
     MH_FOR (r, 2) {
       if (row + 8 * r >= queries) continue;
-      float* const partial = partial_out_of(a, x, thread.block_y(), row + 8 * r, thread.block_z());
+      float* const partial = partial_out_of(params, tensors, thread.block_y(), row + 8 * r, thread.block_z());
       if constexpr (kOutputs) {
         MH_FOR (n, kSize / 8)
           MH_FOR (e, 2)
-            if (const int column = n * 8 + 2 * t + e; column < a.value_size) partial[column] = o[n].x[2 * r + e];
+            if (const int column = n * 8 + 2 * t + e; column < params.value_size) partial[column] = o[n].x[2 * r + e];
       }
-      if (t == 0) partial[a.value_size] = running_max[r], partial[a.value_size + 1] = running_sum[r];
+      if (t == 0) partial[params.value_size] = running_max[r], partial[params.value_size + 1] = running_sum[r];
     }
     return;
   }
-  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1;
+  const float scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   float factor[2];
   MH_FOR (r, 2) {
     factor[r] = running_sum[r] > 0 ? scale / running_sum[r] : 0;
     if (t == 0 && row + 8 * r < queries)
-      x.lse[thread.block_y() * a.queries + row + 8 * r] = lse_of(thread, running_max[r], running_sum[r]);
+      tensors.lse[thread.block_y() * params.queries + row + 8 * r] = lse_of(thread, running_max[r], running_sum[r]);
   }
   if constexpr (kOutputs)
-    store_rows<kSize, Z::kStride>(thread, warp_rows, o, factor,
-                                  matrix_of_head(out, b, head, queries, a.value_size, a.aligned),
-                                  first + thread.warp() * 16);
+    store_rows<kSize, Traits::kStride>(thread, warp_rows, o, factor,
+                                       matrix_of_head(out, b, head, queries, params.value_size, params.aligned),
+                                       first + thread.warp() * 16);
 }
 
-// Combines the splits of attention_forward() into x.out and x.lse, in fixed order. One warp computes one query. Grid:
-// (queries / 4 rounded up, batch * heads) blocks of 128 threads.
+// Combines the splits of attention_forward() into tensors.out and tensors.lse, in fixed order. One warp computes one
+// query. Grid: (queries / 4 rounded up, batch * heads) blocks of 128 threads.
 template <class T, class Thread>
-MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x) {
-  const int64_t b = thread.block_y() / a.out_heads, head = thread.block_y() % a.out_heads;
-  const int row = thread.block_x() * 4 + thread.warp(), size = a.value_size;
-  if (row >= a.queries) return;
-  const auto partial_of = [&](int split) { return partial_out_of(a, x, thread.block_y(), row, split); };
+MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors) {
+  const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
+  const int row = thread.block_x() * 4 + thread.warp(), size = params.value_size;
+  if (row >= params.queries) return;
+  const auto partial_of = [&](int split) { return partial_out_of(params, tensors, thread.block_y(), row, split); };
   float max_logit = -INFINITY, total_sum = 0;
-  for (int split = 0; split < x.num_splits; ++split) {
+  for (int split = 0; split < tensors.num_splits; ++split) {
     const float split_max = partial_of(split)[size];
     max_logit = split_max > max_logit ? split_max : max_logit;
   }
   const float base = max_logit == -INFINITY ? 0 : max_logit;
-  for (int split = 0; split < x.num_splits; ++split)
+  for (int split = 0; split < tensors.num_splits; ++split)
     total_sum += partial_of(split)[size + 1] * thread.exp2(partial_of(split)[size] - base);
-  if (thread.lane() == 0) x.lse[thread.block_y() * a.queries + row] = lse_of(thread, max_logit, total_sum);
-  const float scale = a.head_scales != nullptr ? a.head_scales[b * a.head_scales_stride + head] : 1,
+  if (thread.lane() == 0) tensors.lse[thread.block_y() * params.queries + row] = lse_of(thread, max_logit, total_sum);
+  const float scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1,
               factor = total_sum > 0 ? scale / total_sum : 0;
   for (int c = thread.lane(); c < size; c += 32) {
     float sum = 0;
-    for (int split = 0; split < x.num_splits; ++split)
+    for (int split = 0; split < tensors.num_splits; ++split)
       sum += partial_of(split)[c] * thread.exp2(partial_of(split)[size] - base);
-    put(thread, row_of(x.out, b, head, row) + c, sum * factor);
+    put(thread, row_of(tensors.out, b, head, row) + c, sum * factor);
   }
 }
 

@@ -40,75 +40,77 @@ inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
   return best;
 }
 
-// The bodies of the kernels without head mixing. kThreads: threads of a block. Z: tile sizes.
+// The bodies of the kernels without head mixing. kThreads: threads of a block. Traits: tile sizes.
 template <class T, int kSize, bool kOutputs, bool kRelative>
 struct Forward {
-  using Z = AttentionTiles<T, kSize, kRelative>;
-  static constexpr int kThreads = Z::kThreads;
-  AttentionParams a;
-  KernelTensors<T> x;
+  using Traits = AttentionTiles<T, kSize, kRelative>;
+  static constexpr int kThreads = Traits::kThreads;
+  AttentionParams params;
+  KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_forward<T, kSize, kOutputs, kRelative>(thread, a, x, *static_cast<typename Z::Shared*>(memory));
+    attention_forward<T, kSize, kOutputs, kRelative>(thread, params, tensors,
+                                                     *static_cast<typename Traits::Shared*>(memory));
   }
 };
 
 template <class T>
 struct CombineSplits {
   static constexpr int kThreads = 128;
-  AttentionParams a;
-  KernelTensors<T> x;
+  AttentionParams params;
+  KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    combine_splits<T>(thread, a, x);
+    combine_splits<T>(thread, params, tensors);
   }
 };
 
 template <class T>
 struct RowSums {
   static constexpr int kThreads = 128;
-  AttentionParams a;
-  KernelTensors<T> x;
+  AttentionParams params;
+  KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    attention_row_sums<T>(thread, a, x);
+    attention_row_sums<T>(thread, params, tensors);
   }
 };
 
 template <class T, int kSize, bool kRelative>
 struct QueryGradient {
-  using Z = QueryGradientTiles<T, kSize, kRelative>;
-  static constexpr int kThreads = Z::kThreads;
-  AttentionParams a;
-  KernelTensors<T> x;
+  using Traits = QueryGradientTiles<T, kSize, kRelative>;
+  static constexpr int kThreads = Traits::kThreads;
+  AttentionParams params;
+  KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_query_gradient<T, kSize, kRelative>(thread, a, x, *static_cast<typename Z::Shared*>(memory));
+    attention_query_gradient<T, kSize, kRelative>(thread, params, tensors,
+                                                  *static_cast<typename Traits::Shared*>(memory));
   }
 };
 
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative>
 struct KeyGradient {
-  using Z = KeyGradientTiles<T, kSize, kRelative>;
-  static constexpr int kThreads = Z::kThreads;
-  AttentionParams a;
-  KernelTensors<T> x;
+  using Traits = KeyGradientTiles<T, kSize, kRelative>;
+  static constexpr int kThreads = Traits::kThreads;
+  AttentionParams params;
+  KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_key_gradient<T, kSize, kComputeDk, kComputeDv, kRelative>(thread, a, x,
-                                                                        *static_cast<typename Z::Shared*>(memory));
+    attention_key_gradient<T, kSize, kComputeDk, kComputeDv, kRelative>(thread, params, tensors,
+                                                                        *static_cast<typename Traits::Shared*>(memory));
   }
 };
 
 template <class T, int kSize>
 struct DistanceGradient {
-  using Z = DistanceGradientTiles<T, kSize>;
-  static constexpr int kThreads = Z::kThreads;
-  AttentionParams a;
-  KernelTensors<T> x;
+  using Traits = DistanceGradientTiles<T, kSize>;
+  static constexpr int kThreads = Traits::kThreads;
+  AttentionParams params;
+  KernelTensors<T> tensors;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    attention_distance_gradient<T, kSize>(thread, a, x, *static_cast<typename Z::Shared*>(memory));
+    attention_distance_gradient<T, kSize>(thread, params, tensors, *static_cast<typename Traits::Shared*>(memory));
   }
 };
 
@@ -117,128 +119,130 @@ constexpr int kMinSplit = 64;  // minimum number of keys of a split; shorter spl
 
 // Returns the tensors as kernels with head mixing expect them: with relative positions q is replaced by q_u, which is
 // q + u.
-inline AttentionTensors select_biased_queries(const AttentionTensors& x) {
-  AttentionTensors t = x;
-  if (x.q_u.data != nullptr) t.q = x.q_u;
-  return t;
+inline AttentionTensors select_biased_queries(const AttentionTensors& tensors) {
+  AttentionTensors result = tensors;
+  if (tensors.q_u.data != nullptr) result.q = tensors.q_u;
+  return result;
 }
 
 // The arguments of a head-mixing kernel. Plan: HeadMixingPlan or RowMixPlan.
 template <class T, class Plan>
 struct HeadMixingArguments {
-  AttentionParams a;
+  AttentionParams params;
   Plan plan;
   BlockOrder order;
-  KernelTensors<T> x;
+  KernelTensors<T> tensors;
 };
 
 // The bodies of the kernels of head_mixing/forward.h, backward.h and key_gradient.h, which serve any type and head
 // counts.
 template <class T, int kSize, bool kRelative>
 struct HeadMixingForward : HeadMixingArguments<T, HeadMixingPlan> {
-  using Z = HeadMixingForwardTiles<T, kSize, kRelative>;
+  using Traits = HeadMixingForwardTiles<T, kSize, kRelative>;
   static constexpr int kThreads = kHeadMixingThreads;
   HeadMixingSplits splits;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_forward<T, kSize, kRelative>(thread, this->a, this->plan, this->order, this->x, splits, memory);
+    head_mixing_forward<T, kSize, kRelative>(thread, this->params, this->plan, this->order, this->tensors, splits,
+                                             memory);
   }
 };
 
 template <class T>
 struct CombineHeadMixingSplits {
   static constexpr int kThreads = 128;
-  AttentionParams a;
-  KernelTensors<T> x;
+  AttentionParams params;
+  KernelTensors<T> tensors;
   HeadMixingSplits splits;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    combine_head_mixing_splits<T>(thread, a, x, splits);
+    combine_head_mixing_splits<T>(thread, params, tensors, splits);
   }
 };
 
 template <class T, int kSize, bool kRelative>
 struct HeadMixingSums : HeadMixingArguments<T, HeadMixingPlan> {
-  using Z = HeadMixingSumsTiles<T, kSize, kRelative>;
+  using Traits = HeadMixingSumsTiles<T, kSize, kRelative>;
   static constexpr int kThreads = kHeadMixingThreads;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_sums<T, kSize, kRelative>(thread, this->a, this->plan, this->order, this->x, memory);
+    head_mixing_sums<T, kSize, kRelative>(thread, this->params, this->plan, this->order, this->tensors, memory);
   }
 };
 
 struct HeadMixingRowSums {
   static constexpr int kThreads = 128;
-  AttentionParams a;
-  AttentionTensors x;
+  AttentionParams params;
+  AttentionTensors tensors;
   WeightRounding weights;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    head_mixing_row_sums(thread, a, x, weights);
+    head_mixing_row_sums(thread, params, tensors, weights);
   }
 };
 
 template <class T, int kSize, bool kRelative>
 struct HeadMixingQueryGradient : HeadMixingArguments<T, HeadMixingPlan> {
-  using Z = HeadMixingQueryGradientTiles<T, kSize, kRelative>;
+  using Traits = HeadMixingQueryGradientTiles<T, kSize, kRelative>;
   static constexpr int kThreads = kHeadMixingThreads;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_query_gradient<T, kSize, kRelative>(thread, this->a, this->plan, this->order, this->x, memory);
+    head_mixing_query_gradient<T, kSize, kRelative>(thread, this->params, this->plan, this->order, this->tensors,
+                                                    memory);
   }
 };
 
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident>
 struct HeadMixingKeyGradient : HeadMixingArguments<T, HeadMixingPlan> {
-  using Z = HeadMixingKeyGradientTiles<T, kSize, kComputeDk, kComputeDv, kResident>;
+  using Traits = HeadMixingKeyGradientTiles<T, kSize, kComputeDk, kComputeDv, kResident>;
   static constexpr int kThreads = kHeadMixingThreads;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    head_mixing_key_gradient<T, kSize, kComputeDk, kComputeDv, kResident>(thread, this->a, this->plan, this->order,
-                                                                          this->x, memory);
+    head_mixing_key_gradient<T, kSize, kComputeDk, kComputeDv, kResident>(thread, this->params, this->plan, this->order,
+                                                                          this->tensors, memory);
   }
 };
 
 // The bodies of the kernels of head_mixing/row_mix_forward.h and row_mix_backward.h, which serve 16-bit types and few
-// heads. Z: an instance of RowMix.
-template <class Z, class T>
+// heads. Traits: an instance of RowMix.
+template <class Traits, class T>
 struct RowMixForward : HeadMixingArguments<T, RowMixPlan> {
-  using Sizes = RowMixForwardTiles<Z>;
-  static constexpr int kThreads = 32 * Z::kWarps;
+  using Sizes = RowMixForwardTiles<Traits>;
+  static constexpr int kThreads = 32 * Traits::kWarps;
   HeadMixingSplits splits;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    row_mix_forward<Z>(thread, this->a, this->plan, this->order, this->x, splits, memory);
+    row_mix_forward<Traits>(thread, this->params, this->plan, this->order, this->tensors, splits, memory);
   }
 };
 
-template <class Z, class T>
+template <class Traits, class T>
 struct RowMixSums : HeadMixingArguments<T, RowMixPlan> {
-  using Sizes = RowMixSumsTiles<Z>;
-  static constexpr int kThreads = 32 * Z::kWarps;
+  using Sizes = RowMixSumsTiles<Traits>;
+  static constexpr int kThreads = 32 * Traits::kWarps;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    row_mix_sums<Z>(thread, this->a, this->plan, this->order, this->x, memory);
+    row_mix_sums<Traits>(thread, this->params, this->plan, this->order, this->tensors, memory);
   }
 };
 
-template <class Z, class T>
+template <class Traits, class T>
 struct RowMixQueryGradient : HeadMixingArguments<T, RowMixPlan> {
-  using Sizes = RowMixQueryGradientTiles<Z>;
-  static constexpr int kThreads = 32 * Z::kWarps;
+  using Sizes = RowMixQueryGradientTiles<Traits>;
+  static constexpr int kThreads = 32 * Traits::kWarps;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    row_mix_query_gradient<Z>(thread, this->a, this->plan, this->order, this->x, memory);
+    row_mix_query_gradient<Traits>(thread, this->params, this->plan, this->order, this->tensors, memory);
   }
 };
 
-template <class Z, class T>
+template <class Traits, class T>
 struct RowMixKeyGradient : HeadMixingArguments<T, RowMixPlan> {
-  using Sizes = RowMixKeyGradientTiles<Z>;
-  static constexpr int kThreads = 32 * Z::kWarps;
+  using Sizes = RowMixKeyGradientTiles<Traits>;
+  static constexpr int kThreads = 32 * Traits::kWarps;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
-    row_mix_key_gradient<Z>(thread, this->a, this->plan, this->order, this->x, memory);
+    row_mix_key_gradient<Traits>(thread, this->params, this->plan, this->order, this->tensors, memory);
   }
 };
 
@@ -250,8 +254,9 @@ constexpr int64_t kL2Bytes = int64_t{20} << 20;
 // one after another: few enough rows that their keys and values fit in the L2 cache, but at least enough for 4 blocks
 // per multiprocessor, so that short blocks balance long ones.
 template <class T, class Launcher>
-BlockOrder block_order(const Launcher& launcher, const AttentionParams& a, int64_t batch, int tiles) {
-  const int64_t row_bytes = a.keys * (a.in_heads * a.key_size + a.out_heads * a.value_size) * int64_t{sizeof(T)};
+BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, int64_t batch, int tiles) {
+  const int64_t row_bytes =
+      params.keys * (params.in_heads * params.key_size + params.out_heads * params.value_size) * int64_t{sizeof(T)};
   const int64_t rows_in_l2 = kL2Bytes / std::max<int64_t>(1, row_bytes),
                 min_rows = (4 * int64_t{launcher.multiprocessors()} + tiles - 1) / std::max(1, tiles);
   const int64_t concurrent_rows = std::max<int64_t>({1, rows_in_l2, min_rows}),
@@ -263,18 +268,18 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& a, int64
 // documents.
 template <class T, int kSize>
 struct AttentionLaunches {
-  static int num_scale_tiles(const AttentionParams& a) {
-    return tiles_of(a.queries,
-                    a.has_relative() ? 16 * kRelativeWarps<T, kSize> : QueryGradient<T, kSize, false>::Z::kQueries);
+  static int num_scale_tiles(const AttentionParams& params) {
+    return tiles_of(params.queries, params.has_relative() ? 16 * kRelativeWarps<T, kSize>
+                                                          : QueryGradient<T, kSize, false>::Traits::kQueries);
   }
 
   // Returns why attention without mixing does not support relative positions; null if it does.
   template <class Launcher>
   static const char* relative_constraint(const Launcher& launcher) {
-    constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Z::Shared),
-                                sizeof(typename QueryGradient<T, kSize, true>::Z::Shared),
-                                sizeof(typename KeyGradient<T, kSize, true, true, true>::Z::Shared),
-                                sizeof(typename DistanceGradient<T, kSize>::Z::Shared)};
+    constexpr size_t bytes[] = {sizeof(typename Forward<T, kSize, true, true>::Traits::Shared),
+                                sizeof(typename QueryGradient<T, kSize, true>::Traits::Shared),
+                                sizeof(typename KeyGradient<T, kSize, true, true, true>::Traits::Shared),
+                                sizeof(typename DistanceGradient<T, kSize>::Traits::Shared)};
     for (const size_t block_bytes : bytes) {
       if (block_bytes > static_cast<size_t>(launcher.max_shared_memory()))
         return "relative positions with a head size whose tiles exceed the shared memory of a block";
@@ -284,55 +289,59 @@ struct AttentionLaunches {
 
   // Launches attention_forward(), with partial results if there are several splits.
   template <bool kOutputs, class Launcher>
-  static const char* forward_splits(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    if (!a.has_relative()) return launch_forward<kOutputs, false>(launcher, a, x);
+  static const char* forward_splits(const Launcher& launcher, const AttentionParams& params,
+                                    const AttentionTensors& tensors) {
+    if (!params.has_relative()) return launch_forward<kOutputs, false>(launcher, params, tensors);
     if (const char* problem = relative_constraint(launcher)) return problem;
-    return launch_forward<kOutputs, true>(launcher, a, x);
+    return launch_forward<kOutputs, true>(launcher, params, tensors);
   }
   template <class Launcher>
-  static int num_splits(const Launcher& launcher, const AttentionParams& a, int64_t batch) {
+  static int num_splits(const Launcher& launcher, const AttentionParams& params, int64_t batch) {
     const auto best_for_tiles = [&](auto tiles) {
       constexpr int queries = decltype(tiles)::kQueries;
-      const int64_t num_visible = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
-      return best_num_splits(tiles_of(a.queries, queries) * batch * a.out_heads,
+      const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
+      return best_num_splits(tiles_of(params.queries, queries) * batch * params.out_heads,
                              tiles_of(num_visible, decltype(tiles)::kKeys), launcher.multiprocessors());
     };
-    return a.has_relative() ? best_for_tiles(AttentionTiles<T, kSize, true>{})
-                            : best_for_tiles(AttentionTiles<T, kSize, false>{});
+    return params.has_relative() ? best_for_tiles(AttentionTiles<T, kSize, true>{})
+                                 : best_for_tiles(AttentionTiles<T, kSize, false>{});
   }
   template <class Launcher>
-  static const char* forward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    const char* problem = forward_splits<true>(launcher, a, x);
-    return problem != nullptr ? problem : launch_combine(launcher, a, x);
+  static const char* forward(const Launcher& launcher, const AttentionParams& params, const AttentionTensors& tensors) {
+    const char* problem = forward_splits<true>(launcher, params, tensors);
+    return problem != nullptr ? problem : launch_combine(launcher, params, tensors);
   }
 
   template <class Launcher>
-  static const char* backward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    if (const char* problem = a.has_relative() ? relative_constraint(launcher) : nullptr) return problem;
-    const RowSums<T> row_sums{a, KernelTensors<T>(x)};
-    if (const char* problem = launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, row_sums.kThreads, 0, row_sums))
+  static const char* backward(const Launcher& launcher, const AttentionParams& params,
+                              const AttentionTensors& tensors) {
+    if (const char* problem = params.has_relative() ? relative_constraint(launcher) : nullptr) return problem;
+    const RowSums<T> row_sums{params, KernelTensors<T>(tensors)};
+    if (const char* problem =
+            launcher(Grid{tiles_of(params.queries, 4), batch_heads(params, tensors)}, row_sums.kThreads, 0, row_sums))
       return problem;
-    return a.has_relative() ? launch_gradients<true>(launcher, a, x) : launch_gradients<false>(launcher, a, x);
+    return params.has_relative() ? launch_gradients<true>(launcher, params, tensors)
+                                 : launch_gradients<false>(launcher, params, tensors);
   }
 
   // Returns why in_heads query heads cannot be mixed to out_heads output heads; null if they can.
   template <class Launcher>
   static const char* head_mixing_constraint(const Launcher& launcher, int in_heads, int out_heads, bool relative) {
-    AttentionParams a;
-    a.in_heads = in_heads, a.out_heads = out_heads;
+    AttentionParams params;
+    params.in_heads = in_heads, params.out_heads = out_heads;
     const int limit = launcher.max_shared_memory();
-    return relative ? head_mixing_constraint_of<true>(a, limit) : head_mixing_constraint_of<false>(a, limit);
+    return relative ? head_mixing_constraint_of<true>(params, limit) : head_mixing_constraint_of<false>(params, limit);
   }
   // Returns a power of two; 1 with relative positions.
   template <class Launcher>
-  static int head_mixing_num_splits(const Launcher& launcher, const AttentionParams& a, int64_t batch) {
+  static int head_mixing_num_splits(const Launcher& launcher, const AttentionParams& params, int64_t batch) {
     const int limit = launcher.max_shared_memory();
-    const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(a, limit);
-    if (a.has_relative() || plan.num_stages == 0) return 1;
+    const HeadMixingPlan plan = HeadMixingForwardTiles<T, kSize, false>::plan(params, limit);
+    if (params.has_relative() || plan.num_stages == 0) return 1;
     int queries = 16 * plan.strips, blocks = plan.head_blocks;
-    dispatch_row_mix(a, limit, [&](auto z) { queries = decltype(z)::kQueries, blocks = 1; });
-    const int64_t num_visible = a.window > 0 ? std::min(a.keys, a.window + queries - 1) : a.keys;
-    const int best_splits = best_num_splits(tiles_of(a.queries, queries) * batch * blocks,
+    dispatch_row_mix(params, limit, [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
+    const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
+    const int best_splits = best_num_splits(tiles_of(params.queries, queries) * batch * blocks,
                                             tiles_of(num_visible, kMinSplit), launcher.multiprocessors());
     int splits = 1;
     while (2 * splits <= best_splits) splits *= 2;
@@ -341,24 +350,25 @@ struct AttentionLaunches {
   // Returns the number of queries, or, if the queries share a matrix and the row-mix kernels apply, the number of query
   // tiles.
   template <class Launcher>
-  static int head_mixing_num_gradients(const Launcher& launcher, const AttentionParams& a) {
-    auto num_gradients = static_cast<int>(a.queries);
-    if (a.matrix_query_stride != 0) return num_gradients;
-    dispatch_row_mix(a, launcher.max_shared_memory(),
-                     [&](auto z) { num_gradients = tiles_of(a.queries, RowMixSumsTiles<decltype(z)>::kQueries); });
+  static int head_mixing_num_gradients(const Launcher& launcher, const AttentionParams& params) {
+    auto num_gradients = static_cast<int>(params.queries);
+    if (params.matrix_query_stride != 0) return num_gradients;
+    dispatch_row_mix(params, launcher.max_shared_memory(), [&](auto row_mix) {
+      num_gradients = tiles_of(params.queries, RowMixSumsTiles<decltype(row_mix)>::kQueries);
+    });
     return num_gradients;
   }
   template <class Launcher>
-  static const char* head_mixing_forward(const Launcher& launcher, const AttentionParams& a,
-                                         const AttentionTensors& x) {
-    return a.has_relative() ? head_mixing_forward_of<true>(launcher, a, x)
-                            : head_mixing_forward_of<false>(launcher, a, x);
+  static const char* head_mixing_forward(const Launcher& launcher, const AttentionParams& params,
+                                         const AttentionTensors& tensors) {
+    return params.has_relative() ? head_mixing_forward_of<true>(launcher, params, tensors)
+                                 : head_mixing_forward_of<false>(launcher, params, tensors);
   }
   template <class Launcher>
-  static const char* head_mixing_backward(const Launcher& launcher, const AttentionParams& a,
-                                          const AttentionTensors& x) {
-    return a.has_relative() ? head_mixing_backward_of<true>(launcher, a, x)
-                            : head_mixing_backward_of<false>(launcher, a, x);
+  static const char* head_mixing_backward(const Launcher& launcher, const AttentionParams& params,
+                                          const AttentionTensors& tensors) {
+    return params.has_relative() ? head_mixing_backward_of<true>(launcher, params, tensors)
+                                 : head_mixing_backward_of<false>(launcher, params, tensors);
   }
 
  private:
@@ -366,198 +376,215 @@ struct AttentionLaunches {
   static constexpr const char* kTooLarge = "head counts or head sizes whose tiles exceed the shared memory of a block";
 
   // Returns batch * heads, the second size of the grid.
-  static int rows(const AttentionParams& a, const AttentionTensors& x) {
-    return static_cast<int>(x.batch * a.out_heads);
+  static int batch_heads(const AttentionParams& params, const AttentionTensors& tensors) {
+    return static_cast<int>(tensors.batch * params.out_heads);
   }
 
   template <bool kOutputs, bool kRelative, class Launcher>
-  static const char* launch_forward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
+  static const char* launch_forward(const Launcher& launcher, const AttentionParams& params,
+                                    const AttentionTensors& tensors) {
     using Body = Forward<T, kSize, kOutputs, kRelative>;
-    if (!(a.scale > 0)) return "expected a positive scale of the logits; found a scale <= 0 or NaN; negate the queries";
-    return launcher(Grid{tiles_of(a.queries, Body::Z::kQueries), rows(a, x), x.num_splits}, Body::kThreads,
-                    sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
+    if (!(params.scale > 0))
+      return "expected a positive scale of the logits; found a scale <= 0 or NaN; negate the queries";
+    return launcher(
+        Grid{tiles_of(params.queries, Body::Traits::kQueries), batch_heads(params, tensors), tensors.num_splits},
+        Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
   // Launches the kernel that combines the splits of a forward pass, if there is more than one split.
   template <class Launcher>
-  static const char* launch_combine(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    if (x.num_splits == 1) return nullptr;
-    const CombineSplits<T> combine{a, KernelTensors<T>(x)};
-    return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, combine.kThreads, 0, combine);
+  static const char* launch_combine(const Launcher& launcher, const AttentionParams& params,
+                                    const AttentionTensors& tensors) {
+    if (tensors.num_splits == 1) return nullptr;
+    const CombineSplits<T> combine{params, KernelTensors<T>(tensors)};
+    return launcher(Grid{tiles_of(params.queries, 4), batch_heads(params, tensors)}, combine.kThreads, 0, combine);
   }
 
   // Launches the kernels of the backward pass that follow attention_row_sums().
   template <bool kRelative, class Launcher>
-  static const char* launch_gradients(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    if (const char* problem = query_gradient<kRelative>(launcher, a, x)) return problem;
+  static const char* launch_gradients(const Launcher& launcher, const AttentionParams& params,
+                                      const AttentionTensors& tensors) {
+    if (const char* problem = query_gradient<kRelative>(launcher, params, tensors)) return problem;
     if constexpr (kRelative) {
-      if (const char* problem = distance_gradient(launcher, a, x)) return problem;
+      if (const char* problem = distance_gradient(launcher, params, tensors)) return problem;
     }
     if constexpr (KeyGradientTiles<T, kSize>::kSeparatePasses) {
-      const char* problem = key_gradient<true, false, kRelative>(launcher, a, x);
-      return problem != nullptr ? problem : key_gradient<false, true, kRelative>(launcher, a, x);
+      const char* problem = key_gradient<true, false, kRelative>(launcher, params, tensors);
+      return problem != nullptr ? problem : key_gradient<false, true, kRelative>(launcher, params, tensors);
     } else {
-      return key_gradient<true, true, kRelative>(launcher, a, x);
+      return key_gradient<true, true, kRelative>(launcher, params, tensors);
     }
   }
 
   template <bool kRelative, class Launcher>
-  static const char* query_gradient(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
+  static const char* query_gradient(const Launcher& launcher, const AttentionParams& params,
+                                    const AttentionTensors& tensors) {
     using Body = QueryGradient<T, kSize, kRelative>;
-    return launcher(Grid{num_scale_tiles(a), rows(a, x), kSize / Body::Z::kColumns}, Body::kThreads,
-                    sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
+    return launcher(Grid{num_scale_tiles(params), batch_heads(params, tensors), kSize / Body::Traits::kColumns},
+                    Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
   template <class Launcher>
-  static const char* distance_gradient(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
+  static const char* distance_gradient(const Launcher& launcher, const AttentionParams& params,
+                                       const AttentionTensors& tensors) {
     using Body = DistanceGradient<T, kSize>;
-    return launcher(Grid{tiles_of(a.relative.distances, Body::Z::kDistances), rows(a, x)}, Body::kThreads,
-                    sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
+    return launcher(Grid{tiles_of(params.relative.distances, Body::Traits::kDistances), batch_heads(params, tensors)},
+                    Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
   template <bool kComputeDk, bool kComputeDv, bool kRelative, class Launcher>
-  static const char* key_gradient(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
+  static const char* key_gradient(const Launcher& launcher, const AttentionParams& params,
+                                  const AttentionTensors& tensors) {
     using Body = KeyGradient<T, kSize, kComputeDk, kComputeDv, kRelative>;
-    return launcher(Grid{key_tiles<kRelative>(a, Body::Z::kKeys), rows(a, x)}, Body::kThreads,
-                    sizeof(typename Body::Z::Shared), Body{a, KernelTensors<T>(x)});
+    return launcher(Grid{key_tiles<kRelative>(params, Body::Traits::kKeys), batch_heads(params, tensors)},
+                    Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
   // Returns the number of tiles of `size` keys; with relative positions an upper bound, since each run of keys begins a
   // new tile.
   template <bool kRelative>
-  static int key_tiles(const AttentionParams& a, int size) {
-    const int extra_tiles = kRelative && a.relative.num_runs > 0 ? a.relative.num_runs - 1 : 0;
-    return tiles_of(a.keys, size) + extra_tiles;
+  static int key_tiles(const AttentionParams& params, int size) {
+    const int extra_tiles = kRelative && params.relative.num_runs > 0 ? params.relative.num_runs - 1 : 0;
+    return tiles_of(params.keys, size) + extra_tiles;
   }
 
   // Returns kTooLarge if a kernel with head mixing needs more than `limit` bytes of shared memory per block; otherwise
   // null.
   template <bool kRelative>
-  static const char* head_mixing_constraint_of(const AttentionParams& a, int limit) {
+  static const char* head_mixing_constraint_of(const AttentionParams& params, int limit) {
     constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
     bool is_supported =
-        sizeof(typename Forward<T, kSize, false, kRelative>::Z::Shared) <= static_cast<size_t>(limit) &&
-        HeadMixingForwardTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
-        HeadMixingSumsTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
-        HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(a, limit).num_stages > 0 &&
-        HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(a, limit).num_stages > 0 &&
-        HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(a, limit).num_stages > 0;
+        sizeof(typename Forward<T, kSize, false, kRelative>::Traits::Shared) <= static_cast<size_t>(limit) &&
+        HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
+        HeadMixingSumsTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
+        HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, limit).num_stages > 0 &&
+        HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, limit).num_stages > 0 &&
+        HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, limit).num_stages > 0;
     if constexpr (kRelative)
       is_supported =
           is_supported &&
-          HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(a, limit).num_stages > 0;
+          HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(params, limit).num_stages >
+              0;
     return is_supported ? nullptr : kTooLarge;
   }
 
   template <bool kRelative, class Launcher>
-  static const char* head_mixing_forward_of(const Launcher& launcher, const AttentionParams& a,
-                                            const AttentionTensors& x) {
+  static const char* head_mixing_forward_of(const Launcher& launcher, const AttentionParams& params,
+                                            const AttentionTensors& tensors) {
     const int limit = launcher.max_shared_memory();
-    AttentionParams logits = a;
-    logits.out_heads = a.in_heads, logits.head_scales = nullptr, logits.value_size = 0;
-    if (const char* problem = launch_forward<false, kRelative>(launcher, logits, x)) return problem;
-    if (const char* problem = launch_combine(launcher, logits, x)) return problem;
-    const HeadMixingSplits splits(x);
+    AttentionParams logit_params = params;
+    logit_params.out_heads = params.in_heads, logit_params.head_scales = nullptr, logit_params.value_size = 0;
+    if (const char* problem = launch_forward<false, kRelative>(launcher, logit_params, tensors)) return problem;
+    if (const char* problem = launch_combine(launcher, logit_params, tensors)) return problem;
+    const HeadMixingSplits splits(tensors);
     const char* problem = nullptr;
-    const auto forward_row_mix = [&](auto z) {
-      using Z = decltype(z);
-      problem =
-          launch_row_mix<RowMixForward<Z, T>>(launcher, a, x, tiles_of(a.queries, Z::kQueries), x.num_splits, splits);
+    const auto forward_row_mix = [&](auto row_mix) {
+      using Traits = decltype(row_mix);
+      problem = launch_row_mix<RowMixForward<Traits, T>>(
+          launcher, params, tensors, tiles_of(params.queries, Traits::kQueries), tensors.num_splits, splits);
     };
-    if (!dispatch_row_mix(a, limit, forward_row_mix))
+    if (!dispatch_row_mix(params, limit, forward_row_mix))
       problem = launch_head_mixing<HeadMixingForward<T, kSize, kRelative>>(
-          launcher, a, select_biased_queries(x), [&](int rows) { return tiles_of(a.queries, rows); }, x.num_splits,
-          splits);
+          launcher, params, select_biased_queries(tensors), [&](int rows) { return tiles_of(params.queries, rows); },
+          tensors.num_splits, splits);
     if (problem != nullptr) return problem;
-    if (x.num_splits == 1) return nullptr;
-    const CombineHeadMixingSplits<T> combine{a, KernelTensors<T>(x), splits};
-    return launcher(Grid{tiles_of(a.queries, 4), rows(a, x)}, combine.kThreads, 0, combine);
+    if (tensors.num_splits == 1) return nullptr;
+    const CombineHeadMixingSplits<T> combine{params, KernelTensors<T>(tensors), splits};
+    return launcher(Grid{tiles_of(params.queries, 4), batch_heads(params, tensors)}, combine.kThreads, 0, combine);
   }
 
   template <bool kRelative, class Launcher>
-  static const char* head_mixing_backward_of(const Launcher& launcher, const AttentionParams& a,
+  static const char* head_mixing_backward_of(const Launcher& launcher, const AttentionParams& params,
                                              const AttentionTensors& tensors) {
-    const AttentionTensors x = select_biased_queries(tensors);
+    const AttentionTensors kernel_tensors = select_biased_queries(tensors);
     const int limit = launcher.max_shared_memory();
     const char* row_mix_problem = nullptr;
-    if (dispatch_row_mix(a, limit, [&](auto z) { row_mix_problem = row_mix_backward<decltype(z)>(launcher, a, x); }))
+    if (dispatch_row_mix(params, limit, [&](auto row_mix) {
+          row_mix_problem = row_mix_backward<decltype(row_mix)>(launcher, params, kernel_tensors);
+        }))
       return row_mix_problem;
-    const auto query_tiles_of = [&](int rows) { return tiles_of(a.queries, rows); };
+    const auto query_tiles_of = [&](int rows) { return tiles_of(params.queries, rows); };
     using Sums = HeadMixingSums<T, kSize, kRelative>;
-    if (const char* problem = launch_head_mixing<Sums>(launcher, a, x, query_tiles_of, Sums::Z::chunks(a)))
-      return problem;
-    const HeadMixingRowSums row_sums{a, x, WeightRounding::for_params<T>(a)};
     if (const char* problem =
-            launcher(Grid{tiles_of(x.batch * a.in_heads * a.queries + kStatsPadding, row_sums.kThreads)},
-                     row_sums.kThreads, 0, row_sums))
+            launch_head_mixing<Sums>(launcher, params, kernel_tensors, query_tiles_of, Sums::Traits::chunks(params)))
+      return problem;
+    const HeadMixingRowSums row_sums{params, kernel_tensors, WeightRounding::for_params<T>(params)};
+    if (const char* problem = launcher(
+            Grid{tiles_of(kernel_tensors.batch * params.in_heads * params.queries + kStatsPadding, row_sums.kThreads)},
+            row_sums.kThreads, 0, row_sums))
       return problem;
     using Queries = HeadMixingQueryGradient<T, kSize, kRelative>;
-    if (const char* problem = launch_head_mixing<Queries>(launcher, a, x, query_tiles_of, Queries::Z::kColumnBlocks))
+    if (const char* problem = launch_head_mixing<Queries>(launcher, params, kernel_tensors, query_tiles_of,
+                                                          Queries::Traits::kColumnBlocks))
       return problem;
     if constexpr (kRelative) {
       using Distances = HeadMixingKeyGradient<T, kSize, true, false, ResidentRows::distances>;
-      const auto distance_tiles_of = [&](int rows) { return tiles_of(a.relative.distances, rows); };
-      if (const char* problem =
-              launch_head_mixing<Distances>(launcher, a, x, distance_tiles_of, Distances::Z::kColumnBlocks))
+      const auto distance_tiles_of = [&](int rows) { return tiles_of(params.relative.distances, rows); };
+      if (const char* problem = launch_head_mixing<Distances>(launcher, params, kernel_tensors, distance_tiles_of,
+                                                              Distances::Traits::kColumnBlocks))
         return problem;
     }
     if constexpr (kSeparatePasses) {
-      const char* problem = head_mixing_key_gradient<true, false, kRelative>(launcher, a, x);
-      return problem != nullptr ? problem : head_mixing_key_gradient<false, true, kRelative>(launcher, a, x);
+      const char* problem = head_mixing_key_gradient<true, false, kRelative>(launcher, params, kernel_tensors);
+      return problem != nullptr ? problem
+                                : head_mixing_key_gradient<false, true, kRelative>(launcher, params, kernel_tensors);
     } else {
-      return head_mixing_key_gradient<true, true, kRelative>(launcher, a, x);
+      return head_mixing_key_gradient<true, true, kRelative>(launcher, params, kernel_tensors);
     }
   }
 
   template <bool kComputeDk, bool kComputeDv, bool kRelative, class Launcher>
-  static const char* head_mixing_key_gradient(const Launcher& launcher, const AttentionParams& a,
-                                              const AttentionTensors& x) {
+  static const char* head_mixing_key_gradient(const Launcher& launcher, const AttentionParams& params,
+                                              const AttentionTensors& tensors) {
     using Body = HeadMixingKeyGradient<T, kSize, kComputeDk, kComputeDv,
                                        kRelative ? ResidentRows::keys_of_run : ResidentRows::keys>;
     return launch_head_mixing<Body>(
-        launcher, a, x, [&](int rows) { return key_tiles<kRelative>(a, rows); }, 1);
+        launcher, params, tensors, [&](int rows) { return key_tiles<kRelative>(params, rows); }, 1);
   }
 
   // Launches a head-mixing kernel with the plan of its tile sizes. row_tiles_of(n) returns the number of tiles of n
   // resident rows of a batch row. z_blocks: number of blocks in z for each head block. arguments: the arguments of the
   // body after HeadMixingArguments.
   template <class Body, class Launcher, class RowTilesOf, class... Arguments>
-  static const char* launch_head_mixing(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x,
-                                        const RowTilesOf& row_tiles_of, int z_blocks, const Arguments&... arguments) {
-    const HeadMixingPlan plan = Body::Z::plan(a, launcher.max_shared_memory());
+  static const char* launch_head_mixing(const Launcher& launcher, const AttentionParams& params,
+                                        const AttentionTensors& tensors, const RowTilesOf& row_tiles_of, int z_blocks,
+                                        const Arguments&... arguments) {
+    const HeadMixingPlan plan = Body::Traits::plan(params, launcher.max_shared_memory());
     if (plan.num_stages == 0) return kTooLarge;
-    const BlockOrder order = block_order<T>(launcher, a, x.batch, row_tiles_of(16 * plan.strips));
+    const BlockOrder order = block_order<T>(launcher, params, tensors.batch, row_tiles_of(16 * plan.strips));
     return launcher(Grid{order.blocks(), 1, plan.head_blocks * z_blocks}, plan.threads(), plan.shared_bytes,
-                    Body{{a, plan, order, KernelTensors<T>(x)}, arguments...});
+                    Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
   // Launches a row-mix kernel with the plan of its tile sizes. tiles: number of tiles of resident rows of a batch row.
   // z_blocks: number of blocks in z. arguments: as in launch_head_mixing().
   template <class Body, class Launcher, class... Arguments>
-  static const char* launch_row_mix(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x,
-                                    int tiles, int z_blocks, const Arguments&... arguments) {
-    const RowMixPlan plan = Body::Sizes::plan(a, launcher.max_shared_memory());
-    const BlockOrder order = block_order<T>(launcher, a, x.batch, tiles);
+  static const char* launch_row_mix(const Launcher& launcher, const AttentionParams& params,
+                                    const AttentionTensors& tensors, int tiles, int z_blocks,
+                                    const Arguments&... arguments) {
+    const RowMixPlan plan = Body::Sizes::plan(params, launcher.max_shared_memory());
+    const BlockOrder order = block_order<T>(launcher, params, tensors.batch, tiles);
     return launcher(Grid{order.blocks(), 1, z_blocks}, Body::kThreads, plan.shared_bytes,
-                    Body{{a, plan, order, KernelTensors<T>(x)}, arguments...});
+                    Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
 
-  // Calls visit(z), where z is the RowMix that serves the call, and returns true, if the row-mix kernels apply: a
-  // 16-bit type, no relative positions, at most 8 heads of size up to 128 or 16 heads of size up to 64, and tiles that
-  // fit in `limit` bytes of shared memory. Otherwise returns false.
+  // Calls visit(row_mix), where row_mix is the RowMix that serves the call, and returns true, if the row-mix kernels
+  // apply: a 16-bit type, no relative positions, at most 8 heads of size up to 128 or 16 heads of size up to 64, and
+  // tiles that fit in `limit` bytes of shared memory. Otherwise returns false.
   template <class Visit>
-  static bool dispatch_row_mix(const AttentionParams& a, int limit, const Visit& visit) {
-    const auto try_row_mix = [&](auto z) {
-      using Z = decltype(z);
-      if (RowMixForwardTiles<Z>::plan(a, limit).num_stages == 0 || RowMixSumsTiles<Z>::plan(a, limit).num_stages == 0 ||
-          RowMixQueryGradientTiles<Z>::plan(a, limit).num_stages == 0 ||
-          RowMixKeyGradientTiles<Z>::plan(a, limit).num_stages == 0)
+  static bool dispatch_row_mix(const AttentionParams& params, int limit, const Visit& visit) {
+    const auto try_row_mix = [&](auto row_mix) {
+      using Traits = decltype(row_mix);
+      if (RowMixForwardTiles<Traits>::plan(params, limit).num_stages == 0 ||
+          RowMixSumsTiles<Traits>::plan(params, limit).num_stages == 0 ||
+          RowMixQueryGradientTiles<Traits>::plan(params, limit).num_stages == 0 ||
+          RowMixKeyGradientTiles<Traits>::plan(params, limit).num_stages == 0)
         return false;
-      visit(z);
+      visit(row_mix);
       return true;
     };
     if constexpr (sizeof(T) == 2 && kSize <= 128) {
-      const int heads = std::max(a.in_heads, a.out_heads);
-      if (a.has_relative()) return false;
+      const int heads = std::max(params.in_heads, params.out_heads);
+      if (params.has_relative()) return false;
       if (heads <= 4) return try_row_mix(RowMix<T, kSize, 4, 1>{});
       if (heads <= 8) return try_row_mix(RowMix<T, kSize, 8, 1>{});
       if constexpr (kSize <= 64) {
@@ -567,16 +594,19 @@ struct AttentionLaunches {
     return false;
   }
 
-  template <class Z, class Launcher>
-  static const char* row_mix_backward(const Launcher& launcher, const AttentionParams& a, const AttentionTensors& x) {
-    using Sums = RowMixSums<Z, T>;
-    using Queries = RowMixQueryGradient<Z, T>;
-    using Keys = RowMixKeyGradient<Z, T>;
-    if (const char* problem = launch_row_mix<Sums>(launcher, a, x, tiles_of(a.queries, Sums::Sizes::kQueries), 1))
+  template <class Traits, class Launcher>
+  static const char* row_mix_backward(const Launcher& launcher, const AttentionParams& params,
+                                      const AttentionTensors& tensors) {
+    using Sums = RowMixSums<Traits, T>;
+    using Queries = RowMixQueryGradient<Traits, T>;
+    using Keys = RowMixKeyGradient<Traits, T>;
+    if (const char* problem =
+            launch_row_mix<Sums>(launcher, params, tensors, tiles_of(params.queries, Sums::Sizes::kQueries), 1))
       return problem;
-    if (const char* problem = launch_row_mix<Queries>(launcher, a, x, tiles_of(a.queries, Queries::Sizes::kQueries), 1))
+    if (const char* problem =
+            launch_row_mix<Queries>(launcher, params, tensors, tiles_of(params.queries, Queries::Sizes::kQueries), 1))
       return problem;
-    return launch_row_mix<Keys>(launcher, a, x, tiles_of(a.keys, Keys::Sizes::kKeys), 1);
+    return launch_row_mix<Keys>(launcher, params, tensors, tiles_of(params.keys, Keys::Sizes::kKeys), 1);
   }
 };
 

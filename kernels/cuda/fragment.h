@@ -139,10 +139,10 @@ MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<
 
 // Computes sum += left · right for fp32 operands by tf32 tensor cores (3xTF32). Each operand is split into high + low,
 // two tf32 numbers of 11 bits; the omitted term low * low is at most 2^-22 of the product. The tensor cores truncate
-// sums towards zero, so the errors of a chain of products accumulate. kSeparate: the three products are summed in an
+// sums towards zero, so the errors of a chain of products accumulate. kSeparateSum: the three products are summed in an
 // accumulator of their own and then added to `sum` with rounding to nearest, which is more accurate but takes more
 // registers.
-template <bool kSeparate, class Thread>
+template <bool kSeparateSum, class Thread>
 MH_DEVICE void multiply_tf32(const Thread& thread, Accumulator& sum, const FragmentA<float>& left,
                              const FragmentB<float>& right) {
   MH_FOR (half, 2) {
@@ -155,12 +155,12 @@ MH_DEVICE void multiply_tf32(const Thread& thread, Accumulator& sum, const Fragm
       r[0][i] = thread.round_tf32(right.x[2 * half + i]);
       r[1][i] = thread.round_tf32(right.x[2 * half + i] - r[0][i]);
     }
-    Accumulator separate;
-    Accumulator& target = kSeparate ? separate : sum;
+    Accumulator partial_sum;
+    Accumulator& target = kSeparateSum ? partial_sum : sum;
     thread.multiply(target.x, l[1], r[0]);
     thread.multiply(target.x, l[0], r[1]);
     thread.multiply(target.x, l[0], r[0]);
-    if constexpr (kSeparate) {
+    if constexpr (kSeparateSum) {
       MH_FOR (e, 4) sum.x[e] += target.x[e];
     }
   }

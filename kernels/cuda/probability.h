@@ -11,74 +11,76 @@ namespace mh::kernels {
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 // Returns how many of the first `keys` keys of batch row b are not padding.
-MH_DEVICE int unpadded_keys_of(const AttentionParams& a, int64_t b, int keys) {
-  return a.key_lengths != nullptr && a.key_lengths[b] < keys ? static_cast<int>(a.key_lengths[b]) : keys;
+MH_DEVICE int unpadded_keys_of(const AttentionParams& params, int64_t b, int keys) {
+  return params.key_lengths != nullptr && params.key_lengths[b] < keys ? static_cast<int>(params.key_lengths[b]) : keys;
 }
 
 // Returns the range of keys that at least one of the queries first … first + count - 1 of batch row b sees.
-MH_DEVICE KeyRange visible_keys(const AttentionParams& a, int64_t b, int first, int count) {
-  const int queries = static_cast<int>(a.queries), end = first + count < queries ? first + count : queries;
-  const int keys = static_cast<int>(a.keys), offset = keys - queries;
-  KeyRange visible{0, unpadded_keys_of(a, b, keys)};
-  if (a.causal) {
+MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int first, int count) {
+  const int queries = static_cast<int>(params.queries), end = first + count < queries ? first + count : queries;
+  const int keys = static_cast<int>(params.keys), offset = keys - queries;
+  IndexRange visible{0, unpadded_keys_of(params, b, keys)};
+  if (params.causal) {
     if (offset + end < visible.end) visible.end = offset + end;
-    if (a.window > 0 && offset + first + 1 - a.window > 0)
-      visible.first = static_cast<int>(offset + first + 1 - a.window);
+    if (params.window > 0 && offset + first + 1 - params.window > 0)
+      visible.first = static_cast<int>(offset + first + 1 - params.window);
   }
   return visible;
 }
 
 // Returns the range of queries that see at least one of the keys first … first + count - 1 of batch row b. Keys from
 // key keys_end on do not exist.
-MH_DEVICE KeyRange attending_queries(const AttentionParams& a, int64_t b, int first, int count, int keys_end) {
+MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b, int first, int count, int keys_end) {
   const int end = first + count < keys_end ? first + count : keys_end;
-  const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
-  KeyRange query_range{0, queries};
-  if (a.key_lengths != nullptr && a.key_lengths[b] <= first) return {0, 0};
-  if (a.causal) {
+  const int queries = static_cast<int>(params.queries), offset = static_cast<int>(params.keys) - queries;
+  IndexRange query_range{0, queries};
+  if (params.key_lengths != nullptr && params.key_lengths[b] <= first) return {0, 0};
+  if (params.causal) {
     if (first > offset) query_range.first = first - offset;
-    if (const int64_t query_end = end - 1 - offset + a.window; a.window > 0 && query_end < queries)
+    if (const int64_t query_end = end - 1 - offset + params.window; params.window > 0 && query_end < queries)
       query_range.end = query_end > 0 ? static_cast<int>(query_end) : 0;
   }
   return query_range;
 }
 
 // Returns whether query i sees key s. Keys from key `unpadded_keys` on are padding.
-MH_DEVICE bool is_visible(const AttentionParams& a, int unpadded_keys, int i, int s) {
-  const int offset = static_cast<int>(a.keys - a.queries);
-  return i < a.queries && s < unpadded_keys &&
-         (!a.causal || (s <= offset + i && (a.window == 0 || s > offset + i - static_cast<int>(a.window))));
+MH_DEVICE bool is_visible(const AttentionParams& params, int unpadded_keys, int i, int s) {
+  const int offset = static_cast<int>(params.keys - params.queries);
+  return i < params.queries && s < unpadded_keys &&
+         (!params.causal ||
+          (s <= offset + i && (params.window == 0 || s > offset + i - static_cast<int>(params.window))));
 }
 
 // Returns whether all of the `queries` queries from query i on see all of the `keys` keys from key s on.
-MH_DEVICE bool all_visible(const AttentionParams& a, int unpadded_keys, int i, int queries, int s, int keys) {
-  const int offset = static_cast<int>(a.keys - a.queries);
-  return i + queries <= a.queries && s + keys <= unpadded_keys &&
-         (!a.causal ||
-          (s + keys <= offset + i + 1 && (a.window == 0 || s > offset + i + queries - 1 - static_cast<int>(a.window))));
+MH_DEVICE bool all_visible(const AttentionParams& params, int unpadded_keys, int i, int queries, int s, int keys) {
+  const int offset = static_cast<int>(params.keys - params.queries);
+  return i + queries <= params.queries && s + keys <= unpadded_keys &&
+         (!params.causal || (s + keys <= offset + i + 1 &&
+                             (params.window == 0 || s > offset + i + queries - 1 - static_cast<int>(params.window))));
 }
 
-// Sets the products of masked pairs to -inf, so that their probabilities are zero. products (16, 8 kColumns): of the
-// queries from query i on with the keys from key s on; if kTransposed, rows are keys and columns are queries.
+// Sets the products of masked pairs to -inf, so that their probabilities are zero. products (16, 8 kColumnFragments):
+// of the queries from query i on with the keys from key s on; if kTransposed, rows are keys and columns are queries.
 // Returns early if the tile has no masked pair, which holds for most tiles. Called by all lanes of a warp.
-template <bool kTransposed, int kColumns, class Thread>
-MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& a, int unpadded_keys, int i, int s,
-                          Accumulator (&products)[kColumns]) {
-  if (kTransposed ? all_visible(a, unpadded_keys, i, 8 * kColumns, s, 16)
-                  : all_visible(a, unpadded_keys, i, 16, s, 8 * kColumns))
+template <bool kTransposed, int kColumnFragments, class Thread>
+MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, int unpadded_keys, int i, int s,
+                          Accumulator (&products)[kColumnFragments]) {
+  if (kTransposed ? all_visible(params, unpadded_keys, i, 8 * kColumnFragments, s, 16)
+                  : all_visible(params, unpadded_keys, i, 16, s, 8 * kColumnFragments))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  MH_FOR (n, kColumns)
+  MH_FOR (n, kColumnFragments)
     MH_FOR (e, 4) {
       const int row = g + e / 2 * 8, column = n * 8 + 2 * t + e % 2;
-      if (!is_visible(a, unpadded_keys, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
+      if (!is_visible(params, unpadded_keys, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
         products[n].x[e] = -INFINITY;
     }
 }
 
 // The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit
-// a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). logarithm() returns log2 f(product).
-// multiply_slope() returns x * d ln f(product) / d product; probability: the probability of the product.
+// a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(params)). logarithm() returns
+// log2 f(product). multiply_slope() returns x * d ln f(product) / d product; probability: the probability of the
+// product.
 struct SoftmaxExponent {
   float factor, scale;  // factor = scale * log2(e)
   template <class Thread>
@@ -106,63 +108,65 @@ struct SigsoftmaxExponent {
 // Calls work(normaliser) with the normaliser of the call, a SoftmaxExponent or SigsoftmaxExponent, so that loops over
 // elements have no branch.
 template <class Work>
-MH_DEVICE void dispatch_normaliser(const AttentionParams& a, const Work& work) {
-  if (a.normaliser == Normaliser::softmax) work(SoftmaxExponent{a.scale * kLog2E, a.scale});
-  else work(SigsoftmaxExponent{a.scale});
+MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& work) {
+  if (params.normaliser == Normaliser::softmax) work(SoftmaxExponent{params.scale * kLog2E, params.scale});
+  else work(SigsoftmaxExponent{params.scale});
 }
 
 // Returns the element of the random stream that decides whether dropout drops the probability of a query and a key in
 // head `head` of batch row b.
-MH_DEVICE uint64_t dropout_element(const AttentionParams& a, int64_t b, int64_t head, int query, int key) {
-  return a.dropout_first +
-         static_cast<uint64_t>(((b * a.dropout_heads + head) * a.queries + query) * a.dropout_row + key);
+MH_DEVICE uint64_t dropout_element(const AttentionParams& params, int64_t b, int64_t head, int query, int key) {
+  return params.dropout_first +
+         static_cast<uint64_t>(((b * params.dropout_heads + head) * params.queries + query) * params.dropout_row + key);
 }
 
 // Returns a word with one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. draw(c) returns
 // bits c … c + kBitsPerDraw - 1. The bits are packed into a word, since a rolled loop cannot index registers, and an
 // unrolled loop would keep all random words live and spill.
-template <int kColumns, int kBitsPerDraw, class Draw>
+template <int kColumnFragments, int kBitsPerDraw, class Draw>
 MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
-  static_assert(kColumns <= 8);
+  static_assert(kColumnFragments <= 8);
   uint32_t bits = 0;
   MH_ROLLED
-  for (int c = 0; c < 4 * kColumns; c += kBitsPerDraw) bits |= draw(c) << c;
+  for (int c = 0; c < 4 * kColumnFragments; c += kBitsPerDraw) bits |= draw(c) << c;
   return bits;
 }
 // Returns the dropout factor of element x of a word of accumulator_bits(): `scale` if bit x is set, otherwise 0.
 MH_DEVICE float dropout_factor(uint32_t bits, int x, float scale) { return (bits >> x & 1) != 0 ? scale : 0; }
 // Multiplies a lane's accumulators by their dropout factors.
-template <int kColumns>
-MH_DEVICE void apply_keep_bits(uint32_t bits, float scale, Accumulator (&sums)[kColumns]) {
-  MH_FOR (n, kColumns)
+template <int kColumnFragments>
+MH_DEVICE void apply_keep_bits(uint32_t bits, float scale, Accumulator (&sums)[kColumnFragments]) {
+  MH_FOR (n, kColumnFragments)
     MH_FOR (e, 4) sums[n].x[e] *= dropout_factor(bits, 4 * n + e, scale);
 }
 
 // Applies dropout to the probabilities, or to the gradients of probabilities, in a lane's accumulators, whose rows are
 // queries i and i + 8 and whose first column is key s: dropped elements become zero, the others are multiplied by
 // 1 / (1 - p).
-template <int kColumns>
-MH_DEVICE void drop(const AttentionParams& a, int64_t b, int64_t head, int i, int s, Accumulator (&sums)[kColumns]) {
-  const uint32_t keep_bits = accumulator_bits<kColumns, 2>([&](int c) {
-    const uint64_t element = dropout_element(a, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
+template <int kColumnFragments>
+MH_DEVICE void drop(const AttentionParams& params, int64_t b, int64_t head, int i, int s,
+                    Accumulator (&sums)[kColumnFragments]) {
+  const uint32_t keep_bits = accumulator_bits<kColumnFragments, 2>([&](int c) {
+    const uint64_t element = dropout_element(params, b, head, i + c / 2 % 2 * 8, s + c / 4 * 8);
     const auto word = static_cast<unsigned>(element % 4);
-    PhiloxWords words = philox(a.dropout, element / 4);
-    uint32_t bits = is_kept(a.dropout, word_at(words, word));
-    if (word == 3) words = philox(a.dropout, element / 4 + 1);
-    return bits | uint32_t{is_kept(a.dropout, word_at(words, (word + 1) % 4))} << 1;
+    PhiloxWords words = philox(params.dropout, element / 4);
+    uint32_t bits = is_kept(params.dropout, word_at(words, word));
+    if (word == 3) words = philox(params.dropout, element / 4 + 1);
+    return bits | uint32_t{is_kept(params.dropout, word_at(words, (word + 1) % 4))} << 1;
   });
-  apply_keep_bits(keep_bits, a.dropout.scale, sums);
+  apply_keep_bits(keep_bits, params.dropout.scale, sums);
 }
 
 // Returns the word of accumulator_bits() for a transposed tile, with bits set for the probabilities that are not
 // dropped. A lane's first column is query i, and its rows are keys s and s + 8; if kByDistance, the rows are distances,
 // and in the column of query t belong to the keys t + s and t + s + 8.
-template <int kColumns, bool kByDistance = false>
-MH_DEVICE uint32_t keep_bits_transposed(const AttentionParams& a, int64_t b, int64_t head, int i, int s) {
-  return accumulator_bits<kColumns, 1>([&](int c) {
+template <int kColumnFragments, bool kByDistance = false>
+MH_DEVICE uint32_t keep_bits_transposed(const AttentionParams& params, int64_t b, int64_t head, int i, int s) {
+  return accumulator_bits<kColumnFragments, 1>([&](int c) {
     const int query = i + c / 4 * 8 + c % 2;
-    const uint64_t element = dropout_element(a, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
-    return uint32_t{is_kept(a.dropout, word_at(philox(a.dropout, element / 4), static_cast<unsigned>(element % 4)))};
+    const uint64_t element = dropout_element(params, b, head, query, s + c / 2 % 2 * 8 + (kByDistance ? query : 0));
+    return uint32_t{
+        is_kept(params.dropout, word_at(philox(params.dropout, element / 4), static_cast<unsigned>(element % 4)))};
   });
 }
 

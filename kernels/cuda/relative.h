@@ -12,51 +12,54 @@
 namespace mh::kernels {
 
 // Returns the keys of a run that are in the range `visible`.
-MH_DEVICE KeyRange intersect(const KeyRange& visible, const DistanceRun& run) {
+MH_DEVICE IndexRange intersect(const IndexRange& visible, const DistanceRun& run) {
   const int first = static_cast<int>(run.first), end = static_cast<int>(run.first + run.count);
   return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
 }
 
 // Returns the row of r for the distance from a query to a key of a run. The row may be out of the range of r for
 // queries or keys of a tile that do not exist.
-MH_DEVICE int distance_row(const AttentionParams& a, const DistanceRun& run, int query, int key) {
-  return static_cast<int>(run.row + a.queries - 1 - query + key - run.first);
+MH_DEVICE int distance_row(const AttentionParams& params, const DistanceRun& run, int query, int key) {
+  return static_cast<int>(run.row + params.queries - 1 - query + key - run.first);
 }
 
 // Returns r of a head as a matrix (distances, key_size).
 template <class T>
-MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& a, int64_t head) {
-  return {static_cast<const T*>(a.relative.rows) + head * a.relative.head_stride, a.relative.row_stride,
-          a.relative.distances, a.key_size, a.aligned};
+MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& params, int64_t head) {
+  return {static_cast<const T*>(params.relative.rows) + head * params.relative.head_stride, params.relative.row_stride,
+          params.relative.distances, params.key_size, params.aligned};
 }
 
 // Returns tile number first / size of the tiles of `size` keys into which all runs are divided, as a range from the
 // first key of the tile to the end of its run, and writes the index of the run to `run`; past the last tile `run` is
 // the number of runs.
-MH_DEVICE KeyRange tile_of_runs(const AttentionParams& a, int first, int size, int& run) {
-  for (run = 0; run < a.relative.num_runs; ++run) {
-    const int begin = static_cast<int>(a.relative.runs[run].first), keys = static_cast<int>(a.relative.runs[run].count);
+MH_DEVICE IndexRange tile_of_runs(const AttentionParams& params, int first, int size, int& run) {
+  for (run = 0; run < params.relative.num_runs; ++run) {
+    const int begin = static_cast<int>(params.relative.runs[run].first),
+              keys = static_cast<int>(params.relative.runs[run].count);
     if (first < keys) return {begin + first, begin + keys};
     first -= (keys + size - 1) / size * size;
   }
   return {0, 0};
 }
 
-// Sets the products of masked pairs to -inf. products (16, 8 kColumns): rows are 16 consecutive distances, columns are
-// the queries from query i on, of which those from query `end` on do not exist. Row 0 in the column of query t belongs
-// to key t + lead. unpadded_keys: the keys of the run that are not padding. Called by all lanes of a warp.
-template <int kColumns, class Thread>
-MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& a, const KeyRange& unpadded_keys,
-                                   int end, int i, int lead, Accumulator (&products)[kColumns]) {
-  const int offset = static_cast<int>(a.keys - a.queries), query_end = i + 8 * kColumns;
+// Sets the products of masked pairs to -inf. products (16, 8 kColumnFragments): rows are 16 consecutive distances,
+// columns are the queries from query i on, of which those from query `end` on do not exist. Row 0 in the column of
+// query t belongs to key t + lead. unpadded_keys: the keys of the run that are not padding. Called by all lanes of a
+// warp.
+template <int kColumnFragments, class Thread>
+MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& params, const IndexRange& unpadded_keys,
+                                   int end, int i, int lead, Accumulator (&products)[kColumnFragments]) {
+  const int offset = static_cast<int>(params.keys - params.queries), query_end = i + 8 * kColumnFragments;
   if (query_end <= end && i + lead >= unpadded_keys.first && query_end + lead + 15 <= unpadded_keys.end &&
-      (!a.causal || (lead + 15 <= offset && (a.window == 0 || lead > offset - static_cast<int>(a.window)))))
+      (!params.causal ||
+       (lead + 15 <= offset && (params.window == 0 || lead > offset - static_cast<int>(params.window)))))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
-  MH_FOR (n, kColumns)
+  MH_FOR (n, kColumnFragments)
     MH_FOR (e, 4) {
       const int query = i + n * 8 + 2 * t + e % 2, key = query + lead + g + e / 2 * 8;
-      if (query >= end || key < unpadded_keys.first || !is_visible(a, unpadded_keys.end, query, key))
+      if (query >= end || key < unpadded_keys.first || !is_visible(params, unpadded_keys.end, query, key))
         products[n].x[e] = -INFINITY;
     }
 }
@@ -97,9 +100,9 @@ struct SlidingWindow {
   // Loads kCount rows of r of a head from row `first` on into the ring buffer from slide_row on. Called by all threads
   // of a block.
   template <int kCount, class Thread>
-  MH_DEVICE void load_distances(const Thread& thread, int slide_row, const AttentionParams& a, int64_t head,
+  MH_DEVICE void load_distances(const Thread& thread, int slide_row, const AttentionParams& params, int64_t head,
                                 int first) {
-    load<kCount>(thread, slide_row, distances_of_head<T>(a, head), first);
+    load<kCount>(thread, slide_row, distances_of_head<T>(params, head), first);
   }
 };
 
@@ -177,14 +180,14 @@ MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kC
 // all threads of a block. Each thread accesses only the vectors of q that it has loaded itself with load_tile(), so
 // that after wait_group() no barrier is needed.
 template <int kRows, int kSize, class Thread, class T>
-MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& a, int64_t head, T* q, T* q_v) {
-  constexpr int kVector = 16 / static_cast<int>(sizeof(T));
-  const float *u = a.relative.u + head * a.key_size, *v = a.relative.v + head * a.key_size;
+MH_DEVICE void add_biases(const Thread& thread, const AttentionParams& params, int64_t head, T* q, T* q_v) {
+  constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T));
+  const float *u = params.relative.u + head * params.key_size, *v = params.relative.v + head * params.key_size;
   each_vector<T, kSize>(block_of(thread), kRows, [&](int row, int from) {
     const int offset = row * (kSize + kPad);
     MH_UNROLL
-    for (int c = from; c < from + kVector; c += 2) {
-      const bool in_size[2] = {c < a.key_size, c + 1 < a.key_size};
+    for (int c = from; c < from + kVectorSize; c += 2) {
+      const bool in_size[2] = {c < params.key_size, c + 1 < params.key_size};
       const float x = to_float(thread, q[offset + c]), y = to_float(thread, q[offset + c + 1]);
       put_pair(thread, q + offset + c, x + (in_size[0] ? u[c] : 0), y + (in_size[1] ? u[c + 1] : 0));
       put_pair(thread, q_v + offset + c, x + (in_size[0] ? v[c] : 0), y + (in_size[1] ? v[c + 1] : 0));
@@ -198,34 +201,35 @@ template <class T, int kSize, int kWarps, int kKeys>
 struct QueryDistances {
   static constexpr int kQueries = 16 * kWarps, kWindowRows = kQueries + kKeys, kColumns = 16 + kKeys;
   static constexpr int kProductRowStride = kProductStride<kColumns>;
-  using Rows = SlidingWindow<T, kSize, kWindowRows, kKeys>;
-  alignas(16) T q_v[kQueries * Rows::kStride];                  // q + v
-  alignas(16) Rows rows;                                        // rows of r
+  using Window = SlidingWindow<T, kSize, kWindowRows, kKeys>;
+  alignas(16) T q_v[kQueries * Window::kStride];                // q + v
+  alignas(16) Window rows;                                      // rows of r
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
   // Load the rows of r for the queries from query `first` on and the tile of keys from key `key` on: begin() loads all
   // of them, for the first tile of a run, at slide_row 0; advance() loads those that the previous tile of keys did not
   // need.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const DistanceRun& run, int first,
-                       int key) {
-    rows.template load_distances<kWindowRows>(thread, 0, a, head, distance_row(a, run, first + kQueries - 1, key));
+  MH_DEVICE void begin(const Thread& thread, const AttentionParams& params, int64_t head, const DistanceRun& run,
+                       int first, int key) {
+    rows.template load_distances<kWindowRows>(thread, 0, params, head,
+                                              distance_row(params, run, first + kQueries - 1, key));
   }
   template <class Thread>
-  MH_DEVICE void advance(const Thread& thread, const AttentionParams& a, int64_t head, const DistanceRun& run,
+  MH_DEVICE void advance(const Thread& thread, const AttentionParams& params, int64_t head, const DistanceRun& run,
                          int first, int key, int slide_row) {
-    rows.template load_distances<kKeys>(thread, slide_row + kWindowRows - kKeys, a, head,
-                                        distance_row(a, run, first - 1, key));
+    rows.template load_distances<kKeys>(thread, slide_row + kWindowRows - kKeys, params, head,
+                                        distance_row(params, run, first - 1, key));
   }
   // Returns the slide_row of the next tile of keys.
-  static MH_DEVICE int next_slide_row(int slide_row) { return Rows::wrap(slide_row + kKeys); }
+  static MH_DEVICE int next_slide_row(int slide_row) { return Window::wrap(slide_row + kKeys); }
 
   // Adds the position term (q + v) · r[distance] to a warp's products of queries and keys, `logits` (16, kKeys).
   template <class Thread>
   MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&logits)[kKeys / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = warp_products(thread);
-    multiply_sliding<kSize, kColumns>(thread, window_products, q_v + thread.warp() * 16 * Rows::kStride, rows,
+    multiply_sliding<kSize, kColumns>(thread, window_products, q_v + thread.warp() * 16 * Window::kStride, rows,
                                       warp_slide_row(thread, slide_row));
     MH_FOR (n, kKeys / 8)
       MH_FOR (i, 4) {
@@ -259,27 +263,28 @@ struct QueryDistances {
 template <class T, int kSize, int kWarps, int kQueries>
 struct KeyDistances {
   static constexpr int kKeys = 16 * kWarps, kWindowRows = kKeys + kQueries, kProductRowStride = kProductStride<32>;
-  using Rows = SlidingWindow<T, kSize, kWindowRows, kQueries>;
-  alignas(16) T q_v[kQueries * Rows::kStride];                  // q + v
-  alignas(16) Rows rows;                                        // rows of r
+  using Window = SlidingWindow<T, kSize, kWindowRows, kQueries>;
+  alignas(16) T q_v[kQueries * Window::kStride];                // q + v
+  alignas(16) Window rows;                                      // rows of r
   alignas(16) float products[kWarps * 16 * kProductRowStride];  // of each warp: products of q + v with rows of r
 
   // Load the rows of r for the keys from key `first` on and the tile of queries from query `query` on: begin() loads
   // all of them, for the first tile, at slide_row 0; advance() loads those that the previous tile of queries did not
   // need.
   template <class Thread>
-  MH_DEVICE void begin(const Thread& thread, const AttentionParams& a, int64_t head, const DistanceRun& run, int first,
-                       int query) {
-    rows.template load_distances<kWindowRows>(thread, 0, a, head, distance_row(a, run, query + kQueries - 1, first));
+  MH_DEVICE void begin(const Thread& thread, const AttentionParams& params, int64_t head, const DistanceRun& run,
+                       int first, int query) {
+    rows.template load_distances<kWindowRows>(thread, 0, params, head,
+                                              distance_row(params, run, query + kQueries - 1, first));
   }
   template <class Thread>
-  MH_DEVICE void advance(const Thread& thread, const AttentionParams& a, int64_t head, const DistanceRun& run,
+  MH_DEVICE void advance(const Thread& thread, const AttentionParams& params, int64_t head, const DistanceRun& run,
                          int first, int query, int slide_row) {
-    rows.template load_distances<kQueries>(thread, slide_row, a, head,
-                                           distance_row(a, run, query + kQueries - 1, first));
+    rows.template load_distances<kQueries>(thread, slide_row, params, head,
+                                           distance_row(params, run, query + kQueries - 1, first));
   }
   // Returns the slide_row of the next tile of queries.
-  static MH_DEVICE int next_slide_row(int slide_row) { return Rows::wrap(slide_row - kQueries); }
+  static MH_DEVICE int next_slide_row(int slide_row) { return Window::wrap(slide_row - kQueries); }
 
   // Adds the position term (q + v) · r[distance] to a warp's transposed products, `logits` (16 keys, kQueries).
   template <class Thread>
@@ -287,7 +292,7 @@ struct KeyDistances {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = products + thread.warp() * 16 * kProductRowStride;
     MH_FOR (m, kQueries / 16) {
-      multiply_sliding<kSize, 32>(thread, window_products, q_v + m * 16 * Rows::kStride, rows,
+      multiply_sliding<kSize, 32>(thread, window_products, q_v + m * 16 * Window::kStride, rows,
                                   slide_row + kQueries - 16 - 16 * m + 16 * thread.warp());
       MH_FOR (n, 2)
         MH_FOR (i, 4) {

@@ -138,7 +138,7 @@ struct SumNormWeightGradient {
   MH_DEVICE void operator()(const Thread& thread, void*) const {
     const int64_t column = static_cast<int64_t>(thread.block_y()) * kThreads + thread.index();
     if (column >= size) return;
-    const int64_t piece = thread.block_x(), first = piece * x.piece;
+    const int64_t chunk = thread.block_x(), first = chunk * x.piece;
     const int64_t end = first + x.piece < x.rows ? first + x.piece : x.rows;
     float weight = 0, bias = 0;
     for (int64_t r = first; r < end; ++r) {
@@ -146,7 +146,7 @@ struct SumNormWeightGradient {
       weight += g * (x.sum[r * size + column] - x.mean[r]) * x.factor[r];
       bias += g;
     }
-    x.dweight[piece * size + column] = weight, x.dbias[piece * size + column] = bias;
+    x.dweight[chunk * size + column] = weight, x.dbias[chunk * size + column] = bias;
   }
 };
 
@@ -160,14 +160,14 @@ const char* sum_norm(const Launcher& launcher, const SumNorm& params, const SumN
 
 template <class Y, class Launcher>
 const char* sum_norm_backward(const Launcher& launcher, const SumNorm& params, const SumNormTensors& x) {
-  using Rows = SumNormGradient<Y>;
-  using Columns = SumNormWeightGradient;
+  using RowGradient = SumNormGradient<Y>;
+  using WeightGradient = SumNormWeightGradient;
   const char* problem = launcher(Grid{static_cast<int>(x.rows)}, threads_for_row(params.size), sizeof(WarpResults),
-                                 Rows{SumNormRow(params), x});
+                                 RowGradient{SumNormRow(params), x});
   if (problem != nullptr || x.dnorm == nullptr) return problem;
   return launcher(Grid{static_cast<int>((x.rows + x.piece - 1) / x.piece),
-                       static_cast<int>((params.size + Columns::kThreads - 1) / Columns::kThreads)},
-                  Columns::kThreads, 0, Columns{params.size, x});
+                       static_cast<int>((params.size + WeightGradient::kThreads - 1) / WeightGradient::kThreads)},
+                  WeightGradient::kThreads, 0, WeightGradient{params.size, x});
 }
 
 }  // namespace mh::kernels

@@ -58,13 +58,14 @@ MH_DEVICE ThreadGroup warp_of(const Thread& thread) {
 // a division in the loop if 32 is a multiple of the number of vectors in a row.
 template <class T, int kSize, class Visit>
 MH_DEVICE void each_vector(const ThreadGroup& group, int rows, const Visit& visit) {
-  constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
-  if constexpr (32 % kVectors == 0) {
-    const int column = group.index % kVectors * kVector, step = group.threads / kVectors;
-    for (int row = group.index / kVectors; row < rows; row += step) visit(row, column);
+  constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
+  if constexpr (32 % kRowVectors == 0) {
+    const int column = group.index % kRowVectors * kVectorSize, step = group.threads / kRowVectors;
+    for (int row = group.index / kRowVectors; row < rows; row += step) visit(row, column);
   } else {
     MH_UNROLL_4
-    for (int i = group.index; i < rows * kVectors; i += group.threads) visit(i / kVectors, i % kVectors * kVector);
+    for (int i = group.index; i < rows * kRowVectors; i += group.threads)
+      visit(i / kRowVectors, i % kRowVectors * kVectorSize);
   }
 }
 
@@ -77,11 +78,11 @@ MH_DEVICE int64_t offset_of_row(int row, int64_t row_stride) { return int64_t{ro
 template <int kSize, class Thread, class T, class OffsetOf>
 MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, GlobalMatrix<const T> matrix, int first,
                          int count, const OffsetOf& offset_of) {
-  constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
+  constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
   const auto in_range = [&](int row) { return static_cast<unsigned>(row) < static_cast<unsigned>(matrix.rows); };
-  if (matrix.aligned && 32 % kVectors == 0) {
-    const int column = group.index % kVectors * kVector, step = group.threads / kVectors;
-    int row = group.index / kVectors;
+  if (matrix.aligned && 32 % kRowVectors == 0) {
+    const int column = group.index % kRowVectors * kVectorSize, step = group.threads / kRowVectors;
+    int row = group.index / kRowVectors;
     const int row_end = column < matrix.columns ? matrix.rows : 0;
     const T* from = matrix.data + offset_of_row(first + row, matrix.row_stride) + column;
     const int64_t step_offset = offset_of_row(step, matrix.row_stride);
@@ -99,7 +100,7 @@ MH_DEVICE void load_rows(const Thread& thread, const ThreadGroup& group, T* to, 
       const T* from = matrix.data + offset_of_row(first + r, matrix.row_stride) + c;
       const int num_valid = in_range(first + r) ? matrix.columns - c : 0;
       MH_ROLLED
-      for (int e = 0; e < kVector; ++e) to[offset_of(r) + c + e] = e < num_valid ? from[e] : T{};
+      for (int e = 0; e < kVectorSize; ++e) to[offset_of(r) + c + e] = e < num_valid ? from[e] : T{};
     });
   }
 }
@@ -171,19 +172,19 @@ MH_DEVICE void store_rows(const Thread& thread, T* staging, const Accumulator (&
       put_pair(thread, staging + (g + 8 * r) * kStride + n * 8 + 2 * t, sums[n].x[2 * r] * factor[r],
                sums[n].x[2 * r + 1] * factor[r]);
   thread.warp_barrier();
-  constexpr int kVector = 16 / static_cast<int>(sizeof(T)), kVectors = kSize / kVector;
+  constexpr int kVectorSize = 16 / static_cast<int>(sizeof(T)), kRowVectors = kSize / kVectorSize;
   struct alignas(16) Vector {
-    T x[kVector];
+    T x[kVectorSize];
   };
-  for (int i = thread.lane(); i < 16 * kVectors; i += 32) {
-    const int r = i / kVectors, c = i % kVectors * kVector;
+  for (int i = thread.lane(); i < 16 * kRowVectors; i += 32) {
+    const int r = i / kRowVectors, c = i % kRowVectors * kVectorSize;
     if (first + r >= matrix.rows || c >= matrix.columns) continue;
     const T* from = staging + r * kStride + c;
     T* to = matrix.data + offset_of_row(first + r, matrix.row_stride) + c;
-    if (matrix.aligned && c + kVector <= matrix.columns) {
+    if (matrix.aligned && c + kVectorSize <= matrix.columns) {
       *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(from);
     } else {
-      for (int e = 0; e < kVector && c + e < matrix.columns; ++e) to[e] = from[e];
+      for (int e = 0; e < kVectorSize && c + e < matrix.columns; ++e) to[e] = from[e];
     }
   }
   thread.warp_barrier();

@@ -20,7 +20,7 @@ namespace mh::kernels {
 // Computes dP̄ of a warp's 16 queries and the 16 keys of a tile, for the output heads of a group, and writes it to
 // `exchange`, beginning with the first head of the operands. The warps of a strip divide the heads among them.
 template <int kSize, int kPrefetch, class Thread, class T, class Operands>
-MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a, LanePosition at,
+MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& params, LanePosition position,
                                   const StripOperands<Operands>& gradients, HeadGroup<T> group,
                                   const FragmentExchange<T>& exchange) {
   MH_ROLLED  // the products of two iterations do not fit in the registers
@@ -28,7 +28,8 @@ MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& a
     Accumulator x[2];
     multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, x, gradients.resident_rows(group, i),
                                                              gradients.streamed_rows(group, i));
-    if (a.has_dropout() && !a.dropout_before_mixing) drop(a, at.b, i, at.query, at.key, x);
+    if (params.has_dropout() && !params.dropout_before_mixing)
+      drop(params, position.b, i, position.query, position.key, x);
     exchange.put(thread, i - gradients.operands.heads.first, x);
   }
 }
@@ -39,16 +40,19 @@ struct HeadMixingSumsTiles {
   static constexpr int kStride = kSize + kPad, kWarpHeads = sizeof(T) == 4 ? 2 : 4;
   static constexpr int kPrefetch = kRelative ? 2 : kHeadMixingPrefetch<T, kSize>;
   static constexpr int kChunkHeads = sizeof(T) == 4 ? 4 : 8;  // output heads of a chunk, whose sums are in registers
-  static constexpr int chunk_size(const AttentionParams& a) {
-    return a.out_heads < kChunkHeads ? a.out_heads : kChunkHeads;
+  static constexpr int chunk_size(const AttentionParams& params) {
+    return params.out_heads < kChunkHeads ? params.out_heads : kChunkHeads;
   }
-  static constexpr int chunks(const AttentionParams& a) { return (a.out_heads + kChunkHeads - 1) / kChunkHeads; }
-  static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
-    const int chunk_heads = chunk_size(a), max_heads = a.in_heads > chunk_heads ? a.in_heads : chunk_heads,
+  static constexpr int chunks(const AttentionParams& params) {
+    return (params.out_heads + kChunkHeads - 1) / kChunkHeads;
+  }
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+    const int chunk_heads = chunk_size(params),
+              max_heads = params.in_heads > chunk_heads ? params.in_heads : chunk_heads,
               tensors_per_head = kRelative ? 2 : 1;
-    return head_mixing_plan<T>({.heads = a.in_heads,
+    return head_mixing_plan<T>({.heads = params.in_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * a.in_heads + chunk_heads,
+                                .resident_tiles = tensors_per_head * params.in_heads + chunk_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::count(chunk_heads),
                                 .resident_tensors = tensors_per_head,
@@ -57,49 +61,49 @@ struct HeadMixingSumsTiles {
   }
 };
 
-// Computes x.g, which is G before the division by the sums of the probabilities, and x.prob_sums, the sums of the
-// probabilities that are recomputed from x.lse. kRelative: x.q is q + u, and x.q_v is q + v. Grid: (order.blocks(), 1,
-// plan.head_blocks * chunks of output heads).
+// Computes tensors.g, which is G before the division by the sums of the probabilities, and tensors.prob_sums, the sums
+// of the probabilities that are recomputed from tensors.lse. kRelative: tensors.q is q + u, and tensors.q_v is q + v.
+// Grid: (order.blocks(), 1, plan.head_blocks * chunks of output heads).
 template <class T, int kSize, bool kRelative, class Thread>
-MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
-                                const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
-  using Z = HeadMixingSumsTiles<T, kSize, kRelative>;
-  const Rows<const T>&v = x.v, &dout = x.dout;
-  constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kChunkHeads = Z::kChunkHeads;
+MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
+                                const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
+  using Traits = HeadMixingSumsTiles<T, kSize, kRelative>;
+  const Rows<const T>&v = tensors.v, &dout = tensors.dout;
+  constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kChunkHeads = Traits::kChunkHeads;
   const BlockOrder::Position block_position = order.position(thread, true);
   const int64_t b = block_position.row;
-  const int queries = static_cast<int>(a.queries);
+  const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.rows;
-  const WarpQueries warp_queries(a, a.matrix, b, first + 16 * warp.strip, warp.g);
+  const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.strip, warp.g);
   const int block_head = thread.block_z() % plan.head_blocks * plan.warps_per_strip * kWarpHeads,
             warp_head = block_head + warp.strip_warp * kWarpHeads,
             next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
-  const HeadBlock heads{block_head, warp_head, next_block_head < a.in_heads ? next_block_head : a.in_heads};
+  const HeadBlock heads{block_head, warp_head, next_block_head < params.in_heads ? next_block_head : params.in_heads};
   const int chunk_head = thread.block_z() / plan.head_blocks * kChunkHeads,
-            num_chunk_heads = a.out_heads - chunk_head < kChunkHeads ? a.out_heads - chunk_head : kChunkHeads;
-  const KeyRange visible = visible_keys(a, b, first, warp.rows);
+            num_chunk_heads = params.out_heads - chunk_head < kChunkHeads ? params.out_heads - chunk_head : kChunkHeads;
+  const IndexRange visible = visible_keys(params, b, first, warp.rows);
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: q (with kRelative q + u and q + v), then dout
-  T* const dout_rows = rows + (kRelative ? 2 : 1) * a.in_heads * warp.rows * kStride;
+  T* const dout_rows = rows + (kRelative ? 2 : 1) * params.in_heads * warp.rows * kStride;
   const HeadMixingMemory<T> block_memory(plan, rows, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
-      block_memory.template fragments<T>(warp.strip * FragmentExchange<T>::count(Z::chunk_size(a))));
+      block_memory.template fragments<T>(warp.strip * FragmentExchange<T>::count(Traits::chunk_size(params))));
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(Z::chunk_size(a)));
+      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(Traits::chunk_size(params)));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, heads.range(), rows);
+  const Operands logits = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), rows);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
-  const Operands gradient_operands{{v, b, a.value_heads}, {dout, b, nullptr}, chunk, a.value_size, dout_rows};
+  const Operands gradient_operands{{v, b, params.value_heads}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
   const StripOperands<Operands> strip_logits{logits, plan, warp}, strip_gradients{gradient_operands, plan, warp};
   const RowRange resident{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + warp.rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, resident, tiles);
-  const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
+  const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.resident_tiles > 0) {
-    logits.load_all_resident(thread, a, plan, rows, resident);
-    gradient_operands.load_all_resident(thread, a, plan, dout_rows, resident);
+    logits.load_all_resident(thread, params, plan, rows, resident);
+    gradient_operands.load_all_resident(thread, params, plan, dout_rows, resident);
   }
   pipeline.fill(thread, load);
 
@@ -108,20 +112,22 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, chunk, load, [&](HeadGroup<T> group) {
-      exchange_gradients<kSize, Z::kPrefetch>(thread, a, {b, warp_queries.row, key + 2 * warp.t}, strip_gradients,
-                                              group, exchange);
+      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
+                                                   strip_gradients, group, exchange);
     });
     Accumulator p[kWarpHeads][2];
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         if (warp_head + o < group.first || warp_head + o >= group.end) continue;
         const int j = warp_head + o;
-        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p[o], strip_logits, group, j, window_products);
-        to_probabilities(thread, a, warp_queries, tile, x.lse + (b * a.in_heads + j) * a.queries, p[o]);
+        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p[o], strip_logits, group, j, window_products);
+        to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.in_heads + j) * params.queries,
+                         p[o]);
         MH_FOR (e, 4) head_sums[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
       }
     });
-    if (a.has_dropout() && a.dropout_before_mixing) drop_tiles(a, {b, warp_queries.row, key + 2 * warp.t}, heads, p);
+    if (params.has_dropout() && params.dropout_before_mixing)
+      drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, p);
     // The gradients of all heads are complete: the second each_head_group() began with a barrier.
     MH_FOR (i, kChunkHeads) {
       if (i >= num_chunk_heads) break;
@@ -134,12 +140,14 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& a, 
   thread.template wait_group<0>();
   MH_FOR (o, kWarpHeads)
     MH_FOR (r, 2) {
-      const bool valid = warp_head + o < a.in_heads && warp_queries.row + 8 * r < queries && warp.t == 0;
+      const bool valid = warp_head + o < params.in_heads && warp_queries.row + 8 * r < queries && warp.t == 0;
       const float sum = row_sum(thread, head_sums[o][r]);
       if (valid && chunk_head == 0)
-        x.prob_sums[(b * a.in_heads + warp_head + o) * a.queries + warp_queries.row + 8 * r] = sum;
+        tensors.prob_sums[(b * params.in_heads + warp_head + o) * params.queries + warp_queries.row + 8 * r] = sum;
       float* to =
-          x.g + ((b * a.queries + warp_queries.clamped[r]) * a.in_heads + warp_head + o) * a.out_heads + chunk_head;
+          tensors.g +
+          ((b * params.queries + warp_queries.clamped_rows[r]) * params.in_heads + warp_head + o) * params.out_heads +
+          chunk_head;
       MH_FOR (i, kChunkHeads) {
         const float pair = row_sum(thread, pair_sums[o][i][r]);
         if (valid && i < num_chunk_heads) to[i] = pair;
@@ -153,9 +161,9 @@ struct WeightRounding {
   bool bf16, fp16;
   float scale = 1;
   template <class T>
-  static constexpr WeightRounding for_params(const AttentionParams& a) {
-    const bool shared = a.matrix_query_stride == 0;
-    return {shared && std::is_same_v<T, Bf16>, shared && std::is_same_v<T, Fp16>};
+  static constexpr WeightRounding for_params(const AttentionParams& params) {
+    const bool is_shared = params.matrix_query_stride == 0;
+    return {is_shared && std::is_same_v<T, Bf16>, is_shared && std::is_same_v<T, Fp16>};
   }
   template <class Thread>
   MH_DEVICE float operator()(const Thread& thread, float x) const {
@@ -166,27 +174,29 @@ struct WeightRounding {
   }
 };
 
-// Divides x.g by x.prob_sums, and computes x.query_stats, with delta = Σ_i m[j, i] G[j, i], and its padding of zeros.
-// One thread computes one entry of query_stats; blocks of any size, as many as needed.
+// Divides tensors.g by tensors.prob_sums, and computes tensors.query_stats, with delta = Σ_i m[j, i] G[j, i], and its
+// padding of zeros. One thread computes one entry of query_stats; blocks of any size, as many as needed.
 template <class Thread>
-MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams& a, const AttentionTensors& x,
-                                    WeightRounding weights) {
+MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams& params,
+                                    const AttentionTensors& tensors, WeightRounding weights) {
   const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
-                num_stats = x.batch * a.in_heads * a.queries;
+                num_stats = tensors.batch * params.in_heads * params.queries;
   if (i >= num_stats + kStatsPadding) return;
   QueryStats stats{};
   if (i < num_stats) {
-    const int64_t t = i % a.queries, j = i / a.queries % a.in_heads, b = i / a.queries / a.in_heads;
-    stats.lse2 = x.lse[i] * kLog2E, stats.inv_sum = x.prob_sums[i] > 0 ? 1 / x.prob_sums[i] : 0;
-    float* pair_sums = x.g + ((b * a.queries + t) * a.in_heads + j) * a.out_heads;
-    const float* m = a.matrix + b * a.matrix_batch_stride + t * a.matrix_query_stride + j * a.out_heads;
-    if (weights.fp16) weights.scale = floor_pow2(m, 1, a.out_heads);
-    for (int64_t e = 0; e < a.out_heads; ++e) {
+    const int64_t t = i % params.queries, j = i / params.queries % params.in_heads,
+                  b = i / params.queries / params.in_heads;
+    stats.lse2 = tensors.lse[i] * kLog2E, stats.inv_sum = tensors.prob_sums[i] > 0 ? 1 / tensors.prob_sums[i] : 0;
+    float* pair_sums = tensors.g + ((b * params.queries + t) * params.in_heads + j) * params.out_heads;
+    const float* m =
+        params.matrix + b * params.matrix_batch_stride + t * params.matrix_query_stride + j * params.out_heads;
+    if (weights.fp16) weights.scale = floor_pow2(m, 1, params.out_heads);
+    for (int64_t e = 0; e < params.out_heads; ++e) {
       pair_sums[e] *= stats.inv_sum;
       stats.delta += weights(thread, m[e]) * pair_sums[e];
     }
   }
-  x.query_stats[i] = stats;
+  tensors.query_stats[i] = stats;
 }
 
 // The tile sizes and the plan of head_mixing_query_gradient().
@@ -199,93 +209,101 @@ struct HeadMixingQueryGradientTiles {
                        kColumnBlocks = kSize / kColumns;
   static constexpr int kStride = kSize + kPad, kRegisterHeads = max_warp_heads<T>(kRelative ? 2 * kColumns : kColumns);
   static constexpr int kWarpHeads = kRelative && kRegisterHeads > 2 ? 2 : kRegisterHeads;
-  static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
-    const int max_heads = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, tensors_per_head = kRelative ? 2 : 1;
-    return head_mixing_plan<T>({.heads = a.in_heads,
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+    const int max_heads = params.in_heads > params.out_heads ? params.in_heads : params.out_heads,
+              tensors_per_head = kRelative ? 2 : 1;
+    return head_mixing_plan<T>({.heads = params.in_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * a.in_heads + a.out_heads,
+                                .resident_tiles = tensors_per_head * params.in_heads + params.out_heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = FragmentExchange<T>::count(a.out_heads),
-                                .weight_rows = rows_of_weights(a.out_heads),
+                                .exchanged_fragments = FragmentExchange<T>::count(params.out_heads),
+                                .weight_rows = rows_of_weights(params.out_heads),
                                 .resident_tensors = tensors_per_head,
                                 .window = kRelative},
                                kStride, limit);
   }
 };
 
-// Computes x.dq, the gradient of x.q. kRelative: x.q is q + u, x.q_v is q + v, and x.dq_v, the gradient of x.q_v, is
-// computed also. Grid: (order.blocks(), 1, plan.head_blocks * kColumnBlocks).
+// Computes tensors.dq, the gradient of tensors.q. kRelative: tensors.q is q + u, tensors.q_v is q + v, and
+// tensors.dq_v, the gradient of tensors.q_v, is computed also. Grid: (order.blocks(), 1, plan.head_blocks *
+// kColumnBlocks).
 template <class T, int kSize, bool kRelative, class Thread>
-MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
-                                          const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
-  using Z = HeadMixingQueryGradientTiles<T, kSize, kRelative>;
-  const Rows<const T>&v = x.v, &dout = x.dout;
-  constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kColumns = Z::kColumns;
+MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionParams& params,
+                                          const HeadMixingPlan& plan, const BlockOrder& order,
+                                          const KernelTensors<T>& tensors, void* memory) {
+  using Traits = HeadMixingQueryGradientTiles<T, kSize, kRelative>;
+  const Rows<const T>&v = tensors.v, &dout = tensors.dout;
+  constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kColumns = Traits::kColumns;
   const BlockOrder::Position block_position = order.position(thread, true);
   const int64_t b = block_position.row;
-  const int queries = static_cast<int>(a.queries);
+  const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.rows;
-  const WarpQueries warp_queries(a, a.matrix_transposed, b, first + 16 * warp.strip, warp.g);
-  const int head_block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
-  const int column = Z::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
+  const WarpQueries warp_queries(params, params.matrix_transposed, b, first + 16 * warp.strip, warp.g);
+  const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
+  const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
   const int block_head = head_block * plan.warps_per_strip * kWarpHeads,
             warp_head = block_head + warp.strip_warp * kWarpHeads,
             next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
-  const HeadBlock heads{block_head, warp_head, next_block_head < a.in_heads ? next_block_head : a.in_heads};
-  const KeyRange visible = visible_keys(a, b, first, warp.rows);
+  const HeadBlock heads{block_head, warp_head, next_block_head < params.in_heads ? next_block_head : params.in_heads};
+  const IndexRange visible = visible_keys(params, b, first, warp.rows);
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: dout, then q (with kRelative q + u and q + v)
-  T* const query_rows = rows + a.out_heads * warp.rows * kStride;
+  T* const query_rows = rows + params.out_heads * warp.rows * kStride;
   const HeadMixingMemory<T> block_memory(plan, rows, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
-      block_memory.template fragments<T>(warp.strip * FragmentExchange<T>::count(a.out_heads)));
-  if (warp.strip_warp == 0) exchange.zero_padding(thread, a.out_heads);
+      block_memory.template fragments<T>(warp.strip * FragmentExchange<T>::count(params.out_heads)));
+  if (warp.strip_warp == 0) exchange.zero_padding(thread, params.out_heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(a.out_heads));
+      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(params.out_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands gradient_operands{{v, b, a.value_heads}, {dout, b, nullptr}, {0, a.out_heads}, a.value_size, rows};
-  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, heads.range(), query_rows);
+  const Operands gradient_operands{
+      {v, b, params.value_heads}, {dout, b, nullptr}, {0, params.out_heads}, params.value_size, rows};
+  const Operands logits = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
   const StripOperands<Operands> strip_logits{logits, plan, warp}, strip_gradients{gradient_operands, plan, warp};
   const RowRange resident{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + warp.rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, resident, tiles);
-  const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
+  const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.resident_tiles > 0) {
-    gradient_operands.load_all_resident(thread, a, plan, rows, resident);
-    logits.load_all_resident(thread, a, plan, query_rows, resident);
+    gradient_operands.load_all_resident(thread, params, plan, rows, resident);
+    logits.load_all_resident(thread, params, plan, query_rows, resident);
   }
   pipeline.fill(thread, load);
-  const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, a.shared_matrix(a.matrix_transposed, b),
-                                            {a.out_heads, a.in_heads}, heads);
+  const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix_transposed, b),
+                                            {params.out_heads, params.in_heads}, heads);
 
   Accumulator sums[kWarpHeads][kColumns / 8], distance_sums[kRelative ? kWarpHeads : 1][kRelative ? kColumns / 8 : 1];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, {0, a.out_heads}, load, [&](HeadGroup<T> group) {
-      exchange_gradients<kSize, Z::kPrefetch>(thread, a, {b, warp_queries.row, key + 2 * warp.t}, strip_gradients,
-                                              group, exchange);
+    each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.out_heads}, load, [&](HeadGroup<T> group) {
+      exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
+                                                   strip_gradients, group, exchange);
     });
     Accumulator dp[kWarpHeads][2];
     const auto mix = [&] {
-      if (weights.shared) weights.mix(thread, dp, exchange);
-      else mix_rows(thread, dp, exchange, warp_queries.matrix, {a.out_heads, a.in_heads}, heads);
-      if (a.has_dropout() && a.dropout_before_mixing) drop_tiles(a, {b, warp_queries.row, key + 2 * warp.t}, heads, dp);
+      if (weights.is_shared) weights.mix(thread, dp, exchange);
+      else mix_rows(thread, dp, exchange, warp_queries.matrix, {params.out_heads, params.in_heads}, heads);
+      if (params.has_dropout() && params.dropout_before_mixing)
+        drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, dp);
     };
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         if (warp_head + o < group.first || warp_head + o >= group.end) continue;
         const int j = warp_head + o;
         Accumulator p[2], slopes[2];
-        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, strip_logits, group, j, window_products);
+        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, strip_logits, group, j, window_products);
         float stats[2][4];
         MH_FOR (r, 2)
-          thread.read(stats[r],
-                      &x.query_stats[(b * a.in_heads + warp_head + o) * a.queries + warp_queries.clamped[r]].lse2);
+          thread.read(
+              stats[r],
+              &tensors
+                   .query_stats[(b * params.in_heads + warp_head + o) * params.queries + warp_queries.clamped_rows[r]]
+                   .lse2);
         const float lse2[2] = {stats[0][0], stats[1][0]};
-        to_probabilities<true>(thread, a, warp_queries, tile, lse2, p, slopes);
+        to_probabilities<true>(thread, params, warp_queries, tile, lse2, p, slopes);
         MH_FOR (n, 2)
           MH_FOR (e, 4) slopes[n].x[e] *= stats[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - stats[e / 2][2]);
         multiply_add<kColumns, kStride>(thread, sums[o], slopes, strip_logits.streamed_rows(group, j) + column);
@@ -300,13 +318,13 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const Rows<T>& to) {
       store_rows<kColumns, kStride>(
           thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, head_sums, factor,
-          {row_of(to, b, head, 0) + column, to.row_stride, queries, a.key_size - column, a.aligned},
+          {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.aligned},
           first + 16 * warp.strip);
     };
     MH_FOR (o, kWarpHeads) {
-      if (warp_head + o >= a.in_heads) break;
-      store_of(warp_head + o, sums[o], x.dq);
-      if constexpr (kRelative) store_of(warp_head + o, distance_sums[o], x.dq_v);
+      if (warp_head + o >= params.in_heads) break;
+      store_of(warp_head + o, sums[o], tensors.dq);
+      if constexpr (kRelative) store_of(warp_head + o, distance_sums[o], tensors.dq_v);
     }
   });
 }

@@ -14,14 +14,15 @@ struct HeadMixingForwardTiles {
   static constexpr int kStride = kSize + kPad, kWarpHeads = max_warp_heads<T>(kSize);
   static constexpr int kPrefetch = kRelative ? 1 : kHeadMixingPrefetch<T, kSize>;
   using Probability = typename ExchangeType<T>::Probability;
-  static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
-    const int max_heads = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, tensors_per_head = kRelative ? 2 : 1;
-    return head_mixing_plan<T>({.heads = a.out_heads,
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+    const int max_heads = params.in_heads > params.out_heads ? params.in_heads : params.out_heads,
+              tensors_per_head = kRelative ? 2 : 1;
+    return head_mixing_plan<T>({.heads = params.out_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = tensors_per_head * a.in_heads,
+                                .resident_tiles = tensors_per_head * params.in_heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = FragmentExchange<T>::count(a.in_heads),
-                                .weight_rows = rows_of_weights(a.in_heads),
+                                .exchanged_fragments = FragmentExchange<T>::count(params.in_heads),
+                                .weight_rows = rows_of_weights(params.in_heads),
                                 .resident_tensors = tensors_per_head,
                                 .window = kRelative},
                                kStride, limit);
@@ -33,7 +34,8 @@ struct HeadMixingForwardTiles {
 struct HeadMixingSplits {
   int count, bits;  // count = 2^bits; a shift replaces a division, which would take too many registers
   float* partial_out;
-  explicit HeadMixingSplits(const AttentionTensors& x) : count(x.num_splits), bits(0), partial_out(x.partial_out) {
+  explicit HeadMixingSplits(const AttentionTensors& tensors)
+      : count(tensors.num_splits), bits(0), partial_out(tensors.partial_out) {
     while (1 << bits < count) ++bits;
   }
   // The position of a partial output: batch row, output head, query and split.
@@ -42,93 +44,98 @@ struct HeadMixingSplits {
     int head, query, split;
   };
   // Returns the address of a partial output, (value_size).
-  MH_DEVICE float* partial_out_of(const AttentionParams& a, Position at) const {
-    return partial_out + (((at.b * a.out_heads + at.head) * a.queries + at.query) * count + at.split) * a.value_size;
+  MH_DEVICE float* partial_out_of(const AttentionParams& params, Position position) const {
+    return partial_out + (((position.b * params.out_heads + position.head) * params.queries + position.query) * count +
+                          position.split) *
+                             params.value_size;
   }
-  // Stores a warp's accumulators sums (16, 8 kColumns) as partial outputs. at: the position of the first of a lane's
-  // two queries. queries: number of queries. factor: the factors of the two queries.
-  template <int kColumns, class Thread>
-  MH_DEVICE void store(const Thread& thread, const AttentionParams& a, Position at, int queries,
-                       const Accumulator (&sums)[kColumns], const float (&factor)[2]) const {
+  // Stores a warp's accumulators sums (16, 8 kColumnFragments) as partial outputs. position: of the first of a
+  // lane's two queries. queries: number of queries. factor: the factors of the two queries.
+  template <int kColumnFragments, class Thread>
+  MH_DEVICE void store(const Thread& thread, const AttentionParams& params, Position position, int queries,
+                       const Accumulator (&sums)[kColumnFragments], const float (&factor)[2]) const {
     MH_FOR (r, 2) {
-      if (at.query + 8 * r >= queries) continue;
-      float* const to = partial_out_of(a, {at.b, at.head, at.query + 8 * r, at.split});
-      MH_FOR (n, kColumns)
+      if (position.query + 8 * r >= queries) continue;
+      float* const to = partial_out_of(params, {position.b, position.head, position.query + 8 * r, position.split});
+      MH_FOR (n, kColumnFragments)
         MH_FOR (e, 2)
-          if (const int column = n * 8 + 2 * (thread.lane() % 4) + e; column < a.value_size)
+          if (const int column = n * 8 + 2 * (thread.lane() % 4) + e; column < params.value_size)
             to[column] = sums[n].x[2 * r + e] * factor[r];
     }
   }
 };
 
-// Computes x.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes x.out.
-// kRelative: x.q is q + u, x.q_v is q + v, and there must be one split, since the registers do not suffice for more.
-// Grid: (order.blocks(), 1, plan.head_blocks * splits.count).
+// Computes tensors.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes
+// tensors.out. kRelative: tensors.q is q + u, tensors.q_v is q + v, and there must be one split, since the registers do
+// not suffice for more. Grid: (order.blocks(), 1, plan.head_blocks * splits.count).
 template <class T, int kSize, bool kRelative, class Thread>
-MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
-                                   const BlockOrder& order, const KernelTensors<T>& x, const HeadMixingSplits& splits,
-                                   void* memory) {
-  using Z = HeadMixingForwardTiles<T, kSize, kRelative>;
-  using Probability = typename Z::Probability;
-  constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads;
+MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
+                                   const BlockOrder& order, const KernelTensors<T>& tensors,
+                                   const HeadMixingSplits& splits, void* memory) {
+  using Traits = HeadMixingForwardTiles<T, kSize, kRelative>;
+  using Probability = typename Traits::Probability;
+  constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads;
   constexpr bool kSplitKv = !kRelative;
-  const Rows<const T>& v = x.v;
-  const Rows<T>& out = x.out;
+  const Rows<const T>& v = tensors.v;
+  const Rows<T>& out = tensors.out;
   const BlockOrder::Position block_position = order.position(thread, true);
   const int64_t b = block_position.row;
-  const int queries = static_cast<int>(a.queries);
+  const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
   const int first = block_position.tile * warp.rows;
-  const WarpQueries warp_queries(a, a.matrix, b, first + 16 * warp.strip, warp.g);
+  const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.strip, warp.g);
   const int block_head =
                 (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_strip * kWarpHeads,
             warp_head = block_head + warp.strip_warp * kWarpHeads,
             next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
-  const HeadBlock heads{block_head, warp_head, next_block_head < a.out_heads ? next_block_head : a.out_heads};
-  const KeyRange visible = split_of(visible_keys(a, b, first, warp.rows), 16,
-                                    kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
+  const HeadBlock heads{block_head, warp_head, next_block_head < params.out_heads ? next_block_head : params.out_heads};
+  const IndexRange visible =
+      split_of(visible_keys(params, b, first, warp.rows), 16, kSplitKv ? thread.block_z() & (splits.count - 1) : 0,
+               kSplitKv ? splits.count : 1);
 
   auto* const rows = static_cast<T*>(memory);
   const HeadMixingMemory<T> block_memory(plan, rows, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<Probability> exchange(
-      block_memory.template fragments<Probability>(warp.strip * FragmentExchange<T>::count(a.in_heads)));
-  if (warp.strip_warp == 0) exchange.zero_padding(thread, a.in_heads);
+      block_memory.template fragments<Probability>(warp.strip * FragmentExchange<T>::count(params.in_heads)));
+  if (warp.strip_warp == 0) exchange.zero_padding(thread, params.in_heads);
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(a.in_heads));
+      block_memory.products(thread, plan.strips * FragmentExchange<T>::count(params.in_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands logits = logit_operands<T, kSize, kRelative>(a, x, b, {0, a.in_heads}, rows);
-  const Operands results{{v, b, a.value_heads}, {}, heads.range(), a.value_size, nullptr};
+  const Operands logits = logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.in_heads}, rows);
+  const Operands results{{v, b, params.value_heads}, {}, heads.range(), params.value_size, nullptr};
   const StripOperands<Operands> strip_logits{logits, plan, warp};
   const RowRange resident{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(a, visible, first + warp.rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({logits, results}, resident, tiles);
-  const auto load = [&](T* stage) { schedule.load(thread, a, plan, stage); };
-  if (plan.resident_tiles > 0) logits.load_all_resident(thread, a, plan, rows, resident);
+  const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
+  if (plan.resident_tiles > 0) logits.load_all_resident(thread, params, plan, rows, resident);
   pipeline.fill(thread, load);
-  const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, a.shared_matrix(a.matrix, b),
-                                                      {a.in_heads, a.out_heads}, heads);
+  const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix, b),
+                                                      {params.in_heads, params.out_heads}, heads);
 
   Accumulator sums[kWarpHeads][kSize / 8];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int key = tile.first;
-    each_head_group(thread, pipeline, plan.heads_per_stage, {0, a.in_heads}, load, [&](HeadGroup<T> group) {
+    each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.in_heads}, load, [&](HeadGroup<T> group) {
       MH_ROLLED  // the products of two iterations do not fit in the registers
       for (int j = group.first + warp.strip_warp; j < group.end; j += plan.warps_per_strip) {
         Accumulator p[2];
-        multiply_queries<kSize, kRelative, Z::kPrefetch>(thread, p, strip_logits, group, j, window_products);
-        to_probabilities(thread, a, warp_queries, tile, x.lse + (b * a.in_heads + j) * a.queries, p);
-        if (a.has_dropout() && a.dropout_before_mixing) drop(a, b, j, warp_queries.row, key + 2 * warp.t, p);
+        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, strip_logits, group, j, window_products);
+        to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.in_heads + j) * params.queries,
+                         p);
+        if (params.has_dropout() && params.dropout_before_mixing)
+          drop(params, b, j, warp_queries.row, key + 2 * warp.t, p);
         exchange.put(thread, j, p);
       }
     });
     Accumulator mixed[kWarpHeads][2];
     const auto mix = [&] {
-      if (weights.shared) weights.mix(thread, mixed, exchange);
-      else mix_rows(thread, mixed, exchange, warp_queries.matrix, {a.in_heads, a.out_heads}, heads);
-      if (a.has_dropout() && !a.dropout_before_mixing)
-        drop_tiles(a, {b, warp_queries.row, key + 2 * warp.t}, heads, mixed);
+      if (weights.is_shared) weights.mix(thread, mixed, exchange);
+      else mix_rows(thread, mixed, exchange, warp_queries.matrix, {params.in_heads, params.out_heads}, heads);
+      if (params.has_dropout() && !params.dropout_before_mixing)
+        drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, mixed);
     };
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, mix, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
@@ -144,34 +151,34 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   if (kSplitKv && splits.count > 1) {
     thread.template wait_group<0>();
     MH_FOR (i, kWarpHeads) {
-      if (warp_head + i >= a.out_heads) break;
-      splits.store(thread, a, {b, warp_head + i, warp_queries.row, thread.block_z() & (splits.count - 1)}, queries,
+      if (warp_head + i >= params.out_heads) break;
+      splits.store(thread, params, {b, warp_head + i, warp_queries.row, thread.block_z() & (splits.count - 1)}, queries,
                    sums[i], {scales[i], scales[i]});
     }
     return;
   }
   store_in_rounds(thread, plan, warp, [&](int store_index) {
     MH_FOR (i, kWarpHeads) {
-      if (warp_head + i >= a.out_heads) break;
+      if (warp_head + i >= params.out_heads) break;
       store_rows<kSize, kStride>(
           thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, sums[i], {scales[i], scales[i]},
-          matrix_of_head(out, b, warp_head + i, queries, a.value_size, a.aligned), first + 16 * warp.strip);
+          matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.aligned), first + 16 * warp.strip);
     }
   });
 }
 
-// Sums the partial outputs of head_mixing_forward() into x.out. One warp computes one query. Grid: (queries / 4 rounded
-// up, batch * out_heads) blocks of 128 threads.
+// Sums the partial outputs of head_mixing_forward() into tensors.out. One warp computes one query. Grid: (queries / 4
+// rounded up, batch * out_heads) blocks of 128 threads.
 template <class T, class Thread>
-MH_DEVICE void combine_head_mixing_splits(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x,
-                                          const HeadMixingSplits& splits) {
-  const int64_t b = thread.block_y() / a.out_heads;
-  const int head = thread.block_y() % a.out_heads, row = thread.block_x() * 4 + thread.warp();
-  if (row >= a.queries) return;
-  for (int c = thread.lane(); c < a.value_size; c += 32) {
+MH_DEVICE void combine_head_mixing_splits(const Thread& thread, const AttentionParams& params,
+                                          const KernelTensors<T>& tensors, const HeadMixingSplits& splits) {
+  const int64_t b = thread.block_y() / params.out_heads;
+  const int head = thread.block_y() % params.out_heads, row = thread.block_x() * 4 + thread.warp();
+  if (row >= params.queries) return;
+  for (int c = thread.lane(); c < params.value_size; c += 32) {
     float sum = 0;
-    for (int split = 0; split < splits.count; ++split) sum += splits.partial_out_of(a, {b, head, row, split})[c];
-    put(thread, row_of(x.out, b, head, row) + c, sum);
+    for (int split = 0; split < splits.count; ++split) sum += splits.partial_out_of(params, {b, head, row, split})[c];
+    put(thread, row_of(tensors.out, b, head, row) + c, sum);
   }
 }
 

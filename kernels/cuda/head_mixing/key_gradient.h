@@ -25,29 +25,30 @@ struct HeadMixingKeyGradientTiles {
       kResident == ResidentRows::keys_of_run || sizeof(T) == 4 ? 1 : kHeadMixingPrefetch<T, kSize>;
   static constexpr int kPrefetch = kResident == ResidentRows::distances && sizeof(T) == 2 ? 2 : kKeysPrefetch;
   using Probability = typename ExchangeType<T>::Probability;
-  static constexpr int exchanged_fragments(const AttentionParams& a) {
-    return (kComputeDk ? FragmentExchange<T>::count(a.out_heads) : 0) +
-           (kComputeDv ? FragmentExchange<T>::count(a.in_heads) : 0);
+  static constexpr int exchanged_fragments(const AttentionParams& params) {
+    return (kComputeDk ? FragmentExchange<T>::count(params.out_heads) : 0) +
+           (kComputeDv ? FragmentExchange<T>::count(params.in_heads) : 0);
   }
-  static constexpr HeadMixingPlan plan(const AttentionParams& a, int limit) {
-    const int max_heads = a.in_heads > a.out_heads ? a.in_heads : a.out_heads, total_heads = a.in_heads + a.out_heads;
+  static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
+    const int max_heads = params.in_heads > params.out_heads ? params.in_heads : params.out_heads,
+              total_heads = params.in_heads + params.out_heads;
     const int weight_rows =
-        (kComputeDv ? rows_of_weights(a.in_heads) : 0) + (kComputeDk ? rows_of_weights(a.out_heads) : 0);
+        (kComputeDv ? rows_of_weights(params.in_heads) : 0) + (kComputeDk ? rows_of_weights(params.out_heads) : 0);
     if (kResident == ResidentRows::keys)
       return head_mixing_plan<T>({.heads = max_heads,
                                   .warp_heads = kWarpHeads,
                                   .resident_tiles = total_heads,
                                   .max_stage_heads = max_heads,
                                   .one_stage_tiles = total_heads,
-                                  .exchanged_fragments = exchanged_fragments(a),
+                                  .exchanged_fragments = exchanged_fragments(params),
                                   .weight_rows = weight_rows},
                                  kStride, limit);
     const bool distances = kResident == ResidentRows::distances;
-    return head_mixing_plan<T>({.heads = distances ? a.in_heads : max_heads,
+    return head_mixing_plan<T>({.heads = distances ? params.in_heads : max_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = distances ? a.in_heads : total_heads,
+                                .resident_tiles = distances ? params.in_heads : total_heads,
                                 .max_stage_heads = max_heads,
-                                .exchanged_fragments = exchanged_fragments(a),
+                                .exchanged_fragments = exchanged_fragments(params),
                                 .weight_rows = weight_rows,
                                 .streamed_tensors = 2,
                                 .window = true},
@@ -60,9 +61,9 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 
 // ResidentRows::keys and keys_of_run: computes dk, if kComputeDk: for each query head the gradient of the keys that it
 // reads; and dv, if kComputeDv: for each output head the gradient of the values that it reads. If
-// tensors.one_reader_per_kv_head, the gradients are written to heads a.key_head(j) of dk and a.value_head(i) of dv, and
-// otherwise to heads j and i. Padding keys get zeros. Grid: (order.blocks(), 1, plan.head_blocks); a tile of `order` is
-// 16 * plan.strips keys.
+// tensors.one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and params.value_head(i)
+// of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.blocks(), 1, plan.head_blocks); a tile of
+// `order` is 16 * plan.strips keys.
 //
 // ResidentRows::keys_of_run: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each run
 // of keys begins a new tile; surplus blocks do nothing.
@@ -71,62 +72,64 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 // r that no pair of query and key uses. Grid: (order.blocks(), 1, plan.head_blocks * kColumnBlocks); a tile of `order`
 // is 16 * plan.strips rows of r.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Thread>
-MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
+MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                         const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
-  using Z = HeadMixingKeyGradientTiles<T, kSize, kComputeDk, kComputeDv, kResident>;
+  using Traits = HeadMixingKeyGradientTiles<T, kSize, kComputeDk, kComputeDv, kResident>;
   const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
   [[maybe_unused]] const Rows<const T>& q_v = tensors.q_v;
   [[maybe_unused]] const Rows<T>&dk = tensors.dk, &dv = tensors.dv;
-  using Probability = typename Z::Probability;
+  using Probability = typename Traits::Probability;
   constexpr bool kRelative = kResident != ResidentRows::keys, kDistances = kResident == ResidentRows::distances;
   [[maybe_unused]] constexpr PairLayout kLayout = kDistances ? PairLayout::distances_queries : PairLayout::keys_queries;
   static_assert(!kDistances || (kComputeDk && !kComputeDv));
-  constexpr int kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kColumns = Z::kColumns;
+  constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kColumns = Traits::kColumns;
   const BlockOrder::Position block_position = order.position(thread, false);
   const int64_t b = block_position.row;
   const WarpPosition warp(thread, plan);
   // The resident rows of the block are rows first … rows_end - 1 of k and v, or of r.
-  int first = block_position.tile * warp.rows, rows_end = static_cast<int>(kDistances ? a.relative.distances : a.keys),
-      run = 0;
+  int first = block_position.tile * warp.rows,
+      rows_end = static_cast<int>(kDistances ? params.relative.distances : params.keys), run = 0;
   if constexpr (kResident == ResidentRows::keys_of_run) {
-    const KeyRange tile = tile_of_runs(a, first, warp.rows, run);
-    if (run == a.relative.num_runs) return;
+    const IndexRange tile = tile_of_runs(params, first, warp.rows, run);
+    if (run == params.relative.num_runs) return;
     first = tile.first, rows_end = tile.end;
   }
   const int strip_offset = warp.strip * 16 * kStride;
-  const int head_block = Z::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
-  [[maybe_unused]] const int column = Z::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
+  const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
+  [[maybe_unused]] const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
   const int block_head = head_block * plan.warps_per_strip * kWarpHeads,
             warp_head = block_head + warp.strip_warp * kWarpHeads,
             next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
-  const HeadBlock query_heads{block_head, warp_head, next_block_head < a.in_heads ? next_block_head : a.in_heads},
-      output_heads{block_head, warp_head, next_block_head < a.out_heads ? next_block_head : a.out_heads};
-  const int unpadded_keys = unpadded_keys_of(a, b, static_cast<int>(a.keys));
+  const HeadBlock query_heads{block_head, warp_head,
+                              next_block_head < params.in_heads ? next_block_head : params.in_heads},
+      output_heads{block_head, warp_head, next_block_head < params.out_heads ? next_block_head : params.out_heads};
+  const int unpadded_keys = unpadded_keys_of(params, b, static_cast<int>(params.keys));
 
   auto* const rows = static_cast<T*>(memory);  // resident rows: k, then v; or r
-  T* const value_rows = rows + a.in_heads * warp.rows * kStride;
+  T* const value_rows = rows + params.in_heads * warp.rows * kStride;
   const HeadMixingMemory<T> block_memory(plan, rows, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
-  const int fragments = warp.strip * Z::exchanged_fragments(a);
-  const FragmentExchange<Probability> probability(block_memory.template fragments<Probability>(fragments));
-  const FragmentExchange<T> gradient(
-      block_memory.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(a.in_heads) : 0)));
+  const int fragments = warp.strip * Traits::exchanged_fragments(params);
+  const FragmentExchange<Probability> probability_exchange(block_memory.template fragments<Probability>(fragments));
+  const FragmentExchange<T> gradient_exchange(
+      block_memory.template fragments<T>(fragments + (kComputeDv ? FragmentExchange<T>::count(params.in_heads) : 0)));
   if (warp.strip_warp == 0) {
-    if (kComputeDv) probability.zero_padding(thread, a.in_heads);
-    if (kComputeDk) gradient.zero_padding(thread, a.out_heads);
+    if (kComputeDv) probability_exchange.zero_padding(thread, params.in_heads);
+    if (kComputeDk) gradient_exchange.zero_padding(thread, params.out_heads);
   }
   [[maybe_unused]] float* const window_products =
-      block_memory.products(thread, plan.strips * Z::exchanged_fragments(a));
+      block_memory.products(thread, plan.strips * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
-  Operands logits{{q, b, nullptr}, {k, b, a.key_heads}, {0, a.in_heads}, a.key_size, rows};
-  Operands gradient_operands{{dout, b, nullptr}, {v, b, a.value_heads}, {0, a.out_heads}, a.value_size, value_rows};
+  Operands logits{{q, b, nullptr}, {k, b, params.key_heads}, {0, params.in_heads}, params.key_size, rows};
+  Operands gradient_operands{
+      {dout, b, nullptr}, {v, b, params.value_heads}, {0, params.out_heads}, params.value_size, value_rows};
   if constexpr (kRelative) {
-    const auto distances = distance_rows<T>(a);
+    const auto distances = distance_rows<T>(params);
     if constexpr (kDistances) {
       logits.streamed = {q_v, b, nullptr}, logits.streamed_2 = {q, b, nullptr};
-      logits.resident = {distances, b, nullptr}, logits.window = {k, b, a.key_heads};
+      logits.resident = {distances, b, nullptr}, logits.window = {k, b, params.key_heads};
       gradient_operands.streamed = gradient_operands.resident = {}, gradient_operands.streamed_2 = {dout, b, nullptr},
-      gradient_operands.window = {v, b, a.value_heads};
+      gradient_operands.window = {v, b, params.value_heads};
     } else {
       logits.streamed_2 = {q_v, b, nullptr}, logits.window = {distances, b, nullptr};
     }
@@ -141,10 +144,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   };
   const auto tiles = [&] {
     if constexpr (kDistances) {
-      return QueryTilesOfDistances{a, first, warp.rows, unpadded_keys};
+      return QueryTilesOfDistances{params, first, warp.rows, unpadded_keys};
     } else {
-      const KeyRange query_range = attending_queries(a, b, first, warp.rows, rows_end);
-      if constexpr (kRelative) return QueryTilesOfRun{a, query_range, first, run};
+      const IndexRange query_range = attending_queries(params, b, first, warp.rows, rows_end);
+      if constexpr (kRelative) return QueryTilesOfRun{params, query_range, first, run};
       else return RangeTiles{query_range};
     }
   }();
@@ -162,65 +165,69 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   // If one stage holds all rows of a tile, it is acquired once per tile, and released after all products of the tile.
   const bool one_stage = !kRelative && plan.one_stage;
   const auto load = [&](T* stage) {
-    if (!one_stage) return schedule.load(thread, a, plan, stage);
+    if (!one_stage) return schedule.load(thread, params, plan, stage);
     if (const StreamedTile tile = tiles(schedule.tile_index); tile.valid()) {
-      logits.load_streamed(thread, a, plan, stage, {0, a.in_heads}, tile);
-      gradient_operands.load_streamed(thread, a, plan, stage + a.in_heads * 16 * kStride, {0, a.out_heads}, tile);
+      logits.load_streamed(thread, params, plan, stage, {0, params.in_heads}, tile);
+      gradient_operands.load_streamed(thread, params, plan, stage + params.in_heads * 16 * kStride,
+                                      {0, params.out_heads}, tile);
       ++schedule.tile_index;
     }
     thread.commit_group();
   };
   if (plan.resident_tiles > 0) {
-    logits.load_all_resident(thread, a, plan, rows, resident);
-    gradient_operands.load_all_resident(thread, a, plan, value_rows, resident);
+    logits.load_all_resident(thread, params, plan, rows, resident);
+    gradient_operands.load_all_resident(thread, params, plan, value_rows, resident);
   }
   pipeline.fill(thread, load);
-  const SharedMatrix<Probability, kWarpHeads> probability_matrix(thread, plan, memory,
-                                                                 kComputeDv ? a.shared_matrix(a.matrix, b) : nullptr,
-                                                                 {a.in_heads, a.out_heads}, output_heads);
+  const SharedMatrix<Probability, kWarpHeads> probability_matrix(
+      thread, plan, memory, kComputeDv ? params.shared_matrix(params.matrix, b) : nullptr,
+      {params.in_heads, params.out_heads}, output_heads);
   const SharedMatrix<T, kWarpHeads> gradient_matrix(
-      thread, plan, memory, kComputeDk ? a.shared_matrix(a.matrix_transposed, b) : nullptr, {a.out_heads, a.in_heads},
-      query_heads, kComputeDv ? rows_of_weights(a.in_heads) : 0);
+      thread, plan, memory, kComputeDk ? params.shared_matrix(params.matrix_transposed, b) : nullptr,
+      {params.out_heads, params.in_heads}, query_heads, kComputeDv ? rows_of_weights(params.in_heads) : 0);
   // Whether dS is computed from the exchanged probabilities. Otherwise probabilities are recomputed, for the derivative
   // of Sigsoftmax, or since the exchanged ones include dropout.
-  const bool reuse_probabilities =
-      kComputeDk && kComputeDv && a.normaliser == Normaliser::softmax && !(a.has_dropout() && a.dropout_before_mixing);
+  const bool reuse_probabilities = kComputeDk && kComputeDv && params.normaliser == Normaliser::softmax &&
+                                   !(params.has_dropout() && params.dropout_before_mixing);
 
   Accumulator dk_sums[kComputeDk ? kWarpHeads : 1][kComputeDk ? kColumns / 8 : 2],
       dv_sums[kComputeDv ? kWarpHeads : 1][kComputeDv ? kSize / 8 : 2];
   int tile_index = 0;
   for (StreamedTile tile = tiles(0); tile.valid(); tile = tiles(++tile_index)) {
     const int query = tile.first + 2 * warp.t;  // query of element (c, e) of a lane: query + 8 * c + e
-    const QueryStats* const tile_stats = tensors.query_stats + b * a.in_heads * a.queries + query;
+    const QueryStats* const tile_stats = tensors.query_stats + b * params.in_heads * params.queries + query;
     const auto matrix_of = [&](const float* matrices) {
       return [=](int c, int e) {
-        const int query_index = query + 8 * c + e, clamped = query_index < tile.end ? query_index : tile.end - 1;
-        return matrices + b * a.matrix_batch_stride + clamped * a.matrix_query_stride;
+        const int query_index = query + 8 * c + e, clamped_query = query_index < tile.end ? query_index : tile.end - 1;
+        return matrices + b * params.matrix_batch_stride + clamped_query * params.matrix_query_stride;
       };
     };
     // Returns the first key of the strip; for distances, the offset from a query to its key at the first distance of
     // the strip.
-    const auto first_key = [&] { return 16 * warp.strip + (kDistances ? tile.window - tile.first : first); };
+    const auto first_key = [&] { return 16 * warp.strip + (kDistances ? tile.window_row - tile.first : first); };
     const auto drop = [&](int head, Accumulator(&x)[2]) {
-      apply_keep_bits(keep_bits_transposed<2, kDistances>(a, b, head, query, first_key() + warp.g), a.dropout.scale, x);
+      apply_keep_bits(keep_bits_transposed<2, kDistances>(params, b, head, query, first_key() + warp.g),
+                      params.dropout.scale, x);
     };
     // Computes p = P_jᵀ of query head j, and, if `slopes` is an accumulator, slopes = P_jᵀ times the derivative of the
     // logit by the product of query and key.
     const auto probabilities_of = [&](int j, HeadGroup<T> group, Accumulator(&p)[2], auto& slopes) {
       constexpr bool kSlopes = std::is_same_v<decltype(slopes), Accumulator(&)[2]>;
-      multiply_transposed<kSize, kStride, Z::kPrefetch>(thread, p, logits.resident_rows(plan, group, j) + strip_offset,
-                                                        logits.streamed_rows(plan, group, j));
+      multiply_transposed<kSize, kStride, Traits::kPrefetch>(
+          thread, p, logits.resident_rows(plan, group, j) + strip_offset, logits.streamed_rows(plan, group, j));
       if constexpr (kRelative)
-        add_shifted<kSize, kLayout, Z::kPrefetch>(thread, p, window_products, logits.streamed_rows(plan, group, j, 1),
-                                                  logits.window_of(plan, group, j) + strip_offset);
+        add_shifted<kSize, kLayout, Traits::kPrefetch>(thread, p, window_products,
+                                                       logits.streamed_rows(plan, group, j, 1),
+                                                       logits.window_of(plan, group, j) + strip_offset);
       if constexpr (kDistances)
-        apply_distance_mask(thread, a, {tile.window_first, tile.window_end}, tile.end, tile.first, first_key(), p);
-      else apply_mask<true>(thread, a, unpadded_keys, tile.first, first_key(), p);
-      dispatch_normaliser(a, [&](const auto& normaliser) {
+        apply_distance_mask(thread, params, {tile.first_unmasked_row, tile.window_end}, tile.end, tile.first,
+                            first_key(), p);
+      else apply_mask<true>(thread, params, unpadded_keys, tile.first, first_key(), p);
+      dispatch_normaliser(params, [&](const auto& normaliser) {
         MH_FOR (c, 2)
           MH_FOR (e, 2) {
             float stats[4];
-            thread.read(stats, &tile_stats[j * a.queries + 8 * c + e].lse2);
+            thread.read(stats, &tile_stats[j * params.queries + 8 * c + e].lse2);
             MH_FOR (r, 2) {
               float& x = p[c].x[2 * r + e];
               const float product = x;
@@ -232,11 +239,11 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     };
     const auto gradients_of = [&](int i, HeadGroup<T> group, Accumulator(&x)[2]) {
       if constexpr (kDistances)
-        add_shifted<kSize, kLayout, Z::kPrefetch>(thread, x, window_products,
-                                                  gradient_operands.streamed_rows(plan, group, i, 1),
-                                                  gradient_operands.window_of(plan, group, i) + strip_offset);
+        add_shifted<kSize, kLayout, Traits::kPrefetch>(thread, x, window_products,
+                                                       gradient_operands.streamed_rows(plan, group, i, 1),
+                                                       gradient_operands.window_of(plan, group, i) + strip_offset);
       else
-        multiply_transposed<kSize, kStride, Z::kPrefetch>(
+        multiply_transposed<kSize, kStride, Traits::kPrefetch>(
             thread, x, gradient_operands.resident_rows(plan, group, i) + strip_offset,
             gradient_operands.streamed_rows(plan, group, i));
     };
@@ -247,34 +254,36 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       work(HeadGroup<T>{0, heads.end, pipeline.current() + offset});
     };
     const auto no_op = [] {};
-    const int gradient_offset = a.in_heads * 16 * kStride;
+    const int gradient_offset = params.in_heads * 16 * kStride;
     if constexpr (kComputeDk)
-      each_group({0, a.out_heads}, gradient_offset, no_op, [&](HeadGroup<T> group) {
+      each_group({0, params.out_heads}, gradient_offset, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED  // the products of two iterations do not fit in the registers
         for (int i = group.first + warp.strip_warp; i < group.end; i += plan.warps_per_strip) {
           Accumulator x[2];
           gradients_of(i, group, x);
-          if (a.has_dropout() && !a.dropout_before_mixing) drop(i, x);
-          gradient.put(thread, i, x);
+          if (params.has_dropout() && !params.dropout_before_mixing) drop(i, x);
+          gradient_exchange.put(thread, i, x);
         }
       });
     if constexpr (kComputeDv)
-      each_group({0, a.in_heads}, 0, no_op, [&](HeadGroup<T> group) {
+      each_group({0, params.in_heads}, 0, no_op, [&](HeadGroup<T> group) {
         MH_ROLLED
         for (int j = group.first + warp.strip_warp; j < group.end; j += plan.warps_per_strip) {
           Accumulator p[2];
           probabilities_of(j, group, p, no_op);
-          if (a.has_dropout() && a.dropout_before_mixing) drop(j, p);
-          probability.put(thread, j, p);
+          if (params.has_dropout() && params.dropout_before_mixing) drop(j, p);
+          probability_exchange.put(thread, j, p);
         }
       });
     if (one_stage) thread.barrier();  // otherwise the next each_group() begins with a barrier
     if constexpr (kComputeDv) {
       Accumulator mixed[kWarpHeads][2];
       const auto mix = [&] {
-        if (probability_matrix.shared) probability_matrix.mix(thread, mixed, probability);
-        else mix_columns(thread, mixed, probability, matrix_of(a.matrix), {a.in_heads, a.out_heads}, output_heads);
-        if (a.has_dropout() && !a.dropout_before_mixing) {
+        if (probability_matrix.is_shared) probability_matrix.mix(thread, mixed, probability_exchange);
+        else
+          mix_columns(thread, mixed, probability_exchange, matrix_of(params.matrix),
+                      {params.in_heads, params.out_heads}, output_heads);
+        if (params.has_dropout() && !params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
             if (warp_head + o < output_heads.end) drop(warp_head + o, mixed[o]);
         }
@@ -290,9 +299,11 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if constexpr (kComputeDk) {
       Accumulator dp[kWarpHeads][2];
       const auto mix = [&] {
-        if (gradient_matrix.shared) gradient_matrix.mix(thread, dp, gradient);
-        else mix_columns(thread, dp, gradient, matrix_of(a.matrix_transposed), {a.out_heads, a.in_heads}, query_heads);
-        if (a.has_dropout() && a.dropout_before_mixing) {
+        if (gradient_matrix.is_shared) gradient_matrix.mix(thread, dp, gradient_exchange);
+        else
+          mix_columns(thread, dp, gradient_exchange, matrix_of(params.matrix_transposed),
+                      {params.out_heads, params.in_heads}, query_heads);
+        if (params.has_dropout() && params.dropout_before_mixing) {
           MH_FOR (o, kWarpHeads)
             if (warp_head + o < query_heads.end) drop(warp_head + o, dp[o]);
         }
@@ -303,16 +314,16 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           if (j < group.first || j >= group.end) continue;
           Accumulator slopes[2];
           if (reuse_probabilities) {
-            probability.get(thread, j, slopes);
+            probability_exchange.get(thread, j, slopes);
             MH_FOR (c, 2)
-              MH_FOR (e, 4) slopes[c].x[e] *= a.scale;
+              MH_FOR (e, 4) slopes[c].x[e] *= params.scale;
           } else {
             Accumulator p[2];
             probabilities_of(j, group, p, slopes);
           }
           MH_FOR (c, 2)
             MH_FOR (e, 2) {
-              const float delta = tile_stats[j * a.queries + 8 * c + e].delta;
+              const float delta = tile_stats[j * params.queries + 8 * c + e].delta;
               MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * gradient_matrix.scale(o) - delta;
             }
           multiply_add<kColumns, kStride>(thread, dk_sums[o], slopes, logits.streamed_rows(plan, group, j) + column);
@@ -322,13 +333,13 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if (one_stage) pipeline.release();
   }
   if constexpr (kDistances) {
-    float* const to = tensors.dr + (b * a.in_heads + warp_head) * rows_end * int64_t{a.key_size};
+    float* const to = tensors.dr + (b * params.in_heads + warp_head) * rows_end * int64_t{params.key_size};
     MH_FOR (o, kWarpHeads)
       MH_FOR (n, kColumns / 8)
         MH_FOR (x, 4) {
           const int row = first + 16 * warp.strip + warp.g + x / 2 * 8, c = column + n * 8 + 2 * warp.t + x % 2;
-          if (warp_head + o < query_heads.end && row < rows_end && c < a.key_size)
-            to[(int64_t{o} * rows_end + row) * a.key_size + c] = dk_sums[o][n].x[x];
+          if (warp_head + o < query_heads.end && row < rows_end && c < params.key_size)
+            to[(int64_t{o} * rows_end + row) * params.key_size + c] = dk_sums[o][n].x[x];
         }
     thread.template wait_group<0>();
   } else {
@@ -342,19 +353,19 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       T* const staging = rows + (store_index * warp.rows + warp.strip * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
         if constexpr (kComputeDk) {
-          if (warp_head + o < a.in_heads)
+          if (warp_head + o < params.in_heads)
             store_rows<kSize, kStride>(
                 thread, staging, dk_sums[o], {1, 1},
-                matrix_of_head(dk, b, tensors.one_reader_per_kv_head ? a.key_head(warp_head + o) : warp_head + o,
-                               rows_end, a.key_size, a.aligned),
+                matrix_of_head(dk, b, tensors.one_reader_per_kv_head ? params.key_head(warp_head + o) : warp_head + o,
+                               rows_end, params.key_size, params.aligned),
                 first + 16 * warp.strip);
         }
         if constexpr (kComputeDv) {
-          if (warp_head + o < a.out_heads)
+          if (warp_head + o < params.out_heads)
             store_rows<kSize, kStride>(
                 thread, staging, dv_sums[o], {scales[o], scales[o]},
-                matrix_of_head(dv, b, tensors.one_reader_per_kv_head ? a.value_head(warp_head + o) : warp_head + o,
-                               rows_end, a.value_size, a.aligned),
+                matrix_of_head(dv, b, tensors.one_reader_per_kv_head ? params.value_head(warp_head + o) : warp_head + o,
+                               rows_end, params.value_size, params.aligned),
                 first + 16 * warp.strip);
         }
       }

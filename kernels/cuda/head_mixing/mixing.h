@@ -103,22 +103,23 @@ struct HeadBlock {
 // A lane's two queries, in kernels with resident queries.
 struct WarpQueries {
   int first, row;          // first query of the strip; first query of the lane, whose second query is row + 8
-  int clamped[2];          // the lane's two queries, clamped to the last query of the batch row
+  int clamped_rows[2];     // the lane's two queries, clamped to the last query of the batch row
   const float* matrix[2];  // mixing matrices of the two queries, out of `matrices`
-  MH_DEVICE WarpQueries(const AttentionParams& a, const float* matrices, int64_t b, int first_query, int g)
+  MH_DEVICE WarpQueries(const AttentionParams& params, const float* matrices, int64_t b, int first_query, int g)
       : first(first_query), row(first_query + g) {
     MH_FOR (r, 2) {
-      clamped[r] = row + 8 * r < a.queries ? row + 8 * r : static_cast<int>(a.queries) - 1;
-      matrix[r] = matrices + b * a.matrix_batch_stride + clamped[r] * a.matrix_query_stride;
+      clamped_rows[r] = row + 8 * r < params.queries ? row + 8 * r : static_cast<int>(params.queries) - 1;
+      matrix[r] = matrices + b * params.matrix_batch_stride + clamped_rows[r] * params.matrix_query_stride;
     }
   }
 };
 
 // Loads the elements of a matrix row for the kWarpHeads heads of a warp, of which the first `count` exist; the others
-// become zero. count >= 1. vectors: loads one vector, if has_vectors().
+// become zero. count >= 1. use_vector: loads one vector, which requires has_vectors().
 template <int kWarpHeads, class Thread>
-MH_DEVICE void load_weights(const Thread& thread, float (&to)[kWarpHeads], const float* from, int count, bool vectors) {
-  if (vectors) {
+MH_DEVICE void load_weights(const Thread& thread, float (&to)[kWarpHeads], const float* from, int count,
+                            bool use_vector) {
+  if (use_vector) {
     thread.read(to, from);
   } else {
     MH_FOR (o, kWarpHeads) to[o] = o < count ? from[o] : 0;
@@ -135,11 +136,11 @@ MH_DEVICE bool has_vectors(const float* matrix, int heads) {
 // also slopes = probability * derivative of the logit by the product. lse2: log-sum-exp in base 2 of a lane's two
 // queries.
 template <bool kSlopes, class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, const WarpQueries& q, StreamedTile tile,
-                                const float (&lse2)[2], Accumulator (&p)[2],
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const WarpQueries& q,
+                                StreamedTile tile, const float (&lse2)[2], Accumulator (&p)[2],
                                 [[maybe_unused]] Accumulator (&slopes)[2]) {
-  apply_mask<false>(thread, a, tile.end, q.first, tile.first, p);
-  dispatch_normaliser(a, [&](const auto& normaliser) {
+  apply_mask<false>(thread, params, tile.end, q.first, tile.first, p);
+  dispatch_normaliser(params, [&](const auto& normaliser) {
     MH_FOR (n, 2)
       MH_FOR (i, 4) {
         float& x = p[n].x[i];
@@ -152,10 +153,10 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, 
 // Replaces p (16, 16), the products of 16 queries and the 16 keys of a tile, by probabilities. head_lse (queries):
 // log-sum-exp of the query head, nats.
 template <class Thread>
-MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& a, const WarpQueries& q, StreamedTile tile,
-                                const float* head_lse, Accumulator (&p)[2]) {
-  const float lse2[2] = {head_lse[q.clamped[0]] * kLog2E, head_lse[q.clamped[1]] * kLog2E};
-  to_probabilities<false>(thread, a, q, tile, lse2, p, p);
+MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& params, const WarpQueries& q,
+                                StreamedTile tile, const float* head_lse, Accumulator (&p)[2]) {
+  const float lse2[2] = {head_lse[q.clamped_rows[0]] * kLog2E, head_lse[q.clamped_rows[1]] * kLog2E};
+  to_probabilities<false>(thread, params, q, tile, lse2, p, p);
 }
 
 // The position of a lane's first element of a tile (queries, keys): its batch row, query and key.
@@ -167,10 +168,11 @@ struct LanePosition {
 // Applies dropout to the tiles x of the heads of a warp. Do not call it where several products read one part of a tile
 // each: their dropout masks are equal, so the compiler would keep the masks of all heads in registers, and spill.
 template <int kWarpHeads>
-MH_DEVICE void drop_tiles(const AttentionParams& a, LanePosition at, const HeadBlock& heads,
+MH_DEVICE void drop_tiles(const AttentionParams& params, LanePosition position, const HeadBlock& heads,
                           Accumulator (&x)[kWarpHeads][2]) {
   MH_FOR (o, kWarpHeads)
-    if (heads.warp_head + o < heads.end) drop(a, at.b, heads.warp_head + o, at.query, at.key, x[o]);
+    if (heads.warp_head + o < heads.end)
+      drop(params, position.b, heads.warp_head + o, position.query, position.key, x[o]);
 }
 
 // The shape of a mixing matrix (heads, mixed heads).
@@ -184,13 +186,13 @@ template <int kWarpHeads, class Thread, class X>
 MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2], const FragmentExchange<X>& exchange,
                         const float* const (&matrix)[2], MixShape shape, const HeadBlock& block) {
   if (block.warp_head >= block.end) return;
-  const bool vectors = has_vectors<kWarpHeads>(matrix[0], shape.mixed_heads);
+  const bool use_vector = has_vectors<kWarpHeads>(matrix[0], shape.mixed_heads);
   MH_ROLLED
   for (int h = 0; h < shape.heads; ++h) {
     float weights[2][kWarpHeads];
     MH_FOR (r, 2)
       load_weights(thread, weights[r], matrix[r] + h * shape.mixed_heads + block.warp_head, block.end - block.warp_head,
-                   vectors);
+                   use_vector);
     Accumulator x[2];
     exchange.get(thread, h, x);
     MH_FOR (o, kWarpHeads)
@@ -208,14 +210,14 @@ MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mixed)[kWarpHeads
                            const HeadBlock& block) {
   if (block.warp_head >= block.end) return;
   const float* const matrix[2][2] = {{matrix_of(0, 0), matrix_of(0, 1)}, {matrix_of(1, 0), matrix_of(1, 1)}};
-  const bool vectors = has_vectors<kWarpHeads>(matrix[0][0], shape.mixed_heads);
+  const bool use_vector = has_vectors<kWarpHeads>(matrix[0][0], shape.mixed_heads);
   MH_ROLLED
   for (int h = 0; h < shape.heads; ++h) {
     float weights[2][2][kWarpHeads];
     MH_FOR (c, 2)
       MH_FOR (e, 2)
         load_weights(thread, weights[c][e], matrix[c][e] + h * shape.mixed_heads + block.warp_head,
-                     block.end - block.warp_head, vectors);
+                     block.end - block.warp_head, use_vector);
     Accumulator x[2];
     exchange.get(thread, h, x);
     MH_FOR (o, kWarpHeads)
@@ -260,7 +262,7 @@ struct SharedMatrix {
   const uint32_t* elements;  // (heads rounded up to even, out_heads), each weight twice; then scales (out_heads)
   int heads, out_heads;      // number of heads that are mixed; number of mixed heads of the block
   uint32_t identity;         // bits to keep of a lane's word of a right operand: the diagonal
-  bool shared;               // whether this object mixes; otherwise mix_rows() or mix_columns() must
+  bool is_shared;            // whether this object mixes; otherwise mix_rows() or mix_columns() must
 
   // Copies the columns of the block from `matrix` to shared memory; null: the queries share no matrix. mixed: the mixed
   // heads of the block. row_offset: number of rows of another SharedMatrix that precede this one in memory. Called by
@@ -273,13 +275,13 @@ struct SharedMatrix {
         identity(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
                  : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
                                                             : 0xFFFF0000u),
-        shared(sizeof(X) == 2 && matrix != nullptr) {
+        is_shared(sizeof(X) == 2 && matrix != nullptr) {
     auto* const matrix_memory =
         reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.shared_bytes - plan.weight_bytes) +
         row_offset * out_heads;
     elements = matrix_memory + mixed.warp_head - mixed.first;
     if constexpr (sizeof(X) == 2) {
-      if (!shared) return;
+      if (!is_shared) return;
       const int rows = rows_of_weights(heads) - 1;
       MH_ROLLED
       for (int i = thread.index(); i < rows * out_heads; i += thread.threads()) {
@@ -316,7 +318,7 @@ struct SharedMatrix {
   }
   // Returns the scale of the warp's mixed head o, with which the caller multiplies the result of mix().
   MH_DEVICE float scale(int o) const {
-    if (!std::is_same_v<X, Fp16> || !shared) return 1;
+    if (!std::is_same_v<X, Fp16> || !is_shared) return 1;
     return reinterpret_cast<const float*>(elements)[(rows_of_weights(heads) - 1) * out_heads + o];
   }
 

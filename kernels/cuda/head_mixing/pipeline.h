@@ -67,15 +67,15 @@ struct HeadGroup {
 
 // A streamed tile of 16 rows, and, with relative positions, its window of rows of another tensor.
 struct StreamedTile {
-  int first = 0, end = 0;          // first row of the tile; end of the rows: rows from `end` on are loaded as zeros
-  int window = 0, window_end = 0;  // the same for the window
-  int window_first = 0;            // rows of the window before row window_first are masked
+  int first = 0, end = 0;              // first row of the tile; end of the rows: rows from `end` on are loaded as zeros
+  int window_row = 0, window_end = 0;  // first row of the window; end of the rows of the window's tensor
+  int first_unmasked_row = 0;          // rows of the window before row first_unmasked_row are masked
   MH_DEVICE bool valid() const { return first < end; }
 };
 
 // Returns tile n of a range, without a window.
 struct RangeTiles {
-  KeyRange range;
+  IndexRange range;
   MH_DEVICE StreamedTile operator()(int n) const { return {range.first + 16 * n, range.end}; }
 };
 
@@ -143,32 +143,32 @@ struct GemmOperands {
 
   // Loads the resident rows of all heads to `to`. Called by all threads of a block.
   template <class Thread>
-  MH_DEVICE void load_all_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* to,
-                                   RowRange rows) const {
-    load_resident(thread, a, plan, to, heads.count(), heads, rows);
+  MH_DEVICE void load_all_resident(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
+                                   T* to, RowRange rows) const {
+    load_resident(thread, params, plan, to, heads.count(), heads, rows);
   }
   // Loads the streamed rows and the window of a tile into a stage, for the heads of `group`. Called by all threads of a
   // block.
   template <class Thread>
-  MH_DEVICE void load_streamed(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage,
-                               HeadRange group, StreamedTile tile) const {
+  MH_DEVICE void load_streamed(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
+                               T* stage, HeadRange group, StreamedTile tile) const {
     // If there is only one streamed tensor, it always has data; the check would cost registers.
     if (kStreamed == 1 || has_data(streamed))
-      load_operand(thread, a, stage, streamed, group, {tile.first, tile.end}, 16);
+      load_operand(thread, params, stage, streamed, group, {tile.first, tile.end}, 16);
     if constexpr (kStreamed == 2)
       if (has_data(streamed_2))
-        load_operand(thread, a, stage + plan.heads_per_stage * 16 * kStride, streamed_2, group, {tile.first, tile.end},
-                     16);
+        load_operand(thread, params, stage + plan.heads_per_stage * 16 * kStride, streamed_2, group,
+                     {tile.first, tile.end}, 16);
     if constexpr (kWindow)
       if (has_data(window))
-        load_operand(thread, a, stage + kStreamed * plan.heads_per_stage * 16 * kStride, window, group,
-                     {tile.window, tile.window_end}, 16 * plan.strips + 16);
+        load_operand(thread, params, stage + kStreamed * plan.heads_per_stage * 16 * kStride, window, group,
+                     {tile.window_row, tile.window_end}, 16 * plan.strips + 16);
   }
   // Loads the resident rows into a stage, after its streamed rows and window, for the heads of `group`.
   template <class Thread>
-  MH_DEVICE void load_resident_to_stage(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan,
+  MH_DEVICE void load_resident_to_stage(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                         T* stage, HeadRange group, RowRange rows) const {
-    load_resident(thread, a, plan, stage + resident_offset(plan), plan.heads_per_stage, group, rows);
+    load_resident(thread, params, plan, stage + resident_offset(plan), plan.heads_per_stage, group, rows);
   }
 
  private:
@@ -177,27 +177,28 @@ struct GemmOperands {
   }
   // Loads the resident rows of the heads of `group` to `to` (kResident, group_heads, rows of the block, kStride).
   template <class Thread>
-  MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* to,
+  MH_DEVICE void load_resident(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan, T* to,
                                int group_heads, HeadRange group, RowRange rows) const {
-    if (has_data(resident)) load_operand(thread, a, to, resident, group, rows, 16 * plan.strips);
+    if (has_data(resident)) load_operand(thread, params, to, resident, group, rows, 16 * plan.strips);
     if constexpr (kResident == 2)
       if (has_data(resident_2))
-        load_operand(thread, a, to + group_heads * 16 * plan.strips * kStride, resident_2, group, rows,
+        load_operand(thread, params, to + group_heads * 16 * plan.strips * kStride, resident_2, group, rows,
                      16 * plan.strips);
   }
   static MH_DEVICE bool has_data(const Operand& x) { return x.data != nullptr; }
   // Loads `count` rows of the heads of `group` to `to` (group.count(), count, kStride); `count` is a multiple of 16,
   // and a warp loads 16 rows of a head at a time.
   template <class Thread>
-  MH_DEVICE void load_operand(const Thread& thread, const AttentionParams& a, T* to, const Operand& x, HeadRange group,
-                              RowRange rows, int count) const {
+  MH_DEVICE void load_operand(const Thread& thread, const AttentionParams& params, T* to, const Operand& x,
+                              HeadRange group, RowRange rows, int count) const {
     const int strips = count / 16;
     MH_ROLLED
     for (int i = thread.warp(); i < group.count() * strips; i += thread.threads() / 32) {
       const int h = group.first + (strips == 1 ? i : i / strips), row = strips == 1 ? 0 : i % strips * 16;
       const T* const data = x.data + x.head_stride * (x.head_of != nullptr ? x.head_of[h] : h);
-      load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride, {data, x.row_stride, rows.end, size, a.aligned},
-                       rows.first + row, 16, [](int r) { return r * kStride; });
+      load_rows<kSize>(thread, warp_of(thread), to + i * 16 * kStride,
+                       {data, x.row_stride, rows.end, size, params.aligned}, rows.first + row, 16,
+                       [](int r) { return r * kStride; });
     }
   }
 };
@@ -227,13 +228,13 @@ struct LoadSchedule {
 
   // Starts to copy the next group of heads to a stage; after the last group it only commits an empty group of copies.
   template <class Thread, class T>
-  MH_DEVICE void load(const Thread& thread, const AttentionParams& a, const HeadMixingPlan& plan, T* stage) {
+  MH_DEVICE void load(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan, T* stage) {
     if (const StreamedTile tile = tile_of(tile_index); tile.valid()) {
       const Operands x = current();
       const int count = x.heads.end - head < plan.heads_per_stage ? x.heads.end - head : plan.heads_per_stage;
       const HeadRange group{head, head + count};
-      x.load_streamed(thread, a, plan, stage, group, tile);
-      if (plan.resident_tiles == 0) x.load_resident_to_stage(thread, a, plan, stage, group, resident);
+      x.load_streamed(thread, params, plan, stage, group, tile);
+      if (plan.resident_tiles == 0) x.load_resident_to_stage(thread, params, plan, stage, group, resident);
       head += plan.heads_per_stage;
       if (head >= x.heads.end) next_operands();
     }

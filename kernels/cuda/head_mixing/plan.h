@@ -69,20 +69,21 @@ constexpr int rows_of_weights(int heads) { return (heads + 1) / 2 * 2 + 1; }
 // Returns the plan for a kernel with the given needs and at most `limit` bytes of shared memory; num_stages is 0 if no
 // plan fits. stride: row stride of tiles in shared memory, in elements.
 template <class T>
-constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& n, int stride, int limit) {
+constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stride, int limit) {
   HeadMixingPlan plan;
-  const int warps = (n.heads + n.warp_heads - 1) / n.warp_heads;
+  const int warps = (needs.heads + needs.warp_heads - 1) / needs.warp_heads;
   const int tile_bytes = 16 * stride * static_cast<int>(sizeof(T)), fragment_bytes = 32 * (sizeof(T) == 4 ? 32 : 16);
   plan.warps_per_strip = warps < kHeadMixingWarps ? warps : kHeadMixingWarps;
   plan.head_blocks = (warps + plan.warps_per_strip - 1) / plan.warps_per_strip;
-  plan.weight_bytes = sizeof(T) == 2 ? (n.weight_rows * plan.warps_per_strip * n.warp_heads * 4 + 15) / 16 * 16 : 0;
+  plan.weight_bytes =
+      sizeof(T) == 2 ? (needs.weight_rows * plan.warps_per_strip * needs.warp_heads * 4 + 15) / 16 * 16 : 0;
   // Returns the number of streamed tiles of a head.
-  const auto streamed_tiles = [&](int strips) { return n.streamed_tensors + (n.window ? 1 + strips : 0); };
+  const auto streamed_tiles = [&](int strips) { return needs.streamed_tensors + (needs.window ? 1 + strips : 0); };
   // Fills in the plan for stages of stage_tiles tiles; returns whether at least min_stages stages fit.
   const auto try_stages = [&](int strips, int resident_tiles, int stage_tiles, int min_stages) {
-    const int product_bytes = n.window ? plan.warps_per_strip * kWindowProductBytes : 0;
+    const int product_bytes = needs.window ? plan.warps_per_strip * kWindowProductBytes : 0;
     const int fixed_bytes =
-                  strips * (resident_tiles * tile_bytes + n.exchanged_fragments * fragment_bytes + product_bytes) +
+                  strips * (resident_tiles * tile_bytes + needs.exchanged_fragments * fragment_bytes + product_bytes) +
                   plan.weight_bytes,
               free_bytes = limit - fixed_bytes;
     plan.strips = strips, plan.resident_tiles = resident_tiles, plan.stage_tiles = stage_tiles;
@@ -95,20 +96,22 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& n, int stride, 
     return plan.num_stages >= min_stages;
   };
   // First choice: all heads in a stage, with as many strips as the number of warps allows.
-  plan.heads_per_stage = n.max_stage_heads, plan.one_stage = n.one_stage_tiles > 0;
+  plan.heads_per_stage = needs.max_stage_heads, plan.one_stage = needs.one_stage_tiles > 0;
   for (int strips = kHeadMixingWarps / plan.warps_per_strip; strips > 0; strips /= 2)
-    if (try_stages(strips, n.resident_tiles,
-                   plan.one_stage ? n.one_stage_tiles : n.max_stage_heads * streamed_tiles(strips), strips > 1 ? 2 : 1))
+    if (try_stages(strips, needs.resident_tiles,
+                   plan.one_stage ? needs.one_stage_tiles : needs.max_stage_heads * streamed_tiles(strips),
+                   strips > 1 ? 2 : 1))
       return plan;
   // Second choice: groups of heads, preferably with a head for every warp, then with two stages or more, then with
   // resident rows that are loaded once, then with many heads.
   plan.one_stage = false;
-  for (const int min_heads : {plan.warps_per_strip < n.max_stage_heads ? plan.warps_per_strip : n.max_stage_heads, 1})
+  for (const int min_heads :
+       {plan.warps_per_strip < needs.max_stage_heads ? plan.warps_per_strip : needs.max_stage_heads, 1})
     for (const int min_stages : {2, 1})
-      for (const int resident_tiles : {n.resident_tiles, 0})
-        for (plan.heads_per_stage = n.max_stage_heads; plan.heads_per_stage >= min_heads; --plan.heads_per_stage)
+      for (const int resident_tiles : {needs.resident_tiles, 0})
+        for (plan.heads_per_stage = needs.max_stage_heads; plan.heads_per_stage >= min_heads; --plan.heads_per_stage)
           if (try_stages(1, resident_tiles,
-                         plan.heads_per_stage * (streamed_tiles(1) + (resident_tiles > 0 ? 0 : n.resident_tensors)),
+                         plan.heads_per_stage * (streamed_tiles(1) + (resident_tiles > 0 ? 0 : needs.resident_tensors)),
                          min_stages))
             return plan;
   plan.num_stages = 0;

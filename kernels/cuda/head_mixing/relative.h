@@ -44,16 +44,17 @@ MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* 
 // Returns tile n of the keys in the range `visible`, each within one run, with the window of r for the queries up to
 // query `last_query`.
 struct VisibleKeyTiles {
-  const AttentionParams& a;
-  KeyRange visible;
+  const AttentionParams& params;
+  IndexRange visible;
   int last_query;
   MH_DEVICE StreamedTile operator()(int n) const {
-    for (int i = 0; i < a.relative.num_runs; ++i) {
-      const DistanceRun& run = a.relative.runs[i];
-      const KeyRange range = intersect(visible, run);
+    for (int i = 0; i < params.relative.num_runs; ++i) {
+      const DistanceRun& run = params.relative.runs[i];
+      const IndexRange range = intersect(visible, run);
       const int tiles = range.end > range.first ? (range.end - range.first + 15) / 16 : 0,
                 tile_first = range.first + 16 * n;
-      if (n < tiles) return {tile_first, range.end, distance_row(a, run, last_query, tile_first), a.relative.distances};
+      if (n < tiles)
+        return {tile_first, range.end, distance_row(params, run, last_query, tile_first), params.relative.distances};
       n -= tiles;
     }
     return {};
@@ -62,40 +63,41 @@ struct VisibleKeyTiles {
 
 // Returns the function that returns tile n of the visible keys of a block whose last query is `last_query`.
 template <bool kRelative>
-MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& a, const KeyRange& visible,
+MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& params, const IndexRange& visible,
                              [[maybe_unused]] int last_query) {
-  if constexpr (kRelative) return VisibleKeyTiles{a, visible, last_query};
+  if constexpr (kRelative) return VisibleKeyTiles{params, visible, last_query};
   else return RangeTiles{visible};
 }
 
 // Returns tile n of the queries in query_range, with the window of r for the resident keys from key `first` on, of run
 // number `run`.
 struct QueryTilesOfRun {
-  const AttentionParams& a;
-  KeyRange query_range;
+  const AttentionParams& params;
+  IndexRange query_range;
   int first, run;
   MH_DEVICE StreamedTile operator()(int n) const {
     const int tile_first = query_range.first + 16 * n;
-    return {tile_first, query_range.end, distance_row(a, a.relative.runs[run], tile_first + 15, first),
-            a.relative.distances};
+    return {tile_first, query_range.end, distance_row(params, params.relative.runs[run], tile_first + 15, first),
+            params.relative.distances};
   }
 };
 
 // Returns tile n, over all runs, of the queries that have one of the distances first … first + rows - 1, which are rows
 // of r, to one of the first unpadded_keys keys. The window has the keys at these distances: query t has distance
-// `first` to key t + window - tile_first.
+// `first` to key t + window_row - tile_first.
 struct QueryTilesOfDistances {
-  const AttentionParams& a;
+  const AttentionParams& params;
   int first, rows, unpadded_keys;
   MH_DEVICE StreamedTile operator()(int n) const {
-    const int queries = static_cast<int>(a.queries), offset = static_cast<int>(a.keys) - queries;
-    for (int i = 0; i < a.relative.num_runs; ++i) {
-      const DistanceRun& run = a.relative.runs[i];
-      const KeyRange keys = intersect({0, unpadded_keys}, run);
-      const int lead = first - distance_row(a, run, 0, 0), last = lead + rows - 1;
-      if (keys.first >= keys.end || (a.causal && (lead > offset || (a.window > 0 && last <= offset - a.window))))
+    const int queries = static_cast<int>(params.queries), offset = static_cast<int>(params.keys) - queries;
+    for (int i = 0; i < params.relative.num_runs; ++i) {
+      const DistanceRun& run = params.relative.runs[i];
+      const IndexRange keys = intersect({0, unpadded_keys}, run);
+      const int lead = first - distance_row(params, run, 0, 0), max_lead = lead + rows - 1;
+      if (keys.first >= keys.end ||
+          (params.causal && (lead > offset || (params.window > 0 && max_lead <= offset - params.window))))
         continue;
-      const int begin = keys.first - last > 0 ? keys.first - last : 0;
+      const int begin = keys.first - max_lead > 0 ? keys.first - max_lead : 0;
       const int end = keys.end - lead < queries ? keys.end - lead : queries;
       const int tiles = end > begin ? (end - begin + 15) / 16 : 0, tile_first = begin + 16 * n;
       if (n < tiles) return {tile_first, end, tile_first + lead, keys.end, keys.first};
@@ -107,21 +109,23 @@ struct QueryTilesOfDistances {
 
 // Returns r as a tensor (1, heads, distances, key_size), with batch stride 0.
 template <class T>
-MH_DEVICE Rows<const T> distance_rows(const AttentionParams& a) {
-  return {static_cast<const T*>(a.relative.rows), 0, a.relative.head_stride, a.relative.row_stride};
+MH_DEVICE Rows<const T> distance_rows(const AttentionParams& params) {
+  return {static_cast<const T*>(params.relative.rows), 0, params.relative.head_stride, params.relative.row_stride};
 }
 
 // The operands of kernels with resident queries and streamed keys.
 template <class T, int kSize, bool kRelative>
 using QueryOperands = GemmOperands<T, kSize, 1, kRelative ? 2 : 1, kRelative>;
 
-// Returns the operands of the logits of query heads. kRelative: x.q is q + u, and x.q_v is q + v.
+// Returns the operands of the logits of query heads. kRelative: tensors.q is q + u, and tensors.q_v is q + v.
 template <class T, int kSize, bool kRelative>
-MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParams& a, const KernelTensors<T>& x,
-                                                            int64_t b, HeadRange heads, const T* resident_memory) {
+MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParams& params,
+                                                            const KernelTensors<T>& tensors, int64_t b, HeadRange heads,
+                                                            const T* resident_memory) {
   QueryOperands<T, kSize, kRelative> logits{
-      {x.k, b, a.key_heads}, {x.q, b, nullptr}, heads, a.key_size, resident_memory};
-  if constexpr (kRelative) logits.resident_2 = {x.q_v, b, nullptr}, logits.window = {distance_rows<T>(a), b, nullptr};
+      {tensors.k, b, params.key_heads}, {tensors.q, b, nullptr}, heads, params.key_size, resident_memory};
+  if constexpr (kRelative)
+    logits.resident_2 = {tensors.q_v, b, nullptr}, logits.window = {distance_rows<T>(params), b, nullptr};
   return logits;
 }
 

@@ -51,17 +51,18 @@ struct MixTile {
 
   // Returns the bytes of the tile. kMatrixHeads: number of heads that a product takes.
   template <int kMatrixHeads>
-  static constexpr int bytes(const AttentionParams& a) {
-    const bool needs_zero_head = a.in_heads < kMatrixHeads || a.out_heads < kMatrixHeads;
-    return ((a.in_heads > a.out_heads ? a.in_heads : a.out_heads) + (needs_zero_head ? 1 : 0)) * kHeadStride * 2;
+  static constexpr int bytes(const AttentionParams& params) {
+    const bool needs_zero_head = params.in_heads < kMatrixHeads || params.out_heads < kMatrixHeads;
+    return ((params.in_heads > params.out_heads ? params.in_heads : params.out_heads) + (needs_zero_head ? 1 : 0)) *
+           kHeadStride * 2;
   }
   // Returns tile number `index` of the tiles that are at `memory`, and writes its head of zeros, which is valid after
   // the next barrier. Called by all threads of a block.
   template <int kMatrixHeads, class Thread>
-  static MH_DEVICE MixTile create(const Thread& thread, const AttentionParams& a, void* memory, int index = 0) {
-    const MixTile tile{static_cast<uint16_t*>(memory) + index * (bytes<kMatrixHeads>(a) / 2),
-                       bytes<kMatrixHeads>(a) / (kHeadStride * 2) - 1};
-    if (a.in_heads < kMatrixHeads || a.out_heads < kMatrixHeads)
+  static MH_DEVICE MixTile create(const Thread& thread, const AttentionParams& params, void* memory, int index = 0) {
+    const MixTile tile{static_cast<uint16_t*>(memory) + index * (bytes<kMatrixHeads>(params) / 2),
+                       bytes<kMatrixHeads>(params) / (kHeadStride * 2) - 1};
+    if (params.in_heads < kMatrixHeads || params.out_heads < kMatrixHeads)
       for (int i = thread.index(); i < kHeadStride; i += thread.threads())
         tile.memory[tile.zero_head * kHeadStride + i] = 0;
     return tile;
@@ -95,9 +96,10 @@ MH_DEVICE void load_transposed_a(const Thread& thread, FragmentA<T>& to, const T
 }
 
 // Returns the mixing matrix of query `query` of batch row b; of the last query if this query does not exist. queries:
-// a.queries.
-MH_DEVICE const float* matrix_of_query(const AttentionParams& a, int64_t b, int query, int queries) {
-  return a.matrix + b * a.matrix_batch_stride + (query < queries ? query : queries - 1) * a.matrix_query_stride;
+// params.queries.
+MH_DEVICE const float* matrix_of_query(const AttentionParams& params, int64_t b, int query, int queries) {
+  return params.matrix + b * params.matrix_batch_stride +
+         (query < queries ? query : queries - 1) * params.matrix_query_stride;
 }
 
 // The mixing matrices of the one or two queries of a product.
@@ -105,12 +107,13 @@ struct ProductMatrices {
   const float *first, *second;
 };
 
-// Returns the matrices of product u of a warp, for the queries of a tile from query `query` on. queries: a.queries.
-template <class Z, class Thread>
-MH_DEVICE ProductMatrices matrices_of_product(const Thread& thread, const AttentionParams& a, int64_t b, int query,
+// Returns the matrices of product u of a warp, for the queries of a tile from query `query` on. queries:
+// params.queries.
+template <class Traits, class Thread>
+MH_DEVICE ProductMatrices matrices_of_product(const Thread& thread, const AttentionParams& params, int64_t b, int query,
                                               int queries, int u) {
-  const int first = query + Z::query_of(thread.warp(), u);
-  return {matrix_of_query(a, b, first, queries), matrix_of_query(a, b, first + 1, queries)};
+  const int first = query + Traits::query_of(thread.warp(), u);
+  return {matrix_of_query(params, b, first, queries), matrix_of_query(params, b, first + 1, queries)};
 }
 
 // A lane's part of the left operand that mixes the one or two queries of a product, out of their mixing matrices. In
@@ -124,9 +127,10 @@ struct MixMatrix {
   // null: zeros. kToOutputs: the product mixes query heads to output heads, by the transposed matrix; otherwise output
   // heads to query heads.
   template <bool kToOutputs, class Thread>
-  MH_DEVICE void read(const Thread& thread, const AttentionParams& a, ProductMatrices matrices) {
-    const int rows = kToOutputs ? a.out_heads : a.in_heads, columns = kToOutputs ? a.in_heads : a.out_heads,
-              row_stride = kToOutputs ? 1 : a.out_heads, column_stride = kToOutputs ? a.out_heads : 1;
+  MH_DEVICE void read(const Thread& thread, const AttentionParams& params, ProductMatrices matrices) {
+    const int rows = kToOutputs ? params.out_heads : params.in_heads,
+              columns = kToOutputs ? params.in_heads : params.out_heads, row_stride = kToOutputs ? 1 : params.out_heads,
+              column_stride = kToOutputs ? params.out_heads : 1;
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     MH_FOR (r, 2) {
       const float* const matrix = kMatrixHeads == 8 && r == 1 ? matrices.second : matrices.first;
@@ -168,10 +172,10 @@ MH_DEVICE void dispatch_bool(bool fast_path, const Body& body) {
 // Mixes the in_heads heads of a tile to out_heads heads, in place, for the queries of the warp's products. Elements of
 // type X are replaced by elements of type To. kScaled: multiplies the result by the scales of the matrices; otherwise
 // the caller must. Called by all lanes of a warp.
-template <class Z, class X, class To, bool kScaled, int kWarpProducts, class Tile, class Thread>
+template <class Traits, class X, class To, bool kScaled, int kWarpProducts, class Tile, class Thread>
 MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads, int out_heads,
-                           const MixMatrix<X, Z::kMatrixHeads> (&matrices)[kWarpProducts]) {
-  constexpr int kMatrixHeads = Z::kMatrixHeads;
+                           const MixMatrix<X, Traits::kMatrixHeads> (&matrices)[kWarpProducts]) {
+  constexpr int kMatrixHeads = Traits::kMatrixHeads;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int head = thread.lane() % kMatrixHeads, query_in_product = kMatrixHeads == 8 ? thread.lane() / 8 % 2 : 0;
   const uint16_t* const from = tile.memory + (head < in_heads ? head : tile.zero_head) * Tile::kHeadStride +
@@ -184,7 +188,7 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads,
   uint32_t x[kWarpProducts][Tile::kKeys / 16][4];
   MH_FOR (u, kWarpProducts)
     MH_FOR (n, Tile::kKeys / 16)
-      thread.load_matrices_transposed(x[u][n], from + Z::query_of(thread.warp(), u) * Tile::kStride + 16 * n);
+      thread.load_matrices_transposed(x[u][n], from + Traits::query_of(thread.warp(), u) * Tile::kStride + 16 * n);
   MH_FOR (u, kWarpProducts) {
     uint32_t left[4];
     matrices[u].to_fragment_a(left);
@@ -197,9 +201,10 @@ MH_DEVICE void mix_queries(const Thread& thread, const Tile& tile, int in_heads,
       MH_FOR (c, 2)
         MH_FOR (r, 2) {
           const float factor = kScaled ? matrices[u].scale[r] : 1;
-          thread.store_if(g + (kMatrixHeads == 16 ? 8 * r : 0) < out_heads,
-                          to + Z::query_of(thread.warp(), u) * Tile::kStride + r * kSecondRowOffset + 16 * n + 8 * c,
-                          thread.pack(mixed[c].x[2 * r] * factor, mixed[c].x[2 * r + 1] * factor, To{}));
+          thread.store_if(
+              g + (kMatrixHeads == 16 ? 8 * r : 0) < out_heads,
+              to + Traits::query_of(thread.warp(), u) * Tile::kStride + r * kSecondRowOffset + 16 * n + 8 * c,
+              thread.pack(mixed[c].x[2 * r] * factor, mixed[c].x[2 * r + 1] * factor, To{}));
         }
     }
   }
@@ -242,8 +247,8 @@ MH_DEVICE void multiply_strips(const Thread& thread, const T* rows, const T* key
 
 // The dropout argument of accumulate() for products without dropout.
 struct NoDropout {
-  template <int kColumns>
-  MH_DEVICE void operator()(int, int, Accumulator (&)[kColumns]) const {}
+  template <int kColumnFragments>
+  MH_DEVICE void operator()(int, int, Accumulator (&)[kColumnFragments]) const {}
 };
 
 // Computes sums (strips, 16, kSize) += X · rows, where X (strips, 16, kKeys) is head `head` of the tile, and rows
@@ -276,22 +281,22 @@ MH_DEVICE void accumulate(const Thread& thread, Accumulator (&sums)[Tile::kStrip
 
 // Loads tiles of kRows positions of all heads of one batch row of a tensor into shared memory (heads, kRows, kStride).
 // Each warp copies its own heads.
-template <class Z, class T, int kRows>
+template <class Traits, class T, int kRows>
 struct HeadRows {
-  static constexpr int kSize = Z::kSize, kStride = Z::kStride, kVector = 16 / static_cast<int>(sizeof(T)),
-                       kVectors = kSize / kVector;
-  static constexpr bool kWholeRows = 32 % kVectors == 0;  // whether the lanes of a warp cover whole rows
-  const T* data[Z::kWarpHeads];                           // addresses of the warp's heads
+  static constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kVectorSize = 16 / static_cast<int>(sizeof(T)),
+                       kRowVectors = kSize / kVectorSize;
+  static constexpr bool kWholeRows = 32 % kRowVectors == 0;  // whether the lanes of a warp cover whole rows
+  const T* data[Traits::kWarpHeads];                         // addresses of the warp's heads
   int64_t row_stride;
   int heads, size;  // number of heads; elements of a row
   bool aligned;     // AttentionParams::aligned
   // head_of: head h of the tile is head head_of[h] of the tensor; null: head h.
   template <class Thread>
-  MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& a, const Rows<const T>& rows, int64_t b,
+  MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& params, const Rows<const T>& rows, int64_t b,
                      const int64_t* head_of, int num_heads, int row_size)
-      : row_stride(rows.row_stride), heads(num_heads), size(row_size), aligned(a.aligned) {
-    MH_FOR (o, Z::kWarpHeads) {
-      const int head = thread.warp() * Z::kWarpHeads + o;
+      : row_stride(rows.row_stride), heads(num_heads), size(row_size), aligned(params.aligned) {
+    MH_FOR (o, Traits::kWarpHeads) {
+      const int head = thread.warp() * Traits::kWarpHeads + o;
       data[o] = head < heads ? row_of(rows, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
     }
   }
@@ -299,13 +304,13 @@ struct HeadRows {
   // zero. Called by all threads of a block.
   template <class Thread>
   MH_DEVICE void load(const Thread& thread, T* to, int first, int end) const {
-    MH_FOR (o, Z::kWarpHeads) {
-      const int head = thread.warp() * Z::kWarpHeads + o;
+    MH_FOR (o, Traits::kWarpHeads) {
+      const int head = thread.warp() * Traits::kWarpHeads + o;
       if (head >= heads) break;
       T* const head_rows = to + head * kRows * kStride;
       if (kWholeRows && aligned && first + kRows <= end) {
-        constexpr int kStep = 32 / kVectors < kRows ? 32 / kVectors : kRows;
-        const int column = thread.lane() % kVectors * kVector, row = thread.lane() / kVectors;
+        constexpr int kStep = 32 / kRowVectors < kRows ? 32 / kRowVectors : kRows;
+        const int column = thread.lane() % kRowVectors * kVectorSize, row = thread.lane() / kRowVectors;
         const int bytes = column < size ? 16 : 0;
         const T* from = data[o] + offset_of_row(first + row, row_stride) + column;
         T* const destination = head_rows + row * kStride + column;
@@ -324,38 +329,39 @@ struct HeadRows {
 
 // The rows of the queries, of the output gradients, of the keys of each query head, and of the values of each output
 // head.
-template <class Z, class T, int kRows>
-struct QueryRows : HeadRows<Z, T, kRows> {
+template <class Traits, class T, int kRows>
+struct QueryRows : HeadRows<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE QueryRows(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x, int64_t b)
-      : HeadRows<Z, T, kRows>(thread, a, x.q, b, nullptr, a.in_heads, a.key_size) {}
+  MH_DEVICE QueryRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRows<Traits, T, kRows>(thread, params, tensors.q, b, nullptr, params.in_heads, params.key_size) {}
 };
-template <class Z, class T, int kRows>
-struct DoutRows : HeadRows<Z, T, kRows> {
+template <class Traits, class T, int kRows>
+struct DoutRows : HeadRows<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE DoutRows(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x, int64_t b)
-      : HeadRows<Z, T, kRows>(thread, a, x.dout, b, nullptr, a.out_heads, a.value_size) {}
+  MH_DEVICE DoutRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRows<Traits, T, kRows>(thread, params, tensors.dout, b, nullptr, params.out_heads, params.value_size) {}
 };
-template <class Z, class T, int kRows>
-struct KeyRows : HeadRows<Z, T, kRows> {
+template <class Traits, class T, int kRows>
+struct KeyRows : HeadRows<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE KeyRows(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x, int64_t b)
-      : HeadRows<Z, T, kRows>(thread, a, x.k, b, a.key_heads, a.in_heads, a.key_size) {}
+  MH_DEVICE KeyRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRows<Traits, T, kRows>(thread, params, tensors.k, b, params.key_heads, params.in_heads, params.key_size) {}
 };
-template <class Z, class T, int kRows>
-struct ValueRows : HeadRows<Z, T, kRows> {
+template <class Traits, class T, int kRows>
+struct ValueRows : HeadRows<Traits, T, kRows> {
   template <class Thread>
-  MH_DEVICE ValueRows(const Thread& thread, const AttentionParams& a, const KernelTensors<T>& x, int64_t b)
-      : HeadRows<Z, T, kRows>(thread, a, x.v, b, a.value_heads, a.out_heads, a.value_size) {}
+  MH_DEVICE ValueRows(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors, int64_t b)
+      : HeadRows<Traits, T, kRows>(thread, params, tensors.v, b, params.value_heads, params.out_heads,
+                                   params.value_size) {}
 };
 
 // Streams tiles of two tensors through a pipeline: for each tile of kKeys positions of a range first the rows of one
 // tensor, then the rows of the other, each in a stage.
-template <class Z, class T, int kKeys>
+template <class Traits, class T, int kKeys>
 struct AlternatingLoads {
-  const HeadRows<Z, T, kKeys>& first_rows;
-  const HeadRows<Z, T, kKeys>& second_rows;
-  KeyRange range;
+  const HeadRows<Traits, T, kKeys>& first_rows;
+  const HeadRows<Traits, T, kKeys>& second_rows;
+  IndexRange range;
   int step = 0;  // index of the next load: even loads are of first_rows, odd loads of second_rows at the same positions
 
   // Starts to copy the next rows to a stage; after the last tile it only commits an empty group of copies.
@@ -384,22 +390,22 @@ struct RowMixPlan {
 };
 
 // The tile sizes of a kernel with resident queries, which streams keys and values: kQueries queries of a block, and
-// kKeys keys of a streamed tile. Z: an instance of RowMix.
-template <class Z, int kQueries_, int kKeys_>
+// kKeys keys of a streamed tile. Traits: an instance of RowMix.
+template <class Traits, int kQueries_, int kKeys_>
 struct RowMixQueryTiles {
   static constexpr int kQueries = kQueries_, kKeys = kKeys_;
   using Tile = MixTile<kQueries, kKeys>;
   // Number of mixing products of a warp, each of which mixes kQueriesPerProduct queries.
-  static constexpr int kWarpProducts = kQueries / Z::kQueriesPerProduct / Z::kWarps;
+  static constexpr int kWarpProducts = kQueries / Traits::kQueriesPerProduct / Traits::kWarps;
   // Returns the number of elements of a stage, which has the keys or the values of a streamed tile.
-  static constexpr int stage_elements(const AttentionParams& a) {
-    return (a.in_heads > a.out_heads ? a.in_heads : a.out_heads) * kKeys * Z::kStride;
+  static constexpr int stage_elements(const AttentionParams& params) {
+    return (params.in_heads > params.out_heads ? params.in_heads : params.out_heads) * kKeys * Traits::kStride;
   }
   // Returns the plan for resident rows of resident_heads heads, num_tiles tiles in shared memory, and at most `limit`
   // bytes.
-  static constexpr RowMixPlan plan_of(const AttentionParams& a, int resident_heads, int num_tiles, int limit) {
-    return {resident_heads * kQueries * Z::kStride * 2, stage_elements(a) * 2,
-            num_tiles * Tile::template bytes<Z::kMatrixHeads>(a), limit};
+  static constexpr RowMixPlan plan_of(const AttentionParams& params, int resident_heads, int num_tiles, int limit) {
+    return {resident_heads * kQueries * Traits::kStride * 2, stage_elements(params) * 2,
+            num_tiles * Tile::template bytes<Traits::kMatrixHeads>(params), limit};
   }
 };
 

@@ -23,14 +23,14 @@ struct RowStats {
   }
 };
 
-// Replaces p (16, 8 kColumns), the products of a tile of 16 queries, by probabilities, and computes
+// Replaces p (16, 8 kColumnFragments), the products of a tile of 16 queries, by probabilities, and computes
 // slopes = probability * derivative of the logit by the product. kFastPath: assumes softmax, and that all queries see
 // all keys.
-template <bool kFastPath, int kColumns, class Thread>
-MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, ProductTile tile, const RowStats& stats,
-                         Accumulator (&p)[kColumns], Accumulator (&slopes)[kColumns]) {
+template <bool kFastPath, int kColumnFragments, class Thread>
+MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& params, ProductTile tile, const RowStats& stats,
+                         Accumulator (&p)[kColumnFragments], Accumulator (&slopes)[kColumnFragments]) {
   const auto exponentials = [&](const auto& normaliser) {
-    MH_FOR (n, kColumns)
+    MH_FOR (n, kColumnFragments)
       MH_FOR (i, 4) {
         const float product = p[n].x[i];
         const float x = thread.exp2(normaliser.logarithm(thread, product) - stats.lse2[i / 2]) * stats.inv_sum[i / 2];
@@ -38,19 +38,19 @@ MH_DEVICE void to_slopes(const Thread& thread, const AttentionParams& a, Product
       }
   };
   if constexpr (kFastPath) {
-    exponentials(SoftmaxExponent{a.scale * kLog2E, a.scale});
+    exponentials(SoftmaxExponent{params.scale * kLog2E, params.scale});
   } else {
-    apply_mask<false>(thread, a, tile.key_end, tile.query, tile.key, p);
-    dispatch_normaliser(a, exponentials);
+    apply_mask<false>(thread, params, tile.key_end, tile.query, tile.key, p);
+    dispatch_normaliser(params, exponentials);
   }
 }
 
 // Replaces dP of a head and strip in a tile by dS = slopes * (dP - delta), rounded to T; `slopes` also receives dS. If
 // kDropout, applies dropout to dP first, with a function as in accumulate(). Called by all lanes of a warp.
-template <class T, bool kDropout, int kColumns, class Tile, class Thread, class DropoutFn>
+template <class T, bool kDropout, int kColumnFragments, class Tile, class Thread, class DropoutFn>
 MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int head, int strip, const RowStats& stats,
-                                  Accumulator (&slopes)[kColumns], const DropoutFn& dropout) {
-  MH_FOR (c, kColumns / 2) {
+                                  Accumulator (&slopes)[kColumnFragments], const DropoutFn& dropout) {
+  MH_FOR (c, kColumnFragments / 2) {
     Accumulator dp[2];
     tile.template get<T>(thread, head, strip, 16 * c, dp);
     if constexpr (kDropout) dropout(strip, 16 * c, dp);
@@ -61,11 +61,12 @@ MH_DEVICE void to_logit_gradients(const Thread& thread, const Tile& tile, int he
   tile.template put<T>(thread, head, strip, slopes);
 }
 
-// The tile sizes and the plan of row_mix_sums(). Z: an instance of RowMix.
-template <class Z>
-struct RowMixSumsTiles : RowMixQueryTiles<Z, floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32), Z::kKeys> {
-  static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
-    return RowMixSumsTiles::plan_of(a, a.in_heads + a.out_heads, 2, limit);
+// The tile sizes and the plan of row_mix_sums(). Traits: an instance of RowMix.
+template <class Traits>
+struct RowMixSumsTiles
+    : RowMixQueryTiles<Traits, floor_to_strips(2048 / (Traits::kWarpHeads * Traits::kSize), 32), Traits::kKeys> {
+  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
+    return RowMixSumsTiles::plan_of(params, params.in_heads + params.out_heads, 2, limit);
   }
 };
 
@@ -98,62 +99,63 @@ MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads
   }
 }
 
-// Computes x.query_stats and x.g: the gradient of the matrix of each query, or, if the queries share a matrix, the sum
-// over each tile of queries. Grid: (order.blocks()).
-template <class Z, class T, class Thread>
-MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
-                            const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
-  using Sizes = RowMixSumsTiles<Z>;
+// Computes tensors.query_stats and tensors.g: the gradient of the matrix of each query, or, if the queries share a
+// matrix, the sum over each tile of queries. Grid: (order.blocks()).
+template <class Traits, class T, class Thread>
+MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
+                            const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
+  using Sizes = RowMixSumsTiles<Traits>;
   using Tile = typename Sizes::Tile;
-  constexpr int kSize = Z::kSize, kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kStrips = Tile::kStrips,
-                kQueries = Sizes::kQueries, kKeys = Sizes::kKeys;
+  constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
+                kStrips = Tile::kStrips, kQueries = Sizes::kQueries, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, true);
   const int64_t b = block.row;
-  const int queries = static_cast<int>(a.queries), first = block.tile * kQueries, g = thread.lane() / 4,
+  const int queries = static_cast<int>(params.queries), first = block.tile * kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
-  const KeyRange visible = visible_keys(a, b, first, kQueries);
+  const IndexRange visible = visible_keys(params, b, first, kQueries);
 
   auto* const query_rows = static_cast<T*>(memory);
-  T* const dout_rows = query_rows + a.in_heads * kQueries * kStride;
-  SmemPipeline<T> pipeline{dout_rows + a.out_heads * kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
-  const Tile probabilities = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end(), 0),
-             gradients = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end(), 1);
-  const KeyRows<Z, T, kKeys> keys(thread, a, x, b);
-  const ValueRows<Z, T, kKeys> values(thread, a, x, b);
-  AlternatingLoads<Z, T, kKeys> loads{keys, values, visible};
+  T* const dout_rows = query_rows + params.in_heads * kQueries * kStride;
+  SmemPipeline<T> pipeline{dout_rows + params.out_heads * kQueries * kStride, plan.num_stages,
+                           Sizes::stage_elements(params)};
+  const Tile probabilities = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 0),
+             gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
+  const KeyRows<Traits, T, kKeys> keys(thread, params, tensors, b);
+  const ValueRows<Traits, T, kKeys> values(thread, params, tensors, b);
+  AlternatingLoads<Traits, T, kKeys> loads{keys, values, visible};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
-  QueryRows<Z, T, kQueries>(thread, a, x, b).load(thread, query_rows, first, queries);
-  DoutRows<Z, T, kQueries>(thread, a, x, b).load(thread, dout_rows, first, queries);
+  QueryRows<Traits, T, kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
+  DoutRows<Traits, T, kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
   pipeline.fill(thread, load);
 
   float lse2[kWarpHeads][kStrips][2], sum[kWarpHeads][kStrips][2] = {}, delta[kWarpHeads][kStrips][2] = {};
-  read_lse(thread, a, x, b, first, queries, lse2);
-  MixMatrix<T, Z::kMatrixHeads> matrices[Sizes::kWarpProducts];
-  Accumulator pairs[Sizes::kWarpProducts][Z::kMatrixHeads / 8];
+  read_lse(thread, params, tensors, b, first, queries, lse2);
+  MixMatrix<T, Traits::kMatrixHeads> matrices[Sizes::kWarpProducts];
+  Accumulator pairs[Sizes::kWarpProducts][Traits::kMatrixHeads / 8];
   MH_FOR (u, Sizes::kWarpProducts)
-    matrices[u].template read<false>(thread, a, matrices_of_product<Z>(thread, a, b, first, queries, u));
+    matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
-  const bool fast_params = allows_fast_path(a);
+  const bool fast_params = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
-    dispatch_bool(fast_params && all_visible(a, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
+    dispatch_bool(fast_params && all_visible(params, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
       constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
       Accumulator p[kWarpHeads][kStrips][kKeys / 8];
       MH_FOR (o, kWarpHeads) {
         const int j = warp_head + o;
-        if (j >= a.in_heads) break;
+        if (j >= params.in_heads) break;
         multiply_strips<kSize, kStrips, kKeys>(
             thread, query_rows + j * kQueries * kStride, pipeline.current() + j * kKeys * kStride,
             [&](int strip, Accumulator(&products)[Sizes::kKeys / 8]) {
               const int query = first + 16 * strip;
-              to_probabilities<kFastPath>(thread, a, {query, key, visible.end}, lse2[o][strip], products);
+              to_probabilities<kFastPath>(thread, params, {query, key, visible.end}, lse2[o][strip], products);
               MH_FOR (n, kKeys / 8) {
                 MH_FOR (e, 4) sum[o][strip][e / 2] += products[n].x[e];
                 p[o][strip][n] = products[n];
               }
-              if (!kFastPath && a.has_dropout() && a.dropout_before_mixing)
-                drop(a, b, j, query + g, key + 2 * t, products);
+              if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                drop(params, b, j, query + g, key + 2 * t, products);
               probabilities.template put<T>(thread, j, strip, products);
             });
       }
@@ -161,31 +163,31 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
       pipeline.acquire(thread, load);
       MH_FOR (o, kWarpHeads) {
         const int i = warp_head + o;
-        if (i >= a.out_heads) break;
-        multiply_strips<kSize, kStrips, kKeys>(thread, dout_rows + i * kQueries * kStride,
-                                               pipeline.current() + i * kKeys * kStride,
-                                               [&](int strip, Accumulator(&dp)[Sizes::kKeys / 8]) {
-                                                 if (!kFastPath && a.has_dropout() && !a.dropout_before_mixing)
-                                                   drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
-                                                 gradients.template put<T>(thread, i, strip, dp);
-                                               });
+        if (i >= params.out_heads) break;
+        multiply_strips<kSize, kStrips, kKeys>(
+            thread, dout_rows + i * kQueries * kStride, pipeline.current() + i * kKeys * kStride,
+            [&](int strip, Accumulator(&dp)[Sizes::kKeys / 8]) {
+              if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+                drop(params, b, i, first + 16 * strip + g, key + 2 * t, dp);
+              gradients.template put<T>(thread, i, strip, dp);
+            });
       }
       pipeline.release();
       thread.barrier();
       MH_FOR (u, Sizes::kWarpProducts)
-        sum_pairs<T, Z::kMatrixHeads>(thread, pairs[u], probabilities, gradients, Z::query_of(thread.warp(), u),
-                                      a.in_heads, a.out_heads);
-      mix_queries<Z, T, T, true>(thread, gradients, a.out_heads, a.in_heads, matrices);
+        sum_pairs<T, Traits::kMatrixHeads>(thread, pairs[u], probabilities, gradients,
+                                           Traits::query_of(thread.warp(), u), params.in_heads, params.out_heads);
+      mix_queries<Traits, T, T, true>(thread, gradients, params.out_heads, params.in_heads, matrices);
       thread.barrier();
       MH_FOR (o, kWarpHeads) {
         const int j = warp_head + o;
-        if (j >= a.in_heads) break;
+        if (j >= params.in_heads) break;
         MH_FOR (strip, kStrips)
           MH_FOR (c, kKeys / 16) {
             Accumulator dp[2];
             gradients.template get<T>(thread, j, strip, 16 * c, dp);
-            if (!kFastPath && a.has_dropout() && a.dropout_before_mixing)
-              drop(a, b, j, first + 16 * strip + g, key + 16 * c + 2 * t, dp);
+            if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+              drop(params, b, j, first + 16 * strip + g, key + 16 * c + 2 * t, dp);
             MH_FOR (n, 2)
               MH_FOR (e, 4) delta[o][strip][e / 2] += p[o][strip][2 * c + n].x[e] * dp[n].x[e];
           }
@@ -197,7 +199,7 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
   auto* const inv_sums = reinterpret_cast<float*>(memory);  // (in heads, kQueries): 1 / sum of the probabilities
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
-    if (j >= a.in_heads) break;
+    if (j >= params.in_heads) break;
     MH_FOR (strip, kStrips)
       MH_FOR (r, 2) {
         const float prob_sum = row_sum(thread, sum[o][strip][r]), delta_sum = row_sum(thread, delta[o][strip][r]);
@@ -206,151 +208,158 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& a, cons
         if (t != 0) continue;
         inv_sums[j * kQueries + row] = inv_sum;
         if (first + row < queries)
-          x.query_stats[(b * a.in_heads + j) * queries + first + row] = {lse2[o][strip][r], inv_sum,
-                                                                         delta_sum * inv_sum, 0};
+          tensors.query_stats[(b * params.in_heads + j) * queries + first + row] = {lse2[o][strip][r], inv_sum,
+                                                                                    delta_sum * inv_sum, 0};
       }
   }
   thread.barrier();
   MH_FOR (u, Sizes::kWarpProducts)
-    MH_FOR (c, Z::kMatrixHeads / 8)
+    MH_FOR (c, Traits::kMatrixHeads / 8)
       MH_FOR (e, 4) {
-        const int query = Z::query_of(thread.warp(), u) + (Z::kMatrixHeads == 8 ? e / 2 : 0),
-                  j = g + (Z::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
-        if (j >= a.in_heads || i >= a.out_heads) continue;
+        const int query = Traits::query_of(thread.warp(), u) + (Traits::kMatrixHeads == 8 ? e / 2 : 0),
+                  j = g + (Traits::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
+        if (j >= params.in_heads || i >= params.out_heads) continue;
         pairs[u][c].x[e] *= inv_sums[j * kQueries + query];
-        if (a.matrix_query_stride != 0 && first + query < queries)
-          x.g[((b * queries + first + query) * a.in_heads + j) * a.out_heads + i] = pairs[u][c].x[e];
+        if (params.matrix_query_stride != 0 && first + query < queries)
+          tensors.g[((b * queries + first + query) * params.in_heads + j) * params.out_heads + i] = pairs[u][c].x[e];
       }
-  if (a.matrix_query_stride != 0) return;
+  if (params.matrix_query_stride != 0) return;
   // For a shared matrix, sums the gradients over the queries of the block: first over the queries of each warp, then
   // over the warps in order.
-  float* const warp_sums = inv_sums + a.in_heads * kQueries;  // (warps, in heads, out heads)
-  const int num_elements = a.in_heads * a.out_heads;
-  MH_FOR (c, Z::kMatrixHeads / 8)
+  float* const warp_sums = inv_sums + params.in_heads * kQueries;  // (warps, in heads, out heads)
+  const int num_elements = params.in_heads * params.out_heads;
+  MH_FOR (c, Traits::kMatrixHeads / 8)
     MH_FOR (e, 4) {
       float warp_sum = 0;
-      MH_FOR (u, Sizes::kWarpProducts) warp_sum += pairs[u][c].x[e] + (Z::kMatrixHeads == 8 ? pairs[u][c].x[e ^ 2] : 0);
-      const int j = g + (Z::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
-      if ((Z::kMatrixHeads == 16 || e < 2) && j < a.in_heads && i < a.out_heads)
-        warp_sums[thread.warp() * num_elements + j * a.out_heads + i] = warp_sum;
+      MH_FOR (u, Sizes::kWarpProducts)
+        warp_sum += pairs[u][c].x[e] + (Traits::kMatrixHeads == 8 ? pairs[u][c].x[e ^ 2] : 0);
+      const int j = g + (Traits::kMatrixHeads == 16 ? e / 2 * 8 : 0), i = 8 * c + 2 * t + e % 2;
+      if ((Traits::kMatrixHeads == 16 || e < 2) && j < params.in_heads && i < params.out_heads)
+        warp_sums[thread.warp() * num_elements + j * params.out_heads + i] = warp_sum;
     }
   thread.barrier();
   for (int n = thread.index(); n < num_elements; n += thread.threads()) {
     float total = 0;
-    for (int warp = 0; warp < Z::kWarps; ++warp) total += warp_sums[warp * num_elements + n];
-    x.g[(b * order.tiles + block.tile) * num_elements + n] = total;
+    for (int warp = 0; warp < Traits::kWarps; ++warp) total += warp_sums[warp * num_elements + n];
+    tensors.g[(b * order.tiles + block.tile) * num_elements + n] = total;
   }
 }
 
-// The tile sizes and the plan of row_mix_query_gradient(). Z: an instance of RowMix.
-template <class Z>
-struct RowMixQueryGradientTiles : RowMixQueryTiles<Z, Z::kQueries, 16> {
-  static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
-    return RowMixQueryGradientTiles::plan_of(a, a.in_heads + a.out_heads, 1, limit);
+// The tile sizes and the plan of row_mix_query_gradient(). Traits: an instance of RowMix.
+template <class Traits>
+struct RowMixQueryGradientTiles : RowMixQueryTiles<Traits, Traits::kQueries, 16> {
+  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
+    return RowMixQueryGradientTiles::plan_of(params, params.in_heads + params.out_heads, 1, limit);
   }
 };
 
-// Computes x.dq. Grid: (order.blocks()).
-template <class Z, class T, class Thread>
-MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
-                                      const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
-  using Sizes = RowMixQueryGradientTiles<Z>;
+// Computes tensors.dq. Grid: (order.blocks()).
+template <class Traits, class T, class Thread>
+MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
+                                      const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
+  using Sizes = RowMixQueryGradientTiles<Traits>;
   using Tile = typename Sizes::Tile;
-  constexpr int kSize = Z::kSize, kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kStrips = Tile::kStrips,
-                kKeys = Sizes::kKeys;
+  constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads,
+                kStrips = Tile::kStrips, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, true);
   const int64_t b = block.row;
-  const int queries = static_cast<int>(a.queries), first = block.tile * Z::kQueries, g = thread.lane() / 4,
+  const int queries = static_cast<int>(params.queries), first = block.tile * Traits::kQueries, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads;
-  const KeyRange visible = visible_keys(a, b, first, Z::kQueries);
+  const IndexRange visible = visible_keys(params, b, first, Traits::kQueries);
 
   auto* const query_rows = static_cast<T*>(memory);
-  T* const dout_rows = query_rows + a.in_heads * Z::kQueries * kStride;
-  SmemPipeline<T> pipeline{dout_rows + a.out_heads * Z::kQueries * kStride, plan.num_stages, Sizes::stage_elements(a)};
-  const Tile tile = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end());
-  const KeyRows<Z, T, kKeys> keys(thread, a, x, b);
-  const ValueRows<Z, T, kKeys> values(thread, a, x, b);
-  AlternatingLoads<Z, T, kKeys> loads{values, keys, visible};
+  T* const dout_rows = query_rows + params.in_heads * Traits::kQueries * kStride;
+  SmemPipeline<T> pipeline{dout_rows + params.out_heads * Traits::kQueries * kStride, plan.num_stages,
+                           Sizes::stage_elements(params)};
+  const Tile tile = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end());
+  const KeyRows<Traits, T, kKeys> keys(thread, params, tensors, b);
+  const ValueRows<Traits, T, kKeys> values(thread, params, tensors, b);
+  AlternatingLoads<Traits, T, kKeys> loads{values, keys, visible};
   const auto load = [&](T* stage) { loads.load(thread, stage); };
-  QueryRows<Z, T, Z::kQueries>(thread, a, x, b).load(thread, query_rows, first, queries);
-  DoutRows<Z, T, Z::kQueries>(thread, a, x, b).load(thread, dout_rows, first, queries);
+  QueryRows<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, query_rows, first, queries);
+  DoutRows<Traits, T, Traits::kQueries>(thread, params, tensors, b).load(thread, dout_rows, first, queries);
   pipeline.fill(thread, load);
 
   RowStats stats[kWarpHeads][kStrips];
   MH_FOR (o, kWarpHeads)
     MH_FOR (strip, kStrips)
-      if (warp_head + o < a.in_heads)
-        stats[o][strip].read(thread, x.query_stats + (b * a.in_heads + warp_head + o) * queries, first + 16 * strip + g,
-                             queries);
-  MixMatrix<T, Z::kMatrixHeads> matrices[Sizes::kWarpProducts];
+      if (warp_head + o < params.in_heads)
+        stats[o][strip].read(thread, tensors.query_stats + (b * params.in_heads + warp_head + o) * queries,
+                             first + 16 * strip + g, queries);
+  MixMatrix<T, Traits::kMatrixHeads> matrices[Sizes::kWarpProducts];
   MH_FOR (u, Sizes::kWarpProducts)
-    matrices[u].template read<false>(thread, a, matrices_of_product<Z>(thread, a, b, first, queries, u));
+    matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
   Accumulator sums[kWarpHeads][kStrips][kSize / 8];
-  const bool fast_params = allows_fast_path(a);
+  const bool fast_params = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
-    dispatch_bool(fast_params && all_visible(a, visible.end, first, Z::kQueries, key, kKeys), [&](auto fast_path) {
-      constexpr bool kFastPath = decltype(fast_path)::value;
-      pipeline.acquire(thread, load);
-      MH_FOR (o, kWarpHeads) {
-        const int i = warp_head + o;
-        if (i >= a.out_heads) break;
-        multiply_strips<kSize, kStrips, kKeys>(thread, dout_rows + i * Z::kQueries * kStride,
-                                               pipeline.current() + i * kKeys * kStride,
-                                               [&](int strip, Accumulator(&dp)[Sizes::kKeys / 8]) {
-                                                 if (!kFastPath && a.has_dropout() && !a.dropout_before_mixing)
-                                                   drop(a, b, i, first + 16 * strip + g, key + 2 * t, dp);
-                                                 tile.template put<T>(thread, i, strip, dp);
-                                               });
-      }
-      pipeline.release();
-      pipeline.acquire(thread, load);
-      mix_queries<Z, T, T, true>(thread, tile, a.out_heads, a.in_heads, matrices);
-      thread.barrier();
-      MH_FOR (o, kWarpHeads) {
-        const int j = warp_head + o;
-        if (j >= a.in_heads) break;
-        const T* const key_rows = pipeline.current() + j * kKeys * kStride;
-        const auto dropout = [&](int strip, int column, Accumulator(&dp)[2]) {
-          drop(a, b, j, first + 16 * strip + g, key + column + 2 * t, dp);
-        };
-        multiply_strips<kSize, kStrips, kKeys>(
-            thread, query_rows + j * Z::kQueries * kStride, key_rows,
-            [&](int strip, Accumulator(&p)[Sizes::kKeys / 8]) {
-              Accumulator slopes[Sizes::kKeys / 8];
-              to_slopes<kFastPath>(thread, a, {first + 16 * strip, key, visible.end}, stats[o][strip], p, slopes);
-              if (!kFastPath && a.has_dropout() && a.dropout_before_mixing)
-                to_logit_gradients<T, true>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
-              else to_logit_gradients<T, false>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
-            });
-        thread.warp_barrier();
-        accumulate<kSize, T, false>(thread, sums[o], tile, j, key_rows, NoDropout{});
-      }
-      pipeline.release();
-    });
+    dispatch_bool(fast_params && all_visible(params, visible.end, first, Traits::kQueries, key, kKeys),
+                  [&](auto fast_path) {
+                    constexpr bool kFastPath = decltype(fast_path)::value;
+                    pipeline.acquire(thread, load);
+                    MH_FOR (o, kWarpHeads) {
+                      const int i = warp_head + o;
+                      if (i >= params.out_heads) break;
+                      multiply_strips<kSize, kStrips, kKeys>(
+                          thread, dout_rows + i * Traits::kQueries * kStride, pipeline.current() + i * kKeys * kStride,
+                          [&](int strip, Accumulator(&dp)[Sizes::kKeys / 8]) {
+                            if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+                              drop(params, b, i, first + 16 * strip + g, key + 2 * t, dp);
+                            tile.template put<T>(thread, i, strip, dp);
+                          });
+                    }
+                    pipeline.release();
+                    pipeline.acquire(thread, load);
+                    mix_queries<Traits, T, T, true>(thread, tile, params.out_heads, params.in_heads, matrices);
+                    thread.barrier();
+                    MH_FOR (o, kWarpHeads) {
+                      const int j = warp_head + o;
+                      if (j >= params.in_heads) break;
+                      const T* const key_rows = pipeline.current() + j * kKeys * kStride;
+                      const auto dropout = [&](int strip, int column, Accumulator(&dp)[2]) {
+                        drop(params, b, j, first + 16 * strip + g, key + column + 2 * t, dp);
+                      };
+                      multiply_strips<kSize, kStrips, kKeys>(
+                          thread, query_rows + j * Traits::kQueries * kStride, key_rows,
+                          [&](int strip, Accumulator(&p)[Sizes::kKeys / 8]) {
+                            Accumulator slopes[Sizes::kKeys / 8];
+                            to_slopes<kFastPath>(thread, params, {first + 16 * strip, key, visible.end},
+                                                 stats[o][strip], p, slopes);
+                            if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+                              to_logit_gradients<T, true>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
+                            else to_logit_gradients<T, false>(thread, tile, j, strip, stats[o][strip], slopes, dropout);
+                          });
+                      thread.warp_barrier();
+                      accumulate<kSize, T, false>(thread, sums[o], tile, j, key_rows, NoDropout{});
+                    }
+                    pipeline.release();
+                  });
   }
   thread.template wait_group<0>();
   thread.barrier();
   MH_FOR (o, kWarpHeads) {
     const int j = warp_head + o;
-    if (j >= a.in_heads) break;
+    if (j >= params.in_heads) break;
     MH_FOR (strip, kStrips)
       store_rows<kSize, kStride>(thread, query_rows + thread.warp() * 16 * kStride, sums[o][strip], {1, 1},
-                                 matrix_of_head(x.dq, b, j, queries, a.key_size, a.aligned), first + 16 * strip);
+                                 matrix_of_head(tensors.dq, b, j, queries, params.key_size, params.aligned),
+                                 first + 16 * strip);
   }
 }
 
-// The tile sizes and the plan of row_mix_key_gradient(). Z: an instance of RowMix.
-template <class Z>
+// The tile sizes and the plan of row_mix_key_gradient(). Traits: an instance of RowMix.
+template <class Traits>
 struct RowMixKeyGradientTiles {
-  static constexpr int kKeys = floor_to_strips(2048 / (Z::kWarpHeads * Z::kSize), 32);  // keys of a block
+  static constexpr int kKeys = floor_to_strips(2048 / (Traits::kWarpHeads * Traits::kSize), 32);  // keys of a block
   using Tile = MixTile<16, kKeys>;
-  static constexpr int kWarpProducts = 16 / Z::kQueriesPerProduct / Z::kWarps;
-  static constexpr int stage_elements(const AttentionParams& a) { return (a.in_heads + a.out_heads) * 16 * Z::kStride; }
-  static constexpr RowMixPlan plan(const AttentionParams& a, int limit) {
-    return {(a.in_heads + a.out_heads) * kKeys * Z::kStride * 2, stage_elements(a) * 2,
-            2 * Tile::template bytes<Z::kMatrixHeads>(a), limit};
+  static constexpr int kWarpProducts = 16 / Traits::kQueriesPerProduct / Traits::kWarps;
+  static constexpr int stage_elements(const AttentionParams& params) {
+    return (params.in_heads + params.out_heads) * 16 * Traits::kStride;
+  }
+  static constexpr RowMixPlan plan(const AttentionParams& params, int limit) {
+    return {(params.in_heads + params.out_heads) * kKeys * Traits::kStride * 2, stage_elements(params) * 2,
+            2 * Tile::template bytes<Traits::kMatrixHeads>(params), limit};
   }
 };
 
@@ -387,62 +396,64 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
   }
 }
 
-// Computes x.dk, for each query head j the gradient of the keys that it reads, and x.dv, for each output head i the
-// gradient of the values that it reads. If x.one_reader_per_kv_head, the gradients are written to heads a.key_head(j)
-// of x.dk and a.value_head(i) of x.dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.blocks()).
-template <class Z, class T, class Thread>
-MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& a, const RowMixPlan& plan,
-                                    const BlockOrder& order, const KernelTensors<T>& x, void* memory) {
-  using Sizes = RowMixKeyGradientTiles<Z>;
+// Computes tensors.dk, for each query head j the gradient of the keys that it reads, and tensors.dv, for each output
+// head i the gradient of the values that it reads. If tensors.one_reader_per_kv_head, the gradients are written to
+// heads params.key_head(j) of tensors.dk and params.value_head(i) of tensors.dv, and otherwise to heads j and i.
+// Padding keys get zeros. Grid: (order.blocks()).
+template <class Traits, class T, class Thread>
+MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
+                                    const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
+  using Sizes = RowMixKeyGradientTiles<Traits>;
   using Tile = typename Sizes::Tile;
-  using Probability = typename Z::Probability;
-  constexpr int kSize = Z::kSize, kStride = Z::kStride, kWarpHeads = Z::kWarpHeads, kKeys = Sizes::kKeys;
+  using Probability = typename Traits::Probability;
+  constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kKeys = Sizes::kKeys;
   const BlockOrder::Position block = order.position(thread, false);
   const int64_t b = block.row;
-  const int keys = static_cast<int>(a.keys), first = block.tile * kKeys, g = thread.lane() / 4, t = thread.lane() % 4,
-            warp_head = thread.warp() * kWarpHeads, queries = static_cast<int>(a.queries);
-  const int unpadded_keys = unpadded_keys_of(a, b, keys);
-  const KeyRange query_range = attending_queries(a, b, first, kKeys, keys);
+  const int keys = static_cast<int>(params.keys), first = block.tile * kKeys, g = thread.lane() / 4,
+            t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads, queries = static_cast<int>(params.queries);
+  const int unpadded_keys = unpadded_keys_of(params, b, keys);
+  const IndexRange query_range = attending_queries(params, b, first, kKeys, keys);
 
   auto* const key_rows = static_cast<T*>(memory);
-  T* const value_rows = key_rows + a.in_heads * kKeys * kStride;
-  SmemPipeline<T> pipeline{value_rows + a.out_heads * kKeys * kStride, plan.num_stages, Sizes::stage_elements(a)};
-  const Tile probabilities = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end(), 0),
-             gradients = Tile::template create<Z::kMatrixHeads>(thread, a, pipeline.end(), 1);
-  const QueryRows<Z, T, 16> streamed_queries(thread, a, x, b);
-  const DoutRows<Z, T, 16> streamed_dout(thread, a, x, b);
+  T* const value_rows = key_rows + params.in_heads * kKeys * kStride;
+  SmemPipeline<T> pipeline{value_rows + params.out_heads * kKeys * kStride, plan.num_stages,
+                           Sizes::stage_elements(params)};
+  const Tile probabilities = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 0),
+             gradients = Tile::template create<Traits::kMatrixHeads>(thread, params, pipeline.end(), 1);
+  const QueryRows<Traits, T, 16> streamed_queries(thread, params, tensors, b);
+  const DoutRows<Traits, T, 16> streamed_dout(thread, params, tensors, b);
   int next_query = query_range.first;
   const auto load = [&](T* to) {
     if (next_query < query_range.end) {
       streamed_queries.load(thread, to, next_query, query_range.end);
-      streamed_dout.load(thread, to + a.in_heads * 16 * kStride, next_query, query_range.end);
+      streamed_dout.load(thread, to + params.in_heads * 16 * kStride, next_query, query_range.end);
     }
     next_query += 16;
     thread.commit_group();
   };
-  KeyRows<Z, T, kKeys>(thread, a, x, b).load(thread, key_rows, first, keys);
-  ValueRows<Z, T, kKeys>(thread, a, x, b).load(thread, value_rows, first, keys);
+  KeyRows<Traits, T, kKeys>(thread, params, tensors, b).load(thread, key_rows, first, keys);
+  ValueRows<Traits, T, kKeys>(thread, params, tensors, b).load(thread, value_rows, first, keys);
   pipeline.fill(thread, load);
 
-  MixMatrix<Probability, Z::kMatrixHeads> probability_matrices[Sizes::kWarpProducts];
-  MixMatrix<T, Z::kMatrixHeads> gradient_matrices[Sizes::kWarpProducts];
+  MixMatrix<Probability, Traits::kMatrixHeads> probability_matrices[Sizes::kWarpProducts];
+  MixMatrix<T, Traits::kMatrixHeads> gradient_matrices[Sizes::kWarpProducts];
   const auto read_tile_matrices = [&](int query) {
     MH_FOR (u, Sizes::kWarpProducts) {
-      const ProductMatrices matrices = matrices_of_product<Z>(thread, a, b, query, queries, u);
-      probability_matrices[u].template read<true>(thread, a, matrices);
-      gradient_matrices[u].template read<false>(thread, a, matrices);
+      const ProductMatrices matrices = matrices_of_product<Traits>(thread, params, b, query, queries, u);
+      probability_matrices[u].template read<true>(thread, params, matrices);
+      gradient_matrices[u].template read<false>(thread, params, matrices);
     }
   };
   read_tile_matrices(query_range.first);
 
   Accumulator dk_sums[kWarpHeads][kKeys / 16][kSize / 8], dv_sums[kWarpHeads][kKeys / 16][kSize / 8];
-  const bool fast_params = allows_fast_path(a);
+  const bool fast_params = allows_fast_path(params);
   MH_ROLLED
   for (int query = query_range.first; query < query_range.end; query += 16) {
-    dispatch_bool(fast_params && all_visible(a, unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
+    dispatch_bool(fast_params && all_visible(params, unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
       constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
-      const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + a.in_heads * 16 * kStride;
+      const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + params.in_heads * 16 * kStride;
       RowStats stats[kWarpHeads];
       Accumulator slopes[kWarpHeads][kKeys / 8];
       // The products for P and for dP̄ are both issued before the exponentials of P, so that the tensor cores compute
@@ -450,44 +461,47 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       MH_FOR (o, kWarpHeads) {
         const int head = warp_head + o;
         Accumulator p[kKeys / 8], dp[kKeys / 8];
-        if (head < a.in_heads) {
-          stats[o].read(thread, x.query_stats + (b * a.in_heads + head) * queries, query + g, queries);
+        if (head < params.in_heads) {
+          stats[o].read(thread, tensors.query_stats + (b * params.in_heads + head) * queries, query + g, queries);
           multiply_transposed<kSize, kStride, kSize / 16>(thread, p, query_rows + head * 16 * kStride,
                                                           key_rows + head * kKeys * kStride);
         }
-        if (head < a.out_heads)
+        if (head < params.out_heads)
           multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
                                                           value_rows + head * kKeys * kStride);
-        if (head < a.in_heads) {
-          to_slopes<kFastPath>(thread, a, {query, first, unpadded_keys}, stats[o], p, slopes[o]);
-          if (!kFastPath && a.has_dropout() && a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, p);
+        if (head < params.in_heads) {
+          to_slopes<kFastPath>(thread, params, {query, first, unpadded_keys}, stats[o], p, slopes[o]);
+          if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
+            drop(params, b, head, query + g, first + 2 * t, p);
           probabilities.template put<Probability>(thread, head, 0, p);
         }
-        if (head < a.out_heads) {
-          if (!kFastPath && a.has_dropout() && !a.dropout_before_mixing) drop(a, b, head, query + g, first + 2 * t, dp);
+        if (head < params.out_heads) {
+          if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
+            drop(params, b, head, query + g, first + 2 * t, dp);
           gradients.template put<T>(thread, head, 0, dp);
         }
       }
-      if (a.matrix_query_stride != 0) read_tile_matrices(query);
+      if (params.matrix_query_stride != 0) read_tile_matrices(query);
       thread.barrier();
-      mix_queries<Z, Probability, T, true>(thread, probabilities, a.in_heads, a.out_heads, probability_matrices);
-      mix_queries<Z, T, T, true>(thread, gradients, a.out_heads, a.in_heads, gradient_matrices);
+      mix_queries<Traits, Probability, T, true>(thread, probabilities, params.in_heads, params.out_heads,
+                                                probability_matrices);
+      mix_queries<Traits, T, T, true>(thread, gradients, params.out_heads, params.in_heads, gradient_matrices);
       thread.barrier();
       MH_FOR (o, kWarpHeads) {
         const int head = warp_head + o;
         const auto dropout = [&](int, int column, Accumulator(&values)[2]) {
-          drop(a, b, head, query + g, first + column + 2 * t, values);
+          drop(params, b, head, query + g, first + column + 2 * t, values);
         };
-        if (head < a.out_heads) {
-          if (!kFastPath && a.has_dropout() && !a.dropout_before_mixing)
+        if (head < params.out_heads) {
+          if (!kFastPath && params.has_dropout() && !params.dropout_before_mixing)
             accumulate_transposed<kSize, T, true>(thread, dv_sums[o], probabilities, head,
                                                   dout_rows + head * 16 * kStride, dropout);
           else
             accumulate_transposed<kSize, T, false>(thread, dv_sums[o], probabilities, head,
                                                    dout_rows + head * 16 * kStride, dropout);
         }
-        if (head < a.in_heads) {
-          if (!kFastPath && a.has_dropout() && a.dropout_before_mixing)
+        if (head < params.in_heads) {
+          if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
             to_logit_gradients<T, true>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
           else to_logit_gradients<T, false>(thread, gradients, head, 0, stats[o], slopes[o], dropout);
           thread.warp_barrier();
@@ -504,16 +518,18 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   MH_FOR (o, kWarpHeads) {
     const int head = warp_head + o;
     MH_FOR (strip, kKeys / 16) {
-      if (head < a.in_heads)
+      if (head < params.in_heads)
         store_rows<kSize, kStride>(
             thread, staging, dk_sums[o][strip], {1, 1},
-            matrix_of_head(x.dk, b, x.one_reader_per_kv_head ? a.key_head(head) : head, keys, a.key_size, a.aligned),
+            matrix_of_head(tensors.dk, b, tensors.one_reader_per_kv_head ? params.key_head(head) : head, keys,
+                           params.key_size, params.aligned),
             first + 16 * strip);
-      if (head < a.out_heads)
-        store_rows<kSize, kStride>(thread, staging, dv_sums[o][strip], {1, 1},
-                                   matrix_of_head(x.dv, b, x.one_reader_per_kv_head ? a.value_head(head) : head, keys,
-                                                  a.value_size, a.aligned),
-                                   first + 16 * strip);
+      if (head < params.out_heads)
+        store_rows<kSize, kStride>(
+            thread, staging, dv_sums[o][strip], {1, 1},
+            matrix_of_head(tensors.dv, b, tensors.one_reader_per_kv_head ? params.value_head(head) : head, keys,
+                           params.value_size, params.aligned),
+            first + 16 * strip);
     }
   }
 }
