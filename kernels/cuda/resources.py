@@ -18,11 +18,11 @@ import sys
 
 columns = ["registers", "spills", "stack", "shared"]
 header = "\t".join(["kernel", "target", *columns])
-source = re.compile(r"== nvcc (\S+): (.+)")
-entry = re.compile(r"ptxas info\s*: Compiling entry function '(\S+)' for '(\S+)'")
-function = re.compile(r"ptxas info\s*: Function properties for (\S+)")
-frame = re.compile(r"\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-used = re.compile(r"ptxas info\s*: Used (\d+) registers")
+source_line = re.compile(r"== nvcc (\S+): (.+)")
+entry_line = re.compile(r"ptxas info\s*: Compiling entry function '(\S+)' for '(\S+)'")
+function_line = re.compile(r"ptxas info\s*: Function properties for (\S+)")
+frame_line = re.compile(r"\s+(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+registers_line = re.compile(r"ptxas info\s*: Used (\d+) registers")
 
 
 class Damaged(Exception):
@@ -47,21 +47,21 @@ def read_log(path):
     """Reads LOG; returns the version of nvcc and a dict from (kernel, target) to a dict of the columns."""
     version, kernel, target, row, rows = "", "", "", {}, {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if match := source.match(line):
+        if match := source_line.match(line):
             version, kernel, target, row = match[1], "", "", {}
             file = match[2]
-        elif match := entry.match(line):
+        elif match := entry_line.match(line):
             if not version:
                 raise Damaged(f"{path}: expected a line '== nvcc VERSION: FILE' before the kernels; found {line!r}; build again")
             kernel, target = match.groups()
             row = rows.setdefault((kernel, target, file), {})
-        elif (match := function.match(line)) and target:
+        elif (match := function_line.match(line)) and target:
             row = rows.setdefault((match[1], target, file), {})
             if match[1] != kernel:
                 row.update(registers="nan", shared="nan")
-        elif (match := frame.match(line)) and target:
+        elif (match := frame_line.match(line)) and target:
             row.update(stack=match[1], spills=str(int(match[2]) + int(match[3])))
-        elif (match := used.match(line)) and kernel:
+        elif (match := registers_line.match(line)) and kernel:
             shared = re.search(r"(\d+) bytes smem", line)
             rows[kernel, target, file].update(registers=match[1], shared=shared[1] if shared else "0")
     if not rows:
@@ -95,7 +95,7 @@ def read_table(path):
     return version[1], rows
 
 
-def natural(key):
+def natural_sort_key(key):
     """Returns a sort key for a tuple of texts that orders the numbers in them by value: 64 before 128."""
     return [[int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)] for text in key]
 
@@ -124,13 +124,13 @@ def main():
     log, table = paths
     version, built_rows = read_log(log)
     if "--write" in options:
-        rows = ["\t".join([*key, *(built_rows[key][column] for column in columns)]) for key in sorted(built_rows, key=natural)]
+        rows = ["\t".join([*key, *(built_rows[key][column] for column in columns)]) for key in sorted(built_rows, key=natural_sort_key)]
         table.write_text("\n".join([f"# nvcc {version}", header, *rows, ""]), encoding="utf-8")
     table_version, table_rows = read_table(table)
     comparable = version == table_version
     keys = built_rows.keys() | table_rows.keys() if comparable and "--all" in options else built_rows.keys()
     failed = 0
-    for key in sorted(keys, key=natural):
+    for key in sorted(keys, key=natural_sort_key):
         problem = problem_of(table_rows.get(key), built_rows.get(key), table.name, comparable)
         if problem:
             failed += 1

@@ -37,15 +37,15 @@ struct OperandWithGradient {
   const at::Tensor &operand, &gradient;
 };
 std::array<OperandWithGradient, 8> operands_with_gradients(const Operands& x, const OperandGradients& g) {
-  const RelativePositions& p = x.spec.relative;
+  const RelativePositions& relative = x.spec.relative;
   return {{{x.q, g.q},
            {x.k, g.k},
            {x.v, g.v},
            {x.matrix, g.matrix},
            {x.spec.head_scales, g.head_scales},
-           {p.u, g.u},
-           {p.v, g.v_bias},
-           {p.r, g.r}}};
+           {relative.u, g.u},
+           {relative.v, g.v_bias},
+           {relative.r, g.r}}};
 }
 
 constexpr const char* kSavedKey = "attention";

@@ -11,9 +11,9 @@ namespace mh::attention {
 
 namespace {
 
-void product(const kernels::Bf16Product& z, const uint16_t* a, const uint16_t* b, float* c) {
-  at::native::cpublas::brgemm(z.m, z.n, z.k, z.lda, z.ldb, z.ldc, z.add, reinterpret_cast<const at::BFloat16*>(a),
-                              reinterpret_cast<const at::BFloat16*>(b), c);
+void product(const kernels::Bf16Product& sizes, const uint16_t* a, const uint16_t* b, float* c) {
+  at::native::cpublas::brgemm(sizes.m, sizes.n, sizes.k, sizes.lda, sizes.ldb, sizes.ldc, sizes.add,
+                              reinterpret_cast<const at::BFloat16*>(a), reinterpret_cast<const at::BFloat16*>(b), c);
 }
 
 // Returns whether brgemm works on this processor. brgemm throws an exception if settings of LibTorch or oneDNN disable
@@ -42,7 +42,7 @@ const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type) {
 }
 
 Bf16GemmScope::~Bf16GemmScope() {
-  if (used_) at::native::cpublas::brgemm_release();
+  if (has_engine_) at::native::cpublas::brgemm_release();
 }
 
 }  // namespace mh::attention

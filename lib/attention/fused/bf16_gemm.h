@@ -15,13 +15,13 @@ const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type);
 // slow down later code.
 class Bf16GemmScope {
  public:
-  explicit Bf16GemmScope(const kernels::Bf16Gemm* engine) : used_(engine != nullptr) {}
+  explicit Bf16GemmScope(const kernels::Bf16Gemm* engine) : has_engine_(engine != nullptr) {}
   Bf16GemmScope(const Bf16GemmScope&) = delete;
   Bf16GemmScope& operator=(const Bf16GemmScope&) = delete;
   ~Bf16GemmScope();
 
  private:
-  bool used_;
+  bool has_engine_;
 };
 
 }  // namespace mh::attention

@@ -22,38 +22,39 @@ kernels::Matrix<T> head_of(const at::Tensor& x, int64_t b, int64_t head) {
   return {data + b * x.stride(0) + head * x.stride(1), x.stride(2)};
 }
 
-// Calls visit(b * h + head, b, head, scratch), in parallel, for each head of each batch row b, with `scratch` floats of
-// memory.
+// Calls visit(b * h + head, b, head, scratch), in parallel, for each head of each batch row b, with scratch_floats
+// floats of memory.
 template <class Visit>
-void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scratch, const Visit& visit) {
+void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t scratch_floats, const Visit& visit) {
   const int64_t heads = q.size(1);
   at::parallel_for(0, q.size(0) * heads, 1, [&](int64_t begin, int64_t end) {
-    const Scratch memory(scratch);
+    const Scratch scratch(scratch_floats);
     const Bf16GemmScope gemm_scope(engine);
-    for (int64_t i = begin; i < end; ++i) visit(i, i / heads, i % heads, memory.data());
+    for (int64_t i = begin; i < end; ++i) visit(i, i / heads, i % heads, scratch.data());
   });
 }
 
 // Returns the kernel parameters that all heads of the batch share.
 kernels::AttentionParams batch_params(const Operands& x, bool gradient, const PackedRelative& relative) {
-  kernels::AttentionParams a = x.spec.params(x.q, x.k, x.v, gradient);
-  a.bf16 = bf16_gemm(x.q.scalar_type());
-  a.l2_bytes = kernels::l2_cache_bytes();
-  a.relative = relative.params();
-  return a;
+  kernels::AttentionParams params = x.spec.params(x.q, x.k, x.v, gradient);
+  params.bf16 = bf16_gemm(x.q.scalar_type());
+  params.l2_bytes = kernels::l2_cache_bytes();
+  params.relative = relative.params();
+  return params;
 }
 
 // Returns the kernel parameters of head `head` of batch row b (i = b * h + head), with its scale factor, dropout stream
 // and number of real keys.
-kernels::AttentionParams head_params(kernels::AttentionParams a, const AttentionSpec& spec, int64_t i, int64_t b,
+kernels::AttentionParams head_params(kernels::AttentionParams params, const AttentionSpec& spec, int64_t i, int64_t b,
                                      int64_t head) {
-  a.head = head;
+  params.head = head;
   if (const at::Tensor& s = spec.head_scales; s.defined())
-    a.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
-  if (spec.dropout) a.dropout_first = spec.dropout->first + static_cast<uint64_t>(i * a.queries * a.dropout_row);
+    params.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
+  if (spec.dropout)
+    params.dropout_first = spec.dropout->first + static_cast<uint64_t>(i * params.queries * params.dropout_row);
   if (spec.key_lengths.defined())
-    a.keys = std::clamp<int64_t>(spec.key_lengths.const_data_ptr<int64_t>()[b], 0, a.keys);
-  return a;
+    params.keys = std::clamp<int64_t>(spec.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
+  return params;
 }
 
 // Returns the tensors of head h of batch row b that both the forward and the backward pass use.
@@ -101,15 +102,16 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool on
   if (x.spec.head_scales.defined()) d.head_scales = at::empty({q.size(0), q.size(1)}, at::kFloat);
   for_each_head(q, shared_params.bf16, kernels::attention_backward_scratch(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
-                  kernels::HeadTensors<T> t = tensors_of<T>(x, saved.result, shared_params, b, h);
-                  t.dout = head_of<const T>(dout, b, h);
-                  t.dq = head_of<T>(d.q, b, h);
-                  t.dk = head_of<T>(d.k, b, one_reader_per_kv_head ? shared_params.key_head(h) : h);
-                  t.dv = head_of<T>(d.v, b, one_reader_per_kv_head ? shared_params.value_head(h) : h);
-                  if (d.head_scales.defined()) t.dscale = d.head_scales.mutable_data_ptr<float>() + i;
+                  kernels::HeadTensors<T> tensors = tensors_of<T>(x, saved.result, shared_params, b, h);
+                  tensors.dout = head_of<const T>(dout, b, h);
+                  tensors.dq = head_of<T>(d.q, b, h);
+                  tensors.dk = head_of<T>(d.k, b, one_reader_per_kv_head ? shared_params.key_head(h) : h);
+                  tensors.dv = head_of<T>(d.v, b, one_reader_per_kv_head ? shared_params.value_head(h) : h);
+                  if (d.head_scales.defined()) tensors.dscale = d.head_scales.mutable_data_ptr<float>() + i;
                   if (shared_params.has_relative())
-                    t.du = du + i * size, t.dv_bias = dv_bias + i * size, t.dr = dr + i * distances * size;
-                  kernels::attention_backward(head_params(shared_params, x.spec, i, b, h), t, scratch);
+                    tensors.du = du + i * size, tensors.dv_bias = dv_bias + i * size,
+                    tensors.dr = dr + i * distances * size;
+                  kernels::attention_backward(head_params(shared_params, x.spec, i, b, h), tensors, scratch);
                 });
 }
 
@@ -138,8 +140,9 @@ struct AttentionCpuBackend {
     if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, one_reader_per_kv_head, d);
     else backward_heads<uint16_t>(saved, dout, one_reader_per_kv_head, d);
     if (!one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
-    if (const RelativePositions& p = x.spec.relative; d.u.defined())
-      d.u = sum_over_rows(d.u, p.u), d.v_bias = sum_over_rows(d.v_bias, p.v), d.r = sum_over_rows(d.r, p.r);
+    if (const RelativePositions& relative = x.spec.relative; d.u.defined())
+      d.u = sum_over_rows(d.u, relative.u), d.v_bias = sum_over_rows(d.v_bias, relative.v),
+      d.r = sum_over_rows(d.r, relative.r);
     if (d.head_scales.defined() && x.spec.head_scales.dim() != 2) d.head_scales = d.head_scales.sum(0);
     return d;
   }

@@ -23,7 +23,7 @@ kernels::UntypedRows rows_of(const at::Tensor& x) {
 }
 
 // Returns whether all rows x[b, h, t] begin and end at multiples of 16 bytes.
-bool aligned(const at::Tensor& x) {
+bool has_aligned_rows(const at::Tensor& x) {
   const int64_t bytes = x.element_size();
   return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 && x.stride(0) * bytes % 16 == 0 &&
          x.stride(1) * bytes % 16 == 0 && x.stride(2) * bytes % 16 == 0 && x.size(3) * bytes % 16 == 0;
@@ -49,12 +49,12 @@ struct DeviceParams {
     const AttentionSpec& spec = x.spec;
     const at::Device device = x.q.device();
     if (!spec.key_heads.empty()) {
-      heads_ = nn::cached_constant(device, spec.key_heads);
-      params.key_heads = params.value_heads = heads_.const_data_ptr<int64_t>();
+      key_heads_ = nn::cached_constant(device, spec.key_heads);
+      params.key_heads = params.value_heads = key_heads_.const_data_ptr<int64_t>();
     }
     if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();
-    params.aligned =
-        std::all_of(kernel_tensors.begin(), kernel_tensors.end(), [](const at::Tensor* t) { return aligned(*t); });
+    params.aligned = std::all_of(kernel_tensors.begin(), kernel_tensors.end(),
+                                 [](const at::Tensor* t) { return has_aligned_rows(*t); });
     if (const at::Tensor& s = spec.head_scales; s.defined()) {
       params.head_scales = s.const_data_ptr<float>();
       params.head_scales_stride = s.dim() == 2 ? s.size(1) : 0;
@@ -67,26 +67,26 @@ struct DeviceParams {
   DeviceParams& operator=(const DeviceParams&) = delete;
 
   // Adds the transpose of the mixing matrix, which a backward pass reads.
-  void add_transposed(const at::Tensor& m) {
-    transposed_ = m.transpose(-2, -1).contiguous();
-    params.matrix_transposed = transposed_.const_data_ptr<float>();
+  void add_transposed_matrix(const at::Tensor& m) {
+    matrix_transposed_ = m.transpose(-2, -1).contiguous();
+    params.matrix_transposed = matrix_transposed_.const_data_ptr<float>();
   }
 
  private:
-  void set_relative(const RelativePositions& p, at::Device device) {
-    u_ = p.u.to(at::kFloat).contiguous(), v_bias_ = p.v.to(at::kFloat).contiguous(),
-    runs_ = runs_to_device(p.runs, device);
+  void set_relative(const RelativePositions& relative, at::Device device) {
+    u_ = relative.u.to(at::kFloat).contiguous(), v_bias_ = relative.v.to(at::kFloat).contiguous(),
+    runs_ = runs_to_device(relative.runs, device);
     params.relative = {.u = u_.const_data_ptr<float>(),
                        .v = v_bias_.const_data_ptr<float>(),
-                       .rows = p.r.const_data_ptr(),
-                       .head_stride = p.r.stride(0),
-                       .row_stride = p.r.stride(1),
+                       .rows = relative.r.const_data_ptr(),
+                       .head_stride = relative.r.stride(0),
+                       .row_stride = relative.r.stride(1),
                        .runs = static_cast<const kernels::DistanceRun*>(runs_.const_data_ptr()),
-                       .distances = static_cast<int>(p.r.size(1)),
-                       .num_runs = static_cast<int>(p.runs.size())};
-    const int64_t bytes = p.r.element_size();
-    params.aligned = params.aligned && reinterpret_cast<uintptr_t>(p.r.const_data_ptr()) % 16 == 0 &&
-                     p.r.stride(0) * bytes % 16 == 0 && p.r.stride(1) * bytes % 16 == 0;
+                       .distances = static_cast<int>(relative.r.size(1)),
+                       .num_runs = static_cast<int>(relative.runs.size())};
+    const int64_t bytes = relative.r.element_size();
+    params.aligned = params.aligned && reinterpret_cast<uintptr_t>(relative.r.const_data_ptr()) % 16 == 0 &&
+                     relative.r.stride(0) * bytes % 16 == 0 && relative.r.stride(1) * bytes % 16 == 0;
   }
   void set_matrix(const at::Tensor& m) {
     params.out_heads = static_cast<int>(m.size(-1));
@@ -96,23 +96,23 @@ struct DeviceParams {
     params.matrix_batch_stride = m.dim() == 4 ? params.queries * matrix_size : m.dim() == 3 ? matrix_size : 0;
   }
 
-  at::Tensor heads_, u_, v_bias_, runs_, transposed_;  // in the memory layout of the kernels
+  at::Tensor key_heads_, u_, v_bias_, runs_, matrix_transposed_;  // in the memory layout of the kernels
 };
 
 AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::Tensor& lse) {
-  AttentionTensors t;
-  t.batch = x.q.size(0);
-  t.q = rows_of(x.q), t.k = rows_of(x.k), t.v = rows_of(x.v);
-  t.lse = static_cast<float*>(const_cast<void*>(lse.const_data_ptr()));
-  t.stream = gpu.stream;
-  return t;
+  AttentionTensors tensors;
+  tensors.batch = x.q.size(0);
+  tensors.q = rows_of(x.q), tensors.k = rows_of(x.k), tensors.v = rows_of(x.v);
+  tensors.lse = static_cast<float*>(const_cast<void*>(lse.const_data_ptr()));
+  tensors.stream = gpu.stream;
+  return tensors;
 }
 
-// Allocates the gradients of q, k and v, and sets their pointers in t.
-OperandGradients allocate_gradients(const Operands& x, AttentionTensors& t) {
+// Allocates the gradients of q, k and v, and sets their pointers in tensors.
+OperandGradients allocate_gradients(const Operands& x, AttentionTensors& tensors) {
   OperandGradients d = empty_gradients(x, false);
-  t.dq = rows_of(d.q), t.dk = rows_of(d.k), t.dv = rows_of(d.v);
-  t.one_reader_per_kv_head = false;
+  tensors.dq = rows_of(d.q), tensors.dk = rows_of(d.k), tensors.dv = rows_of(d.v);
+  tensors.one_reader_per_kv_head = false;
   return d;
 }
 
@@ -123,16 +123,16 @@ struct AttentionGpuBackend {
   ForwardResult forward(const Operands& x, bool gradient) const {
     ForwardResult result = empty_result(x);
     const DeviceParams device_params(x, gradient, {&x.q, &x.k, &x.v, &result.out});
-    AttentionTensors t = tensors_of(gpu, x, result.lse);
-    t.out = rows_of(result.out);
-    t.num_splits = gpu.kernels->num_splits(device_params.params, t.batch);
+    AttentionTensors tensors = tensors_of(gpu, x, result.lse);
+    tensors.out = rows_of(result.out);
+    tensors.num_splits = gpu.kernels->num_splits(device_params.params, tensors.batch);
     at::Tensor partial_out;
-    if (t.num_splits > 1) {
+    if (tensors.num_splits > 1) {
       partial_out =
-          at::empty({x.q.size(0), x.q.size(1), x.q.size(2), t.num_splits, x.v.size(3) + 2}, result.lse.options());
-      t.partial_out = partial_out.mutable_data_ptr<float>();
+          at::empty({x.q.size(0), x.q.size(1), x.q.size(2), tensors.num_splits, x.v.size(3) + 2}, result.lse.options());
+      tensors.partial_out = partial_out.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->forward(device_params.params, t));
+    nn::check_cuda(gpu.kernels->forward(device_params.params, tensors));
     return result;
   }
 
@@ -140,30 +140,30 @@ struct AttentionGpuBackend {
     const Operands& x = saved.x;
     const at::Tensor &q = x.q, &out = saved.result.out, &lse = saved.result.lse, &scales = x.spec.head_scales;
     const at::Tensor dout = with_contiguous_rows(grad_out), delta = at::empty_like(lse);
-    AttentionTensors t = tensors_of(gpu, x, lse);
-    OperandGradients d = allocate_gradients(x, t);
+    AttentionTensors tensors = tensors_of(gpu, x, lse);
+    OperandGradients d = allocate_gradients(x, tensors);
     const DeviceParams device_params(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
-    t.out = rows_of(out), t.dout = rows_of(dout), t.delta = delta.mutable_data_ptr<float>();
+    tensors.out = rows_of(out), tensors.dout = rows_of(dout), tensors.delta = delta.mutable_data_ptr<float>();
     const int64_t tiles = gpu.kernels->num_scale_tiles(device_params.params);
     if (scales.defined()) {
       d.head_scales = at::empty({q.size(0), q.size(1), tiles}, lse.options());
-      t.dscale = d.head_scales.mutable_data_ptr<float>();
+      tensors.dscale = d.head_scales.mutable_data_ptr<float>();
     }
-    const RelativePositions& p = x.spec.relative;
-    if (p.u.defined()) {
+    const RelativePositions& relative = x.spec.relative;
+    if (relative.u.defined()) {
       d.u = at::empty({q.size(0), q.size(1), tiles, q.size(3)}, lse.options()), d.v_bias = at::empty_like(d.u);
-      d.r = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, lse.options());
-      t.du = d.u.mutable_data_ptr<float>(), t.dv_bias = d.v_bias.mutable_data_ptr<float>();
-      t.dr = d.r.mutable_data_ptr<float>();
+      d.r = at::empty({q.size(0), relative.r.size(0), relative.r.size(1), relative.r.size(2)}, lse.options());
+      tensors.du = d.u.mutable_data_ptr<float>(), tensors.dv_bias = d.v_bias.mutable_data_ptr<float>();
+      tensors.dr = d.r.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->backward(device_params.params, t));
+    nn::check_cuda(gpu.kernels->backward(device_params.params, tensors));
     if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (scales.defined())
       d.head_scales = scales.dim() == 2 ? d.head_scales.sum(2) : d.head_scales.sum(at::IntArrayRef{0, 2});
-    if (p.u.defined()) {
-      d.u = d.u.sum(at::IntArrayRef{0, 2}).to(p.u.scalar_type());
-      d.v_bias = d.v_bias.sum(at::IntArrayRef{0, 2}).to(p.v.scalar_type());
-      d.r = d.r.sum(0).to(p.r.scalar_type());
+    if (relative.u.defined()) {
+      d.u = d.u.sum(at::IntArrayRef{0, 2}).to(relative.u.scalar_type());
+      d.v_bias = d.v_bias.sum(at::IntArrayRef{0, 2}).to(relative.v.scalar_type());
+      d.r = d.r.sum(0).to(relative.r.scalar_type());
     }
     return d;
   }
@@ -183,55 +183,58 @@ struct HeadMixingGpuBackend {
     ForwardResult result = empty_result(x);
     const at::Tensor q_u = add_bias(x.q, x.spec.relative.u), q_v = add_bias(x.q, x.spec.relative.v);
     const DeviceParams device_params(x, gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
-    AttentionTensors t = tensors_of(gpu, x, result.lse);
-    t.out = rows_of(result.out), t.q_u = rows_of(q_u), t.q_v = rows_of(q_v);
-    t.num_splits = gpu.kernels->head_mixing_num_splits(device_params.params, t.batch);
+    AttentionTensors tensors = tensors_of(gpu, x, result.lse);
+    tensors.out = rows_of(result.out), tensors.q_u = rows_of(q_u), tensors.q_v = rows_of(q_v);
+    tensors.num_splits = gpu.kernels->head_mixing_num_splits(device_params.params, tensors.batch);
     at::Tensor partial_out;
-    if (t.num_splits > 1) {
-      partial_out = at::empty({t.batch * x.q.size(2) * t.num_splits * std::max(2 * in_heads, out_heads * x.v.size(3))},
-                              result.lse.options());
-      t.partial_out = partial_out.mutable_data_ptr<float>();
+    if (tensors.num_splits > 1) {
+      partial_out = at::empty(
+          {tensors.batch * x.q.size(2) * tensors.num_splits * std::max(2 * in_heads, out_heads * x.v.size(3))},
+          result.lse.options());
+      tensors.partial_out = partial_out.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->head_mixing_forward(device_params.params, t));
+    nn::check_cuda(gpu.kernels->head_mixing_forward(device_params.params, tensors));
     return result;
   }
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_out) const {
     const Operands& x = saved.x;
     const at::Tensor &q = x.q, &m = x.matrix, &lse = saved.result.lse;
-    const RelativePositions& p = x.spec.relative;
+    const RelativePositions& relative = x.spec.relative;
     const at::Tensor dout = with_contiguous_rows(grad_out), prob_sums = at::empty_like(lse),
                      stats = at::empty({prob_sums.numel() + kernels::kStatsPadding, 4}, prob_sums.options());
-    AttentionTensors t = tensors_of(gpu, x, lse);
-    OperandGradients d = allocate_gradients(x, t);
-    const at::Tensor q_u = add_bias(q, p.u), q_v = add_bias(q, p.v),
-                     dq_v = p.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
+    AttentionTensors tensors = tensors_of(gpu, x, lse);
+    OperandGradients d = allocate_gradients(x, tensors);
+    const at::Tensor q_u = add_bias(q, relative.u), q_v = add_bias(q, relative.v),
+                     dq_v = relative.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
     DeviceParams device_params(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dq_v});
-    device_params.add_transposed(m);
-    t.q_u = rows_of(q_u), t.q_v = rows_of(q_v);
-    t.dout = rows_of(dout);
-    t.prob_sums = prob_sums.mutable_data_ptr<float>();
-    t.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
+    device_params.add_transposed_matrix(m);
+    tensors.q_u = rows_of(q_u), tensors.q_v = rows_of(q_v);
+    tensors.dout = rows_of(dout);
+    tensors.prob_sums = prob_sums.mutable_data_ptr<float>();
+    tensors.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
     static_assert(sizeof(kernels::QueryStats) == 4 * sizeof(float));
-    const at::Tensor gradients =
+    const at::Tensor matrix_gradients =
         at::empty({q.size(0), gpu.kernels->head_mixing_num_gradients(device_params.params), m.size(-2), m.size(-1)},
                   prob_sums.options());
-    t.g = gradients.mutable_data_ptr<float>();
-    if (p.u.defined()) {
-      d.r = at::empty({q.size(0), p.r.size(0), p.r.size(1), p.r.size(2)}, prob_sums.options());
-      t.dq_v = rows_of(dq_v), t.dr = d.r.mutable_data_ptr<float>();
+    tensors.g = matrix_gradients.mutable_data_ptr<float>();
+    if (relative.u.defined()) {
+      d.r = at::empty({q.size(0), relative.r.size(0), relative.r.size(1), relative.r.size(2)}, prob_sums.options());
+      tensors.dq_v = rows_of(dq_v), tensors.dr = d.r.mutable_data_ptr<float>();
     }
-    nn::check_cuda(gpu.kernels->head_mixing_backward(device_params.params, t));
+    nn::check_cuda(gpu.kernels->head_mixing_backward(device_params.params, tensors));
     if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
-    if (p.u.defined()) {
+    if (relative.u.defined()) {
       const auto bias_gradient = [](const at::Tensor& row_gradients, const at::Tensor& bias) {
         return row_gradients.sum(at::IntArrayRef{0, 2}, false, at::kFloat).to(bias.scalar_type());
       };
-      d.u = bias_gradient(d.q, p.u), d.v_bias = bias_gradient(dq_v, p.v);
-      d.r = d.r.sum(0).to(p.r.scalar_type());
+      d.u = bias_gradient(d.q, relative.u), d.v_bias = bias_gradient(dq_v, relative.v);
+      d.r = d.r.sum(0).to(relative.r.scalar_type());
       d.q = d.q.add(dq_v);
     }
-    d.matrix = m.dim() == 4 ? gradients : m.dim() == 3 ? gradients.sum(1) : gradients.sum(at::IntArrayRef{0, 1});
+    d.matrix = m.dim() == 4   ? matrix_gradients
+               : m.dim() == 3 ? matrix_gradients.sum(1)
+                              : matrix_gradients.sum(at::IntArrayRef{0, 1});
     return d;
   }
 };

@@ -51,14 +51,15 @@ class HeadMixingParams {
   const kernels::AttentionParams& shared_params() const { return shared_params_; }
   // Returns the kernel parameters of batch row b, with its mixing matrix, dropout stream and number of real keys.
   kernels::AttentionParams row_params(int64_t b) const {
-    kernels::AttentionParams a = shared_params_;
-    a.matrix += b * matrix_stride_;
-    const int64_t dropout_heads = a.dropout_before_mixing ? a.in_heads : a.out_heads;
+    kernels::AttentionParams params = shared_params_;
+    params.matrix += b * matrix_stride_;
+    const int64_t dropout_heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
     if (spec_.dropout)
-      a.dropout_first = spec_.dropout->first + static_cast<uint64_t>(b * dropout_heads * a.queries * a.dropout_row);
+      params.dropout_first =
+          spec_.dropout->first + static_cast<uint64_t>(b * dropout_heads * params.queries * params.dropout_row);
     if (spec_.key_lengths.defined())
-      a.keys = std::clamp<int64_t>(spec_.key_lengths.const_data_ptr<int64_t>()[b], 0, a.keys);
-    return a;
+      params.keys = std::clamp<int64_t>(spec_.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
+    return params;
   }
 
   // Returns the number of parts into which the queries of a batch row are divided.
@@ -85,16 +86,16 @@ void for_each_group(int64_t rows, int64_t num_parts, const Visit& visit) {
 
 // Packs the keys and values of the batch rows [first, first + rows) for the kernel.
 template <class T>
-void pack_rows(const Operands& x, const HeadMixingParams& mixing, bool backward, int64_t first, int64_t rows,
+void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool backward, int64_t first, int64_t rows,
                const Scratch& packed) {
-  const kernels::AttentionParams& shared_params = mixing.shared_params();
+  const kernels::AttentionParams& shared_params = mixing_params.shared_params();
   const int64_t heads = shared_params.in_heads + shared_params.out_heads,
-                size = kernels::head_mixing_pack_floats(shared_params, backward);
+                packed_floats = kernels::head_mixing_pack_floats(shared_params, backward);
   at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = first + i / heads;
-      kernels::head_mixing_pack<T>(mixing.row_params(b), backward, i % heads, row_of<const T>(x.k, b),
-                                   row_of<const T>(x.v, b), packed.data() + i / heads * size);
+      kernels::head_mixing_pack<T>(mixing_params.row_params(b), backward, i % heads, row_of<const T>(x.k, b),
+                                   row_of<const T>(x.v, b), packed.data() + i / heads * packed_floats);
     }
   });
 }
@@ -102,20 +103,20 @@ void pack_rows(const Operands& x, const HeadMixingParams& mixing, bool backward,
 // Computes batch rows with few queries, as in decoding; keys(b) and values(b) return the keys and values of batch row
 // b. If there are fewer rows than threads, the threads share the heads of each row.
 template <class T, class Keys, class Values>
-void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, const HeadMixingParams& mixing,
+void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, const HeadMixingParams& mixing_params,
                  ForwardResult& result) {
   float* lse = result.lse.mutable_data_ptr<float>();
   const auto decode_row = [&](int64_t b, const Scratch& scratch, const auto& for_each_head) {
-    const kernels::AttentionParams a = mixing.row_params(b);
-    for_each_head(a.in_heads, [&](int64_t j) {
-      kernels::head_mixing_decode_logits<T>(a, j, row_of<const T>(q, b), keys(b), scratch.data());
+    const kernels::AttentionParams params = mixing_params.row_params(b);
+    for_each_head(params.in_heads, [&](int64_t j) {
+      kernels::head_mixing_decode_logits<T>(params, j, row_of<const T>(q, b), keys(b), scratch.data());
     });
-    kernels::head_mixing_decode_mix(a, lse + b * result.lse.stride(0), scratch.data());
-    for_each_head(a.out_heads, [&](int64_t i) {
-      kernels::head_mixing_decode_values<T>(a, i, values(b), row_of<T>(result.out, b), scratch.data());
+    kernels::head_mixing_decode_mix(params, lse + b * result.lse.stride(0), scratch.data());
+    for_each_head(params.out_heads, [&](int64_t i) {
+      kernels::head_mixing_decode_values<T>(params, i, values(b), row_of<T>(result.out, b), scratch.data());
     });
   };
-  const int64_t floats = kernels::head_mixing_decode_scratch(mixing.shared_params()), rows = q.size(0);
+  const int64_t floats = kernels::head_mixing_decode_scratch(mixing_params.shared_params()), rows = q.size(0);
   if (rows >= at::get_num_threads()) {
     at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(floats);
@@ -136,29 +137,30 @@ void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, co
 }
 
 template <class T>
-void forward_rows(const Operands& x, const HeadMixingParams& mixing, ForwardResult& result) {
-  const int64_t num_parts = mixing.num_parts(), size = kernels::head_mixing_pack_floats(mixing.shared_params(), false);
-  if (kernels::is_head_mixing_decode(mixing.shared_params()))
+void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, ForwardResult& result) {
+  const int64_t num_parts = mixing_params.num_parts(),
+                packed_floats = kernels::head_mixing_pack_floats(mixing_params.shared_params(), false);
+  if (kernels::is_head_mixing_decode(mixing_params.shared_params()))
     return decode_rows<T>(
         x.q, [&](int64_t b) { return row_of<const T>(x.k, b); }, [&](int64_t b) { return row_of<const T>(x.v, b); },
-        mixing, result);
+        mixing_params, result);
   float* lse = result.lse.mutable_data_ptr<float>();
   std::optional<Scratch> packed;
   for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * size);
-    pack_rows<T>(x, mixing, false, first, rows, *packed);
+    if (!packed) packed.emplace(rows * packed_floats);
+    pack_rows<T>(x, mixing_params, false, first, rows, *packed);
     at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(kernels::head_mixing_forward_scratch(mixing.shared_params()));
-      const Bf16GemmScope gemm_scope(mixing.shared_params().bf16);
+      const Scratch scratch(kernels::head_mixing_forward_scratch(mixing_params.shared_params()));
+      const Bf16GemmScope gemm_scope(mixing_params.shared_params().bf16);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t b = first + i / num_parts;
         const kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                               .k = row_of<const T>(x.k, b),
                                               .v = row_of<const T>(x.v, b),
-                                              .packed = packed->data() + i / num_parts * size,
+                                              .packed = packed->data() + i / num_parts * packed_floats,
                                               .out = row_of<T>(result.out, b),
                                               .lse = lse + b * result.lse.stride(0)};
-        kernels::head_mixing_forward(mixing.row_params(b), {i % num_parts, num_parts}, row, scratch.data());
+        kernels::head_mixing_forward(mixing_params.row_params(b), {i % num_parts, num_parts}, row, scratch.data());
       }
     });
   });
@@ -169,15 +171,16 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing, ForwardResu
 // relative positions are fp32 and separate for each part of each batch row: d.u and d.v_bias (B · parts, h, dk padded
 // to 16), d.r (B · parts, h, D, dk padded to 16) with D distances.
 template <class T>
-void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing,
+void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing_params,
                    bool one_reader_per_kv_head, OperandGradients& d) {
   const Operands& x = saved.x;
-  const kernels::AttentionParams& shared_params = mixing.shared_params();
-  const int64_t num_parts = mixing.num_parts(), h = shared_params.in_heads, hv = shared_params.out_heads,
+  const kernels::AttentionParams& shared_params = mixing_params.shared_params();
+  const int64_t num_parts = mixing_params.num_parts(), h = shared_params.in_heads, hv = shared_params.out_heads,
                 matrix_size = h * hv;
   const int64_t key_floats = kernels::head_mixing_key_floats(shared_params),
                 value_floats = kernels::head_mixing_value_floats(shared_params);
-  const int64_t size = kernels::head_mixing_pack_floats(shared_params, true), part_floats = key_floats + value_floats;
+  const int64_t packed_floats = kernels::head_mixing_pack_floats(shared_params, true),
+                part_floats = key_floats + value_floats;
   auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
@@ -189,8 +192,8 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
   }
   std::optional<Scratch> packed, part_gradients;  // part_gradients: dk and dv of each part
   for_each_group(x.q.size(0), num_parts, [&](int64_t first, int64_t rows) {
-    if (!packed) packed.emplace(rows * size), part_gradients.emplace(rows * num_parts * part_floats);
-    pack_rows<T>(x, mixing, true, first, rows, *packed);
+    if (!packed) packed.emplace(rows * packed_floats), part_gradients.emplace(rows * num_parts * part_floats);
+    pack_rows<T>(x, mixing_params, true, first, rows, *packed);
     at::parallel_for(0, rows * num_parts, 1, [&](int64_t begin, int64_t end) {
       const Scratch scratch(kernels::head_mixing_backward_scratch(shared_params));
       const Bf16GemmScope gemm_scope(shared_params.bf16);
@@ -200,7 +203,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
         kernels::BatchRowTensors<T> row{.q = row_of<const T>(x.q, b),
                                         .k = {},
                                         .v = {},
-                                        .packed = packed->data() + i / num_parts * size,
+                                        .packed = packed->data() + i / num_parts * packed_floats,
                                         .out = {},
                                         .lse = lse + b * lse_stride,
                                         .dout = row_of<const T>(dout, b),
@@ -211,27 +214,28 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
           row.du = d.u.mutable_data_ptr<float>() + n * h * padded_size,
           row.dv_bias = d.v_bias.mutable_data_ptr<float>() + n * h * padded_size,
           row.dr = d.r.mutable_data_ptr<float>() + n * h * distances * padded_size;
-        kernels::head_mixing_backward(mixing.row_params(b), {part_index, num_parts}, row, scratch.data());
+        kernels::head_mixing_backward(mixing_params.row_params(b), {part_index, num_parts}, row, scratch.data());
       }
     });
     at::parallel_for(0, rows * (h + hv), 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t row = i / (h + hv), head = i % (h + hv), b = first + row;
-        const kernels::AttentionParams a = mixing.row_params(b);
+        const kernels::AttentionParams params = mixing_params.row_params(b);
         const float* row_gradients = part_gradients->data() + row * num_parts * part_floats;
         const auto sum_parts = [&](const float* partial_sums, int64_t head_size, const kernels::Heads<T>& destination,
                                    int64_t destination_head) {
           kernels::head_mixing_sum_parts(
-              partial_sums, num_parts, part_floats, a.keys, head_size,
+              partial_sums, num_parts, part_floats, params.keys, head_size,
               kernels::Heads<T>{destination.at(destination_head, 0), destination.head_stride, destination.row_stride});
         };
         if (head < h) {
-          sum_parts(row_gradients + head * (kernels::head_mixing_key_floats(a) / h), a.key_size, row_of<T>(d.k, b),
-                    one_reader_per_kv_head ? a.key_head(head) : head);
+          sum_parts(row_gradients + head * (kernels::head_mixing_key_floats(params) / h), params.key_size,
+                    row_of<T>(d.k, b), one_reader_per_kv_head ? params.key_head(head) : head);
         } else {
           const int64_t value_head = head - h;
-          sum_parts(row_gradients + key_floats + value_head * (kernels::head_mixing_value_floats(a) / hv), a.value_size,
-                    row_of<T>(d.v, b), one_reader_per_kv_head ? a.value_head(value_head) : value_head);
+          sum_parts(row_gradients + key_floats + value_head * (kernels::head_mixing_value_floats(params) / hv),
+                    params.value_size, row_of<T>(d.v, b),
+                    one_reader_per_kv_head ? params.value_head(value_head) : value_head);
         }
       }
     });
@@ -249,9 +253,9 @@ struct HeadMixingCpuBackend {
 
   ForwardResult forward(const Operands& x, bool gradient) const {
     ForwardResult result = empty_result(x);
-    const HeadMixingParams mixing(x, gradient);
-    if (x.q.scalar_type() == at::kFloat) forward_rows<float>(x, mixing, result);
-    else forward_rows<uint16_t>(x, mixing, result);
+    const HeadMixingParams mixing_params(x, gradient);
+    if (x.q.scalar_type() == at::kFloat) forward_rows<float>(x, mixing_params, result);
+    else forward_rows<uint16_t>(x, mixing_params, result);
     return result;
   }
 
@@ -260,16 +264,17 @@ struct HeadMixingCpuBackend {
     const at::Tensor &q = x.q, &m = x.matrix;
     const bool one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
-    const HeadMixingParams mixing(x, true);
+    const HeadMixingParams mixing_params(x, true);
     OperandGradients d = empty_gradients(x, one_reader_per_kv_head);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
     d.matrix = m.dim() == 4 ? at::empty(m.sizes(), m.options())
-                            : at::empty({q.size(0), mixing.num_parts(), m.size(-2), m.size(-1)}, m.options());
-    if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing, one_reader_per_kv_head, d);
-    else backward_rows<uint16_t>(saved, dout, mixing, one_reader_per_kv_head, d);
+                            : at::empty({q.size(0), mixing_params.num_parts(), m.size(-2), m.size(-1)}, m.options());
+    if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing_params, one_reader_per_kv_head, d);
+    else backward_rows<uint16_t>(saved, dout, mixing_params, one_reader_per_kv_head, d);
     if (!one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
-    if (const RelativePositions& p = x.spec.relative; d.u.defined())
-      d.u = sum_over_parts(d.u, p.u), d.v_bias = sum_over_parts(d.v_bias, p.v), d.r = sum_over_parts(d.r, p.r);
+    if (const RelativePositions& relative = x.spec.relative; d.u.defined())
+      d.u = sum_over_parts(d.u, relative.u), d.v_bias = sum_over_parts(d.v_bias, relative.v),
+      d.r = sum_over_parts(d.r, relative.r);
     if (m.dim() == 3) d.matrix = d.matrix.sum(1);
     else if (m.dim() == 2) d.matrix = d.matrix.sum(at::IntArrayRef{0, 1}, false, at::kDouble).to(at::kFloat);
     return d;
@@ -296,7 +301,7 @@ at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, cons
   const Operands x{with_contiguous_rows(q), cache_view.keys, cache_view.values, scaled_matrix(m, spec.head_scales),
                    spec};
   ForwardResult result = empty_result(x);
-  const HeadMixingParams mixing(x, false);
+  const HeadMixingParams mixing_params(x, false);
   const auto run_decode = [&]<class T>(T) {
     const auto cached_rows = [&](const at::Tensor& cached) {
       return [&](int64_t b) {
@@ -306,7 +311,7 @@ at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, cons
         return heads;
       };
     };
-    decode_rows<T>(x.q, cached_rows(cache_view.keys), cached_rows(cache_view.values), mixing, result);
+    decode_rows<T>(x.q, cached_rows(cache_view.keys), cached_rows(cache_view.values), mixing_params, result);
   };
   if (q.scalar_type() == at::kFloat) run_decode(float{});
   else run_decode(uint16_t{});
