@@ -69,32 +69,32 @@ struct RelativePositions {
   }
 };
 
-// Returns the keys of run number `run_index` that block b sees, and the rows of r at their distances.
-MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Block& b, int64_t run_index) {
-  return distance_range(params.relative.runs[run_index], params.queries, b.first, b.m, b.key_begin,
-                        std::min(b.key_end, params.visible_end(b.first + b.m - 1)));
+// Returns the keys of run number `run_index` that `block` sees, and the rows of r at their distances.
+MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Block& block, int64_t run_index) {
+  return distance_range(params.relative.runs[run_index], params.queries, block.first, block.m, block.key_begin,
+                        std::min(block.key_end, params.visible_end(block.first + block.m - 1)));
 }
 
 // Replaces the scaled queries x (block, size) by scale * (q + u), and writes scale * (q + v) to relative.q_v.
-MH_INLINE void add_relative_biases(const AttentionParams& params, const Block& b, const RelativePositions& relative,
+MH_INLINE void add_relative_biases(const AttentionParams& params, const Block& block, const RelativePositions& relative,
                                    float* x) {
-  add_bias(relative.v, b.m, relative.size, params.scale, x, relative.q_v);
-  add_bias(relative.u, b.m, relative.size, params.scale, x, x);
+  add_bias(relative.v, block.m, relative.size, params.scale, x, relative.q_v);
+  add_bias(relative.u, block.m, relative.size, params.scale, x, x);
 }
 
 // Adds the position term scale * (q + v) · r[distance] to the logits s (block, row_stride).
 template <class Tile>
-MH_INLINE void add_position_term(const AttentionParams& params, const Block& b, const RelativePositions& relative,
+MH_INLINE void add_position_term(const AttentionParams& params, const Block& block, const RelativePositions& relative,
                                  int64_t row_stride, float* s) {
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
-    const DistanceRange range = distance_range(params, b, run_index);
+    const DistanceRange range = distance_range(params, block, run_index);
     if (range.keys <= 0) continue;
-    product<Tile, false>(b.rows, padded(range.rows), relative.size, {relative.q_v, relative.size, 1},
+    product<Tile, false>(block.rows, padded(range.rows), relative.size, {relative.q_v, relative.size, 1},
                          {relative.transposed + range.row, relative.distances},
                          {relative.distance_products, relative.product_stride});
-    for (int64_t i = 0; i < b.m; ++i)
-      add_to(relative.distance_products + i * relative.product_stride + b.m - 1 - i, range.keys,
-             s + i * row_stride + range.key - b.key_begin);
+    for (int64_t i = 0; i < block.m; ++i)
+      add_to(relative.distance_products + i * relative.product_stride + block.m - 1 - i, range.keys,
+             s + i * row_stride + range.key - block.key_begin);
   }
 }
 
@@ -102,28 +102,29 @@ MH_INLINE void add_position_term(const AttentionParams& params, const Block& b, 
 // the logits: adds to dr (distances, size), and overwrites dqueries (block, size), the gradient with respect to
 // relative.q_v.
 template <class Tile>
-MH_INLINE void position_term_backward(const AttentionParams& params, const Block& b, const RelativePositions& relative,
-                                      int64_t row_stride, const float* ds, float* dr, float* dqueries) {
-  std::fill_n(dqueries, b.rows * relative.size, 0.0F);
+MH_INLINE void position_term_backward(const AttentionParams& params, const Block& block,
+                                      const RelativePositions& relative, int64_t row_stride, const float* ds, float* dr,
+                                      float* dqueries) {
+  std::fill_n(dqueries, block.rows * relative.size, 0.0F);
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
-    const DistanceRange range = distance_range(params, b, run_index);
+    const DistanceRange range = distance_range(params, block, run_index);
     if (range.keys <= 0) continue;
-    std::fill_n(relative.distance_products, b.rows * relative.product_stride, 0.0F);
-    for (int64_t i = 0; i < b.m; ++i)
-      std::memcpy(relative.distance_products + i * relative.product_stride + b.m - 1 - i,
-                  ds + i * row_stride + range.key - b.key_begin, static_cast<size_t>(range.keys) * sizeof(float));
-    product<Tile, true>(b.rows, relative.size, range.rows, {relative.distance_products, relative.product_stride, 1},
+    std::fill_n(relative.distance_products, block.rows * relative.product_stride, 0.0F);
+    for (int64_t i = 0; i < block.m; ++i)
+      std::memcpy(relative.distance_products + i * relative.product_stride + block.m - 1 - i,
+                  ds + i * row_stride + range.key - block.key_begin, static_cast<size_t>(range.keys) * sizeof(float));
+    product<Tile, true>(block.rows, relative.size, range.rows, {relative.distance_products, relative.product_stride, 1},
                         {relative.rows + range.row * relative.size, relative.size}, {dqueries, relative.size});
-    product<Tile, true>((range.rows + 7) / 8 * 8, relative.size, b.rows,
+    product<Tile, true>((range.rows + 7) / 8 * 8, relative.size, block.rows,
                         {relative.distance_products, 1, relative.product_stride}, {relative.q_v, relative.size},
                         {dr + range.row * relative.size, relative.size});
   }
 }
 
-// Computes the dropout mask, scale or 0, of query i of a block for the first `end` keys from b.key_begin on.
-MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& b, int64_t i, int64_t end,
+// Computes the dropout mask, scale or 0, of query i of a block for the first `end` keys from block.key_begin on.
+MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& block, int64_t i, int64_t end,
                                      float* dropout_mask) {
-  const auto row = static_cast<uint64_t>((b.first + i) * params.dropout_row + b.key_begin);
+  const auto row = static_cast<uint64_t>((block.first + i) * params.dropout_row + block.key_begin);
   dropout_mask_range(params.dropout, params.dropout_first + row, end, dropout_mask);
 }
 
@@ -147,26 +148,26 @@ bool is_decode(const AttentionParams& params) {
 
 // Computes the forward pass of at most kMaxDecodeQueries queries. Keys and values are read in place, not packed.
 template <class T>
-MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
-  const Matrix<const T> q = x.q, k = x.k, v = x.v;
+MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
+  const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v;
   const int64_t d = params.key_size, keys = padded(params.keys);
   float* s = scratch;          // logits of one query (keys)
   float* scaled_q = s + keys;  // scaled query (d)
   for (int64_t i = 0; i < params.queries; ++i) {
     const int64_t first = params.visible_begin(i);
     pack_fp32(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, scaled_q);
-    x.lse[i] = attend_query(scaled_q, params.visible_end(i) - first, d,
-                            KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
-                            params.head_scale(params.head), s, x.out.data + i * x.out.stride);
+    tensors.lse[i] = attend_query(scaled_q, params.visible_end(i) - first, d,
+                                  KeysAndValues{RowAddress<T>{k, first}, RowAddress<T>{v, first}},
+                                  params.head_scale(params.head), s, tensors.out.data + i * tensors.out.stride);
   }
 }
 
-// The range [first, end) of keys that query i of a block sees, relative to key b.key_begin; empty if end <= first.
+// The range [first, end) of keys that query i of a block sees, relative to key block.key_begin; empty if end <= first.
 struct VisibleRange {
   int64_t first, end;
-  MH_INLINE VisibleRange(const AttentionParams& params, const Block& b, int64_t i)
-      : first(std::max<int64_t>(0, params.visible_begin(b.first + i) - b.key_begin)),
-        end(std::min(params.visible_end(b.first + i), b.key_end) - b.key_begin) {}
+  MH_INLINE VisibleRange(const AttentionParams& params, const Block& block, int64_t i)
+      : first(std::max<int64_t>(0, params.visible_begin(block.first + i) - block.key_begin)),
+        end(std::min(params.visible_end(block.first + i), block.key_end) - block.key_begin) {}
   MH_INLINE bool is_empty() const { return end <= first; }
 };
 
@@ -178,11 +179,11 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
 // Computes the logits s of a block of queries, with the term of relative positions added. Query i has the logits of its
 // keys from s + i * row_stride on.
 template <class Tile, class Products>
-MH_INLINE void compute_logits(const AttentionParams& params, const Block& b, const RelativePositions& relative,
+MH_INLINE void compute_logits(const AttentionParams& params, const Block& block, const RelativePositions& relative,
                               Products& products, int64_t row_stride, float* s) {
-  if (params.has_relative()) add_relative_biases(params, b, relative, products.queries());
-  products.logits(b, s);
-  if (params.has_relative()) add_position_term<Tile>(params, b, relative, row_stride, s);
+  if (params.has_relative()) add_relative_biases(params, block, relative, products.queries());
+  products.logits(block, s);
+  if (params.has_relative()) add_position_term<Tile>(params, block, relative, row_stride, s);
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
@@ -206,10 +207,10 @@ MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_
 
 // Computes the forward pass of one head. Products: Fp32Products or Bf16Products.
 template <class Tile, class Products, class T>
-MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>& t, float* scratch) {
-  const Matrix<const T> q = t.q, k = t.k, v = t.v;
-  const Matrix<T> out = t.out;
-  float* const lse = t.lse;
+MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
+  const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v;
+  const Matrix<T> out = tensors.out;
+  float* const lse = tensors.lse;
   const int64_t d = params.key_size, span = forward_span(params), row_stride = row_stride_of(span);
   ScratchAllocator allocator{scratch};
   Products products(params, false, row_stride, k, v, allocator);
@@ -222,20 +223,20 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
     std::fill_n(running_max, kBlock, -INFINITY), std::fill_n(running_sum, kBlock, 0.0F),
         std::fill_n(out_sums, kBlock * d, 0.0F);
     for (int64_t key = 0; key < params.keys; key += span) {
-      const Block b = Products::block_at(params, first, {key, key + span});
-      if (b.keys() <= 0) continue;
-      products.pack_queries(b, q);
-      compute_logits<Tile>(params, b, relative, products, row_stride, s);
-      for (int64_t i = 0; i < b.m; ++i) {
+      const Block block = Products::block_at(params, first, {key, key + span});
+      if (block.keys() <= 0) continue;
+      products.pack_queries(block, q);
+      compute_logits<Tile>(params, block, relative, products, row_stride, s);
+      for (int64_t i = 0; i < block.m; ++i) {
         float* x = s + i * row_stride;
-        if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, b.keys(), nullptr);
-        const VisibleRange visible(params, b, i);
-        online_softmax(visible, b.keys(), d, x, running_max[i], running_sum[i], out_sums + i * d);
+        if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, block.keys(), nullptr);
+        const VisibleRange visible(params, block, i);
+        online_softmax(visible, block.keys(), d, x, running_max[i], running_sum[i], out_sums + i * d);
         if (!params.has_dropout() || visible.is_empty()) continue;
-        dropout_mask_of_query(params, b, i, visible.end, dropout_mask);
+        dropout_mask_of_query(params, block, i, visible.end, dropout_mask);
         drop(dropout_mask, visible.end, x);
       }
-      products.accumulate_out(b, s, out_sums);
+      products.accumulate_out(block, s, out_sums);
     }
     for (int64_t i = 0; i < std::min(kBlock, params.queries - first); ++i) {
       lse[first + i] = log_sum_exp(running_max[i], running_sum[i]);
@@ -247,10 +248,10 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
 
 // Computes the backward pass of one head. Products: Fp32Products or Bf16Products.
 template <class Tile, class Products, class T>
-MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T>& t, float* scratch) {
-  const Matrix<const T> q = t.q, k = t.k, v = t.v, dout = t.dout;
-  const Matrix<T> out = t.out;
-  const float* const lse = t.lse;
+MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
+  const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v, dout = tensors.dout;
+  const Matrix<T> out = tensors.out;
+  const float* const lse = tensors.lse;
   const int64_t d = params.key_size, keys = Products::keys(params), span = backward_span(params),
                 row_stride = row_stride_of(span);
   ScratchAllocator allocator{scratch};
@@ -268,8 +269,8 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroup;
   if (params.has_relative()) {
-    for (float* gradient : {t.du, t.dv_bias}) std::fill_n(gradient, d, 0.0F);
-    std::fill_n(t.dr, relative.distances * d, 0.0F);
+    for (float* gradient : {tensors.du, tensors.dv_bias}) std::fill_n(gradient, d, 0.0F);
+    std::fill_n(tensors.dr, relative.distances * d, 0.0F);
   }
   std::fill_n(dk, (2 * keys + params.queries) * d, 0.0F);
   for (int64_t i = 0; i < params.queries; ++i) {
@@ -288,60 +289,60 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   // the cache for all blocks of queries.
   for (int64_t key = 0; key < params.keys; key += span)
     for (int64_t first = 0; first < params.queries; first += kBlock) {
-      const Block b = Products::block_at(params, first, {key, key + span});
-      const int64_t width = b.keys();
+      const Block block = Products::block_at(params, first, {key, key + span});
+      const int64_t width = block.keys();
       if (width <= 0) continue;
-      products.pack_queries(b, q);
-      products.pack_dout(b, dout);
-      compute_logits<Tile>(params, b, relative, products, row_stride, p);
-      products.compute_dp(b, ds);
-      for (int64_t i = 0; i < b.rows; ++i) {
-        float *pi = p + i * row_stride, *dsi = ds + i * row_stride;
-        const VisibleRange visible(params, b, std::min(i, b.m - 1));
+      products.pack_queries(block, q);
+      products.pack_dout(block, dout);
+      compute_logits<Tile>(params, block, relative, products, row_stride, p);
+      products.compute_dp(block, ds);
+      for (int64_t i = 0; i < block.rows; ++i) {
+        float *p_row = p + i * row_stride, *ds_row = ds + i * row_stride;
+        const VisibleRange visible(params, block, std::min(i, block.m - 1));
         // The padding rows of the tile and the fully masked rows have no gradient.
-        if (i >= b.m || visible.is_empty() || lse[first + i] == INFINITY) {
-          std::fill_n(pi, width, 0.0F), std::fill_n(dsi, width, 0.0F);
+        if (i >= block.m || visible.is_empty() || lse[first + i] == INFINITY) {
+          std::fill_n(p_row, width, 0.0F), std::fill_n(ds_row, width, 0.0F);
           continue;
         }
         const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
-        if (has_slope) sigsoftmax_logits(pi, width, slopes);
-        exponentials(pi, visible.end, width, lse[first + i]);
-        fill_masked(visible.first, 0, pi);
+        if (has_slope) sigsoftmax_logits(p_row, width, slopes);
+        exponentials(p_row, visible.end, width, lse[first + i]);
+        fill_masked(visible.first, 0, p_row);
         if (params.has_dropout())
-          dropout_mask_of_query(params, b, i, visible.end, dropout_mask), drop(dropout_mask, visible.end, dsi);
+          dropout_mask_of_query(params, block, i, visible.end, dropout_mask), drop(dropout_mask, visible.end, ds_row);
         const float delta = deltas[first + i];
         Floats dscale_lanes{};
         for (int64_t j = 0; j < width; j += lanes) {
           Floats a, g;
-          load(pi + j, a);
-          load(dsi + j, g);
-          if (t.dscale != nullptr) dscale_lanes += a * g;
+          load(p_row + j, a);
+          load(ds_row + j, g);
+          if (tensors.dscale != nullptr) dscale_lanes += a * g;
           g = a * (g * scale - delta);
           if (has_slope) {
             load(slopes + j, a);
             g = g * a;
           }
-          store(g, dsi + j);
+          store(g, ds_row + j);
         }
         head_dscale += sum_of(dscale_lanes);
-        if (params.has_dropout()) drop(dropout_mask, visible.end, pi);
+        if (params.has_dropout()) drop(dropout_mask, visible.end, p_row);
       }
       std::fill_n(dq_sums, kBlock * d, 0.0F);
-      products.accumulate_dq(b, ds, dq_sums);
+      products.accumulate_dq(block, ds, dq_sums);
       if (params.has_relative()) {
-        position_term_backward<Tile>(params, b, relative, row_stride, ds, t.dr, dq_v);
-        add_rows(dq_sums, b.m, d, params.scale, t.du);
-        add_rows(dq_v, b.m, d, params.scale, t.dv_bias);
-        add_to(dq_v, b.m * d, dq_sums);
+        position_term_backward<Tile>(params, block, relative, row_stride, ds, tensors.dr, dq_v);
+        add_rows(dq_sums, block.m, d, params.scale, tensors.du);
+        add_rows(dq_v, block.m, d, params.scale, tensors.dv_bias);
+        add_to(dq_v, block.m * d, dq_sums);
       }
-      add_to(dq_sums, b.m * d, dq + first * d);
-      products.accumulate_dk(b, ds, dk);
-      products.accumulate_dv(b, p, dv);
+      add_to(dq_sums, block.m * d, dq + first * d);
+      products.accumulate_dk(block, ds, dk);
+      products.accumulate_dv(block, p, dv);
     }
-  store_scaled(dq, params.queries, d, params.scale, t.dq);
-  store_scaled(dk, params.keys, d, Products::kQueriesScaled ? 1 : params.scale, t.dk);
-  store_scaled(dv, params.keys, d, params.head_scale(params.head), t.dv);
-  if (t.dscale != nullptr) *t.dscale = static_cast<float>(head_dscale);
+  store_scaled(dq, params.queries, d, params.scale, tensors.dq);
+  store_scaled(dk, params.keys, d, Products::kQueriesScaled ? 1 : params.scale, tensors.dk);
+  store_scaled(dv, params.keys, d, params.head_scale(params.head), tensors.dv);
+  if (tensors.dscale != nullptr) *tensors.dscale = static_cast<float>(head_dscale);
 }
 
 using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
@@ -349,18 +350,18 @@ using Tile = std::conditional_t<kLevel == Level::avx512, Tile8x2, Tile4x1>;
 }  // namespace
 
 template <Level L, class T>
-void AttentionLoops<L, T>::forward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
-  if (is_decode(params)) return decode_forward(params, x, scratch);
+void AttentionLoops<L, T>::forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
+  if (is_decode(params)) return decode_forward(params, tensors, scratch);
   if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
-    if (uses_bf16_gemm(params)) return forward_tiled<Tile, Bf16Products>(params, x, scratch);
-  forward_tiled<Tile, Fp32Products<Tile, T>>(params, x, scratch);
+    if (uses_bf16_gemm(params)) return forward_tiled<Tile, Bf16Products>(params, tensors, scratch);
+  forward_tiled<Tile, Fp32Products<Tile, T>>(params, tensors, scratch);
 }
 
 template <Level L, class T>
-void AttentionLoops<L, T>::backward(const AttentionParams& params, const HeadTensors<T>& x, float* scratch) {
+void AttentionLoops<L, T>::backward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   if constexpr (std::is_same_v<T, uint16_t> && L == Level::avx512)
-    if (uses_bf16_gemm(params)) return backward_tiled<Tile, Bf16Products>(params, x, scratch);
-  backward_tiled<Tile, Fp32Products<Tile, T>>(params, x, scratch);
+    if (uses_bf16_gemm(params)) return backward_tiled<Tile, Bf16Products>(params, tensors, scratch);
+  backward_tiled<Tile, Fp32Products<Tile, T>>(params, tensors, scratch);
 }
 
 template struct AttentionLoops<kLevel, float>;

@@ -27,7 +27,7 @@ float best_block_bound(const std::vector<float>& maxima, size_t count) {
 
 }  // namespace
 
-int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded, std::span<Entry> best,
+int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded_indices, std::span<Entry> best,
                      double* lse) {
   const auto n = static_cast<int64_t>(logits.size()), blocks = n / block_size, tail_begin = blocks * block_size;
   const float* x = logits.data();
@@ -46,13 +46,13 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> exc
 
   size_t num_best = 0;
   // Lower bound, exclusive, of the candidates. If a logit is NaN, which is unordered, every entry is a candidate.
-  float lower_bound = std::isnan(*lse) ? -INFINITY : best_block_bound(maxima, best.size() + excluded.size());
+  float lower_bound = std::isnan(*lse) ? -INFINITY : best_block_bound(maxima, best.size() + excluded_indices.size());
   for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > lower_bound)) continue;
     for (int64_t i = b * block_size; i < std::min(n, (b + 1) * block_size); ++i) {
       if (!(x[i] > lower_bound)) continue;
       const auto index = static_cast<int32_t>(i);
-      if (std::find(excluded.begin(), excluded.end(), index) != excluded.end()) continue;
+      if (std::find(excluded_indices.begin(), excluded_indices.end(), index) != excluded_indices.end()) continue;
       if (num_best < best.size()) ++num_best;
       size_t slot = num_best - 1;
       for (; slot > 0 && best[slot - 1].logit < x[i]; --slot) best[slot] = best[slot - 1];

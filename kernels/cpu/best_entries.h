@@ -14,11 +14,11 @@ struct Entry {
   int32_t index;
 };
 
-// Fills `best` with the largest of `logits` in descending order; equal logits are ordered by index. The indices in
-// `excluded` are excluded. Returns the number of entries written: best.size(), or fewer if fewer entries are above
-// -inf. Writes to *lse the log-sum-exp (nats) of the row, excluded entries included; NaN or infinite if a logit is
-// not finite.
-int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded, std::span<Entry> best,
+// Fills `best` with the largest of `logits` in descending order; equal logits are ordered by index. The logits at
+// excluded_indices are left out. Returns the number of entries written: best.size(), or fewer if fewer entries are
+// above -inf. Writes to *lse the log-sum-exp (nats) of the whole row, with the excluded logits; NaN or infinite if a
+// logit is not finite.
+int64_t best_entries(std::span<const float> logits, std::span<const int32_t> excluded_indices, std::span<Entry> best,
                      double* lse);
 
 }  // namespace mh::kernels

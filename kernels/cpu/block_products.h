@@ -94,12 +94,13 @@ class Fp32Products {
   }
 
   // Packs the queries of a block, scaled by params.scale.
-  MH_INLINE void pack_queries(const Block& b, Matrix<const T> q) {
-    pack_fp32(Matrix<const T>{q.data + b.first * q.stride, q.stride}, b.m, b.rows, d_, scale_, packed_q_);
+  MH_INLINE void pack_queries(const Block& block, Matrix<const T> q) {
+    pack_fp32(Matrix<const T>{q.data + block.first * q.stride, q.stride}, block.m, block.rows, d_, scale_, packed_q_);
   }
   // Packs the output gradient dO of a block.
-  MH_INLINE void pack_dout(const Block& b, Matrix<const T> dout) {
-    pack_fp32(Matrix<const T>{dout.data + b.first * dout.stride, dout.stride}, b.m, b.rows, d_, 1.0F, packed_dout_);
+  MH_INLINE void pack_dout(const Block& block, Matrix<const T> dout) {
+    pack_fp32(Matrix<const T>{dout.data + block.first * dout.stride, dout.stride}, block.m, block.rows, d_, 1.0F,
+              packed_dout_);
   }
   // Returns the scaled queries of the block (rows, size), to which the caller may add a bias.
   MH_INLINE float* queries() { return packed_q_; }
@@ -107,25 +108,25 @@ class Fp32Products {
   static constexpr bool kQueriesScaled = true;
 
   // Computes the logits s (block, row_stride) = scale * Q Kᵀ.
-  MH_INLINE void logits(const Block& b, float* s) const {
-    product<Tile, false>(b.rows, b.keys(), d_, {packed_q_, d_, 1}, {transposed_k_ + b.key_begin, keys_},
+  MH_INLINE void logits(const Block& block, float* s) const {
+    product<Tile, false>(block.rows, block.keys(), d_, {packed_q_, d_, 1}, {transposed_k_ + block.key_begin, keys_},
                          {s, row_stride_});
   }
   // Computes sums (block, size) += P V.
-  MH_INLINE void accumulate_out(const Block& b, const float* p, float* sums) const { add_product(b, p, sums); }
+  MH_INLINE void accumulate_out(const Block& block, const float* p, float* sums) const { add_product(block, p, sums); }
   // Computes dp (block, row_stride) = dO Vᵀ.
-  MH_INLINE void compute_dp(const Block& b, float* dp) const {
-    product<Tile, false>(b.rows, b.keys(), d_, {packed_dout_, d_, 1}, {transposed_v_ + b.key_begin, keys_},
+  MH_INLINE void compute_dp(const Block& block, float* dp) const {
+    product<Tile, false>(block.rows, block.keys(), d_, {packed_dout_, d_, 1}, {transposed_v_ + block.key_begin, keys_},
                          {dp, row_stride_});
   }
   // Computes sums (block, size) += dS K.
-  MH_INLINE void accumulate_dq(const Block& b, const float* ds, float* sums) const { add_product(b, ds, sums); }
+  MH_INLINE void accumulate_dq(const Block& block, const float* ds, float* sums) const { add_product(block, ds, sums); }
   // Compute dk (keys, size) += dSᵀ Q, and dv (keys, size) += Pᵀ dO.
-  MH_INLINE void accumulate_dk(const Block& b, const float* ds, float* dk) const {
-    add_transposed_product(b, ds, packed_q_, dk);
+  MH_INLINE void accumulate_dk(const Block& block, const float* ds, float* dk) const {
+    add_transposed_product(block, ds, packed_q_, dk);
   }
-  MH_INLINE void accumulate_dv(const Block& b, const float* p, float* dv) const {
-    add_transposed_product(b, p, packed_dout_, dv);
+  MH_INLINE void accumulate_dv(const Block& block, const float* p, float* dv) const {
+    add_transposed_product(block, p, packed_dout_, dv);
   }
 
  private:
@@ -139,12 +140,13 @@ class Fp32Products {
         for (int64_t j = 0; j < lanes; ++j) store(rows[j], to + (i + j) * keys_ + r);
       }
   }
-  MH_INLINE void add_product(const Block& b, const float* tile, float* sums) const {
-    product<Tile, true>(b.rows, d_, b.keys(), {tile, row_stride_, 1}, {row_major_kv_ + b.key_begin * d_, d_},
-                        {sums, d_});
+  MH_INLINE void add_product(const Block& block, const float* tile, float* sums) const {
+    product<Tile, true>(block.rows, d_, block.keys(), {tile, row_stride_, 1},
+                        {row_major_kv_ + block.key_begin * d_, d_}, {sums, d_});
   }
-  MH_INLINE void add_transposed_product(const Block& b, const float* tile, const float* rows, float* to) const {
-    product<Tile, true>(b.keys(), d_, b.rows, {tile, 1, row_stride_}, {rows, d_}, {to + b.key_begin * d_, d_});
+  MH_INLINE void add_transposed_product(const Block& block, const float* tile, const float* rows, float* to) const {
+    product<Tile, true>(block.keys(), d_, block.rows, {tile, 1, row_stride_}, {rows, d_},
+                        {to + block.key_begin * d_, d_});
   }
 
   int64_t d_, keys_, row_stride_;
@@ -161,14 +163,14 @@ class Bf16Products {
   static constexpr int64_t kKeysPerProduct = kGemmColumns;  // keys of a product
 
   // Returns a tile as an operand; its rows past the last query count as zero.
-  MH_INLINE auto gemm_tile(const Block& b, const float* tile) const {
+  MH_INLINE auto gemm_tile(const Block& block, const float* tile) const {
     return GemmTile{gemm_,
                     kBlock,
-                    b.key_begin,
-                    b.key_end,
+                    block.key_begin,
+                    block.key_end,
                     row_stride_,
-                    [tile, &b](int64_t s) { return tile + s - b.key_begin; },
-                    [&b](int64_t i) { return i < b.m ? b.key_end : 0; },
+                    [tile, &block](int64_t s) { return tile + s - block.key_begin; },
+                    [&block](int64_t i) { return i < block.m ? block.key_end : 0; },
                     bf16_tile_};
   }
 
@@ -200,44 +202,44 @@ class Bf16Products {
     interleaved_dout_ = allocate(kBlock * d_);
   }
 
-  MH_INLINE void pack_queries(const Block& b, Matrix<const uint16_t> q) {
-    pack_rows(b, q, packed_q_);
+  MH_INLINE void pack_queries(const Block& block, Matrix<const uint16_t> q) {
+    pack_rows(block, q, packed_q_);
     if (interleaved_q_ != nullptr) interleave_rows(packed_q_, d_, kBlock, kBlock, d_, interleaved_q_);
   }
-  MH_INLINE void pack_dout(const Block& b, Matrix<const uint16_t> dout) {
-    pack_rows(b, dout, packed_dout_);
+  MH_INLINE void pack_dout(const Block& block, Matrix<const uint16_t> dout) {
+    pack_rows(block, dout, packed_dout_);
     interleave_rows(packed_dout_, d_, kBlock, kBlock, d_, interleaved_dout_);
   }
   MH_INLINE float* queries() { return nullptr; }  // null: no bias can be added to bf16 queries
   static constexpr bool kQueriesScaled = false;   // scaling would round the bf16 queries
 
-  MH_INLINE void logits(const Block& b, float* s) const {
-    multiply_transposed(b, packed_q_, transposed_k_, s);
-    scale_rows(scale_, b.m, b.keys(), s, row_stride_);
+  MH_INLINE void logits(const Block& block, float* s) const {
+    multiply_transposed(block, packed_q_, transposed_k_, s);
+    scale_rows(scale_, block.m, block.keys(), s, row_stride_);
   }
-  MH_INLINE void accumulate_out(const Block& b, const float* p, float* sums) const {
-    gemm_tile(b, p).add_product(interleaved_kv_, keys_, d_, sums);
+  MH_INLINE void accumulate_out(const Block& block, const float* p, float* sums) const {
+    gemm_tile(block, p).add_product(interleaved_kv_, keys_, d_, sums);
   }
-  MH_INLINE void compute_dp(const Block& b, float* dp) const {
-    multiply_transposed(b, packed_dout_, transposed_v_, dp);
+  MH_INLINE void compute_dp(const Block& block, float* dp) const {
+    multiply_transposed(block, packed_dout_, transposed_v_, dp);
   }
-  MH_INLINE void accumulate_dq(const Block& b, const float* ds, float* sums) const {
-    gemm_tile(b, ds).add_product(interleaved_kv_, keys_, d_, sums);
+  MH_INLINE void accumulate_dq(const Block& block, const float* ds, float* sums) const {
+    gemm_tile(block, ds).add_product(interleaved_kv_, keys_, d_, sums);
   }
-  MH_INLINE void accumulate_dk(const Block& b, const float* ds, float* dk) const {
-    gemm_tile(b, ds).add_transposed_product(interleaved_q_, d_, dk);
+  MH_INLINE void accumulate_dk(const Block& block, const float* ds, float* dk) const {
+    gemm_tile(block, ds).add_transposed_product(interleaved_q_, d_, dk);
   }
-  MH_INLINE void accumulate_dv(const Block& b, const float* p, float* dv) const {
-    gemm_tile(b, p).add_transposed_product(interleaved_dout_, d_, dv);
+  MH_INLINE void accumulate_dv(const Block& block, const float* p, float* dv) const {
+    gemm_tile(block, p).add_transposed_product(interleaved_dout_, d_, dv);
   }
 
  private:
-  MH_INLINE void pack_rows(const Block& b, Matrix<const uint16_t> from, uint16_t* to) const {
-    copy_rows(from.data + b.first * from.stride, from.stride, b.m, kBlock, d_, to);
+  MH_INLINE void pack_rows(const Block& block, Matrix<const uint16_t> from, uint16_t* to) const {
+    copy_rows(from.data + block.first * from.stride, from.stride, block.m, kBlock, d_, to);
   }
-  MH_INLINE void multiply_transposed(const Block& b, const uint16_t* rows, const uint16_t* transposed,
+  MH_INLINE void multiply_transposed(const Block& block, const uint16_t* rows, const uint16_t* transposed,
                                      float* tile) const {
-    gemm_product<false>(gemm_, kBlock, b.keys(), d_, {rows, d_}, {transposed + b.key_begin * d_, d_},
+    gemm_product<false>(gemm_, kBlock, block.keys(), d_, {rows, d_}, {transposed + block.key_begin * d_, d_},
                         {tile, row_stride_});
   }
   const Bf16Gemm& gemm_;

@@ -67,9 +67,9 @@ template <Level, class T>
 struct HeadMixingLoops {
   static void pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
                    float* packed);
-  static void forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x,
+  static void forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                       float* scratch);
-  static void backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x,
+  static void backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                        float* scratch);
   static void sum_parts(const float* from, int64_t num_parts, int64_t part_stride, int64_t length, int64_t size,
                         Heads<T> to);
@@ -105,14 +105,14 @@ int64_t head_mixing_value_floats(const AttentionParams& params);
 // Compute the forward and the backward pass of the query tiles of one part. params.matrix is the matrix of the batch
 // row.
 template <class T>
-void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x,
+void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                          float* scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::forward(params, part, x, scratch); });
+  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::forward(params, part, tensors, scratch); });
 }
 template <class T>
-void head_mixing_backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& x,
+void head_mixing_backward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                           float* scratch) {
-  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::backward(params, part, x, scratch); });
+  dispatch_level([&](auto simd_level) { HeadMixingLoops<simd_level, T>::backward(params, part, tensors, scratch); });
 }
 
 // Sums the gradients that the parts of a backward pass wrote for one head, and writes the sum, rounded to T, to head 0

@@ -13,23 +13,24 @@ int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward) {
 
 int64_t head_mixing_forward_scratch(const AttentionParams& params) {
   if (is_decode(params)) return head_mixing_decode_scratch(params);
-  const Layout l(params, tile_size(params));
-  return l.tile_floats() + params.in_heads * l.rows * l.dk + params.out_heads * l.rows * l.dv + l.heads * chunk +
-         padded(params.in_heads * params.out_heads) + 2 * l.rows * params.in_heads + padded(params.in_heads) +
-         dropout_mask_scratch(params, l) + operand_scratch(params, l);
+  const Layout layout(params, tile_size(params));
+  return layout.tile_floats() + params.in_heads * layout.rows * layout.dk + params.out_heads * layout.rows * layout.dv +
+         layout.heads * chunk + padded(params.in_heads * params.out_heads) + 2 * layout.rows * params.in_heads +
+         padded(params.in_heads) + dropout_mask_scratch(params, layout) + operand_scratch(params, layout);
 }
 int64_t head_mixing_backward_scratch(const AttentionParams& params) {
-  const Layout l(params, tile_size(params));
-  return 2 * l.tile_floats() + 3 * params.in_heads * l.rows * l.dk + params.out_heads * l.rows * l.dv +
-         params.in_heads * params.out_heads * lanes + l.rows * params.in_heads * params.out_heads +
-         2 * l.heads * chunk + l.rows * params.in_heads + padded(params.in_heads * params.out_heads) +
-         padded(params.in_heads) + dropout_mask_scratch(params, l) + l.query_stride() + operand_scratch(params, l);
+  const Layout layout(params, tile_size(params));
+  return 2 * layout.tile_floats() + 3 * params.in_heads * layout.rows * layout.dk +
+         params.out_heads * layout.rows * layout.dv + params.in_heads * params.out_heads * lanes +
+         layout.rows * params.in_heads * params.out_heads + 2 * layout.heads * chunk + layout.rows * params.in_heads +
+         padded(params.in_heads * params.out_heads) + padded(params.in_heads) + dropout_mask_scratch(params, layout) +
+         layout.query_stride() + operand_scratch(params, layout);
 }
 
 bool is_head_mixing_decode(const AttentionParams& params) { return is_decode(params); }
 int64_t head_mixing_decode_scratch(const AttentionParams& params) {
-  const Layout l = decode_layout(params);
-  return params.queries * l.query_stride() + l.heads * chunk + padded(params.in_heads * params.out_heads) +
+  const Layout layout = decode_layout(params);
+  return params.queries * layout.query_stride() + layout.heads * chunk + padded(params.in_heads * params.out_heads) +
          2 * params.in_heads;
 }
 

@@ -27,13 +27,13 @@ MH_INLINE const float* dropout_mask_row(const SumNorm& params, int64_t r, float*
 }  // namespace
 
 template <Level L, class Y>
-void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t, int64_t first, int64_t rows,
+void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                                  float* scratch) {
   const int64_t size = params.size;
-  const float* x = t.x + first * size;
-  const Y* y = static_cast<const Y*>(t.y) + first * size;
-  float *s = row_at(t.sum, first * size), *n = row_at(t.norm, first * size);
-  float *mean = row_at(t.mean, first), *factor = row_at(t.factor, first);
+  const float* x = tensors.x + first * size;
+  const Y* y = static_cast<const Y*>(tensors.y) + first * size;
+  float *s = row_at(tensors.sum, first * size), *n = row_at(tensors.norm, first * size);
+  float *mean = row_at(tensors.mean, first), *factor = row_at(tensors.factor, first);
   for (int64_t r = 0; r < rows; ++r, x += size, y += size) {
     const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
     float* sum_row = s != nullptr ? s + r * size : n + r * size;
@@ -78,15 +78,16 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& t,
 // With s' = (s - mean) * factor and g = weight * dn, the gradient of the layer norm with respect to the sum s is
 // factor * (g - mean(g) - s' * mean(g s')); means are over the elements of a row.
 template <Level L, class Y>
-void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t, int64_t first, int64_t rows,
+void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                                   float* scratch) {
   const int64_t size = params.size;
-  const float *dn = row_at(t.dnorm, first * size), *ds = row_at(t.dsum, first * size);
-  const float *s = row_at(t.sum, first * size), *mean = row_at(t.mean, first), *factor = row_at(t.factor, first);
-  float* dx = t.dx + first * size;
-  Y* dy = static_cast<Y*>(t.dy) + first * size;
-  const int64_t chunk_offset = t.piece > 0 ? first / t.piece * size : 0;
-  float *dweight = row_at(t.dweight, chunk_offset), *dbias = row_at(t.dbias, chunk_offset);
+  const float *dn = row_at(tensors.dnorm, first * size), *ds = row_at(tensors.dsum, first * size);
+  const float *s = row_at(tensors.sum, first * size), *mean = row_at(tensors.mean, first),
+              *factor = row_at(tensors.factor, first);
+  float* dx = tensors.dx + first * size;
+  Y* dy = static_cast<Y*>(tensors.dy) + first * size;
+  const int64_t chunk_offset = tensors.piece > 0 ? first / tensors.piece * size : 0;
+  float *dweight = row_at(tensors.dweight, chunk_offset), *dbias = row_at(tensors.dbias, chunk_offset);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
     const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
     float mean_g = 0, mean_gs = 0;  // mean(g), mean(g s')

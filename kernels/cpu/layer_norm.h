@@ -10,25 +10,30 @@ namespace mh::kernels {
 // uint16_t for bf16.
 template <Level, class Y>
 struct SumNormLoops {
-  static void forward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
-  static void backward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch);
+  static void forward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
+                      float* scratch);
+  static void backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
+                       float* scratch);
 };
 
 // Returns the number of floats of scratch memory that one call needs: the dropout mask of a row, and padding.
 inline int64_t sum_norm_scratch(const SumNorm& params) { return params.size + 2 * 64; }  // 64: kDropoutGroup
 
-// Computes rows first … first + rows - 1 of x.sum, x.norm, x.mean and x.factor.
+// Computes rows first … first + rows - 1 of tensors.sum, tensors.norm, tensors.mean and tensors.factor.
 template <class Y>
-void sum_norm(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
-  dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, x, first, rows, scratch); });
+void sum_norm(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows, float* scratch) {
+  dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::forward(params, tensors, first, rows, scratch); });
 }
 
-// Computes rows first … first + rows - 1 of x.dx and x.dy, and adds the gradients of weight and bias from these rows to
-// x.dweight and x.dbias. x.dy must not be null, and may be the same memory as x.dx. The rows must be in one chunk of
-// x.piece rows, whose row of x.dweight and x.dbias is updated.
+// Computes rows first … first + rows - 1 of tensors.dx and tensors.dy, and adds the gradients of weight and bias from
+// these rows to tensors.dweight and tensors.dbias. tensors.dy must not be null, and may be the same memory as
+// tensors.dx. The rows must be in one chunk of tensors.piece rows, whose row of tensors.dweight and tensors.dbias is
+// updated.
 template <class Y>
-void sum_norm_backward(const SumNorm& params, const SumNormTensors& x, int64_t first, int64_t rows, float* scratch) {
-  dispatch_level([&](auto simd_level) { SumNormLoops<simd_level, Y>::backward(params, x, first, rows, scratch); });
+void sum_norm_backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
+                       float* scratch) {
+  dispatch_level(
+      [&](auto simd_level) { SumNormLoops<simd_level, Y>::backward(params, tensors, first, rows, scratch); });
 }
 
 }  // namespace mh::kernels

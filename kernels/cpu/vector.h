@@ -138,12 +138,12 @@ MH_INLINE void transpose(Floats (&rows)[lanes]) {
 MH_INLINE void exp_negative(Floats& x) {
   Floats min_input;
   fill(min_input, -87.0F);
-  Floats clamped = x < min_input ? min_input : x;  // the comparison is false for NaN, which stays NaN
-  constexpr float magic = 0x1.8p23F;               // x + magic has x, rounded to an integer, in its lowest bits
-  Floats shifted = clamped * 1.44269504F + magic;
-  Floats n = shifted - magic;
-  // r = clamped - n ln 2, with ln 2 as the sum of two constants; the first has so few bits that its product is exact.
-  Floats r = clamped - n * 0.693359375F;
+  Floats clamped_x = x < min_input ? min_input : x;  // the comparison is false for NaN, which stays NaN
+  constexpr float magic = 0x1.8p23F;                 // x + magic has x, rounded to an integer, in its lowest bits
+  Floats shifted_x = clamped_x * 1.44269504F + magic;
+  Floats n = shifted_x - magic;
+  // r = clamped_x - n ln 2, with ln 2 as the sum of two constants; the first has so few bits that its product is exact.
+  Floats r = clamped_x - n * 0.693359375F;
   r = r - n * -2.12194440e-4F;
   Floats p = r * 1.9875691500e-4F + 1.3981999507e-3F;  // minimax polynomial of Cephes' expf
   p = p * r + 8.3334519073e-3F;
@@ -153,7 +153,7 @@ MH_INLINE void exp_negative(Floats& x) {
   p = p * (r * r) + r + 1.0F;
   Words bits, exponent;
   std::memcpy(&bits, &p, sizeof bits);
-  std::memcpy(&exponent, &shifted, sizeof exponent);
+  std::memcpy(&exponent, &shifted_x, sizeof exponent);
   bits += exponent << 23;
   Floats result;
   std::memcpy(&result, &bits, sizeof result);

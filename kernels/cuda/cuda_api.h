@@ -30,9 +30,10 @@ struct CudaApi {
   const char* (*cross_entropy)(Dtype type, const CrossEntropy& params, int64_t rows, void* logits,
                                const int64_t* targets, CrossEntropyRow* losses, void* stream);
   // Compute all rows of a residual sum, its dropout and layer norm, and their gradients (sum_norm_plan.h). `params` and
-  // params.dropout are in host memory, and all other pointers in GPU memory. x.y and x.dy have the type `y`.
-  const char* (*sum_norm)(Dtype y, const SumNorm& params, const SumNormTensors& x, void* stream);
-  const char* (*sum_norm_backward)(Dtype y, const SumNorm& params, const SumNormTensors& x, void* stream);
+  // params.dropout are in host memory, and all other pointers in GPU memory. tensors.y and tensors.dy have the type
+  // `y`.
+  const char* (*sum_norm)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
+  const char* (*sum_norm_backward)(Dtype y, const SumNorm& params, const SumNormTensors& tensors, void* stream);
   // Update `count` parameter tensors (optimizer_rules.h). `updates` is an array in host memory.
   const char* (*adam)(const Update<AdamPlan>* updates, int64_t count, void* stream);
   const char* (*sgd)(const Update<MomentumPlan>* updates, int64_t count, void* stream);

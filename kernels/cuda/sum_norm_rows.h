@@ -34,7 +34,7 @@ template <class Y>
 struct SumNormRows {
   static constexpr int kThreads = kRowThreads;
   SumNormRow params;
-  SumNormTensors x;
+  SumNormTensors tensors;
 
   // Returns the bytes of shared memory for rows of `size` elements: the results of the warps, then the sums of the row.
   static size_t bytes(int64_t size) {
@@ -50,14 +50,14 @@ struct SumNormRows {
     float total = 0;
     each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4], b[4];
-      load_vec4(thread, x.x + row_offset, i, size, a);
-      load_vec4(thread, static_cast<const Y*>(x.y) + row_offset, i, size, b);
+      load_vec4(thread, tensors.x + row_offset, i, size, a);
+      load_vec4(thread, static_cast<const Y*>(tensors.y) + row_offset, i, size, b);
       params.drop(r, i, b);
       MH_FOR (k, 4) a[k] += b[k], total += a[k];
-      if (x.sum != nullptr) store_vec4(thread, x.sum + row_offset, i, size, a);
+      if (tensors.sum != nullptr) store_vec4(thread, tensors.sum + row_offset, i, size, a);
       store_vec4(thread, sums, i, size, a);
     });
-    if (x.norm == nullptr) return;
+    if (tensors.norm == nullptr) return;
     const float mean = block_sum(thread, total, warp_results) * inv_size;
     float squares = 0;
     each_vec4(thread, shift, size, [&](int64_t i) {
@@ -72,9 +72,9 @@ struct SumNormRows {
       load_vec4(thread, params.weight, i, size, w);
       load_vec4(thread, params.bias, i, size, b);
       MH_FOR (k, 4) a[k] = (a[k] - mean) * factor * w[k] + b[k];
-      store_vec4(thread, x.norm + row_offset, i, size, a);
+      store_vec4(thread, tensors.norm + row_offset, i, size, a);
     });
-    if (x.mean != nullptr && thread.index() == 0) x.mean[r] = mean, x.factor[r] = factor;
+    if (tensors.mean != nullptr && thread.index() == 0) tensors.mean[r] = mean, tensors.factor[r] = factor;
   }
 };
 
@@ -85,19 +85,19 @@ template <class Y>
 struct SumNormGradient {
   static constexpr int kThreads = kRowThreads;
   SumNormRow params;
-  SumNormTensors x;
+  SumNormTensors tensors;
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void* memory) const {
     const int64_t r = thread.block_x(), size = params.size, row_offset = r * size, shift = row_offset % 4;
     WarpResults& warp_results = *static_cast<WarpResults*>(memory);
     const float inv_size = 1 / static_cast<float>(size);
-    const bool has_norm = x.dnorm != nullptr;
-    const float mean = has_norm ? x.mean[r] : 0, factor = has_norm ? x.factor[r] : 0;
+    const bool has_norm = tensors.dnorm != nullptr;
+    const float mean = has_norm ? tensors.mean[r] : 0, factor = has_norm ? tensors.factor[r] : 0;
     const auto load = [&](int64_t i, float(&normed)[4], float(&g)[4]) {
       float w[4];
-      load_vec4(thread, x.sum + row_offset, i, size, normed, mean);
-      load_vec4(thread, x.dnorm + row_offset, i, size, g);
+      load_vec4(thread, tensors.sum + row_offset, i, size, normed, mean);
+      load_vec4(thread, tensors.dnorm + row_offset, i, size, g);
       load_vec4(thread, params.weight, i, size, w);
       MH_FOR (k, 4) normed[k] = (normed[k] - mean) * factor, g[k] *= w[k];
     };
@@ -113,61 +113,61 @@ struct SumNormGradient {
     }
     each_vec4(thread, shift, size, [&](int64_t i) {
       float d[4] = {0, 0, 0, 0};
-      if (x.dsum != nullptr) load_vec4(thread, x.dsum + row_offset, i, size, d);
+      if (tensors.dsum != nullptr) load_vec4(thread, tensors.dsum + row_offset, i, size, d);
       if (has_norm) {
         float s[4], g[4];
         load(i, s, g);
         MH_FOR (k, 4) d[k] += (g[k] - g_mean - s[k] * gs_mean) * factor;
       }
-      store_vec4(thread, x.dx + row_offset, i, size, d);
-      if (x.dy == nullptr) return;
+      store_vec4(thread, tensors.dx + row_offset, i, size, d);
+      if (tensors.dy == nullptr) return;
       params.drop(r, i, d);
-      store_vec4(thread, static_cast<Y*>(x.dy) + row_offset, i, size, d);
+      store_vec4(thread, static_cast<Y*>(tensors.dy) + row_offset, i, size, d);
     });
   }
 };
 
-// The kernel body of dweight and dbias, one sum for each chunk of x.piece rows. One thread computes one column of a
-// chunk. Grid: (chunks, columns / kThreads rounded up).
+// The kernel body of dweight and dbias, one sum for each chunk of tensors.piece rows. One thread computes one column of
+// a chunk. Grid: (chunks, columns / kThreads rounded up).
 struct SumNormWeightGradient {
   static constexpr int kThreads = 128;
   int64_t size;
-  SumNormTensors x;
+  SumNormTensors tensors;
 
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
     const int64_t column = static_cast<int64_t>(thread.block_y()) * kThreads + thread.index();
     if (column >= size) return;
-    const int64_t chunk = thread.block_x(), first = chunk * x.piece;
-    const int64_t end = first + x.piece < x.rows ? first + x.piece : x.rows;
+    const int64_t chunk = thread.block_x(), first = chunk * tensors.piece;
+    const int64_t end = first + tensors.piece < tensors.rows ? first + tensors.piece : tensors.rows;
     float weight = 0, bias = 0;
     for (int64_t r = first; r < end; ++r) {
-      const float g = x.dnorm[r * size + column];
-      weight += g * (x.sum[r * size + column] - x.mean[r]) * x.factor[r];
+      const float g = tensors.dnorm[r * size + column];
+      weight += g * (tensors.sum[r * size + column] - tensors.mean[r]) * tensors.factor[r];
       bias += g;
     }
-    x.dweight[chunk * size + column] = weight, x.dbias[chunk * size + column] = bias;
+    tensors.dweight[chunk * size + column] = weight, tensors.dbias[chunk * size + column] = bias;
   }
 };
 
 // Launch the kernels of CudaApi::sum_norm and sum_norm_backward. Return null, or a description of the problem.
 template <class Y, class Launcher>
-const char* sum_norm(const Launcher& launcher, const SumNorm& params, const SumNormTensors& x) {
+const char* sum_norm(const Launcher& launcher, const SumNorm& params, const SumNormTensors& tensors) {
   using Body = SumNormRows<Y>;
-  return launcher(Grid{static_cast<int>(x.rows)}, threads_for_row(params.size), Body::bytes(params.size),
-                  Body{SumNormRow(params), x});
+  return launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size), Body::bytes(params.size),
+                  Body{SumNormRow(params), tensors});
 }
 
 template <class Y, class Launcher>
-const char* sum_norm_backward(const Launcher& launcher, const SumNorm& params, const SumNormTensors& x) {
+const char* sum_norm_backward(const Launcher& launcher, const SumNorm& params, const SumNormTensors& tensors) {
   using RowGradient = SumNormGradient<Y>;
   using WeightGradient = SumNormWeightGradient;
-  const char* problem = launcher(Grid{static_cast<int>(x.rows)}, threads_for_row(params.size), sizeof(WarpResults),
-                                 RowGradient{SumNormRow(params), x});
-  if (problem != nullptr || x.dnorm == nullptr) return problem;
-  return launcher(Grid{static_cast<int>((x.rows + x.piece - 1) / x.piece),
+  const char* problem = launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size),
+                                 sizeof(WarpResults), RowGradient{SumNormRow(params), tensors});
+  if (problem != nullptr || tensors.dnorm == nullptr) return problem;
+  return launcher(Grid{static_cast<int>((tensors.rows + tensors.piece - 1) / tensors.piece),
                        static_cast<int>((params.size + WeightGradient::kThreads - 1) / WeightGradient::kThreads)},
-                  WeightGradient::kThreads, 0, WeightGradient{params.size, x});
+                  WeightGradient::kThreads, 0, WeightGradient{params.size, tensors});
 }
 
 }  // namespace mh::kernels

@@ -24,11 +24,12 @@ struct VisibleRows {
 // Computes columns first … first + 16 * vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s that a query
 // sees. x: mixed probabilities of one head.
 template <int vectors, class T>
-void weighted_value_sum(const Layout& l, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size, T* out) {
+void weighted_value_sum(const Layout& layout, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size,
+                        T* out) {
   Floats sum[vectors];
   for (int i = 0; i < vectors; ++i) sum[i] = Floats{};
   for (int64_t s = 0; s < v.num_visible; ++s) {
-    const float weight = x[key_offset(l, s)];
+    const float weight = x[key_offset(layout, s)];
     const T* value = v.at(s) + first;
     v.prefetch(s, first, vectors * lanes);
     for (int i = 0; i < vectors; ++i) {
@@ -43,24 +44,24 @@ void weighted_value_sum(const Layout& l, const float* x, const VisibleRows<T>& v
 // The scratch memory that the three steps of the decode path share: the logits or probabilities of every query, and
 // scratch for mixing one query.
 struct DecodeScratch {
-  Layout l;
-  float *elements, *mixed, *matrix;  // (queries, l.query_stride()); (heads, chunk); (in, out)
+  Layout layout;
+  float *elements, *mixed, *matrix;  // (queries, layout.query_stride()); (heads, chunk); (in, out)
   float *max_logits, *sums;          // (in): maximum logit and sum of exponentials of each query head, for one query
   MH_INLINE DecodeScratch(const AttentionParams& params, float* shared_scratch)
-      : l(decode_layout(params)),
+      : layout(decode_layout(params)),
         elements(shared_scratch),
-        mixed(elements + params.queries * l.query_stride()),
-        matrix(mixed + l.heads * chunk),
+        mixed(elements + params.queries * layout.query_stride()),
+        matrix(mixed + layout.heads * chunk),
         max_logits(matrix + padded(params.in_heads * params.out_heads)),
         sums(max_logits + params.in_heads) {}
-  MH_INLINE float* elements_of(int64_t t) const { return elements + t * l.query_stride(); }
+  MH_INLINE float* elements_of(int64_t t) const { return elements + t * layout.query_stride(); }
 };
 
 // Computes the products of one query and the keys for columns first … first + size - 1, which take `vectors` vectors:
 // stores them in the logits x if `first` is 0, and otherwise adds them. q: address of column `first` of the query.
 template <int vectors, class T>
-void decode_products(const Layout& l, const T* q, float scale, int64_t size, const VisibleRows<T>& k, int64_t first,
-                     float* x) {
+void decode_products(const Layout& layout, const T* q, float scale, int64_t size, const VisibleRows<T>& k,
+                     int64_t first, float* x) {
   Floats q_lanes[vectors];
   for (int i = 0; i < vectors; ++i) {
     load_partial(q + i * lanes, size - i * lanes, q_lanes[i]);
@@ -77,7 +78,7 @@ void decode_products(const Layout& l, const T* q, float scale, int64_t size, con
       else load_partial(key + i * lanes, size - i * lanes, b);
       sum += q_lanes[i] * b;
     }
-    float& logit = x[key_offset(l, s)];
+    float& logit = x[key_offset(layout, s)];
     logit = (first > 0 ? logit : 0) + sum_of(sum);
   }
 }
@@ -95,7 +96,7 @@ void HeadMixingLoops<L, T>::decode_logits(const AttentionParams& params, int64_t
       const auto products = size > 2 * lanes ? decode_products<4, T>
                             : size > lanes   ? decode_products<2, T>
                                              : decode_products<1, T>;
-      products(scratch.l, q.at(j, t) + first, params.scale, size,
+      products(scratch.layout, q.at(j, t) + first, params.scale, size,
                VisibleRows<T>{k, params.key_head(j), params.visible_end(t)}, first, scratch.elements_of(t) + j * chunk);
     }
 }
@@ -106,11 +107,11 @@ void HeadMixingLoops<L, T>::decode_mix(const AttentionParams& params, float* lse
   for (int64_t t = 0; t < params.queries; ++t) {
     const Query q(params, t, 0, params.visible_end(t));
     std::fill_n(scratch.max_logits, params.in_heads, -INFINITY), std::fill_n(scratch.sums, params.in_heads, 0.0F);
-    online_softmax_query(params, scratch.l, q, scratch.elements_of(t), scratch.max_logits, scratch.sums);
+    online_softmax_query(params, scratch.layout, q, scratch.elements_of(t), scratch.max_logits, scratch.sums);
     for (int64_t j = 0; j < params.in_heads; ++j)
       lse[j * params.queries + t] = log_sum_exp(scratch.max_logits[j], scratch.sums[j]);
     divide_by_sums(params, params.matrix + t * params.matrix_query_stride, scratch.sums, scratch.matrix);
-    mix_query(params, scratch.l, q, scratch.matrix, scratch.elements_of(t), nullptr, scratch.mixed);
+    mix_query(params, scratch.layout, q, scratch.matrix, scratch.elements_of(t), nullptr, scratch.mixed);
   }
 }
 
@@ -124,9 +125,9 @@ void HeadMixingLoops<L, T>::decode_values(const AttentionParams& params, int64_t
     const VisibleRows<T> values{v, params.value_head(i), params.visible_end(t)};
     int64_t c = 0;
     for (; c + 4 * lanes <= params.value_size; c += 4 * lanes)
-      weighted_value_sum<4>(scratch.l, x, values, c, params.value_size, out.at(i, t));
+      weighted_value_sum<4>(scratch.layout, x, values, c, params.value_size, out.at(i, t));
     for (; c < params.value_size; c += lanes)
-      weighted_value_sum<1>(scratch.l, x, values, c, params.value_size, out.at(i, t));
+      weighted_value_sum<1>(scratch.layout, x, values, c, params.value_size, out.at(i, t));
   }
 }
 

@@ -56,26 +56,27 @@ struct PackedOperands {
 
 // Packs the keys or values of head `head` of in_heads + out_heads (head_mixing_pack) as right operands of bf16 products
 // (cpu/bf16_operands.h). The operand of a head takes half of the floats that PackedOperands reserves for it.
-void pack_bf16(const AttentionParams& params, const Layout& l, bool backward, int64_t head, Heads<const uint16_t> k,
-               Heads<const uint16_t> v, const PackedOperands<float>& packed) {
+void pack_bf16(const AttentionParams& params, const Layout& layout, bool backward, int64_t head,
+               Heads<const uint16_t> k, Heads<const uint16_t> v, const PackedOperands<float>& packed) {
   const auto head_operand = [&](float* operands, int64_t i, int64_t padded_size) {
-    return reinterpret_cast<uint16_t*>(operands + i * l.padded_keys() * padded_size);
+    return reinterpret_cast<uint16_t*>(operands + i * layout.padded_keys() * padded_size);
   };
   if (head < params.in_heads) {
-    transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.padded_keys(), params.key_size,
-                   head_operand(packed.transposed_k, head, l.dk));
+    transpose_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
+                   head_operand(packed.transposed_k, head, layout.dk));
     if (backward)
-      interleave_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, l.padded_keys(), params.key_size,
-                      head_operand(packed.keys, head, l.dk));
+      interleave_rows(k.at(params.key_head(head), 0), k.row_stride, params.keys, layout.padded_keys(), params.key_size,
+                      head_operand(packed.keys, head, layout.dk));
     return;
   }
   head -= params.in_heads;
-  uint16_t* to = head_operand(packed.values, head, l.dv);
+  uint16_t* to = head_operand(packed.values, head, layout.dv);
   if (backward)
-    transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.padded_keys(), params.value_size, to);
+    transpose_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, layout.padded_keys(), params.value_size,
+                   to);
   else
-    interleave_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, l.padded_keys(), params.value_size,
-                    to);
+    interleave_rows(v.at(params.value_head(head), 0), v.row_stride, params.keys, layout.padded_keys(),
+                    params.value_size, to);
 }
 
 }  // namespace
@@ -84,25 +85,25 @@ template <Level L, class T>
 void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k,
                                  Heads<const T> v, float* packed) {
   if (is_decode(params)) return;
-  const Layout l(params, {});
+  const Layout layout(params, {});
   const PackedOperands<float> packed_operands(params, backward, packed);
   if constexpr (std::is_same_v<T, uint16_t>)
-    if (uses_bf16_gemm(params)) return pack_bf16(params, l, backward, head, k, v, packed_operands);
+    if (uses_bf16_gemm(params)) return pack_bf16(params, layout, backward, head, k, v, packed_operands);
   if (head < params.in_heads) {
     pack_transposed_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size,
-                         packed_operands.transposed_k + head * l.chunks * params.key_size * chunk);
+                         packed_operands.transposed_k + head * layout.chunks * params.key_size * chunk);
     if (backward)
       pack_rows_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size, 1.0F, params.keys,
-                     packed_operands.keys + head * l.padded_keys() * l.dk);
+                     packed_operands.keys + head * layout.padded_keys() * layout.dk);
     return;
   }
   head -= params.in_heads;
   if (backward)
     pack_transposed_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size,
-                         packed_operands.values + head * l.chunks * params.value_size * chunk);
+                         packed_operands.values + head * layout.chunks * params.value_size * chunk);
   else
     pack_rows_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size, 1.0F, params.keys,
-                   packed_operands.values + head * l.padded_keys() * l.dv);
+                   packed_operands.values + head * layout.padded_keys() * layout.dv);
 }
 
 }  // namespace mh::kernels

@@ -13,16 +13,16 @@ MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
   return round * part.count + (round % 2 == 0 ? part.index : part.count - 1 - part.index);
 }
 
-// Packs the rows of a tile of queries, of all heads of `from`, as left operands: in fp32 (heads, l.rows, padded size),
-// scaled by tile_rows.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for bf16, packs
-// right operands also.
+// Packs the rows of a tile of queries, of all heads of `from`, as left operands: in fp32 (heads, layout.rows, padded
+// size), scaled by tile_rows.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for bf16,
+// packs right operands also.
 template <class T>
-void pack_tile(const AttentionParams& params, const Layout& l, const TileRows& tile_rows, Heads<const T> from,
+void pack_tile(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows, Heads<const T> from,
                const Queries& queries, bool with_right_operands, float* rows) {
-  if (uses_bf16_gemm(params)) return pack_bf16_rows(l, tile_rows, from, queries, with_right_operands, rows);
+  if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, tile_rows, from, queries, with_right_operands, rows);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
-    pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, tile_rows.size, tile_rows.factor, l.rows,
-                   rows + j * l.rows * padded(tile_rows.size));
+    pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, tile_rows.size, tile_rows.factor,
+                   layout.rows, rows + j * layout.rows * padded(tile_rows.size));
 }
 
 TileRows query_rows(const AttentionParams& params) { return {params.in_heads, params.key_size, params.scale}; }
@@ -30,17 +30,17 @@ TileRows out_rows(const AttentionParams& params) { return {params.out_heads, par
 
 // Computes the products of a tile's packed queries with the visible keys, or of its packed output gradients with the
 // visible values.
-void multiply_keys(const AttentionParams& params, const Layout& l, const TileRows& tile_rows,
+void multiply_keys(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows,
                    const VisibleKeys& visible, const float* rows, const float* transposed, float* tile) {
-  if (uses_bf16_gemm(params)) multiply_keys_bf16(*params.bf16, l, tile_rows, visible, rows, transposed, tile);
-  else multiply_keys_fp32(l, tile_rows, visible, rows, transposed, tile);
+  if (uses_bf16_gemm(params)) multiply_keys_bf16(*params.bf16, layout, tile_rows, visible, rows, transposed, tile);
+  else multiply_keys_fp32(layout, tile_rows, visible, rows, transposed, tile);
 }
 
 // Computes the logits of a tile from its packed queries `rows`, including relative positions.
-void compute_logits(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, const float* rows,
+void compute_logits(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible, const float* rows,
                     const float* transposed_k, const DistanceScratch& distances, float* tile) {
-  multiply_keys(params, l, query_rows(params), visible, rows, transposed_k, tile);
-  if (params.has_relative()) add_position_term(params, l, visible, distances, tile);
+  multiply_keys(params, layout, query_rows(params), visible, rows, transposed_k, tile);
+  if (params.has_relative()) add_position_term(params, layout, visible, distances, tile);
 }
 
 // One head of a tile, and scratch to round it to a bf16 operand, 64 keys of all queries at a time.
@@ -51,30 +51,31 @@ struct HeadTile {
 
 // Computes sums (rows, padded_size) += tile (rows, keys) · right (keys, padded_size) for one head; right: packed fp32
 // or bf16.
-void add_tile_product(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t padded_size,
-                      const HeadTile& tile, const float* right, float* sums) {
-  if (!uses_bf16_gemm(params)) return product_over_keys(l, visible, padded_size, tile.elements, right, sums);
-  gemm_tile(*params.bf16, l, visible, tile.elements, tile.bf16_tile)
-      .add_product(reinterpret_cast<const uint16_t*>(right), l.padded_keys(), padded_size, sums);
+void add_tile_product(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
+                      int64_t padded_size, const HeadTile& tile, const float* right, float* sums) {
+  if (!uses_bf16_gemm(params)) return product_over_keys(layout, visible, padded_size, tile.elements, right, sums);
+  gemm_tile(*params.bf16, layout, visible, tile.elements, tile.bf16_tile)
+      .add_product(reinterpret_cast<const uint16_t*>(right), layout.padded_keys(), padded_size, sums);
 }
-// Computes sums (keys, padded_size) += tileᵀ (keys, l.rows) · rows (l.rows, padded_size) for one head. rows: packed by
-// pack_tile() with_right_operands.
-void add_transposed_tile_product(const AttentionParams& params, const Layout& l, const VisibleKeys& visible,
+// Computes sums (keys, padded_size) += tileᵀ (keys, layout.rows) · rows (layout.rows, padded_size) for one head. rows:
+// packed by pack_tile() with_right_operands.
+void add_transposed_tile_product(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
                                  int64_t padded_size, const HeadTile& tile, const float* rows, float* sums) {
-  if (!uses_bf16_gemm(params)) return product_over_queries(l, visible, padded_size, tile.elements, rows, sums);
-  gemm_tile(*params.bf16, l, visible, tile.elements, tile.bf16_tile)
-      .add_transposed_product(reinterpret_cast<const uint16_t*>(rows) + l.rows * padded_size, padded_size, sums);
+  if (!uses_bf16_gemm(params)) return product_over_queries(layout, visible, padded_size, tile.elements, rows, sums);
+  gemm_tile(*params.bf16, layout, visible, tile.elements, tile.bf16_tile)
+      .add_transposed_product(reinterpret_cast<const uint16_t*>(rows) + layout.rows * padded_size, padded_size, sums);
 }
 
-// Computes to (heads, count, size) = tile_rows.factor * sums (heads, l.rows, padded size), for the `count` queries of a
-// tile.
+// Computes to (heads, count, size) = tile_rows.factor * sums (heads, layout.rows, padded size), for the `count` queries
+// of a tile.
 template <class T>
-void write_rows(const Layout& l, const TileRows& tile_rows, const Queries& queries, const float* sums, Heads<T> to) {
+void write_rows(const Layout& layout, const TileRows& tile_rows, const Queries& queries, const float* sums,
+                Heads<T> to) {
   for (int64_t h = 0; h < tile_rows.heads; ++h)
     for (int64_t r = 0; r < queries.count; ++r)
       for (int64_t s = 0; s < tile_rows.size; s += lanes) {
         Floats sum;
-        load(sums + (h * l.rows + r) * padded(tile_rows.size) + s, sum);
+        load(sums + (h * layout.rows + r) * padded(tile_rows.size) + s, sum);
         sum = sum * tile_rows.factor;
         store_partial(sum, tile_rows.size - s, to.at(h, queries.first + r) + s);
       }
@@ -93,58 +94,62 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     for (int64_t i = 0; i < params.out_heads; ++i) decode_values(params, i, tensors.v, tensors.out, scratch);
     return;
   }
-  const Layout l(params, tile_size(params));
+  const Layout layout(params, tile_size(params));
   const PackedOperands<const float> operands(params, false, tensors.packed);
   float* tile = scratch;
-  float* rows = tile + l.tile_floats();                                     // packed queries (in, rows, dk)
-  float* out_sums = rows + params.in_heads * l.rows * l.dk;                 // sums of the outputs (out, rows, dv)
-  float* mixed = out_sums + params.out_heads * l.rows * l.dv;               // scratch of mix_query() (heads, chunk)
-  float* matrix = mixed + l.heads * chunk;                                  // mixing matrix of one query (in, out)
+  float* rows = tile + layout.tile_floats();                                // packed queries (in, rows, dk)
+  float* out_sums = rows + params.in_heads * layout.rows * layout.dk;       // sums of the outputs (out, rows, dv)
+  float* mixed = out_sums + params.out_heads * layout.rows * layout.dv;     // scratch of mix_query() (heads, chunk)
+  float* matrix = mixed + layout.heads * chunk;                             // mixing matrix of one query (in, out)
   float* max_logits = matrix + padded(params.in_heads * params.out_heads);  // (rows, in): maximum logits
-  float* sums = max_logits + l.rows * params.in_heads;                      // (rows, in): sums of exponentials
-  float* discarded_sums = sums + l.rows * params.in_heads;                  // (in): sums that are not needed again
+  float* sums = max_logits + layout.rows * params.in_heads;                 // (rows, in): sums of exponentials
+  float* discarded_sums = sums + layout.rows * params.in_heads;             // (in): sums that are not needed again
   float* dropout_mask = discarded_sums + padded(params.in_heads);
-  float* q_v = dropout_mask + dropout_mask_scratch(params, l);
-  const DistanceScratch distances{q_v, q_v + params.in_heads * l.rows * l.dk};
+  float* q_v = dropout_mask + dropout_mask_scratch(params, layout);
+  const DistanceScratch distances{q_v, q_v + params.in_heads * layout.rows * layout.dk};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
-  const bool single_span = l.span >= params.keys;
-  for (int64_t round = 0; round * part.count * l.rows < params.queries; ++round) {
-    const int64_t first = tile_of(part, round) * l.rows, count = std::min(l.rows, params.queries - first);
+  const bool single_span = layout.span >= params.keys;
+  for (int64_t round = 0; round * part.count * layout.rows < params.queries; ++round) {
+    const int64_t first = tile_of(part, round) * layout.rows, count = std::min(layout.rows, params.queries - first);
     if (count <= 0) continue;
     const Queries queries{first, count};
-    pack_tile(params, l, query_rows(params), tensors.q, queries, false, rows);
-    if (params.has_relative()) add_relative_biases(params, l, count, rows, q_v);
-    std::fill_n(max_logits, l.rows * params.in_heads, -INFINITY), std::fill_n(sums, l.rows * params.in_heads, 0.0F);
-    std::fill_n(out_sums, params.out_heads * l.rows * l.dv, 0.0F);
-    const int64_t from_key = params.visible_begin(first) / l.span * l.span, end = params.visible_end(first + count - 1);
-    for (int64_t key = from_key; key < end; key += l.span) {
-      const VisibleKeys visible(params, l, queries, key);
-      compute_logits(params, l, visible, rows, operands.transposed_k, distances, tile);
+    pack_tile(params, layout, query_rows(params), tensors.q, queries, false, rows);
+    if (params.has_relative()) add_relative_biases(params, layout, count, rows, q_v);
+    std::fill_n(max_logits, layout.rows * params.in_heads, -INFINITY),
+        std::fill_n(sums, layout.rows * params.in_heads, 0.0F);
+    std::fill_n(out_sums, params.out_heads * layout.rows * layout.dv, 0.0F);
+    const int64_t from_key = params.visible_begin(first) / layout.span * layout.span,
+                  end = params.visible_end(first + count - 1);
+    for (int64_t key = from_key; key < end; key += layout.span) {
+      const VisibleKeys visible(params, layout, queries, key);
+      compute_logits(params, layout, visible, rows, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i)
-        online_softmax_query(params, l, {params, first + i, key, visible.num_logits(i)}, tile + i * l.query_stride(),
-                             max_logits + i * params.in_heads, sums + i * params.in_heads);
+        online_softmax_query(params, layout, {params, first + i, key, visible.num_logits(i)},
+                             tile + i * layout.query_stride(), max_logits + i * params.in_heads,
+                             sums + i * params.in_heads);
     }
     for (int64_t i = 0; i < count; ++i)
       for (int64_t j = 0; j < params.in_heads; ++j)
         lse[j * params.queries + first + i] =
             log_sum_exp(max_logits[i * params.in_heads + j], sums[i * params.in_heads + j]);
-    for (int64_t key = from_key; key < end; key += l.span) {
-      const VisibleKeys visible(params, l, queries, key);
-      if (!single_span) compute_logits(params, l, visible, rows, operands.transposed_k, distances, tile);
+    for (int64_t key = from_key; key < end; key += layout.span) {
+      const VisibleKeys visible(params, layout, queries, key);
+      if (!single_span) compute_logits(params, layout, visible, rows, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
-        float* x = tile + i * l.query_stride();
+        float* x = tile + i * layout.query_stride();
         if (!single_span)
-          exponentiate_query(params, l, query, {max_logits + i * params.in_heads, 1}, x, nullptr, discarded_sums);
+          exponentiate_query(params, layout, query, {max_logits + i * params.in_heads, 1}, x, nullptr, discarded_sums);
         divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.in_heads,
                        matrix);
-        mix_query(params, l, query, matrix, x, dropout_mask, mixed);
+        mix_query(params, layout, query, matrix, x, dropout_mask, mixed);
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
-        add_tile_product(params, l, visible, l.dv, {tile + i * chunk, bf16_tile},
-                         operands.values + i * l.padded_keys() * l.dv, out_sums + i * l.rows * l.dv);
+        add_tile_product(params, layout, visible, layout.dv, {tile + i * chunk, bf16_tile},
+                         operands.values + i * layout.padded_keys() * layout.dv,
+                         out_sums + i * layout.rows * layout.dv);
     }
-    write_rows(l, out_rows(params), queries, out_sums, tensors.out);
+    write_rows(layout, out_rows(params), queries, out_sums, tensors.out);
   }
 }
 
@@ -154,88 +159,94 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float *dk = tensors.dk, *dv = tensors.dv, *dm = tensors.dm;
   const float* const lse = tensors.lse;
   const bool per_query_matrix = params.matrix_query_stride != 0;
-  const Layout l(params, tile_size(params));
-  const int64_t num_head_pairs = params.in_heads * params.out_heads, query_floats = params.in_heads * l.rows * l.dk;
+  const Layout layout(params, tile_size(params));
+  const int64_t num_head_pairs = params.in_heads * params.out_heads,
+                query_floats = params.in_heads * layout.rows * layout.dk;
   const PackedOperands<const float> operands(params, true, tensors.packed);
-  float* p = scratch;                                             // tile: logits, then (mixed) probabilities
-  float* d = p + l.tile_floats();                                 // tile: dP̄, then gradients of the logits
-  float* rows = d + l.tile_floats();                              // packed queries (in, rows, dk)
-  float* dout_rows = rows + query_floats;                         // packed output gradients (out, rows, dv)
-  float* dq_sums = dout_rows + params.out_heads * l.rows * l.dv;  // (in, rows, dk): query gradients from the keys
-  float* dq_v = dq_sums + query_floats;                         // (in, rows, dk): query gradients from the embeddings r
-  float* lane_sums = dq_v + query_floats;                       // (in, out, 16): partial sums of G
-  float* g = lane_sums + num_head_pairs * lanes;                // (rows, in, out): G
-  float* dropped_probs = g + l.rows * num_head_pairs;           // (heads, chunk): probabilities after dropout
-  float* mixed = dropped_probs + l.heads * chunk;               // (heads, chunk): mixed probabilities or gradients
-  float* prob_sums = mixed + l.heads * chunk;                   // (rows, in): sums of probabilities
-  float* scaled_matrix = prob_sums + l.rows * params.in_heads;  // (in, out): matrix divided by the sums
-  float* discarded_sums = scaled_matrix + padded(num_head_pairs);  // (in): sums that are not needed again
+  float* p = scratch;                      // tile: logits, then (mixed) probabilities
+  float* d = p + layout.tile_floats();     // tile: dP̄, then gradients of the logits
+  float* rows = d + layout.tile_floats();  // packed queries (in, rows, dk)
+  float* dout_rows = rows + query_floats;  // packed output gradients (out, rows, dv)
+  float* dq_sums =
+      dout_rows + params.out_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
+  float* dq_v = dq_sums + query_floats;                        // (in, rows, dk): query gradients from the embeddings r
+  float* lane_sums = dq_v + query_floats;                      // (in, out, 16): partial sums of G
+  float* g = lane_sums + num_head_pairs * lanes;               // (rows, in, out): G
+  float* dropped_probs = g + layout.rows * num_head_pairs;     // (heads, chunk): probabilities after dropout
+  float* mixed = dropped_probs + layout.heads * chunk;         // (heads, chunk): mixed probabilities or gradients
+  float* prob_sums = mixed + layout.heads * chunk;             // (rows, in): sums of probabilities
+  float* scaled_matrix = prob_sums + layout.rows * params.in_heads;  // (in, out): matrix divided by the sums
+  float* discarded_sums = scaled_matrix + padded(num_head_pairs);    // (in): sums that are not needed again
   float* dropout_mask = discarded_sums + padded(params.in_heads);
-  float* slopes = dropout_mask + dropout_mask_scratch(params, l);  // derivatives of Sigsoftmax for one query (Layout)
-  float* q_v = slopes + l.query_stride();
+  float* slopes =
+      dropout_mask + dropout_mask_scratch(params, layout);  // derivatives of Sigsoftmax for one query (Layout)
+  float* q_v = slopes + layout.query_stride();
   const DistanceScratch distances{q_v, q_v + query_floats};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
   const MixScratch mixing{lane_sums, dropped_probs, scaled_matrix, mixed};
   if (params.has_relative()) {
-    std::fill_n(tensors.du, params.in_heads * l.dk, 0.0F), std::fill_n(tensors.dv_bias, params.in_heads * l.dk, 0.0F);
-    std::fill_n(tensors.dr, params.in_heads * params.relative.distances * l.dk, 0.0F);
+    std::fill_n(tensors.du, params.in_heads * layout.dk, 0.0F),
+        std::fill_n(tensors.dv_bias, params.in_heads * layout.dk, 0.0F);
+    std::fill_n(tensors.dr, params.in_heads * params.relative.distances * layout.dk, 0.0F);
   }
   std::fill_n(dk, key_floats(params), 0.0F);
   std::fill_n(dv, value_floats(params), 0.0F);
   if (!per_query_matrix) std::fill_n(dm, num_head_pairs, 0.0F);
-  for (int64_t round = 0; round * part.count * l.rows < params.queries; ++round) {
-    const int64_t first = tile_of(part, round) * l.rows, count = std::min(l.rows, params.queries - first);
+  for (int64_t round = 0; round * part.count * layout.rows < params.queries; ++round) {
+    const int64_t first = tile_of(part, round) * layout.rows, count = std::min(layout.rows, params.queries - first);
     if (count <= 0) continue;
     const Queries queries{first, count};
-    pack_tile(params, l, query_rows(params), tensors.q, queries, true, rows);
-    pack_tile(params, l, out_rows(params), tensors.dout, queries, true, dout_rows);
-    if (params.has_relative()) add_relative_biases(params, l, count, rows, q_v);
+    pack_tile(params, layout, query_rows(params), tensors.q, queries, true, rows);
+    pack_tile(params, layout, out_rows(params), tensors.dout, queries, true, dout_rows);
+    if (params.has_relative()) add_relative_biases(params, layout, count, rows, q_v);
     std::fill_n(dq_sums, 2 * query_floats, 0.0F);
-    std::fill_n(g, l.rows * num_head_pairs, 0.0F);
-    std::fill_n(prob_sums, l.rows * params.in_heads, 0.0F);
+    std::fill_n(g, layout.rows * num_head_pairs, 0.0F);
+    std::fill_n(prob_sums, layout.rows * params.in_heads, 0.0F);
     const auto process_span = [&](int64_t key, bool compute_g, bool compute_ds) {
-      const VisibleKeys visible(params, l, queries, key);
-      compute_logits(params, l, visible, rows, operands.transposed_k, distances, p);
-      multiply_keys(params, l, out_rows(params), visible, dout_rows, operands.values, d);
+      const VisibleKeys visible(params, layout, queries, key);
+      compute_logits(params, layout, visible, rows, operands.transposed_k, distances, p);
+      multiply_keys(params, layout, out_rows(params), visible, dout_rows, operands.values, d);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
-        float *x = p + i * l.query_stride(), *y = d + i * l.query_stride();
+        float *x = p + i * layout.query_stride(), *y = d + i * layout.query_stride();
         const QueryElements query_elements{x, y, dropout_mask};
         float *query_prob_sums = prob_sums + i * params.in_heads, *query_g = g + i * num_head_pairs;
-        exponentiate_query(params, l, query, {lse + query.t, params.queries}, x, compute_ds ? slopes : nullptr,
+        exponentiate_query(params, layout, query, {lse + query.t, params.queries}, x, compute_ds ? slopes : nullptr,
                            compute_g ? query_prob_sums : discarded_sums);
-        if (params.has_dropout()) dropout_mask_of_query(params, l, query, dropout_mask);
+        if (params.has_dropout()) dropout_mask_of_query(params, layout, query, dropout_mask);
         if (params.has_dropout() && !params.dropout_before_mixing)
-          dropout_query_backward(params, l, query, dropout_mask, y);
-        if (compute_g) accumulate_g(params, l, query, query_elements, mixing, query_g);
+          dropout_query_backward(params, layout, query, dropout_mask, y);
+        if (compute_g) accumulate_g(params, layout, query, query_elements, mixing, query_g);
         if (!compute_ds) continue;
         if (compute_g) divide_by_sums(params, query_g, query_prob_sums, query_g);
-        mix_query_backward(params, l, query, query_elements, mixing, query_prob_sums, query_g);
+        mix_query_backward(params, layout, query, query_elements, mixing, query_prob_sums, query_g);
         if (params.normaliser == Normaliser::sigsoftmax)
           for (int64_t c = 0; c * chunk < query.width; ++c)
-            multiply_chunk(params.in_heads, std::min(chunk, query.width - c * chunk), slopes + c * l.chunk_stride(),
-                           y + c * l.chunk_stride());
+            multiply_chunk(params.in_heads, std::min(chunk, query.width - c * chunk),
+                           slopes + c * layout.chunk_stride(), y + c * layout.chunk_stride());
       }
       if (!compute_ds) return;
       for (int64_t i = count; i < visible.queries; ++i)  // the padding rows of the tile have no gradient
-        for (float* tile : {p, d}) std::fill_n(tile + i * l.query_stride(), l.query_stride(), 0.0F);
+        for (float* tile : {p, d}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.in_heads; ++j) {
-        const int64_t packed_offset = j * l.padded_keys() * l.dk, row_offset = j * l.rows * l.dk;
+        const int64_t packed_offset = j * layout.padded_keys() * layout.dk, row_offset = j * layout.rows * layout.dk;
         const HeadTile logits{d + j * chunk, bf16_tile};
-        add_tile_product(params, l, visible, l.dk, logits, operands.keys + packed_offset, dq_sums + row_offset);
-        if (params.has_relative()) position_term_backward(params, l, visible, j, distances, d, {tensors.dr, dq_v});
-        add_transposed_tile_product(params, l, visible, l.dk, logits, rows + row_offset, dk + packed_offset);
+        add_tile_product(params, layout, visible, layout.dk, logits, operands.keys + packed_offset,
+                         dq_sums + row_offset);
+        if (params.has_relative()) position_term_backward(params, layout, visible, j, distances, d, {tensors.dr, dq_v});
+        add_transposed_tile_product(params, layout, visible, layout.dk, logits, rows + row_offset, dk + packed_offset);
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
-        add_transposed_tile_product(params, l, visible, l.dv, {p + i * chunk, bf16_tile}, dout_rows + i * l.rows * l.dv,
-                                    dv + i * l.padded_keys() * l.dv);
+        add_transposed_tile_product(params, layout, visible, layout.dv, {p + i * chunk, bf16_tile},
+                                    dout_rows + i * layout.rows * layout.dv, dv + i * layout.padded_keys() * layout.dv);
     };
-    const bool single_span = l.span >= params.keys;
-    const int64_t from_key = params.visible_begin(first) / l.span * l.span, end = params.visible_end(first + count - 1);
-    for (int64_t key = from_key; !single_span && key < end; key += l.span) process_span(key, true, false);
+    const bool single_span = layout.span >= params.keys;
+    const int64_t from_key = params.visible_begin(first) / layout.span * layout.span,
+                  end = params.visible_end(first + count - 1);
+    for (int64_t key = from_key; !single_span && key < end; key += layout.span) process_span(key, true, false);
     for (int64_t i = 0; !single_span && i < count; ++i)
       divide_by_sums(params, g + i * num_head_pairs, prob_sums + i * params.in_heads, g + i * num_head_pairs);
-    for (int64_t key = from_key; key < end; key += l.span) process_span(key, single_span, true);
+    for (int64_t key = from_key; key < end; key += layout.span) process_span(key, single_span, true);
     for (int64_t i = 0; i < count; ++i) {
       if (per_query_matrix)
         std::memcpy(dm + (first + i) * num_head_pairs, g + i * num_head_pairs,
@@ -245,15 +256,16 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     }
     if (params.has_relative()) {
       for (int64_t j = 0; j < params.in_heads; ++j) {
-        add_rows(dq_sums + j * l.rows * l.dk, count, l.dk, params.scale, tensors.du + j * l.dk);
-        add_rows(dq_v + j * l.rows * l.dk, count, l.dk, params.scale, tensors.dv_bias + j * l.dk);
+        add_rows(dq_sums + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.du + j * layout.dk);
+        add_rows(dq_v + j * layout.rows * layout.dk, count, layout.dk, params.scale, tensors.dv_bias + j * layout.dk);
       }
       add_to(dq_v, query_floats, dq_sums);
     }
-    write_rows(l, query_rows(params), queries, dq_sums, tensors.dq);
+    write_rows(layout, query_rows(params), queries, dq_sums, tensors.dq);
   }
   // bf16 queries are not scaled, since scaling would round them; the gradient of keys is scaled instead.
-  if (uses_bf16_gemm(params)) scale_rows(params.scale, params.in_heads * l.padded_keys(), l.dk, dk, l.dk);
+  if (uses_bf16_gemm(params))
+    scale_rows(params.scale, params.in_heads * layout.padded_keys(), layout.dk, dk, layout.dk);
 }
 
 template <Level L, class T>

@@ -28,13 +28,13 @@ struct VisibleKeys {
   int64_t first_query_end;  // end of the keys that the first query sees; may be outside the span
   int64_t width;            // end of the keys that the last query sees, clamped to the span
   bool causal;
-  MH_INLINE VisibleKeys(const AttentionParams& params, const Layout& l, const Queries& tile, int64_t key)
+  MH_INLINE VisibleKeys(const AttentionParams& params, const Layout& layout, const Queries& tile, int64_t key)
       : query(tile.first),
         count(tile.count),
         begin(key),
         queries((count + 7) / 8 * 8),
         first_query_end(params.visible_end(query) - key),
-        width(std::clamp<int64_t>(params.visible_end(query + count - 1) - key, 0, l.span)),
+        width(std::clamp<int64_t>(params.visible_end(query + count - 1) - key, 0, layout.span)),
         causal(params.causal) {}
   // Returns the number of keys with logits for query i of the tile.
   MH_INLINE int64_t num_logits(int64_t i) const {
@@ -46,7 +46,9 @@ struct VisibleKeys {
 
 // Returns the offset of a key of the span in the elements of one head of one query of a tile. The elements are
 // contiguous up to the end of the chunk.
-MH_INLINE int64_t key_offset(const Layout& l, int64_t key) { return key / chunk * l.chunk_stride() + key % chunk; }
+MH_INLINE int64_t key_offset(const Layout& layout, int64_t key) {
+  return key / chunk * layout.chunk_stride() + key % chunk;
+}
 // Returns the number of keys from `key` on, before `end`, whose elements are contiguous.
 MH_INLINE int64_t contiguous_keys(int64_t key, int64_t end) { return std::min(end, (key / chunk + 1) * chunk) - key; }
 
@@ -57,35 +59,36 @@ struct TileRows {
   float factor;
 };
 
-// Computes the products of rows (heads, l.rows, padded size) with the visible keys, transposed (heads, chunks, size,
-// chunk), into a tile, in fp32.
-void multiply_keys_fp32(const Layout& l, const TileRows& tile_rows, const VisibleKeys& visible, const float* rows,
+// Computes the products of rows (heads, layout.rows, padded size) with the visible keys, transposed (heads, chunks,
+// size, chunk), into a tile, in fp32.
+void multiply_keys_fp32(const Layout& layout, const TileRows& tile_rows, const VisibleKeys& visible, const float* rows,
                         const float* transposed, float* tile) {
   const int64_t size = tile_rows.size, padded_size = padded(size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     for (int64_t c = 0; c * chunk < visible.width; ++c) {
-      const float *a = rows + j * l.rows * padded_size,
-                  *b = transposed + ((j * l.chunks + c) * chunk + visible.begin) * size;
-      float* to = tile + c * l.chunk_stride() + j * chunk;
+      const float *a = rows + j * layout.rows * padded_size,
+                  *b = transposed + ((j * layout.chunks + c) * chunk + visible.begin) * size;
+      float* to = tile + c * layout.chunk_stride() + j * chunk;
       if (visible.all_visible((c + 1) * chunk)) {
         product<Tile, false>(visible.queries, padded(std::min(chunk, visible.width - c * chunk)), size,
-                             {a, padded_size, 1}, {b, chunk}, {to, l.query_stride()});
+                             {a, padded_size, 1}, {b, chunk}, {to, layout.query_stride()});
         continue;
       }
       for (int64_t y = 0; y < visible.queries; y += 8)
         product<Tile, false>(8, padded(std::clamp<int64_t>(visible.num_logits(y) - c * chunk, 0, chunk)), size,
                              {a + y * padded_size, padded_size, 1}, {b, chunk},
-                             {to + y * l.query_stride(), l.query_stride()});
+                             {to + y * layout.query_stride(), layout.query_stride()});
     }
 }
 
 // Computes sums (queries, padded_size) += tile (queries, keys) · values (keys, padded_size) for one head, in fp32.
-void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t padded_size, const float* tile,
+void product_over_keys(const Layout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                        const float* values, float* sums) {
   const auto add = [&](int64_t c, int64_t y, int64_t queries, int64_t count) {
-    product<Tile, true>(
-        queries, padded_size, count, {tile + c * l.chunk_stride() + y * l.query_stride(), l.query_stride(), 1},
-        {values + (visible.begin + c * chunk) * padded_size, padded_size}, {sums + y * padded_size, padded_size});
+    product<Tile, true>(queries, padded_size, count,
+                        {tile + c * layout.chunk_stride() + y * layout.query_stride(), layout.query_stride(), 1},
+                        {values + (visible.begin + c * chunk) * padded_size, padded_size},
+                        {sums + y * padded_size, padded_size});
   };
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
     if (visible.all_visible((c + 1) * chunk)) add(c, 0, visible.queries, std::min(chunk, visible.width - c * chunk));
@@ -96,14 +99,14 @@ void product_over_keys(const Layout& l, const VisibleKeys& visible, int64_t padd
 }
 
 // Computes sums (keys, padded_size) += tileᵀ (keys, queries) · rows (queries, padded_size) for one head, in fp32.
-void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t padded_size, const float* tile,
+void product_over_queries(const Layout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
                           const float* rows, float* sums) {
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
     const int64_t count = padded(std::min(chunk, visible.width - c * chunk));
-    const float* a = tile + c * l.chunk_stride();
+    const float* a = tile + c * layout.chunk_stride();
     float* to = sums + (visible.begin + c * chunk) * padded_size;
     if (visible.all_visible((c + 1) * chunk)) {
-      product<Tile, true>(count, padded_size, visible.queries, {a, 1, l.query_stride()}, {rows, padded_size},
+      product<Tile, true>(count, padded_size, visible.queries, {a, 1, layout.query_stride()}, {rows, padded_size},
                           {to, padded_size});
       continue;
     }
@@ -112,7 +115,7 @@ void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t p
       while (group_begin < visible.queries && padded(visible.num_logits(group_begin)) <= c * chunk + x)
         group_begin += 8;
       product<Tile, true>(8, padded_size, visible.queries - group_begin,
-                          {a + x + group_begin * l.query_stride(), 1, l.query_stride()},
+                          {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
                           {rows + group_begin * padded_size, padded_size}, {to + x * padded_size, padded_size});
     }
   }
@@ -121,62 +124,62 @@ void product_over_queries(const Layout& l, const VisibleKeys& visible, int64_t p
 // Computes the products of `rows` with the visible keys into a tile, as multiply_keys_fp32() but with bf16 operands.
 // Each head of `rows` and of `transposed` has the size of fp32 elements, of which the bf16 operand takes the first
 // half.
-void multiply_keys_bf16(const Bf16Gemm& gemm, const Layout& l, const TileRows& tile_rows, const VisibleKeys& visible,
-                        const float* rows, const float* transposed, float* tile) {
+void multiply_keys_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRows& tile_rows,
+                        const VisibleKeys& visible, const float* rows, const float* transposed, float* tile) {
   const int64_t padded_size = padded(tile_rows.size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
-      float* to = tile + j * chunk + key_offset(l, s);
-      const auto* left = reinterpret_cast<const uint16_t*>(rows + j * l.rows * padded_size);
-      const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * l.padded_keys() * padded_size) +
+      float* to = tile + j * chunk + key_offset(layout, s);
+      const auto* left = reinterpret_cast<const uint16_t*>(rows + j * layout.rows * padded_size);
+      const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * layout.padded_keys() * padded_size) +
                           (visible.begin + s) * padded_size;
-      gemm_product<false>(gemm, l.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
-                          {to, l.query_stride()});
-      if (tile_rows.factor != 1) scale_rows(tile_rows.factor, visible.queries, kGemmColumns, to, l.query_stride());
+      gemm_product<false>(gemm, layout.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
+                          {to, layout.query_stride()});
+      if (tile_rows.factor != 1) scale_rows(tile_rows.factor, visible.queries, kGemmColumns, to, layout.query_stride());
     }
 }
 // Returns one head of a tile as an operand of bf16 products. Query i has elements for padded(num_logits(i)) keys.
-MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& l, const VisibleKeys& visible, const float* tile,
+MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& layout, const VisibleKeys& visible, const float* tile,
                          uint16_t* bf16_tile) {
   return GemmTile{gemm,
-                  l.rows,
+                  layout.rows,
                   visible.begin,
                   visible.begin + visible.width,
-                  l.query_stride(),
-                  [&, tile](int64_t s) { return tile + key_offset(l, s - visible.begin); },
+                  layout.query_stride(),
+                  [&, tile](int64_t s) { return tile + key_offset(layout, s - visible.begin); },
                   [&](int64_t i) { return i < visible.queries ? visible.begin + padded(visible.num_logits(i)) : 0; },
                   bf16_tile};
 }
 
-// Packs the bf16 rows of a tile into to (heads, l.rows, padded size) floats: a left operand in the first half of each
-// head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32
+// Packs the bf16 rows of a tile into to (heads, layout.rows, padded size) floats: a left operand in the first half of
+// each head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32
 // tensors.
 template <class T>
-void pack_bf16_rows(const Layout& l, const TileRows& tile_rows, Heads<const T> from, const Queries& queries,
+void pack_bf16_rows(const Layout& layout, const TileRows& tile_rows, Heads<const T> from, const Queries& queries,
                     bool with_right_operands, float* to) {
   if constexpr (std::is_same_v<T, uint16_t>)
     for (int64_t j = 0; j < tile_rows.heads; ++j) {
       const int64_t padded_size = padded(tile_rows.size);
-      auto* rows = reinterpret_cast<uint16_t*>(to + j * l.rows * padded_size);
-      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, l.rows, tile_rows.size, rows);
+      auto* rows = reinterpret_cast<uint16_t*>(to + j * layout.rows * padded_size);
+      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, layout.rows, tile_rows.size, rows);
       if (with_right_operands)
-        interleave_rows(rows, padded_size, l.rows, l.rows, padded_size, rows + l.rows * padded_size);
+        interleave_rows(rows, padded_size, layout.rows, layout.rows, padded_size, rows + layout.rows * padded_size);
     }
 }
 
-// Replaces the scaled queries `rows` (in, l.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
-// (in, l.rows, dk), for the first `count` queries.
-void add_relative_biases(const AttentionParams& params, const Layout& l, int64_t count, float* rows, float* q_v) {
+// Replaces the scaled queries `rows` (in, layout.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
+// (in, layout.rows, dk), for the first `count` queries.
+void add_relative_biases(const AttentionParams& params, const Layout& layout, int64_t count, float* rows, float* q_v) {
   const RelativeParams& r = params.relative;
-  std::fill_n(q_v, params.in_heads * l.rows * l.dk, 0.0F);
+  std::fill_n(q_v, params.in_heads * layout.rows * layout.dk, 0.0F);
   for (int64_t j = 0; j < params.in_heads; ++j)
     for (int64_t i = 0; i < count; ++i)
-      for (int64_t s = 0; s < l.dk; s += lanes) {
-        const int64_t offset = (j * l.rows + i) * l.dk + s;
+      for (int64_t s = 0; s < layout.dk; s += lanes) {
+        const int64_t offset = (j * layout.rows + i) * layout.dk + s;
         Floats q, u, v;
         load(rows + offset, q);
-        load(r.u + j * l.dk + s, u);
-        load(r.v + j * l.dk + s, v);
+        load(r.u + j * layout.dk + s, u);
+        load(r.v + j * layout.dk + s, v);
         u = q + u * params.scale, v = q + v * params.scale;
         store(u, rows + offset);
         store(v, q_v + offset);
@@ -200,23 +203,24 @@ struct DistanceScratch {
 };
 
 // Adds the position term scale * (q + v) · r[distance] to a tile of logits.
-void add_position_term(const AttentionParams& params, const Layout& l, const VisibleKeys& visible,
+void add_position_term(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
                        const DistanceScratch& scratch, float* tile) {
   const RelativeParams& r = params.relative;
-  const int64_t product_stride = distance_row_stride(l.span, l.rows);
+  const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
   for (int64_t j = 0; j < params.in_heads; ++j)
     for (int64_t run_index = 0; run_index < r.num_runs; ++run_index) {
       const DistanceRange range = distance_range(params, visible, r.runs[run_index]);
       if (range.keys <= 0) continue;
-      product<Tile, false>(visible.queries, padded(range.rows), l.dk, {scratch.q_v + j * l.rows * l.dk, l.dk, 1},
-                           {r.transposed + j * l.dk * r.distances + range.row, r.distances},
+      product<Tile, false>(visible.queries, padded(range.rows), layout.dk,
+                           {scratch.q_v + j * layout.rows * layout.dk, layout.dk, 1},
+                           {r.transposed + j * layout.dk * r.distances + range.row, r.distances},
                            {scratch.distance_products, product_stride});
       for (int64_t i = 0; i < visible.count; ++i) {
         const float* from = scratch.distance_products + i * product_stride + visible.count - 1 - i;
         const int64_t end = std::min(range.key + range.keys, visible.num_logits(i));
         for (int64_t s = range.key, n = 0; s < end; s += n) {
           n = contiguous_keys(s, end);
-          add_to(from + s - range.key, n, tile + i * l.query_stride() + j * chunk + key_offset(l, s));
+          add_to(from + s - range.key, n, tile + i * layout.query_stride() + j * chunk + key_offset(layout, s));
         }
       }
     }
@@ -230,10 +234,10 @@ struct DistanceGradients {
 
 // Adds the gradients of the position term scale * (q + v) · r[distance] of head j to `to`. tile: gradients of the
 // logits.
-void position_term_backward(const AttentionParams& params, const Layout& l, const VisibleKeys& visible, int64_t j,
+void position_term_backward(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible, int64_t j,
                             const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
   const RelativeParams& r = params.relative;
-  const int64_t product_stride = distance_row_stride(l.span, l.rows);
+  const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
   for (int64_t run_index = 0; run_index < r.num_runs; ++run_index) {
     const DistanceRange range = distance_range(params, visible, r.runs[run_index]);
     if (range.keys <= 0) continue;
@@ -244,15 +248,17 @@ void position_term_backward(const AttentionParams& params, const Layout& l, cons
           std::min({range.key + range.keys, params.visible_end(visible.query + i) - visible.begin, visible.width});
       for (int64_t s = range.key, n = 0; s < end; s += n) {
         n = contiguous_keys(s, end);
-        std::memcpy(row_products + s - range.key, tile + i * l.query_stride() + j * chunk + key_offset(l, s),
+        std::memcpy(row_products + s - range.key, tile + i * layout.query_stride() + j * chunk + key_offset(layout, s),
                     static_cast<size_t>(n) * sizeof(float));
       }
     }
-    const int64_t r_offset = j * r.distances * l.dk + range.row * l.dk, q_v_offset = j * l.rows * l.dk;
-    product<Tile, true>(visible.queries, l.dk, range.rows, {scratch.distance_products, product_stride, 1},
-                        {static_cast<const float*>(r.rows) + r_offset, l.dk}, {to.dq_v + q_v_offset, l.dk});
-    product<Tile, true>((range.rows + 7) / 8 * 8, l.dk, visible.queries, {scratch.distance_products, 1, product_stride},
-                        {scratch.q_v + q_v_offset, l.dk}, {to.dr + r_offset, l.dk});
+    const int64_t r_offset = j * r.distances * layout.dk + range.row * layout.dk,
+                  q_v_offset = j * layout.rows * layout.dk;
+    product<Tile, true>(visible.queries, layout.dk, range.rows, {scratch.distance_products, product_stride, 1},
+                        {static_cast<const float*>(r.rows) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
+    product<Tile, true>((range.rows + 7) / 8 * 8, layout.dk, visible.queries,
+                        {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
+                        {to.dr + r_offset, layout.dk});
   }
 }
 

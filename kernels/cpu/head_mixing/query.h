@@ -24,64 +24,65 @@ struct Query {
 };
 
 // Sets the elements of one head of one query to `value` for the keys before `first`, which are masked.
-void fill_masked_before(const Layout& l, int64_t first, float value, float* x) {
+void fill_masked_before(const Layout& layout, int64_t first, float value, float* x) {
   for (int64_t s = 0, n = 0; s < first; s += n) {
     n = contiguous_keys(s, first);
-    std::fill_n(x + key_offset(l, s), n, value);
+    std::fill_n(x + key_offset(layout, s), n, value);
   }
 }
 
 // Applies sigsoftmax_logits() to the `width` logits x of one head of one query.
-void sigsoftmax_head(const Layout& l, int64_t width, float* x, float* slopes) {
+void sigsoftmax_head(const Layout& layout, int64_t width, float* x, float* slopes) {
   for (int64_t c = 0; c * chunk < width; ++c)
-    sigsoftmax_logits(x + c * l.chunk_stride(), padded(std::min(chunk, width - c * chunk)),
-                      slopes != nullptr ? slopes + c * l.chunk_stride() : nullptr);
+    sigsoftmax_logits(x + c * layout.chunk_stride(), padded(std::min(chunk, width - c * chunk)),
+                      slopes != nullptr ? slopes + c * layout.chunk_stride() : nullptr);
 }
 
 // Returns the maximum of the first `visible_end` logits of one head of one query; -inf if there are none.
-float head_maximum(const Layout& l, const float* x, int64_t visible_end) {
+float head_maximum(const Layout& layout, const float* x, int64_t visible_end) {
   float top = -INFINITY;
   for (int64_t c = 0; c * chunk < visible_end; ++c)
-    top = std::max(top, maximum_of(x + c * l.chunk_stride(), std::min(chunk, visible_end - c * chunk)));
+    top = std::max(top, maximum_of(x + c * layout.chunk_stride(), std::min(chunk, visible_end - c * chunk)));
   return top;
 }
 // Replaces the first `visible_end` of `width` logits of one head of one query by exp(x - maximum), and the others, of
 // masked keys, by 0. Returns the sum of the exponentials.
-float head_exponentials(const Layout& l, float* x, int64_t visible_end, int64_t width, float maximum) {
+float head_exponentials(const Layout& layout, float* x, int64_t visible_end, int64_t width, float maximum) {
   float sum = 0;
   for (int64_t c = 0; c * chunk < width; ++c) {
     const int64_t visible_count = std::clamp<int64_t>(visible_end - c * chunk, 0, chunk);
-    sum += exponentials(x + c * l.chunk_stride(), visible_count, padded(std::min(chunk, width - c * chunk)), maximum);
+    sum +=
+        exponentials(x + c * layout.chunk_stride(), visible_count, padded(std::min(chunk, width - c * chunk)), maximum);
   }
   return sum;
 }
 
 // Returns whether the first `visible_end` logits of one head of one query are all -inf.
-bool is_head_masked(const Layout& l, const float* x, int64_t visible_end) {
+bool is_head_masked(const Layout& layout, const float* x, int64_t visible_end) {
   for (int64_t c = 0; c * chunk < visible_end; ++c)
-    if (!all_masked(x + c * l.chunk_stride(), std::min(chunk, visible_end - c * chunk))) return false;
+    if (!all_masked(x + c * layout.chunk_stride(), std::min(chunk, visible_end - c * chunk))) return false;
   return true;
 }
 
-// Computes `dropout_mask` (heads, l.dropout_mask_stride()), scale or 0, of one query for the keys of a span that
+// Computes `dropout_mask` (heads, layout.dropout_mask_stride()), scale or 0, of one query for the keys of a span that
 // it sees. The mask of a head begins kDropoutGroup elements after the start of its row.
-void dropout_mask_of_query(const AttentionParams& params, const Layout& l, const Query& q, float* dropout_mask) {
+void dropout_mask_of_query(const AttentionParams& params, const Layout& layout, const Query& q, float* dropout_mask) {
   const int64_t heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
   for (int64_t h = 0; h < heads; ++h)
     dropout_mask_range(params.dropout,
                        params.dropout_first + static_cast<uint64_t>(h * (params.queries * params.dropout_row) +
                                                                     q.t * params.dropout_row + q.begin),
-                       q.visible_end, dropout_mask + h * l.dropout_mask_stride() + kDropoutGroup);
+                       q.visible_end, dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroup);
 }
 
 // Computes y (heads, chunk) = x (heads, chunk) times the dropout mask of chunk c, for the first `count` keys, which the
 // query sees. The masked keys from `count` to the next multiple of 16 become 0.
-void apply_dropout(const Layout& l, int64_t heads, int64_t c, int64_t count, const float* dropout_mask, const float* x,
-                   float* y) {
+void apply_dropout(const Layout& layout, int64_t heads, int64_t c, int64_t count, const float* dropout_mask,
+                   const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
       Floats k, v;
-      load(dropout_mask + h * l.dropout_mask_stride() + kDropoutGroup + c * chunk + s, k);
+      load(dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroup + c * chunk + s, k);
       load(x + h * chunk + s, v);
       replace_tail(count - s, 0, k);
       store(apply_dropout_mask(k, v), y + h * chunk + s);
@@ -112,22 +113,22 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x in a span by
 // exp(x - max_logits[j]) for each query head j, and updates max_logits (in), the running maxima, and sums (in), the
 // running sums of exponentials.
-void online_softmax_query(const AttentionParams& params, const Layout& l, const Query& q, float* x, float* max_logits,
-                          float* sums) {
+void online_softmax_query(const AttentionParams& params, const Layout& layout, const Query& q, float* x,
+                          float* max_logits, float* sums) {
   for (int64_t j = 0; j < params.in_heads; ++j) {
     float* head_elements = x + j * chunk;
-    if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(l, q.width, head_elements, nullptr);
+    if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_head(layout, q.width, head_elements, nullptr);
     const int64_t visible_end = q.visible_end > q.visible_begin ? q.visible_end : 0;
-    if (visible_end > 0) fill_masked_before(l, q.visible_begin, -INFINITY, head_elements);
+    if (visible_end > 0) fill_masked_before(layout, q.visible_begin, -INFINITY, head_elements);
     const float previous_max = max_logits[j];
-    max_logits[j] = std::max(previous_max, head_maximum(l, head_elements, visible_end));
-    if (max_logits[j] == -INFINITY && is_head_masked(l, head_elements, visible_end)) {
-      fill_masked_before(l, q.width, 0, head_elements);
+    max_logits[j] = std::max(previous_max, head_maximum(layout, head_elements, visible_end));
+    if (max_logits[j] == -INFINITY && is_head_masked(layout, head_elements, visible_end)) {
+      fill_masked_before(layout, q.width, 0, head_elements);
       continue;
     }
     if (sums[j] != 0) sums[j] *= std::exp(previous_max - max_logits[j]);
-    sums[j] += head_exponentials(l, head_elements, visible_end, q.width, max_logits[j]);
-    if (visible_end > 0) fill_masked_before(l, q.visible_begin, 0, head_elements);
+    sums[j] += head_exponentials(layout, head_elements, visible_end, q.width, max_logits[j]);
+    if (visible_end > 0) fill_masked_before(layout, q.visible_begin, 0, head_elements);
   }
 }
 
@@ -141,17 +142,17 @@ struct PerHeadValues {
 // head j by exp(x - offsets[j]), or by 0 if offsets[j] is infinite (a fully masked row), and adds the sum of each head
 // to `sums` (in). offsets: maxima, or log-sum-exps. slopes: receives the derivative of
 // sigsoftmax_logits(), if it is not null.
-void exponentiate_query(const AttentionParams& params, const Layout& l, const Query& q, PerHeadValues offsets, float* x,
-                        float* slopes, float* sums) {
+void exponentiate_query(const AttentionParams& params, const Layout& layout, const Query& q, PerHeadValues offsets,
+                        float* x, float* slopes, float* sums) {
   const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < params.in_heads; ++j) {
     float* head_elements = x + j * chunk;
-    if (has_slope) sigsoftmax_head(l, q.width, head_elements, slopes != nullptr ? slopes + j * chunk : nullptr);
+    if (has_slope) sigsoftmax_head(layout, q.width, head_elements, slopes != nullptr ? slopes + j * chunk : nullptr);
     const float offset = offsets.data[j * offsets.stride];
     const int64_t visible_begin = std::min(q.visible_begin, q.width);
-    fill_masked_before(l, visible_begin, -INFINITY, head_elements);
-    sums[j] += head_exponentials(l, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.width, offset);
-    fill_masked_before(l, visible_begin, 0, head_elements);
+    fill_masked_before(layout, visible_begin, -INFINITY, head_elements);
+    sums[j] += head_exponentials(layout, head_elements, std::isinf(offset) ? 0 : q.visible_end, q.width, offset);
+    fill_masked_before(layout, visible_begin, 0, head_elements);
   }
 }
 
@@ -167,31 +168,31 @@ void divide_by_sums(const AttentionParams& params, const float* source, const fl
 
 // Replaces the exponentials x of a query (in heads) by mixed probabilities after dropout (out heads). matrix (in, out):
 // the mixing matrix, with rows divided by the sums of the exponentials. dropout_mask, mixed: scratch.
-void mix_query(const AttentionParams& params, const Layout& l, const Query& q, const float* matrix, float* x,
+void mix_query(const AttentionParams& params, const Layout& layout, const Query& q, const float* matrix, float* x,
                float* dropout_mask, float* mixed) {
   const bool has_dropout = params.has_dropout();
-  if (has_dropout) dropout_mask_of_query(params, l, q, dropout_mask);
+  if (has_dropout) dropout_mask_of_query(params, layout, q, dropout_mask);
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
-    float* logits_chunk = x + c * l.chunk_stride();
+    float* logits_chunk = x + c * layout.chunk_stride();
     if (has_dropout && params.dropout_before_mixing)
-      apply_dropout(l, params.in_heads, c, count, dropout_mask, logits_chunk, logits_chunk);
+      apply_dropout(layout, params.in_heads, c, count, dropout_mask, logits_chunk, logits_chunk);
     mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, logits_chunk, chunk_width, mixed);
     copy_chunk(params.out_heads, chunk_width, mixed, logits_chunk);
     if (has_dropout && !params.dropout_before_mixing)
-      apply_dropout(l, params.out_heads, c, count, dropout_mask, mixed, logits_chunk);
+      apply_dropout(layout, params.out_heads, c, count, dropout_mask, mixed, logits_chunk);
   }
 }
 
 // Applies dropout after mixing to gradients: replaces d, the gradients of a query's mixed probabilities after dropout,
 // by the gradients before dropout.
-void dropout_query_backward(const AttentionParams& params, const Layout& l, const Query& q, const float* dropout_mask,
-                            float* d) {
+void dropout_query_backward(const AttentionParams& params, const Layout& layout, const Query& q,
+                            const float* dropout_mask, float* d) {
   for (int64_t c = 0; c * chunk < q.width; ++c) {
-    float* dy = d + c * l.chunk_stride();
-    apply_dropout(l, params.out_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask, dy,
-                  dy);
+    float* dy = d + c * layout.chunk_stride();
+    apply_dropout(layout, params.out_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask,
+                  dy, dy);
   }
 }
 
@@ -209,7 +210,7 @@ struct MixScratch {
 
 // Computes g (in, out) += Σ_s P_j dP̄_i, the sum over the keys s of a span, for one query. P_j includes dropout before
 // mixing, and is not divided by its sum.
-void accumulate_g(const AttentionParams& params, const Layout& l, const Query& q, const QueryElements& elements,
+void accumulate_g(const AttentionParams& params, const Layout& layout, const Query& q, const QueryElements& elements,
                   const MixScratch& scratch, float* g) {
   const int64_t num_head_pairs = params.in_heads * params.out_heads;
   const bool has_dropout = params.has_dropout() && params.dropout_before_mixing;
@@ -217,13 +218,13 @@ void accumulate_g(const AttentionParams& params, const Layout& l, const Query& q
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
-    const float* x = elements.p + c * l.chunk_stride();
+    const float* x = elements.p + c * layout.chunk_stride();
     if (has_dropout) {
       copy_chunk(params.in_heads, chunk_width, x, scratch.dropped_probs);
-      apply_dropout(l, params.in_heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
+      apply_dropout(layout, params.in_heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
       x = scratch.dropped_probs;
     }
-    outer_product_chunk(params.in_heads, params.out_heads, x, elements.d + c * l.chunk_stride(), count,
+    outer_product_chunk(params.in_heads, params.out_heads, x, elements.d + c * layout.chunk_stride(), count,
                         scratch.lane_sums);
   }
   for (int64_t i = 0; i < num_head_pairs; ++i) {
@@ -236,8 +237,8 @@ void accumulate_g(const AttentionParams& params, const Layout& l, const Query& q
 // Replaces elements.p by the mixed probabilities after dropout (out heads), and elements.d by the gradients of the
 // logits (in heads), for one query and a span. sums (in): sums of p over all keys; g (in, out): G over all keys,
 // divided by the sums.
-void mix_query_backward(const AttentionParams& params, const Layout& l, const Query& q, const QueryElements& elements,
-                        const MixScratch& scratch, const float* sums, const float* g) {
+void mix_query_backward(const AttentionParams& params, const Layout& layout, const Query& q,
+                        const QueryElements& elements, const MixScratch& scratch, const float* sums, const float* g) {
   const int64_t in = params.in_heads, out = params.out_heads;
   const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
   const float* const dropout_mask = elements.dropout_mask;
@@ -248,9 +249,9 @@ void mix_query_backward(const AttentionParams& params, const Layout& l, const Qu
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
-    float *x = elements.p + c * l.chunk_stride(), *dy = elements.d + c * l.chunk_stride();
+    float *x = elements.p + c * layout.chunk_stride(), *dy = elements.d + c * layout.chunk_stride();
     mix_chunk(out, in, {matrix, out, 1}, dy, chunk_width, mixed);  // dP_j, the gradients of the probabilities
-    if (dropout_before_mixing) apply_dropout(l, in, c, count, dropout_mask, mixed, mixed);
+    if (dropout_before_mixing) apply_dropout(layout, in, c, count, dropout_mask, mixed, mixed);
     for (int64_t j = 0; j < in; ++j) {
       float delta = 0;
       const float factor = inverse(sums[j]);
@@ -263,10 +264,10 @@ void mix_query_backward(const AttentionParams& params, const Layout& l, const Qu
         store(b, dy + j * chunk + s);
       }
     }
-    if (dropout_before_mixing) apply_dropout(l, in, c, count, dropout_mask, x, x);
+    if (dropout_before_mixing) apply_dropout(layout, in, c, count, dropout_mask, x, x);
     mix_chunk(in, out, {scaled_matrix, 1, out}, x, chunk_width, mixed);
     copy_chunk(out, chunk_width, mixed, x);
-    if (dropout_after_mixing) apply_dropout(l, out, c, count, dropout_mask, mixed, x);
+    if (dropout_after_mixing) apply_dropout(layout, out, c, count, dropout_mask, mixed, x);
   }
 }
 

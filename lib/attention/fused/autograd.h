@@ -102,8 +102,8 @@ template <class Backend>
 at::Tensor attend(const Backend& backend, const Operands& x) {
   if (!needs_gradient(x)) return backend.forward(x, false).out;
   const std::vector<at::Tensor> inputs = differentiable_inputs(x);
-  at::TensorList list = inputs;
-  return FusedAttention<Backend>::apply(list, x, backend);
+  at::TensorList input_list = inputs;
+  return FusedAttention<Backend>::apply(input_list, x, backend);
 }
 
 }  // namespace mh::attention
