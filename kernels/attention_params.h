@@ -23,7 +23,7 @@ struct DistanceRun {
 // zeros to a multiple of 16 elements. On a GPU, u and v are fp32, and r has the element type of the kernel, without
 // padding.
 struct RelativeParams {
-  // On a CPU: rows of zeros after the last distance, since products of tiles read past it.
+  // On a CPU: rows of zeros after the last distance, which products of tiles read.
   static constexpr int kPaddingRows = 80;
   // Content bias u and position bias v, (heads, key_size); null: no relative positions.
   const float *u = nullptr, *v = nullptr;

@@ -26,7 +26,7 @@ MH_INLINE void store_scaled(const float* from, int64_t rows, int64_t size, float
     }
 }
 
-// Returns the address of row `first` + j of a matrix.
+// Function object that returns the address of row `first` + j of a matrix.
 template <class T>
 struct RowAddress {
   Matrix<const T> rows;

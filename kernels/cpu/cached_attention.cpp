@@ -6,7 +6,7 @@ namespace mh::kernels {
 
 namespace {
 
-// Returns the address of position t, in the cache row that the table `rows` names.
+// Function object that returns the address of position t, in the cache row that the table `rows` names.
 template <class T>
 struct CacheRowAddress {
   const CachedRows<T>& cache;

@@ -1,4 +1,5 @@
-// Attention of one query, the new position of one hypothesis and head, to the key/value cache, which is read in place.
+// Attention of one query to the key/value cache, which is read in place. The query is the new position of one
+// hypothesis and head.
 //
 // Hypotheses of a beam search that continue the same prefix share its keys and values. A table names the cache row of
 // each position, so hypotheses with a common prefix read the same memory, and nothing is copied when they diverge.

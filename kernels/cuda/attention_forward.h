@@ -96,7 +96,7 @@ struct QueryTile {
 
 // Streams the tiles of Traits::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k
 // and shared.v, and calls visit(s, end, stage, slide_row) for each tile: s is its first key, and the other arguments
-// are as in each_tile(). To be called by all threads of the block. With relative positions a tile is within one run of
+// are as in each_tile(). Called by all threads of a block. With relative positions a tile is within one run of
 // keys, and `end` is the end of the run.
 template <class Traits, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
 MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,

@@ -23,7 +23,7 @@ MH_DEVICE void drop_vec4(const Dropout& params, uint64_t position, float (&x)[4]
   }
 }
 
-// The kernel body of dropout(). Any number of blocks in x.
+// The kernel body of dropout(). Grid: any number of blocks.
 template <class T>
 struct DropoutElements {
   static constexpr int kThreads = 256;

@@ -64,8 +64,8 @@ MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& 
     }
 }
 
-// The number of warps of a block of the backward pass, of rows of a streamed tile, and of pipeline stages with relative
-// positions, so that shared memory does not exceed 163 KiB.
+// Sizes with relative positions, chosen so that shared memory does not exceed 163 KiB: warps of a block of the backward
+// pass, rows of a streamed tile, and pipeline stages.
 template <class T, int kSize>
 constexpr int kRelativeWarps = kSize * sizeof(T) <= 256   ? 4
                                : kSize * sizeof(T) <= 512 ? 2

@@ -73,7 +73,7 @@ struct StreamedTile {
   MH_DEVICE bool valid() const { return first < end; }
 };
 
-// Returns tile n of a range, without a window.
+// The tiles of a range, without windows: operator()(n) returns tile n.
 struct RangeTiles {
   IndexRange range;
   MH_DEVICE StreamedTile operator()(int n) const { return {range.first + 16 * n, range.end}; }

@@ -41,8 +41,8 @@ MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* 
     }
 }
 
-// Returns tile n of the keys in the range `visible`, each within one run, with the window of r for the queries up to
-// query `last_query`.
+// The tiles of the keys in the range `visible`, each within one run, with the window of r for the queries up to query
+// `last_query`: operator()(n) returns tile n.
 struct VisibleKeyTiles {
   const AttentionParams& params;
   IndexRange visible;
@@ -61,7 +61,7 @@ struct VisibleKeyTiles {
   }
 };
 
-// Returns the function that returns tile n of the visible keys of a block whose last query is `last_query`.
+// Returns the tiles of the visible keys of a block whose last query is `last_query`.
 template <bool kRelative>
 MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& params, const IndexRange& visible,
                              [[maybe_unused]] int last_query) {
@@ -69,8 +69,8 @@ MH_DEVICE auto tiles_of_keys([[maybe_unused]] const AttentionParams& params, con
   else return RangeTiles{visible};
 }
 
-// Returns tile n of the queries in query_range, with the window of r for the resident keys from key `first` on, of run
-// number `run`.
+// The tiles of the queries in query_range, with the window of r for the resident keys from key `first` on, of run
+// number `run`: operator()(n) returns tile n.
 struct QueryTilesOfRun {
   const AttentionParams& params;
   IndexRange query_range;
@@ -82,9 +82,9 @@ struct QueryTilesOfRun {
   }
 };
 
-// Returns tile n, over all runs, of the queries that have one of the distances first … first + rows - 1, which are rows
-// of r, to one of the first unpadded_keys keys. The window has the keys at these distances: query t has distance
-// `first` to key t + window_row - tile_first.
+// The tiles, over all runs, of the queries that have one of the distances first … first + rows - 1, which are rows of
+// r, to one of the first unpadded_keys keys: operator()(n) returns tile n. The window has the keys at these distances:
+// query t has distance `first` to key t + window_row - tile_first.
 struct QueryTilesOfDistances {
   const AttentionParams& params;
   int first, rows, unpadded_keys;
