@@ -22,10 +22,10 @@ void Cache::reserve(const at::Tensor& k, const at::Tensor& v) {
   };
   grow(keys_, k);
   grow(values_, v);
-  if (table_.defined()) {
-    at::Tensor new_table = at::empty({table_.size(0), capacity}, table_.options());
-    new_table.narrow(1, 0, length_).copy_(table_.narrow(1, first_, length_));
-    table_ = new_table;
+  if (row_table_.defined()) {
+    at::Tensor new_row_table = at::empty({row_table_.size(0), capacity}, row_table_.options());
+    new_row_table.narrow(1, 0, length_).copy_(row_table_.narrow(1, first_, length_));
+    row_table_ = new_row_table;
   }
   first_ = 0;
 }
@@ -49,20 +49,20 @@ Cache::InPlaceView Cache::append_in_place(const at::Tensor& k, const at::Tensor&
   reserve(k, v);
   const int64_t rows = k.size(0);
   const at::Tensor row_ids = at::arange(rows, at::kInt).unsqueeze(1);
-  if (!table_.defined()) table_ = row_ids.repeat({1, keys_.size(2)});
-  else table_.narrow(1, first_ + length_, 1).copy_(row_ids);
+  if (!row_table_.defined()) row_table_ = row_ids.repeat({1, keys_.size(2)});
+  else row_table_.narrow(1, first_ + length_, 1).copy_(row_ids);
   ++length_;
-  return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_), table_.narrow(1, first_, length_)};
+  return {keys_.narrow(2, first_, length_), values_.narrow(2, first_, length_), row_table_.narrow(1, first_, length_)};
 }
 
 // Copies keys and values so that physical row b holds all positions of batch row b, and removes the row table.
 void Cache::materialise_rows() {
-  if (!table_.defined()) return;
-  const at::Tensor rows = table_.narrow(1, first_, length_).to(at::kLong),
+  if (!row_table_.defined()) return;
+  const at::Tensor rows = row_table_.narrow(1, first_, length_).to(at::kLong),
                    positions = at::arange(first_, first_ + length_, at::kLong);
   for (at::Tensor* store : {&keys_, &values_})
     *store = at::index(store->transpose(1, 2), {rows, positions}).transpose(1, 2).contiguous();
-  table_.reset();
+  row_table_.reset();
   first_ = 0;
 }
 
@@ -91,8 +91,8 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_mo
   return moves;
 }
 
-// Returns a new store (B', h, capacity, size) whose row i is row rows[i] of `store`. Copies only the positions [first,
-// first + length), to the positions [0, length).
+// Returns a tensor (B', h, capacity, size) whose row i is row rows[i] of `store` (P, h, capacity, size), for rows (B').
+// Copies only the positions [first, first + length), to the positions [0, length).
 at::Tensor gather_rows(const at::Tensor& store, const at::Tensor& rows, int64_t first, int64_t length) {
   auto sizes = store.sizes().vec();
   sizes[0] = rows.numel();
@@ -110,15 +110,15 @@ void Cache::reorder_state(const at::Tensor& rows) {
 
 void Cache::reorder(const at::Tensor& rows) {
   reorder_state(rows);
-  reorder_rows(rows);
+  reorder_keys_and_values(rows);
 }
 
-void Cache::reorder_rows(const at::Tensor& row_indices) {
+void Cache::reorder_keys_and_values(const at::Tensor& row_indices) {
   if (length_ == 0 || !keys_.defined()) return;
-  // Row numbers on a GPU are not inspected, since reading them would synchronise with the GPU.
+  // On a GPU the host does not read the row indices, since reading them would synchronise with the GPU.
   const at::Tensor rows = row_indices.to(keys_.device()).contiguous();
-  if (table_.defined() && rows.numel() <= keys_.size(0)) {
-    table_ = table_.index_select(0, rows);
+  if (row_table_.defined() && rows.numel() <= keys_.size(0)) {
+    row_table_ = row_table_.index_select(0, rows);
     return;
   }
   materialise_rows();

@@ -9,8 +9,8 @@
 
 namespace mh::attention {
 
-// Keys (B, h, length, dk) and values (B, hv, length, dv) of earlier positions. In cross-attention they are computed
-// once, from the encoder output.
+// Keys (B, h, length, dk) and values (B, hv, length, dv) of earlier positions; in cross-attention, of the encoder
+// output, computed once.
 class Cache {
  public:
   int64_t length() const { return length_; }
@@ -20,33 +20,34 @@ class Cache {
   // positions of each batch row into one physical row.
   std::pair<at::Tensor, at::Tensor> keys_and_values();
   void skip(int64_t positions) { length_ += positions; }  // increases length() only, for a layer without heads
-  // Reorders the batch rows of keys, values and stage state for beam search: row i becomes the former row rows[i], rows
-  // (B') int64.
+  // Reorders the batch rows of keys, values and stage state for beam search: new row i is the former row rows[i], for
+  // rows (B') int64.
   void reorder(const at::Tensor& rows);
-  // Reorders the batch rows of the stage state only: row i becomes the former row rows[i].
+  // Reorders the batch rows of the stage state only: new row i is the former row rows[i].
   void reorder_state(const at::Tensor& rows);
-  // Reorders the batch rows of keys and values only: row i becomes the former row rows[i].
-  void reorder_rows(const at::Tensor& rows);
+  // Reorders the batch rows of keys and values only: new row i is the former row rows[i].
+  void reorder_keys_and_values(const at::Tensor& rows);
   void keep_last(int64_t positions);  // drops all older keys and values; stage state is unchanged
   StageState& state() { return state_; }
 
   // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table. As
-  // long as this table exists, reorder_rows() copies only the table. append() and keys_and_values() remove the table,
-  // and so does reorder_rows() if the number of batch rows exceeds P.
+  // long as a row table exists, reorder_keys_and_values() reorders the table and copies no keys and values. append()
+  // and keys_and_values() remove the table; reorder_keys_and_values() removes it only if there are more new batch rows
+  // than physical rows.
   struct InPlaceView {
     at::Tensor keys, values;  // (P, h, length, dk) and (P, hv, length, dv), P >= B physical rows
     at::Tensor rows;          // (B, length) int32: position t of batch row b is in physical row rows[b, t]
   };
   // Reserves one more position for keys and values with the shapes of k (B, h, 1, dk) and v (B, hv, 1, dv), and returns
-  // a view that includes it. The caller must write the new key and value of batch row b to physical row b.
+  // a view that includes this position. The caller must write the new key and value of batch row b to physical row b.
   InPlaceView append_in_place(const at::Tensor& k, const at::Tensor& v);
 
  private:
   void reserve(const at::Tensor& k, const at::Tensor& v);
   void materialise_rows();
 
-  at::Tensor keys_, values_;        // (P, h, capacity, size)
-  at::Tensor table_;                // (B, capacity) int32 row table; undefined: batch row b is physical row b
+  at::Tensor keys_, values_;        // (P, h, capacity, dk), (P, hv, capacity, dv)
+  at::Tensor row_table_;            // (B, capacity) int32 row table; undefined: batch row b is physical row b
   int64_t first_ = 0, length_ = 0;  // positions [first_, first_ + length_) of the storage are in use
   StageState state_;
 };

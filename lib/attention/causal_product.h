@@ -1,5 +1,6 @@
-// The two matrix products of attention, Q Kᵀ and P V, under a causal mask, on the composed path. Entries that the mask
-// hides are not computed, which saves nearly half of the work in self-attention over long sequences.
+// The two matrix products of attention, Q Kᵀ and P V, under a causal mask, on the composed path, for T queries and S
+// keys. Entries that the mask hides are not computed, which saves nearly half of the work in self-attention over long
+// sequences.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,8 +14,8 @@
 
 namespace mh::attention {
 
-// Offset of a causal mask (Mask::causal_offset): query t sees the keys s <= t + *offset and the entries of all other
-// keys are hidden. Empty: every query sees all keys.
+// Offset of a causal mask (Mask::causal_offset): query t sees the keys s <= t + *offset, and the entries (t, s) of
+// all other keys are hidden. Empty: every query sees all keys.
 using CausalOffset = std::optional<int64_t>;
 
 // Returns q kᵀ (B, h, T, S) for q (B, h, T, dk) and k (B, h, S, dk). Hidden entries are finite but unspecified; a later

@@ -21,7 +21,7 @@ void AttentionLayer::gather_key_heads(Context& c) {
 
 at::Tensor AttentionLayer::composed(Context& c) {
   gather_key_heads(c);
-  auto expand_to_rows = [&](const at::Tensor& x) {  // (1 or B, h, Tq, Tk) -> (B, h, Tq, Tk)
+  auto expand_to_rows = [&](const at::Tensor& x) {  // (1, h, Tq, Tk) or (B, h, Tq, Tk) -> (B, h, Tq, Tk)
     const int64_t rows = c.v.size(0);
     return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
   };
@@ -39,7 +39,7 @@ at::Tensor AttentionLayer::composed(Context& c) {
   if (stages_.mixer->mixes() == MixedTensor::logits) c.logits = intercept(HeadSide::score, c, c.logits);
   c.logits = stages_.mixer->mix_logits(c, c.logits);
   // The normaliser computes in fp32, whatever the type of the matrix products.
-  at::Tensor logits = std::exchange(c.logits, {});  // freed below, since it is as large as the probabilities
+  at::Tensor logits = std::exchange(c.logits, {});  // freed below, since logits are as large as the probabilities
   if (at::isReducedFloatingType(logits.scalar_type())) logits = logits.to(at::kFloat);
   if (const at::Tensor& a = c.mask.additive; a.defined()) {
     if (a.dim() > 2 && a.size(-3) > 1 && a.size(-3) != logits.size(1))

@@ -43,20 +43,21 @@ std::vector<std::string> KernelFeatures::names(bool training) const {
 
 namespace {
 
-// Returns false, for a constraint that is not met. If `why` is not null, sets `why` to the concatenation of `words`.
+// Sets `why`, if it is not null, to the concatenation of `words`, the reason why a constraint is not met. Returns
+// false.
 template <class... Words>
-bool unmet(std::string* why, const Words&... words) {
+bool report_unmet(std::string* why, const Words&... words) {
   if (why != nullptr) *why = str(words...);
   return false;
 }
 
-std::string names(const ConstraintInput& c) { return join(c.features.names(c.training), ", "); }
+std::string feature_names(const ConstraintInput& c) { return join(c.features.names(c.training), ", "); }
 
-bool has_any(const ConstraintInput& c) { return c.features.has_any(c.training); }
+bool uses_features(const ConstraintInput& c) { return c.features.has_any(c.training); }
 
 bool has_fused_form(const Stage& stage, const char* stage_type, const std::string& name, std::string* why) {
   const std::string reason = stage.why_not_fused();
-  return reason.empty() || unmet(why, stage_type, " '", name, "': ", reason);
+  return reason.empty() || report_unmet(why, stage_type, " '", name, "': ", reason);
 }
 
 bool pairing_fuses(const ConstraintInput& c, std::string* why) {
@@ -82,7 +83,7 @@ bool combiner_fuses(const ConstraintInput& c, std::string* why) {
 bool value_size_is_head_size(const ConstraintInput& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
   return c.features.mixing || s.value_size == s.key_size ||
-         unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
+         report_unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
 }
 
 // Returns why the interceptor needs the composed path; null if it works on every path or if there is no interceptor.
@@ -92,40 +93,40 @@ const char* needs_composed(const Interceptor* interceptor) {
 
 bool interceptor_suits_fused(const ConstraintInput& c, std::string* why) {
   const char* reason = needs_composed(c.layer.interceptor);
-  return reason == nullptr || unmet(why, reason);
+  return reason == nullptr || report_unmet(why, reason);
 }
 
 bool gpu_has_kernels(const ConstraintInput& c, std::string* why) {
-  if (!c.layer.on_gpu || !has_any(c)) return true;
+  if (!c.layer.on_gpu || !uses_features(c)) return true;
   const std::string reason =
       why_not_fused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.mixing, c.features.positions);
-  return reason.empty() || unmet(why, names(c), ": ", reason);
+  return reason.empty() || report_unmet(why, feature_names(c), ": ", reason);
 }
 
 // Returns whether the CPU kernels without head mixing support the head size of the layer.
 bool is_cpu_head_size(const ConstraintInput& c) { return c.layer.layer_spec.key_size % 16 == 0; }
 
 bool head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
-  if (c.layer.on_gpu || c.features.mixing || is_cpu_head_size(c) || !has_any(c)) return true;
+  if (c.layer.on_gpu || c.features.mixing || is_cpu_head_size(c) || !uses_features(c)) return true;
   if (why == nullptr) return false;
   std::vector<std::string> reasons;
   for (const std::string& feature : c.features.names(c.training))
     reasons.push_back(
         str(feature, ", with head_size ", c.layer.layer_spec.key_size, ", which is not a multiple of 16"));
-  return unmet(why, join(reasons, "; "));
+  return report_unmet(why, join(reasons, "; "));
 }
 
 bool observer_suits_fused(const ConstraintInput& c, std::string* why) {
   const char* reason = needs_composed(c.pass->observer);
-  return reason == nullptr || unmet(why, reason);
+  return reason == nullptr || report_unmet(why, reason);
 }
 
-// No kernel supports empty tensors. No model passes any: a batch has at least one row, a row at least one token, and a
-// search ends with its last hypothesis.
-bool has_tensors(const ConstraintInput& c, std::string* why) {
+// Returns whether queries and keys have elements, since no kernel supports empty tensors. No model passes empty
+// tensors: a batch has at least one row, a row has at least one token, and a search ends with its last hypothesis.
+bool has_nonempty_tensors(const ConstraintInput& c, std::string* why) {
   return (c.pass->q.numel() > 0 && c.pass->k.numel() > 0) ||
-         unmet(why, "queries of shape ", shape_text(c.pass->q.sizes()), " and keys of shape ",
-               shape_text(c.pass->k.sizes()), ", of which one is empty");
+         report_unmet(why, "queries of shape ", shape_text(c.pass->q.sizes()), " and keys of shape ",
+                      shape_text(c.pass->k.sizes()), ", of which one is empty");
 }
 
 // Returns whether the fused path is at least as fast as the composed path, or required by Path::fused.
@@ -134,33 +135,34 @@ bool fused_is_faster(const ConstraintInput& c, std::string* why) {
 }
 
 bool sdpa_has_features(const ConstraintInput& c, std::string* why) {
-  return !has_any(c) || unmet(why, "SDPA has no ", names(c));
+  return !uses_features(c) || report_unmet(why, "SDPA has no ", feature_names(c));
 }
 
 bool mask_suits_kernels(const ConstraintInput& c, std::string* why) {
   return c.choice.mask.is_supported_by_kernels ||
-         unmet(why, has_any(c) ? names(c) + " with " : "",
-               "a mask that the fused kernels do not support, such as an additive mask");
+         report_unmet(why, uses_features(c) ? feature_names(c) + " with " : "",
+                      "a mask that the fused kernels do not support, such as an additive mask");
 }
 
 bool unmixed_value_size_is_head_size(const ConstraintInput& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
   return s.value_size == s.key_size ||
-         unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size,
-               " in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
+         report_unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size,
+                      " in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
 }
 
 bool unmixed_head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
-  return is_cpu_head_size(c) || unmet(why, has_any(c) ? names(c) + ", with " : "", "head_size ",
-                                      c.layer.layer_spec.key_size, ", which is not a multiple of 16",
-                                      ", in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
+  return is_cpu_head_size(c) ||
+         report_unmet(why, uses_features(c) ? feature_names(c) + ", with " : "", "head_size ",
+                      c.layer.layer_spec.key_size, ", which is not a multiple of 16",
+                      ", in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
 }
 
 bool kernel_has_types(const ConstraintInput& c, std::string* why) {
   const Context& p = *c.pass;
   return (p.q.is_cuda() ? c.choice.gpu.kernels != nullptr : are_cpu_kernel_types(p.q, p.k, p.v)) ||
-         unmet(why, "no kernel for queries, keys and values of the types ", c10::toString(p.q.scalar_type()), ", ",
-               c10::toString(p.k.scalar_type()), ", ", c10::toString(p.v.scalar_type()));
+         report_unmet(why, "no kernel for queries, keys and values of the types ", c10::toString(p.q.scalar_type()),
+                      ", ", c10::toString(p.k.scalar_type()), ", ", c10::toString(p.v.scalar_type()));
 }
 
 // SDPA is the fastest GPU kernel for forward passes that need no mask tensor and no feature that SDPA lacks.
@@ -169,53 +171,54 @@ bool sdpa_is_slower(const ConstraintInput& c, std::string* why) {
   const Mask& m = c.pass->mask;
   const bool needs_no_mask_tensor =
       mask.square || (mask.has_no_window_or_bias && !m.causal && !m.key_lengths.defined());
-  return !needs_no_mask_tensor || has_any(c) || unmet(why, "SDPA is faster, since it needs no mask tensor");
+  return !needs_no_mask_tensor || uses_features(c) ||
+         report_unmet(why, "SDPA is faster, since it needs no mask tensor");
 }
 
 bool has_cache(const ConstraintInput& c, std::string* why) {
-  return c.pass->state != nullptr || unmet(why, "no key/value cache");
+  return c.pass->state != nullptr || report_unmet(why, "no key/value cache");
 }
 
 bool is_decoder_self(const ConstraintInput& c, std::string* why) {
   const AttentionKind kind = c.layer.layer_spec.kind;
-  return kind == AttentionKind::decoder_self || unmet(why, "attention of the kind ", name_of(kind));
+  return kind == AttentionKind::decoder_self || report_unmet(why, "attention of the kind ", name_of(kind));
 }
 
 bool has_one_query(const ConstraintInput& c, std::string* why) {
   const int64_t queries = c.pass->q.size(2), new_keys = c.pass->k.size(2);
   return (queries == 1 && new_keys == 1) ||
-         unmet(why, queries, " queries and ", new_keys, " new keys, not one of each");
+         report_unmet(why, queries, " queries and ", new_keys, " new keys, not one of each");
 }
 
 bool sees_all_keys(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;
   return (mask.queries_are_last && mask.causal_hides_no_key && mask.has_no_window_or_bias) ||
-         unmet(why, "a mask that is not causal or hides cached keys");
+         report_unmet(why, "a mask that is not causal or hides cached keys");
 }
 
 bool is_inference(const ConstraintInput& c, std::string* why) {
-  return (!c.training && !c10::GradMode::is_enabled()) || unmet(why, "training, or gradients are enabled");
+  return (!c.training && !c10::GradMode::is_enabled()) || report_unmet(why, "training, or gradients are enabled");
 }
 
 bool has_no_observer(const ConstraintInput& c, std::string* why) {
-  return c.pass->observer == nullptr || unmet(why, "an observer");
+  return c.pass->observer == nullptr || report_unmet(why, "an observer");
 }
 
 bool reads_own_heads(const ConstraintInput& c, std::string* why) {
   return c.pass->key_heads.empty() ||
-         unmet(why, "pairing '", c.layer.options.pairing, "', by which query heads read other key/value heads");
+         report_unmet(why, "pairing '", c.layer.options.pairing, "', by which query heads read other key/value heads");
 }
 
 bool has_no_positions(const ConstraintInput& c, std::string* why) {
-  return !c.features.positions || unmet(why, "relative positions");
+  return !c.features.positions || report_unmet(why, "relative positions");
 }
 
 bool normalises_by_softmax(const ConstraintInput& c, std::string* why) {
   return c.layer.stages.normaliser->fused() == kernels::Normaliser::softmax ||
-         unmet(why, "normaliser '", c.layer.options.normaliser, "'");
+         report_unmet(why, "normaliser '", c.layer.options.normaliser, "'");
 }
 
-// The kernels of this project: all but SDPA.
+// The kernels of this project.
 constexpr KernelSet kProjectKernels{Kernel::head_mixing_in_place, Kernel::head_mixing_cpu, Kernel::head_mixing_gpu,
                                     Kernel::fused_in_place,       Kernel::fused_cpu,       Kernel::fused_gpu};
 constexpr KernelSet kUnmixedKernels{Kernel::fused_in_place, Kernel::fused_cpu, Kernel::fused_gpu, Kernel::sdpa};
@@ -231,7 +234,7 @@ constexpr Constraint kConstraints[] = {
     {"gpu-kernels", Scope::device, gpu_has_kernels},
     {"head-size", Scope::device, head_size_suits_cpu},
     {"observer", Scope::pass, observer_suits_fused},
-    {"tensors", Scope::pass, has_tensors},
+    {"tensors", Scope::pass, has_nonempty_tensors},
     {"faster", Scope::pass, fused_is_faster},
     {"sdpa-features", Scope::kernel, sdpa_has_features, KernelSet{Kernel::sdpa}},
     {"mask", Scope::kernel, mask_suits_kernels, kProjectKernels},
@@ -250,10 +253,10 @@ constexpr Constraint kConstraints[] = {
     {"in-place-positions", Scope::kernel, has_no_positions, kInPlaceKernels},
     {"in-place-normaliser", Scope::kernel, normalises_by_softmax, KernelSet{Kernel::fused_in_place}},
 };
-static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_ has two bits for each constraint");
+static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_fallbacks_ has two bits for each constraint");
 
 // Returns the kernels for a device, with or without head mixing, in the order in which the dispatcher tries them.
-std::span<const Kernel> candidates(bool gpu, bool mixes) {
+std::span<const Kernel> candidate_kernels(bool gpu, bool mixes) {
   static constexpr Kernel kMixingCpu[] = {Kernel::head_mixing_in_place, Kernel::head_mixing_cpu},
                           kMixingGpu[] = {Kernel::head_mixing_gpu},
                           kCpu[] = {Kernel::fused_in_place, Kernel::fused_cpu, Kernel::sdpa},
@@ -291,7 +294,7 @@ Dispatcher::Dispatcher(const LayerView& layer) : features_(layer.options, layer.
 void Dispatcher::set_path(Path path, std::shared_ptr<PathLog> log) {
   path_ = path;
   path_log_ = std::move(log);
-  logged_->store(0);
+  logged_fallbacks_->store(0);
 }
 
 std::vector<std::string> Dispatcher::unfused_reasons(const LayerView& layer, bool training) const {
@@ -341,14 +344,15 @@ Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
   choice.mask = MaskForm(pass.mask, pass.q.size(2), pass.keys);
   choice.gpu = gpu_kernels(pass.q, pass.k, pass.v);
   choice.matrix = layer.stages.mixer->matrix(pass);
-  for (const Kernel kernel : candidates(pass.q.is_cuda(), choice.matrix.defined())) {
-    const Constraint* unmet = first_unmet(c, kernel);
-    if (unmet == nullptr) {
+  for (const Kernel kernel : candidate_kernels(pass.q.is_cuda(), choice.matrix.defined())) {
+    const Constraint* unmet_constraint = first_unmet(c, kernel);
+    if (unmet_constraint == nullptr) {
       choice.kernel = kernel;
       choice.unmet_constraint = nullptr;
       break;
     }
-    if (choice.unmet_constraint == nullptr || choice.unmet_constraint < unmet) choice.unmet_constraint = unmet;
+    if (choice.unmet_constraint == nullptr || choice.unmet_constraint < unmet_constraint)
+      choice.unmet_constraint = unmet_constraint;
   }
   return std::move(choice);
 }
@@ -365,7 +369,8 @@ void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, co
   }
   const uint64_t bit = uint64_t{1} << (2 * (choice.unmet_constraint - kConstraints) + (training ? 1 : 0));
   if (!is_layer_reason && path_ != Path::fused &&
-      ((logged_->load(std::memory_order_relaxed) & bit) != 0 || (logged_->fetch_or(bit) & bit) != 0))
+      ((logged_fallbacks_->load(std::memory_order_relaxed) & bit) != 0 ||
+       (logged_fallbacks_->fetch_or(bit) & bit) != 0))
     return;
   std::string why;
   if (is_layer_reason) why = join(unfused_reasons(layer, training), "; ");

@@ -89,7 +89,7 @@ enum class Kernel {
   sdpa
 };
 
-// A set of kernels; a constant of the constraint list.
+// A set of kernels, for the constants of the constraint list.
 class KernelSet {
  public:
   constexpr KernelSet(std::initializer_list<Kernel> kernels) {
@@ -108,8 +108,8 @@ struct Constraint;
 // The dispatcher's decision for one forward pass.
 struct Choice {
   Kernel kernel = Kernel::composed;
-  // With Kernel::composed: first constraint that is not met, of Scope::kernel the constraint of the kernel that meets
-  // the most constraints before it. Null for other kernels, and with Path::composed.
+  // With Kernel::composed: first unmet constraint. If only constraints of Scope::kernel are unmet, the last one in the
+  // list among the first unmet constraints of the candidate kernels. Null for other kernels, and with Path::composed.
   const Constraint* unmet_constraint = nullptr;
   MaskForm mask = {};
   at::Tensor matrix = {};  // mixing matrix from Mixer::matrix(); undefined: no mixing
@@ -170,7 +170,7 @@ class Dispatcher {
   // Checks the constraints of Scope::construction.
   explicit Dispatcher(const LayerView& layer);
 
-  // Sets the requested path. Layers that share `log` log each fallback reason once for each kind of layer.
+  // Sets the requested path. Layers with the same PathLog report each fallback reason once for each kind of layer.
   void set_path(Path path, std::shared_ptr<PathLog> log);
 
   // Returns the reasons why the layer cannot take the fused path; empty if it can. Constraints of Scope::device are
@@ -186,8 +186,8 @@ class Dispatcher {
   // Chooses the kernel of a forward pass, whose new keys and values are not yet appended to the cache.
   Choice choose(const LayerView& layer, const Context& pass) const;
   // Reports that a forward pass falls back to the composed path: throws Error(usage) under Path::fused, otherwise logs
-  // a reason that depends on the forward pass or on an interceptor. Other reasons are part of describe(), which is
-  // logged when a model is built.
+  // the reason if it depends on the forward pass or on an interceptor. All other reasons are part of describe(), which
+  // is logged when a model is built.
   void report_fallback(const LayerView& layer, const Context& pass, const Choice& choice) const;
 
   const KernelFeatures& features() const { return features_; }
@@ -195,12 +195,12 @@ class Dispatcher {
  private:
   KernelFeatures features_;
   std::vector<std::string> construction_reasons_;
-  const Constraint* first_unmet_at_construction_ = nullptr;  // first unmet constraint of Scope::construction
+  const Constraint* first_unmet_at_construction_ = nullptr;  // null if all constraints of the scope are met
   Path path_ = Path::automatic;
   std::shared_ptr<PathLog> path_log_ = std::make_shared<PathLog>();
   // Set of the constraints whose fallback this layer has logged. Constraint i has two bits: 2 i for evaluation, 2 i + 1
   // for training.
-  std::unique_ptr<std::atomic<uint64_t>> logged_ = std::make_unique<std::atomic<uint64_t>>(0);
+  std::unique_ptr<std::atomic<uint64_t>> logged_fallbacks_ = std::make_unique<std::atomic<uint64_t>>(0);
 };
 
 }  // namespace mh::attention

@@ -12,8 +12,8 @@ at::Tensor join_heads(const at::Tensor& z);
 // T, h dv). w may have any floating-point type.
 at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w);
 
-// Observation (Observer::show) of the gates of a combiner: (h), (B, E) or (B, Tq, E), where E is the number of gates:
-// of experts in a mixture of experts, otherwise of heads. A subscriber may replace `gates` by a tensor of the same
+// Observation (Observer::show) of the gates of a combiner: (h), (B, E) or (B, Tq, E), where E is the number of experts
+// in a mixture of experts, otherwise the number of heads. A subscriber may replace `gates` by a tensor of the same
 // shape, which the combiner then uses.
 struct GateObservation {
   at::Tensor gates;

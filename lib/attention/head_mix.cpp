@@ -21,7 +21,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int kLanes = 16;
-constexpr int64_t kRows = 16;  // positions per work item; a constant, so that results do not depend on the thread count
+// Positions per work item; a constant, so that results do not depend on the number of threads.
+constexpr int64_t kPositionsPerItem = 16;
 
 bool has_cpu_kernel(const at::Tensor& x) {
   return x.is_cpu() && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
@@ -60,16 +61,16 @@ struct Matrices {
   const float* at(int64_t b, int64_t t) const { return data + b * batch_stride + t * position_stride; }
 };
 
-// Calls visit(item, b, begin, end, scratch), in parallel, for each work item: at most kRows positions [begin, end) of
-// batch row b, with `scratch_floats` floats of memory.
+// Calls visit(item, b, begin, end, scratch), in parallel, for each work item: at most kPositionsPerItem positions
+// [begin, end) of batch row b, with `scratch_floats` floats of memory.
 template <class Visit>
 void for_each_work_item(const at::Tensor& x, int64_t scratch_floats, const Visit& visit) {
-  const int64_t positions = x.size(2), items_per_row = ceil_div(positions, kRows);
+  const int64_t positions = x.size(2), items_per_row = ceil_div(positions, kPositionsPerItem);
   at::parallel_for(0, x.size(0) * items_per_row, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> memory(static_cast<size_t>(scratch_floats));
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % items_per_row * kRows;
-      visit(i, i / items_per_row, first, std::min(first + kRows, positions), memory.data());
+      const int64_t first = i % items_per_row * kPositionsPerItem;
+      visit(i, i / items_per_row, first, std::min(first + kPositionsPerItem, positions), memory.data());
     }
   });
 }
@@ -79,7 +80,7 @@ int64_t num_visible_keys(const MixOptions& mixing, int64_t t, int64_t num_keys) 
   return mixing.causal_offset ? std::clamp<int64_t>(t + *mixing.causal_offset + 1, 0, num_keys) : num_keys;
 }
 
-// Sets the entries [begin, end) of each of `heads` heads to 0; `stride` is the head stride.
+// Sets the entries [begin, end) of each of `heads` heads to 0. `stride`: head stride, in elements.
 template <class T>
 void clear_range(T* data, int64_t stride, int64_t heads, int64_t begin, int64_t end) {
   if (begin == end) return;
@@ -119,8 +120,8 @@ void add_lanes(const float* lanes, int64_t count, float* sums) {
 }
 
 // Writes the gradient dx and adds to the gradient dm; an undefined dx or dm is skipped. dm must be zero before the
-// call. It has the shape (B, T, in_heads, out_heads) with one matrix per position, otherwise (work items, in_heads,
-// out_heads) for the caller to sum.
+// call. With one matrix per position dm has the shape (B, T, in_heads, out_heads), otherwise (work items, in_heads,
+// out_heads), which the caller sums over the work items.
 template <class T>
 void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing, const at::Tensor& dy,
                          const at::Tensor& dx, const at::Tensor& dm) {
@@ -195,7 +196,7 @@ std::pair<at::Tensor, at::Tensor> mix_gradients(const at::Tensor& x, const at::T
     dx = can_overwrite && grad_output.sizes() == x.sizes() && dy.is_same(grad_output) ? dy : at::empty_like(x);
   if (needs_m) {
     std::vector<int64_t> sizes = m.sizes().vec();
-    if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ceil_div(x.size(2), kRows));
+    if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ceil_div(x.size(2), kPositionsPerItem));
     dm = at::zeros(sizes, m.options());
   }
   if (x.scalar_type() == at::kFloat) run_backward_kernel<float>(x, m, mixing, dy, dx, dm);

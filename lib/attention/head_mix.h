@@ -1,5 +1,5 @@
 // Linear maps across heads, y_i = Σ_j m[j, i] x_j, the operation of every method that mixes heads, and the name of the
-// parameter of learned maps.
+// parameter of learned maps. In shapes, T is the number of queries and S the number of keys.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,8 +18,8 @@ struct MixingObservation {
 
 // Options of a linear map across heads.
 struct MixOptions {
-  // Entries s > t + *causal_offset of x are hidden. The CPU kernel does not read hidden entries of x or of gradients
-  // and writes 0 for them, which halves the work of causal self-attention.
+  // Entries x[b, i, t, s] with s > t + *causal_offset are hidden. The CPU kernel does not read hidden entries of x or
+  // of gradients and writes 0 for them, which halves the work of causal self-attention.
   CausalOffset causal_offset;
   // Whether the result is stored as (B, T, h_out, S), so that concatenating the heads needs no copy.
   bool by_position = false;

@@ -22,8 +22,8 @@ namespace mh::attention {
 class Interceptor {
  public:
   virtual ~Interceptor() = default;
-  // Returns the tensor that replaces x, the tensor of the heads of this side; by default x. x is part of the autograd
-  // graph: an analysis may call retain_grad() on it.
+  // Returns the tensor that replaces x, the tensor of the heads of this side; by default x. An analysis may call
+  // retain_grad() on x, which is part of the autograd graph.
   virtual at::Tensor heads(HeadSide /*side*/, const LayerSpec&, const at::Tensor& x) { return x; }
   // Returns why a layer with this interceptor needs the composed path; null: the layer may take any path.
   virtual const char* needs_composed() const = 0;

@@ -22,8 +22,8 @@ at::Tensor split_heads(const at::Tensor& x, int64_t heads) {
 AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_input, const at::Tensor& key_input,
                                                     Cache* cache) {
   const int64_t h = layer_spec_.heads, hv = layer_spec_.value_heads;
-  const int64_t queries = h * layer_spec_.key_size, values = hv * layer_spec_.value_size;
-  const int64_t keys = key_ != nullptr ? queries : 0;  // without key projection k is (B, h, Tk, 0)
+  const int64_t query_width = h * layer_spec_.key_size, value_width = hv * layer_spec_.value_size;
+  const int64_t key_width = key_ != nullptr ? query_width : 0;  // without key projection k is (B, h, Tk, 0)
   Projections p;
   if (layer_spec_.kind == AttentionKind::decoder_cross || !query_input.is_same(key_input)) {
     p.q = split_heads(nn::linear(query_input, {query_}, {query_bias_}), h);
@@ -34,18 +34,18 @@ AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_inpu
       return p;
     }
     at::Tensor kv = nn::linear(key_input, {key_, value_}, {key_bias_, value_bias_});
-    p.k = split_heads(kv.narrow(-1, 0, keys), h);
-    p.v = split_heads(kv.narrow(-1, keys, values), hv);
+    p.k = split_heads(kv.narrow(-1, 0, key_width), h);
+    p.v = split_heads(kv.narrow(-1, key_width, value_width), hv);
   } else {
-    // One matrix product computes queries, keys and values. Concatenating the weights for it costs little, since
-    // weights are small compared with activations.
+    // One matrix product computes queries, keys and values. Concatenating the weights for this product costs little,
+    // since weights are small compared with activations.
     at::Tensor qkv = nn::linear(query_input, {query_, key_, value_}, {query_bias_, key_bias_, value_bias_});
     if (key_ != nullptr) {
-      auto parts = split_projection(qkv, h, layer_spec_.key_size, hv, layer_spec_.value_size);
-      p = {parts[0], parts[1], parts[2], false};
+      const auto [q, k, v] = split_projection(qkv, h, layer_spec_.key_size, hv, layer_spec_.value_size);
+      p = {q, k, v, false};
     } else {
-      p.q = split_heads(qkv.narrow(-1, 0, queries), h);
-      p.v = split_heads(qkv.narrow(-1, queries, values), hv);
+      p.q = split_heads(qkv.narrow(-1, 0, query_width), h);
+      p.v = split_heads(qkv.narrow(-1, query_width, value_width), hv);
       p.k = p.v.narrow(-1, 0, 0);
     }
   }

@@ -88,7 +88,7 @@ class AttentionLayer {
     return variants != nullptr ? variants->repeat(x) : x;
   }
 
-  // Sets the requested path. Layers that share `log` log each fallback reason once for each kind of layer.
+  // Sets the requested path. Layers with the same PathLog report each fallback reason once for each kind of layer.
   void set_path(Path path, std::shared_ptr<PathLog> log = std::make_shared<PathLog>()) {
     dispatcher_.set_path(path, std::move(log));
   }

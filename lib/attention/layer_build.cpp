@@ -9,8 +9,8 @@ namespace mh::attention {
 
 Stages make_stages(const AttentionOptions& options, const LayerSpec& layer_spec) {
   const auto make = [&](auto& registry, const char* key, const std::string& name) {
-    const auto found = options.stages.find(name);
-    return registry.make(name, key)->make(found != options.stages.end() ? found->second.get() : nullptr, layer_spec);
+    const auto entry = options.stages.find(name);
+    return registry.make(name, key)->make(entry != options.stages.end() ? entry->second.get() : nullptr, layer_spec);
   };
   Stages stages;
   stages.pairing = make(pairings(), "attention.pairing", options.pairing);
@@ -60,14 +60,15 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
     const Capabilities p = stage.capabilities();
     const bool cross = layer_spec.kind == AttentionKind::decoder_cross,
                causal = layer_spec.kind == AttentionKind::decoder_self;
-    const char* missing = cross && !p.cross     ? "cross-attention"
-                          : causal && !p.causal ? "a causal model"
-                          : !cross && !p.self   ? "self-attention"
-                                                : nullptr;
-    if (missing != nullptr)
-      throw Error(Exit::usage, Problem{str(layer_spec.name, ", ", stage_type, " '", name, "'"),
-                                       str("a stage that supports ", missing), "a stage without this support",
-                                       str("choose another stage for attention.", name_of(layer_spec.kind))});
+    const char* missing_capability = cross && !p.cross     ? "cross-attention"
+                                     : causal && !p.causal ? "a causal model"
+                                     : !cross && !p.self   ? "self-attention"
+                                                           : nullptr;
+    if (missing_capability != nullptr)
+      throw Error(Exit::usage,
+                  Problem{str(layer_spec.name, ", ", stage_type, " '", name, "'"),
+                          str("a stage that supports ", missing_capability), "a stage without this support",
+                          str("choose another stage for attention.", name_of(layer_spec.kind))});
     parameters.set_role(role_of(stage));
     stage.add_parameters(parameters, layer_spec_);
     parameters.set_role(HeadRole::none);

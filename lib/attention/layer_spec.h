@@ -15,7 +15,7 @@ using nn::HeadSide;
 // The kind, index, sizes and name of an attention layer; fixed when the model is built.
 struct LayerSpec {
   AttentionKind kind = AttentionKind::decoder_self;
-  int64_t layer = 0;         // index in its stack, from 0
+  int64_t layer = 0;         // index of the layer in its encoder or decoder, from 0
   int64_t width = 0;         // d
   int64_t heads = 0;         // h, number of score heads; 0: layer without heads
   int64_t value_heads = 0;   // hv

@@ -36,8 +36,8 @@ void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind so
   if (!allowed.defined())
     return for_each_row(
         a, [&](int64_t r) { kernels::softmax_row(softmax_kind, a_data + r * size, nullptr, p_data + r * size, size); });
-  // Usually many heads share one row of the mask, so that making only the last axis contiguous copies less than the
-  // expanded mask.
+  // Before a copy, only the last axis of the mask is expanded: usually all heads share one mask, and a copy of the mask
+  // expanded to all heads would be larger.
   at::Tensor mask = allowed.expand({allowed.size(0), allowed.size(1), allowed.size(2), size});
   if (mask.stride(-1) != 1) mask = mask.contiguous();
   mask = mask.expand(a.sizes());

@@ -1,5 +1,5 @@
-// Masked softmax, the core of every normaliser. The only large tensor that it saves for the backward pass is the
-// probabilities.
+// Masked softmax, the core of every normaliser. The probabilities are the only large tensor that the masked softmax
+// saves for the backward pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,10 +9,10 @@ namespace mh::attention {
 // Returns probabilities p with the shape of logits (B, h, Tq, Tk): the allowed entries of a row sum to 1 and all other
 // entries are exactly 0; a fully masked row is zero. `allowed` is a broadcastable boolean mask (true: may attend), or
 // undefined. Where an additive mask is minus infinity, `allowed` must be false, as in the result of
-// attention::allowed() (mask.h), so that allowed logits are finite.
+// boolean_mask() (mask.h), so that allowed logits are finite.
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed);
 
-// Returns the same result as masked_softmax(), and overwrites the logits with it if nothing else references them
+// Returns the same result as masked_softmax(), computed in the memory of the logits if nothing else references them
 // (buffer_reuse.h). The caller must not read the logits afterwards.
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed);
 

@@ -26,8 +26,8 @@ class Subscriber {
 // autograd graph.
 class Observer : public Interceptor {
  public:
-  // Receives the sequence lengths of the batch without padding. The caller of the model calls it before a forward pass;
-  // without this call no position is padding.
+  // Receives the sequence lengths of the batch without padding. The caller of the model calls begin() before a forward
+  // pass; without this call no position is padding.
   virtual void begin(const Lengths& /*lengths*/) {}
   // Returns whether the observer needs scores(). If it does, the score stage also computes the logits that a causal
   // mask hides.
@@ -42,8 +42,8 @@ class Observer : public Interceptor {
     return "an observer reads the probabilities, which the fused path does not store";
   }
 
-  // Calls visit(observer) for this observer; an observer that combines several observers calls it for each of them in
-  // order.
+  // Calls visit(*this). An observer that combines several observers calls visit(observer) for each of these observers
+  // in order.
   virtual void for_each_observer(const std::function<void(Observer&)>& visit) { visit(*this); }
 
   // Passes an observation to the subscribers of its type in order. Each subscriber receives the observation with the

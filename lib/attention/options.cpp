@@ -60,9 +60,9 @@ void AttentionOptions::describe(Fields& f) {
   describe_stage(f, combiners(), "combiner", combiner, stages);
 }
 
-void AttentionConfig::read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& counts) {
+void AttentionConfig::read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& layer_counts) {
   config.read("attention", base_);
-  for (auto [kind, count] : counts) {
+  for (auto [kind, count] : layer_counts) {
     const std::string section = std::string("attention.") + name_of(kind);
     AttentionOptions kind_options = base_;
     config.read(section, kind_options);

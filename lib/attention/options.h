@@ -39,18 +39,18 @@ struct AttentionOptions {
 // The configured options of all layers of a model.
 class AttentionConfig {
  public:
-  // Reads the section [attention] and its overrides; `counts` has the number of layers of each kind. Throws
+  // Reads the section [attention] and its overrides. `layer_counts`: number of layers of each kind. Throws
   // Error(usage) for an override of a layer that does not exist.
-  void read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& counts);
+  void read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& layer_counts);
   // Returns the options of one layer.
   const AttentionOptions& layer(AttentionKind kind, int64_t layer) const;
   // Replaces the options of one layer, which must exist; all other options are unchanged.
   void set_layer(AttentionKind kind, int64_t layer, const AttentionOptions& options);
-  // If the options of all layers of a kind are equal, sets the options of the kind to them. If the options of all kinds
-  // are then equal, sets the base options to them. toml() then writes equal options once.
+  // Copies the options of a kind's layers to the kind if all layers of the kind have equal options, and then the
+  // options of the kinds to the base options if all kinds have equal options, so that toml() writes equal options once.
   void hoist_common_options();
-  // Returns the options as TOML: the section [attention], then the options in which each kind and each layer differs.
-  // read() restores equal options from it.
+  // Returns the options as TOML: the section [attention], then the options in which a kind differs from [attention] and
+  // a layer from its kind. read() restores equal options from this text.
   std::string toml() const;
 
  private:

@@ -38,18 +38,18 @@ OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std:
   return result;
 }
 
-OriginalHeads OriginalHeads::select(const std::vector<int64_t>& value) const {
+OriginalHeads OriginalHeads::select(const std::vector<int64_t>& value_heads) const {
   OriginalHeads result{count, {}};
-  for (const int64_t head : value) result.kept.push_back(kept[static_cast<size_t>(head)]);
+  for (const int64_t head : value_heads) result.kept.push_back(kept[static_cast<size_t>(head)]);
   return result;
 }
 
 at::Tensor OriginalHeads::select_kept(const at::Tensor& w) const {
-  return has_lost_heads() ? w.index_select(-1, nn::cached_constant(w.device(), kept)) : w;
+  return is_pruned() ? w.index_select(-1, nn::cached_constant(w.device(), kept)) : w;
 }
 
-nn::HeadAxis OriginalHeads::axis(int64_t axis) const {
-  return {axis, static_cast<int64_t>(kept.size()), HeadSide::value, true, count, kept};
+nn::HeadAxis OriginalHeads::axis(int64_t dim) const {
+  return {dim, static_cast<int64_t>(kept.size()), HeadSide::value, true, count, kept};
 }
 
 }  // namespace mh::attention

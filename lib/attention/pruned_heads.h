@@ -26,14 +26,15 @@ struct OriginalHeads {
   // The member functions below require an object that resolve_for() has returned.
   //
   // Returns whether heads of the layer were pruned.
-  bool has_lost_heads() const { return static_cast<int64_t>(kept.size()) < count; }
-  // Returns the object for a layer that is pruned to the value heads `value`, which are indices of the present layer.
-  OriginalHeads select(const std::vector<int64_t>& value) const;
+  bool is_pruned() const { return static_cast<int64_t>(kept.size()) < count; }
+  // Returns the object for the layer after pruning all value heads but `value_heads`, indices into the layer's present
+  // heads.
+  OriginalHeads select(const std::vector<int64_t>& value_heads) const;
   // Returns the weights (…, h) of the layer's heads, selected from weights w (…, count) of the original heads.
   at::Tensor select_kept(const at::Tensor& w) const;
-  // Returns the head axis, at dimension `axis`, of a parameter with a block for each of the `count` original heads.
+  // Returns the head axis, at dimension `dim`, of a parameter with a block for each of the `count` original heads.
   // Blocks move with their heads but survive pruning (nn::HeadAxis::survives_pruning).
-  nn::HeadAxis axis(int64_t axis) const;
+  nn::HeadAxis axis(int64_t dim) const;
 };
 
 }  // namespace mh::attention

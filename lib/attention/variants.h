@@ -1,5 +1,5 @@
-// Variants of a batch, for example one for each ablated head. A layer computes once what all variants have in common,
-// and then continues with a copy of each batch row for each variant.
+// Variants of a batch, for example one for each ablated head. All variants share one forward pass up to the point where
+// they differ; from there a layer continues with a copy of each batch row for each variant.
 #pragma once
 
 #include <ATen/core/Tensor.h>

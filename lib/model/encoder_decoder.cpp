@@ -72,7 +72,7 @@ class TranslationState : public DecodingState {
     for (size_t i = 0; i < sources.size(); ++i) same = same && sources[i] == static_cast<int64_t>(i);
     if (same) return;
     const at::Tensor rows = at::tensor(sources, at::kLong), device_rows = rows.to(encoder_output.states.device());
-    for (auto& cache : cross_caches) cache.reorder_rows(rows);
+    for (auto& cache : cross_caches) cache.reorder_keys_and_values(rows);
     for (at::Tensor* t : {&encoder_output.states, &encoder_output.mask.key_lengths})
       if (t->defined()) *t = t->index_select(0, device_rows);
   }

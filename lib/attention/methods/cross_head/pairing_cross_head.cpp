@@ -53,8 +53,8 @@ class CrossHead : public Pairing {
   std::string why_not_fused() const override { return ""; }
 
  private:
-  // Throws Error(usage) unless `same`, that is, unless keys and values have the same heads, since one permutation
-  // serves both.
+  // Throws Error(usage) unless keys and values have the same heads (`same`), since one permutation serves keys and
+  // values.
   static void require_same(bool same, const LayerSpec& layer_spec, const std::string& found) {
     if (!same)
       throw Error(Exit::usage, Problem{layer_spec.name + ", pairing 'cross-head'", "the same heads for keys and values",

@@ -61,7 +61,7 @@ class HardConcreteGates : public GatedCombiner {
     for (int64_t i = 0; i < c.layer_spec.value_heads; ++i) {
       const float x =
           stream.uniform(c.forward_context.update, static_cast<uint32_t>(c.layer_spec.layer), static_cast<uint64_t>(i));
-      u.push_back(std::max(x, 0x1p-25F));  // so that log(u) is finite
+      u.push_back(std::max(x, 0x1p-25F));  // above 0, so that log(u) is finite
     }
     return nn::to_device(at::tensor(u, at::kFloat), c.query_input.device());
   }

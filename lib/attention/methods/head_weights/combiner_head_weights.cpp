@@ -44,7 +44,7 @@ class HeadWeights : public GatedCombiner {
  private:
   HeadWeightsOptions options_;
   std::vector<float> weights_;
-  at::Tensor device_weights_;  // weights_ as a tensor
+  at::Tensor device_weights_;  // (hv): weights_ on the device of the last forward pass
 };
 
 const Registration<HeadWeights> head_weights_entry(combiners(), "head-weights", "fixed weights of head outputs");

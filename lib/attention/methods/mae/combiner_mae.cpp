@@ -28,7 +28,7 @@
 namespace mh::attention {
 namespace {
 
-constexpr int64_t kMaxExperts = 10000;  // a larger gate would be the largest component of its layer
+constexpr int64_t kMaxExperts = 10000;  // with more experts the gate would be the largest component of its layer
 
 class MixtureOfExperts : public GatedCombiner {
  public:
@@ -82,10 +82,10 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   bool has_head_gates() const override { return true; }
-  // Learned gates sample only in passes with the request SampleExperts, which is not a property of the layer.
+  // Returns false for learned gates, which sample only in passes with the request SampleExperts.
   bool samples_on_host() const override { return options_.gate == MaeOptions::Gate::uniform; }
   at::Tensor weights(const Context& c) override {
-    at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned(c) : uniform(c);
+    at::Tensor w = options_.gate == MaeOptions::Gate::learned ? learned_factors(c) : uniform_factors(c);
     if (c.observer != nullptr)
       c.observer->show(
           c.layer_spec,
@@ -103,18 +103,18 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   // Returns the factors of the heads for learned gates, (B, h) or (B, Tq, h).
-  at::Tensor learned(const Context& c) {
+  at::Tensor learned_factors(const Context& c) {
     at::Tensor g = gate_(c);
     if (c.observer != nullptr) g = observed_gates(c, g);
     if (c.forward_context.request<SampleExperts>() != nullptr) {
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, make_query_mask(c));
-      return factors_of_sampled(sample_experts(c, g.dim() == 3, g));
+      return factors_of_experts(sample_experts(c, g.dim() == 3, g));
     }
     return factors_of(g);
   }
 
   // Returns the factors of the heads for uniform gates, (B, h) or (B, Tq, h); undefined if all factors are 1.
-  at::Tensor uniform(const Context& c) {
+  at::Tensor uniform_factors(const Context& c) {
     const int64_t rows = c.query_input.size(0);
     if (c.observer != nullptr) {
       const at::Tensor uniform_gates = at::full({rows, num_experts_}, 1 / static_cast<double>(num_experts_),
@@ -123,7 +123,7 @@ class MixtureOfExperts : public GatedCombiner {
     }
     // Uniform gates scale every head by 1: the mixture is plain attention.
     if (!c.forward_context.training) return {};
-    return factors_of_sampled(sample_experts(
+    return factors_of_experts(sample_experts(
         c, options_.mean == MaeOptions::Mean::causal && options_.sample_unit == MaeOptions::Unit::position, {}));
   }
 
@@ -151,11 +151,12 @@ class MixtureOfExperts : public GatedCombiner {
 
   // Returns the factors of the remaining heads, (B, h) or (B, Tq, h), for the indices of sampled experts, (B) or (B,
   // Tq).
-  at::Tensor factors_of_sampled(const at::Tensor& sampled) {
-    auto sizes = sampled.sizes().vec();
+  at::Tensor factors_of_experts(const at::Tensor& expert_indices) {
+    auto sizes = expert_indices.sizes().vec();
     sizes.push_back(heads_);
     return options_.heads.select_kept(
-        (scale() * (1 - omission_matrix(sampled.device()).index_select(0, sampled.flatten()))).view(sizes));
+        (scale() * (1 - omission_matrix(expert_indices.device()).index_select(0, expert_indices.flatten())))
+            .view(sizes));
   }
 
   // Returns the index, int64, of an expert sampled for each batch row (B) or position (B, Tq), from gates (B, E) or (B,
@@ -173,7 +174,7 @@ class MixtureOfExperts : public GatedCombiner {
   int64_t num_remaining_heads_;  // number of heads after pruning
   int64_t num_experts_;
   ExpertGate gate_;
-  at::Tensor omission_matrix_;
+  at::Tensor omission_matrix_;  // (E, original heads): cached result of omission_matrix()
 };
 
 const Registration<MixtureOfExperts> mixture_of_experts_entry(

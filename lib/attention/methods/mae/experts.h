@@ -31,7 +31,7 @@ inline std::vector<std::vector<int64_t>> experts(int64_t heads, int64_t drop) {
   for (int64_t i = 0; i < drop; ++i) subset[static_cast<size_t>(i)] = i;
   for (;;) {
     subsets.push_back(subset);
-    // Advances the last index that can still advance, and makes the indices after this one consecutive.
+    // Increments the last element of the subset that is not at its maximum, and makes the later elements consecutive.
     int64_t i = drop - 1;
     while (i >= 0 && subset[static_cast<size_t>(i)] == heads - drop + i) --i;
     if (i < 0) return subsets;

@@ -17,28 +17,29 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 
-// Returns the sums (B, n, c), for each position of x (B, n, c), of x over this position and the window - 1 positions
-// before it; window = 0: over all earlier positions. The computation never subtracts, so that positions outside of the
-// window do not leave even a rounding error: a sum is the prefix sum of the position's block of `window` positions plus
-// a suffix sum of the previous block.
+// Returns the sums (B, n, c), at each position t, of x (B, n, c) over the positions [t - window + 1, t]; window = 0:
+// over [0, t]. Positions outside of the window contribute no rounding error, since no sum is a difference of prefix
+// sums: x is divided into blocks of `window` positions, and a sum is a prefix sum of the block of t plus a suffix sum
+// of the previous block.
 at::Tensor window_sums(const at::Tensor& x, int64_t window) {
   const int64_t rows = x.size(0), n = x.size(1), columns = x.size(2);
   const at::Tensor transposed = x.transpose(1, 2).contiguous();  // a third of the time of sums along the strided axis
   if (window == 0 || window >= n) return transposed.cumsum(2).transpose(1, 2).contiguous();
-  const int64_t blocks = ceil_div(n, window);
-  at::Tensor windows = at::constant_pad_nd(transposed, {0, blocks * window - n}).view({rows, columns, blocks, window});
-  at::Tensor suffix_sums = windows.flip(3).cumsum(3).flip(3);
-  at::Tensor previous_window_sums =
-      at::constant_pad_nd(suffix_sums.narrow(2, 0, blocks - 1).narrow(3, 1, window - 1), {0, 1, 1, 0});
-  return (windows.cumsum(3) + previous_window_sums)
-      .view({rows, columns, blocks * window})
+  const int64_t num_blocks = ceil_div(n, window);
+  at::Tensor blocks =
+      at::constant_pad_nd(transposed, {0, num_blocks * window - n}).view({rows, columns, num_blocks, window});
+  at::Tensor suffix_sums = blocks.flip(3).cumsum(3).flip(3);
+  at::Tensor previous_block_sums =
+      at::constant_pad_nd(suffix_sums.narrow(2, 0, num_blocks - 1).narrow(3, 1, window - 1), {0, 1, 1, 0});
+  return (blocks.cumsum(3) + previous_block_sums)
+      .view({rows, columns, num_blocks * window})
       .narrow(2, 0, n)
       .transpose(1, 2)
       .contiguous();
 }
 
 // Returns whether each of n positions is below the length of its batch row, (B, n) bool; undefined if `lengths` is
-// undefined, which means all.
+// undefined, which means that all positions are below.
 at::Tensor length_mask(const at::Tensor& lengths, int64_t n, at::Device device) {
   if (!lengths.defined()) return {};
   return at::arange(n, at::TensorOptions().dtype(at::kLong).device(device)).unsqueeze(0) <
@@ -93,9 +94,9 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   norm_bias_ = &parameters.add(name + "norm.bias", {d}, make_traits(Init::constant(0)));
   mean_ = &parameters.add(name + "norm.mean", {d}, statistic_traits(0));
   variance_ = &parameters.add(name + "norm.variance", {d}, statistic_traits(1));
-  nn::Traits product = make_traits(up_init);
-  product.product = true;  // may use reduced precision; the last layer is small and stays fp32
-  up_ = &parameters.add(name + "up.weight", {hidden, d}, product);
+  nn::Traits up_traits = make_traits(up_init);
+  up_traits.product = true;  // W_up may use reduced precision; W_down is small and stays fp32
+  up_ = &parameters.add(name + "up.weight", {hidden, d}, up_traits);
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, make_traits(up_init));
   nn::Traits down_traits = make_traits(down_init);
   // With drop = 1 expert i omits head i, so the expert's row of the weight moves with the head.
@@ -126,9 +127,9 @@ at::Tensor ExpertGate::operator()(const Context& c) {
                           query_mask.defined() ? query_mask.any(1) : query_mask);
 }
 
-// Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query, at most of the last `window` positions. It
-// includes inputs of a memory and of earlier decoding steps while the layer retains their keys. c.state stores the
-// inputs of earlier steps, with a window only the last window - 1.
+// Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query; with a window, of at most the last `window`
+// inputs. The mean includes inputs of a memory and of earlier decoding steps while the layer retains their keys.
+// c.state stores the inputs of earlier decoding steps; with a window, only the last window - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
   const int64_t queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
@@ -146,17 +147,17 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
     token_weights = at::cat({memory_weights, token_weights}, 1);
   }
   if (c.state != nullptr) {
-    at::Tensor &latest = (*c.state)["mae.latest"], &latest_real = (*c.state)["mae.latest_real"];
-    if (latest.defined()) {
-      // Inputs are dropped together with their keys.
-      const int64_t num_latest = latest.size(1), num_past = c.keys - queries;
+    at::Tensor &latest_inputs = (*c.state)["mae.latest"], &latest_weights = (*c.state)["mae.latest_real"];
+    if (latest_inputs.defined()) {
+      // Uses only inputs whose keys are still in the cache.
+      const int64_t num_latest = latest_inputs.size(1), num_past = c.keys - queries;
       const int64_t num_reused = is_self_attention ? std::min(num_latest, num_past) : num_latest;
-      x = at::cat({latest.narrow(1, num_latest - num_reused, num_reused), x}, 1);
-      token_weights = at::cat({latest_real.narrow(1, num_latest - num_reused, num_reused), token_weights}, 1);
+      x = at::cat({latest_inputs.narrow(1, num_latest - num_reused, num_reused), x}, 1);
+      token_weights = at::cat({latest_weights.narrow(1, num_latest - num_reused, num_reused), token_weights}, 1);
     }
     const int64_t n = x.size(1), num_retained = window > 0 ? std::min(window - 1, n) : n;
-    latest = x.detach().narrow(1, n - num_retained, num_retained);
-    latest_real = token_weights.narrow(1, n - num_retained, num_retained);
+    latest_inputs = x.detach().narrow(1, n - num_retained, num_retained);
+    latest_weights = token_weights.narrow(1, n - num_retained, num_retained);
   }
   const at::Tensor sum = window_sums(x, window), count = window_sums(token_weights, window);
   const int64_t num_before = sum.size(1) - queries;

@@ -6,7 +6,7 @@
 namespace mh::attention {
 namespace {
 
-class Fixed : public MatrixMixer {
+class FixedMixer : public MatrixMixer {
  public:
   bool can_change_head_count() const override { return true; }
   bool is_per_query() const override { return true; }
@@ -22,24 +22,24 @@ class Fixed : public MatrixMixer {
   nn::Parameter* matrix_ = nullptr;
 };
 
-class RandomNormal : public Fixed {
+class RandomNormalMixer : public FixedMixer {
   nn::Init matrix_init(const LayerSpec&) const override { return nn::Init::normal_columns(); }
 };
-class RandomUniform : public Fixed {
+class RandomUniformMixer : public FixedMixer {
   nn::Init matrix_init(const LayerSpec&) const override { return nn::Init::uniform_columns(); }
 };
 // The value heads all use the mean of the probabilities of the score heads.
-class Mean : public Fixed {
+class MeanMixer : public FixedMixer {
   nn::Init matrix_init(const LayerSpec& layer_spec) const override {
     return nn::Init::constant(1 / static_cast<double>(layer_spec.heads));
   }
 };
 
-const Registration<RandomNormal> normal_entry(mixers(), "random-normal",
-                                              "mixing of probabilities by a fixed matrix of normal random numbers");
-const Registration<RandomUniform> uniform_entry(
+const Registration<RandomNormalMixer> normal_entry(
+    mixers(), "random-normal", "mixing of probabilities by a fixed matrix of normal random numbers");
+const Registration<RandomUniformMixer> uniform_entry(
     mixers(), "random-uniform", "mixing of probabilities by a fixed matrix of uniform random numbers from 0 to 1");
-const Registration<Mean> mean_entry(mixers(), "mean", "mean of the probabilities of all heads, for every head");
+const Registration<MeanMixer> mean_entry(mixers(), "mean", "mean of the probabilities of all heads, for every head");
 
 }  // namespace
 }  // namespace mh::attention

@@ -34,14 +34,14 @@ class MixtureOfHeads : public GatedCombiner {
   MixtureOfHeads(const MixtureOfHeadsOptions& options, const LayerSpec& layer_spec)
       : options_(options),
         heads_(options.heads.resolve_for(layer_spec, "mixture-of-heads")),
-        routed_(heads_.count - options.shared) {
-    if (options.chosen > routed_)
+        num_routed_(heads_.count - options.shared) {
+    if (options.chosen > num_routed_)
       throw Error(Exit::usage, Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
                                        str("shared + chosen of at most ", heads_.count, ", the number of heads"),
                                        str(options.shared, " + ", options.chosen),
                                        "lower shared or chosen, or raise attention.heads"});
   }
-  // The router of a pruned layer still chooses among all heads before pruning.
+  // The router of a pruned layer still chooses among all heads that the layer had before pruning.
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
     if (static_cast<int64_t>(kept_heads.value.size()) == layer_spec.value_heads) return nullptr;
@@ -59,26 +59,26 @@ class MixtureOfHeads : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   at::Tensor weights(const Context& c) override {
     const at::Tensor x = c.query_input.to(at::kFloat);
-    const at::Tensor scores = nn::linear(x, router_->value(), {});                      // (B, T, h)
-    const at::Tensor p = at::softmax(scores.narrow(-1, options_.shared, routed_), -1);  // (B, T, r)
-    const at::Tensor chosen = std::get<1>(p.topk(options_.chosen, -1));                 // (B, T, k)
-    const at::Tensor mask = at::zeros_like(p).scatter(-1, chosen, 1.0);
+    const at::Tensor scores = nn::linear(x, router_->value(), {});                          // (B, T, h)
+    const at::Tensor p = at::softmax(scores.narrow(-1, options_.shared, num_routed_), -1);  // (B, T, r)
+    const at::Tensor chosen_heads = std::get<1>(p.topk(options_.chosen, -1));               // (B, T, k)
+    const at::Tensor mask = at::zeros_like(p).scatter(-1, chosen_heads, 1.0);
     if (c.observer != nullptr) c.observer->show(c.layer_spec, RoutingObservation{p, mask});
     const at::Tensor selected_p = p * mask;
     at::Tensor w = selected_p * (static_cast<double>(options_.chosen) / selected_p.sum(-1, true));
     if (balance_ != nullptr) {
       const at::Tensor a = 2 * at::softmax(nn::linear(x, balance_->value(), {}), -1);
-      const at::Tensor shared =
+      const at::Tensor shared_weights =
           at::softmax(scores.narrow(-1, 0, options_.shared), -1) * static_cast<double>(options_.shared);
-      w = at::cat({shared * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
+      w = at::cat({shared_weights * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
     return observed_gates_of(c, heads_.select_kept(w));
   }
 
  private:
   MixtureOfHeadsOptions options_;
-  OriginalHeads heads_;
-  int64_t routed_;
+  OriginalHeads heads_;  // the heads that the router was built for, and those that the layer still has
+  int64_t num_routed_;
   nn::Parameter *router_ = nullptr, *balance_ = nullptr;
 };
 

@@ -1,12 +1,12 @@
 // Observation (Observer::show) of the heads that a mixture of heads chooses at each position, and the name of the
-// parameter that determines them.
+// router's parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace mh::attention {
 
-constexpr const char* kRouter = ".combiner.router.weight";  // the router W (r, d), after the name of the layer
+constexpr const char* kRouter = ".combiner.router.weight";  // the router R (h, d), after the name of the layer
 
 // Probabilities of the r routed heads, (B, Tq, r), and whether each position chooses the head (1) or not (0), (B, Tq,
 // r).

@@ -4,14 +4,15 @@
 namespace mh::attention {
 namespace {
 
-class Own : public Pairing {
+class OwnPairing : public Pairing {
  public:
   void pair(Context&) override {}
   std::string why_not_fused() const override { return ""; }
   bool is_per_query() const override { return true; }
 };
 
-const Registration<Own> own_entry(pairings(), "own", "each query head reads the key/value head of the same index");
+const Registration<OwnPairing> own_entry(pairings(), "own",
+                                         "each query head reads the key/value head of the same index");
 
 }  // namespace
 }  // namespace mh::attention

@@ -1,9 +1,9 @@
 // The relative shift (Dai et al. 2019, appendix B) by blocks of queries. The queries [t, t + count) of a block see
-// `key_end` keys and need key_end + count - 1 distances. Their products with the embeddings of these distances are a
-// matrix (count, key_end + count - 1), in which the product of query t + i and key s is in column count - 1 - i + s.
-// The shifted matrix is a view of this matrix: it begins at element count - 1, and its row stride is shorter by one
-// element. So the shift copies nothing, and the view is added to the logits. Logits that a causal mask hides are not
-// computed.
+// `key_end` keys and need key_end + count - 1 distances. The products of the queries with the embeddings of these
+// distances are a matrix (count, key_end + count - 1), in which the product for query t + i and key s is in column
+// count - 1 - i + s. The shifted matrix (count, key_end) is a view of this matrix, which begins at element count - 1
+// and has a row stride that is one element shorter. So the shift copies nothing, and the view is added to the logits.
+// Logits that a causal mask hides are not computed.
 #include "attention/methods/relative/relative_product.h"
 
 #include <ATen/ops/bmm.h>
@@ -22,7 +22,7 @@ at::Tensor relative_shift(const at::Tensor& by_distance, int64_t key_end) {
   return by_distance.as_strided({n, count, key_end}, {count * width, width - 1, 1}, count - 1);
 }
 
-// Returns r (h, D, c), or (1, D, c) for all heads, repeated for each batch row: (B h, D, c).
+// Returns r repeated for each batch row, (B h, D, c), for r (h, D, c), or (1, D, c) shared by all heads.
 at::Tensor expand_to_batch(const at::Tensor& r, int64_t batch, int64_t heads) {
   if (r.size(0) == 1) return r.expand({batch * heads, r.size(1), r.size(2)});
   return r.unsqueeze(0).expand({batch, heads, r.size(1), r.size(2)}).reshape({batch * heads, r.size(1), r.size(2)});
@@ -56,21 +56,21 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &k = saved[1], &y = saved[2], &r = saved[3], &d = gradients[0];
+    const at::Tensor &x = saved[0], &k = saved[1], &y = saved[2], &r = saved[3], &grad_logits = gradients[0];
     const CausalOffset offset = no_autograd::load_offset(context->saved_data);
     at::Tensor dx, dk, dy, dr;
-    if (context->needs_input_grad(0)) dx = no_autograd::product_with_values(d, k, offset);
-    if (context->needs_input_grad(1)) dk = no_autograd::transposed_product(d, x, offset);
+    if (context->needs_input_grad(0)) dx = no_autograd::product_with_values(grad_logits, k, offset);
+    if (context->needs_input_grad(1)) dk = no_autograd::transposed_product(grad_logits, x, offset);
     const bool wants_y = context->needs_input_grad(2), wants_r = context->needs_input_grad(3);
     if (wants_y || wants_r) {
       const int64_t batch = x.size(0), heads = x.size(1);
-      const at::Tensor flat_gradient = no_autograd::flatten_heads(d), queries = no_autograd::flatten_heads(y),
+      const at::Tensor flat_gradient = no_autograd::flatten_heads(grad_logits), queries = no_autograd::flatten_heads(y),
                        embeddings = expand_to_batch(r, batch, heads);
       if (wants_y) dy = at::zeros(queries.sizes(), y.options());
       if (wants_r) dr = at::zeros(embeddings.sizes(), r.options());
       for_each_visible_block(
           x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t key_end, int64_t first, int64_t width) {
-            const at::Tensor by_distance = at::zeros({flat_gradient.size(0), count, width}, d.options());
+            const at::Tensor by_distance = at::zeros({flat_gradient.size(0), count, width}, grad_logits.options());
             relative_shift(by_distance, key_end).copy_(flat_gradient.narrow(1, t, count).narrow(2, 0, key_end));
             if (wants_y) dy.narrow(1, t, count).copy_(at::bmm(by_distance, embeddings.narrow(1, first, width)));
             if (wants_r) dr.narrow(1, first, width).baddbmm_(by_distance.transpose(1, 2), queries.narrow(1, t, count));
@@ -88,11 +88,11 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
 }  // namespace
 
 int64_t num_distances(int64_t queries, int64_t keys, CausalOffset offset) {
-  int64_t max_distances = 1;
+  int64_t num_rows = 1;
   for_each_visible_block(queries, keys, offset, [&](int64_t, int64_t, int64_t, int64_t first, int64_t width) {
-    max_distances = std::max(max_distances, first + width);
+    num_rows = std::max(num_rows, first + width);
   });
-  return max_distances;
+  return num_rows;
 }
 
 at::Tensor relative_product(const at::Tensor& x, const at::Tensor& k, const at::Tensor& y, const at::Tensor& r,

@@ -1,4 +1,4 @@
-// Logits with relative positions, for the composed path.
+// Logits with relative positions, for the composed path, with T queries, S keys and D distances.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,13 +7,14 @@
 
 namespace mh::attention {
 
-// Returns the number of rows of r, from row 0, that relative_product() reads. Row 0 is the distance queries - 1.
+// Returns the number of rows of r, from row 0, that relative_product() reads. Row 0 is the embedding of the distance
+// queries - 1.
 int64_t num_distances(int64_t queries, int64_t keys, CausalOffset offset);
 
 // Returns logits A (B, h, T, S), A[t, s] = x[t] · k[s] + y[t] · r[T - 1 - t + s], for x (B, h, T, dk), k (B, h, S, dk),
 // y (B, h, T, c) and r (h, D, c), or (1, D, c) for all heads. The rows of r are in descending order of distance: row i
-// is the distance of query T - 1 - i and key 0. Entries s > t + *offset are finite but unspecified; a later mask must
-// give them a gradient of exactly 0.
+// is the embedding of the distance between query T - 1 - i and key 0. Entries s > t + *offset are finite but
+// unspecified; a later mask must give them a gradient of exactly 0.
 at::Tensor relative_product(const at::Tensor& x, const at::Tensor& k, const at::Tensor& y, const at::Tensor& r,
                             CausalOffset offset);
 

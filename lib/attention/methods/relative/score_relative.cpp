@@ -6,7 +6,7 @@
 // u and v belong to the query head. If query head i reads the keys of head π(i), it also reads r_π(i).
 //
 // Distances are computed from mask.key_positions, so they are exact in a memory with gaps, which layers skipped in
-// training leave. Keys are processed in runs at consecutive positions, with one relative shift for each run.
+// training leave. Keys are processed in ranges of consecutive positions, with one relative shift for each range.
 //
 // distances = "block_end" is the variant in the code of "Skip Cross-Head Transformer-XL": the distance of the key to
 // the end of the block, which is the same for every query.
@@ -47,10 +47,10 @@ struct KeyRange {
   int64_t first, count, position;
 };
 
-class Relative : public Score {
+class RelativeScore : public Score {
  public:
   using Options = RelativeOptions;
-  Relative(const RelativeOptions& options, const LayerSpec& layer_spec) : options_(options) {
+  RelativeScore(const RelativeOptions& options, const LayerSpec& layer_spec) : options_(options) {
     if (layer_spec.width % 2 != 0)
       throw Error(Exit::usage,
                   Problem{"model.width", "an even width with score 'relative'", str(layer_spec.width), ""});
@@ -60,9 +60,9 @@ class Relative : public Score {
     const auto init = nn::Init::normal(0.02);
     const nn::HeadAxis axis{0, s.heads, HeadSide::score};
     weight_ = &parameters.add(s.name + ".relative.weight", {s.heads * s.key_size, s.width}, {init, true, true, {axis}});
-    const std::string owner = options_.shared_biases ? s.name.substr(0, s.name.find('.')) : s.name;
+    const std::string prefix = options_.shared_biases ? s.name.substr(0, s.name.find('.')) : s.name;
     auto bias = [&](const char* suffix) {
-      const std::string name = owner + suffix;
+      const std::string name = prefix + suffix;
       if (const nn::Parameter* existing = parameters.find(name);
           existing != nullptr && existing->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
         throw Error(Exit::usage,
@@ -108,8 +108,8 @@ class Relative : public Score {
     std::vector<at::Tensor> embeddings;
     int64_t rows = 0;
     for (const KeyRange& range : key_ranges(c.mask, c.k.size(2))) {
-      int64_t num_visible =
-          range.count;  // keys of the run that the first query sees; < 0 if the query precedes the run
+      // Number of keys of the range that the first query sees; 0 or negative if the range begins after this query.
+      int64_t num_visible = range.count;
       if (c.mask.causal) num_visible = std::min(num_visible, c.mask.offset - range.first + 1);
       const int64_t count = std::max<int64_t>(1, queries + num_visible - 1),
                     max_distance = queries - 1 - range.position;
@@ -125,7 +125,7 @@ class Relative : public Score {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);
     const double scale = 1 / std::sqrt(static_cast<double>(c.layer_spec.key_size));
     auto add_bias = [&](const nn::Parameter* b) {
-      return (c.q + b->value().to(c.q.scalar_type()).unsqueeze(1)) * scale;  // (h, dk) -> (h, 1, dk)
+      return (c.q + b->value().to(c.q.scalar_type()).unsqueeze(1)) * scale;  // b: (h, dk) -> (h, 1, dk)
     };
     const at::Tensor x = add_bias(content_bias_), y = add_bias(position_bias_);
     std::vector<at::Tensor> range_logits;
@@ -135,10 +135,10 @@ class Relative : public Score {
       if (offset) *offset -= range.first;
       if (options_.distances == Distances::exact) {
         const int64_t count = num_distances(queries, range.count, offset), max_distance = queries - 1 - range.position;
-        const auto [y_projected, r] = distances(c, y, max_distance - count + 1, count);
+        const auto [y_projected, r] = distance_factors(c, y, max_distance - count + 1, count);
         range_logits.push_back(relative_product(x, k, y_projected, r, offset));
       } else {
-        const auto [y_projected, r] = distances(c, y, queries - range.position - range.count, range.count);
+        const auto [y_projected, r] = distance_factors(c, y, queries - range.position - range.count, range.count);
         range_logits.push_back(product_with_keys(x, k, offset) + at::matmul(y_projected, r.transpose(-1, -2)));
       }
     }
@@ -158,10 +158,10 @@ class Relative : public Score {
     return ranges;
   }
 
-  // Returns two factors of the products y · r[δ] for the distances δ from min_distance + count - 1 down to
-  // min_distance: y (B, h, Tq, dk) and r (h, count, dk), or y W^R (B, h, Tq, d) and S (1, count, d).
-  std::pair<at::Tensor, at::Tensor> distances(const Context& c, const at::Tensor& y, int64_t min_distance,
-                                              int64_t count) {
+  // Returns the two factors of the products y · r[δ] for the distances δ from min_distance + count - 1 down to
+  // min_distance: y (B, h, Tq, dk) and r (h, count, dk), or with few queries y W^R (B, h, Tq, d) and S (1, count, d).
+  std::pair<at::Tensor, at::Tensor> distance_factors(const Context& c, const at::Tensor& y, int64_t min_distance,
+                                                     int64_t count) {
     // With few queries (decoding) and many distances, projecting the queries by W^R takes a small fraction of the time
     // of projecting all distances.
     if (!has_few_queries(c)) return {y, embed_distances(c, min_distance, count)};
@@ -182,7 +182,7 @@ class Relative : public Score {
 
   // Returns S (count, d), with dropout, for the distances from min_distance + count - 1 down to min_distance.
   at::Tensor sinusoids_of(const Context& c, int64_t min_distance, int64_t count) {
-    const at::Tensor s = table(min_distance, count, c.q.device());
+    const at::Tensor s = cached_sinusoids(min_distance, count, c.q.device());
     // Dropout of a distance drops the same elements in all layers and batch rows, as in the published model, where
     // layers and rows share one position embedding. The offset makes the row number of every distance non-negative.
     nn::ForwardContext table_context = c.forward_context;
@@ -192,15 +192,18 @@ class Relative : public Score {
   }
 
   // Returns S (count, d), without dropout, for the distances min_distance, min_distance + 1, … from the cached table.
-  at::Tensor table(int64_t min_distance, int64_t count, at::Device device) {
-    if (!table_.defined() || min_distance < table_first_ || min_distance + count > table_first_ + table_.size(0)) {
-      // The new table has more distances than requested, since a memory grows.
+  at::Tensor cached_sinusoids(int64_t min_distance, int64_t count, at::Device device) {
+    if (!sinusoid_table_.defined() || min_distance < table_min_distance_ ||
+        min_distance + count > table_min_distance_ + sinusoid_table_.size(0)) {
+      // The new table has more distances than requested, since later calls with a growing memory need more.
       int64_t first = std::min(min_distance, int64_t{-1}), end = min_distance + 2 * count;
-      if (table_.defined()) first = std::min(first, table_first_), end = std::max(end, table_first_ + table_.size(0));
-      table_ = sinusoids(first, end - first, device);
-      table_first_ = first;
+      if (sinusoid_table_.defined())
+        first = std::min(first, table_min_distance_),
+        end = std::max(end, table_min_distance_ + sinusoid_table_.size(0));
+      sinusoid_table_ = sinusoids(first, end - first, device);
+      table_min_distance_ = first;
     }
-    return table_.narrow(0, min_distance - table_first_, count);
+    return sinusoid_table_.narrow(0, min_distance - table_min_distance_, count);
   }
 
   at::Tensor sinusoids(int64_t first, int64_t count, at::Device device) const {
@@ -216,11 +219,11 @@ class Relative : public Score {
 
   RelativeOptions options_;
   nn::Parameter *weight_ = nullptr, *content_bias_ = nullptr, *position_bias_ = nullptr;
-  at::Tensor table_;  // (distances, d): S of the distances table_first_, table_first_ + 1, …
-  int64_t table_first_ = 0;
+  at::Tensor sinusoid_table_;  // (n, d): S of the n distances from table_min_distance_ on
+  int64_t table_min_distance_ = 0;
 };
 
-const Registration<Relative> relative_entry(
+const Registration<RelativeScore> relative_entry(
     scores(), "relative",
     "dot products of queries with keys and with embeddings of relative positions (Transformer-XL)");
 

@@ -27,10 +27,10 @@ struct DenseOptions : OptionsOf<DenseOptions> {
   }
 };
 
-class Dense : public Score {
+class DenseSynthesizer : public Score {
  public:
   using Options = DenseOptions;
-  Dense(const DenseOptions& options, const LayerSpec&) : options_(options) {}
+  DenseSynthesizer(const DenseOptions& options, const LayerSpec&) : options_(options) {}
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
     const int64_t n = options_.length;
@@ -73,10 +73,10 @@ struct RandomOptions : OptionsOf<RandomOptions> {
   }
 };
 
-class Random : public Score {
+class RandomSynthesizer : public Score {
  public:
   using Options = RandomOptions;
-  Random(const RandomOptions& options, const LayerSpec&) : options_(options) {}
+  RandomSynthesizer(const RandomOptions& options, const LayerSpec&) : options_(options) {}
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {
     nn::Traits traits{nn::Init::xavier_uniform(), true, false, {{0, s.heads, HeadSide::score}}};
@@ -106,9 +106,10 @@ class Random : public Score {
   nn::Parameter* logits_ = nullptr;
 };
 
-const Registration<Dense> dense_entry(scores(), "synthesizer-dense",
-                                      "logits of all key positions, computed from the query by a small network");
-const Registration<Random> random_entry(scores(), "synthesizer-random", "table of logits for all pairs of positions");
+const Registration<DenseSynthesizer> dense_entry(
+    scores(), "synthesizer-dense", "logits of all key positions, computed from the query by a small network");
+const Registration<RandomSynthesizer> random_entry(scores(), "synthesizer-random",
+                                                   "table of logits for all pairs of positions");
 
 }  // namespace
 }  // namespace mh::attention

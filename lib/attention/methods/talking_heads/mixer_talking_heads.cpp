@@ -45,11 +45,12 @@ class TalkingHeads : public MatrixMixer {
     const bool has_both = options_.pre && options_.post;
     if (has_both) pre_traits.head_axes.pop_back(), post_traits.head_axes.erase(post_traits.head_axes.begin());
     if (options_.pre)
-      pre_ = &parameters.add(layer_spec.name + ".mixer.logits",
-                             {layer_spec.heads, has_both ? inner_heads_ : layer_spec.value_heads}, pre_traits);
+      logit_matrix_ = &parameters.add(layer_spec.name + ".mixer.logits",
+                                      {layer_spec.heads, has_both ? inner_heads_ : layer_spec.value_heads}, pre_traits);
     if (options_.post)
-      post_ = &parameters.add(layer_spec.name + kMixingMatrix,
-                              {has_both ? inner_heads_ : layer_spec.heads, layer_spec.value_heads}, post_traits);
+      probability_matrix_ =
+          &parameters.add(layer_spec.name + kMixingMatrix,
+                          {has_both ? inner_heads_ : layer_spec.heads, layer_spec.value_heads}, post_traits);
   }
   bool can_change_head_count() const override { return true; }
   bool is_per_query() const override { return true; }
@@ -63,20 +64,22 @@ class TalkingHeads : public MatrixMixer {
   MixedTensor mixes() const override { return options_.pre ? MixedTensor::logits : MixedTensor::probabilities; }
 
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override {
-    return pre_ != nullptr ? mix_heads(logits, pre_->value(), causal_mix_options(c)) : logits;
+    return logit_matrix_ != nullptr ? mix_heads(logits, logit_matrix_->value(), causal_mix_options(c)) : logits;
   }
 
   at::Tensor mix(const Context& c, const at::Tensor& probabilities) override {
-    if (post_ != nullptr) show_matrix(c, post_->value());
+    if (probability_matrix_ != nullptr) show_matrix(c, probability_matrix_->value());
     return MatrixMixer::mix(c, probabilities);
   }
-  at::Tensor matrix(const Context&) override { return post_ != nullptr ? post_->value() : at::Tensor(); }
-  std::string why_not_fused() const override { return pre_ != nullptr ? "the mixer mixes logits" : ""; }
+  at::Tensor matrix(const Context&) override {
+    return probability_matrix_ != nullptr ? probability_matrix_->value() : at::Tensor();
+  }
+  std::string why_not_fused() const override { return logit_matrix_ != nullptr ? "the mixer mixes logits" : ""; }
 
  private:
   TalkingHeadsOptions options_;
   int64_t inner_heads_;
-  nn::Parameter *pre_ = nullptr, *post_ = nullptr;
+  nn::Parameter *logit_matrix_ = nullptr, *probability_matrix_ = nullptr;
 };
 
 const Registration<TalkingHeads> talking_heads_entry(mixers(), "talking-heads",
