@@ -60,12 +60,12 @@ void* open_symbol(const char* library, const char* symbol) {
   return address;
 }
 
-at::Device choose_device(const std::string& requested) {
-  if (requested == "cpu" || (requested == "auto" && count_gpus() == 0)) return at::kCPU;
+at::Device choose_device(const std::string& device_option) {
+  if (device_option == "cpu" || (device_option == "auto" && count_gpus() == 0)) return at::kCPU;
   try {
     open_cuda();
   } catch (const Error& error) {
-    if (requested == "cuda") throw;
+    if (device_option == "cuda") throw;
     log_warning(str("device: CPU; the GPU cannot be used: ", error.what()));
     return at::kCPU;
   }

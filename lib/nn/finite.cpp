@@ -9,13 +9,13 @@
 
 namespace mh::nn {
 
-void warn_not_finite(const std::string& name, const ParameterList& parameters) {
-  std::vector<std::string> non_finite;
+void warn_not_finite(const std::string& file_name, const ParameterList& parameters) {
+  std::vector<std::string> non_finite_names;
   for (const Parameter& p : parameters.all())
-    if (!p.master().isfinite().all().item<bool>()) non_finite.push_back(p.name());
-  if (!non_finite.empty())
-    log_warning(str(name, ": ", non_finite.size(), " of ", parameters.all().size(),
-                    " parameter tensors contain NaN or infinite values, the first of them ", non_finite[0]));
+    if (!p.master().isfinite().all().item<bool>()) non_finite_names.push_back(p.name());
+  if (!non_finite_names.empty())
+    log_warning(str(file_name, ": ", non_finite_names.size(), " of ", parameters.all().size(),
+                    " parameter tensors contain NaN or infinite values, the first of them ", non_finite_names[0]));
 }
 
 }  // namespace mh::nn

@@ -1,5 +1,5 @@
-// The context of a forward pass: random seed, number of the update, and offset of the batch's rows. Every
-// stage receives it; dropout and stochastic stages derive their random numbers from it.
+// The context of a forward pass: random seed, number of the update, and offset of the batch's rows. Every stage
+// receives the context; dropout and stochastic stages derive their random numbers from its values.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class Requests {
   template <class T>
   const T* find() const {
     for (const auto& request : requests_)
-      if (const auto* found = dynamic_cast<const T*>(request.get())) return found;
+      if (const auto* typed_request = dynamic_cast<const T*>(request.get())) return typed_request;
     return nullptr;
   }
 
@@ -36,8 +36,8 @@ class Requests {
 // The arguments of a forward pass that are not tensors.
 struct ForwardContext {
   bool training = false;  // whether dropout and stochastic stages are active
-  uint64_t seed = 1;    // random seed of the training run; each random stream is derived from it and the stream's name
-  uint32_t update = 0;  // number of the update, from 0; all micro-batches of an update have the same number
+  uint64_t seed = 1;  // random seed of the training run; the seed and the name of a random stream determine the stream
+  uint32_t update = 0;     // number of the update, from 0; all micro-batches of an update have the same number
   int64_t row_offset = 0;  // index of the micro-batch's first row in the full batch of the update. The random numbers
                            // of a row depend on its index in the full batch, so splitting a batch into micro-batches or
                            // across processes does not change them

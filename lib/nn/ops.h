@@ -41,8 +41,8 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context, std::string_view stream,
                    uint32_t site);
 // Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout().
-// `row`: number of elements of x[0].
-kernels::DropoutRange dropout_from(int64_t row, double p, const nn::ForwardContext& forward_context,
+// `row_size`: number of elements of x[0].
+kernels::DropoutRange dropout_from(int64_t row_size, double p, const nn::ForwardContext& forward_context,
                                    std::string_view stream, uint32_t site);
 
 // The arguments of dropout() apart from the tensor. Holds references, so it must not outlive the call that receives it.
@@ -52,38 +52,41 @@ struct DropoutArguments {
   std::string_view stream;
   uint32_t site;
 };
+// The residual sum of a sublayer and its layer norm, (B, …, d) each.
+struct SumAndNorm {
+  at::Tensor sum, norm;
+};
 // Residual connection of a sublayer with input x (B, …, d) and output y (B, …, d). add() returns the residual sum x +
 // dropout(y), in the wider type of x and y; norm_of_sum() returns the layer norm of that sum, with weight and bias (d)
 // fp32; add_and_norm() returns both. A fused kernel computes sum and norm in one pass over memory if x is fp32 and y is
 // fp32 or bf16, or on a GPU fp16; it scales the elements of y that are not dropped in fp32. For other types, or for d
 // above the limit of the GPU kernel (kernels/cuda/sum_norm.h), the fallback calls dropout() and layer_norm(), which
 // round the scaled elements to the type of y before the sum.
-at::Tensor add(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop);
-struct SumAndNorm {
-  at::Tensor sum, norm;
-};
-SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop,
+at::Tensor add(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments);
+SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments,
                         const at::Tensor& weight, const at::Tensor& bias, double epsilon);
-at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop, const at::Tensor& weight,
-                       const at::Tensor& bias, double epsilon);
+at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments,
+                       const at::Tensor& weight, const at::Tensor& bias, double epsilon);
+
+// The result of sliced_cross_entropy().
+struct SlicedLoss {
+  at::Tensor smoothed;  // scalar fp32, differentiable: nats, summed over scored rows, with label smoothing
+  at::Tensor nll;       // scalar fp64: nats, summed over scored rows, without label smoothing
+  int64_t scored = 0;   // number of scored rows
+};
 
 // Returns the cross-entropy of a linear output layer. The logits are computed in slices of rows, so that only one slice
 // is in memory at a time: for each slice, the logits, their log-sum-exp and, if requested, the gradients of `hidden`,
 // `weight` and `bias`. hidden (N, d); weight (rows, d) and bias (rows) or undefined, of which only the first
 // `vocabulary` rows are used; targets (N) int64, where negative targets are not scored. Label smoothing with e =
 // label_smoothing, as in fairseq: (1 - e) * nll + e / vocabulary * (sum of the nll of all entries). If the targets are
-// on the CPU, the call does not wait for a GPU.
-struct SlicedLoss {
-  at::Tensor smoothed;  // scalar fp32, differentiable: nats, summed over scored rows, with label smoothing
-  at::Tensor nll;       // scalar fp64: nats, summed over scored rows, without label smoothing
-  int64_t scored = 0;   // number of scored rows
-};
-// `device_targets`: a copy of `targets` on the device of `hidden`; undefined: the function makes the copy.
+// on the CPU, the call does not wait for a GPU. `device_targets`: copy of `targets` on the device of `hidden`;
+// undefined: the function makes the copy.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
                                 const at::Tensor& device_targets = {});
-// Returns the number of scored, that is, non-negative targets. `targets`: (N) int64, on the CPU. Throws Error(failed)
-// if a target is `vocabulary` or more.
+// Returns the number of scored (non-negative) targets, for targets (N) int64 on the CPU. Throws Error(failed) if a
+// target is `vocabulary` or more.
 int64_t count_scored(const at::Tensor& targets, int64_t vocabulary);
 
 // Returns log p(target) (N) fp32, nats, for the output layer of sliced_cross_entropy(); 0 where the target is negative.

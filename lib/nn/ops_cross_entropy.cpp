@@ -20,7 +20,8 @@ using torch::autograd::variable_list;
 
 // Returns the number of rows of a slice. A long slice needs fewer accumulations into the gradient of the weight; a
 // short slice stays in the CPU's cache. On a CPU the time hardly changes between 8 and 32 million logits per slice (d
-// 256, vocabularies of 8000 and 33278); with 2 million it is a third longer. A GPU needs more rows to be fully used.
+// 256, vocabularies of 8000 and 33278); with 2 million the time is a third longer. A GPU needs more rows to be fully
+// used.
 int64_t slice_rows(int64_t vocabulary, bool on_gpu) {
   return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary, 256, 8192)
                 : std::clamp<int64_t>((16 << 20) / vocabulary, 64, 1024);
@@ -32,7 +33,7 @@ struct LossesAndGradients {
   at::Tensor dweight;  // (rows, d): gradient of the weight, fp32 or wider
   at::Tensor dbias;    // (rows): gradient of the bias, fp32 or wider
   at::Tensor losses;   // (N, 2) fp64, on the device of hidden: a kernels::CrossEntropyRow per row
-  int64_t scored = 0;
+  int64_t scored = 0;  // number of scored rows
 };
 
 struct NeedsGradient {
@@ -41,8 +42,7 @@ struct NeedsGradient {
 };
 
 struct Targets {
-  at::Tensor rows,
-      device_targets;  // targets (N), contiguous int64: `rows` on the CPU, `device_targets` on the device of hidden
+  at::Tensor cpu_targets, device_targets;  // (N) contiguous int64, on the CPU and on the device of hidden
   int64_t vocabulary = 0;
   double smoothing = 0;
 };
@@ -60,10 +60,10 @@ bool has_cpu_kernel(const at::Tensor& logits) {
 // replaces the logits by their gradient.
 void cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
                 kernels::CrossEntropyRow* losses) {
-  kernels::CrossEntropy how{logits.size(1), static_cast<float>(smoothing), gradient};
+  kernels::CrossEntropy params{logits.size(1), static_cast<float>(smoothing), gradient};
   bool bf16 = logits.scalar_type() == at::kBFloat16;
   char* data = static_cast<char*>(logits.data_ptr());
-  int64_t bytes = how.vocabulary * static_cast<int64_t>(logits.element_size());
+  int64_t bytes = params.vocabulary * static_cast<int64_t>(logits.element_size());
   at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       char* row = data + i * bytes;
@@ -71,8 +71,8 @@ void cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bo
         losses[i] = {};
         if (gradient) std::memset(row, 0, static_cast<size_t>(bytes));
       } else {
-        losses[i] = bf16 ? cross_entropy_row(how, reinterpret_cast<uint16_t*>(row), targets[i])
-                         : cross_entropy_row(how, reinterpret_cast<float*>(row), targets[i]);
+        losses[i] = bf16 ? cross_entropy_row(params, reinterpret_cast<uint16_t*>(row), targets[i])
+                         : cross_entropy_row(params, reinterpret_cast<float*>(row), targets[i]);
       }
     }
   });
@@ -115,35 +115,36 @@ at::Tensor sum_of(const at::Tensor& losses) {
   return sums;
 }
 
-LossesAndGradients compute_losses(const CrossEntropyInput& p, NeedsGradient needs) {
-  const int64_t n = p.hidden.size(0), vocabulary = p.targets.vocabulary;
-  const double smoothing = p.targets.smoothing;
-  at::Tensor weight = p.weight.narrow(0, 0, vocabulary);
-  at::Tensor bias = p.bias.defined() ? p.bias.narrow(0, 0, vocabulary) : p.bias;
-  auto sum_type = p.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient needs) {
+  const int64_t n = input.hidden.size(0), vocabulary = input.targets.vocabulary;
+  const double smoothing = input.targets.smoothing;
+  at::Tensor weight = input.weight.narrow(0, 0, vocabulary);
+  at::Tensor bias = input.bias.defined() ? input.bias.narrow(0, 0, vocabulary) : input.bias;
+  auto sum_type = input.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   LossesAndGradients result;
-  if (needs.hidden) result.dhidden = at::empty_like(p.hidden, at::MemoryFormat::Contiguous);
-  // The gradient is stored transposed, in the layout that product_tn() returns, so that the gradient of a slice is
-  // added by a contiguous loop.
+  if (needs.hidden) result.dhidden = at::empty_like(input.hidden, at::MemoryFormat::Contiguous);
+  // The gradient of the weight is stored transposed, in the layout that product_tn() returns, so that the gradient of a
+  // slice is added by a contiguous loop.
   if (needs.weight) {
-    result.dweight = at::empty({p.weight.size(1), p.weight.size(0)}, p.weight.options().dtype(sum_type)).t();
+    result.dweight =
+        at::empty({input.weight.size(1), input.weight.size(0)}, input.weight.options().dtype(sum_type)).t();
     if (n == 0) result.dweight.zero_();
-    else result.dweight.narrow(0, vocabulary, p.weight.size(0) - vocabulary).zero_();
+    else result.dweight.narrow(0, vocabulary, input.weight.size(0) - vocabulary).zero_();
   }
-  if (needs.bias) result.dbias = at::zeros(p.bias.sizes(), p.bias.options().dtype(sum_type));
+  if (needs.bias) result.dbias = at::zeros(input.bias.sizes(), input.bias.options().dtype(sum_type));
 
-  const int64_t* targets = p.targets.rows.const_data_ptr<int64_t>();
-  result.scored = count_scored(p.targets.rows, vocabulary);
+  const int64_t* targets = input.targets.cpu_targets.const_data_ptr<int64_t>();
+  result.scored = count_scored(input.targets.cpu_targets, vocabulary);
   static_assert(sizeof(kernels::CrossEntropyRow) == 2 * sizeof(double));
-  result.losses = at::empty({n, 2}, p.hidden.options().dtype(at::kDouble));
-  const Gpu gpu = gpu_of(p.hidden.device());
+  result.losses = at::empty({n, 2}, input.hidden.options().dtype(at::kDouble));
+  const Gpu gpu = gpu_of(input.hidden.device());
   const int64_t slice_size = slice_rows(vocabulary, static_cast<bool>(gpu));
   for (int64_t begin = 0; begin < n; begin += slice_size) {
     int64_t rows = std::min(slice_size, n - begin);
-    at::Tensor hidden = p.hidden.narrow(0, begin, rows);
+    at::Tensor hidden = input.hidden.narrow(0, begin, rows);
     at::Tensor logits = product_nt(hidden, weight, bias);
     at::Tensor losses = result.losses.narrow(0, begin, rows);
-    const at::Tensor device_targets = p.targets.device_targets.narrow(0, begin, rows);
+    const at::Tensor device_targets = input.targets.device_targets.narrow(0, begin, rows);
     if (gpu && dtype_of(logits.scalar_type())) {
       gpu_losses(gpu, logits, device_targets, smoothing, needs.any(), losses);
     } else if (has_cpu_kernel(logits)) {
@@ -154,9 +155,9 @@ LossesAndGradients compute_losses(const CrossEntropyInput& p, NeedsGradient need
     }
     if (needs.hidden) result.dhidden.narrow(0, begin, rows).copy_(product_nn(logits, weight));
     if (needs.weight) {
-      at::Tensor sum = result.dweight.narrow(0, 0, vocabulary), slice_gradient = product_tn(logits, hidden);
-      if (begin == 0) sum.copy_(slice_gradient);
-      else sum.add_(slice_gradient);
+      at::Tensor dweight = result.dweight.narrow(0, 0, vocabulary), slice_gradient = product_tn(logits, hidden);
+      if (begin == 0) dweight.copy_(slice_gradient);
+      else dweight.add_(slice_gradient);
     }
     if (needs.bias) result.dbias.narrow(0, 0, vocabulary).add_(logits.sum(0, false, sum_type));
   }
@@ -172,8 +173,8 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
     loss->scored = result.scored;
-    // The gradients are kept in saved_data: save_for_backward() is for inputs and outputs of the node, while these
-    // tensors are intermediate results, used once by backward().
+    // saved_data stores the gradients, which are intermediate results that backward() uses once; save_for_backward() is
+    // only for inputs and outputs of the node.
     context->saved_data["hidden"] = result.dhidden;
     if (needs.weight)
       result.dweight = result.dweight.to(weight.scalar_type(), false, false, at::MemoryFormat::Contiguous);
@@ -188,15 +189,15 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
     const bool on_gpu = static_cast<bool>(gpu_of(grad_output.device()));
     const double factor = on_gpu ? 0 : grad_output.item<double>();
     auto take_gradient = [&](const char* name) {
-      auto found = context->saved_data.find(name);
+      auto entry = context->saved_data.find(name);
       TORCH_CHECK(
-          found != context->saved_data.end(),
+          entry != context->saved_data.end(),
           "expected one backward pass through sliced_cross_entropy(), which frees the gradients; found a second "
           "one; compute the loss again");
-      at::Tensor t = found->second.toTensor();
-      context->saved_data.erase(found);
+      at::Tensor t = entry->second.toTensor();
+      context->saved_data.erase(entry);
       if (!t.defined()) return t;
-      // Shape (1), so that type promotion considers grad_output; it ignores tensors without dimensions.
+      // grad_output has the shape (1) in this product, since type promotion ignores tensors without dimensions.
       if (on_gpu) t.mul_(grad_output.view({1}));
       else if (factor != 1) t.mul_(factor);
       return t;
@@ -213,8 +214,8 @@ struct PreparedInputs {
   Targets targets;
   PreparedInputs(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& all_targets)
       : hidden(h.to(weight.scalar_type())), bias(b.defined() ? b.to(weight.scalar_type()) : b), targets(all_targets) {
-    targets.rows = all_targets.rows.to(at::kCPU, at::kLong).contiguous();
-    if (!all_targets.device_targets.defined()) targets.device_targets = to_device(targets.rows, h.device());
+    targets.cpu_targets = all_targets.cpu_targets.to(at::kCPU, at::kLong).contiguous();
+    if (!all_targets.device_targets.defined()) targets.device_targets = to_device(targets.cpu_targets, h.device());
   }
 };
 
@@ -234,9 +235,11 @@ int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                 const at::Tensor& targets, int64_t vocabulary, double label_smoothing,
                                 const at::Tensor& device_targets) {
-  const PreparedInputs inputs(
-      hidden, weight, bias,
-      {.rows = targets, .device_targets = device_targets, .vocabulary = vocabulary, .smoothing = label_smoothing});
+  const PreparedInputs inputs(hidden, weight, bias,
+                              {.cpu_targets = targets,
+                               .device_targets = device_targets,
+                               .vocabulary = vocabulary,
+                               .smoothing = label_smoothing});
   auto needs_gradient = [](const at::Tensor& t) {
     return t.defined() && at::GradMode::is_enabled() && t.requires_grad();
   };
@@ -250,7 +253,8 @@ SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weig
 at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
                                     const at::Tensor& targets, int64_t vocabulary) {
   at::NoGradGuard no_gradient;
-  const PreparedInputs inputs(hidden, weight, bias, {.rows = targets, .device_targets = {}, .vocabulary = vocabulary});
+  const PreparedInputs inputs(hidden, weight, bias,
+                              {.cpu_targets = targets, .device_targets = {}, .vocabulary = vocabulary});
   const LossesAndGradients result = compute_losses({inputs.hidden, weight, inputs.bias, inputs.targets}, {});
   return result.losses.select(1, 0).neg().to(at::kFloat);
 }

@@ -16,10 +16,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-void run_dropout_kernel(const kernels::Dropout& how, uint64_t first, const at::Tensor& x, at::Tensor& y) {
+void run_dropout_kernel(const kernels::Dropout& params, uint64_t first, const at::Tensor& x, at::Tensor& y) {
   if (const Gpu gpu = gpu_of(x.device())) {
-    check_cuda(gpu.kernels->dropout(*dtype_of(x.scalar_type()), how, first, x.const_data_ptr(), y.data_ptr(), x.numel(),
-                                    gpu.stream));
+    check_cuda(gpu.kernels->dropout(*dtype_of(x.scalar_type()), params, first, x.const_data_ptr(), y.data_ptr(),
+                                    x.numel(), gpu.stream));
     return;
   }
   // Elements per work item: a few microseconds of work, and a multiple of the 64 elements that the kernel processes at
@@ -29,54 +29,54 @@ void run_dropout_kernel(const kernels::Dropout& how, uint64_t first, const at::T
   at::parallel_for(0, ceil_div(n, grain), 1, [&](int64_t begin, int64_t end) {
     int64_t offset = begin * grain, count = std::min(end * grain, n) - offset;
     if (x.scalar_type() == at::kBFloat16)
-      kernels::dropout(how, first + static_cast<uint64_t>(offset),
+      kernels::dropout(params, first + static_cast<uint64_t>(offset),
                        static_cast<const uint16_t*>(x.const_data_ptr()) + offset,
                        static_cast<uint16_t*>(y.data_ptr()) + offset, count);
     else
-      kernels::dropout(how, first + static_cast<uint64_t>(offset), x.const_data_ptr<float>() + offset,
+      kernels::dropout(params, first + static_cast<uint64_t>(offset), x.const_data_ptr<float>() + offset,
                        y.data_ptr<float>() + offset, count);
   });
 }
 
-at::Tensor apply_dropout(const kernels::Dropout& how, uint64_t first, const at::Tensor& input) {
+at::Tensor apply_dropout(const kernels::Dropout& params, uint64_t first, const at::Tensor& input) {
   at::Tensor x = input.contiguous();
   const at::ScalarType type = x.scalar_type();
   if (type == at::kFloat || type == at::kBFloat16 || (type == at::kHalf && gpu_of(x.device()))) {
     at::Tensor y = at::empty_like(x);
-    run_dropout_kernel(how, first, x, y);
+    run_dropout_kernel(params, first, x, y);
     return y;
   }
-  // x of another type (fp64 in tests) is multiplied by a mask, which dropout of a tensor of ones yields.
+  // For any other type (fp64 in tests), x is multiplied by a mask, the result of dropout of a tensor of ones.
   at::Tensor ones = at::ones(x.sizes(), x.options().dtype(at::kFloat)), mask = at::empty_like(ones);
-  run_dropout_kernel(how, first, ones, mask);
+  run_dropout_kernel(params, first, ones, mask);
   return x * mask.to(type);
 }
 
 struct Dropout : torch::autograd::Function<Dropout> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const kernels::Dropout& how,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const kernels::Dropout& params,
                             uint64_t first) {
     // The backward pass recomputes the random numbers, which is cheaper than storing and reading a mask.
-    context->saved_data["how"] = std::string(reinterpret_cast<const char*>(&how), sizeof how);
+    context->saved_data["how"] = std::string(reinterpret_cast<const char*>(&params), sizeof params);
     context->saved_data["first"] = static_cast<int64_t>(first);
-    return apply_dropout(how, first, x);
+    return apply_dropout(params, first, x);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    kernels::Dropout how;
-    std::memcpy(&how, context->saved_data["how"].toStringRef().data(), sizeof how);
+    kernels::Dropout params;
+    std::memcpy(&params, context->saved_data["how"].toStringRef().data(), sizeof params);
     auto first = static_cast<uint64_t>(context->saved_data["first"].toInt());
-    return {apply_dropout(how, first, gradients[0]), {}, {}};
+    return {apply_dropout(params, first, gradients[0]), {}, {}};
   }
 };
 
 }  // namespace
 
-kernels::DropoutRange dropout_from(int64_t row, double p, const nn::ForwardContext& forward_context,
+kernels::DropoutRange dropout_from(int64_t row_size, double p, const nn::ForwardContext& forward_context,
                                    std::string_view stream, uint32_t site) {
   const auto key = RandomStream(forward_context.seed, stream).key();
-  kernels::Dropout how = kernels::make_dropout(key.data(), forward_context.update, site, p);
-  how.update_ptr = forward_context.update_ptr;
-  return {how, static_cast<uint64_t>(forward_context.row_offset * row)};
+  kernels::Dropout params = kernels::make_dropout(key.data(), forward_context.update, site, p);
+  params.update_ptr = forward_context.update_ptr;
+  return {params, static_cast<uint64_t>(forward_context.row_offset * row_size)};
 }
 
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context, std::string_view stream,

@@ -27,15 +27,16 @@ using OptionalTensor = std::optional<at::Tensor>;
 // order of additions does not depend on the number of threads.
 constexpr int64_t kRows = 64;
 
+// The parameters of a call of the fused kernels. `params` points into `dropout`, so the object cannot be copied.
 struct SumNormCall {
-  kernels::SumNorm how;
+  kernels::SumNorm params;
   std::optional<kernels::DropoutRange> dropout;
   SumNormCall(int64_t size, const at::Tensor& weight, const at::Tensor& bias, double epsilon,
               const std::optional<kernels::DropoutRange>& dropout_range)
       : dropout(dropout_range) {
-    how.size = size, how.epsilon = static_cast<float>(epsilon);
-    if (weight.defined()) how.weight = weight.const_data_ptr<float>(), how.bias = bias.const_data_ptr<float>();
-    if (dropout) how.dropout = &dropout->how, how.dropout_first = dropout->first;
+    params.size = size, params.epsilon = static_cast<float>(epsilon);
+    if (weight.defined()) params.weight = weight.const_data_ptr<float>(), params.bias = bias.const_data_ptr<float>();
+    if (dropout) params.dropout = &dropout->how, params.dropout_first = dropout->first;
   }
   SumNormCall(const SumNormCall&) = delete;
   SumNormCall& operator=(const SumNormCall&) = delete;
@@ -45,19 +46,21 @@ struct SumNormCall {
 template <class F>
 void for_each_row_block(const SumNormCall& call, int64_t rows, const F& f) {
   at::parallel_for(0, ceil_div(rows, kRows), 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.how)));
+    std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.params)));
     for (int64_t i = begin; i < end; ++i) f(i * kRows, std::min(kRows, rows - i * kRows), scratch.data());
   });
 }
 
-// Calls f with a value of the C++ type of y's elements, so that f can select a kernel by it: float, or uint16_t for
-// bf16.
+// Calls f(element) with a value of the C++ type of y's elements: float, or uint16_t for bf16. f selects a kernel by the
+// type of `element`.
 template <class F>
 void dispatch_element_type(const at::Tensor& y, const F& f) {
   if (y.scalar_type() == at::kFloat) f(float{});
   else f(uint16_t{});
 }
 
+// The result of compute_sum_norm(): sum and norm, (…, size), and for the backward pass mean and factor, (rows), where
+// factor = 1 / √(variance + epsilon). Tensors that the caller does not need are undefined.
 struct SumNormOutput {
   at::Tensor sum, norm, mean, factor;
 };
@@ -67,25 +70,25 @@ float* mutable_data_or_null(const at::Tensor& t) { return t.defined() ? t.mutabl
 
 SumNormOutput compute_sum_norm(const SumNormCall& call, const at::Tensor& x, const at::Tensor& y, bool needs_sum,
                                bool needs_norm, bool gradient) {
-  const int64_t size = call.how.size, rows = x.numel() / size;
-  SumNormOutput m;
-  if (needs_norm) m.norm = at::empty_like(x);
-  if (needs_sum) m.sum = at::empty_like(x);
-  if (needs_norm && gradient) m.mean = at::empty({rows}, x.options()), m.factor = at::empty_like(m.mean);
+  const int64_t size = call.params.size, rows = x.numel() / size;
+  SumNormOutput output;
+  if (needs_norm) output.norm = at::empty_like(x);
+  if (needs_sum) output.sum = at::empty_like(x);
+  if (needs_norm && gradient) output.mean = at::empty({rows}, x.options()), output.factor = at::empty_like(output.mean);
   kernels::SumNormTensors t;
   t.rows = rows, t.x = const_data_or_null(x), t.y = y.const_data_ptr();
-  t.sum = mutable_data_or_null(m.sum), t.norm = mutable_data_or_null(m.norm), t.mean = mutable_data_or_null(m.mean),
-  t.factor = mutable_data_or_null(m.factor);
+  t.sum = mutable_data_or_null(output.sum), t.norm = mutable_data_or_null(output.norm),
+  t.mean = mutable_data_or_null(output.mean), t.factor = mutable_data_or_null(output.factor);
   if (const Gpu gpu = gpu_of(x.device())) {
-    check_cuda(gpu.kernels->sum_norm(*dtype_of(y.scalar_type()), call.how, t, gpu.stream));
-    return m;
+    check_cuda(gpu.kernels->sum_norm(*dtype_of(y.scalar_type()), call.params, t, gpu.stream));
+    return output;
   }
-  dispatch_element_type(y, [&](auto number) {
+  dispatch_element_type(y, [&](auto element) {
     for_each_row_block(call, rows, [&](int64_t first, int64_t count, float* scratch) {
-      kernels::sum_norm<decltype(number)>(call.how, t, first, count, scratch);
+      kernels::sum_norm<decltype(element)>(call.params, t, first, count, scratch);
     });
   });
-  return m;
+  return output;
 }
 
 struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
@@ -96,13 +99,13 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     context->set_materialize_grads(false);
     const at::Tensor w = weight.value_or(at::Tensor()), b = bias.value_or(at::Tensor());
     const SumNormCall call(x.size(-1), w, b, epsilon, dropout);
-    const SumNormOutput m = compute_sum_norm(call, x, y, true, w.defined(), true);
-    context->save_for_backward({w, b, w.defined() ? m.sum : at::Tensor(), m.mean, m.factor});
+    const SumNormOutput output = compute_sum_norm(call, x, y, true, w.defined(), true);
+    context->save_for_backward({w, b, w.defined() ? output.sum : at::Tensor(), output.mean, output.factor});
     context->saved_data["epsilon"] = epsilon;
     context->saved_data["type"] = static_cast<int64_t>(y.scalar_type());
     if (dropout) context->saved_data["drops"] = std::string(reinterpret_cast<const char*>(&*dropout), sizeof *dropout);
-    if (!w.defined()) return {m.sum};
-    return {m.sum, m.norm};
+    if (!w.defined()) return {output.sum};
+    return {output.sum, output.norm};
   }
 
   static variable_list backward(AutogradContext* context, variable_list grad_output) {
@@ -137,12 +140,12 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     if (dn.defined()) t.dweight = mutable_data_or_null(weight_gradients), t.dbias = t.dweight + num_blocks * size;
     if (const Gpu gpu = gpu_of(like.device())) {
       if (shares_gradient) t.dy = nullptr;
-      check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.how, t, gpu.stream));
+      check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.params, t, gpu.stream));
       return gradients();
     }
-    dispatch_element_type(dy, [&](auto number) {
+    dispatch_element_type(dy, [&](auto element) {
       for_each_row_block(call, rows, [&](int64_t first, int64_t count, float* scratch) {
-        kernels::sum_norm_backward<decltype(number)>(call.how, t, first, count, scratch);
+        kernels::sum_norm_backward<decltype(element)>(call.params, t, first, count, scratch);
       });
     });
     return gradients();
@@ -162,22 +165,24 @@ bool has_fused_kernel(const at::Tensor& x, const at::Tensor& y, const at::Tensor
          is_row_vector(bias);
 }
 
-SumAndNorm sum_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop,
+SumAndNorm sum_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments,
                         const at::Tensor& weight, const at::Tensor& bias, double epsilon, bool needs_sum) {
   if (!has_fused_kernel(x, y, weight, bias)) {
-    const at::Tensor sum = x + dropout(y, drop.p, drop.forward_context, drop.stream, drop.site);
+    const at::Tensor sum = x + dropout(y, dropout_arguments.p, dropout_arguments.forward_context,
+                                       dropout_arguments.stream, dropout_arguments.site);
     return {sum, weight.defined() ? layer_norm(sum, weight, bias, epsilon) : at::Tensor()};
   }
   const at::Tensor x_contiguous = x.contiguous(), y_contiguous = y.contiguous();
   std::optional<kernels::DropoutRange> dropout;
-  if (drop.forward_context.training && drop.p > 0)
-    dropout = dropout_from(y.numel() / y.size(0), drop.p, drop.forward_context, drop.stream, drop.site);
+  if (dropout_arguments.forward_context.training && dropout_arguments.p > 0)
+    dropout = dropout_from(y.numel() / y.size(0), dropout_arguments.p, dropout_arguments.forward_context,
+                           dropout_arguments.stream, dropout_arguments.site);
   const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   if (!c10::GradMode::is_enabled() ||
       !(needs_gradient(x) || needs_gradient(y) || needs_gradient(weight) || needs_gradient(bias))) {
-    const SumNormOutput m = compute_sum_norm(SumNormCall(x.size(-1), weight, bias, epsilon, dropout), x_contiguous,
-                                             y_contiguous, needs_sum, weight.defined(), false);
-    return {m.sum, m.norm};
+    const SumNormOutput output = compute_sum_norm(SumNormCall(x.size(-1), weight, bias, epsilon, dropout), x_contiguous,
+                                                  y_contiguous, needs_sum, weight.defined(), false);
+    return {output.sum, output.norm};
   }
   const auto as_optional = [](const at::Tensor& t) { return t.defined() ? OptionalTensor(t) : std::nullopt; };
   const variable_list outputs =
@@ -193,18 +198,18 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
   return at::layer_norm(x.to(weight.scalar_type()), weight.sizes(), weight, bias, epsilon).to(x.scalar_type());
 }
 
-at::Tensor add(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop) {
-  return sum_and_norm(x, y, drop, {}, {}, 0, true).sum;
+at::Tensor add(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments) {
+  return sum_and_norm(x, y, dropout_arguments, {}, {}, 0, true).sum;
 }
 
-SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop,
+SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments,
                         const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
-  return sum_and_norm(x, y, drop, weight, bias, epsilon, true);
+  return sum_and_norm(x, y, dropout_arguments, weight, bias, epsilon, true);
 }
 
-at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& drop, const at::Tensor& weight,
-                       const at::Tensor& bias, double epsilon) {
-  return sum_and_norm(x, y, drop, weight, bias, epsilon, false).norm;
+at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments,
+                       const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+  return sum_and_norm(x, y, dropout_arguments, weight, bias, epsilon, false).norm;
 }
 
 }  // namespace mh::nn

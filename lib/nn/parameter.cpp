@@ -17,31 +17,31 @@ Parameter::Parameter(std::string name, at::Tensor value, Traits traits)
 
 void Parameter::use_bf16_copy(bool enabled) {
   if (!enabled || !traits_.product) {
-    copy_ = at::Tensor();
+    bf16_copy_ = at::Tensor();
     return;
   }
   c10::NoGradGuard no_gradient;
-  copy_ = master_.to(at::kBFloat16);
-  copy_.set_requires_grad(master_.requires_grad());
+  bf16_copy_ = master_.to(at::kBFloat16);
+  bf16_copy_.set_requires_grad(master_.requires_grad());
 }
 
 void Parameter::set_trained(bool enabled) {
   enabled = enabled && traits_.trainable;
   if (master_.requires_grad() != enabled) master_.set_requires_grad(enabled);
-  if (copy_.defined() && copy_.requires_grad() != enabled) copy_.set_requires_grad(enabled);
+  if (bf16_copy_.defined() && bf16_copy_.requires_grad() != enabled) bf16_copy_.set_requires_grad(enabled);
 }
 
 void Parameter::refresh_copy() {
   c10::NoGradGuard no_gradient;
-  if (copy_.defined()) copy_.copy_(master_);
+  if (bf16_copy_.defined()) bf16_copy_.copy_(master_);
 }
 
 void Parameter::collect_gradient() {
-  if (!copy_.defined() || !copy_.grad().defined()) return;
+  if (!bf16_copy_.defined() || !bf16_copy_.grad().defined()) return;
   c10::NoGradGuard no_gradient;
-  if (master_.grad().defined()) master_.mutable_grad().add_(copy_.grad());
-  else master_.mutable_grad() = copy_.grad().to(at::kFloat);
-  copy_.mutable_grad() = at::Tensor();
+  if (master_.grad().defined()) master_.mutable_grad().add_(bf16_copy_.grad());
+  else master_.mutable_grad() = bf16_copy_.grad().to(at::kFloat);
+  bf16_copy_.mutable_grad() = at::Tensor();
 }
 
 Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shape, Traits traits) {
@@ -91,24 +91,24 @@ void fill(const Init& init, at::IntArrayRef shape, RandomSequence& random, float
   };
   switch (init.kind) {
     case Init::Kind::constant:
-      std::fill(out, out + count, static_cast<float>(init.a));
+      std::fill(out, out + count, static_cast<float>(init.scale));
       return;
     case Init::Kind::normal:
-      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(init.b + init.a * random.normal());
+      for (int64_t i = 0; i < count; ++i) out[i] = static_cast<float>(init.mean + init.scale * random.normal());
       return;
     case Init::Kind::truncated_normal:
       for (int64_t i = 0; i < count; ++i) {
         double x = random.normal();
         while (std::abs(x) > 2) x = random.normal();
-        out[i] = static_cast<float>(init.a * x);
+        out[i] = static_cast<float>(init.scale * x);
       }
       return;
     case Init::Kind::uniform:
-      uniform(init.a);
+      uniform(init.scale);
       return;
     case Init::Kind::xavier_uniform: {
       double fan = static_cast<double>(shape[shape.size() - 1] + shape[shape.size() - 2]);
-      uniform(init.a * std::sqrt(6 / fan));
+      uniform(init.scale * std::sqrt(6 / fan));
       return;
     }
     case Init::Kind::identity: {

@@ -28,9 +28,10 @@ struct Init {
     uniform_columns
   };
   Kind kind = Kind::constant;
-  double a = 0;  // constant: the value; normal: standard deviation; truncated_normal: standard deviation of the normal
-                 // distribution, which is truncated at ±2a; uniform: half width; xavier_uniform: gain
-  double b = 0;  // normal: the mean
+  // constant: the value; normal: standard deviation; truncated_normal: standard deviation of the normal distribution,
+  // which is truncated at ±2 scale; uniform: half width; xavier_uniform: gain
+  double scale = 0;
+  double mean = 0;  // mean of the kind `normal`; the mean of truncated_normal is 0
   static Init constant(double value) { return {Kind::constant, value}; }
   static Init normal(double deviation) { return {Kind::normal, deviation}; }
   static Init normal(double mean, double deviation) { return {Kind::normal, deviation, mean}; }
@@ -100,7 +101,7 @@ class Parameter {
   const at::Tensor& master() const { return master_; }
   // Returns the tensor that the forward pass uses: the bf16 copy, a separate leaf tensor, if use_bf16_copy() has
   // created one; otherwise the fp32 master.
-  const at::Tensor& value() const { return copy_.defined() ? copy_ : master_; }
+  const at::Tensor& value() const { return bf16_copy_.defined() ? bf16_copy_ : master_; }
 
   // Sets whether the parameter is trained, that is, receives gradients. Parameters with traits().trainable = false
   // never are.
@@ -110,12 +111,12 @@ class Parameter {
   // traits().product have no copy.
   void use_bf16_copy(bool enabled);
   void refresh_copy();      // copies the master to the bf16 copy, if there is one; called after each update
-  void collect_gradient();  // adds the bf16 copy's gradient to the master's in fp32, then clears it
+  void collect_gradient();  // adds the bf16 copy's gradient to the master's in fp32, then clears the former
 
  private:
   std::string name_;
   at::Tensor master_;
-  at::Tensor copy_;
+  at::Tensor bf16_copy_;
   Traits traits_;
 };
 
@@ -145,7 +146,7 @@ class ParameterList {
   Parameter* find(const std::string& name);  // null if there is none
   at::Device device() const { return device_; }
 
-  // Call the functions of Parameter for all parameters: use_bf16_copy(on), refresh_copy() and collect_gradient().
+  // Call the functions of Parameter for all parameters: use_bf16_copy(enabled), refresh_copy() and collect_gradient().
   void set_bf16(bool enabled);
   void refresh_copies();
   void collect_gradients();

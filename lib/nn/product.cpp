@@ -27,13 +27,12 @@ using LinearPointwise = at::Tensor(const at::Tensor&, const at::Tensor&, const s
 
 using ReorderLinearWeight = at::Tensor(const at::Tensor&, std::optional<c10::SymInt>);
 
-// Returns the oneDNN operator `name`. Looks up the operator at run time, since builds of LibTorch without oneDNN lack
-// it; then returns nullopt.
+// Returns the oneDNN operator `name`; nullopt if LibTorch was built without oneDNN and so lacks the operator.
 template <class Signature>
 std::optional<c10::TypedOperatorHandle<Signature>> onednn(const char* name) {
   if (!at::globalContext().hasMKLDNN()) return std::nullopt;
-  const auto found = c10::Dispatcher::singleton().findSchema({name, ""});
-  return found ? std::optional(found->typed<Signature>()) : std::nullopt;
+  const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
+  return op ? std::optional(op->typed<Signature>()) : std::nullopt;
 }
 
 const std::optional<c10::TypedOperatorHandle<LinearPointwise>>& onednn_linear() {
@@ -41,18 +40,19 @@ const std::optional<c10::TypedOperatorHandle<LinearPointwise>>& onednn_linear() 
   return op;
 }
 
-bool is_fast_float(const at::Tensor& x) {
+// Returns whether oneDNN can compute fp32 products of x: x is a non-empty fp32 tensor on the CPU.
+bool has_onednn_fp32_product(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.numel() > 0 && onednn_linear().has_value();
 }
 
 // Returns whether oneDNN can pack the weight. For a bf16 weight, oneDNN must have bf16 kernels for the processor.
 bool can_be_packed(const at::Tensor& weight) {
-  return is_fast_float(weight) ||
+  return has_onednn_fp32_product(weight) ||
          (kernels::best_level() >= kernels::Level::avx512_bf16 && weight.device().is_cpu() &&
           weight.scalar_type() == at::kBFloat16 && weight.numel() > 0 && onednn_linear().has_value());
 }
 
-// Returns the matrix in row-major or column-major layout without gaps; copies it if it has other strides, for which
+// Returns the matrix in row-major or column-major layout without gaps. Copies a matrix with other strides, for which
 // oneDNN has only reference kernels, a hundred times slower.
 at::Tensor make_dense(const at::Tensor& matrix) {
   const bool is_dense = matrix.is_mkldnn() || matrix.is_contiguous() || matrix.t().is_contiguous();
@@ -82,7 +82,7 @@ at::Tensor pack_weight(const at::Tensor& weight) {
 // Returns fused_activation(x weightᵀ + bias) for any number of rows.
 at::Tensor whole_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                          Activation fused_activation) {
-  if (weight.is_mkldnn() || (is_fast_float(x) && weight.numel() > 0))
+  if (weight.is_mkldnn() || (has_onednn_fp32_product(x) && weight.numel() > 0))
     return onednn_product(x, weight, bias, fused_activation);
   return activation(at::linear(x, weight, bias), fused_activation);
 }
@@ -100,8 +100,9 @@ class OneThread {
   int max_threads_ = omp_get_max_threads();
 };
 
-// Returns the same product in chunks of `chunk_sizes` (ascending) rows, as DecodingProducts documents. The chunks are
-// nearly equal, and at least as many as the threads if they keep kFullRows / 2 rows.
+// Returns fused_activation(x weightᵀ + bias), computed in chunks whose numbers of rows are in `chunk_sizes`
+// (ascending); see DecodingProducts. Divides the rows evenly among the threads, but gives a chunk at least kFullRows /
+// 2 rows, and rounds the number of rows of a chunk up to the next size.
 at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              Activation fused_activation, const std::vector<int64_t>& chunk_sizes) {
   const int64_t rows = x.size(0), threads = at::in_parallel_region() ? 1 : at::get_num_threads(),
@@ -116,23 +117,24 @@ at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, cons
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t first = chunk * chunk_rows, count = std::min(chunk_rows, rows - first),
                     padded_count = *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), count);
-      at::Tensor part = x.narrow(0, first, count);
-      if (count < padded_count) part = at::constant_pad_nd(part, {0, 0, 0, padded_count - count});
-      results[static_cast<size_t>(chunk)] = whole_product(part, weight, bias, fused_activation).narrow(0, 0, count);
+      at::Tensor chunk_input = x.narrow(0, first, count);
+      if (count < padded_count) chunk_input = at::constant_pad_nd(chunk_input, {0, 0, 0, padded_count - count});
+      results[static_cast<size_t>(chunk)] =
+          whole_product(chunk_input, weight, bias, fused_activation).narrow(0, 0, count);
     }
   });
   return num_chunks == 1 ? results[0] : at::cat(results);
 }
 
-// Returns the numbers of rows, ascending, for which a product with the packed weight gives a row the bits that it has
-// in a product with kFullRows rows. The order of oneDNN's additions depends on the shape of a product, not on its
-// values, so one product of each shape shows it.
+// Returns the numbers of rows, ascending, for which each row of a product with the packed weight has the same bits as
+// in a product with kFullRows rows. The order of oneDNN's additions depends on the shape of a product and not on the
+// values, so one test product for each number of rows suffices.
 std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor& bias) {
   constexpr int64_t kDistinctRows = 16;
   constexpr int64_t kCandidates[] = {16, 32, 48, 64, 80, 96, 128, 160};  // multiples of kDistinctRows
   const OneThread one_thread;
-  // The fractional parts of the multiples of the golden ratio: numbers without a pattern, and no random numbers used.
-  // The same rows at each multiple of kDistinctRows must have the same bits there.
+  // x has kDistinctRows distinct rows, which repeat; their products must have the same bits in each repetition. The
+  // elements are fractional parts of multiples of the golden ratio: deterministic numbers without a pattern.
   const at::Tensor x = at::arange(kDistinctRows * weight.size(1), at::kDouble)
                            .mul_(1.618033988749895)
                            .frac_()
@@ -146,7 +148,7 @@ std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor
   const at::Tensor expected = products(kFullRows)[0];
   std::vector<int64_t> sizes;
   for (const int64_t count : kCandidates)
-    if (count == kFullRows ||  // NaN equals nothing
+    if (count == kFullRows ||  // also if the weight contains NaN, which equals no number
         products(count).eq(expected).all().item<bool>())
       sizes.push_back(count);
   return sizes;
@@ -163,9 +165,9 @@ at::Tensor concatenate_values(ParameterRefs parameters) {
 
 struct DecodingProducts::WeightCache {
   std::mutex fill_mutex;
-  // By the parameters of the weight and of the bias.
+  // Key: the parameters of the weight and of the bias.
   std::map<std::pair<std::vector<const Parameter*>, std::vector<const Parameter*>>, Weights> weights;
-  // Weights::chunk_sizes by the shape and type of the weight, and whether there is a bias.
+  // Weights::chunk_sizes. Key: shape (2 axes) and type of the weight, and whether there is a bias.
   std::map<std::tuple<int64_t, int64_t, at::ScalarType, bool>, std::vector<int64_t>> chunk_sizes;
 };
 
@@ -215,7 +217,7 @@ at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::T
 }
 
 at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b) {
-  if (is_fast_float(a) && b.numel() > 0) return onednn_product(a, b.t(), {});
+  if (has_onednn_fp32_product(a) && b.numel() > 0) return onednn_product(a, b.t(), {});
   return at::mm(a, b);
 }
 

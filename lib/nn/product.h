@@ -38,9 +38,10 @@ at::Tensor concatenate_values(ParameterRefs parameters);
 // Changes the matrix products of the current thread during the lifetime of the object, for decoding. Gradients must be
 // disabled, and no parameter may change.
 // - The bits of a row of a product x weightᵀ on a CPU depend neither on the number of rows of x nor on the number of
-//   threads, so that a sentence decodes to the same tokens on its own and in a batch. oneDNN chooses the order of its
-//   additions by both, so x is cut into chunks of rows, each computed by one thread and the last one padded with zero
-//   rows. The sizes of the chunks are those for which oneDNN gives the bits of kFullRows rows (Weights::chunk_sizes).
+//   threads, so that a sentence decodes to the same tokens on its own and in a batch. The order of oneDNN's additions
+//   depends on both numbers, so x is cut into chunks of rows, each computed by one thread and the last one padded with
+//   zero rows. Only chunk sizes for which oneDNN computes the same bits as for kFullRows rows are used
+//   (Weights::chunk_sizes).
 //   On a GPU, products are padded to at least kFullRows rows.
 // - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, which is packed in oneDNN's fastest
 //   layout, instead of computing it for every product.
