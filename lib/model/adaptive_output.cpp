@@ -7,8 +7,8 @@
 // with h (d) the hidden state, first_b the first entry of band b, E_b (number of entries of band b, w_b), Q_b (w_b, d),
 // C (number of tails, d), and D dropout (model.dropout_tail). The class of band b is entry |E_0| + b - 1 of the head,
 // as in fairseq; in the code released with Transformer-XL it is the b-th entry from the end. h_0 = h, or Q_0 h with
-// model.project_head, as in that code. Biases exist only with model.output_bias. With model.cutoff_factor=1 all widths
-// w_b are d: there are no projections, and one table holds the rows of all bands.
+// model.project_head, as in the code of Transformer-XL. Biases exist only with model.output_bias. With
+// model.cutoff_factor=1 all widths w_b are d: there are no projections, and one table holds the rows of all bands.
 //
 // With model.tied, E_b is the table of band b of the token embedding. With model.tied_projections, Q_b of a tail is the
 // transpose of the embedding's projection of band b. Q_0 is never tied (as in Transformer-XL; fairseq has no Q_0).
@@ -65,19 +65,19 @@ class AdaptiveOutput : public OutputLayer {
       tied_projections_.push_back(!has_projection && b > 0 && !one_table ? embedding.bands()[b].projection : nullptr);
     }
     const auto num_tails = static_cast<int64_t>(bands_.count()) - 1;
-    classes_ = add_matrix("decoder.output.classes.weight", num_tails, o.width, adaptive_output_init(o));
+    class_weight_ = add_matrix("decoder.output.classes.weight", num_tails, o.width, adaptive_output_init(o));
     if (o.output_bias) class_bias_ = add_bias("decoder.output.classes.bias", num_tails);
   }
 
   // Returns log-probabilities, which are valid logits: their softmax is the same distribution.
   at::Tensor logits(const at::Tensor& hidden) const override {
     const Weights w = weights();
-    at::Tensor head = at::log_softmax(nn::linear(project(hidden, 0), w.head, w.head_bias).to(at::kFloat), -1);
-    std::vector<at::Tensor> log_p{head.narrow(-1, 0, bands_.size(0))};
+    at::Tensor head_log_p = at::log_softmax(nn::linear(project(hidden, 0), w.head, w.head_bias).to(at::kFloat), -1);
+    std::vector<at::Tensor> log_p{head_log_p.narrow(-1, 0, bands_.size(0))};
     for (size_t b = 1; b < bands_.count(); ++b) {
       at::Tensor scores =
           nn::linear(project(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, num_scored(b));
-      log_p.push_back(at::log_softmax(scores, -1) + head.narrow(-1, class_of(b), 1));
+      log_p.push_back(at::log_softmax(scores, -1) + head_log_p.narrow(-1, class_of(b), 1));
     }
     return at::cat(log_p, -1).narrow(-1, 0, vocabulary_);
   }
@@ -97,35 +97,36 @@ class AdaptiveOutput : public OutputLayer {
                   "set label smoothing to 0: an adaptive softmax does not compute the probabilities of all entries"});
     const at::Tensor& targets = all_targets.values;
     const Weights w = weights();
-    const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());
+    const at::Tensor flat_hidden = hidden.flatten(0, 1).to(w.head.scalar_type());
     const auto band_targets = bands_.split(targets.flatten());
-    nn::SlicedLoss total = nn::sliced_cross_entropy(project(flat, 0), w.head, w.head_bias,
-                                                    head_targets(targets, band_targets), w.head.size(0), 0);
+    nn::SlicedLoss total_loss = nn::sliced_cross_entropy(project(flat_hidden, 0), w.head, w.head_bias,
+                                                         head_targets(targets, band_targets), w.head.size(0), 0);
     for (size_t b = 1; b < bands_.count(); ++b) {
       if (band_targets[b].positions.numel() == 0) continue;
-      const at::Tensor positions = nn::to_device(band_targets[b].positions, flat.device());
-      at::Tensor x = apply_dropout(project(flat.index_select(0, positions), b), targets, positions, b, forward_context);
+      const at::Tensor positions = nn::to_device(band_targets[b].positions, flat_hidden.device());
+      at::Tensor x =
+          apply_dropout(project(flat_hidden.index_select(0, positions), b), targets, positions, b, forward_context);
       nn::SlicedLoss band_loss =
           nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), band_targets[b].entries, num_scored(b), 0);
-      total.smoothed = total.smoothed + band_loss.smoothed;
-      total.nll = total.nll + band_loss.nll;
+      total_loss.smoothed = total_loss.smoothed + band_loss.smoothed;
+      total_loss.nll = total_loss.nll + band_loss.nll;
     }
-    return total;
+    return total_loss;
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
     c10::NoGradGuard no_gradient;
     const Weights w = weights();
-    const at::Tensor flat = hidden.flatten(0, 1).to(w.head.scalar_type());
+    const at::Tensor flat_hidden = hidden.flatten(0, 1).to(w.head.scalar_type());
     const auto band_targets = bands_.split(targets.flatten());
-    at::Tensor log_p = nn::sliced_log_probabilities(project(flat, 0), w.head, w.head_bias,
+    at::Tensor log_p = nn::sliced_log_probabilities(project(flat_hidden, 0), w.head, w.head_bias,
                                                     head_targets(targets, band_targets), w.head.size(0));
     for (size_t b = 1; b < bands_.count(); ++b) {
       if (band_targets[b].positions.numel() == 0) continue;
-      const at::Tensor positions = nn::to_device(band_targets[b].positions, flat.device());
+      const at::Tensor positions = nn::to_device(band_targets[b].positions, flat_hidden.device());
       log_p.index_add_(0, positions,
-                       nn::sliced_log_probabilities(project(flat.index_select(0, positions), b), w.tables[b], w.bias(b),
-                                                    band_targets[b].entries, num_scored(b)));
+                       nn::sliced_log_probabilities(project(flat_hidden.index_select(0, positions), b), w.tables[b],
+                                                    w.bias(b), band_targets[b].entries, num_scored(b)));
     }
     return log_p.view(targets.sizes());
   }
@@ -134,7 +135,7 @@ class AdaptiveOutput : public OutputLayer {
   // The weights of all bands in one forward pass.
   struct Weights {
     std::vector<at::Tensor> tables, biases;  // one per band; `biases` is empty without model.output_bias
-    // Weights (|E_0| + number of tails, w_0) and bias (|E_0| + number of tails), or undefined, of the head.
+    // Weights (|E_0| + number of tails, w_0) of the head, and its bias (|E_0| + number of tails), or undefined.
     at::Tensor head, head_bias;
     at::Tensor bias(size_t band) const { return biases.empty() ? at::Tensor() : biases[band]; }
   };
@@ -142,13 +143,14 @@ class AdaptiveOutput : public OutputLayer {
   Weights weights() const {
     Weights w;
     w.tables = values_of(tables_, bands_);
-    w.head = at::cat({w.tables[0], classes_->value()});
+    w.head = at::cat({w.tables[0], class_weight_->value()});
     if (biases_.empty()) return w;
     w.biases = values_of(biases_, bands_);
     w.head_bias = at::cat({w.biases[0], class_bias_->value()});
     return w;
   }
 
+  // Returns the entry of the head's softmax that is the class of a tail.
   int64_t class_of(size_t band) const { return bands_.size(0) + static_cast<int64_t>(band) - 1; }
 
   // Returns the number of entries in the softmax of a band. Table rows past the end of the vocabulary are excluded
@@ -179,26 +181,26 @@ class AdaptiveOutput : public OutputLayer {
 
   // Returns the targets (N) of the head's softmax: a target outside of band 0 is replaced by the class of its band.
   at::Tensor head_targets(const at::Tensor& targets, const std::vector<Bands::BandEntries>& band_targets) const {
-    at::Tensor head = targets.flatten().to(at::kCPU, at::kLong, false, true);
-    for (size_t b = 1; b < band_targets.size(); ++b) head.index_fill_(0, band_targets[b].positions, class_of(b));
-    return head;
+    at::Tensor result = targets.flatten().to(at::kCPU, at::kLong, false, true);
+    for (size_t b = 1; b < band_targets.size(); ++b) result.index_fill_(0, band_targets[b].positions, class_of(b));
+    return result;
   }
 
   ModelOptions options_;
   Bands bands_;
   int64_t vocabulary_;
-  // One per band, or one for all bands; biases_ is empty without model.output_bias.
+  // One parameter per band, or one for all bands; biases_ is empty without model.output_bias.
   std::vector<nn::Parameter*> tables_, biases_;
-  // Per band. projections_: projection (w_b, d) of the output layer, or null. tied_projections_: projection (d, w_b) of
-  // the embedding if model.tied_projections, or null.
+  // One pointer per band. projections_: projection (w_b, d) of the output layer, or null. tied_projections_: projection
+  // (d, w_b) of the token embedding, which the band reads with model.tied_projections, or null.
   std::vector<nn::Parameter*> projections_, tied_projections_;
-  nn::Parameter *classes_ = nullptr, *class_bias_ = nullptr;
+  nn::Parameter *class_weight_ = nullptr, *class_bias_ = nullptr;
 };
 
 }  // namespace
 
-std::unique_ptr<OutputLayer> adaptive_output(nn::ParameterList& parameters, const ModelOptions& o,
-                                             const TokenEmbedding& embedding, int64_t vocabulary) {
+std::unique_ptr<OutputLayer> make_adaptive_output(nn::ParameterList& parameters, const ModelOptions& o,
+                                                  const TokenEmbedding& embedding, int64_t vocabulary) {
   return std::make_unique<AdaptiveOutput>(parameters, o, embedding, vocabulary);
 }
 

@@ -1,5 +1,5 @@
-// Implements a transformer layer, with pre-norm or post-norm, with the memory of Transformer-XL, and with rows that an
-// interceptor repeats (attention::Variants).
+// Implements a transformer layer with pre-norm or post-norm. The layer supports the memory of Transformer-XL, and
+// interceptors that repeat rows (attention::Variants).
 #include "model/block.h"
 
 #include <cmath>
@@ -35,14 +35,14 @@ LayerNorm::LayerNorm(nn::ParameterList& parameters, const std::string& name, con
       epsilon_(options.norm_epsilon) {}
 
 FeedForward::FeedForward(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options,
-                         std::string stream)
-    : activation_(options.activation), dropout_(options.dropout_activation), stream_(std::move(stream)) {
-  nn::Init weight = options.init == InitScheme::bert             ? nn::Init::truncated_normal(0.02)
-                    : options.init == InitScheme::transformer_xl ? nn::Init::normal(0.02)
-                                                                 : nn::Init::xavier_uniform();
+                         std::string stream_prefix)
+    : activation_(options.activation), dropout_(options.dropout_activation), stream_prefix_(std::move(stream_prefix)) {
+  nn::Init weight_init = options.init == InitScheme::bert             ? nn::Init::truncated_normal(0.02)
+                         : options.init == InitScheme::transformer_xl ? nn::Init::normal(0.02)
+                                                                      : nn::Init::xavier_uniform();
   auto add = [&](const char* suffix, std::vector<int64_t> shape, bool is_weight) {
     return &parameters.add(name + suffix, std::move(shape),
-                           {is_weight ? weight : nn::Init::constant(0), is_weight, is_weight});
+                           {is_weight ? weight_init : nn::Init::constant(0), is_weight, is_weight});
   };
   up_ = add(".up.weight", {options.ffn, options.width}, true);
   up_bias_ = add(".up.bias", {options.ffn}, false);
@@ -53,7 +53,8 @@ FeedForward::FeedForward(nn::ParameterList& parameters, const std::string& name,
 at::Tensor FeedForward::operator()(const at::Tensor& x, const nn::ForwardContext& forward_context,
                                    int64_t layer) const {
   at::Tensor inner = nn::linear(x, {up_}, {up_bias_}, activation_);
-  inner = nn::dropout(inner, dropout_, forward_context, stream_ + "ffn.activation", static_cast<uint32_t>(layer));
+  inner =
+      nn::dropout(inner, dropout_, forward_context, stream_prefix_ + "ffn.activation", static_cast<uint32_t>(layer));
   return nn::linear(inner, {down_}, {down_bias_});
 }
 
@@ -70,12 +71,12 @@ Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention
              const std::string& name, bool is_cross)
     : options_(config.model),
       layer_(layer),
-      stream_(kind == attention::AttentionKind::encoder_self ? "encoder." : ""),
-      self_(make_sublayer(parameters, config, kind, name + ".self", stream_ + "attention.output")),
+      stream_prefix_(kind == attention::AttentionKind::encoder_self ? "encoder." : ""),
+      self_(make_sublayer(parameters, config, kind, name + ".self", stream_prefix_ + "attention.output")),
       cross_(is_cross ? std::optional(make_sublayer(parameters, config, attention::AttentionKind::decoder_cross,
                                                     name + ".cross", "cross.output"))
                       : std::nullopt),
-      ffn_(parameters, name + ".ffn", config.model, stream_),
+      ffn_(parameters, name + ".ffn", config.model, stream_prefix_),
       ffn_norm_(parameters, name + ".ffn.norm", config.model) {}
 
 std::vector<attention::AttentionLayer*> Block::attention_layers() {
@@ -96,22 +97,23 @@ at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
   return cross_ ? cross_->layer.repeat_for_variants(after_self) : after_self;
 }
 
-Block::SublayerState Block::add_residual(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop,
-                                         const LayerNorm& sublayer_norm, const LayerNorm* next_norm) const {
+Block::SublayerState Block::add_residual(const at::Tensor& x, const at::Tensor& y,
+                                         const nn::DropoutArguments& dropout_arguments, const LayerNorm& sublayer_norm,
+                                         const LayerNorm* next_norm) const {
   if (options_.norm == Norm::post) {
-    const at::Tensor norm = sublayer_norm.norm_of_sum(x, y, drop);
+    const at::Tensor norm = sublayer_norm.norm_of_sum(x, y, dropout_arguments);
     return {norm, norm};
   }
-  if (next_norm == nullptr) return {nn::add(x, y, drop), {}};
-  const nn::SumAndNorm sum_and_norm = next_norm->add_and_norm(x, y, drop);
+  if (next_norm == nullptr) return {nn::add(x, y, dropout_arguments), {}};
+  const nn::SumAndNorm sum_and_norm = next_norm->add_and_norm(x, y, dropout_arguments);
   return {sum_and_norm.sum, sum_and_norm.norm};
 }
 
 Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& state, const LayerNorm& next_norm,
                                    const AttentionInputs& a) const {
   const at::Tensor &x = state.x, &memory = a.memory;
-  at::Tensor queries = state.sublayer_input, key_input = a.keys;
-  if (!a.keys.defined()) {
+  at::Tensor queries = state.sublayer_input, key_input = a.encoder_states;
+  if (!a.encoder_states.defined()) {
     key_input = queries;
     if (memory.defined()) {
       key_input = at::cat({memory, x}, 1);
@@ -133,9 +135,9 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
                           const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
                           EncoderOutput* encoder_output) {
   // With a memory, attend() normalises the concatenation of the memory and x.
-  const bool is_pre_norm = options_.norm == Norm::pre && !memory.defined();
-  SublayerState h = attend(
-      self_, {x, is_pre_norm ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
+  const bool normalises_x = options_.norm == Norm::pre && !memory.defined();
+  SublayerState state = attend(
+      self_, {x, normalises_x ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,
       {.mask = mask, .forward_context = forward_context, .cache = caches.self, .observer = observer, .memory = memory});
   if (cross_) {
     const auto repeat_encoder_output = [&](const attention::AttentionLayer& layer) {
@@ -144,26 +146,27 @@ at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, cons
         *t = layer.repeat_for_variants(*t);
     };
     repeat_encoder_output(self_.layer);
-    const int64_t sources = encoder_output->states.size(0);
-    const auto sizes = h.x.sizes().vec();
+    const int64_t num_sources = encoder_output->states.size(0);
+    const auto sizes = state.x.sizes().vec();
     // Consecutive decoder rows with the same source are passed to cross-attention as more queries of a single row.
-    const bool packs_rows = sources < sizes[0];
+    const bool packs_rows = num_sources < sizes[0];
     if (packs_rows)
-      for (at::Tensor* t : {&h.x, &h.sublayer_input}) *t = t->view({sources, -1, sizes[2]});
-    h = attend(*cross_, h, ffn_norm_,
-               {.mask = encoder_output->mask,
-                .forward_context = forward_context,
-                .cache = caches.cross,
-                .observer = observer,
-                .keys = encoder_output->states});
+      for (at::Tensor* t : {&state.x, &state.sublayer_input}) *t = t->view({num_sources, -1, sizes[2]});
+    state = attend(*cross_, state, ffn_norm_,
+                   {.mask = encoder_output->mask,
+                    .forward_context = forward_context,
+                    .cache = caches.cross,
+                    .observer = observer,
+                    .encoder_states = encoder_output->states});
     if (packs_rows)
-      for (at::Tensor* t : {&h.x, &h.sublayer_input}) *t = t->view(sizes);
+      for (at::Tensor* t : {&state.x, &state.sublayer_input}) *t = t->view(sizes);
     repeat_encoder_output(cross_->layer);
   }
-  const at::Tensor z = ffn_(h.sublayer_input, forward_context, layer_);
-  return add_residual(h.x, z,
-                      {options_.dropout_ffn, forward_context, stream_ + "ffn.output", static_cast<uint32_t>(layer_)},
-                      ffn_norm_, nullptr)
+  const at::Tensor z = ffn_(state.sublayer_input, forward_context, layer_);
+  return add_residual(
+             state.x, z,
+             {options_.dropout_ffn, forward_context, stream_prefix_ + "ffn.output", static_cast<uint32_t>(layer_)},
+             ffn_norm_, nullptr)
       .x;
 }
 

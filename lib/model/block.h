@@ -21,12 +21,14 @@ class LayerNorm {
     return nn::layer_norm(x, weight_.value(), bias_.value(), epsilon_);
   }
   // Returns norm(x + dropout(y)), (B, T, d) for x and y (B, T, d).
-  at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop) const {
-    return nn::norm_of_sum(x, y, drop, weight_.value(), bias_.value(), epsilon_);
+  at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y,
+                         const nn::DropoutArguments& dropout_arguments) const {
+    return nn::norm_of_sum(x, y, dropout_arguments, weight_.value(), bias_.value(), epsilon_);
   }
   // Returns the residual sum x + dropout(y) and the norm of this sum, (B, T, d) each, for x and y (B, T, d).
-  nn::SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop) const {
-    return nn::add_and_norm(x, y, drop, weight_.value(), bias_.value(), epsilon_);
+  nn::SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y,
+                              const nn::DropoutArguments& dropout_arguments) const {
+    return nn::add_and_norm(x, y, dropout_arguments, weight_.value(), bias_.value(), epsilon_);
   }
 
  private:
@@ -38,14 +40,16 @@ class LayerNorm {
 // The feed-forward sublayer, y = W_down dropout(activation(W_up x + b_up)) + b_down.
 class FeedForward {
  public:
-  // `name`: prefix of the parameters' names. `stream`: prefix of the name of the random stream for dropout.
-  FeedForward(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options, std::string stream);
+  // `name`: prefix of the parameters' names. `stream_prefix`: prefix of the name of the random stream for dropout.
+  FeedForward(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options,
+              std::string stream_prefix);
+  // Returns y (B, T, d) for x (B, T, d). `layer`: index of the layer, which selects the random numbers.
   at::Tensor operator()(const at::Tensor& x, const nn::ForwardContext& forward_context, int64_t layer) const;
 
  private:
   nn::Activation activation_;
   double dropout_;
-  std::string stream_;
+  std::string stream_prefix_;
   nn::Parameter *up_, *up_bias_, *down_, *down_bias_;
 };
 
@@ -94,14 +98,14 @@ class Block {
   Sublayer make_sublayer(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
                          const std::string& name, std::string stream) const;
   // The tensors between two sublayers, (B, T, d) each. `x`: the residual stream. `sublayer_input`: the input of the
-  // next sublayer, which is norm(x) with pre-norm and x with post-norm.
+  // next sublayer: norm(x) with pre-norm, x with post-norm.
   struct SublayerState {
     at::Tensor x, sublayer_input;
   };
   // Adds the output y of a sublayer to the residual stream x and returns the tensors for the next sublayer.
   // `sublayer_norm`: layer norm of the sublayer that computed y, used with post-norm. `next_norm`: layer norm of the
   // next sublayer, used with pre-norm; null after the last sublayer.
-  SublayerState add_residual(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& drop,
+  SublayerState add_residual(const at::Tensor& x, const at::Tensor& y, const nn::DropoutArguments& dropout_arguments,
                              const LayerNorm& sublayer_norm, const LayerNorm* next_norm) const;
   // The arguments of attend() other than the sublayer, its input and the next layer norm.
   struct AttentionInputs {
@@ -109,18 +113,18 @@ class Block {
     const nn::ForwardContext& forward_context;
     attention::Cache* cache = nullptr;
     attention::Observer* observer = nullptr;
-    at::Tensor keys = {};    // (B, Tk, d), last hidden states of the encoder; undefined: self-attention
+    at::Tensor encoder_states = {};  // (B, S, d), last hidden states of the encoder; undefined: self-attention
     at::Tensor memory = {};  // (B, m, d), inputs of the layer from earlier segments, prepended to the key input of
                              // self-attention; or undefined
   };
-  // Runs an attention sublayer on `state` and returns the tensors for the next sublayer, whose layer norm is
-  // `next_norm`.
+  // Runs an attention sublayer on `state` and returns the tensors for the next sublayer. `next_norm`: layer norm of the
+  // next sublayer.
   SublayerState attend(Sublayer& sublayer, const SublayerState& state, const LayerNorm& next_norm,
                        const AttentionInputs& attention) const;
 
   ModelOptions options_;
   int64_t layer_;
-  std::string stream_;  // prefix of the names of random streams: "encoder." in an encoder, otherwise empty
+  std::string stream_prefix_;  // prefix of random-stream names: "encoder." in an encoder, otherwise empty
   Sublayer self_;
   std::optional<Sublayer> cross_;
   FeedForward ffn_;

@@ -17,8 +17,8 @@ namespace {
 using attention::AttentionKind;
 
 // The decoding state of a translation model, for a batch whose rows are hypotheses. The cross-attention caches store
-// the keys and values of each source once if all sources have the same number of consecutive rows and the layers allow
-// it (`shares_sources`); otherwise they store them once per row.
+// the keys and values of each source once if all sources have the same number of consecutive rows and the layers
+// support this (`shares_sources`); otherwise the caches store keys and values once per row.
 class TranslationState : public DecodingState {
  public:
   TranslationState(size_t layers, bool shares_sources)
@@ -55,7 +55,7 @@ class TranslationState : public DecodingState {
   EncoderOutput encoder_output;
 
  private:
-  // Returns the number of consecutive rows per source if all sources have equally many; otherwise 1.
+  // Returns the number of consecutive rows per source if this number is the same for all sources; otherwise 1.
   static size_t rows_per_source(const std::vector<int64_t>& sources) {
     size_t group_size = 0;
     for (size_t i = 0, first = 0; i < sources.size(); ++i) {
@@ -67,10 +67,11 @@ class TranslationState : public DecodingState {
     }
     return std::max<size_t>(1, group_size);
   }
+  // Makes entry i of the cached sources the former entry sources[i].
   void select_sources(const std::vector<int64_t>& sources) {
-    bool same = static_cast<int64_t>(sources.size()) == encoder_output.states.size(0);
-    for (size_t i = 0; i < sources.size(); ++i) same = same && sources[i] == static_cast<int64_t>(i);
-    if (same) return;
+    bool is_identity = static_cast<int64_t>(sources.size()) == encoder_output.states.size(0);
+    for (size_t i = 0; i < sources.size(); ++i) is_identity = is_identity && sources[i] == static_cast<int64_t>(i);
+    if (is_identity) return;
     const at::Tensor rows = at::tensor(sources, at::kLong), device_rows = rows.to(encoder_output.states.device());
     for (auto& cache : cross_caches) cache.reorder_keys_and_values(rows);
     for (at::Tensor* t : {&encoder_output.states, &encoder_output.mask.key_lengths})
@@ -132,8 +133,8 @@ class EncoderDecoder : public LanguageModel {
     mask.offset = past_length;
     mask.query_lengths = attention::lengths_if_padded(input.lengths.decoder, input.tokens.size(1), x.device());
     encoder_output.mask.query_lengths = mask.query_lengths;
-    // If interceptors in the encoder have repeated its rows for variants, the decoder's rows must be repeated in the
-    // same order.
+    // If interceptors in the encoder have repeated the encoder's rows for variants, the decoder's rows must be repeated
+    // in the same order.
     for (const Block& block : encoder_)
       for (at::Tensor* t : {&x, &mask.query_lengths, &encoder_output.mask.query_lengths})
         *t = block.repeat_for_variants(*t);

@@ -49,10 +49,11 @@ at::Tensor LanguageModel::target_log_probabilities(const at::Tensor& hidden, con
 
 int64_t LanguageModel::max_length() { return max_length_and_key(*this).first; }
 
-void LanguageModel::require_length(const std::string& what, int64_t length) {
-  if (const auto [longest, key] = max_length_and_key(*this); longest > 0 && length > longest)
-    throw Error(Exit::usage, Problem{what, str("at most ", key, ", ", longest, " tokens"), str(length),
-                                     str(what.find(' ') == what.npos ? "lower " + what : "shorten the text",
+void LanguageModel::require_length(const std::string& length_option, int64_t length) {
+  if (const auto [limit, key] = max_length_and_key(*this); limit > 0 && length > limit)
+    throw Error(Exit::usage, Problem{length_option, str("at most ", key, ", ", limit, " tokens"), str(length),
+                                     str(length_option.find(' ') == length_option.npos ? "lower " + length_option
+                                                                                       : "shorten the text",
                                          ", or use a model with a higher ", key)});
 }
 

@@ -31,12 +31,12 @@ class DecodingState {
  public:
   virtual ~DecodingState() = default;
   virtual int64_t length() const = 0;  // number of positions that hidden() has processed
-  // Reorders, repeats or drops rows of the batch: new row i is old row rows[i]; `rows`: (B') int64. Beam search uses it
-  // to select hypotheses and to remove finished sentences.
+  // Reorders, repeats or drops rows of the batch: new row i is old row rows[i]; `rows`: (B') int64. Beam search selects
+  // hypotheses and removes finished sentences with this function.
   virtual void reorder(const at::Tensor& rows) = 0;
-  // Does the same as reorder() for the case that the number of rows does not change and that each new row continues a
-  // hypothesis of the same source. `rows`: (B) int64, on the device of the model; the host does not wait for the
-  // values.
+  // Does the same as reorder() under two conditions: the number of rows does not change, and new row i
+  // continues a hypothesis of the source of old row i. `rows`: (B) int64, on the device of the model; the host does not
+  // wait for the values.
   virtual void reorder_within(const at::Tensor& rows) { reorder(rows); }
 };
 
@@ -85,7 +85,7 @@ class LanguageModel {
   virtual Vocabularies vocabularies() const = 0;
   int64_t vocabulary() const { return vocabularies().target; }  // size of the target vocabulary
   virtual bool has_encoder() const { return false; }
-  virtual int64_t max_positions() const { return 0; }  // number of learned positions; 0: no learned positions
+  virtual int64_t max_positions() const { return 0; }  // number of learned position embeddings; 0: no such embeddings
 
   // Returns the last hidden states (B, T, d), before the output layer, for input.tokens (B, T). With `state`, the
   // tokens continue the sequence that the state has cached, and the call appends their keys and values to the state;
@@ -94,9 +94,8 @@ class LanguageModel {
                             DecodingState* state = nullptr, attention::Observer* observer = nullptr) = 0;
 
   // Returns the logits (B, T, vocabulary), fp32, for hidden (B, T, d); their softmax is the distribution of the model.
-  // Used by generation and analysis; training calls loss() instead. Shapes for the task
-  // heads of an encoder: words (B, T, vocabulary), where T may be any selection of positions; classes (B, 1, C); number
-  // (B, 1, 1); span (B, T, 2).
+  // Used by generation and analysis; training calls loss() instead. Shapes for the task heads of an encoder: words (B,
+  // T, vocabulary), where T may be any selection of positions; classes (B, 1, C); number (B, 1, 1); span (B, T, 2).
   at::Tensor logits(const at::Tensor& hidden) const;
   // Returns the logits (B, 2) of next-sentence prediction; an undefined tensor if model.bert.next_sentence is false.
   at::Tensor sentence_logits(const at::Tensor& hidden) const;
@@ -132,9 +131,9 @@ class LanguageModel {
   // Returns the maximum input length, in tokens, that the position encoding and all attention layers support; 0:
   // unlimited.
   int64_t max_length();
-  // Throws Error(usage) if `length` tokens exceed max_length(). `what`: the configuration key or command-line option
-  // that sets the length, for the message.
-  void require_length(const std::string& what, int64_t length);
+  // Throws Error(usage) if `length` tokens exceed max_length(). `length_option`: the configuration key or command-line
+  // option that sets the length, for the message.
+  void require_length(const std::string& length_option, int64_t length);
 
   // Sets the requested attention path of all layers (`--attention auto|composed|fused`).
   void set_path(attention::Path path);

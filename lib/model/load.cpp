@@ -45,8 +45,8 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
 
 }  // namespace
 
-void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, const Vocabularies& vocabularies,
-                             const std::string& where) {
+void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
+                             const Vocabularies& vocabularies, const std::string& where) {
   auto shapes = [&](const ModelConfig& c) {
     std::map<std::string, std::string> result;
     const auto model = build_language_model(c, vocabularies, at::kMeta);
@@ -59,7 +59,7 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
     }
     return result;
   };
-  const auto old_shapes = shapes(checkpoint), new_shapes = shapes(config);
+  const auto old_shapes = shapes(checkpoint_config), new_shapes = shapes(config);
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{where, expected, found, "set only keys that leave all parameters unchanged"});
   };
@@ -75,7 +75,7 @@ void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& c
       refuse("only parameters that the checkpoint contains", str("the new parameter ", name, " with ", shape));
 }
 
-bool is_state(const std::string& name) {
+bool is_training_state(const std::string& name) {
   return std::any_of(std::begin(kStatePrefixes), std::end(kStatePrefixes),
                      [&](const char* prefix) { return name.rfind(prefix, 0) == 0; });
 }
@@ -118,12 +118,12 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
 }
 
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
-  std::vector<std::string> known;
-  for (const nn::Parameter& p : parameters.all()) known.push_back(p.name());
+  std::vector<std::string> parameter_names;
+  for (const nn::Parameter& p : parameters.all()) parameter_names.push_back(p.name());
   for (const io::TensorInfo& info : checkpoint.tensors()) {
-    if (is_state(info.name) || parameters.find(info.name) != nullptr) continue;
+    if (is_training_state(info.name) || parameters.find(info.name) != nullptr) continue;
     throw Error(Exit::input, Problem{checkpoint.name(), "tensors of this model only", "the unknown tensor " + info.name,
-                                     did_you_mean(info.name, known)});
+                                     did_you_mean(info.name, parameter_names)});
   }
   for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_copies();
@@ -162,14 +162,14 @@ LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device, cons
   LoadedModel loaded;
   loaded.name = checkpoint.name();
   loaded.tokenizers = text::tokenizers_of(checkpoint);
-  const Vocabularies sizes = vocabularies_of(loaded.tokenizers);
+  const Vocabularies vocabularies = vocabularies_of(loaded.tokenizers);
   loaded.toml = checkpoint.entry(io::kConfigKey);
   loaded.config = config_of(checkpoint);
-  auto build = [&] { return build_language_model(loaded.config, sizes, device); };
+  auto build = [&] { return build_language_model(loaded.config, vocabularies, device); };
   if (overrides.empty()) {
     loaded.model = as_input_error(build);
   } else {
-    loaded.config = apply_overrides(loaded.config, overrides, sizes);
+    loaded.config = apply_overrides(loaded.config, overrides, vocabularies);
     loaded.model = build();
   }
   load_parameters(checkpoint, loaded.model->parameters());

@@ -32,10 +32,10 @@ ModelConfig config_of(const io::Checkpoint& checkpoint);
 // Returns the sizes of the vocabularies of `tokenizers`.
 Vocabularies vocabularies_of(const text::Tokenizers& tokenizers);
 
-// Throws Error(usage) unless `checkpoint` and `config` build the same parameters: the same names, shapes and head
-// counts. `where`: the option that set `config`, for the message.
-void require_same_parameters(const ModelConfig& checkpoint, const ModelConfig& config, const Vocabularies& vocabularies,
-                             const std::string& where);
+// Throws Error(usage) unless `checkpoint_config` and `config` build the same parameters: the same names, shapes and
+// head counts. `where`: the option that set `config`, for the message.
+void require_same_parameters(const ModelConfig& checkpoint_config, const ModelConfig& config,
+                             const Vocabularies& vocabularies, const std::string& where);
 
 // Copies all parameters from the checkpoint, and warns about NaN and infinite values. Throws Error(input) if a tensor
 // is missing, unknown or of another shape or type.
@@ -64,7 +64,7 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
 // Name prefixes of the tensors of a training state that are not parameters.
 constexpr const char* kOptimizerPrefix = "optimizer.";
 constexpr const char* kStatePrefixes[] = {kOptimizerPrefix, "memory."};
-// Returns whether a tensor of this name is training state, that is, not a parameter.
-bool is_state(const std::string& tensor);
+// Returns whether a tensor of this name is training state, not a parameter.
+bool is_training_state(const std::string& name);
 
 }  // namespace mh::model

@@ -32,7 +32,7 @@ std::unique_ptr<Memories> LanguageModel::new_memory(int64_t) {
 NamedTensors memory_tensors(const std::vector<Memories>& memories) {
   NamedTensors tensors;
   if (memories.empty()) return tensors;
-  // All micro-batches of a batch have the same positions, so the positions of the first micro-batch are stored.
+  // Stores the positions of the first micro-batch only, since all micro-batches of a batch have the same positions.
   const Memories& first_memory = memories.front();
   tensors.emplace_back(kNextPositionName, at::full({}, first_memory.next_position, at::kLong));
   for (size_t l = 0; l < first_memory.layers.size(); ++l) {
@@ -59,27 +59,27 @@ std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memo
   for (size_t l = 0; l < empty.layers.size(); ++l) {
     const std::string name = tensor_name(l, "positions");
     const io::TensorInfo* info = checkpoint.find(name);
-    const int64_t slots = info != nullptr && info->shape.size() == 1 ? info->shape[0] : 0;
-    if (slots > empty.capacity)
-      refuse(name, str("at most model.transformer-xl.memory, ", empty.capacity, " positions"), str(slots));
-    at::Tensor stored_positions = at::empty({slots}, at::kLong);
+    const int64_t num_positions = info != nullptr && info->shape.size() == 1 ? info->shape[0] : 0;
+    if (num_positions > empty.capacity)
+      refuse(name, str("at most model.transformer-xl.memory, ", empty.capacity, " positions"), str(num_positions));
+    at::Tensor stored_positions = at::empty({num_positions}, at::kLong);
     load_tensor(checkpoint, name, stored_positions);
     const auto* p = stored_positions.const_data_ptr<int64_t>();
-    const std::vector<int64_t> positions(p, p + slots);
-    if (std::adjacent_find(p, p + slots, std::greater_equal<>()) != p + slots)
+    const std::vector<int64_t> positions(p, p + num_positions);
+    if (std::adjacent_find(p, p + num_positions, std::greater_equal<>()) != p + num_positions)
       refuse(name, "ascending positions", "positions that are not ascending");
-    if (slots > 0 && positions.back() >= memories.front().next_position)
+    if (num_positions > 0 && positions.back() >= memories.front().next_position)
       refuse(name, str("positions below ", memories.front().next_position, ", the number of positions read so far"),
              str(positions.back()));
     at::Tensor inputs;
-    if (slots > 0) {
-      inputs = at::empty({rows, slots, width}, at::TensorOptions().device(device));
+    if (num_positions > 0) {
+      inputs = at::empty({rows, num_positions, width}, at::TensorOptions().device(device));
       load_tensor(checkpoint, tensor_name(l, "inputs"), inputs);
     }
     for (size_t i = 0; i < memories.size(); ++i) {
       const int64_t first = static_cast<int64_t>(i) * rows_per_micro_batch;
       memories[i].layers[l].positions = positions;
-      if (slots > 0)
+      if (num_positions > 0)
         memories[i].layers[l].inputs = inputs.narrow(0, first, std::min(rows_per_micro_batch, rows - first));
     }
   }

@@ -1,6 +1,6 @@
 // The memory of a Transformer-XL: the inputs of each layer in earlier segments (Dai et al. 2019). A forward pass that
-// skips a layer leaves the layer's memory unchanged, so that the memory contains older positions than those of other
-// layers ("Skip Cross-Head Transformer-XL", phase 1).
+// skips a layer leaves the layer's memory unchanged, so that this memory contains older positions than the memories of
+// other layers ("Skip Cross-Head Transformer-XL", phase 1).
 #pragma once
 
 #include <string>
@@ -17,31 +17,28 @@ class Checkpoint;
 namespace mh::model {
 
 // The memories of all layers. Created by LanguageModel::new_state() or new_memory() and passed to hidden() with every
-// segment. Copies of a Memories object share tensors; this is safe, since training replaces the tensors and never
-// writes to them.
+// segment. Copies of a Memories object may share tensors, since training replaces the tensors and never writes to them.
 class Memories : public DecodingState {
  public:
   struct Layer {
     // (B, m, d): inputs of the layer at m earlier positions, without gradient; used by training. Undefined if m = 0, or
     // if `cache` is used instead.
     at::Tensor inputs;
-    // Keys and values of the m earlier positions. Evaluation stores them instead of `inputs`, to avoid recomputing
-    // them.
+    // Keys and values of the m earlier positions, which evaluation stores instead of `inputs` and need not recompute.
     attention::Cache cache;
     // (m): the earlier positions, ascending, counted from the first token of the first segment; initial zeros have
     // negative positions. Forward passes that skip the layer leave gaps.
     std::vector<int64_t> positions;
   };
-  // `count`: number of layers. `slots`: maximum number of positions per layer; 0: no positions in training, unlimited
-  // in decoding.
-  Memories(size_t count, int64_t slots) : layers(count), capacity(slots) {}
+  // `max_positions`: maximum number of positions per layer; 0: no positions in training, unlimited in decoding.
+  Memories(size_t num_layers, int64_t max_positions) : layers(num_layers), capacity(max_positions) {}
   int64_t length() const override { return next_position; }
   void reorder(const at::Tensor& rows) override;
 
   std::vector<Layer> layers;
   int64_t capacity;  // maximum number of positions per layer; 0: no positions in training, unlimited in decoding
-  int64_t next_position =
-      0;  // number of positions in all segments so far, which is the first position of the next segment
+  // First position of the next segment, which is the number of positions in all segments so far.
+  int64_t next_position = 0;
 };
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;

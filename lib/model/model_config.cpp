@@ -130,8 +130,8 @@ std::vector<std::string> backbones_with(const std::string& key) {
       {"model.cutoff_factor", OptionGroup::adaptive_softmax}, {"model.tied_projections", OptionGroup::adaptive_softmax},
       {"model.project_head", OptionGroup::adaptive_softmax},  {"model.dropout_tail", OptionGroup::adaptive_softmax},
       {"model.output_bias", OptionGroup::output_bias}};
-  const std::vector<std::string> parts = split(key, '.');
-  if (parts.size() > 2) return {parts[1]};  // a key of the section model.NAME
+  const std::vector<std::string> key_parts = split(key, '.');
+  if (key_parts.size() > 2) return {key_parts[1]};  // a key of the section model.NAME
   std::vector<std::string> names = backbones().names();
   if (const auto group = groups.find(key); group != groups.end())
     std::erase_if(names, [&](const std::string& name) {

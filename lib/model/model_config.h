@@ -91,8 +91,8 @@ struct ModelOptions {
   }
 };
 
-// The sections of all backbones except the chosen one. Configurations of earlier versions contain the sections of all
-// backbones, so these options may be set to their defaults with any backbone.
+// The options of all backbones except the chosen one, each in its section. Configurations of earlier versions contain
+// the sections of all backbones, so these options may be set to their defaults with any backbone.
 struct OtherBackbones {
   ModelOptions& options;
   void describe(Fields& f) {
@@ -121,8 +121,8 @@ class Backbone {
   // Returns the groups of options that the backbone supports, besides the keys in no group and its own section
   // model.NAME. ModelConfig::read() refuses all other options.
   virtual std::set<OptionGroup> option_groups() const = 0;
-  // Builds a model with uninitialised parameters. On the device "meta" the parameters have no storage, for counting
-  // them. Throws Error(usage) if options of the section model.NAME contradict the vocabularies or each other.
+  // Builds a model with uninitialised parameters. On the device "meta" the parameters have no storage and can only
+  // be counted. Throws Error(usage) if options of the section model.NAME contradict the vocabularies or each other.
   virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                               at::Device device) const = 0;
   // Returns the kinds of attention layers in a model with these options, and the number of layers of each kind.

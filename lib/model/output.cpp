@@ -5,8 +5,8 @@ namespace mh::model {
 
 std::unique_ptr<OutputLayer> make_output(nn::ParameterList& parameters, const ModelOptions& o,
                                          const TokenEmbedding& embedding, int64_t vocabulary) {
-  return o.output_cutoffs.empty() ? softmax_output(parameters, o, embedding, vocabulary)
-                                  : adaptive_output(parameters, o, embedding, vocabulary);
+  return o.output_cutoffs.empty() ? make_softmax_output(parameters, o, embedding, vocabulary)
+                                  : make_adaptive_output(parameters, o, embedding, vocabulary);
 }
 
 }  // namespace mh::model

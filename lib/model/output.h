@@ -24,13 +24,15 @@ class OutputLayer {
 };
 
 // Creates an adaptive softmax if model.output_cutoffs is not empty, otherwise a full softmax. With model.tied, the
-// output layer uses the tables of `embedding`, which must outlive it.
+// output layer uses the tables of `embedding`, which must then outlive the output layer.
 std::unique_ptr<OutputLayer> make_output(nn::ParameterList& parameters, const ModelOptions& options,
                                          const TokenEmbedding& embedding, int64_t vocabulary);
 
-std::unique_ptr<OutputLayer> softmax_output(nn::ParameterList& parameters, const ModelOptions& options,
-                                            const TokenEmbedding& embedding, int64_t vocabulary);
-std::unique_ptr<OutputLayer> adaptive_output(nn::ParameterList& parameters, const ModelOptions& options,
-                                             const TokenEmbedding& embedding, int64_t vocabulary);
+// Creates a full softmax (softmax_output.cpp).
+std::unique_ptr<OutputLayer> make_softmax_output(nn::ParameterList& parameters, const ModelOptions& options,
+                                                 const TokenEmbedding& embedding, int64_t vocabulary);
+// Creates an adaptive softmax (adaptive_output.cpp).
+std::unique_ptr<OutputLayer> make_adaptive_output(nn::ParameterList& parameters, const ModelOptions& options,
+                                                  const TokenEmbedding& embedding, int64_t vocabulary);
 
 }  // namespace mh::model

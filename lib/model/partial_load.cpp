@@ -1,5 +1,5 @@
-// Warm start: compares the parameters of a model with a checkpoint, loads the matching ones, and measures how much the
-// added stages change the model's hidden states.
+// Warm start: compares the parameters of a model with a checkpoint, loads the matching parameters, and measures how
+// much the added stages change the model's hidden states.
 #include "model/partial_load.h"
 
 #include <c10/core/GradMode.h>
@@ -37,9 +37,9 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
                                     const std::string& where) {
   const char* next = "set only keys that add attention stages or change the task head";
   PartialLoad result;
-  std::vector<std::string> known;
+  std::vector<std::string> parameter_names;
   for (const nn::Parameter& p : parameters.all()) {
-    known.push_back(p.name());
+    parameter_names.push_back(p.name());
     if (is_added(checkpoint, p)) {
       if (!may_be_added(p))
         refuse_usage(where, "only parameters that the checkpoint contains",
@@ -52,9 +52,11 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
     }
   }
   for (const io::TensorInfo& info : checkpoint.tensors()) {
-    if (std::find(known.begin(), known.end(), info.name) != known.end() || is_state(info.name)) continue;
+    if (std::find(parameter_names.begin(), parameter_names.end(), info.name) != parameter_names.end() ||
+        is_training_state(info.name))
+      continue;
     if (!is_task_head_parameter(info.name)) {
-      const std::string suggestion = did_you_mean(info.name, known);
+      const std::string suggestion = did_you_mean(info.name, parameter_names);
       refuse_usage(where, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
                    "no parameter of this name in the configured model",
                    suggestion.empty() ? "set only keys that leave all parameters unchanged" : suggestion);
@@ -92,7 +94,7 @@ double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& mo
   const LoadedModel original = load_model(checkpoint, device);
   const int64_t model_max_length = model.max_length(),
                 length = model_max_length > 0 ? std::min(model_max_length, kLength) : kLength;
-  const auto tokens = [&](int64_t entries, uint32_t site) {
+  const auto random_tokens = [&](int64_t entries, uint32_t site) {
     RandomSequence random(RandomStream(1, "adoption"), site);
     at::Tensor result = at::empty({kRows, length}, at::kLong);
     auto* values = result.mutable_data_ptr<int64_t>();
@@ -101,8 +103,8 @@ double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& mo
     return result;
   };
   const Vocabularies sizes = model.vocabularies();
-  Input input(tokens(sizes.target, 0));
-  if (model.has_encoder()) input.source = tokens(sizes.source > 0 ? sizes.source : sizes.target, 1);
+  Input input(random_tokens(sizes.target, 0));
+  if (model.has_encoder()) input.source = random_tokens(sizes.source > 0 ? sizes.source : sizes.target, 1);
   const auto hidden_states = [&](LanguageModel& m) {
     m.set_path(attention::Path::composed);
     return m.hidden(input.to(device), {});

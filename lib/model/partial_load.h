@@ -12,9 +12,9 @@ namespace mh::model {
 
 // The differences between the tensors of a model and of a checkpoint.
 struct PartialLoad {
-  std::vector<std::string>
-      added_parameters;  // parameters that the checkpoint lacks, or has in another shape (task heads)
-  std::vector<std::string> ignored_tensors;  // tensors of the checkpoint that the model lacks
+  // Names of parameters that the checkpoint lacks, or has in another shape (only in task heads).
+  std::vector<std::string> added_parameters;
+  std::vector<std::string> ignored_tensors;  // names of tensors of the checkpoint that the model lacks
 };
 
 // Returns the parameters that load_matching_parameters() does not load, and the tensors of the checkpoint that it
@@ -32,8 +32,8 @@ bool is_task_head_parameter(const std::string& name);
 // to different heads. `where`: the option that sets the checkpoint, for the message.
 void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, const std::string& where);
 
-// Copies all parameters that the checkpoint has in the shape of the model; the values of all others
-// (PartialLoad::added_parameters) are unchanged. Throws Error(input) for damaged tensors.
+// Copies all parameters that the checkpoint has in the shape of the model, and leaves all other parameters
+// (PartialLoad::added_parameters) unchanged. Throws Error(input) for damaged tensors.
 void load_matching_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters);
 
 // Returns the maximum absolute difference between the last hidden states of `model` and of the model in the checkpoint,

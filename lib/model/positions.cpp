@@ -32,8 +32,8 @@ at::Tensor sinusoidal_positions(int64_t first, int64_t length, int64_t width, at
 PositionEncoding::PositionEncoding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& owner)
     : kind_(o.positions), max_positions_(o.max_positions) {
   if (kind_ == Positions::learned)
-    learned_ = &parameters.add(owner + ".positions.weight", {max_positions_, o.width},
-                               {embedding_init(o, o.width), true, false});
+    learned_table_ = &parameters.add(owner + ".positions.weight", {max_positions_, o.width},
+                                     {embedding_init(o, o.width), true, false});
 }
 
 // Returns the encodings (n, width) of the first n positions, with n >= length.
@@ -52,7 +52,7 @@ at::Tensor PositionEncoding::add(const at::Tensor& x, int64_t first) {
     throw Error(Exit::usage, Problem{"model.max_positions", str("inputs of at most ", max_positions_, " tokens"),
                                      str(first + length),
                                      "use shorter sequences, or build a model with a higher model.max_positions"});
-  return x + learned_->value().narrow(0, first, length);
+  return x + learned_table_->value().narrow(0, first, length);
 }
 
 }  // namespace mh::model

@@ -22,16 +22,15 @@ class PositionEncoding {
   // Returns x (B, T, d) plus the encodings of positions `first`, …, `first` + T - 1, counted from 0. Thread-safe.
   // Throws Error(usage) if the learned table has fewer positions.
   at::Tensor add(const at::Tensor& x, int64_t first);
-  int64_t max_positions() const {
-    return kind_ == Positions::learned ? max_positions_ : 0;
-  }  // number of learned positions; 0: none
+  // Returns the number of learned position embeddings; 0: no such embeddings.
+  int64_t max_positions() const { return kind_ == Positions::learned ? max_positions_ : 0; }
 
  private:
   at::Tensor sinusoids(int64_t length, int64_t width, at::Device device);
 
   Positions kind_;
   int64_t max_positions_;
-  nn::Parameter* learned_ = nullptr;
+  nn::Parameter* learned_table_ = nullptr;  // (max_positions_, d); null unless kind_ is `learned`
   std::mutex grow_mutex_;
   at::Tensor sinusoids_;  // (positions, d), enlarged on demand; guarded by grow_mutex_
 };

@@ -44,8 +44,8 @@ class SoftmaxOutput : public OutputLayer {
 
 }  // namespace
 
-std::unique_ptr<OutputLayer> softmax_output(nn::ParameterList& parameters, const ModelOptions& o,
-                                            const TokenEmbedding& embedding, int64_t vocabulary) {
+std::unique_ptr<OutputLayer> make_softmax_output(nn::ParameterList& parameters, const ModelOptions& o,
+                                                 const TokenEmbedding& embedding, int64_t vocabulary) {
   return std::make_unique<SoftmaxOutput>(parameters, o, embedding, vocabulary);
 }
 

@@ -14,7 +14,7 @@ namespace mh::model {
 class TaskHead {
  public:
   virtual ~TaskHead() = default;
-  // Returns whether the task head predicts vocabulary entries; with model.tied, it uses the token embedding for that.
+  // Returns whether the task head predicts vocabulary entries; with model.tied, its weight is then the token embedding.
   virtual bool scores_entries() const { return false; }
   virtual bool has_classes() const { return false; }        // whether model.bert.classes and model.bert.labels apply
   virtual bool has_next_sentence() const { return false; }  // whether model.bert.next_sentence applies

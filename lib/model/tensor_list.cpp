@@ -36,7 +36,8 @@ const Settings& base_settings() {
   return settings;
 }
 
-// Returns the symbols of the sizes in sizes(), of the head counts in stage_tensors(), and of the bands of kCutoffs.
+// Returns the symbols of the sizes in base_settings(), of the head counts in stage_tensors(), and of the bands of
+// kCutoffs.
 Symbols symbols() {
   Symbols result{{kWidth, "d"}, {1009, "f"},     {22, "h"},
                  {26, "hv"},    {34, "ho"},      {103, "dk"},
@@ -148,36 +149,37 @@ std::vector<SettingChoice> choices_of(const Rows& rows, Symbols& symbols) {
 
 // Returns the tensors of the model with `settings`, then the tensors that a single choice from `rows` adds or reshapes,
 // then the tensors that only a combination of two or three choices adds. `owner`: text for ListedTensor::owner. Omits
-// the tensors whose names are in `known`.
+// the tensors whose names are in `known_names`.
 std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settings, const Rows& rows,
-                                       const std::set<std::string>& known) {
-  Symbols names = symbols();
-  std::vector<SettingChoice> choices = choices_of(rows, names);
-  Shapes base = shapes_of(settings, names);
+                                       const std::set<std::string>& known_names) {
+  Symbols all_symbols = symbols();
+  std::vector<SettingChoice> choices = choices_of(rows, all_symbols);
+  Shapes base = shapes_of(settings, all_symbols);
   // An integer option that changes only sizes is set in all models that follow, so that the shapes show the option's
   // name.
   std::erase_if(choices, [&](const SettingChoice& choice) {
     if (choice.setting_text.find('=') != std::string::npos) return false;
-    const auto shapes = shapes_if_valid(settings, {choice.assignment}, names);
+    const auto shapes = shapes_if_valid(settings, {choice.assignment}, all_symbols);
     if (!shapes || !same_names(*shapes, base)) return false;
     settings.push_back(choice.assignment), base = *shapes;
     return true;
   });
 
   std::vector<ListedTensor> tensors;
-  std::set<std::string> seen_names = known;
+  std::set<std::string> seen_names = known_names;
   std::set<std::pair<std::string, std::string>> seen_shapes;
-  const auto add = [&](const Shapes& shapes, const std::string& setting, bool other_shapes) {
+  const auto add = [&](const Shapes& shapes, const std::string& setting, bool lists_other_shapes) {
     for (const auto& [name, shape] : shapes)
-      if (!known.contains(name) && (other_shapes ? !seen_shapes.contains({name, shape}) : !seen_names.contains(name)))
+      if (!known_names.contains(name) &&
+          (lists_other_shapes ? !seen_shapes.contains({name, shape}) : !seen_names.contains(name)))
         tensors.push_back({owner, name, shape, setting}), seen_shapes.emplace(name, shape);
     for (const auto& [name, shape] : shapes) seen_names.insert(name);
   };
   add(base, "", true);
-  std::vector<bool> is_valid;
+  std::vector<bool> is_valid_alone;
   for (const SettingChoice& choice : choices) {
-    const auto shapes = shapes_if_valid(settings, {choice.assignment}, names);
-    is_valid.push_back(shapes.has_value());
+    const auto shapes = shapes_if_valid(settings, {choice.assignment}, all_symbols);
+    is_valid_alone.push_back(shapes.has_value());
     if (shapes) add(*shapes, choice.setting_text, true);
   }
   // Tries all pairs of choices, and adds a third choice to a pair of which one choice is invalid without the other.
@@ -185,14 +187,14 @@ std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settin
     for (size_t j = i + 1; j < choices.size(); ++j) {
       if (choices[i].key == choices[j].key) continue;
       const Settings setting_pair{choices[i].assignment, choices[j].assignment};
-      const auto shapes = shapes_if_valid(settings, setting_pair, names);
+      const auto shapes = shapes_if_valid(settings, setting_pair, all_symbols);
       if (!shapes) continue;
       add(*shapes, str(choices[i].setting_text, ", ", choices[j].setting_text), false);
-      if (is_valid[i] && is_valid[j]) continue;
+      if (is_valid_alone[i] && is_valid_alone[j]) continue;
       for (const SettingChoice& other_choice : choices)
         if (other_choice.key != choices[i].key && other_choice.key != choices[j].key)
           if (const auto shapes_of_three =
-                  shapes_if_valid(settings, {setting_pair[0], setting_pair[1], other_choice.assignment}, names))
+                  shapes_if_valid(settings, {setting_pair[0], setting_pair[1], other_choice.assignment}, all_symbols))
             add(*shapes_of_three,
                 str(choices[i].setting_text, ", ", choices[j].setting_text, ", ", other_choice.setting_text), false);
     }
@@ -222,15 +224,15 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
 // Returns the tensors that the attention stage `name` of type `stage` ("mixer") adds to a decoder layer.
 std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::string& name) {
   Settings settings = base_settings();
-  const Symbols names = symbols();
-  std::set<std::string> known;
-  const Shapes default_shapes = shapes_of(settings, names);
-  for (const auto& [tensor, shape] : default_shapes) known.insert(tensor);
+  const Symbols all_symbols = symbols();
+  std::set<std::string> known_names;
+  const Shapes default_shapes = shapes_of(settings, all_symbols);
+  for (const auto& [tensor, shape] : default_shapes) known_names.insert(tensor);
   settings.push_back(str("attention.", stage, "=", name));
   // If the stage supports it, the numbers of value heads or output heads differ from the number of score heads, so that
   // the shapes distinguish them.
   for (const char* head_count_setting : {"attention.value_heads=26", "attention.output_heads=34"}) {
-    if (!shapes_if_valid(settings, {head_count_setting}, names)) continue;
+    if (!shapes_if_valid(settings, {head_count_setting}, all_symbols)) continue;
     settings.emplace_back(head_count_setting);
     break;
   }
@@ -242,7 +244,7 @@ std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::str
   lister.section("attention", options);
   Rows rows = lister.rows();
   std::erase_if(rows, [&](const auto& row) { return !row.key.starts_with(str("attention.", name, ".")); });
-  auto tensors = list_tensors(str(stage, ' ', name), settings, rows, known);
+  auto tensors = list_tensors(str(stage, ' ', name), settings, rows, known_names);
   constexpr std::string_view kLayer = "decoder.layers.i.self";
   for (ListedTensor& tensor : tensors)
     if (tensor.name.starts_with(kLayer)) tensor.name.erase(0, kLayer.size());

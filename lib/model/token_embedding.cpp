@@ -21,11 +21,11 @@ double scale_of(const ModelOptions& o) { return o.scale_embedding ? std::sqrt(st
 
 class SingleTableEmbedding : public TokenEmbedding {
  public:
-  // `product`: whether an output layer is tied to the table, so that the table enters a matrix product.
+  // `is_output_weight`: whether an output layer is tied to the table, so that matrix products use the table.
   SingleTableEmbedding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t rows,
-                       bool product)
+                       bool is_output_weight)
       : scale_(scale_of(o)) {
-    bands_.push_back({&parameters.add(name, {rows, o.width}, {embedding_init(o, o.width), true, product})});
+    bands_.push_back({&parameters.add(name, {rows, o.width}, {embedding_init(o, o.width), true, is_output_weight})});
   }
 
   at::Tensor operator()(const at::Tensor& tokens) const override {
@@ -49,11 +49,11 @@ struct JoinRows : torch::autograd::Function<JoinRows> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    variable_list gradient_rows;
+    variable_list input_gradients;
     const variable_list positions = context->get_saved_variables();
-    for (const at::Tensor& indices : positions) gradient_rows.push_back(gradients[0].index_select(0, indices));
-    gradient_rows.resize(2 * positions.size() + 1);  // undefined gradients for `positions` and `rows`
-    return gradient_rows;
+    for (const at::Tensor& indices : positions) input_gradients.push_back(gradients[0].index_select(0, indices));
+    input_gradients.resize(2 * positions.size() + 1);  // undefined gradients for `positions` and `rows`
+    return input_gradients;
   }
 };
 
@@ -124,8 +124,8 @@ std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& paramete
 }
 
 std::unique_ptr<TokenEmbedding> make_encoder_embedding(nn::ParameterList& parameters, const ModelOptions& o,
-                                                       int64_t rows, bool product) {
-  return std::make_unique<SingleTableEmbedding>(parameters, o, "encoder.embedding.weight", rows, product);
+                                                       int64_t rows, bool is_output_weight) {
+  return std::make_unique<SingleTableEmbedding>(parameters, o, "encoder.embedding.weight", rows, is_output_weight);
 }
 
 }  // namespace mh::model

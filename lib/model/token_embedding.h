@@ -44,9 +44,9 @@ void check_rows(const char* key, int64_t rows, int64_t entries);
 // model.cutoff_factor is not 1, otherwise the table decoder.embedding.weight.
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& options,
                                                      int64_t vocabulary);
-// Creates the token embedding of an encoder, the table encoder.embedding.weight with `rows` rows. `product`: whether an
-// output layer is tied to the table (nn::Traits::product).
+// Creates the token embedding of an encoder, the table encoder.embedding.weight with `rows` rows. `is_output_weight`:
+// whether an output layer is tied to the table.
 std::unique_ptr<TokenEmbedding> make_encoder_embedding(nn::ParameterList& parameters, const ModelOptions& options,
-                                                       int64_t rows, bool product);
+                                                       int64_t rows, bool is_output_weight);
 
 }  // namespace mh::model

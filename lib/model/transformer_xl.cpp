@@ -80,16 +80,16 @@ class TransformerXl : public LanguageModel {
   // memory with the given `positions`. `capacity`: maximum number of positions in the memory.
   attention::Mask segment_mask(const std::vector<int64_t>& positions, int64_t capacity, int64_t next_position,
                                int64_t length = 0) const {
-    const auto slots = static_cast<int64_t>(positions.size());
+    const auto memory_length = static_cast<int64_t>(positions.size());
     attention::Mask mask;
     mask.causal = true;
-    mask.offset = slots;
+    mask.offset = memory_length;
     mask.window = options_.transformer_xl.same_length ? capacity : 0;
-    if (slots > 0 && positions.front() != next_position - slots) {
-      mask.key_positions = at::empty({slots + length}, at::kLong);
+    if (memory_length > 0 && positions.front() != next_position - memory_length) {
+      mask.key_positions = at::empty({memory_length + length}, at::kLong);
       auto* p = mask.key_positions.mutable_data_ptr<int64_t>();
-      for (int64_t s = 0; s < slots; ++s) p[s] = positions[static_cast<size_t>(s)] - next_position;
-      std::iota(p + slots, p + slots + length, 0);
+      for (int64_t s = 0; s < memory_length; ++s) p[s] = positions[static_cast<size_t>(s)] - next_position;
+      std::iota(p + memory_length, p + memory_length + length, 0);
     }
     return mask;
   }

@@ -22,7 +22,7 @@ class ClassesHead : public PooledHead {
   }
 };
 
-class Classes : public TaskHead {
+class ClassesTaskHead : public TaskHead {
  public:
   bool has_classes() const override { return true; }
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
@@ -31,7 +31,7 @@ class Classes : public TaskHead {
   }
 };
 
-const Registration<Classes> entry(task_heads(), "classes", "class of a text");
+const Registration<ClassesTaskHead> entry(task_heads(), "classes", "class of a text");
 
 }  // namespace
 

@@ -31,7 +31,7 @@ class NumberHead : public PooledHead {
   }
 };
 
-class Number : public TaskHead {
+class NumberTaskHead : public TaskHead {
  public:
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
                                     const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
@@ -39,7 +39,7 @@ class Number : public TaskHead {
   }
 };
 
-const Registration<Number> entry(task_heads(), "number", "regression: a number for a text");
+const Registration<NumberTaskHead> entry(task_heads(), "number", "regression: a number for a text");
 
 }  // namespace
 

@@ -1,6 +1,6 @@
 // The task head "span" predicts the first and last position of an answer in a text (extractive question answering).
-// Each position t has two scores, W h_t + b; a softmax of the first scores over all positions is the distribution of
-// the answer's first position, and a softmax of the second scores that of its last position.
+// Each position t has two scores, W h_t + b. The softmax of the first scores over all positions is the distribution of
+// the answer's first position; the softmax of the second scores is the distribution of its last position.
 
 #include "model/heads/pooled_head.h"
 #include "model/task_head.h"
@@ -58,7 +58,7 @@ class SpanHead : public OutputLayer {
   Dense dense_;
 };
 
-class Span : public TaskHead {
+class SpanTaskHead : public TaskHead {
  public:
   std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& o,
                                     const TokenEmbedding& /*embedding*/, int64_t /*vocabulary*/) const override {
@@ -66,7 +66,7 @@ class Span : public TaskHead {
   }
 };
 
-const Registration<Span> entry(task_heads(), "span", "first and last position of an answer");
+const Registration<SpanTaskHead> entry(task_heads(), "span", "first and last position of an answer");
 
 }  // namespace
 

@@ -83,12 +83,12 @@ class WordsHead : public OutputLayer {
   LayerNorm norm_;
   nn::Parameter* weight_;
   nn::Parameter& bias_;
-  // For next-sentence prediction; null without model.bert.next_sentence.
+  // Pooler and dense layer (2, d) of next-sentence prediction; null without model.bert.next_sentence.
   std::unique_ptr<Pooler> pooler_;
   std::unique_ptr<Dense> next_sentence_;
 };
 
-class Words : public TaskHead {
+class WordsTaskHead : public TaskHead {
  public:
   bool scores_entries() const override { return true; }
   bool has_next_sentence() const override { return true; }
@@ -98,7 +98,7 @@ class Words : public TaskHead {
   }
 };
 
-const Registration<Words> entry(task_heads(), "words", "masked words");
+const Registration<WordsTaskHead> entry(task_heads(), "words", "masked words");
 
 }  // namespace
 
