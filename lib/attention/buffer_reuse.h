@@ -10,8 +10,8 @@ namespace mh::attention {
 // with its base tensor if the view has the only reference to this base.
 inline bool can_reuse_storage(const at::Tensor& gradient) {
   if (!gradient.has_storage() || gradient.use_count() != 1 || !gradient.is_non_overlapping_and_dense()) return false;
-  const size_t references = gradient.storage().use_count();
-  return references == 1 || (references == 2 && gradient.is_view() && gradient._base().use_count() == 1);
+  const size_t num_references = gradient.storage().use_count();
+  return num_references == 1 || (num_references == 2 && gradient.is_view() && gradient._base().use_count() == 1);
 }
 
 }  // namespace mh::attention

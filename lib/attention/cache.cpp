@@ -96,10 +96,10 @@ std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_mo
 at::Tensor gather_rows(const at::Tensor& store, const at::Tensor& rows, int64_t first, int64_t length) {
   auto sizes = store.sizes().vec();
   sizes[0] = rows.numel();
-  at::Tensor gathered = at::empty(sizes, store.options());
-  at::Tensor destination = gathered.narrow(2, 0, length);
+  at::Tensor new_store = at::empty(sizes, store.options());
+  at::Tensor destination = new_store.narrow(2, 0, length);
   at::index_select_out(destination, store.narrow(2, first, length), 0, rows);
-  return gathered;
+  return new_store;
 }
 
 }  // namespace

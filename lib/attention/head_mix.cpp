@@ -129,7 +129,7 @@ void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOpti
   const bool by_position = m.dim() == 4;
   const auto x_view = const_view<T>(x), grad_output = const_view<T>(dy);
   const auto dx_view = dx.defined() ? mutable_view<T>(dx) : View<T>(nullptr, x);
-  auto* sums = dm.defined() ? dm.data_ptr<float>() : nullptr;
+  auto* dm_data = dm.defined() ? dm.data_ptr<float>() : nullptr;
   const Matrices matrices(m);
   const int64_t scratch_size = kernels::head_mix_scratch(in_heads, out_heads);
   for_each_work_item(
@@ -138,18 +138,18 @@ void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOpti
         std::fill_n(lanes, matrix_size * kLanes, 0.0F);
         for (int64_t t = begin; t < end; ++t) {
           const int64_t count = num_visible_keys(mixing, t, keys);
-          T* target = dx.defined() ? dx_view.at(b, t) : nullptr;
-          const kernels::HeadMixGradients<T> g{x_view.at(b, t), grad_output.at(b, t), target, dx_view.head_stride,
-                                               sums != nullptr ? lanes : nullptr};
+          T* dx_row = dx.defined() ? dx_view.at(b, t) : nullptr;
+          const kernels::HeadMixGradients<T> g{x_view.at(b, t), grad_output.at(b, t), dx_row, dx_view.head_stride,
+                                               dm_data != nullptr ? lanes : nullptr};
           kernels::mix_heads_backward({in_heads, out_heads, x_view.head_stride, grad_output.head_stride, count},
                                       matrices.at(b, t), g, scratch);
-          if (target != nullptr) clear_range(target, dx_view.head_stride, in_heads, count, keys);
-          if (sums != nullptr && by_position) {
-            add_lanes(lanes, matrix_size, sums + (b * x.size(2) + t) * matrix_size);
+          if (dx_row != nullptr) clear_range(dx_row, dx_view.head_stride, in_heads, count, keys);
+          if (dm_data != nullptr && by_position) {
+            add_lanes(lanes, matrix_size, dm_data + (b * x.size(2) + t) * matrix_size);
             std::fill_n(lanes, matrix_size * kLanes, 0.0F);
           }
         }
-        if (sums != nullptr && !by_position) add_lanes(lanes, matrix_size, sums + item * matrix_size);
+        if (dm_data != nullptr && !by_position) add_lanes(lanes, matrix_size, dm_data + item * matrix_size);
       });
 }
 

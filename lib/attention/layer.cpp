@@ -105,13 +105,14 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   }
   const bool has_interception = observer != nullptr || interceptor_ != nullptr;
   if (has_interception) c.head_outputs = intercept(HeadSide::value, c, c.head_outputs);
-  at::Tensor combined = stages_.combiner->combine(c, c.head_outputs);
+  at::Tensor combiner_output = stages_.combiner->combine(c, c.head_outputs);
   if (has_interception) {
     const at::Tensor head_outputs =
-        combined.view({combined.size(0), combined.size(1), -1, layer_spec_.value_size}).transpose(1, 2);
-    combined = intercept(HeadSide::output, c, head_outputs).transpose(1, 2).flatten(2);
+        combiner_output.view({combiner_output.size(0), combiner_output.size(1), -1, layer_spec_.value_size})
+            .transpose(1, 2);
+    combiner_output = intercept(HeadSide::output, c, head_outputs).transpose(1, 2).flatten(2);
   }
-  return nn::linear(combined, {output_}, {output_bias_});
+  return nn::linear(combiner_output, {output_}, {output_bias_});
 }
 
 }  // namespace mh::attention

@@ -26,9 +26,9 @@ at::Tensor boolean_mask(const Mask& mask, int64_t queries, int64_t keys, at::Dev
     intersect(at::arange(keys, options).view({1, 1, 1, keys}) <
               nn::to_device(mask.key_lengths, device).view({-1, 1, 1, 1}));
   if (mask.additive.defined()) {
-    at::Tensor visible = mask.additive > -std::numeric_limits<double>::infinity();
-    while (visible.dim() < 4) visible = visible.unsqueeze(0);
-    intersect(visible.expand({visible.size(0), visible.size(1), queries, keys}));
+    at::Tensor allowed = mask.additive > -std::numeric_limits<double>::infinity();
+    while (allowed.dim() < 4) allowed = allowed.unsqueeze(0);
+    intersect(allowed.expand({allowed.size(0), allowed.size(1), queries, keys}));
   }
   return result;
 }

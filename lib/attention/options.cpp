@@ -61,26 +61,26 @@ void AttentionOptions::describe(Fields& f) {
 }
 
 void AttentionConfig::read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& layer_counts) {
-  config.read("attention", base_);
+  config.read("attention", base_options_);
   for (auto [kind, count] : layer_counts) {
     const std::string section = std::string("attention.") + name_of(kind);
-    AttentionOptions kind_options = base_;
+    AttentionOptions kind_options = base_options_;
     config.read(section, kind_options);
-    kinds_[kind] = kind_options;
+    kind_options_[kind] = kind_options;
     for (int64_t layer = 0; layer < count; ++layer) {
       AttentionOptions layer_options = kind_options;
       config.read(section + "." + std::to_string(layer), layer_options);
-      layers_[{kind, layer}] = layer_options;
+      layer_options_[{kind, layer}] = layer_options;
     }
   }
 }
 
 const AttentionOptions& AttentionConfig::layer(AttentionKind kind, int64_t layer) const {
-  return layers_.at({kind, layer});
+  return layer_options_.at({kind, layer});
 }
 
 void AttentionConfig::set_layer(AttentionKind kind, int64_t layer, const AttentionOptions& options) {
-  layers_.at({kind, layer}) = options;
+  layer_options_.at({kind, layer}) = options;
 }
 
 namespace {
@@ -112,30 +112,33 @@ void AttentionConfig::hoist_common_options() {
   auto are_equal = [](const AttentionOptions& a, const AttentionOptions& b) {
     return option_values_of(a) == option_values_of(b);
   };
-  for (auto& [kind, options] : kinds_) {
-    const auto first = layers_.find({kind, 0});
-    if (first == layers_.end()) continue;
-    const bool all_equal = std::all_of(layers_.begin(), layers_.end(), [&, layer_kind = kind](const auto& layer) {
-      return layer.first.first != layer_kind || are_equal(layer.second, first->second);
-    });
+  for (auto& [kind, options] : kind_options_) {
+    const auto first = layer_options_.find({kind, 0});
+    if (first == layer_options_.end()) continue;
+    const bool all_equal =
+        std::all_of(layer_options_.begin(), layer_options_.end(), [&, layer_kind = kind](const auto& layer) {
+          return layer.first.first != layer_kind || are_equal(layer.second, first->second);
+        });
     if (all_equal) options = first->second;
   }
-  const bool all_equal = !kinds_.empty() && std::all_of(kinds_.begin(), kinds_.end(), [&](const auto& kind) {
-    return are_equal(kind.second, kinds_.begin()->second);
-  });
-  if (all_equal) base_ = kinds_.begin()->second;
+  const bool all_equal =
+      !kind_options_.empty() && std::all_of(kind_options_.begin(), kind_options_.end(), [&](const auto& kind) {
+        return are_equal(kind.second, kind_options_.begin()->second);
+      });
+  if (all_equal) base_options_ = kind_options_.begin()->second;
 }
 
 std::string AttentionConfig::toml() const {
   TomlWriter writer;
-  AttentionOptions copy = base_;
+  AttentionOptions copy = base_options_;
   writer.section("attention", copy);
   std::string text = writer.text();
-  for (const auto& [kind, options] : kinds_)
-    text += difference(std::string("attention.") + name_of(kind), option_values_of(base_), option_values_of(options));
-  for (const auto& [layer_key, options] : layers_)
+  for (const auto& [kind, options] : kind_options_)
+    text += difference(std::string("attention.") + name_of(kind), option_values_of(base_options_),
+                       option_values_of(options));
+  for (const auto& [layer_key, options] : layer_options_)
     text += difference(std::string("attention.") + name_of(layer_key.first) + "." + std::to_string(layer_key.second),
-                       option_values_of(kinds_.at(layer_key.first)), option_values_of(options));
+                       option_values_of(kind_options_.at(layer_key.first)), option_values_of(options));
   return text;
 }
 

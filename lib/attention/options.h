@@ -54,9 +54,9 @@ class AttentionConfig {
   std::string toml() const;
 
  private:
-  AttentionOptions base_;
-  std::map<AttentionKind, AttentionOptions> kinds_;
-  std::map<std::pair<AttentionKind, int64_t>, AttentionOptions> layers_;
+  AttentionOptions base_options_;
+  std::map<AttentionKind, AttentionOptions> kind_options_;
+  std::map<std::pair<AttentionKind, int64_t>, AttentionOptions> layer_options_;
 };
 
 // Returns the kind, sizes and name of a layer, with default sizes filled in. Throws Error(usage) for inconsistent head

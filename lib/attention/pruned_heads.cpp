@@ -31,10 +31,10 @@ OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std:
   }
   if (static_cast<int64_t>(kept.size()) != layer_spec.value_heads)
     refuse("kept_heads", str("one index for each of the layer's ", layer_spec.value_heads, " heads"), str(kept.size()));
-  const std::set<int64_t> distinct(kept.begin(), kept.end());
-  if (distinct.size() != kept.size()) refuse("kept_heads", "each head once", "a head twice");
-  if (*distinct.rbegin() >= count)
-    refuse("kept_heads", str("head indices from 0 to ", count - 1), str(*distinct.rbegin()));
+  const std::set<int64_t> distinct_heads(kept.begin(), kept.end());
+  if (distinct_heads.size() != kept.size()) refuse("kept_heads", "each head once", "a head twice");
+  if (*distinct_heads.rbegin() >= count)
+    refuse("kept_heads", str("head indices from 0 to ", count - 1), str(*distinct_heads.rbegin()));
   return result;
 }
 

@@ -40,7 +40,7 @@ class AdaptiveOutput : public OutputLayer {
  public:
   AdaptiveOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
                  int64_t vocabulary)
-      : options_(o), bands_(o.output_cutoffs, table_rows(o, vocabulary)), vocabulary_(vocabulary) {
+      : options_(o), bands_(o.output_cutoffs, num_table_rows(o, vocabulary)), vocabulary_(vocabulary) {
     const bool one_table = o.cutoff_factor == 1;
     const auto name = [&](size_t b, const char* suffix) {
       return one_table ? str("decoder.output", suffix) : str("decoder.output.bands.", b, suffix);
@@ -52,7 +52,7 @@ class AdaptiveOutput : public OutputLayer {
       return &parameters.add(full_name, {rows}, {nn::Init::constant(0), false, false});
     };
     for (size_t b = 0; b < (one_table ? 1 : bands_.count()); ++b) {
-      const int64_t rows = one_table ? table_rows(o, vocabulary) : bands_.size(b);
+      const int64_t rows = one_table ? num_table_rows(o, vocabulary) : bands_.size(b);
       tables_.push_back(o.tied ? embedding.bands()[b].table
                                : add_matrix(name(b, ".weight"), rows, band_width(o, b), adaptive_output_init(o)));
       if (o.output_bias) biases_.push_back(add_bias(name(b, ".bias"), rows));

@@ -53,12 +53,13 @@ std::string format_cutoffs(const std::vector<int64_t>& cutoffs) {
 
 void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, const ModelOptions& o,
                    int64_t vocabulary) {
-  int64_t previous = 0;
+  int64_t previous_cutoff = 0;
   for (int64_t c : cutoffs) {
-    if (c <= previous) throw Error(Exit::usage, Problem{key, "ascending cutoffs above 0", format_cutoffs(cutoffs), ""});
-    previous = c;
+    if (c <= previous_cutoff)
+      throw Error(Exit::usage, Problem{key, "ascending cutoffs above 0", format_cutoffs(cutoffs), ""});
+    previous_cutoff = c;
   }
-  if (previous >= vocabulary)
+  if (previous_cutoff >= vocabulary)
     throw Error(Exit::usage,
                 Problem{key, str("cutoffs below ", vocabulary, ", the size of the vocabulary"), format_cutoffs(cutoffs),
                         "lower the cutoffs, since each band needs at least one entry"});

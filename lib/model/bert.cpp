@@ -20,7 +20,7 @@ class Bert : public LanguageModel {
   Bert(const ModelConfig& config, int64_t vocabulary, at::Device device)
       : options_(config.model), vocabulary_(vocabulary), parameters_(device) {
     const auto head = make_task_head(options_.bert);
-    embedding_ = make_encoder_embedding(parameters_, options_, table_rows(options_, vocabulary),
+    embedding_ = make_encoder_embedding(parameters_, options_, num_table_rows(options_, vocabulary),
                                         head->scores_entries() && options_.tied);
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
     if (options_.bert.segments > 0)

@@ -52,10 +52,10 @@ FeedForward::FeedForward(nn::ParameterList& parameters, const std::string& name,
 
 at::Tensor FeedForward::operator()(const at::Tensor& x, const nn::ForwardContext& forward_context,
                                    int64_t layer) const {
-  at::Tensor inner = nn::linear(x, {up_}, {up_bias_}, activation_);
-  inner =
-      nn::dropout(inner, dropout_, forward_context, stream_prefix_ + "ffn.activation", static_cast<uint32_t>(layer));
-  return nn::linear(inner, {down_}, {down_bias_});
+  at::Tensor activations = nn::linear(x, {up_}, {up_bias_}, activation_);
+  activations = nn::dropout(activations, dropout_, forward_context, stream_prefix_ + "ffn.activation",
+                            static_cast<uint32_t>(layer));
+  return nn::linear(activations, {down_}, {down_bias_});
 }
 
 Block::Sublayer Block::make_sublayer(nn::ParameterList& parameters, const ModelConfig& config,

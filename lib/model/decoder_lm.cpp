@@ -41,16 +41,16 @@ class DecoderLm : public LanguageModel {
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,
                     attention::Observer* observer) override {
-    auto* decoding = static_cast<DecoderState*>(state);
-    const int64_t past_length = decoding != nullptr ? decoding->length() : 0;
+    auto* decoding_state = static_cast<DecoderState*>(state);
+    const int64_t past_length = decoding_state != nullptr ? decoding_state->length() : 0;
     at::Tensor x = positions_->add((*embedding_)(input.tokens), past_length);
     x = nn::dropout(x, options_.dropout_embedding, forward_context, "embedding", 0);
     attention::Mask mask;
     mask.causal = true;
     mask.offset = past_length;
     for (size_t i = 0; i < blocks_.size(); ++i)
-      x = blocks_[i].forward(x, mask, forward_context, {decoding != nullptr ? &decoding->caches[i] : nullptr},
-                             observer);
+      x = blocks_[i].forward(x, mask, forward_context,
+                             {decoding_state != nullptr ? &decoding_state->caches[i] : nullptr}, observer);
     if (norm_ != nullptr) x = (*norm_)(x);
     return nn::dropout(x, options_.dropout_output, forward_context, "output", 0);
   }

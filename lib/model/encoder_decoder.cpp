@@ -117,16 +117,16 @@ class EncoderDecoder : public LanguageModel {
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,
                     attention::Observer* observer) override {
-    auto* decoding = static_cast<TranslationState*>(state);
-    const int64_t past_length = decoding != nullptr ? decoding->length() : 0;
+    auto* decoding_state = static_cast<TranslationState*>(state);
+    const int64_t past_length = decoding_state != nullptr ? decoding_state->length() : 0;
     at::Tensor x = positions_->add((*embedding_)(input.tokens), past_length);
     x = nn::dropout(x, options_.dropout_embedding, forward_context, "embedding", 0);
     EncoderOutput encoder_output;
     if (past_length > 0) {
-      encoder_output = decoding->encoder_output;
+      encoder_output = decoding_state->encoder_output;
     } else {
       encoder_output = encode(input, forward_context, observer);
-      if (decoding != nullptr) decoding->set_sources(encoder_output);
+      if (decoding_state != nullptr) decoding_state->set_sources(encoder_output);
     }
     attention::Mask mask;
     mask.causal = true;
@@ -140,7 +140,7 @@ class EncoderDecoder : public LanguageModel {
         *t = block.repeat_for_variants(*t);
     for (size_t i = 0; i < decoder_.size(); ++i) {
       Block::Caches caches;
-      if (decoding != nullptr) caches = {&decoding->self_caches[i], &decoding->cross_caches[i]};
+      if (decoding_state != nullptr) caches = {&decoding_state->self_caches[i], &decoding_state->cross_caches[i]};
       x = decoder_[i].forward(x, mask, forward_context, caches, observer, {}, &encoder_output);
       mask.query_lengths = decoder_[i].repeat_for_variants(mask.query_lengths);
     }

@@ -143,9 +143,9 @@ std::vector<std::string> backbones_with(const std::string& key) {
 // Returns all options, including the sections of all backbones.
 std::vector<FieldLister::Row> rows_of(ModelOptions options) {
   FieldLister lister;
-  OtherBackbones others{options};
+  OtherBackbones other_backbones{options};
   lister.section("model", options);
-  lister.section("model", others);
+  lister.section("model", other_backbones);
   return lister.rows();
 }
 
@@ -159,10 +159,10 @@ void refuse_unsupported_options(const ModelOptions& options) {
     if (rows[i].value == default_rows[i].value) continue;
     const std::vector<std::string> names = backbones_with(key);
     if (std::find(names.begin(), names.end(), options.backbone) != names.end()) continue;
-    const std::string supporting = str("model.backbone='", join(names, "' or '"), "'");
-    throw Error(Exit::usage,
-                Problem{key, supporting + ", which has this option", str("model.backbone='", options.backbone, "'"),
-                        str("set ", supporting, ", or leave ", key, " out")});
+    const std::string supporting_backbones = str("model.backbone='", join(names, "' or '"), "'");
+    throw Error(Exit::usage, Problem{key, supporting_backbones + ", which has this option",
+                                     str("model.backbone='", options.backbone, "'"),
+                                     str("set ", supporting_backbones, ", or leave ", key, " out")});
   }
 }
 
@@ -171,8 +171,8 @@ void refuse_unsupported_options(const ModelOptions& options) {
 ModelConfig ModelConfig::read(Config& config) {
   ModelConfig c;
   config.read("model", c.model);
-  OtherBackbones others{c.model};
-  config.read("model", others);
+  OtherBackbones other_backbones{c.model};
+  config.read("model", other_backbones);
   refuse_unsupported_options(c.model);
   const auto layers = backbones().make(c.model.backbone, "model.backbone")->layers(c.model);
   c.attention.read(config, layers);

@@ -91,7 +91,7 @@ double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& mo
   c10::NoGradGuard no_gradient;
   constexpr int64_t kRows = 2, kLength = 12;
   const at::Device device = model.parameters().device();
-  const LoadedModel original = load_model(checkpoint, device);
+  const LoadedModel original_model = load_model(checkpoint, device);
   const int64_t model_max_length = model.max_length(),
                 length = model_max_length > 0 ? std::min(model_max_length, kLength) : kLength;
   const auto random_tokens = [&](int64_t entries, uint32_t site) {
@@ -109,7 +109,7 @@ double max_hidden_difference(const io::Checkpoint& checkpoint, LanguageModel& mo
     m.set_path(attention::Path::composed);
     return m.hidden(input.to(device), {});
   };
-  return (hidden_states(model) - hidden_states(*original.model)).abs().max().item<double>();
+  return (hidden_states(model) - hidden_states(*original_model.model)).abs().max().item<double>();
 }
 
 }  // namespace mh::model

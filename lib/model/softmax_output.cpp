@@ -10,8 +10,8 @@ class SoftmaxOutput : public OutputLayer {
  public:
   SoftmaxOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
                 int64_t vocabulary)
-      : vocabulary_(vocabulary), num_scored_rows_(scored_rows(o, vocabulary)) {
-    const int64_t rows = table_rows(o, vocabulary);
+      : vocabulary_(vocabulary), num_scored_rows_(num_scored_rows(o, vocabulary)) {
+    const int64_t rows = num_table_rows(o, vocabulary);
     weight_ = o.tied
                   ? embedding.bands()[0].table
                   : &parameters.add("decoder.output.weight", {rows, o.width}, {embedding_init(o, o.width), true, true});

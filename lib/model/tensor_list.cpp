@@ -22,11 +22,11 @@ using Settings = std::vector<std::string>;                        // assignments
 using Symbols = std::vector<std::pair<int64_t, std::string>>;     // axis sizes and their symbols
 using Shapes = std::vector<std::pair<std::string, std::string>>;  // names and symbolic shapes of tensors, in the order
                                                                   // of the model's parameters
-using Rows = std::vector<FieldLister::Row>;
+using OptionRows = std::vector<FieldLister::Row>;
 
 // No size equals a sum or product of other sizes, so that a size identifies its symbol. The width can be divided by 4
 // five times, for six bands of decreasing width.
-constexpr int64_t kWidth = 7168, kRows = 4001, kSourceRows = 4003;
+constexpr int64_t kWidth = 7168, kVocabularyRows = 4001, kSourceRows = 4003;
 constexpr std::array<int64_t, 5> kCutoffs = {1301, 1823, 2399, 2903, 3461};
 
 // Returns the assignments that set the sizes of all models.
@@ -39,12 +39,18 @@ const Settings& base_settings() {
 // Returns the symbols of the sizes in base_settings(), of the head counts in stage_tensors(), and of the bands of
 // kCutoffs.
 Symbols symbols() {
-  Symbols result{{kWidth, "d"}, {1009, "f"},     {22, "h"},
-                 {26, "hv"},    {34, "ho"},      {103, "dk"},
-                 {107, "dv"},   {kRows, "rows"}, {kSourceRows, "source_rows"}};
+  Symbols result{{kWidth, "d"},
+                 {1009, "f"},
+                 {22, "h"},
+                 {26, "hv"},
+                 {34, "ho"},
+                 {103, "dk"},
+                 {107, "dv"},
+                 {kVocabularyRows, "rows"},
+                 {kSourceRows, "source_rows"}};
   int64_t previous_cutoff = 0;
   for (const int64_t cutoff : kCutoffs) result.emplace_back(cutoff - previous_cutoff, "n"), previous_cutoff = cutoff;
-  result.emplace_back(kRows - previous_cutoff, "n");
+  result.emplace_back(kVocabularyRows - previous_cutoff, "n");
   for (int64_t w = kWidth / 4; w >= 7; w /= 4) result.emplace_back(w, "w");
   result.emplace_back(static_cast<int64_t>(kCutoffs.size()), "bands - 1");
   return result;
@@ -75,7 +81,8 @@ Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
   for (const std::string& setting : settings) config.set(setting);
   const ModelConfig model_config = ModelConfig::read(config);
   config.check_all_known();
-  const Vocabularies vocabularies(kRows, example_type_of(model_config.model) == ExampleType::pairs ? kSourceRows : 0);
+  const Vocabularies vocabularies(kVocabularyRows,
+                                  example_type_of(model_config.model) == ExampleType::pairs ? kSourceRows : 0);
   const auto model = build_language_model(model_config, vocabularies, at::Device(at::kMeta));
   Shapes shapes;
   for (const nn::Parameter& p : model->parameters().all()) {
@@ -85,9 +92,9 @@ Shapes shapes_of(const Settings& settings, const Symbols& symbols) {
     std::string shape = str('(', join(axes, ", "), ')');
     // The tensors of all bands have the same name in the list. The shape of the last band is listed, since its width
     // has the symbol w; the width of band 0 is the width of the model.
-    const auto existing = std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return s.first == name; });
-    if (existing == shapes.end()) shapes.emplace_back(name, std::move(shape));
-    else existing->second = std::move(shape);
+    const auto entry = std::find_if(shapes.begin(), shapes.end(), [&](const auto& s) { return s.first == name; });
+    if (entry == shapes.end()) shapes.emplace_back(name, std::move(shape));
+    else entry->second = std::move(shape);
   }
   return shapes;
 }
@@ -119,7 +126,7 @@ struct SettingChoice {
 
 // Returns one choice for each value, other than the default, of the options `rows`. The value of an integer option is a
 // distinct prime, which is added to `symbols` under the name of the option.
-std::vector<SettingChoice> choices_of(const Rows& rows, Symbols& symbols) {
+std::vector<SettingChoice> choices_of(const OptionRows& rows, Symbols& symbols) {
   static const std::vector<int64_t> kPrimes{211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281, 283};
   std::vector<SettingChoice> choices;
   size_t next_prime = 0;
@@ -150,7 +157,7 @@ std::vector<SettingChoice> choices_of(const Rows& rows, Symbols& symbols) {
 // Returns the tensors of the model with `settings`, then the tensors that a single choice from `rows` adds or reshapes,
 // then the tensors that only a combination of two or three choices adds. `owner`: text for ListedTensor::owner. Omits
 // the tensors whose names are in `known_names`.
-std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settings, const Rows& rows,
+std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settings, const OptionRows& rows,
                                        const std::set<std::string>& known_names) {
   Symbols all_symbols = symbols();
   std::vector<SettingChoice> choices = choices_of(rows, all_symbols);
@@ -207,12 +214,12 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
   options.backbone = backbone;  // so that the lister also visits the options of this backbone
   FieldLister lister;
   lister.section("model", options);
-  Rows rows = lister.rows();
+  OptionRows rows = lister.rows();
   // Options that `settings` sets below must not be choices.
   std::erase_if(rows, [](const auto& row) {
-    static const std::set<std::string> set_below{"backbone", "layers",      "encoder_layers", "width",
-                                                 "ffn",      "source_rows", "vocabulary_rows"};
-    return set_below.contains(row.key.substr(row.key.rfind('.') + 1));
+    static const std::set<std::string> fixed_options{"backbone", "layers",      "encoder_layers", "width",
+                                                     "ffn",      "source_rows", "vocabulary_rows"};
+    return fixed_options.contains(row.key.substr(row.key.rfind('.') + 1));
   });
   Settings settings = base_settings();
   settings.push_back(str("model.backbone=", backbone));
@@ -242,7 +249,7 @@ std::vector<ListedTensor> stage_tensors(const std::string& stage, const std::str
   config.read("attention", options);
   FieldLister lister;
   lister.section("attention", options);
-  Rows rows = lister.rows();
+  OptionRows rows = lister.rows();
   std::erase_if(rows, [&](const auto& row) { return !row.key.starts_with(str("attention.", name, ".")); });
   auto tensors = list_tensors(str(stage, ' ', name), settings, rows, known_names);
   constexpr std::string_view kLayer = "decoder.layers.i.self";

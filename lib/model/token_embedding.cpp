@@ -42,10 +42,10 @@ class SingleTableEmbedding : public TokenEmbedding {
 struct JoinRows : torch::autograd::Function<JoinRows> {
   static at::Tensor forward(AutogradContext* context, at::TensorList band_rows, at::TensorList positions,
                             int64_t rows) {
-    at::Tensor joined = at::empty({rows, band_rows[0].size(1)}, band_rows[0].options());
-    for (size_t k = 0; k < band_rows.size(); ++k) joined.index_copy_(0, positions[k], band_rows[k]);
+    at::Tensor joined_rows = at::empty({rows, band_rows[0].size(1)}, band_rows[0].options());
+    for (size_t k = 0; k < band_rows.size(); ++k) joined_rows.index_copy_(0, positions[k], band_rows[k]);
     context->save_for_backward(positions.vec());
-    return joined;
+    return joined_rows;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -101,12 +101,12 @@ class AdaptiveEmbedding : public TokenEmbedding {
 
 }  // namespace
 
-int64_t table_rows(const ModelOptions& o, int64_t vocabulary) {
+int64_t num_table_rows(const ModelOptions& o, int64_t vocabulary) {
   return o.vocabulary_rows > 0 ? o.vocabulary_rows : vocabulary;
 }
 
-int64_t scored_rows(const ModelOptions& o, int64_t vocabulary) {
-  return o.score_padded_rows ? table_rows(o, vocabulary) : vocabulary;
+int64_t num_scored_rows(const ModelOptions& o, int64_t vocabulary) {
+  return o.score_padded_rows ? num_table_rows(o, vocabulary) : vocabulary;
 }
 
 void check_rows(const char* key, int64_t rows, int64_t entries) {
@@ -117,7 +117,7 @@ void check_rows(const char* key, int64_t rows, int64_t entries) {
 
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& o,
                                                      int64_t vocabulary) {
-  const int64_t rows = table_rows(o, vocabulary);
+  const int64_t rows = num_table_rows(o, vocabulary);
   if (o.input_cutoffs.empty() || o.cutoff_factor == 1)
     return std::make_unique<SingleTableEmbedding>(parameters, o, "decoder.embedding.weight", rows, o.tied);
   return std::make_unique<AdaptiveEmbedding>(parameters, o, rows);

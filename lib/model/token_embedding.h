@@ -31,10 +31,10 @@ class TokenEmbedding {
 
 // Returns the number of rows of the embedding table: model.vocabulary_rows, or the size of the vocabulary if
 // model.vocabulary_rows is 0.
-int64_t table_rows(const ModelOptions& options, int64_t vocabulary);
+int64_t num_table_rows(const ModelOptions& options, int64_t vocabulary);
 // Returns the number of entries in the softmax: all rows of the embedding table with model.score_padded_rows, otherwise
 // the size of the vocabulary.
-int64_t scored_rows(const ModelOptions& options, int64_t vocabulary);
+int64_t num_scored_rows(const ModelOptions& options, int64_t vocabulary);
 
 // Throws Error(usage) if `rows`, the value of the key `key`, is neither 0 nor at least `entries`, the size of the
 // vocabulary.

@@ -22,7 +22,7 @@ using torch::autograd::variable_list;
 // short slice stays in the CPU's cache. On a CPU the time hardly changes between 8 and 32 million logits per slice (d
 // 256, vocabularies of 8000 and 33278); with 2 million the time is a third longer. A GPU needs more rows to be fully
 // used.
-int64_t slice_rows(int64_t vocabulary, bool on_gpu) {
+int64_t rows_per_slice(int64_t vocabulary, bool on_gpu) {
   return on_gpu ? std::clamp<int64_t>((64 << 20) / vocabulary, 256, 8192)
                 : std::clamp<int64_t>((16 << 20) / vocabulary, 64, 1024);
 }
@@ -58,8 +58,8 @@ bool has_cpu_kernel(const at::Tensor& logits) {
 
 // Computes losses[i] for each row i of logits (n, vocabulary), with CPU loops for fp32 and bf16. If `gradient` is set,
 // replaces the logits by their gradient.
-void cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
-                kernels::CrossEntropyRow* losses) {
+void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
+                        kernels::CrossEntropyRow* losses) {
   kernels::CrossEntropy params{logits.size(1), static_cast<float>(smoothing), gradient};
   bool bf16 = logits.scalar_type() == at::kBFloat16;
   char* data = static_cast<char*>(logits.data_ptr());
@@ -80,8 +80,8 @@ void cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bo
 
 // Computes losses (n, 2) of logits (n, vocabulary) with a GPU kernel; targets (n) and losses are in GPU memory. If
 // `gradient` is set, replaces the logits by their gradient.
-void gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
-                at::Tensor& losses) {
+void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
+                        at::Tensor& losses) {
   check_cuda(gpu.kernels->cross_entropy(*dtype_of(logits.scalar_type()),
                                         {logits.size(1), static_cast<float>(smoothing), gradient}, logits.size(0),
                                         logits.mutable_data_ptr(), targets.const_data_ptr<int64_t>(),
@@ -90,8 +90,8 @@ void gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, d
 
 // Computes losses (n, 2) of logits (n, vocabulary) with LibTorch operations, for any type and device. If `gradient` is
 // set, replaces the logits by their gradient.
-void fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
-                     at::Tensor& losses) {
+void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
+                             at::Tensor& losses) {
   const at::Tensor scored = targets.ge(0);
   at::Tensor upcast_logits = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
   at::Tensor log_p = at::log_softmax(upcast_logits, 1), index = targets.clamp_min(0).unsqueeze(1);
@@ -138,7 +138,7 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
   static_assert(sizeof(kernels::CrossEntropyRow) == 2 * sizeof(double));
   result.losses = at::empty({n, 2}, input.hidden.options().dtype(at::kDouble));
   const Gpu gpu = gpu_of(input.hidden.device());
-  const int64_t slice_size = slice_rows(vocabulary, static_cast<bool>(gpu));
+  const int64_t slice_size = rows_per_slice(vocabulary, static_cast<bool>(gpu));
   for (int64_t begin = 0; begin < n; begin += slice_size) {
     int64_t rows = std::min(slice_size, n - begin);
     at::Tensor hidden = input.hidden.narrow(0, begin, rows);
@@ -146,12 +146,12 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
     at::Tensor losses = result.losses.narrow(0, begin, rows);
     const at::Tensor device_targets = input.targets.device_targets.narrow(0, begin, rows);
     if (gpu && dtype_of(logits.scalar_type())) {
-      gpu_losses(gpu, logits, device_targets, smoothing, needs.any(), losses);
+      compute_gpu_losses(gpu, logits, device_targets, smoothing, needs.any(), losses);
     } else if (has_cpu_kernel(logits)) {
-      cpu_losses(logits, targets + begin, smoothing, needs.any(),
-                 static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()));
+      compute_cpu_losses(logits, targets + begin, smoothing, needs.any(),
+                         static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()));
     } else {
-      fallback_losses(logits, device_targets, smoothing, needs.any(), losses);
+      compute_fallback_losses(logits, device_targets, smoothing, needs.any(), losses);
     }
     if (needs.hidden) result.dhidden.narrow(0, begin, rows).copy_(product_nn(logits, weight));
     if (needs.weight) {

@@ -45,10 +45,10 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 }
 
 at::Tensor linear(const at::Tensor& x, ParameterRefs weights, ParameterRefs biases, Activation fused_activation) {
-  DecodingProducts* decoding = DecodingProducts::current();
-  if (decoding == nullptr || c10::GradMode::is_enabled())
+  DecodingProducts* decoding_products = DecodingProducts::current();
+  if (decoding_products == nullptr || c10::GradMode::is_enabled())
     return activation(linear(x, concatenate_values(weights), concatenate_values(biases)), fused_activation);
-  const DecodingProducts::Weights& cached_weights = decoding->weights(weights, biases);
+  const DecodingProducts::Weights& cached_weights = decoding_products->weights(weights, biases);
   if (!cached_weights.is_packed())
     return activation(linear(x, cached_weights.weight, cached_weights.bias), fused_activation);
   auto shape = x.sizes().vec();

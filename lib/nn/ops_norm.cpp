@@ -25,7 +25,7 @@ using OptionalTensor = std::optional<at::Tensor>;
 
 // Rows per work item of the CPU loops and per partial sum of the gradients of weight and bias. A constant, so that the
 // order of additions does not depend on the number of threads.
-constexpr int64_t kRows = 64;
+constexpr int64_t kRowsPerItem = 64;
 
 // The parameters of a call of the fused kernels. `params` points into `dropout`, so the object cannot be copied.
 struct SumNormCall {
@@ -45,9 +45,10 @@ struct SumNormCall {
 // Splits `rows` rows into work items and calls f(first row, number of rows, scratch memory) for each item, in parallel.
 template <class F>
 void for_each_row_block(const SumNormCall& call, int64_t rows, const F& f) {
-  at::parallel_for(0, ceil_div(rows, kRows), 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, ceil_div(rows, kRowsPerItem), 1, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.params)));
-    for (int64_t i = begin; i < end; ++i) f(i * kRows, std::min(kRows, rows - i * kRows), scratch.data());
+    for (int64_t i = begin; i < end; ++i)
+      f(i * kRowsPerItem, std::min(kRowsPerItem, rows - i * kRowsPerItem), scratch.data());
   });
 }
 
@@ -118,27 +119,30 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     const at::Tensor dn =
         grad_output.size() > 1 && grad_output[1].defined() ? grad_output[1].contiguous() : at::Tensor();
     if (!ds.defined() && !dn.defined()) return {{}, {}, {}, {}, {}, {}};
-    const at::Tensor& like = ds.defined() ? ds : dn;
+    const at::Tensor& template_gradient = ds.defined() ? ds : dn;
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
     const bool shares_gradient = type == at::kFloat && !dropout;  // dy equals dx: one tensor for both
     if (!dn.defined() && !dropout) return {ds, ds.to(type), {}, {}, {}, {}};
-    const int64_t size = like.size(-1), rows = like.numel() / size, num_blocks = ceil_div(rows, kRows);
+    const int64_t size = template_gradient.size(-1), rows = template_gradient.numel() / size,
+                  num_blocks = ceil_div(rows, kRowsPerItem);
     const SumNormCall call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), dropout);
-    const at::Tensor dx = at::empty_like(like), dy = shares_gradient ? dx : at::empty_like(like, type);
-    const at::Tensor weight_gradients = dn.defined() ? at::zeros({2, num_blocks, size}, like.options()) : at::Tensor();
+    const at::Tensor dx = at::empty_like(template_gradient),
+                     dy = shares_gradient ? dx : at::empty_like(template_gradient, type);
+    const at::Tensor weight_gradients =
+        dn.defined() ? at::zeros({2, num_blocks, size}, template_gradient.options()) : at::Tensor();
     const auto gradients = [&]() -> variable_list {
       if (!dn.defined()) return {dx, dy, {}, {}, {}, {}};
       const at::Tensor sums = weight_gradients.sum(1);
       return {dx, dy, sums[0], sums[1], {}, {}};
     };
     kernels::SumNormTensors t;
-    t.rows = rows, t.piece = kRows;
+    t.rows = rows, t.piece = kRowsPerItem;
     t.sum = const_cast<float*>(const_data_or_null(sum)), t.mean = mutable_data_or_null(mean),
     t.factor = mutable_data_or_null(factor);
     t.dsum = const_data_or_null(ds), t.dnorm = const_data_or_null(dn), t.dx = mutable_data_or_null(dx),
     t.dy = dy.mutable_data_ptr();
     if (dn.defined()) t.dweight = mutable_data_or_null(weight_gradients), t.dbias = t.dweight + num_blocks * size;
-    if (const Gpu gpu = gpu_of(like.device())) {
+    if (const Gpu gpu = gpu_of(template_gradient.device())) {
       if (shares_gradient) t.dy = nullptr;
       check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.params, t, gpu.stream));
       return gradients();

@@ -64,12 +64,12 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
 }
 
 Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> shape, Traits traits) {
-  Parameter* existing = find(name);
-  if (existing == nullptr) return add(name, std::move(shape), std::move(traits));
-  if (existing->master().sizes() != at::IntArrayRef(shape))
+  Parameter* existing_parameter = find(name);
+  if (existing_parameter == nullptr) return add(name, std::move(shape), std::move(traits));
+  if (existing_parameter->master().sizes() != at::IntArrayRef(shape))
     throw Error(Exit::failed,
                 name + ": expected layers of equal sizes, which share this parameter; found different sizes");
-  return *existing;
+  return *existing_parameter;
 }
 
 namespace {
@@ -107,8 +107,8 @@ void fill(const Init& init, at::IntArrayRef shape, RandomSequence& random, float
       uniform(init.scale);
       return;
     case Init::Kind::xavier_uniform: {
-      double fan = static_cast<double>(shape[shape.size() - 1] + shape[shape.size() - 2]);
-      uniform(init.scale * std::sqrt(6 / fan));
+      double fan_sum = static_cast<double>(shape[shape.size() - 1] + shape[shape.size() - 2]);
+      uniform(init.scale * std::sqrt(6 / fan_sum));
       return;
     }
     case Init::Kind::identity: {

@@ -29,14 +29,14 @@ using ReorderLinearWeight = at::Tensor(const at::Tensor&, std::optional<c10::Sym
 
 // Returns the oneDNN operator `name`; nullopt if LibTorch was built without oneDNN and so lacks the operator.
 template <class Signature>
-std::optional<c10::TypedOperatorHandle<Signature>> onednn(const char* name) {
+std::optional<c10::TypedOperatorHandle<Signature>> onednn_operator(const char* name) {
   if (!at::globalContext().hasMKLDNN()) return std::nullopt;
   const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
   return op ? std::optional(op->typed<Signature>()) : std::nullopt;
 }
 
 const std::optional<c10::TypedOperatorHandle<LinearPointwise>>& onednn_linear() {
-  static const auto op = onednn<LinearPointwise>("mkldnn::_linear_pointwise");
+  static const auto op = onednn_operator<LinearPointwise>("mkldnn::_linear_pointwise");
   return op;
 }
 
@@ -75,7 +75,7 @@ thread_local DecodingProducts* current_products = nullptr;
 
 // Returns the weight in the opaque layout that oneDNN chooses for products with kFullRows rows.
 at::Tensor pack_weight(const at::Tensor& weight) {
-  static const auto op = onednn<ReorderLinearWeight>("mkldnn::_reorder_linear_weight");
+  static const auto op = onednn_operator<ReorderLinearWeight>("mkldnn::_reorder_linear_weight");
   return op && onednn_linear() ? op->call(weight, c10::SymInt(kFullRows)) : weight;
 }
 
@@ -145,11 +145,11 @@ std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor
   const auto products = [&](int64_t count) {
     return onednn_product(x.narrow(0, 0, count), weight, bias).view({-1, kDistinctRows, weight.size(0)});
   };
-  const at::Tensor expected = products(kFullRows)[0];
+  const at::Tensor expected_rows = products(kFullRows)[0];
   std::vector<int64_t> sizes;
   for (const int64_t count : kCandidates)
     if (count == kFullRows ||  // also if the weight contains NaN, which equals no number
-        products(count).eq(expected).all().item<bool>())
+        products(count).eq(expected_rows).all().item<bool>())
       sizes.push_back(count);
   return sizes;
 }
@@ -173,8 +173,8 @@ struct DecodingProducts::WeightCache {
 
 DecodingProducts::DecodingProducts(const DecodingProducts* cache_owner)
     : cache_(cache_owner != nullptr ? cache_owner->cache_ : std::make_shared<WeightCache>()),
-      previous_(std::exchange(current_products, this)) {}
-DecodingProducts::~DecodingProducts() { current_products = previous_; }
+      previous_products_(std::exchange(current_products, this)) {}
+DecodingProducts::~DecodingProducts() { current_products = previous_products_; }
 DecodingProducts* DecodingProducts::current() { return current_products; }
 
 const DecodingProducts::Weights& DecodingProducts::weights(ParameterRefs weights, ParameterRefs biases) {

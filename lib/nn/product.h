@@ -70,7 +70,7 @@ class DecodingProducts {
  private:
   struct WeightCache;
   std::shared_ptr<WeightCache> cache_;
-  DecodingProducts* previous_;
+  DecodingProducts* previous_products_;
 };
 
 }  // namespace mh::nn

@@ -15,17 +15,17 @@ class NumberHead : public PooledHead {
   NumberHead(nn::ParameterList& parameters, const ModelOptions& o) : PooledHead(parameters, o, "head.number", 1) {}
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double,
                       const nn::ForwardContext& forward_context) const override {
-    const at::Tensor sum = squares(scores(hidden, forward_context), targets.values).sum();
+    const at::Tensor sum = squared_errors(scores(hidden, forward_context), targets.values).sum();
     return {sum, sum.detach().to(at::kDouble), targets.values.ge(0).sum().item<int64_t>()};
   }
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
-    return -squares(scores(hidden, {}), targets);
+    return -squared_errors(scores(hidden, {}), targets);
   }
 
  private:
   // Returns the squared errors (B, 1) of the predictions `predictions` (B, 1) for targets (B, 1) in thousandths; 0
   // where the target is negative.
-  static at::Tensor squares(const at::Tensor& predictions, const at::Tensor& targets) {
+  static at::Tensor squared_errors(const at::Tensor& predictions, const at::Tensor& targets) {
     const at::Tensor labels = nn::to_device(targets, predictions.device());
     return (predictions - labels.to(at::kFloat) * 0.001).square() * labels.ge(0);
   }

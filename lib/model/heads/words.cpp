@@ -18,13 +18,14 @@ class WordsHead : public OutputLayer {
   WordsHead(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding, int64_t vocabulary)
       : activation_(o.activation),
         vocabulary_(vocabulary),
-        num_scored_rows_(scored_rows(o, vocabulary)),
+        num_scored_rows_(num_scored_rows(o, vocabulary)),
         transform_(parameters, "head.words.transform", o, o.width),
         norm_(parameters, "head.words.norm", o),
         weight_(o.tied ? embedding.bands()[0].table
-                       : &parameters.add("head.words.weight", {table_rows(o, vocabulary), o.width},
+                       : &parameters.add("head.words.weight", {num_table_rows(o, vocabulary), o.width},
                                          {embedding_init(o, o.width), true, true})),
-        bias_(parameters.add("head.words.bias", {table_rows(o, vocabulary)}, {nn::Init::constant(0), false, false})) {
+        bias_(
+            parameters.add("head.words.bias", {num_table_rows(o, vocabulary)}, {nn::Init::constant(0), false, false})) {
     if (!o.bert.next_sentence) return;
     pooler_ = std::make_unique<Pooler>(parameters, o);
     next_sentence_ = std::make_unique<Dense>(parameters, "head.next", o, 2);

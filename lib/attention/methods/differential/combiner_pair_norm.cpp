@@ -33,9 +33,9 @@ class PairNorm : public Combiner {
     // (B, T, h / 2, 2 dv)
     at::Tensor pairs = z.transpose(1, 2).reshape({rows, length, heads / 2, 2 * size});
     const at::Tensor fp32_pairs = pairs.to(at::kFloat);
-    const at::Tensor normed =
+    const at::Tensor normed_pairs =
         fp32_pairs * at::rsqrt(fp32_pairs.square().mean(-1, true) + kEpsilon) * (weight_->value() * scale_);
-    return normed.to(z.scalar_type()).view({rows, length, heads * size});
+    return normed_pairs.to(z.scalar_type()).view({rows, length, heads * size});
   }
   std::string why_not_fused() const override { return ""; }
 

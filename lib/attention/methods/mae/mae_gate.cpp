@@ -23,11 +23,11 @@ constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 // of the previous block.
 at::Tensor window_sums(const at::Tensor& x, int64_t window) {
   const int64_t rows = x.size(0), n = x.size(1), columns = x.size(2);
-  const at::Tensor transposed = x.transpose(1, 2).contiguous();  // a third of the time of sums along the strided axis
-  if (window == 0 || window >= n) return transposed.cumsum(2).transpose(1, 2).contiguous();
+  const at::Tensor transposed_x = x.transpose(1, 2).contiguous();  // a third of the time of sums along the strided axis
+  if (window == 0 || window >= n) return transposed_x.cumsum(2).transpose(1, 2).contiguous();
   const int64_t num_blocks = ceil_div(n, window);
   at::Tensor blocks =
-      at::constant_pad_nd(transposed, {0, num_blocks * window - n}).view({rows, columns, num_blocks, window});
+      at::constant_pad_nd(transposed_x, {0, num_blocks * window - n}).view({rows, columns, num_blocks, window});
   at::Tensor suffix_sums = blocks.flip(3).cumsum(3).flip(3);
   at::Tensor previous_block_sums =
       at::constant_pad_nd(suffix_sums.narrow(2, 0, num_blocks - 1).narrow(3, 1, window - 1), {0, 1, 1, 0});
@@ -179,9 +179,9 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, cons
       variance = (rows - mean).square().mean(0);
       if (!is_frozen(forward_context)) {
         c10::NoGradGuard no_gradient;
-        const double unbiased = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, n - 1));
+        const double unbiased_factor = static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, n - 1));
         mean_->master().mul_(1 - kNormMomentum).add_(mean, kNormMomentum);
-        variance_->master().mul_(1 - kNormMomentum).add_(variance, kNormMomentum * unbiased);
+        variance_->master().mul_(1 - kNormMomentum).add_(variance, kNormMomentum * unbiased_factor);
       }
     }
   }
@@ -190,13 +190,14 @@ at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, cons
 
 // Returns the gates (…, E), fp32, for means x (…, d), fp32; rows sum to 1.
 at::Tensor ExpertGate::gates_from_means(const Context& c, const at::Tensor& x, const at::Tensor& query_mask) {
-  at::Tensor normalised = normalise(c.forward_context, x, query_mask);
-  at::Tensor inner = at::tanh(nn::linear(normalised, up_->value(), up_bias_->value()).to(at::kFloat));
+  at::Tensor normalised_x = normalise(c.forward_context, x, query_mask);
+  at::Tensor activations = at::tanh(nn::linear(normalised_x, up_->value(), up_bias_->value()).to(at::kFloat));
   nn::ForwardContext forward_context = c.forward_context;
   forward_context.training = forward_context.training && !is_frozen(forward_context);
-  inner = nn::dropout(inner, options_.dropout, forward_context, std::string(name_of(c.layer_spec.kind)) + ".gate",
-                      static_cast<uint32_t>(c.layer_spec.layer));
-  return at::softmax(nn::linear(inner, down_->value(), down_bias_->value()), -1);
+  activations =
+      nn::dropout(activations, options_.dropout, forward_context, std::string(name_of(c.layer_spec.kind)) + ".gate",
+                  static_cast<uint32_t>(c.layer_spec.layer));
+  return at::softmax(nn::linear(activations, down_->value(), down_bias_->value()), -1);
 }
 
 }  // namespace mh::attention
