@@ -20,7 +20,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr int kLanes = 16;
+constexpr int kLanes = 16;  // number of partial sums of each element of dm in the kernel
 // Positions per work item; a constant, so that results do not depend on the number of threads.
 constexpr int64_t kPositionsPerItem = 16;
 

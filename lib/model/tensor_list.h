@@ -15,10 +15,10 @@ struct ListedTensor {
   std::string setting;  // options with which the tensor exists in this shape; "": the defaults
 };
 
-// Returns the tensors of all backbones and attention stages. Builds many models on the device "meta": each backbone
-// with its defaults, with each value of each option of [model], with each pair of such values, and, if one value of the
-// pair is invalid without the other, with a third value; each attention stage likewise, with the options of the stage.
-// So options that add tensors need not be listed by hand.
+// Returns the tensors of all backbones and attention stages, without a hand-written list of the options that add
+// tensors: builds many models on the device "meta". Each backbone is built with its defaults, with each value of each
+// option of [model], and with each pair of such values; if one value of a pair is invalid without the other, also with
+// each third value. Each attention stage is built in the same way, with the options of the stage.
 std::vector<ListedTensor> list_tensors();
 
 }  // namespace mh::model

@@ -92,16 +92,16 @@ void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& ta
 // set, replaces the logits by their gradient.
 void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
                              at::Tensor& losses) {
-  const at::Tensor scored = targets.ge(0);
+  const at::Tensor is_scored = targets.ge(0);
   at::Tensor upcast_logits = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
   at::Tensor log_p = at::log_softmax(upcast_logits, 1), index = targets.clamp_min(0).unsqueeze(1);
-  at::Tensor nll = log_p.gather(1, index).squeeze(1).neg() * scored;
-  at::Tensor smoothed = nll * (1 - smoothing) - log_p.mean(1) * scored * smoothing;
+  at::Tensor nll = log_p.gather(1, index).squeeze(1).neg() * is_scored;
+  at::Tensor smoothed = nll * (1 - smoothing) - log_p.mean(1) * is_scored * smoothing;
   losses.copy_(at::stack({nll, smoothed}, 1));
   if (!gradient) return;
   at::Tensor d = log_p.exp_().sub_(smoothing / static_cast<double>(logits.size(1)));
   d.scatter_add_(1, index, at::full_like(index, smoothing - 1, d.options()));
-  logits = d.mul_(scored.unsqueeze(1)).to(logits.scalar_type());
+  logits = d.mul_(is_scored.unsqueeze(1)).to(logits.scalar_type());
 }
 
 // Returns the sums (2) of losses (n, 2) over the rows. On a CPU the rows are added in order, so the result does not

@@ -110,8 +110,9 @@ class Parameter {
   // Creates the bf16 copy of a parameter with traits().product, or deletes the copy. Parameters without
   // traits().product have no copy.
   void use_bf16_copy(bool enabled);
-  void refresh_copy();      // copies the master to the bf16 copy, if there is one; called after each update
-  void collect_gradient();  // adds the bf16 copy's gradient to the master's in fp32, then clears the former
+  void refresh_copy();  // copies the master to the bf16 copy, if there is one; called after each update
+  // Adds the bf16 copy's gradient to the master's in fp32, and clears the bf16 copy's gradient.
+  void collect_gradient();
 
  private:
   std::string name_;
