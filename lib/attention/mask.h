@@ -11,8 +11,8 @@ namespace mh::attention {
 
 struct Mask {
   bool causal = false;
-  int64_t offset =
-      0;  // with `causal`: query t sees keys s <= t + offset; offset > 0: keys before query 0 (cache, memory)
+  // With `causal`, query t sees keys s <= t + offset. offset > 0: keys of a cache or a memory precede query 0.
+  int64_t offset = 0;
   int64_t window = 0;      // > 0: query t sees only keys s > t + offset - window; 0: unlimited
   at::Tensor key_lengths;  // (B) int64, or undefined: only keys s < key_lengths[b] are real (not padding)
   // (B) int64, or undefined: only queries t < query_lengths[b] are real (not padding). Masks no key; stages that
