@@ -22,7 +22,8 @@ namespace mh {
 
 namespace {
 
-// First byte of a reply from the child. The length of the text (8 bytes) and the text follow.
+// First byte of a reply from the child; kError: an mh::Error, kException: another exception. The length of the text (8
+// bytes) and the text follow.
 enum Reply : char { kResult = 'R', kError = 'E', kMemory = 'M', kException = 'X' };
 constexpr size_t kReplyHeaderBytes = 1 + sizeof(uint64_t);
 constexpr int kExitCalled = 255, kReplyFailed = 254;  // exit statuses of the child
@@ -50,7 +51,7 @@ bool send_all(int descriptor, std::string_view bytes) {
   _exit(sent ? status : kReplyFailed);
 }
 
-// Returns whether `reply` has as many bytes as its head announces.
+// Returns whether `reply` has as many bytes as its header states.
 bool is_complete_reply(std::string_view reply) {
   if (reply.size() < kReplyHeaderBytes) return false;
   uint64_t length = 0;
@@ -73,7 +74,7 @@ bool is_complete_reply(std::string_view reply) {
   }
 }
 
-// Terminate handler of the child: reports an exception that left a thread of the library.
+// Terminate handler of the child: sends the parent an exception that a thread of the library did not catch.
 [[noreturn]] void on_terminate() {
   if (std::current_exception() != nullptr) reply_exception();
   std::abort();
@@ -236,7 +237,7 @@ bool Child::write(std::string_view bytes) {
   return true;
 }
 
-// Waits until the socket accepts input for the child; returns false if the child has replied or died. Meanwhile it
+// Waits until the socket accepts input for the child; returns false if the child has replied or died. While waiting,
 // reads the output of the child, so that a full pipe never blocks the child.
 bool Child::wait_until_writable() {
   for (;;) {
@@ -246,13 +247,13 @@ bool Child::wait_until_writable() {
       fail("cannot wait for the child process");
     }
     if (poll_fds[1].revents != 0 && !read_lines()) close_descriptor(stderr_);
-    if ((poll_fds[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) return false;  // a reply before the end of the input
+    if ((poll_fds[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) return false;  // the child has replied or died
     if ((poll_fds[0].revents & POLLOUT) != 0) return true;
   }
 }
 
-// Appends available bytes to reply_, and sets reply_ended_ at the end of the socket. Throws Error(failed) if it cannot
-// be read: to wait for a child that still writes would never end.
+// Appends available bytes to reply_, and sets reply_ended_ at the end of the socket. Throws Error(failed) if reading
+// fails, since the parent would otherwise wait forever for the end of the reply.
 void Child::read_reply() {
   char bytes[1 << 16];
   const ssize_t n = read(channel_, bytes, sizeof bytes);
@@ -262,7 +263,7 @@ void Child::read_reply() {
 }
 
 // Passes the lines of available output of the child to line_consumer_. Returns false at the end of the output. Throws
-// Error(failed) if it cannot be read.
+// Error(failed) if reading fails.
 bool Child::read_lines() {
   char bytes[1 << 12];
   const ssize_t n = read(stderr_, bytes, sizeof bytes);

@@ -47,8 +47,8 @@ CLI::Option* add_format(CLI::App& app, std::string& format, const std::string& q
       ->check(one_of({"table", "json"}));
 }
 
-// During declare(), adds an option for the field. During take(), after parsing, returns whether the option was given
-// and sets `text` to its value in TOML syntax.
+// During declare(), adds an option for the field. During store_values(), after parsing, returns whether the option was
+// given and sets `text` to its value in TOML syntax.
 bool CommandLineFields::visit(const Field& field, std::string& text) {
   std::string name = "--" + field.key;
   std::replace(name.begin(), name.end(), '_', '-');

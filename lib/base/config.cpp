@@ -75,7 +75,7 @@ void Config::load_file(const std::string& path) { load_file(path, {}); }
 void Config::load_file(const std::string& path, std::vector<std::string> open_files) {
   // Compares device and inode, since one file may have several names.
   auto is_same_file = [&](const std::string& other) {
-    std::error_code ignored_error;  // ignored here: reading a missing file throws
+    std::error_code ignored_error;  // read_text_file() below reports a missing file
     return std::filesystem::equivalent(other, path, ignored_error);
   };
   if (std::any_of(open_files.begin(), open_files.end(), is_same_file))
@@ -194,7 +194,7 @@ bool FieldLister::visit(const Field& field, std::string&) {
   return false;
 }
 
-// A field in a section with its own rule has the less strict of both rules, as in require_same_run().
+// Gives a field the less strict of its own rule and the rule of its section, as require_same_run() does.
 void FieldLister::set_resume_rule(const std::string& key, ResumeRule rule) {
   for (Row& row : rows_)
     if (key.ends_with('.') ? row.key.starts_with(key) : row.key == key) row.resume = std::max(row.resume, rule);

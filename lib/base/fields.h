@@ -33,8 +33,8 @@ Range or_unset(double unset, Range range);
 // Returns `text` as a quoted TOML string.
 std::string quoted_toml(const std::string& text);
 
-// States whether resuming a training run may change a field, from the strictest rule on. Most fields determine the
-// results of the run, so `fixed` is the default.
+// States whether a field may change when a training run is resumed; the strictest rule comes first. Most fields
+// determine the results of the run, so `fixed` is the default.
 enum class ResumeRule {
   fixed,
   fixed_once_validated,  // changeable only in a run without a validation set

@@ -25,8 +25,8 @@ namespace {
 
 constexpr size_t kBufferBytes = 1 << 20;
 
-// The umask at the start. Reading it sets it, so it is read before the first thread, which could create a file
-// meanwhile.
+// The umask of the process at its start. The only way to read the umask is to set it, so it is read before any other
+// thread exists, which could create a file while the umask is 0.
 const mode_t start_umask = [] {
   const mode_t mask = umask(0);
   umask(mask);
@@ -43,7 +43,7 @@ auto uninterrupted(const Call& call) {
   return result;
 }
 
-// Closes a descriptor and returns 0 or an errno. Linux closes it even if a signal interrupts the call.
+// Closes a descriptor and returns 0 or an errno. Linux closes the descriptor even if a signal interrupts the call.
 int close_descriptor(int descriptor) { return ::close(descriptor) == 0 || errno == EINTR ? 0 : errno; }
 
 // Returns advice for the errno of a failed write, or "" for other causes.
@@ -102,7 +102,7 @@ class DescriptorSink : public ByteSink {
   uint64_t bytes_written_ = 0;
 };
 
-// Standard output on a terminal, where control characters of the written text are shown, not obeyed.
+// Standard output on a terminal. Escapes control characters, so that the terminal shows them instead of obeying them.
 class TerminalSink : public DescriptorSink {
  public:
   TerminalSink() : DescriptorSink(STDOUT_FILENO, kStandardOutput) {}
@@ -115,13 +115,14 @@ class TerminalSink : public DescriptorSink {
 
 // Path of an unfinished file, in static memory so that a signal handler can read it.
 struct TemporaryFile {
-  std::atomic<bool> claimed{false};  // by the thread that fills the entry
-  std::atomic<bool> in_use{false};   // `path` is complete
+  std::atomic<bool> claimed{false};  // a thread has taken the entry
+  std::atomic<bool> in_use{false};   // `path` is complete, so a signal handler may read it
   char path[PATH_MAX];
 };
 std::array<TemporaryFile, 64> temporary_files;
 
-// Stores the path of an unfinished file. Returns null if all entries are in use or the path is too long.
+// Stores the path of an unfinished file in a free entry of temporary_files and returns the entry. Returns null if all
+// entries are in use or the path is too long.
 TemporaryFile* register_temporary(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
   for (TemporaryFile& t : temporary_files)
@@ -133,8 +134,8 @@ TemporaryFile* register_temporary(const std::string& path) {
   return nullptr;
 }
 
-// Mapped files, readable by a signal handler. A file that finds no free place is mapped all the same; if another
-// program truncates it, the process ends with SIGBUS.
+// Address range and name of a mapped file, in static memory so that a signal handler can read them. A file for which
+// `mappings` has no free entry is not recorded; if another program truncates this file, the process ends with SIGBUS.
 struct Mapping {
   std::atomic<const uint8_t*> begin{nullptr};
   std::atomic<const uint8_t*> end{nullptr};
@@ -164,7 +165,7 @@ class FileSink : public DescriptorSink {
  public:
   FileSink(const std::string& path, mode_t mode) : DescriptorSink(-1, path) {
     do {
-      temporary_path_ = path + ".partXXXXXX";  // a failed mkstemp() leaves another name
+      temporary_path_ = path + ".partXXXXXX";  // set for each attempt, since a failed mkstemp() may change it
       descriptor_ = mkstemp(temporary_path_.data());
     } while (descriptor_ < 0 && errno == EINTR);
     if (descriptor_ < 0) fail_to_write(path, errno);
@@ -201,8 +202,8 @@ class FileSink : public DescriptorSink {
   }
 
  private:
-  // Syncs the folder: the new name must survive a power failure. The file is complete under its name by now, so a
-  // folder that cannot be synced is a warning.
+  // Syncs the folder, so that the new name survives a power failure. Logs only a warning if syncing fails, since the
+  // file is already complete under its name.
   void sync_folder() const {
     size_t slash = name_.rfind('/');
     std::string folder = slash == std::string::npos ? "." : name_.substr(0, slash + 1);

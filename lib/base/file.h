@@ -31,10 +31,10 @@ class ByteSink {
 // device such as /dev/null or a FIFO is written in place. Throws Error(failed) if the folder does not exist or is
 // read-only, and Error(usage) if `path` is a folder or empty.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
-// Removes the temporary files of open sinks (of up to 64). Safe in signal handlers, since it only calls unlink().
+// Removes the temporary files of up to 64 open sinks. Safe in signal handlers, since it only calls unlink().
 void unlink_unfinished_files();
-// Returns the name of the mapped file (MappedFile) that contains the address, or null. For a signal handler: it only
-// reads.
+// Returns the name of the mapped file (MappedFile) that contains the address, or null. Safe in signal handlers, since
+// it only reads memory.
 const char* mapped_file_at(const void* address);
 // Returns a sink that writes to an open file descriptor; close() flushes the sink but does not close the descriptor.
 // `name`: name of the output in messages.
@@ -81,8 +81,8 @@ std::string read_text_file(const std::string& path);
 void write_file_atomically(const std::string& path, std::string_view bytes);
 // Calls open(2) and repeats it while signals interrupt it. Returns the descriptor, or -1 with errno.
 int open_descriptor(const std::string& path, int flags, unsigned mode = 0);
-// Writes all bytes to an open descriptor, also if signals interrupt it or it takes only a part at a time. Returns 0, or
-// the errno of the failed write.
+// Writes all bytes to an open descriptor; repeats writes that signals interrupt or that write only some of the bytes.
+// Returns 0, or the errno of the failed write.
 int append(int descriptor, std::string_view bytes);
 
 // Throws Error(usage) if `output` is the same file as one of the inputs, or as a file directly inside a folder among

@@ -118,7 +118,7 @@ void Plot::add(const HeatMap& map) {
     for (size_t x = 0; x < map.rows[y].size(); ++x) text += str(x, " ", y, " ", number_text(map.rows[y][x]), "\n");
   }
   const auto upper_limit = [](size_t n) { return shortest_decimal(static_cast<double>(std::max<size_t>(n, 1)) - 0.5); };
-  // Characters cannot show shades, so on standard output the cells show numbers.
+  // Standard output cannot show shades, so the cells show numbers there.
   const char* cell_style = path_ == "-" ? " using 1:2:(sprintf('%.3g', $3)) with labels"
                                         : " using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid linecolor palette";
   panels_.push_back(str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset xrange [-0.5:",

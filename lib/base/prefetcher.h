@@ -32,8 +32,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  // Waits for the next value and returns it; returns none after the last value. If `produce` throws, the call that
-  // would return this value rethrows the exception, and so do all later calls.
+  // Waits for the next value and returns it; returns none after the last value. If `produce` throws, next() returns the
+  // values produced before, then rethrows the exception in every later call.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
     state_changed_.wait(lock, [this] { return !queue_.empty() || ended_; });

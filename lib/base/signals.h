@@ -9,8 +9,9 @@ namespace mh {
 // catch_stop_signals() replaces these handlers.
 void remove_files_on_signals();
 
-// Turns SIGBUS in a mapped file (file.h), which another program truncated while it was read, into an error message with
-// its name and exit status 3, and removes temporary files. Any other SIGBUS ends the process as by default.
+// Installs a handler for SIGBUS from a mapped file (file.h) that another program truncated: the handler prints an error
+// message with the name of the file, removes temporary files and exits with status 3. After any other SIGBUS the
+// handler removes temporary files and ends the process as by default.
 void report_truncated_files();
 
 // Installs handlers that store stop signals; only the main thread may call it.

@@ -30,7 +30,7 @@ class Table {
 // Returns `text` as one of several tab-separated values, with escapes.
 std::string table_field(const std::string& text);
 
-// Returns the line "key<TAB>value" with a line feed, for lists with one value per line. Of a text only control
+// Returns the line "key<TAB>value" with a line feed, for lists with one value per line. In a text value only control
 // characters and backslashes are escaped, as in "\x0a"; other values are JSON.
 std::string key_and_value(const std::string& key, const nlohmann::ordered_json& value);
 

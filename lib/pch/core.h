@@ -1,4 +1,4 @@
-// Precompiled for the sources of libmultihead-core.
+// Precompiled header of the sources of libmultihead-core.
 #include <filesystem>
 #include <functional>
 #include <map>

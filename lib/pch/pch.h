@@ -1,4 +1,4 @@
-// Precompiled for the sources of libmultihead: what nearly all of them include. A header here costs every source the
-// instantiation of its inline functions' templates, so one that few sources need is not here.
+// Precompiled header of the sources of libmultihead. Contains only headers that nearly all sources include, since every
+// source pays for instantiating the templates that the inline functions of these headers use.
 #include "base/json_types.h"
 #include "nn/aten.h"
