@@ -22,9 +22,13 @@ namespace mh {
 
 namespace {
 
-// First byte of a reply from the child; kError: an mh::Error, kException: another exception. The length of the text (8
-// bytes) and the text follow.
-enum Reply : char { kResult = 'R', kError = 'E', kMemory = 'M', kException = 'X' };
+// First byte of a reply from the child; the length of the text (8 bytes) and the text follow.
+enum ReplyKind : char {
+  kResult = 'R',       // return value of the work
+  kError = 'E',        // exit status (1 byte) and message of an mh::Error
+  kOutOfMemory = 'M',  // no text
+  kException = 'X',    // message of another exception
+};
 constexpr size_t kReplyHeaderBytes = 1 + sizeof(uint64_t);
 constexpr int kExitCalled = 255, kReplyFailed = 254;  // exit statuses of the child
 
@@ -43,7 +47,7 @@ bool send_all(int descriptor, std::string_view bytes) {
 }
 
 // Sends a reply to the parent and ends the child with `status`.
-[[noreturn]] void reply(Reply kind, std::string_view text, int status) {
+[[noreturn]] void reply(ReplyKind kind, std::string_view text, int status) {
   char header[kReplyHeaderBytes] = {kind};
   const uint64_t length = text.size();
   std::memcpy(header + 1, &length, sizeof length);
@@ -66,7 +70,7 @@ bool is_complete_reply(std::string_view reply) {
     const std::string text = static_cast<char>(error.exit()) + std::string(error.what());
     reply(kError, text, 1);
   } catch (const std::bad_alloc&) {
-    reply(kMemory, "", 1);
+    reply(kOutOfMemory, "", 1);
   } catch (const std::exception& error) {
     reply(kException, error.what(), 1);
   } catch (...) {
@@ -84,7 +88,8 @@ bool is_complete_reply(std::string_view reply) {
 // the parent, which other threads may still use.
 void handle_exit() { _exit(kExitCalled); }
 
-size_t threads_of_process() {
+// Returns the number of threads of this process, or 1 if /proc is not available.
+size_t count_threads() {
   DIR* folder = opendir("/proc/self/task");
   if (folder == nullptr) return 1;
   size_t count = 0;
@@ -119,22 +124,18 @@ bool ChildInput::read_line(std::string& line) {
       return true;
     }
     buffer_.erase(0, begin_);
-    begin_ = buffer_.size();  // the rest of the buffer contains no '\n'
+    begin_ = 0;
     char bytes[1 << 16];
     const ssize_t n = read(descriptor_, bytes, sizeof bytes);
-    if (n < 0 && errno == EINTR) {
-      begin_ = 0;
-      continue;
-    }
+    if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail("cannot read from the parent process");
-    const size_t search_begin = begin_;
-    begin_ = 0;
     if (n == 0) {
       if (buffer_.empty()) return false;
       line = std::move(buffer_);
       buffer_.clear();
       return true;
     }
+    const size_t search_begin = buffer_.size();  // the bytes before contain no '\n'
     buffer_.append(bytes, static_cast<size_t>(n));
     if (const size_t end = buffer_.find('\n', search_begin); end != buffer_.npos) {
       line.assign(buffer_, 0, end);
@@ -145,14 +146,14 @@ bool ChildInput::read_line(std::string& line) {
 }
 
 Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(on_line)) {
-  if (const size_t threads = threads_of_process(); threads > 1)
+  if (const size_t threads = count_threads(); threads > 1)
     throw Error(Exit::failed,
                 Problem{"child process", "a parent process with a single thread", str(threads, " threads"),
                         "unset LD_PRELOAD, since a preloaded library may start threads"});
-  int channel[2], errors[2];
+  int channel[2], output_pipe[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) != 0)
     fail("cannot create a socket for the child process");
-  if (pipe2(errors, O_CLOEXEC) != 0) {
+  if (pipe2(output_pipe, O_CLOEXEC) != 0) {
     close(channel[0]);
     close(channel[1]);
     fail("cannot create a pipe for the child process");
@@ -172,7 +173,7 @@ Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(
     const int error = errno;
     pthread_sigmask(SIG_SETMASK, &parent_mask, nullptr);
     sigaction(SIGCHLD, &parent_sigchld_action_, nullptr);
-    for (int descriptor : {channel[0], channel[1], errors[0], errors[1]}) close(descriptor);
+    for (int descriptor : {channel[0], channel[1], output_pipe[0], output_pipe[1]}) close(descriptor);
     errno = error;
     fail("cannot start a child process");
   }
@@ -186,8 +187,8 @@ Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(
     // If the parent was started with descriptor 0, 1 or 2 closed, the socket or the pipe may have that number. The
     // child duplicates both to numbers above 2.
     reply_channel = fcntl(channel[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    const int output_descriptor = fcntl(errors[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    for (int descriptor : {channel[0], channel[1], errors[0], errors[1]}) close(descriptor);
+    const int output_descriptor = fcntl(output_pipe[1], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    for (int descriptor : {channel[0], channel[1], output_pipe[0], output_pipe[1]}) close(descriptor);
     for (int standard_descriptor : {STDOUT_FILENO, STDERR_FILENO}) dup2(output_descriptor, standard_descriptor);
     close(output_descriptor);
     std::atexit(handle_exit);
@@ -202,14 +203,14 @@ Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(
   }
   pthread_sigmask(SIG_SETMASK, &parent_mask, nullptr);
   close(channel[1]);
-  close(errors[1]);
+  close(output_pipe[1]);
   channel_ = channel[0];
-  stderr_ = errors[0];
+  output_pipe_ = output_pipe[0];
 }
 
 Child::~Child() {
   close_descriptor(channel_);
-  close_descriptor(stderr_);
+  close_descriptor(output_pipe_);
   if (pid_ < 0) return;
   kill(pid_, SIGKILL);
   reap();
@@ -241,12 +242,12 @@ bool Child::write(std::string_view bytes) {
 // reads the output of the child, so that a full pipe never blocks the child.
 bool Child::wait_until_writable() {
   for (;;) {
-    pollfd poll_fds[2] = {{channel_, POLLIN | POLLOUT, 0}, {stderr_, POLLIN, 0}};
+    pollfd poll_fds[2] = {{channel_, POLLIN | POLLOUT, 0}, {output_pipe_, POLLIN, 0}};
     if (poll(poll_fds, 2, -1) < 0) {
       if (errno == EINTR) continue;
       fail("cannot wait for the child process");
     }
-    if (poll_fds[1].revents != 0 && !read_lines()) close_descriptor(stderr_);
+    if (poll_fds[1].revents != 0 && !read_lines()) close_descriptor(output_pipe_);
     if ((poll_fds[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) return false;  // the child has replied or died
     if ((poll_fds[0].revents & POLLOUT) != 0) return true;
   }
@@ -266,7 +267,7 @@ void Child::read_reply() {
 // Error(failed) if reading fails.
 bool Child::read_lines() {
   char bytes[1 << 12];
-  const ssize_t n = read(stderr_, bytes, sizeof bytes);
+  const ssize_t n = read(output_pipe_, bytes, sizeof bytes);
   if (n < 0 && errno != EINTR) fail("cannot read the output of the child process");
   if (n < 0) return true;
   for (const char c : std::string_view(bytes, static_cast<size_t>(n))) {
@@ -283,14 +284,14 @@ bool Child::read_lines() {
 
 ChildEnd Child::finish() {
   shutdown(channel_, SHUT_WR);
-  while (!reply_ended_ || stderr_ >= 0) {
-    pollfd poll_fds[2] = {{reply_ended_ ? -1 : channel_, POLLIN, 0}, {stderr_, POLLIN, 0}};
+  while (!reply_ended_ || output_pipe_ >= 0) {
+    pollfd poll_fds[2] = {{reply_ended_ ? -1 : channel_, POLLIN, 0}, {output_pipe_, POLLIN, 0}};
     if (poll(poll_fds, 2, -1) < 0) {
       if (errno == EINTR) continue;
       fail("cannot wait for the child process");
     }
     if (poll_fds[0].revents != 0) read_reply();
-    if (poll_fds[1].revents != 0 && !read_lines()) close_descriptor(stderr_);
+    if (poll_fds[1].revents != 0 && !read_lines()) close_descriptor(output_pipe_);
   }
   const std::optional<int> wait_status = reap();
   ChildEnd end;
@@ -308,7 +309,7 @@ ChildEnd Child::finish() {
     end.cause = str("ended by signal ", signal, " (", strsignal(signal), ")");
     end.out_of_memory = signal == SIGKILL;
     end.crashed = signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT;
-  } else if (kind == kMemory) {
+  } else if (kind == kOutOfMemory) {
     end.cause = "ran out of memory";
     end.out_of_memory = true;
   } else if (kind == kException) {

@@ -68,8 +68,8 @@ class Child {
 
   LineConsumer line_consumer_;
   pid_t pid_ = -1;
-  int channel_ = -1;  // socket that sends the input to the child and receives the reply
-  int stderr_ = -1;   // read end of a pipe from standard output and standard error of the child
+  int channel_ = -1;      // socket that sends the input to the child and receives the reply
+  int output_pipe_ = -1;  // read end of a pipe from standard output and standard error of the child
   struct sigaction parent_sigchld_action_ {};
   std::string reply_, line_;
   bool reply_ended_ = false;

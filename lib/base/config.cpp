@@ -74,9 +74,9 @@ void Config::load_file(const std::string& path) { load_file(path, {}); }
 
 void Config::load_file(const std::string& path, std::vector<std::string> open_files) {
   // Compares device and inode, since one file may have several names.
-  auto is_same_file = [&](const std::string& other) {
+  auto is_same_file = [&](const std::string& open_file) {
     std::error_code ignored_error;  // read_text_file() below reports a missing file
-    return std::filesystem::equivalent(other, path, ignored_error);
+    return std::filesystem::equivalent(open_file, path, ignored_error);
   };
   if (std::any_of(open_files.begin(), open_files.end(), is_same_file))
     throw Error(Exit::usage, Problem{path, "includes without a cycle",
@@ -143,19 +143,20 @@ std::vector<std::string> Config::keys_below(const std::string& section) const {
 }
 
 void Config::check_all_known() const {
-  std::vector<std::string> known(known_.begin(), known_.end());
+  std::vector<std::string> known_keys(known_keys_.begin(), known_keys_.end());
   for (const auto& [key, value] : values_) {
-    if (known_.count(key) > 0) continue;
-    const auto first_below = known_.lower_bound(key + ".");
-    if (value.text == kEmptyTable && first_below != known_.end() && first_below->rfind(key + ".", 0) == 0) continue;
+    if (known_keys_.count(key) > 0) continue;
+    const auto first_below = known_keys_.lower_bound(key + ".");
+    if (value.text == kEmptyTable && first_below != known_keys_.end() && first_below->rfind(key + ".", 0) == 0)
+      continue;
     throw Error(Exit::usage, Problem{value.origin, "a known key", "unknown key '" + key + "'",
-                                     nearest_word(key, known).empty() ? "mh-train --list keys lists all keys"
-                                                                      : did_you_mean(key, known)});
+                                     nearest_word(key, known_keys).empty() ? "mh-train --list keys lists all keys"
+                                                                           : did_you_mean(key, known_keys)});
   }
 }
 
 bool Config::Reader::visit(const Field& field, std::string& text) {
-  config_.known_.insert(field.key);
+  config_.known_keys_.insert(field.key);
   auto it = config_.values_.find(field.key);
   if (it == config_.values_.end()) return false;
   text = it->second.text;

@@ -72,7 +72,7 @@ class Config {
   void load_file(const std::string& path, std::vector<std::string> open_files);
 
   std::map<std::string, Value> values_;
-  std::set<std::string> known_;
+  std::set<std::string> known_keys_;
 };
 
 // Writes option structs as TOML text with sections, one `key = value` per line, in the order of describe().

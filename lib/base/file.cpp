@@ -108,8 +108,8 @@ class TerminalSink : public DescriptorSink {
   TerminalSink() : DescriptorSink(STDOUT_FILENO, kStandardOutput) {}
   using ByteSink::write;
   void write(const void* data, size_t size) override {
-    const std::string shown = without_controls({static_cast<const char*>(data), size});
-    DescriptorSink::write(shown.data(), shown.size());
+    const std::string escaped_text = without_controls({static_cast<const char*>(data), size});
+    DescriptorSink::write(escaped_text.data(), escaped_text.size());
   }
 };
 
@@ -423,16 +423,16 @@ bool LineReader::next(Chunk& chunk) {
   for (;;) {
     const char* begin = buffer_.data() + begin_;
     size_t num_buffered = end_ - begin_;
-    const void* found =
+    const void* newline =
         num_buffered > num_searched ? std::memchr(begin + num_searched, '\n', num_buffered - num_searched) : nullptr;
-    size_t length = found != nullptr ? static_cast<size_t>(static_cast<const char*>(found) - begin) : num_buffered;
-    bool line_complete = found != nullptr || eof_;
+    size_t length = newline != nullptr ? static_cast<size_t>(static_cast<const char*>(newline) - begin) : num_buffered;
+    bool line_complete = newline != nullptr || eof_;
     if ((line_complete && (num_buffered > 0)) || length >= max_line_) {
       bool chunk_ends_line = line_complete && length <= max_line_;
       if (!chunk_ends_line) length = max_line_;
-      chunk = {std::string_view(begin, length),     starts_line_, chunk_ends_line,
-               chunk_ends_line && found != nullptr, line_,        offset_};
-      size_t consumed = length + (chunk_ends_line && found != nullptr ? 1 : 0);
+      chunk = {std::string_view(begin, length),       starts_line_, chunk_ends_line,
+               chunk_ends_line && newline != nullptr, line_,        offset_};
+      size_t consumed = length + (chunk_ends_line && newline != nullptr ? 1 : 0);
       begin_ += consumed;
       offset_ += consumed;
       starts_line_ = chunk_ends_line;

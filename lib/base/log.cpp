@@ -17,13 +17,13 @@ namespace {
 LogLevel current_level = LogLevel::normal;
 std::string current_name = "mh";
 std::mutex mutex;
-bool is_line_drawn = false;  // whether a progress line is on the terminal, which a message must erase first
+bool is_progress_drawn = false;  // whether a progress line is on the terminal, which a message must erase first
 
 void print(const char* kind, const char* colour, const std::string& message) {
   std::lock_guard lock(mutex);
   std::string line;
-  if (is_line_drawn) line += "\r\033[K";
-  is_line_drawn = false;
+  if (is_progress_drawn) line += "\r\033[K";
+  is_progress_drawn = false;
   line += current_name + ": ";
   if (*kind != '\0') line += stderr_has_colour() ? std::string(colour) + kind + "\033[0m: " : std::string(kind) + ": ";
   line += without_controls(message) + "\n";
@@ -62,7 +62,7 @@ Progress::Progress(std::string label, int64_t total, std::string unit)
     : label_(std::move(label)),
       total_(total),
       unit_(std::move(unit)),
-      is_shown_(stderr_is_terminal() && current_level != LogLevel::quiet),
+      is_enabled_(stderr_is_terminal() && current_level != LogLevel::quiet),
       start_time_(std::chrono::steady_clock::now()) {}
 
 Progress::~Progress() { clear(); }
@@ -70,11 +70,11 @@ Progress::~Progress() { clear(); }
 void Progress::set_start(int64_t start) { start_count_ = start; }
 
 void Progress::update(int64_t num_done, const std::string& note) {
-  if (!is_shown_) return;
+  if (!is_enabled_) return;
   auto now = std::chrono::steady_clock::now();
-  if (is_drawn_ && now - last_draw_time_ < std::chrono::milliseconds(100) && num_done != total_) return;
+  if (has_drawn_ && now - last_draw_time_ < std::chrono::milliseconds(100) && num_done != total_) return;
   last_draw_time_ = now;
-  is_drawn_ = true;
+  has_drawn_ = true;
   double seconds = std::chrono::duration<double>(now - start_time_).count();
   std::string line = label_ + "  ";
   std::string suffix = note.empty() ? "" : "  " + without_controls(note);
@@ -100,14 +100,14 @@ void Progress::update(int64_t num_done, const std::string& note) {
   std::lock_guard lock(mutex);
   std::string out = "\r\033[K" + line;
   std::fwrite(out.data(), 1, out.size(), stderr);
-  is_line_drawn = true;
+  is_progress_drawn = true;
 }
 
 void Progress::clear() {
   std::lock_guard lock(mutex);
-  if (is_line_drawn) std::fputs("\r\033[K", stderr);
-  is_line_drawn = false;
-  is_drawn_ = false;
+  if (is_progress_drawn) std::fputs("\r\033[K", stderr);
+  is_progress_drawn = false;
+  has_drawn_ = false;
 }
 
 }  // namespace mh

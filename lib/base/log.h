@@ -51,8 +51,8 @@ class Progress {
   int64_t total_;
   std::string unit_;
   int64_t start_count_ = 0;
-  bool is_drawn_ = false;
-  bool is_shown_;
+  bool has_drawn_ = false;  // update() has drawn the line since the last clear()
+  bool is_enabled_;         // stderr is a terminal, and the log level is not quiet
   std::chrono::steady_clock::time_point start_time_;
   std::chrono::steady_clock::time_point last_draw_time_;
 };

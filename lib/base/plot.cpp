@@ -17,7 +17,8 @@ namespace mh {
 
 namespace {
 
-std::string ending_of(const std::string& path) {
+// Returns the file name suffix without its dot; "" if there is none.
+std::string suffix_of(const std::string& path) {
   const size_t dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(dot + 1);
 }
@@ -39,17 +40,19 @@ std::string quoted(const std::string& text) {
 
 std::string number_text(double x) { return std::isfinite(x) ? shortest_decimal(x) : "NaN"; }
 
-std::string labels(const std::string& title, const std::string& x, const std::string& y) {
+// Returns the gnuplot commands that set the title and the axis labels of a panel.
+std::string label_commands(const std::string& title, const std::string& x, const std::string& y) {
   return str("set title ", quoted(title), " noenhanced\nset xlabel ", quoted(x), " noenhanced\nset ylabel ", quoted(y),
              " noenhanced\n");
 }
 
-std::string terminal(const std::string& path, size_t panels) {
+// Returns the gnuplot command that sets the file format and the size of the drawing.
+std::string terminal_command(const std::string& path, size_t panels) {
   const int columns = panels > 1 ? 2 : 1, rows = (static_cast<int>(panels) + columns - 1) / columns;
   if (path == "-") return str("set terminal dumb size 100,", 28 * static_cast<int>(panels), "\n");
-  const std::string ending = ending_of(path);
-  if (ending == "svg") return str("set terminal svg size ", 640 * columns, ",", 440 * rows, " background 'white'\n");
-  if (ending == "png") return str("set terminal pngcairo size ", 960 * columns, ",", 660 * rows, "\n");
+  const std::string suffix = suffix_of(path);
+  if (suffix == "svg") return str("set terminal svg size ", 640 * columns, ",", 440 * rows, " background 'white'\n");
+  if (suffix == "png") return str("set terminal pngcairo size ", 960 * columns, ",", 660 * rows, "\n");
   return str("set terminal pdfcairo size ", 6 * columns, "in,", 4 * rows, "in\n");
 }
 
@@ -84,8 +87,8 @@ void run_gnuplot(const std::string& script, bool discard_output) {
 }  // namespace
 
 Plot::Plot(std::string path) : path_(std::move(path)) {
-  const std::string ending = ending_of(path_);
-  if (path_ != "-" && ending != "svg" && ending != "png" && ending != "pdf")
+  const std::string suffix = suffix_of(path_);
+  if (path_ != "-" && suffix != "svg" && suffix != "png" && suffix != "pdf")
     throw Error(Exit::usage,
                 Problem{"--plot", "a file name that ends in .svg, .png or .pdf, or - for standard output", path_, ""});
   if (!is_gnuplot_installed())
@@ -105,8 +108,9 @@ void Plot::add(const Chart& chart) {
                    " lw ", curve.bold ? 4 : 1.5, curve.bold ? " lc rgb 'black'" : "", " ",
                    curve.title.empty() ? "notitle" : "title " + quoted(curve.title) + " noenhanced");
   }
-  panels_.push_back(str("reset\nset key outside right\nset grid\n", labels(chart.title, chart.x_label, chart.y_label),
-                        text, "EOD\n", chart.curves.empty() ? "plot NaN notitle" : command, "\n"));
+  panels_.push_back(str("reset\nset key outside right\nset grid\n",
+                        label_commands(chart.title, chart.x_label, chart.y_label), text, "EOD\n",
+                        chart.curves.empty() ? "plot NaN notitle" : command, "\n"));
 }
 
 void Plot::add(const HeatMap& map) {
@@ -123,12 +127,12 @@ void Plot::add(const HeatMap& map) {
                                         : " using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid linecolor palette";
   panels_.push_back(str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset xrange [-0.5:",
                         upper_limit(columns), "]\nset yrange [", upper_limit(map.rows.size()),
-                        ":-0.5]\nset xtics 1\nset ytics 1\n", labels(map.title, map.x_label, map.y_label), text,
+                        ":-0.5]\nset xtics 1\nset ytics 1\n", label_commands(map.title, map.x_label, map.y_label), text,
                         "EOD\n", map.rows.empty() ? "plot NaN" : "plot " + data + cell_style, " notitle\n"));
 }
 
 void Plot::draw() const {
-  std::string script = terminal(path_, panels_.size());
+  std::string script = terminal_command(path_, panels_.size());
   const bool is_text_plot = path_ == "-";
   const std::string temporary = is_text_plot ? "" : str(path_, ".", getpid(), ".tmp");
   if (!is_text_plot) script += "set output " + quoted(temporary) + "\n";

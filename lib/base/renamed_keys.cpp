@@ -65,13 +65,13 @@ const std::map<std::string, std::string>& present_names() {
 const std::string kAdam = "\"adam\"", kAdamW = "\"adamw\"", kEmptyTable = "{}";
 
 // Returns whether `key` starts with `section` and ends with a dot and `name`.
-bool is_key(const std::string& key, const std::string& section, const std::string& name) {
+bool matches_key(const std::string& key, const std::string& section, const std::string& name) {
   return key.starts_with(section) && key.ends_with("." + name);
 }
 
 // Converts the optimiser names of earlier versions, where adam and adamw were one update rule, with and without decay
 // of norms and biases.
-std::vector<Assignment> optimizer_form(const std::string& section, const std::string& text) {
+std::vector<Assignment> convert_optimizer_name(const std::string& section, const std::string& text) {
   return {{section + "rule", text == kAdam ? kAdamW : text},
           {section + "decay_norms_and_biases", text == kAdamW ? "false" : "true"}};
 }
@@ -84,19 +84,19 @@ std::vector<Assignment> convert_renamed(const Assignment& a, const std::string& 
     const auto it = present_names().find(a.key + ".");
     return {{it == present_names().end() ? a.key : it->second.substr(0, it->second.size() - 1), a.text}};
   }
-  if (a.key == "train.optimizer") return optimizer_form("train.optimizer.", a.text);
-  if (is_key(a.key, "train.groups.", "optimizer")) return optimizer_form(section, a.text);
-  if ((a.key == "train.optimizer.rule" || is_key(a.key, "train.groups.", "rule")) && a.text == kAdam)
+  if (a.key == "train.optimizer") return convert_optimizer_name("train.optimizer.", a.text);
+  if (matches_key(a.key, "train.groups.", "optimizer")) return convert_optimizer_name(section, a.text);
+  if ((a.key == "train.optimizer.rule" || matches_key(a.key, "train.groups.", "rule")) && a.text == kAdam)
     throw Error(Exit::usage,
                 Problem{origin, "the rule adamw, sgd or nag", a.key + " = " + a.text,
                         str("set ", a.key, " = ", kAdamW, ", and ", section,
                             "decay_norms_and_biases = true to decay all parameters (adam of earlier versions) or false "
                             "to leave norms and biases out (adamw of earlier versions)")});
   for (const char* stage : {"mae", "mixture-of-heads"}) {
-    if (is_key(a.key, "attention.", str(stage, ".of"))) return {{section + "original_heads", a.text}};
-    if (is_key(a.key, "attention.", str(stage, ".kept"))) return {{section + "kept_heads", a.text}};
+    if (matches_key(a.key, "attention.", str(stage, ".of"))) return {{section + "original_heads", a.text}};
+    if (matches_key(a.key, "attention.", str(stage, ".kept"))) return {{section + "kept_heads", a.text}};
   }
-  if (is_key(a.key, "attention.", "distances") && a.text == "\"true\"") return {{a.key, "\"exact\""}};
+  if (matches_key(a.key, "attention.", "distances") && a.text == "\"true\"") return {{a.key, "\"exact\""}};
   if (const auto it = present_names().find(a.key); it != present_names().end()) return {{it->second, a.text}};
   if (const auto it = present_names().find(section); it != present_names().end())
     return {{it->second + a.key.substr(section.size()), a.text}};

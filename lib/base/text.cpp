@@ -12,7 +12,7 @@ namespace {
 
 // Returns the edit distance in which an exchange of two adjacent characters counts as one edit (optimal string
 // alignment).
-size_t distance(std::string_view a, std::string_view b) {
+size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
   for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
@@ -31,7 +31,7 @@ std::string nearest_word(std::string_view word, const std::vector<std::string>& 
   size_t limit = std::max<size_t>(1, word.size() / 3);
   std::string best;
   for (const std::string& candidate : candidates) {
-    size_t d = distance(word, candidate);
+    size_t d = edit_distance(word, candidate);
     if (d <= limit) {
       best = candidate;
       if (d == 0) break;
@@ -93,17 +93,17 @@ std::string escaped_byte(char byte) {
 }
 
 std::string without_controls(std::string_view text) {
-  std::string shown;
-  shown.reserve(text.size());
+  std::string escaped_text;
+  escaped_text.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     // U+0080 to U+009F are 0xC2 and 0x80 to 0x9F in UTF-8.
     const bool is_c1 = byte == 0xC2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xE0) == 0x80;
-    if (is_c1) shown += escaped_byte(text[++i]);
-    else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) shown += escaped_byte(text[i]);
-    else shown += text[i];
+    if (is_c1) escaped_text += escaped_byte(text[++i]);
+    else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) escaped_text += escaped_byte(text[i]);
+    else escaped_text += text[i];
   }
-  return shown;
+  return escaped_text;
 }
 
 std::string hex64(uint64_t value) {
