@@ -11,7 +11,7 @@
 
 namespace mh::text {
 
-// Attributes of added tokens, by token id: flags and roles, named as in transformers, and kAppended.
+// Attributes of each added token, by token id: flags and roles, with their names in transformers, and kAppended.
 using AddedTokens = std::map<int64_t, std::set<std::string>>;
 
 constexpr const char* kAppended = "appended";  // the token is not in the model's own vocabulary

@@ -19,8 +19,8 @@ bool is_in_any(const Range (&ranges)[N], char32_t c) {
   return r != ranges + N && r->first <= c;
 }
 
-// Marks, punctuation, format characters and composed letters added in Unicode 9.0 to 15.0. Ranges are merged if no
-// older character lies between them.
+// Marks, punctuation, format characters and composed letters added in Unicode 9.0 to 15.0. Adjacent ranges are merged
+// if no character of Unicode 8.0 lies between them.
 constexpr Range kAddedSinceUnicode9[] = {
     {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},
     {0xAFA, 0xAFF},     {0xB55, 0xB55},     {0xC04, 0xC3C},     {0xC77, 0xC77},     {0xC84, 0xC84},
@@ -32,7 +32,7 @@ constexpr Range kAddedSinceUnicode9[] = {
     {0x12FF1, 0x13455}, {0x16E97, 0x16F4F}, {0x16FE2, 0x16FF1}, {0x1CF00, 0x1CF46}, {0x1E000, 0x1E4EF},
     {0x1E944, 0x1E95F}};
 
-// The marks in kAddedSinceUnicode9 that Unicode 9.0 already has: canonical ordering applies to them.
+// Marks in kAddedSinceUnicode9 that were added in Unicode 9.0 itself, so that canonical ordering sorts them.
 constexpr Range kOrderedMarks[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
                                    {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
 
@@ -170,8 +170,8 @@ void lower_case(std::vector<BertCharacter>& text) {
   std::vector<BertCharacter> out;
   out.reserve(text.size());
   for (const BertCharacter& character : text) {
-    const bool is_dotted_capital_i =
-        character.c == 0x130;  // U+0130, the only character whose lower case is two characters
+    // U+0130 is the only character whose lower case is two characters.
+    const bool is_dotted_capital_i = character.c == 0x130;
     out.push_back({is_dotted_capital_i ? U'i' : lower_case(character.c), character.begin, character.end});
     if (is_dotted_capital_i) out.push_back({0x307, character.begin, character.end});
   }

@@ -1,7 +1,7 @@
 // Learns merges exactly as subword-nmt's learn-bpe does. If a symbol arises from several merges (ab + a and a + ba),
-// the counts of learn-bpe are not exact and its result depends on how it counts and prunes, so this code reproduces
-// both: pairs next to a symbol that already occurred in a word are counted again; pairs below a threshold are set aside
-// with their current count, and later occurrences are counted from zero.
+// the counts of learn-bpe are not exact and its result depends on how it counts and prunes pairs. This code therefore
+// counts and prunes in the same way: it counts the pairs next to a joined symbol again if the symbol already occurred
+// in the word; it sets pairs below a threshold aside with their current count, and counts later occurrences from zero.
 #include <algorithm>
 #include <unordered_map>
 
@@ -54,7 +54,8 @@ class Learner {
     int32_t left, right;
     int64_t count = 0;                          // current count, valid while the pair is active
     int64_t deferred_count = 0;                 // count when the pair was last set aside
-    bool active = false, was_deferred = false;  // active: listed in active_; kept: has been set aside at least once
+    bool active = false;                        // the pair is listed in active_pairs_
+    bool was_deferred = false;                  // the pair has been set aside at least once
     std::unordered_map<size_t, int32_t> words;  // number of occurrences by index of the word in words_
   };
 
@@ -83,7 +84,7 @@ class Learner {
     if (inserted) pairs_.push_back({left, right, 0, 0, false, false, {}});
     return it->second;
   }
-  // Adds `sign` times the count of word number `word` to the count of the pair of symbols[at] and symbols[at + 1].
+  // Adds `sign` times the count of words_[word] to the count of the pair of symbols[index] and symbols[index + 1].
   void change_count(const std::vector<int32_t>& symbols, size_t index, size_t word, int sign) {
     const int32_t p = pair_of(symbols[index], symbols[index + 1]);
     Pair& pair = pair_at(p);
@@ -105,10 +106,12 @@ class Learner {
       return text_of(x.right) < text_of(y.right);
     });
   }
+  // Sets a pair aside with the count `count`.
   static void defer(Pair& pair, int64_t count) {
     pair.deferred_count = count;
     pair.was_deferred = true;
   }
+  // Sets aside all active pairs whose count is below `threshold`.
   void prune(double threshold) {
     std::erase_if(active_, [&](int32_t p) {
       Pair& pair = pair_at(p);
@@ -119,6 +122,7 @@ class Learner {
       return true;
     });
   }
+  // Makes the pairs that were ever set aside the active pairs, with the counts of that time.
   void restore_deferred() {
     active_.clear();
     for (size_t p = 0; p < pairs_.size(); ++p) {

@@ -34,11 +34,12 @@ constexpr std::string_view kReservedNames[] = {kUnknownName, "<s>", "</s>"};
 // Marks a line sent to the child that may contain a word too long for BPE: NUL, index of the line among the marked
 // lines, NUL, text. Other lines contain no NUL. File names stay in the parent, since they may contain any byte.
 constexpr char kLongLine = '\0';
-// The first byte of the child's result. A child that replies with kStatus or kLongWord also exits with status 0.
+// First byte of the child's result; the comments describe the bytes that follow. A child that replies with kStatus or
+// kLongWord also exits with status 0.
 enum Result : char {
   kModel = 'M',     // the model
   kStatus = 'S',    // the library's error status
-  kLongWord = 'W',  // index of the marked line, a space, characters of its longest word
+  kLongWord = 'W',  // index of the marked line, a space, number of characters of its longest word
 };
 // Maximum number of characters that compatibility normalisation yields for a byte: U+FDFA, which has three bytes,
 // becomes 18 characters.
@@ -51,6 +52,7 @@ size_t count_characters(std::string_view text) {
 
 // ---- In the child ----
 
+// Exception for a word too long for BPE.
 struct LongWord {
   uint64_t line;
   size_t characters;
@@ -355,7 +357,8 @@ class TrainingText {
         Exit::input,
         Problem{size, str("at least ", static_cast<int64_t>(*min_size), ": the special pieces and the characters"),
                 str(options.size), "choose a larger --size, or a lower --character-coverage"});
-  // The check fails if --size leaves no room for <unk>, <s> and </s>, which take the first three numbers.
+  // The trainer's check of insert_id() fails if --size leaves no room for <unk>, <s> and </s>, which have the ids 0
+  // to 2.
   if (status.find("[insert_id(") != status.npos)
     throw Error(Exit::input, Problem{size, "at least 4: the special pieces and a character", str(options.size),
                                      "choose a larger --size"});

@@ -101,7 +101,7 @@ class Learner {
   struct Entry {
     int64_t count;
     Pair pair;
-    std::vector<uint32_t> words;
+    std::vector<uint32_t> words;                // indices in words_ of the words in which the pair arose
     bool operator<(const Entry& other) const {  // highest count first, then the lowest ids
       return count != other.count ? count < other.count : other.pair < pair;
     }
@@ -114,8 +114,8 @@ class Learner {
   }
 
   void number_characters(const WordMap<uint64_t>& words, const std::u32string& alphabet) {
-    std::unordered_map<char32_t, bool>
-        follows_character;  // whether each character of the alphabet ever follows another character
+    // Whether a character of the alphabet follows another character in some word.
+    std::unordered_map<char32_t, bool> follows_character;
     for (char32_t c : alphabet) {
       follows_character[c] = false;
       number_of(utf8(c));

@@ -93,7 +93,8 @@ std::string find_fault(std::string_view table) {
   const std::string_view text = table.substr(bytes);
   if (text.back() != '\0' || find_invalid_utf8(text) != text.npos) return "a text that is truncated or not UTF-8";
 
-  // Linked lists of children by the base b of their parent: first[b] is the head, next[p] the successor of p.
+  // Linked lists of children by the base b of their parent: first_child[b] is the head, next_sibling[p] the successor
+  // of p.
   constexpr uint32_t no_unit = UINT32_MAX;
   const size_t count = trie.size();
   std::vector<uint32_t> first_child(count, no_unit), next_sibling(count, no_unit);
@@ -103,8 +104,8 @@ std::string find_fault(std::string_view table) {
     next_sibling[p] = first_child[base];
     first_child[base] = static_cast<uint32_t>(p);
   }
-  // Depth-first search that visits each reachable unit once, although keys may share suffixes; an edge to an open unit
-  // is a cycle.
+  // Depth-first search that visits each reachable unit once, although keys may share suffixes; an edge to a unit on the
+  // current path closes a cycle.
   constexpr int unvisited = -1, on_path = -2;
   std::vector<int> keys(count, unvisited);  // maximum number of keys on a path from each finished unit
   std::vector<uint32_t> stack{0};
@@ -123,7 +124,7 @@ std::string find_fault(std::string_view table) {
       continue;
     }
     stack.pop_back();
-    if (keys[p] != on_path) continue;  // already finished: two parents pushed it
+    if (keys[p] != on_path) continue;  // two parents pushed this unit, which is finished
     keys[p] = 0;
     for (uint32_t child = first_child[base]; child != no_unit; child = next_sibling[child])
       keys[p] = std::max(keys[p], keys[child]);
@@ -136,6 +137,7 @@ std::string find_fault(std::string_view table) {
 }  // namespace
 
 void check_sentencepiece_file(const std::string& bytes, const std::string& name) {
+  // Field numbers of sentencepiece_model.proto.
   constexpr uint64_t normaliser = 3, denormaliser = 5, table_of_characters = 2;
   uint64_t number = 0;
   std::string_view message;

@@ -1,5 +1,5 @@
 // Validates text files: removes a byte order mark, and rejects bytes that are not UTF-8. TextBatches (text_batches.h)
-// and the functions that read whole files use it.
+// and the functions that read whole files call these functions.
 #pragma once
 
 #include <cstdint>

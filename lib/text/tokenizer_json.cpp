@@ -52,8 +52,8 @@ struct Node {
     refuse(join({allowed_values.begin(), allowed_values.end()}, " or "), name.empty() ? abbreviate(*value) : name,
            reason);
   }
-  // Returns the components of a pipeline stage in order: none for null, the (nested) entries of the array `list` for
-  // the type Sequence, otherwise only this node.
+  // Returns the components of a pipeline stage in order: none for null, the (nested) entries of the array `list_key`
+  // for the type Sequence, otherwise only this node.
   std::vector<Node> stages(const char* list_key) const {
     if (empty()) return {};
     if (type() != "Sequence") return {*this};

@@ -34,6 +34,7 @@ void append_escaped(std::string& out, const std::string& piece) {
   }
 }
 
+// Reverses append_escaped(). Returns false for an invalid escape sequence.
 bool unescape(std::string_view text, std::string& out) {
   out.clear();
   if (text.find('\\') == text.npos) {

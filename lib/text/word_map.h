@@ -16,6 +16,7 @@
 
 namespace mh::text {
 
+// Returns the eight bytes at `p` as a little-endian integer.
 inline uint64_t load_eight(const char* p) {
   uint64_t word = 0;
   std::memcpy(&word, p, 8);
@@ -133,8 +134,8 @@ class WordMap {
   }
 
  private:
-  static constexpr uint32_t kFree = UINT32_MAX;
-  static constexpr size_t kGrownSlots = 1 << 12;  // minimum after the first insertion without reserve()
+  static constexpr uint32_t kFree = UINT32_MAX;   // Slot::length of a free slot
+  static constexpr size_t kGrownSlots = 1 << 12;  // minimum number of slots after the first insertion without reserve()
   // Slots with small values are 32 bytes, two in a cache line, so that no slot crosses the end of a cache line.
   struct alignas(sizeof(Value) <= 4 ? 32 : 8) Slot {
     uint64_t prefix_low = 0, prefix_high = 0;
@@ -147,6 +148,7 @@ class WordMap {
   // Returns whether the load factor of `entries` keys is at most 3/4. Vocabularies insert frequent words first, so
   // frequent words usually occupy the first slot of their probe sequence.
   bool has_room_for(size_t entries) const { return 4 * entries <= 3 * slots_.size(); }
+  // Returns the index of the slot of `key`, or of the free slot that an insertion of `key` would use.
   size_t locate(const WordKey& key) const {
     const size_t mask = slots_.size() - 1;
     for (size_t index = key.hash & mask;; index = (index + 1) & mask) {

@@ -68,7 +68,7 @@ class WordPieceTokenizer : public Tokenizer {
   void encode_uncached(std::string_view text, std::vector<int32_t>& tokens) const;
 
  private:
-  static constexpr size_t kMaxWordCharacters = 100;  // characters
+  static constexpr size_t kMaxWordCharacters = 100;  // a longer word is [UNK], as in transformers
   struct PieceRange {
     int32_t token;
     size_t begin, end;  // range of the word's bytes
@@ -84,8 +84,8 @@ class WordPieceTokenizer : public Tokenizer {
   AddedTokens added_;
   BertText text_;
   Special special_;
-  WordMap<int32_t> initial_pieces_,
-      continuation_pieces_;  // pieces that start a word, and pieces that continue one, without ##
+  WordMap<int32_t> initial_pieces_;       // tokens of the pieces that start a word
+  WordMap<int32_t> continuation_pieces_;  // tokens of the pieces that continue a word; the keys lack ##
   size_t max_initial_bytes_ = 0, max_continuation_bytes_ = 0;  // maximum length in bytes of a key of each map
 };
 

@@ -22,8 +22,8 @@ std::pair<int64_t, int64_t> truncate_lengths(int64_t first, int64_t second, int6
 class Classification {
  public:
   // `sequences` are the token sequences of a shard of examples of `task`: first text, second text and label of each
-  // example. `length` is the maximum number of tokens of an input sequence. Throws Error(usage) if it leaves no room
-  // for text.
+  // example. `length` is the maximum number of tokens of an input sequence. Throws Error(usage) if `length` leaves
+  // no room for text.
   Classification(Sequences sequences, ExampleTask task, const WordPieceTokenizer& tokenizer, int64_t length);
   int64_t size() const { return static_cast<int64_t>(sequences_.ends.size() / 3); }
   int64_t length(int64_t i) const;  // number of tokens of input sequence i

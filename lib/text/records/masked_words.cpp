@@ -150,8 +150,6 @@ Example Pretraining::Epoch::make(int64_t i) const {
   return result;
 }
 
-// Returns the units of masking as lists of positions in `row`: single tokens, or, for whole-word masking, all pieces of
-// a word.
 std::vector<std::vector<int32_t>> Pretraining::candidates(const Example& row) const {
   std::vector<std::vector<int32_t>> units;
   bool first = true;  // whether the token is the first of its segment

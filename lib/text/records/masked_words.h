@@ -10,8 +10,8 @@
 // the longer segment, at random from its start or its end, until both segments fit.
 //
 // A fraction of the tokens of an input sequence is predicted, rounded half to even, at least 1 token, never [CLS] or
-// [SEP]. Whole-word masking selects only words that do not exceed this number of tokens, so it may select none. Of the
-// predicted tokens, 80% are replaced by [MASK], 10% are unchanged, and 10% become a random entry of the vocabulary,
+// [SEP]. Whole-word masking skips a word that would exceed this number of predicted tokens, so it may select none. Of
+// the predicted tokens, 80% are replaced by [MASK], 10% are unchanged, and 10% become a random entry of the vocabulary,
 // special entries included.
 //
 // Differences from create_pretraining_data: the shorter length is sampled for each input sequence (there: once for all
@@ -71,6 +71,7 @@ class Pretraining {
     uint32_t begin = 0, end = 0;
     bool operator==(const Sentences&) const = default;
   };
+  // The segments of an input sequence.
   struct Row {
     Sentences first, second;  // `second` is empty if the input sequence has one segment
     bool is_next = false;     // whether `second` follows `first` in the document
@@ -107,6 +108,8 @@ class Pretraining {
   void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
   Sentences sample_second_segment(size_t document, int64_t max_tokens, RandomSequence& random) const;
   void mask_tokens(Example& row, RandomSequence& random) const;
+  // Returns the units of masking as lists of positions in `row`: single tokens, or, for whole-word masking, all pieces
+  // of a word.
   std::vector<std::vector<int32_t>> candidates(const Example& row) const;
 
   Sequences sequences_;

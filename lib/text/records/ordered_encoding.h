@@ -41,13 +41,12 @@ template <class Batch, class Result>
 class OrderedThreadPool {
  public:
   using Work = std::function<Result(const Batch&)>;
-  // Creates the function of one thread. Each thread calls it once, so that the thread has its own encoder and word
-  // cache.
+  // Function that creates the Work of one thread, with its own encoder and word cache. Each thread calls it once.
   using MakeWork = std::function<Work()>;
 
   // Reads batches with next() until it returns false and passes the results to write(), both in the calling thread.
-  // Holds about two batches per thread in memory. Throws the first error in the order of the batches, so that it does
-  // not depend on the number of threads: an error of next() is thrown after all previous batches have been written.
+  // Holds about two batches per thread in memory. Throws the first error in the order of the batches, which does not
+  // depend on the number of threads: an error of next() is thrown after all previous batches have been written.
   static void run(int threads, const std::function<bool(Batch&)>& next, const MakeWork& make_work,
                   const std::function<void(const Result&)>& write) {
     Batch batch;
@@ -104,7 +103,7 @@ class OrderedThreadPool {
     return future;
   }
   void work(const MakeWork& make_work) {
-    Work encode;  // made by the first batch, so that an error of make_work() reaches the caller like one of the batch
+    Work encode;  // created with the first batch, whose result then carries an exception of make_work() to the caller
     for (;;) {
       std::unique_lock lock(mutex_);
       ready_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });

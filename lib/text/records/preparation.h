@@ -31,7 +31,7 @@ class Preparation {
   virtual std::string inputs_help() const = 0;
   virtual bool reads_lines() const { return true; }  // whether the subcommand has --crlf
   virtual void describe(Fields& f) = 0;
-  // Makes the shard. Throws Error(usage) for options that exclude each other, Error(input) for invalid inputs.
+  // Makes the shard. Throws Error(usage) for options that exclude each other, and Error(input) for invalid inputs.
   virtual void make(const PrepArguments& arguments) const = 0;
 };
 // Returns the registry of preparations, by the name of the subcommand.

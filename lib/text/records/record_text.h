@@ -21,7 +21,8 @@ class RecordText {
   // Reads the stream to its end and returns the counts that only this kind of records has, by default an empty object.
   // Throws Error(input) for a damaged shard.
   virtual nlohmann::ordered_json count(io::ShardStream& stream) const;
-  // Reads the stream to its end and writes its records; `ids`: as numbers. Throws Error(input) for a damaged shard.
+  // Reads the stream to its end and prints its records: as token ids if `ids`, otherwise as text. Throws Error(input)
+  // for a damaged shard.
   virtual void print(io::ShardStream& stream, bool ids, ByteSink& sink) const = 0;
 };
 // Returns the registry of record texts, by the kind of the records (io/record_kind.h).

@@ -27,8 +27,8 @@ struct WholeShard {
   }
 };
 // Reads a shard from a file or a pipe. Throws Error(input) for a kind other than `kind`, for sequences that violate the
-// rules of the kind (numbers outside their field's limit, an invalid length, in pairs an end-of-line token anywhere but
-// at the end), and if the fingerprint or the size of the tokenizer differs from the header.
+// rules of the kind (a number outside its field's limit, an invalid length, or, in pairs, an end-of-line token that is
+// missing or not at the end), and if the fingerprint or the size of the tokenizer differs from the header.
 WholeShard read_whole_shard(const std::string& path, const std::string& kind);
 WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind);  // `stream` must be at its start
 

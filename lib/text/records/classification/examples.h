@@ -47,8 +47,8 @@ struct ExampleColumns {
   bool header = false;         // whether the first line is a header
   size_t min_columns() const;  // minimum number of columns of a line: all columns up to the last one in use
 };
-// Determines the columns from the fields of a file's first line; throws Error if columns are missing. `where` is file
-// and line for messages.
+// Function that determines the columns from the fields of a file's first line, and throws Error if columns are missing.
+// `where` is file and line for messages.
 using FindColumns = std::function<ExampleColumns(const std::vector<std::string>& fields, const std::string& where)>;
 // Returns the index, from 0, of the column that `name` selects: the column with this name in `header` or, if `header`
 // is null or lacks the name, the column with this number from 1 to `count`; std::nullopt if there is no such column.
@@ -63,9 +63,10 @@ struct ExampleSummary {
 };
 
 // Encodes every line except headers as a record, with several threads, in the order of the lines; byte order marks are
-// dropped, and quotes are text. `text` must return whole lines (TextBatches without a cut). Throws Error(input), with
-// file and line, for an invalid label and for a line with a wrong number of columns. `drop_malformed` skips such lines
-// instead, and the shard's trailer counts them, except in files without labels, whose predictions are numbered by line.
+// dropped, and quotes are text. `text` must return whole lines (TextBatches without find_split). Throws Error(input),
+// with file and line, for an invalid label and for a line with a wrong number of columns. `drop_malformed` skips such
+// lines instead, and the shard's trailer counts them, except in files without labels, whose predictions are numbered by
+// line.
 ExampleSummary encode_examples(TextBatches& text, const FindColumns& find, const ExampleTask& task, bool drop_malformed,
                                const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
 

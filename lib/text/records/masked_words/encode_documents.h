@@ -14,14 +14,14 @@ struct DocumentSummary {
   uint64_t sentences = 0;
   uint64_t tokens = 0;
   uint64_t unknown = 0;  // number of unknown tokens
-  uint64_t without_tokens =
-      0;               // number of skipped lines that have text but no token, such as lines of control characters
+  // Number of skipped lines that have text but no token, such as lines of control characters.
+  uint64_t without_tokens = 0;
   uint64_t bytes = 0;  // size of the text
   double seconds = 0;
 };
 
 // Encodes each line as a sentence; a line of white space or the end of a file ends a document. `text` must return whole
-// lines (TextBatches without a cut). Throws Error(input) for text that is not UTF-8.
+// lines (TextBatches without find_split). Throws Error(input) for text that is not UTF-8.
 DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
 
 }  // namespace mh::text

@@ -29,6 +29,7 @@ std::string bytes_of(std::span<const int32_t> numbers) {
   return bytes;
 }
 
+// Returns the JSON object of a record, with the id, the answers and whether the question is impossible, as bytes.
 std::vector<int32_t> encode_details(const SquadQuestion& q) {
   ordered_json answers = ordered_json::array();
   for (const GoldAnswer& a : q.answers) {

@@ -29,8 +29,8 @@ struct QuestionRecord {
 
 struct QuestionsSummary {
   uint64_t paragraphs = 0, questions = 0;
-  uint64_t question_tokens = 0, paragraph_tokens = 0;  // tokens of a paragraph are counted once
-  uint64_t question_unknown = 0, paragraph_unknown = 0;
+  uint64_t question_tokens = 0, paragraph_tokens = 0;    // tokens of a paragraph are counted once
+  uint64_t question_unknown = 0, paragraph_unknown = 0;  // numbers of unknown tokens
   double seconds = 0;
 };
 

@@ -58,7 +58,6 @@ json parse_squad_json(const std::string& bytes, const std::string& file) {
   }
 }
 
-// The type of a JSON entry.
 enum class Type { list, text, whole_number, boolean };
 
 const char* describe_type(Type type) {
@@ -87,6 +86,7 @@ bool has_type(const json& value, Type type) {
   }
 }
 
+// Returns the entry `key` of a JSON object, or null if there is none. Throws Error(input) for an entry of another type.
 const json* find(const json& object, const char* key, Type type, const FileLocation& location) {
   if (!object.is_object()) location.refuse(str("an object with the entry '", key, "'"), object.type_name());
   const auto it = object.find(key);
@@ -95,6 +95,7 @@ const json* find(const json& object, const char* key, Type type, const FileLocat
   return &*it;
 }
 
+// Returns the entry `key` of a JSON object. Throws Error(input) if it is missing or has another type.
 const json& entry(const json& object, const char* key, Type type, const FileLocation& location) {
   const json* found = find(object, key, type, location);
   if (found == nullptr) location.refuse(str("the entry '", key, "': ", describe_type(type)), "none");

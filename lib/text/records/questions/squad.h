@@ -39,7 +39,7 @@ struct SquadQuestion {
 };
 
 struct SquadParagraph {
-  std::string text;  // contains no NUL; nor do the questions
+  std::string text;  // without NUL, like the texts of the questions
   std::vector<SquadQuestion> questions;
   std::string where;  // file, article and paragraph, for messages
 };

@@ -13,9 +13,9 @@ struct PairBatch {
   TextBatch source, target;
 };
 
-// Throws Error(input), with file and line, if the two files have different numbers of lines, if a line of a file of
-// pairs does not have exactly one tab, and for the errors of TextBatches, always after all previous pairs have been
-// returned.
+// Reads batches of pairs. Throws Error(input), with file and line, if the two files have different numbers of lines, if
+// a line of a file of pairs does not have exactly one tab, and for the errors of TextBatches, always after all previous
+// pairs have been returned.
 class PairBatches {
  public:
   // `files` are a source file and a target file, or one file of pairs. The caller checks the text with check_text().
@@ -29,13 +29,15 @@ class PairBatches {
   void split_at_tabs(PairBatch& batch);
   void add_targets(PairBatch& batch);
   void refuse_more_targets();
+  // Returns whether the target file has another line; reads its next batch if target_batch_ has been returned.
   bool has_target_line();
   [[noreturn]] void refuse_unequal_lengths(uint64_t common_lines, uint64_t first_lines, uint64_t second_lines);
 
   std::vector<std::string> files_;
-  TextBatches first_, second_;
-  TextBatch target_batch_;  // current batch of the target file; target_index_ is the index of its next segment
-  size_t target_index_ = 0;
+  TextBatches first_;          // source file, or file of pairs
+  TextBatches second_;         // target file; no file if `first_` has pairs
+  TextBatch target_batch_;     // current batch of the target file
+  size_t target_index_ = 0;    // index in target_batch_ of the next segment
   uint64_t target_bytes_ = 0;  // bytes of the target file that no batch has counted yet
   uint64_t lines_ = 0;         // number of pairs returned so far
   std::exception_ptr error_;   // pending error, thrown by the next call of next()
