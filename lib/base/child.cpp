@@ -103,9 +103,10 @@ size_t count_threads() {
 // Resets the signal handlers inherited from the parent, which would remove unfinished files of the parent or report a
 // crash of the child as a crash of the parent.
 void reset_signal_handlers() {
-  for (int number = 1; number < NSIG; ++number) {
+  for (int signal_number = 1; signal_number < NSIG; ++signal_number) {
     struct sigaction action {};
-    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) std::signal(number, SIG_DFL);
+    if (sigaction(signal_number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN)
+      std::signal(signal_number, SIG_DFL);
   }
 }
 

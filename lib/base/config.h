@@ -84,7 +84,7 @@ class TomlWriter : public Fields {
   bool visit(const Field& field, std::string& text) override;
 
  private:
-  std::vector<std::pair<std::string, std::vector<std::string>>> tables_;
+  std::vector<std::pair<std::string, std::vector<std::string>>> tables_;  // lines of each section, by its name
 };
 
 // A key whose value differs between two configurations.

@@ -114,8 +114,8 @@ std::string hex64(uint64_t value) {
 
 std::string with_commas(int64_t value) {
   std::string digits = std::to_string(value);
-  size_t first = digits[0] == '-' ? 1 : 0;
-  for (size_t i = digits.size(); i > first + 3; i -= 3) digits.insert(i - 3, ",");
+  size_t first_digit = digits[0] == '-' ? 1 : 0;
+  for (size_t i = digits.size(); i > first_digit + 3; i -= 3) digits.insert(i - 3, ",");
   return digits;
 }
 

@@ -38,10 +38,10 @@ std::string command_name(const CLI::App& app, const std::string& name) {
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   if (const size_t verb = message.find(" excludes "); error.get_name() == "ExcludesError" && verb != message.npos) {
-    const std::string first = message.substr(0, verb), second = message.substr(verb + 10);
-    const CLI::Option* positional = second[0] == '-' ? nullptr : app.get_option_no_throw(second);
-    return positional == nullptr ? str(first, " cannot be combined with ", second)
-                                 : str(first, ": expected only arguments of ", first,
+    const std::string first_option = message.substr(0, verb), second_argument = message.substr(verb + 10);
+    const CLI::Option* positional = second_argument[0] == '-' ? nullptr : app.get_option_no_throw(second_argument);
+    return positional == nullptr ? str(first_option, " cannot be combined with ", second_argument)
+                                 : str(first_option, ": expected only arguments of ", first_option,
                                        "; found the additional argument ", join(positional->results(), " "));
   }
   std::vector<std::string> names;
