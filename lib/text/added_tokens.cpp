@@ -18,26 +18,26 @@ bool is_attribute(std::string_view word) {
 }  // namespace
 
 int64_t token_of_role(const AddedTokens& tokens, std::string_view role) {
-  for (const auto& [number, attributes] : tokens)
-    if (attributes.count(std::string(role)) > 0) return number;
+  for (const auto& [id, attributes] : tokens)
+    if (attributes.count(std::string(role)) > 0) return id;
   return -1;
 }
 
 void write_added_tokens(const AddedTokens& tokens, std::string& text) {
-  for (const auto& [number, attributes] : tokens) {
-    text += std::to_string(number);
+  for (const auto& [id, attributes] : tokens) {
+    text += std::to_string(id);
     for (const std::string& attribute : attributes) text += " " + attribute;
     text += '\n';
   }
 }
 
-bool parse_added_token(std::string_view line, uint64_t entries, AddedTokens& tokens) {
-  int64_t number = -1;
-  const auto parsed = std::from_chars(line.data(), line.data() + line.size(), number);
-  if (parsed.ec != std::errc() || number < 0 || static_cast<uint64_t>(number) >= entries) return false;
-  if (!tokens.empty() && tokens.rbegin()->first >= number) return false;
+bool parse_added_token(std::string_view line, uint64_t num_entries, AddedTokens& tokens) {
+  int64_t id = -1;
+  const auto parsed = std::from_chars(line.data(), line.data() + line.size(), id);
+  if (parsed.ec != std::errc() || id < 0 || static_cast<uint64_t>(id) >= num_entries) return false;
+  if (!tokens.empty() && tokens.rbegin()->first >= id) return false;
   line.remove_prefix(static_cast<size_t>(parsed.ptr - line.data()));
-  std::set<std::string>& attributes = tokens[number];
+  std::set<std::string>& attributes = tokens[id];
   while (!line.empty()) {
     if (line.front() != ' ') return false;
     line.remove_prefix(1);

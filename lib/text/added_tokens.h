@@ -28,7 +28,7 @@ int64_t token_of_role(const AddedTokens& tokens, std::string_view role);
 // attributes, separated by spaces.
 void write_added_tokens(const AddedTokens& tokens, std::string& text);
 // Parses a line in the format of write_added_tokens() and adds its token to `tokens`. Returns false for a malformed
-// line, an unknown or repeated attribute, an id outside [0, entries), or an id not above all ids in `tokens`.
-bool parse_added_token(std::string_view line, uint64_t entries, AddedTokens& tokens);
+// line, an unknown or repeated attribute, an id outside [0, num_entries), or an id not above all ids in `tokens`.
+bool parse_added_token(std::string_view line, uint64_t num_entries, AddedTokens& tokens);
 
 }  // namespace mh::text

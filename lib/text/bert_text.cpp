@@ -77,7 +77,7 @@ std::vector<BertCharacter> clean_text(std::string_view text) {
     utf8proc_int32_t code = bytes[offset];
     if (code < 0x80) {
       const auto begin = static_cast<uint32_t>(offset++);
-      if (const char c = bert_ascii(static_cast<char>(code), false); c != 0)
+      if (const char c = normalised_ascii(static_cast<char>(code), false); c != 0)
         out.push_back({static_cast<char32_t>(c), begin, begin + 1});
       continue;
     }
@@ -89,10 +89,10 @@ std::vector<BertCharacter> clean_text(std::string_view text) {
     offset += size;
     if (is_removed_character(c)) continue;
     if (is_white_space(c)) character.c = U' ';
-    const bool ideograph = is_in_any(kIdeographs, c);
-    if (ideograph) out.push_back({U' ', character.begin, character.end});
+    const bool is_ideograph = is_in_any(kIdeographs, c);
+    if (is_ideograph) out.push_back({U' ', character.begin, character.end});
     out.push_back(character);
-    if (ideograph) out.push_back({U' ', character.begin, character.end});
+    if (is_ideograph) out.push_back({U' ', character.begin, character.end});
   }
   return out;
 }
@@ -108,12 +108,12 @@ struct DecomposedCharacter {
 void append_decomposition(char32_t c, std::vector<DecomposedCharacter>& decomposition) {
   utf8proc_int32_t codes[4];  // the longest canonical decomposition has 4 code points
   int boundary = 0;
-  utf8proc_ssize_t count = 0;
+  utf8proc_ssize_t num_codes = 0;
   if (c >= 0xC0 && !is_in_any(kAddedSinceUnicode9, c))
-    count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), codes, std::ssize(codes), UTF8PROC_DECOMPOSE,
-                                    &boundary);
-  if (count <= 0) return decomposition.push_back({c, combining_class_of(c), false});
-  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    num_codes = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), codes, std::ssize(codes), UTF8PROC_DECOMPOSE,
+                                        &boundary);
+  if (num_codes <= 0) return decomposition.push_back({c, combining_class_of(c), false});
+  for (utf8proc_ssize_t i = 0; i < num_codes; ++i) {
     const auto component = static_cast<char32_t>(codes[i]);
     decomposition.push_back({component, combining_class_of(component), i > 0});
   }
@@ -137,18 +137,18 @@ void strip_accents(std::vector<BertCharacter>& text) {
   }
   std::vector<BertCharacter> out;
   out.reserve(decomposition.size());
-  size_t num_started = 0;
+  size_t num_originals = 0;
   for (const DecomposedCharacter& component : decomposition) {
-    if (!component.is_additional) ++num_started;
+    if (!component.is_additional) ++num_originals;
     if (component.c >= 0x300 && category(component.c) == UTF8PROC_CATEGORY_MN) continue;
-    const BertCharacter& original = text[num_started - 1];
+    const BertCharacter& original = text[num_originals - 1];
     out.push_back({component.c, original.begin, original.end});
   }
   text.swap(out);
 }
 
 char32_t lower_case(char32_t c) {
-  if (c < 0x80) return static_cast<char32_t>(bert_ascii(static_cast<char>(c), true));
+  if (c < 0x80) return static_cast<char32_t>(normalised_ascii(static_cast<char>(c), true));
   // Lower-case mappings added in Unicode 16.0.
   switch (c) {
     case 0x1C89:

@@ -42,18 +42,18 @@ template <class Visit>
 void for_each_bert_word(std::span<const BertCharacter> text, const Visit& visit) {
   size_t begin = 0;
   for (size_t i = 0; i <= text.size(); ++i) {
-    const bool space = i == text.size() || text[i].c == U' ';
-    const bool mark = !space && is_bert_punctuation(text[i].c);
-    if (!space && !mark) continue;
+    const bool is_space = i == text.size() || text[i].c == U' ';
+    const bool is_mark = !is_space && is_bert_punctuation(text[i].c);
+    if (!is_space && !is_mark) continue;
     if (i > begin) visit(text.subspan(begin, i - begin));
-    if (mark) visit(text.subspan(i, 1));
+    if (is_mark) visit(text.subspan(i, 1));
     begin = i + 1;
   }
 }
 
 // Returns the normalised form of an ASCII byte: 0 if it is removed, a space for white space, otherwise the byte itself,
 // in lower case if `lowercase`.
-constexpr char bert_ascii(char c, bool lowercase) {
+constexpr char normalised_ascii(char c, bool lowercase) {
   if (c == '\t' || c == '\n' || c == '\r') return ' ';
   if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return 0;
   return lowercase && c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;

@@ -41,10 +41,10 @@ void BertVocabulary::check() const {
 
 std::unique_ptr<WordPieceTokenizer> BertVocabulary::load() const {
   check();
-  const BertText text = bert_text(cased, strip_accents);
+  const BertText normalisation = bert_normalisation(cased, strip_accents);
   if (!wordpiece.empty() && std::filesystem::is_directory(wordpiece)) return read_wordpiece_folder(wordpiece);
   if (!wordpiece.empty())
-    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(wordpiece), wordpiece), text, wordpiece);
+    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(wordpiece), wordpiece), normalisation, wordpiece);
   auto tokenizer =
       is_checkpoint(vocab) ? std::move(tokenizers_of(io::Checkpoint(vocab)).target) : load_tokenizer(vocab);
   require_wordpiece(*tokenizer, vocab);

@@ -40,11 +40,11 @@ class ByteBpeTokenizer : public Tokenizer {
   // `pieces` are distinct and written in the characters of letter_of_byte(). Throws Error(input), with `name`, if a
   // byte has no piece, a merge has an unknown symbol or result or occurs twice, or <|endoftext|> is missing.
   ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name,
-                   AddedTokens added = {});
+                   AddedTokens added_tokens = {});
 
   std::string type() const override { return kType; }
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
-  int32_t end_of_line() const override { return end_; }
+  int32_t end_of_line() const override { return end_of_text_; }
   int32_t unknown() const override { return -1; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
@@ -64,15 +64,15 @@ class ByteBpeTokenizer : public Tokenizer {
  private:
   std::vector<Piece> pieces_;
   std::vector<Merge> merges_;
-  AddedTokens added_;
-  std::vector<std::string> bytes_;  // text of each piece, as decode() returns it
+  AddedTokens added_tokens_;
+  std::vector<std::string> piece_bytes_;  // text of each piece, as decode() returns it
   std::array<int32_t, 256> token_of_byte_{};
   MergeTable merge_table_;
-  int32_t end_ = -1;
+  int32_t end_of_text_ = -1;
 };
 
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
-                                                          const std::string& name, AddedTokens added = {});
+                                                          const std::string& name, AddedTokens added_tokens = {});
 
 // Read GPT-2's files, given their content and the file name for messages. vocab.json maps pieces to ids; added tokens
 // fill gaps in the ids, and pieces_in_id_order() throws for any other gap. merges.txt has an optional first line

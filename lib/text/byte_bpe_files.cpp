@@ -62,11 +62,10 @@ std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::stri
 std::string write_byte_bpe_pieces(const NumberedPieces& pieces) {
   std::string json;
   WordMap<bool> written_pieces;
-  for (const auto& [number, piece] : pieces) {
+  for (const auto& [id, piece] : pieces) {
     if (piece.empty() || find_invalid_utf8(piece) != piece.npos || std::exchange(written_pieces[piece], true))
-      refuse_to_write(str("vocab.json: entry ", number), "distinct pieces of UTF-8 text",
-                      "'" + escape_piece(piece) + "'");
-    json += str(json.empty() ? "{" : ",", nlohmann::json(piece).dump(), ":", number);
+      refuse_to_write(str("vocab.json: entry ", id), "distinct pieces of UTF-8 text", "'" + escape_piece(piece) + "'");
+    json += str(json.empty() ? "{" : ",", nlohmann::json(piece).dump(), ":", id);
   }
   if (pieces.empty()) refuse_to_write("vocab.json", "pieces", "none");
   return json + "}";

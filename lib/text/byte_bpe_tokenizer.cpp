@@ -12,13 +12,13 @@ class ByteBpeEncoder : public Encoder {
  public:
   explicit ByteBpeEncoder(const ByteBpeTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
-    const char* readable = text.data() + text.size();
+    const char* readable_end = text.data() + text.size();
     auto encode_cache_miss = [&](std::string_view word, std::vector<int32_t>& ids) {
       tokenizer_.encode_word(word, ids);
     };
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = byte_bpe_word_end(text, begin);
-      cache_.encode(WordKey(text.substr(begin, end - begin), readable), out, encode_cache_miss);
+      cache_.encode(WordKey(text.substr(begin, end - begin), readable_end), out, encode_cache_miss);
       begin = end;
     }
   }
@@ -42,13 +42,13 @@ std::string bytes_of_piece(const std::string& piece) {
 }  // namespace
 
 ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name,
-                                   AddedTokens added)
-    : pieces_(std::move(pieces)), merges_(std::move(merges)), added_(std::move(added)) {
+                                   AddedTokens added_tokens)
+    : pieces_(std::move(pieces)), merges_(std::move(merges)), added_tokens_(std::move(added_tokens)) {
   WordMap<int32_t> ids;
   ids.reserve(pieces_.size());
   for (size_t i = 0; i < pieces_.size(); ++i) {
     ids[pieces_[i].text] = static_cast<int32_t>(i);
-    bytes_.push_back(bytes_of_piece(pieces_[i].text));
+    piece_bytes_.push_back(bytes_of_piece(pieces_[i].text));
   }
   auto id_of = [&](const std::string& piece, const std::string& owner) {
     const int32_t* id = ids.find(std::string_view(piece));
@@ -57,7 +57,7 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
                                        "use the complete vocabulary and merges of one model"});
     return *id;
   };
-  end_ = id_of(kEndOfText, "that ends a text");
+  end_of_text_ = id_of(kEndOfText, "that ends a text");
   for (int byte = 0; byte < 256; ++byte) {
     std::string letter;
     append_utf8(letter_of_byte(static_cast<uint8_t>(byte)), letter);
@@ -80,26 +80,29 @@ void ByteBpeTokenizer::encode_word(std::string_view word, std::vector<int32_t>& 
   symbols.reserve(word.size());
   for (char byte : word) symbols.push_back({token_of_byte_[static_cast<unsigned char>(byte)], 1});
   merge_table_.apply(symbols, MergeOrder::one_by_one);
-  for (const Symbol& s : symbols) tokens.push_back(s.number);
+  for (const Symbol& s : symbols) tokens.push_back(s.id);
 }
 
 std::string ByteBpeTokenizer::decode(std::span<const int32_t> tokens) const {
-  return decode_lines(tokens, end_,
-                      [&](int32_t token, bool, std::string& text) { text += bytes_.at(static_cast<size_t>(token)); });
+  return decode_lines(tokens, end_of_text_, [&](int32_t token, bool, std::string& text) {
+    text += piece_bytes_.at(static_cast<size_t>(token));
+  });
 }
 
-std::string ByteBpeTokenizer::serialize() const { return write_vocabulary(kType, pieces_, &merges_, nullptr, added_); }
+std::string ByteBpeTokenizer::serialize() const {
+  return write_vocabulary(kType, pieces_, &merges_, nullptr, added_tokens_);
+}
 
 std::string ByteBpeTokenizer::content() const { return write_vocabulary(kType, pieces_, &merges_); }
 
 AddedTokens ByteBpeTokenizer::added_tokens() const {
-  if (!added_.empty()) return added_;
-  return {{end_, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
+  if (!added_tokens_.empty()) return added_tokens_;
+  return {{end_of_text_, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
 }
 
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
-                                                          const std::string& name, AddedTokens added) {
-  return std::make_unique<ByteBpeTokenizer>(std::move(pieces), std::move(merges), name, std::move(added));
+                                                          const std::string& name, AddedTokens added_tokens) {
+  return std::make_unique<ByteBpeTokenizer>(std::move(pieces), std::move(merges), name, std::move(added_tokens));
 }
 
 }  // namespace mh::text

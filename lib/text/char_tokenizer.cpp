@@ -34,13 +34,13 @@ class CharTokenizer : public PieceTokenizer {
 class CharEncoder : public Encoder {
  public:
   explicit CharEncoder(const CharTokenizer& tokenizer) : tokenizer_(tokenizer) {
-    for (int c = 0; c < 128; ++c) ascii_[c] = tokenizer.id_of(WordKey(std::string(1, static_cast<char>(c))));
+    for (int c = 0; c < 128; ++c) ascii_tokens_[c] = tokenizer.id_of(WordKey(std::string(1, static_cast<char>(c))));
   }
   void encode(std::string_view text, std::vector<int32_t>& out) override {
     const char* end = text.data() + text.size();
     for (size_t i = 0; i < text.size();) {
       size_t length = sequence_length(text[i]);
-      out.push_back(length == 1 ? ascii_[static_cast<unsigned char>(text[i])]
+      out.push_back(length == 1 ? ascii_tokens_[static_cast<unsigned char>(text[i])]
                                 : tokenizer_.id_of(WordKey(text.substr(i, length), end)));
       i += length;
     }
@@ -48,7 +48,7 @@ class CharEncoder : public Encoder {
 
  private:
   const CharTokenizer& tokenizer_;
-  int32_t ascii_[128];
+  int32_t ascii_tokens_[128];
 };
 
 std::unique_ptr<Encoder> CharTokenizer::encoder() const { return std::make_unique<CharEncoder>(*this); }

@@ -36,71 +36,73 @@ class FolderReader {
   explicit FolderReader(const std::string& folder)
       : folder_(folder),
         config_(io::ConfigFile::optional(folder + "/tokenizer_config.json")),
-        map_(io::ConfigFile::optional(folder + "/special_tokens_map.json")) {}
+        special_tokens_map_(io::ConfigFile::optional(folder + "/special_tokens_map.json")) {}
 
-  std::unique_ptr<ByteBpeTokenizer> byte_bpe() {
+  std::unique_ptr<ByteBpeTokenizer> read_byte_bpe() {
     config_.require("add_prefix_space", false, {false}, "multihead encodes text without a leading space");
-    const std::string json_path = path("tokenizer.json"), pieces = path("vocab.json"), merges = path("merges.txt");
-    std::vector<Merge> merge_list;
+    const std::string json_path = path("tokenizer.json"), pieces_path = path("vocab.json"),
+                      merges_path = path("merges.txt");
+    std::vector<Merge> merges;
     if (const auto text = read_if_exists(json_path)) {
       TokenizerJson json = read_byte_bpe_json(*text, json_path);
-      if (const auto file_text = read_if_exists(pieces))
-        compare(json.pieces, read_numbered_pieces(*file_text, pieces), pieces);
-      if (const auto file_text = read_if_exists(merges))
-        if (read_byte_bpe_merges(*file_text, merges) != json.merges)
-          refuse_difference(merges, "the merges", "different merges");
-      merge_list = std::move(json.merges);
+      if (const auto file_text = read_if_exists(pieces_path))
+        require_equal_pieces(json.pieces, read_numbered_pieces(*file_text, pieces_path), pieces_path);
+      if (const auto file_text = read_if_exists(merges_path))
+        if (read_byte_bpe_merges(*file_text, merges_path) != json.merges)
+          refuse_difference(merges_path, "the merges", "different merges");
+      merges = std::move(json.merges);
       store(std::move(json));
     } else {
       require_files({"vocab.json", "merges.txt"});
-      pieces_ = read_numbered_pieces(read_text_file(pieces), pieces);
-      merge_list = read_byte_bpe_merges(read_text_file(merges), merges);
+      pieces_ = read_numbered_pieces(read_text_file(pieces_path), pieces_path);
+      merges = read_byte_bpe_merges(read_text_file(merges_path), merges_path);
     }
     AddedTokens default_tokens;
     if (const int64_t end = add_tokens({kEndOfText}).front(); end >= 0)
       default_tokens = {{end, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
     assign_roles(default_tokens);
-    if (const int64_t end = token_of_role(added_, "eos_token"); end >= 0 && default_tokens.count(end) == 0)
+    if (const int64_t end = token_of_role(added_tokens_, "eos_token"); end >= 0 && default_tokens.count(end) == 0)
       log_warning(str(folder_, ": eos_token is ", pieces_.at(static_cast<uint64_t>(end)), ", but ", kEndOfText,
                       " ends each text in multihead"));
-    log_plain_tokens();
-    return make_byte_bpe_tokenizer(pieces_in_id_order(pieces_, folder_), std::move(merge_list), folder_,
+    warn_about_plain_tokens();
+    return make_byte_bpe_tokenizer(pieces_in_id_order(pieces_, folder_), std::move(merges), folder_,
                                    non_default_tokens(default_tokens));
   }
 
-  std::unique_ptr<WordPieceTokenizer> wordpiece() {
+  std::unique_ptr<WordPieceTokenizer> read_wordpiece() {
     config_.require("tokenize_chinese_chars", true, {true}, "multihead encodes each ideograph as a word");
     config_.require("do_basic_tokenize", true, {true}, "multihead always splits text into words");
-    const std::string json_path = path("tokenizer.json"), words = path("vocab.txt");
-    BertText text;
+    const std::string json_path = path("tokenizer.json"), words_path = path("vocab.txt");
+    BertText normalisation;
     if (const auto json_text = read_if_exists(json_path)) {
       TokenizerJson json = read_wordpiece_json(*json_text, json_path);
-      if (const auto file_text = read_if_exists(words))
-        compare(json.pieces, number_pieces(read_wordpieces(*file_text, words)), words);
-      text = json.text;
-      require_equal_setting("do_lower_case", text.lowercase, json_path + ": lowercase");
-      require_equal_setting("strip_accents", text.strip_accents, json_path + ": strip_accents");
+      if (const auto file_text = read_if_exists(words_path))
+        require_equal_pieces(json.pieces, number_pieces(read_wordpieces(*file_text, words_path)), words_path);
+      normalisation = json.normalisation;
+      require_equal_setting("do_lower_case", normalisation.lowercase, json_path + ": lowercase");
+      require_equal_setting("strip_accents", normalisation.strip_accents, json_path + ": strip_accents");
       store(std::move(json));
     } else {
       require_files({"vocab.txt"});
-      pieces_ = number_pieces(read_wordpieces(read_text_file(words), words));
+      pieces_ = number_pieces(read_wordpieces(read_text_file(words_path), words_path));
       if (config_.empty())
         log_info(folder_ + " has no tokenizer_config.json: text is converted to lower case, as in transformers");
-      text.lowercase = config_.value("do_lower_case", true);
-      text.strip_accents = config_.value("strip_accents", text.lowercase);
+      normalisation.lowercase = config_.value("do_lower_case", true);
+      normalisation.strip_accents = config_.value("strip_accents", normalisation.lowercase);
     }
-    const std::vector<std::string> special(std::begin(kSpecialPieces), std::end(kSpecialPieces));
-    const std::vector<int64_t> numbers = add_tokens(special);
+    const std::vector<std::string> special_pieces(std::begin(kSpecialPieces), std::end(kSpecialPieces));
+    const std::vector<int64_t> special_ids = add_tokens(special_pieces);
     AddedTokens default_tokens;
-    for (size_t i = 0; i < special.size(); ++i) {
-      if (numbers[i] >= 0) default_tokens[numbers[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
-      if (const std::string token = named_token(kSpecialPieceRoles[i]); !token.empty() && token != special[i])
-        throw Error(Exit::input, Problem{config_.path() + ": " + kSpecialPieceRoles[i], special[i], token,
+    for (size_t i = 0; i < special_pieces.size(); ++i) {
+      if (special_ids[i] >= 0) default_tokens[special_ids[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
+      if (const std::string token = configured_token(kSpecialPieceRoles[i]);
+          !token.empty() && token != special_pieces[i])
+        throw Error(Exit::input, Problem{config_.path() + ": " + kSpecialPieceRoles[i], special_pieces[i], token,
                                          "multihead requires BERT's names of special tokens"});
     }
     assign_roles(default_tokens);
-    log_plain_tokens();
-    return make_wordpiece_tokenizer(pieces_in_id_order(pieces_, folder_), text, folder_,
+    warn_about_plain_tokens();
+    return make_wordpiece_tokenizer(pieces_in_id_order(pieces_, folder_), normalisation, folder_,
                                     non_default_tokens(default_tokens));
   }
 
@@ -130,13 +132,14 @@ class FolderReader {
                                      "remove the file that does not belong to the model"});
   }
 
-  void compare(const NumberedPieces& json, const NumberedPieces& other, const std::string& file) const {
-    if (json == other) return;
-    const auto [a, b] = std::mismatch(json.begin(), json.end(), other.begin(), other.end());
-    if (a == json.end())
-      refuse_difference(file, str("the ", json.size(), " pieces"), "the additional piece '" + b->second + "'");
+  void require_equal_pieces(const NumberedPieces& json_pieces, const NumberedPieces& file_pieces,
+                            const std::string& file) const {
+    if (json_pieces == file_pieces) return;
+    const auto [a, b] = std::mismatch(json_pieces.begin(), json_pieces.end(), file_pieces.begin(), file_pieces.end());
+    if (a == json_pieces.end())
+      refuse_difference(file, str("the ", json_pieces.size(), " pieces"), "the additional piece '" + b->second + "'");
     refuse_difference(file, str("piece ", a->first, ", '", a->second, "',"),
-                      b == other.end() ? "the end of the file" : str("piece ", b->first, ", '", b->second, "'"));
+                      b == file_pieces.end() ? "the end of the file" : str("piece ", b->first, ", '", b->second, "'"));
   }
 
   void require_equal_setting(const char* key, bool expected, const std::string& where) const {
@@ -147,37 +150,36 @@ class FolderReader {
 
   void store(TokenizerJson json) {
     pieces_ = std::move(json.pieces);
-    json_tokens_ = std::move(json.added);
+    json_tokens_ = std::move(json.added_tokens);
   }
 
-  // Adds the added tokens of all files of the folder. Returns the ids of the tokens `expected`; -1: not in the folder.
-  std::vector<int64_t> add_tokens(const std::vector<std::string>& expected) {
-    for (const auto& [number, piece] : pieces_)
-      if (!numbers_.emplace(piece, number).second)
+  // Adds the added tokens of all files of the folder. Returns the ids of the pieces `pieces`; -1: not in the folder.
+  std::vector<int64_t> add_tokens(const std::vector<std::string>& pieces) {
+    for (const auto& [id, piece] : pieces_)
+      if (!ids_.emplace(piece, id).second)
         throw Error(Exit::input, Problem{folder_, "distinct pieces", "'" + piece + "' twice", ""});
     for (const TokenizerJson::Token& token : json_tokens_)
-      add(path("tokenizer.json") + ": added_tokens", token.number, token.piece, token.flags);
+      add_token(path("tokenizer.json") + ": added_tokens", token.id, token.piece, token.flags);
     const io::Json decoder = config_.value("added_tokens_decoder", io::Json::object());
     for (const auto& [key, token] : decoder.items()) {
-      uint64_t number = 0;
-      const auto parsed = std::from_chars(key.data(), key.data() + key.size(), number);
+      uint64_t id = 0;
+      const auto parsed = std::from_chars(key.data(), key.data() + key.size(), id);
       const bool is_number = parsed.ec == std::errc() && parsed.ptr == key.data() + key.size();
       const std::string piece = token.is_object() ? token_text(token) : "";
       const std::string where = config_.path() + ": added_tokens_decoder";
       if (!is_number || piece.empty()) refuse_token(where, key + ": " + token.dump());
-      add(where, number, piece, token_flags(token));
+      add_token(where, id, piece, token_flags(token));
     }
     if (const std::string file = path("added_tokens.json"); std::filesystem::exists(file)) {
       const io::Json tokens_by_piece = io::parse_object(read_text_file(file), file);
-      for (const auto& [piece, number] : tokens_by_piece.items()) {
-        if (!number.is_number_unsigned() || piece.empty())
-          refuse_token(file, io::Json(piece).dump() + ": " + number.dump());
-        add(file, number, piece, {});
+      for (const auto& [piece, id] : tokens_by_piece.items()) {
+        if (!id.is_number_unsigned() || piece.empty()) refuse_token(file, io::Json(piece).dump() + ": " + id.dump());
+        add_token(file, id, piece, {});
       }
     }
     std::vector<int64_t> ids;
-    ids.reserve(expected.size());
-    for (const std::string& piece : expected) ids.push_back(number_of(piece));
+    ids.reserve(pieces.size());
+    for (const std::string& piece : pieces) ids.push_back(id_of(piece));
     return ids;
   }
 
@@ -186,44 +188,45 @@ class FolderReader {
   }
 
   // Adds a token that the file `where` lists. Several files may list a token; the flags in the first file apply.
-  void add(const std::string& where, uint64_t number, const std::string& piece, std::set<std::string> flags) {
-    const auto [by_id, id_is_new] = pieces_.emplace(number, piece);
-    const auto [by_piece, piece_is_new] = numbers_.emplace(piece, number);
-    if (by_id->second != piece || by_piece->second != number)
-      refuse_token(where, str("'", piece, "' with the id ", number, ", but ",
+  void add_token(const std::string& where, uint64_t id, const std::string& piece, std::set<std::string> flags) {
+    const auto [by_id, id_is_new] = pieces_.emplace(id, piece);
+    const auto [by_piece, piece_is_new] = ids_.emplace(piece, id);
+    if (by_id->second != piece || by_piece->second != id)
+      refuse_token(where, str("'", piece, "' with the id ", id, ", but ",
                               id_is_new ? "the piece has the id " : "the id belongs to '",
                               id_is_new ? std::to_string(by_piece->second) : by_id->second + "'"));
     if (id_is_new) flags.insert(kAppended);
-    added_.emplace(static_cast<int64_t>(number), std::move(flags));
+    added_tokens_.emplace(static_cast<int64_t>(id), std::move(flags));
   }
 
-  int64_t number_of(const std::string& piece) const {
-    const auto found = numbers_.find(piece);
-    return found == numbers_.end() ? -1 : static_cast<int64_t>(found->second);
+  int64_t id_of(const std::string& piece) const {
+    const auto it = ids_.find(piece);
+    return it == ids_.end() ? -1 : static_cast<int64_t>(it->second);
   }
 
-  std::string named_token(const char* role) const {
+  // Returns the text of the token to which tokenizer_config.json or special_tokens_map.json gives `role`; "" if none.
+  std::string configured_token(const char* role) const {
     const std::string token = token_text(config_.value(role, nullptr));
-    return token.empty() ? token_text(map_.value(role, nullptr)) : token;
+    return token.empty() ? token_text(special_tokens_map_.value(role, nullptr)) : token;
   }
 
   void assign_role(const std::string& role, const std::string& token) {
-    const int64_t number = number_of(token);
-    if (number < 0) {
+    const int64_t id = id_of(token);
+    if (id < 0) {
       log_warning(str(folder_, ": ", role, " '", token, "' is not in the vocabulary and is ignored"));
       return;
     }
-    added_[number].insert({role, kSpecialToken});
+    added_tokens_[id].insert({role, kSpecialToken});
   }
 
   // Assigns the roles that the folder's files name; `default_tokens` gives the roles that no file names.
   void assign_roles(const AddedTokens& default_tokens) {
     for (const char* role : kTokenRoles) {
-      const int64_t number = token_of_role(default_tokens, role);
-      if (const std::string token = named_token(role); !token.empty()) assign_role(role, token);
-      else if (number >= 0) added_[number].insert({role, kSpecialToken});
+      const int64_t id = token_of_role(default_tokens, role);
+      if (const std::string token = configured_token(role); !token.empty()) assign_role(role, token);
+      else if (id >= 0) added_tokens_[id].insert({role, kSpecialToken});
     }
-    for (const io::ConfigFile* file : {&config_, &map_})
+    for (const io::ConfigFile* file : {&config_, &special_tokens_map_})
       for (const char* key : {kMoreSpecialTokens, "extra_special_tokens"})
         for (const io::Json& token : file->value(key, nullptr))
           if (!token_text(token).empty()) assign_role(kMoreSpecialTokens, token_text(token));
@@ -233,48 +236,50 @@ class FolderReader {
   // if none are stored. Ignores the flag "normalized" of special tokens, which differs between versions of
   // transformers.
   AddedTokens non_default_tokens(const AddedTokens& default_tokens) const {
-    AddedTokens comparable = added_;
-    for (auto& [number, attributes] : comparable)
+    AddedTokens comparable_tokens = added_tokens_;
+    for (auto& [id, attributes] : comparable_tokens)
       if (attributes.count(kSpecialToken) > 0) attributes.erase("normalized");
-    return comparable == default_tokens ? AddedTokens() : added_;
+    return comparable_tokens == default_tokens ? AddedTokens() : added_tokens_;
   }
 
-  void log_plain_tokens() const {
+  // Warns about added tokens that are not special, which multihead encodes like other text.
+  void warn_about_plain_tokens() const {
     std::vector<std::string> names;
-    for (const auto& [number, attributes] : added_)
-      if (attributes.count(kSpecialToken) == 0) names.push_back("'" + pieces_.at(static_cast<uint64_t>(number)) + "'");
+    for (const auto& [id, attributes] : added_tokens_)
+      if (attributes.count(kSpecialToken) == 0) names.push_back("'" + pieces_.at(static_cast<uint64_t>(id)) + "'");
     if (names.empty()) return;
-    const size_t count = names.size();
-    names.resize(std::min<size_t>(count, 5));
+    const size_t num_tokens = names.size();
+    names.resize(std::min<size_t>(num_tokens, 5));
     log_warning(
-        str(folder_, ": added tokens that are not special (", count, "): ", join(names, ", "),
-            count > names.size() ? ", ..." : "",
+        str(folder_, ": added tokens that are not special (", num_tokens, "): ", join(names, ", "),
+            num_tokens > names.size() ? ", ..." : "",
             "; multihead encodes these tokens like other text, whereas transformers encodes each as one token"));
   }
 
   std::string folder_;
-  io::ConfigFile config_, map_;
+  io::ConfigFile config_, special_tokens_map_;
   NumberedPieces pieces_;
-  std::unordered_map<std::string, uint64_t> numbers_;
+  std::unordered_map<std::string, uint64_t> ids_;
   std::vector<TokenizerJson::Token> json_tokens_;
-  AddedTokens added_;
+  AddedTokens added_tokens_;
 };
 
 }  // namespace
 
 std::unique_ptr<ByteBpeTokenizer> read_byte_bpe_folder(const std::string& folder) {
-  return FolderReader(folder).byte_bpe();
+  return FolderReader(folder).read_byte_bpe();
 }
 
 std::unique_ptr<WordPieceTokenizer> read_wordpiece_folder(const std::string& folder) {
-  return FolderReader(folder).wordpiece();
+  return FolderReader(folder).read_wordpiece();
 }
 
 void refuse_text_options(const char* option, const std::string& folder, bool cased, const std::string& strip_accents) {
-  const char* found = cased ? "--cased" : strip_accents != "auto" ? "--strip-accents" : nullptr;
-  if (found != nullptr)
-    throw Error(Exit::usage, Problem{found, str(option, " with a file, since a folder states how text is normalised"),
-                                     folder, "leave the option out"});
+  const char* text_option = cased ? "--cased" : strip_accents != "auto" ? "--strip-accents" : nullptr;
+  if (text_option != nullptr)
+    throw Error(Exit::usage,
+                Problem{text_option, str(option, " with a file, since a folder states how text is normalised"), folder,
+                        "leave the option out"});
 }
 
 }  // namespace mh::text

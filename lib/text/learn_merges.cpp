@@ -20,25 +20,25 @@ class Learner {
     words.for_each([&](std::string_view text, uint64_t count) { add_word(text, static_cast<int64_t>(count)); });
     for (size_t w = 0; w < words_.size(); ++w)
       for (size_t i = 0; i + 1 < words_[w].symbols.size(); ++i) change_count(words_[w].symbols, i, w, 1);
-    for (int32_t p : active_) defer(pair_at(p), pair_at(p).count);
+    for (int32_t p : active_pairs_) defer(pair_at(p), pair_at(p).count);
   }
 
-  std::vector<Merge> learn(int64_t merges) {
+  std::vector<Merge> learn(int64_t num_merges) {
     std::vector<Merge> result;
-    if (active_.empty()) return result;
-    Progress progress("merges", merges, "merges");
+    if (active_pairs_.empty()) return result;
+    Progress progress("merges", num_merges, "merges");
     double threshold = static_cast<double>(pair_at(most_frequent()).count) / 10;
-    for (int64_t i = 0; i < merges; ++i) {
-      if (active_.empty() || (i > 0 && static_cast<double>(pair_at(most_frequent()).count) < threshold)) {
+    for (int64_t i = 0; i < num_merges; ++i) {
+      if (active_pairs_.empty() || (i > 0 && static_cast<double>(pair_at(most_frequent()).count) < threshold)) {
         prune(threshold);
         restore_deferred();
         threshold = static_cast<double>(pair_at(most_frequent()).count * i) / (static_cast<double>(i) + 10000.0);
         prune(threshold);
       }
-      const int32_t best = most_frequent();
-      if (pair_at(best).count < kMinCount) break;
-      result.push_back({text_of(pair_at(best).left), text_of(pair_at(best).right)});
-      merge(best);
+      const int32_t best_pair = most_frequent();
+      if (pair_at(best_pair).count < kMinCount) break;
+      result.push_back({text_of(pair_at(best_pair).left), text_of(pair_at(best_pair).right)});
+      merge(best_pair);
       if (i % 100 == 0) prune(threshold);
       progress.update(i + 1);
     }
@@ -66,32 +66,32 @@ class Learner {
       while (i + n < text.size() && (static_cast<unsigned char>(text[i + n]) & 0xC0) == 0x80) ++n;
       std::string symbol(text.substr(i, n));
       if (i + n == text.size()) symbol += kEndOfWord;
-      word.symbols.push_back(number_of(symbol));
+      word.symbols.push_back(symbol_id(symbol));
       i += n;
     }
     words_.push_back(std::move(word));
   }
-  int32_t number_of(const std::string& symbol) {
-    auto [it, inserted] = numbers_.emplace(symbol, static_cast<int32_t>(texts_.size()));
-    if (inserted) texts_.push_back(symbol);
+  int32_t symbol_id(const std::string& symbol) {
+    auto [it, inserted] = symbol_ids_.emplace(symbol, static_cast<int32_t>(symbol_texts_.size()));
+    if (inserted) symbol_texts_.push_back(symbol);
     return it->second;
   }
-  const std::string& text_of(int32_t symbol) const { return texts_[static_cast<size_t>(symbol)]; }
+  const std::string& text_of(int32_t symbol) const { return symbol_texts_[static_cast<size_t>(symbol)]; }
 
-  int32_t pair_of(int32_t left, int32_t right) {
+  int32_t pair_index(int32_t left, int32_t right) {
     const uint64_t key = uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-    auto [it, inserted] = pair_numbers_.emplace(key, static_cast<int32_t>(pairs_.size()));
+    auto [it, inserted] = pair_indices_.emplace(key, static_cast<int32_t>(pairs_.size()));
     if (inserted) pairs_.push_back({left, right, 0, 0, false, false, {}});
     return it->second;
   }
   // Adds `sign` times the count of words_[word] to the count of the pair of symbols[index] and symbols[index + 1].
   void change_count(const std::vector<int32_t>& symbols, size_t index, size_t word, int sign) {
-    const int32_t p = pair_of(symbols[index], symbols[index + 1]);
+    const int32_t p = pair_index(symbols[index], symbols[index + 1]);
     Pair& pair = pair_at(p);
     if (!pair.active) {
       pair.active = true;
       pair.count = 0;
-      active_.push_back(p);
+      active_pairs_.push_back(p);
     }
     pair.count += sign * words_[word].count;
     pair.words[word] += sign;
@@ -99,7 +99,7 @@ class Learner {
 
   // Returns the pair with the highest count; among equal counts, the pair with the bytewise greatest symbols.
   int32_t most_frequent() const {
-    return *std::max_element(active_.begin(), active_.end(), [&](int32_t a, int32_t b) {
+    return *std::max_element(active_pairs_.begin(), active_pairs_.end(), [&](int32_t a, int32_t b) {
       const Pair &x = pair_at(a), &y = pair_at(b);
       if (x.count != y.count) return x.count < y.count;
       if (x.left != y.left) return text_of(x.left) < text_of(y.left);
@@ -113,7 +113,7 @@ class Learner {
   }
   // Sets aside all active pairs whose count is below `threshold`.
   void prune(double threshold) {
-    std::erase_if(active_, [&](int32_t p) {
+    std::erase_if(active_pairs_, [&](int32_t p) {
       Pair& pair = pair_at(p);
       if (static_cast<double>(pair.count) >= threshold) return false;
       // A negative count is the change since the pair was set aside.
@@ -124,24 +124,24 @@ class Learner {
   }
   // Makes the pairs that were ever set aside the active pairs, with the counts of that time.
   void restore_deferred() {
-    active_.clear();
+    active_pairs_.clear();
     for (size_t p = 0; p < pairs_.size(); ++p) {
       Pair& pair = pairs_[p];
       pair.active = pair.was_deferred;
       if (!pair.was_deferred) continue;
       pair.count = pair.deferred_count;
-      active_.push_back(static_cast<int32_t>(p));
+      active_pairs_.push_back(static_cast<int32_t>(p));
     }
   }
 
   // Joins all occurrences of a pair, in each word from left to right, and updates the counts of the neighbouring pairs.
-  void merge(int32_t best) {
-    const int32_t left = pair_at(best).left, right = pair_at(best).right;
-    const int32_t joined_symbol = number_of(text_of(left) + text_of(right));
+  void merge(int32_t best_pair) {
+    const int32_t left = pair_at(best_pair).left, right = pair_at(best_pair).right;
+    const int32_t joined_symbol = symbol_id(text_of(left) + text_of(right));
     std::unordered_map<size_t, int32_t> occurrences_by_word;
-    occurrences_by_word.swap(pair_at(best).words);
-    for (const auto& [w, times] : occurrences_by_word) {
-      if (times < 1) continue;
+    occurrences_by_word.swap(pair_at(best_pair).words);
+    for (const auto& [w, num_occurrences] : occurrences_by_word) {
+      if (num_occurrences < 1) continue;
       const std::vector<int32_t> old_symbols = std::move(words_[w].symbols);
       std::vector<int32_t>& new_symbols = words_[w].symbols;
       new_symbols.clear();
@@ -163,7 +163,7 @@ class Learner {
         if (i + 1 < new_symbols.size() && new_symbols[i + 1] != joined_symbol) change_count(new_symbols, i, w, +1);
       }
     }
-    pair_at(best).count = 0;
+    pair_at(best_pair).count = 0;
   }
   static bool occurs(const std::vector<int32_t>& symbols, size_t index, int32_t left, int32_t right) {
     return index + 1 < symbols.size() && symbols[index] == left && symbols[index + 1] == right;
@@ -173,15 +173,17 @@ class Learner {
   const Pair& pair_at(int32_t pair) const { return pairs_[static_cast<size_t>(pair)]; }
 
   std::vector<Word> words_;
-  std::vector<std::string> texts_;
-  std::unordered_map<std::string, int32_t> numbers_;
+  std::vector<std::string> symbol_texts_;
+  std::unordered_map<std::string, int32_t> symbol_ids_;
   std::vector<Pair> pairs_;
-  std::unordered_map<uint64_t, int32_t> pair_numbers_;
-  std::vector<int32_t> active_;
+  std::unordered_map<uint64_t, int32_t> pair_indices_;
+  std::vector<int32_t> active_pairs_;
 };
 
 }  // namespace
 
-std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t merges) { return Learner(words).learn(merges); }
+std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t num_merges) {
+  return Learner(words).learn(num_merges);
+}
 
 }  // namespace mh::text

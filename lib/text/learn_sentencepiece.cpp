@@ -33,7 +33,7 @@ constexpr std::string_view kUnknownName = "<unk>";         // the trainer reads 
 constexpr std::string_view kReservedNames[] = {kUnknownName, "<s>", "</s>"};
 // Marks a line sent to the child that may contain a word too long for BPE: NUL, index of the line among the marked
 // lines, NUL, text. Other lines contain no NUL. File names stay in the parent, since they may contain any byte.
-constexpr char kLongLine = '\0';
+constexpr char kLongLineMark = '\0';
 // First byte of the child's result; the comments describe the bytes that follow. A child that replies with kStatus or
 // kLongWord also exits with status 0.
 enum Result : char {
@@ -54,8 +54,8 @@ size_t count_characters(std::string_view text) {
 
 // Exception for a word too long for BPE.
 struct LongWord {
-  uint64_t line;
-  size_t characters;
+  uint64_t line_index;  // index of the line among the marked lines
+  size_t num_characters;
 };
 
 // Prints the library's message to standard error, which the parent logs with -v, and throws.
@@ -80,9 +80,9 @@ class OneLine : public sentencepiece::SentenceIterator {
 
 // Measures the longest word of a line after SentencePiece's normalisation. The installed headers do not declare the
 // normaliser, but the pieces of a character model are the normalised text.
-class LongestWord {
+class WordLengthMeter {
  public:
-  LongestWord() {
+  WordLengthMeter() {
     std::string model;
     OneLine line;
     sentencepiece::logging::SetMinLogLevel(2);
@@ -90,23 +90,24 @@ class LongestWord {
         sentencepiece::SentencePieceTrainer::Train("--model_type=char --vocab_size=16", &line, &model);
     sentencepiece::logging::SetMinLogLevel(0);
     if (!train_status.ok()) fail_to_normalise(train_status);
-    if (const auto load_status = characters_.LoadFromSerializedProto(model); !load_status.ok())
+    if (const auto load_status = character_model_.LoadFromSerializedProto(model); !load_status.ok())
       fail_to_normalise(load_status);
   }
-  size_t characters(const std::string& line) const {
+  // Returns the number of characters of the longest word.
+  size_t longest_word(const std::string& line) const {
     std::vector<std::string> pieces;
-    const auto status = characters_.Encode(line, &pieces);
+    const auto status = character_model_.Encode(line, &pieces);
     if (!status.ok()) fail_to_normalise(status);
-    size_t longest = 0, current = 0;
+    size_t longest = 0, word_length = 0;
     for (const std::string& piece : pieces) {  // consecutive unknown characters are one piece
-      current = piece == kWordStart ? 0 : current + count_characters(piece);
-      longest = std::max(longest, current);
+      word_length = piece == kWordStart ? 0 : word_length + count_characters(piece);
+      longest = std::max(longest, word_length);
     }
     return longest;
   }
 
  private:
-  sentencepiece::SentencePieceProcessor characters_;
+  sentencepiece::SentencePieceProcessor character_model_;
 };
 
 // The lines that the parent sends. Replaces U+2585, and throws LongWord for a marked line with a word too long for BPE.
@@ -118,24 +119,26 @@ class InputLines : public sentencepiece::SentenceIterator {
   sentencepiece::util::Status status() const override { return {}; }
   void Next() override {
     done_ = !input_.read_line(line_);
-    if (!done_ && !line_.empty() && line_[0] == kLongLine) check_words();
+    if (!done_ && !line_.empty() && line_[0] == kLongLineMark) check_words();
     for (size_t offset = 0; (offset = line_.find(kUnknownMark, offset)) != line_.npos; offset += kUnknownName.size())
       line_.replace(offset, kUnknownMark.size(), kUnknownName);
   }
 
  private:
+  // Removes the mark of a marked line, and throws LongWord if the line has a word too long for BPE.
   void check_words() {
-    const size_t end = line_.find(kLongLine, 1);
-    uint64_t number = 0;
-    if (end == line_.npos || std::from_chars(line_.data() + 1, line_.data() + end, number).ptr != line_.data() + end)
+    const size_t end = line_.find(kLongLineMark, 1);
+    uint64_t line_index = 0;
+    if (end == line_.npos ||
+        std::from_chars(line_.data() + 1, line_.data() + end, line_index).ptr != line_.data() + end)
       throw std::logic_error("the number of a long line is damaged");
     line_.erase(0, end + 1);
-    if (!longest_) longest_.emplace();
-    const size_t length = longest_->characters(line_);
-    if (length > static_cast<size_t>(kLongestBpeWord)) throw LongWord{number, length};
+    if (!word_length_meter_) word_length_meter_.emplace();
+    const size_t length = word_length_meter_->longest_word(line_);
+    if (length > static_cast<size_t>(kLongestBpeWord)) throw LongWord{line_index, length};
   }
   ChildInput& input_;
-  std::optional<LongestWord> longest_;
+  std::optional<WordLengthMeter> word_length_meter_;
   std::string line_;
   bool done_ = false;
 };
@@ -148,7 +151,7 @@ std::string train(const std::string& arguments, ChildInput& input) {
     const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &lines, &model);
     return status.ok() ? static_cast<char>(kModel) + model : static_cast<char>(kStatus) + status.ToString();
   } catch (const LongWord& word) {
-    return str(static_cast<char>(kLongWord), word.line, ' ', word.characters);
+    return str(static_cast<char>(kLongWord), word.line_index, ' ', word.num_characters);
   }
 }
 
@@ -180,45 +183,46 @@ std::string_view strip_log_prefix(std::string_view line) {
 // Parses the messages that the trainer prints to standard error.
 class TrainerMessages {
  public:
-  explicit TrainerMessages(int64_t size) : pieces_("pieces", size, "pieces") {}
+  explicit TrainerMessages(int64_t num_pieces) : progress_("pieces", num_pieces, "pieces") {}
 
-  void line(std::string_view line) {
+  void parse_line(std::string_view line) {
     const std::string_view text = strip_log_prefix(line);
     log_detail("SentencePiece: " + std::string(text));
-    if (const auto n = number_after(text, "Loaded all ")) loaded_ = static_cast<uint64_t>(*n);
-    if (const auto n = number_after(text, "Alphabet size=")) alphabet_ = static_cast<int64_t>(*n);
+    if (const auto n = number_after(text, "Loaded all ")) num_loaded_lines_ = static_cast<uint64_t>(*n);
+    if (const auto n = number_after(text, "Alphabet size=")) alphabet_size_ = static_cast<int64_t>(*n);
     if (const auto n = number_after(text, "Final character coverage=")) coverage_ = *n;
     if (text.starts_with("Added: "))
-      if (const auto n = number_after(text, " size=")) pieces_.update(static_cast<int64_t>(*n));
+      if (const auto n = number_after(text, " size=")) progress_.update(static_cast<int64_t>(*n));
     // These checks fail before the trainer has an alphabet.
     for (const char* check : {"[!sentences_.empty()]", "[!required_chars_.empty()]"})
-      if (text.starts_with(check)) alphabet_ = 0;
+      if (text.starts_with(check)) alphabet_size_ = 0;
   }
 
-  std::optional<uint64_t> loaded() const { return loaded_; }
-  std::optional<int64_t> alphabet() const { return alphabet_; }
+  std::optional<uint64_t> num_loaded_lines() const { return num_loaded_lines_; }
+  std::optional<int64_t> alphabet_size() const { return alphabet_size_; }
   std::optional<double> coverage() const { return coverage_; }
-  void clear() { pieces_.clear(); }
+  void clear_progress() { progress_.clear(); }
 
  private:
-  Progress pieces_;
-  std::optional<uint64_t> loaded_;
-  std::optional<int64_t> alphabet_;
+  Progress progress_;
+  std::optional<uint64_t> num_loaded_lines_;
+  std::optional<int64_t> alphabet_size_;
   std::optional<double> coverage_;
 };
 
 // Counts lines, and stores file and line number of the first line.
 struct LineCount {
-  uint64_t lines = 0;
-  std::string first;
+  uint64_t num_lines = 0;
+  std::string first_location;  // "FILE:LINE"
   void add(const std::string& file, uint64_t line) {
     std::string location = str(file, ":", line);
     if (location == last_location_) return;  // another segment of the same long line
     last_location_ = std::move(location);
-    if (lines++ == 0) first = last_location_;
+    if (num_lines++ == 0) first_location = last_location_;
   }
   std::string text() const {
-    return str(with_commas(static_cast<int64_t>(lines)), lines == 1 ? " line" : " lines", ", first ", first);
+    return str(with_commas(static_cast<int64_t>(num_lines)), num_lines == 1 ? " line" : " lines", ", first ",
+               first_location);
   }
 
  private:
@@ -228,7 +232,7 @@ struct LineCount {
 // Sends the text to the child process, and collects line numbers and counts for messages to the user.
 class TrainingText {
  public:
-  TrainingText(TextBatches& text, bool long_words_matter) : text_(text), long_words_matter_(long_words_matter) {}
+  TrainingText(TextBatches& text, bool marks_long_lines) : text_(text), marks_long_lines_(marks_long_lines) {}
 
   // Sends all text to `child`; returns early if the trainer stops reading.
   void send_to(Child& child) {
@@ -239,14 +243,14 @@ class TrainingText {
     while (next(batch)) {
       lines.clear();
       for (const auto& s : batch.segments)
-        add(batch.file, s.line, std::string_view(batch.text).substr(s.begin, s.end - s.begin), lines);
+        add_line(batch.file, s.line, std::string_view(batch.text).substr(s.begin, s.end - s.begin), lines);
       bytes += static_cast<int64_t>(batch.input_bytes);
       progress.update(bytes);
       if (!child.write(lines)) return;
     }
   }
   // Reads batches until one contains a word; returns false if the text has no word.
-  bool begin() {
+  bool read_to_first_word() {
     while (!has_words(first_batch_)) {
       if (!text_.next(first_batch_)) return false;
       check_text(first_batch_);
@@ -254,20 +258,21 @@ class TrainingText {
     first_batch_pending_ = true;
     return true;
   }
-  uint64_t lines() const { return lines_; }
-  // Returns file and line number of a marked line (kLongLine).
-  const std::string& long_line_location(size_t number) const { return long_line_locations_.at(number); }
+  uint64_t num_lines() const { return num_lines_; }
+  // Returns file and line number of the marked line with the index `line_index`.
+  const std::string& long_line_location(size_t line_index) const { return long_line_locations_.at(line_index); }
   // Returns file, line and length of the longest word, such as "text:2, 70,000 bytes".
   std::string longest_word_text() const {
-    return str(longest_word_location_, ", ", with_commas(static_cast<int64_t>(longest_word_)), " bytes");
+    return str(longest_word_location_, ", ", with_commas(static_cast<int64_t>(longest_word_bytes_)), " bytes");
   }
-  void report() const {
-    if (unknown_marks_.lines > 0)
+  // Logs the lines with characters or names that SentencePiece reserves.
+  void log_reserved_text() const {
+    if (unknown_marks_.num_lines > 0)
       log_info("U+2585 gets no piece, since SentencePiece reserves it: " + unknown_marks_.text());
-    if (reserved_names_.lines > 0)
+    if (reserved_names_.num_lines > 0)
       log_info("<unk>, <s> and </s> in the text count as unknown characters, since SentencePiece reserves them: " +
                reserved_names_.text());
-    if (word_starts_.lines > 0)
+    if (word_starts_.num_lines > 0)
       log_info("U+2581 is read as a space, since SentencePiece reserves it: " + word_starts_.text());
   }
 
@@ -283,26 +288,28 @@ class TrainingText {
     check_text(batch);
     return true;
   }
-  void add(const std::string& file, uint64_t number, std::string_view line, std::string& out) {
+  // Appends a line that has words to `out`, marked if necessary, and counts it.
+  void add_line(const std::string& file, uint64_t line_number, std::string_view line, std::string& out) {
     if (line.find_first_not_of(' ') == line.npos) return;
-    ++lines_;
+    ++num_lines_;
     const auto contains = [&](std::string_view mark) { return line.find(mark) != line.npos; };
-    if (contains(kUnknownMark)) unknown_marks_.add(file, number);
-    if (contains(kWordStart)) word_starts_.add(file, number);
-    if (std::any_of(std::begin(kReservedNames), std::end(kReservedNames), contains)) reserved_names_.add(file, number);
-    const size_t longest = longest_word(line);
-    if (longest > longest_word_) {
-      longest_word_ = longest;
-      longest_word_location_ = str(file, ":", number);
+    if (contains(kUnknownMark)) unknown_marks_.add(file, line_number);
+    if (contains(kWordStart)) word_starts_.add(file, line_number);
+    if (std::any_of(std::begin(kReservedNames), std::end(kReservedNames), contains))
+      reserved_names_.add(file, line_number);
+    const size_t longest = longest_word_bytes(line);
+    if (longest > longest_word_bytes_) {
+      longest_word_bytes_ = longest;
+      longest_word_location_ = str(file, ":", line_number);
     }
-    if (long_words_matter_ && longest > static_cast<size_t>(kLongestBpeWord) / kMaxCharactersPerByte) {
-      out += str(kLongLine, long_line_locations_.size(), kLongLine);
-      long_line_locations_.push_back(str(file, ":", number));
+    if (marks_long_lines_ && longest > static_cast<size_t>(kLongestBpeWord) / kMaxCharactersPerByte) {
+      out += str(kLongLineMark, long_line_locations_.size(), kLongLineMark);
+      long_line_locations_.push_back(str(file, ":", line_number));
     }
     out += line;
     out += '\n';
   }
-  static size_t longest_word(std::string_view line) {
+  static size_t longest_word_bytes(std::string_view line) {
     size_t longest = 0;
     for (size_t begin = 0; begin < line.size() && line.size() - begin > longest;) {
       const size_t end = std::min(line.find(' ', begin), line.size());
@@ -313,13 +320,13 @@ class TrainingText {
   }
 
   TextBatches& text_;
-  const bool long_words_matter_;
+  const bool marks_long_lines_;
   TextBatch first_batch_;
   bool first_batch_pending_ = false;
-  uint64_t lines_ = 0;
+  uint64_t num_lines_ = 0;
   LineCount unknown_marks_, reserved_names_, word_starts_;
   std::vector<std::string> long_line_locations_;
-  size_t longest_word_ = 0;
+  size_t longest_word_bytes_ = 0;
   std::string longest_word_location_;
 };
 
@@ -378,42 +385,42 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
                                     " --character_coverage=", shortest_decimal(options.character_coverage),
                                     " --byte_fallback=", options.byte_fallback ? "true" : "false",
                                     " --num_threads=", threads, " --max_sentence_length=16777216");
-  TrainingText lines(text, options.type == "bpe");
-  if (!lines.begin())
+  TrainingText training_text(text, options.type == "bpe");
+  if (!training_text.read_to_first_word())
     throw Error(Exit::input, Problem{"inputs", "text with at least one word", "no words", "name a file with text"});
   TrainerMessages messages(options.size);
   Child child([&](ChildInput& input) { return train(arguments, input); },
-              [&](std::string_view line) { messages.line(line); });
-  lines.send_to(child);
+              [&](std::string_view line) { messages.parse_line(line); });
+  training_text.send_to(child);
   const ChildEnd end = child.finish();
-  messages.clear();
-  const std::string found = "a process that " + end.cause;
+  messages.clear_progress();
+  const std::string child_end = "a process that " + end.cause;
   if (end.out_of_memory)
-    throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", found,
+    throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", child_end,
                                       "use a part of the text, or a machine with more memory"});
   // An alphabet of size 1 contains only the space mark U+2581.
-  if (end.crashed && messages.alphabet().value_or(2) <= 1) refuse_empty_alphabet();
+  if (end.crashed && messages.alphabet_size().value_or(2) <= 1) refuse_empty_alphabet();
   if (end.crashed)
-    throw Error(Exit::input, Problem{"SentencePiece's trainer", "text that the trainer can process", found,
-                                     str("break up the longest word (", lines.longest_word_text(),
+    throw Error(Exit::input, Problem{"SentencePiece's trainer", "text that the trainer can process", child_end,
+                                     str("break up the longest word (", training_text.longest_word_text(),
                                          ") if this word is much longer than others, choose another --size or a larger "
                                          "--character-coverage, or give more text")});
   if (!end.succeeded)
-    throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", found,
+    throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", child_end,
                                       "run the command again with -v to see SentencePiece's messages"});
   std::string result = end.result.substr(1);
-  if (end.result[0] == kLongWord) refuse_long_word(lines, result);
+  if (end.result[0] == kLongWord) refuse_long_word(training_text, result);
   if (end.result[0] == kStatus) {
     log_detail("SentencePiece: " + std::string(strip_log_prefix(result)));
     if (result.find("[!sentences_.empty()]") != result.npos) refuse_empty_alphabet();
     refuse(options, result);
   }
-  lines.report();
-  if (messages.loaded() && *messages.loaded() != lines.lines())
-    log_warning(str("SentencePiece's trainer used ", with_commas(static_cast<int64_t>(*messages.loaded())), " of ",
-                    with_commas(static_cast<int64_t>(lines.lines())), " lines"));
+  training_text.log_reserved_text();
+  if (messages.num_loaded_lines() && *messages.num_loaded_lines() != training_text.num_lines())
+    log_warning(str("SentencePiece's trainer used ", with_commas(static_cast<int64_t>(*messages.num_loaded_lines())),
+                    " of ", with_commas(static_cast<int64_t>(training_text.num_lines())), " lines"));
   if (messages.coverage() && *messages.coverage() < 1)
-    log_info(str(messages.alphabet().value_or(0), " characters have a piece, ",
+    log_info(str(messages.alphabet_size().value_or(0), " characters have a piece, ",
                  fixed_decimal(100 * *messages.coverage(), 3), " % of the text; the other characters are ",
                  options.byte_fallback ? "spelt in bytes" : "unknown", " (--character-coverage)"));
   return result;

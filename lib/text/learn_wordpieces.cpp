@@ -58,9 +58,9 @@ std::u32string alphabet_of(const WordMap<uint64_t>& words, int64_t max_character
 class Learner {
  public:
   Learner(const WordMap<uint64_t>& words, const WordPieceOptions& options) : options_(options) {
-    for (const char* special : kSpecialPieces) number_of(special);
+    for (const char* special : kSpecialPieces) id_of(special);
     const std::u32string alphabet = alphabet_of(words, options.alphabet);
-    number_characters(words, alphabet);
+    add_character_pieces(words, alphabet);
     if (static_cast<size_t>(options.size) < pieces_.size())
       throw Error(Exit::usage,
                   Problem{"--size",
@@ -107,18 +107,18 @@ class Learner {
     }
   };
 
-  int32_t number_of(const std::string& piece) {
-    auto [it, inserted] = numbers_.emplace(piece, static_cast<int32_t>(pieces_.size()));
+  int32_t id_of(const std::string& piece) {
+    auto [it, inserted] = ids_.emplace(piece, static_cast<int32_t>(pieces_.size()));
     if (inserted) pieces_.push_back(piece);
     return it->second;
   }
 
-  void number_characters(const WordMap<uint64_t>& words, const std::u32string& alphabet) {
+  void add_character_pieces(const WordMap<uint64_t>& words, const std::u32string& alphabet) {
     // Whether a character of the alphabet follows another character in some word.
     std::unordered_map<char32_t, bool> follows_character;
     for (char32_t c : alphabet) {
       follows_character[c] = false;
-      number_of(utf8(c));
+      id_of(utf8(c));
     }
     words.for_each([&](std::string_view word, uint64_t) {
       const std::u32string text = code_points(word);
@@ -126,17 +126,17 @@ class Learner {
         if (auto it = follows_character.find(text[i]); it != follows_character.end()) it->second = true;
     });
     for (char32_t c : alphabet)
-      if (follows_character[c]) number_of(str(kContinuationPrefix, utf8(c)));
+      if (follows_character[c]) id_of(str(kContinuationPrefix, utf8(c)));
   }
 
   // Adds a word with its count. Characters outside the alphabet are omitted, so their neighbours become adjacent.
   void add_word(std::string_view text, int64_t count) {
     Word word{{}, count};
-    bool first = true;
+    bool is_first_character = true;
     for (char32_t c : code_points(text)) {
-      if (numbers_.count(utf8(c)) > 0)
-        word.symbols.push_back(number_of(std::string(first ? "" : kContinuationPrefix) + utf8(c)));
-      first = false;
+      if (ids_.count(utf8(c)) > 0)
+        word.symbols.push_back(id_of(std::string(is_first_character ? "" : kContinuationPrefix) + utf8(c)));
+      is_first_character = false;
     }
     words_.push_back(std::move(word));
   }
@@ -144,22 +144,22 @@ class Learner {
   void change_count(const Pair& pair, int sign, uint32_t word) {
     counts_[pair] += sign * words_[word].count;
     if (sign < 0) return;
-    std::vector<uint32_t>& word_indices = changed_[pair];
+    std::vector<uint32_t>& word_indices = new_words_by_pair_[pair];
     if (word_indices.empty() || word_indices.back() != word) word_indices.push_back(word);
   }
   void queue_changed_pairs() {
-    for (auto& [pair, word_indices] : changed_)
+    for (auto& [pair, word_indices] : new_words_by_pair_)
       if (const int64_t count = counts_[pair]; count > 0) {
         queue_.push_back({count, pair, std::move(word_indices)});
         std::push_heap(queue_.begin(), queue_.end());
       }
-    changed_.clear();
+    new_words_by_pair_.clear();
   }
 
   void join(const Entry& entry) {
-    std::string_view right = pieces_[static_cast<size_t>(entry.pair.right)];
-    if (right.starts_with(kContinuationPrefix)) right.remove_prefix(kContinuationPrefix.size());
-    const int32_t joined_symbol = number_of(pieces_[static_cast<size_t>(entry.pair.left)] + std::string(right));
+    std::string_view right_text = pieces_[static_cast<size_t>(entry.pair.right)];
+    if (right_text.starts_with(kContinuationPrefix)) right_text.remove_prefix(kContinuationPrefix.size());
+    const int32_t joined_symbol = id_of(pieces_[static_cast<size_t>(entry.pair.left)] + std::string(right_text));
     for (uint32_t w : entry.words) join_in_word(w, entry.pair, joined_symbol);
     queue_changed_pairs();
   }
@@ -189,11 +189,11 @@ class Learner {
 
   const WordPieceOptions options_;
   std::vector<std::string> pieces_;
-  std::unordered_map<std::string, int32_t> numbers_;
+  std::unordered_map<std::string, int32_t> ids_;
   std::vector<Word> words_;
   std::unordered_map<Pair, int64_t, PairHash> counts_;
   // For each pair, the words in which the pair has arisen since the last queue_changed_pairs().
-  std::unordered_map<Pair, std::vector<uint32_t>, PairHash> changed_;
+  std::unordered_map<Pair, std::vector<uint32_t>, PairHash> new_words_by_pair_;
   std::vector<Entry> queue_;  // binary heap; its first element is the next entry
 };
 

@@ -22,15 +22,16 @@ Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : pa
   if (lines.empty()) throw Error(Exit::input, Problem{name, "one sentence per line", "no lines", ""});
 }
 
-void require_line_count(const std::string& counterpart, size_t sentences, const Lines& lines) {
+void require_line_count(const std::string& counterpart, size_t num_sentences, const Lines& lines) {
   const size_t num_lines = lines.lines.size();
-  if (num_lines == sentences) return;
-  const std::string& longer = sentences > num_lines ? counterpart : lines.name;
-  throw Error(Exit::input,
-              Problem{lines.name, str(sentences, sentences == 1 ? " line" : " lines", ", as many as in ", counterpart),
-                      str(num_lines, num_lines == 1 ? " line" : " lines", "; line ", std::min(sentences, num_lines) + 1,
-                          " of ", longer, " has no counterpart"),
-                      "give one line per sentence in both, in the same order"});
+  if (num_lines == num_sentences) return;
+  const std::string& longer = num_sentences > num_lines ? counterpart : lines.name;
+  throw Error(
+      Exit::input,
+      Problem{lines.name, str(num_sentences, num_sentences == 1 ? " line" : " lines", ", as many as in ", counterpart),
+              str(num_lines, num_lines == 1 ? " line" : " lines", "; line ", std::min(num_sentences, num_lines) + 1,
+                  " of ", longer, " has no counterpart"),
+              "give one line per sentence in both, in the same order"});
 }
 
 }  // namespace mh::text

@@ -16,8 +16,8 @@ struct Lines {
   std::vector<std::string_view> lines;  // without line ends; views of `text`
 };
 
-// Throws Error(input) unless `lines` has `sentences` lines. `counterpart` names, in the message, the file or text that
-// has `sentences` sentences, with which `lines` is paired line by line.
-void require_line_count(const std::string& counterpart, size_t sentences, const Lines& lines);
+// Throws Error(input) unless `lines` has `num_sentences` lines. `counterpart` names, in the message, the file or text
+// that has `num_sentences` sentences, with which `lines` is paired line by line.
+void require_line_count(const std::string& counterpart, size_t num_sentences, const Lines& lines);
 
 }  // namespace mh::text

@@ -14,41 +14,39 @@ struct PairKey {
 
 }  // namespace
 
-MergeTable::Entry& MergeTable::find_or_insert(int32_t left, int32_t right) {
-  return merge_table_[PairKey{{left, right}}];
-}
+MergeTable::Entry& MergeTable::find_or_insert(int32_t left, int32_t right) { return entries_[PairKey{{left, right}}]; }
 
 const MergeTable::Entry* MergeTable::find(int32_t left, int32_t right) const {
   if (left < 0 || right < 0) return nullptr;
-  return merge_table_.find(WordKey(PairKey{{left, right}}));
+  return entries_.find(WordKey(PairKey{{left, right}}));
 }
 
 void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
-  const auto count = static_cast<int64_t>(symbols.size());
+  const auto num_symbols = static_cast<int64_t>(symbols.size());
   struct Links {
     int64_t previous, next;
   };
   // Doubly linked list of the remaining symbols; a symbol of 0 bytes was joined to the symbol before it.
   std::vector<Links> links(symbols.size());
-  for (int64_t i = 0; i < count; ++i) links[static_cast<size_t>(i)] = {i - 1, i + 1};
+  for (int64_t i = 0; i < num_symbols; ++i) links[static_cast<size_t>(i)] = {i - 1, i + 1};
   auto symbol = [&](int64_t position) -> Symbol& { return symbols[static_cast<size_t>(position)]; };
   auto next = [&](int64_t position) -> int64_t& { return links[static_cast<size_t>(position)].next; };
 
   // Queue of pairs that can be joined: rank, position, left symbol, right symbol.
   using QueuedPair = std::tuple<size_t, int64_t, int32_t, int32_t>;
   std::priority_queue<QueuedPair, std::vector<QueuedPair>, std::greater<>> queued_pairs;
-  auto update_pair = [&](int64_t left) {
-    if (left < 0 || next(left) >= count) return;
-    const int32_t l = symbol(left).number, r = symbol(next(left)).number;
-    if (const Entry* j = find(l, r)) queued_pairs.emplace(j->rank, left, l, r);
+  auto queue_pair = [&](int64_t left) {
+    if (left < 0 || next(left) >= num_symbols) return;
+    const int32_t l = symbol(left).id, r = symbol(next(left)).id;
+    if (const Entry* entry = find(l, r)) queued_pairs.emplace(entry->rank, left, l, r);
   };
-  for (int64_t i = 0; i + 1 < count; ++i) update_pair(i);
+  for (int64_t i = 0; i + 1 < num_symbols; ++i) queue_pair(i);
   // Returns whether a queue entry is still valid. With one_by_one, as in Hugging Face tokenizers, another pair at the
   // same position is valid too if it joins to the same symbol.
   auto is_current = [&](const QueuedPair& queued_pair) {
     const auto [rank, position, left, right] = queued_pair;
-    if (symbol(position).bytes == 0 || next(position) >= count) return false;
-    const int32_t l = symbol(position).number, r = symbol(next(position)).number;
+    if (symbol(position).bytes == 0 || next(position) >= num_symbols) return false;
+    const int32_t l = symbol(position).id, r = symbol(next(position)).id;
     if (l == left && r == right) return true;
     if (order == MergeOrder::rounds) return false;
     const Entry* entry = find(l, r);
@@ -68,12 +66,12 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
       symbol(position) = {find(left, right)->symbol, symbol(position).bytes + right_symbol.bytes};
       right_symbol.bytes = 0;
       next(position) = next(next(position));
-      if (next(position) < count) links[static_cast<size_t>(next(position))].previous = position;
+      if (next(position) < num_symbols) links[static_cast<size_t>(next(position))].previous = position;
       joined_positions.push_back(position);
     }
     for (int64_t position : joined_positions) {
-      update_pair(links[static_cast<size_t>(position)].previous);
-      update_pair(position);
+      queue_pair(links[static_cast<size_t>(position)].previous);
+      queue_pair(position);
     }
   }
   std::erase_if(symbols, [](const Symbol& s) { return s.bytes == 0; });

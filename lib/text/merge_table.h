@@ -15,8 +15,8 @@ namespace mh::text {
 enum class MergeOrder { rounds, one_by_one };
 
 struct Symbol {
-  int32_t number;  // id of the symbol; -1: the symbol occurs in no merge
-  size_t bytes;    // length of the symbol's text
+  int32_t id;    // id of the symbol; -1: the symbol occurs in no merge
+  size_t bytes;  // length of the symbol's text
 };
 
 class MergeTable {
@@ -34,7 +34,7 @@ class MergeTable {
   void apply(std::vector<Symbol>& symbols, MergeOrder order) const;
 
  private:
-  WordMap<Entry> merge_table_;  // key: the ids of both symbols, as bytes
+  WordMap<Entry> entries_;  // key: the ids of both symbols, as bytes
 };
 
 }  // namespace mh::text

@@ -89,9 +89,9 @@ Segmenter::Segmenter(const std::vector<Merge>& merges) {
 }
 
 int32_t Segmenter::symbol_of(const std::string& text) {
-  const auto new_symbol = static_cast<int32_t>(symbols_.size());
-  int32_t& symbol = symbols_[std::string_view(text)];
-  if (symbols_.size() > static_cast<size_t>(new_symbol)) symbol = new_symbol;
+  const auto new_symbol = static_cast<int32_t>(symbol_ids_.size());
+  int32_t& symbol = symbol_ids_[std::string_view(text)];
+  if (symbol_ids_.size() > static_cast<size_t>(new_symbol)) symbol = new_symbol;
   return symbol;
 }
 
@@ -102,8 +102,8 @@ std::vector<size_t> Segmenter::divide(std::string_view word) const {
     while (i + n < word.size() && (static_cast<unsigned char>(word[i + n]) & 0xC0) == 0x80) ++n;
     std::string text(word.substr(i, n));
     if (i + n == word.size()) text += kEndOfWord;
-    const int32_t* number = symbols_.find(WordKey(text));
-    symbols.push_back({number != nullptr ? *number : -1, n});
+    const int32_t* id = symbol_ids_.find(WordKey(text));
+    symbols.push_back({id != nullptr ? *id : -1, n});
     i += n;
   }
   merge_table_.apply(symbols, MergeOrder::rounds);

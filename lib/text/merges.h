@@ -20,7 +20,7 @@ constexpr std::string_view kEndOfWord = "</w>";
 // Returns the merges that subword-nmt's learn-bpe learns from `words`, which maps words to counts: at most
 // `num_merges`, and fewer if no pair of symbols occurs twice any more. The result equals learn-bpe's unless words
 // contain white space other than spaces, at which learn-bpe splits symbols.
-std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t merges);
+std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t num_merges);
 
 // Returns the text of a codes file of subword-nmt: "#version: 0.2", then one merge per line, its symbols separated by a
 // space. Throws Error(input) for a merge that the file cannot represent: subword-nmt and read_codes() drop carriage
@@ -41,7 +41,7 @@ class Segmenter {
  private:
   // Returns the id of the symbol `text`; assigns the next id to a new symbol.
   int32_t symbol_of(const std::string& text);
-  WordMap<int32_t> symbols_;
+  WordMap<int32_t> symbol_ids_;
   MergeTable merge_table_;
 };
 

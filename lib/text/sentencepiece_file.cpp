@@ -96,40 +96,40 @@ std::string find_fault(std::string_view table) {
   // Linked lists of children by the base b of their parent: first_child[b] is the head, next_sibling[p] the successor
   // of p.
   constexpr uint32_t no_unit = UINT32_MAX;
-  const size_t count = trie.size();
-  std::vector<uint32_t> first_child(count, no_unit), next_sibling(count, no_unit);
-  for (size_t p = 1; p < count; ++p) {
+  const size_t num_units = trie.size();
+  std::vector<uint32_t> first_child(num_units, no_unit), next_sibling(num_units, no_unit);
+  for (size_t p = 1; p < num_units; ++p) {
     const size_t base = p ^ trie.label(p);
-    if (trie.is_value(p) || trie.label(p) == 0 || base >= count) continue;
+    if (trie.is_value(p) || trie.label(p) == 0 || base >= num_units) continue;
     next_sibling[p] = first_child[base];
     first_child[base] = static_cast<uint32_t>(p);
   }
   // Depth-first search that visits each reachable unit once, although keys may share suffixes; an edge to a unit on the
   // current path closes a cycle.
   constexpr int unvisited = -1, on_path = -2;
-  std::vector<int> keys(count, unvisited);  // maximum number of keys on a path from each finished unit
+  std::vector<int> max_keys(num_units, unvisited);  // maximum number of keys on a path from each finished unit
   std::vector<uint32_t> stack{0};
   while (!stack.empty()) {
     const uint32_t p = stack.back();
     const size_t base = trie.base(p);
-    if (keys[p] == unvisited) {
-      if ((base | 0xFF) >= count) return str("a trie whose unit ", p, " points outside the trie");
+    if (max_keys[p] == unvisited) {
+      if ((base | 0xFF) >= num_units) return str("a trie whose unit ", p, " points outside the trie");
       if (trie.ends_key(p) && (!trie.is_value(base) || trie.value(p) >= text.size()))
         return str("a trie whose unit ", p, " points outside the text");
-      keys[p] = on_path;
+      max_keys[p] = on_path;
       for (uint32_t child = first_child[base]; child != no_unit; child = next_sibling[child]) {
-        if (keys[child] == on_path) return str("a trie whose unit ", p, " is part of a cycle");
-        if (keys[child] == unvisited) stack.push_back(child);
+        if (max_keys[child] == on_path) return str("a trie whose unit ", p, " is part of a cycle");
+        if (max_keys[child] == unvisited) stack.push_back(child);
       }
       continue;
     }
     stack.pop_back();
-    if (keys[p] != on_path) continue;  // two parents pushed this unit, which is finished
-    keys[p] = 0;
+    if (max_keys[p] != on_path) continue;  // two parents pushed this unit, which is finished
+    max_keys[p] = 0;
     for (uint32_t child = first_child[base]; child != no_unit; child = next_sibling[child])
-      keys[p] = std::max(keys[p], keys[child]);
-    keys[p] += trie.ends_key(p) ? 1 : 0;
-    if (keys[p] > kMaxKeysOnPath) return str("a trie with more than ", kMaxKeysOnPath, " keys on a path");
+      max_keys[p] = std::max(max_keys[p], max_keys[child]);
+    max_keys[p] += trie.ends_key(p) ? 1 : 0;
+    if (max_keys[p] > kMaxKeysOnPath) return str("a trie with more than ", kMaxKeysOnPath, " keys on a path");
   }
   return "";
 }
@@ -138,14 +138,14 @@ std::string find_fault(std::string_view table) {
 
 void check_sentencepiece_file(const std::string& bytes, const std::string& name) {
   // Field numbers of sentencepiece_model.proto.
-  constexpr uint64_t normaliser = 3, denormaliser = 5, table_of_characters = 2;
+  constexpr uint64_t normaliser_spec_field = 3, denormaliser_spec_field = 5, precompiled_charsmap_field = 2;
   uint64_t number = 0;
   std::string_view message;
   for (ProtoFields model(bytes); model.read_field(number, message);) {
-    if (number != normaliser && number != denormaliser) continue;
+    if (number != normaliser_spec_field && number != denormaliser_spec_field) continue;
     std::string_view table;
     for (ProtoFields fields(message); fields.read_field(number, table);) {
-      if (number != table_of_characters || table.empty()) continue;
+      if (number != precompiled_charsmap_field || table.empty()) continue;
       if (const std::string fault = find_fault(table); !fault.empty())
         throw Error(Exit::input,
                     Problem{name, "a SentencePiece model with an intact normalisation table", fault,

@@ -24,8 +24,8 @@ class SentencePieceTokenizer : public Tokenizer {
   SentencePieceTokenizer(const std::string& model, const std::string& name) : model_(model), name_(name) {
     check_sentencepiece_file(model, name);
     load();
-    eol_ = processor_.eos_id();
-    if (eol_ < 0)
+    end_of_line_ = processor_.eos_id();
+    if (end_of_line_ < 0)
       throw Error(Exit::input, Problem{name, "a SentencePiece model with an end-of-sentence piece", "none",
                                        "train the model with an eos id, or with mh-prep vocab"});
     splits_words_ = segments_words_independently();
@@ -35,7 +35,7 @@ class SentencePieceTokenizer : public Tokenizer {
   }
   std::string type() const override { return "sentencepiece"; }
   int64_t size() const override { return processor_.GetPieceSize(); }
-  int32_t end_of_line() const override { return eol_; }
+  int32_t end_of_line() const override { return end_of_line_; }
   int32_t unknown() const override { return processor_.unk_id(); }
   std::string piece(int32_t token) const override { return processor_.IdToPiece(token); }
   std::string decode(std::span<const int32_t> tokens) const override {
@@ -48,7 +48,7 @@ class SentencePieceTokenizer : public Tokenizer {
       ids.clear();
     };
     for (int32_t token : tokens) {
-      if (token != eol_) {
+      if (token != end_of_line_) {
         ids.push_back(token);
         continue;
       }
@@ -84,15 +84,15 @@ class SentencePieceTokenizer : public Tokenizer {
  private:
   void load() {
     // Loading may throw undocumented exceptions from the library's dictionaries.
-    std::string found = "a file of another format";
+    std::string fault = "a file of another format";
     try {
       if (processor_.LoadFromSerializedProto(model_).ok()) return;
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& error) {
-      found = str("a model that SentencePiece cannot load: ", error.what());
+      fault = str("a model that SentencePiece cannot load: ", error.what());
     }
-    throw Error(Exit::input, Problem{name_, "a vocabulary of mh-prep or a SentencePiece model", found,
+    throw Error(Exit::input, Problem{name_, "a vocabulary of mh-prep or a SentencePiece model", fault,
                                      "make a vocabulary with mh-prep vocab"});
   }
   void require(const sentencepiece::util::Status& status, const char* expected) const {
@@ -124,7 +124,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
   std::string model_, name_;
   sentencepiece::SentencePieceProcessor processor_;
-  int32_t eol_ = 0;
+  int32_t end_of_line_ = 0;
   bool splits_words_ = false;
 };
 

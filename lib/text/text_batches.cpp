@@ -10,8 +10,8 @@
 
 namespace mh::text {
 
-TextBatches::TextBatches(std::vector<std::string> files, LineEnds ends, FindSplit find_split, ReadSizes sizes)
-    : files_(std::move(files)), ends_(ends), find_split_(std::move(find_split)), sizes_(sizes) {}
+TextBatches::TextBatches(std::vector<std::string> files, LineEnds line_ends, FindSplit find_split, ReadSizes sizes)
+    : files_(std::move(files)), line_ends_(line_ends), find_split_(std::move(find_split)), sizes_(sizes) {}
 
 uint64_t TextBatches::expected_bytes() const {
   uint64_t sum = 0;
@@ -31,11 +31,11 @@ bool TextBatches::open_next_file() {
   return true;
 }
 
-void TextBatches::add(TextBatch& batch, std::string_view text, bool ends_line) {
+void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends_line) {
   bool newline = ends_line && chunk_.has_newline;
-  if (ends_line && !text.empty() && text.back() == '\r' && newline && ends_ != LineEnds::keep) {
+  if (ends_line && !text.empty() && text.back() == '\r' && newline && line_ends_ != LineEnds::keep) {
     text.remove_suffix(1);
-    if (ends_ == LineEnds::normalise_crlf) {
+    if (line_ends_ == LineEnds::normalise_crlf) {
       ++num_normalised_;
     } else {
       error_ = std::make_exception_ptr(
@@ -81,7 +81,7 @@ void TextBatches::read_segments(TextBatch& batch) {
       lines_.reset();
       // A last line without line feed that fills the reader's last chunk ends here.
       if (!chunk_.ends_line) {
-        add(batch, carry_, true);
+        add_segment(batch, carry_, true);
         carry_.clear();
         chunk_.ends_line = true;
       }
@@ -89,14 +89,14 @@ void TextBatches::read_segments(TextBatch& batch) {
       if (!batch.segments.empty()) break;
       continue;
     }
-    if (chunk_.offset == 0 && ends_ != LineEnds::keep) {
+    if (chunk_.offset == 0 && line_ends_ != LineEnds::keep) {
       drop_byte_order_mark_of_file();
       // A file that contains only a byte order mark has no lines.
       if (chunk_.text.empty() && chunk_.offset > 0 && chunk_.ends_line && !chunk_.has_newline) continue;
     }
     batch.input_bytes += chunk_.text.size() + (chunk_.has_newline ? 1 : 0);
     if (chunk_.starts_line && chunk_.ends_line) {
-      add(batch, chunk_.text, true);
+      add_segment(batch, chunk_.text, true);
       continue;
     }
     if (chunk_.starts_line) carry_offset_ = chunk_.offset;
@@ -114,7 +114,7 @@ void TextBatches::read_segments(TextBatch& batch) {
                                          "none", "break the line up, or use a vocabulary of the type byte"});
       continue;
     }
-    add(batch, std::string_view(carry_).substr(0, n), chunk_.ends_line);
+    add_segment(batch, std::string_view(carry_).substr(0, n), chunk_.ends_line);
     carry_offset_ += n;
     carry_.erase(0, n);
   }

@@ -45,7 +45,7 @@ struct TextBatch {
 class TextBatches {
  public:
   using FindSplit = std::function<size_t(std::string_view)>;
-  TextBatches(std::vector<std::string> files, LineEnds ends, FindSplit find_split, ReadSizes sizes = {});
+  TextBatches(std::vector<std::string> files, LineEnds line_ends, FindSplit find_split, ReadSizes sizes = {});
   // Reads the next batch, whose segments are all of one file; returns false at the end of the last file.
   bool next(TextBatch& batch);
   // Returns the total size of the inputs in bytes, for progress displays; 0 if an input is a pipe.
@@ -58,10 +58,10 @@ class TextBatches {
  private:
   void read_segments(TextBatch& batch);
   void drop_byte_order_mark_of_file();
-  void add(TextBatch& batch, std::string_view text, bool ends_line);
+  void add_segment(TextBatch& batch, std::string_view text, bool ends_line);
   bool open_next_file();
   std::vector<std::string> files_;
-  LineEnds ends_;
+  LineEnds line_ends_;
   FindSplit find_split_;
   ReadSizes sizes_;
   size_t next_file_ = 0;

@@ -33,13 +33,13 @@ std::string_view drop_byte_order_mark(std::string_view text, const std::string& 
 
 size_t find_invalid_byte(std::string_view line) { return std::min(find_invalid_utf8(line), line.find('\0')); }
 
-void refuse_invalid_byte(const std::string& name, uint64_t number, uint64_t offset, std::string_view line,
-                         size_t invalid_offset, const std::string& next) {
+void refuse_invalid_byte(const std::string& name, uint64_t line_number, uint64_t line_offset, std::string_view line,
+                         size_t invalid_offset, const std::string& advice) {
   const bool nul = line[invalid_offset] == '\0';
   throw Error(Exit::input,
-              Problem{str(name, ":", number, ": byte ", offset + invalid_offset, " of the file"),
+              Problem{str(name, ":", line_number, ": byte ", line_offset + invalid_offset, " of the file"),
                       nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", describe_byte(line, invalid_offset),
-                      nul ? "name a text file, or remove the NUL bytes with tr -d '\\0' < FILE > NEW-FILE" : next});
+                      nul ? "name a text file, or remove the NUL bytes with tr -d '\\0' < FILE > NEW-FILE" : advice});
 }
 
 std::string_view validate_text(std::string_view bytes, const std::string& name, NulBytes nul) {
@@ -50,8 +50,8 @@ std::string_view validate_text(std::string_view bytes, const std::string& name, 
   const size_t previous_line_end = invalid_offset == 0 ? text.npos : text.rfind('\n', invalid_offset - 1);
   const size_t begin = previous_line_end == text.npos ? 0 : previous_line_end + 1;
   const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
-  const auto number = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(invalid_offset), '\n');
-  refuse_invalid_byte(name, static_cast<uint64_t>(number), begin + bytes.size() - text.size(), line,
+  const auto line_number = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(invalid_offset), '\n');
+  refuse_invalid_byte(name, static_cast<uint64_t>(line_number), begin + bytes.size() - text.size(), line,
                       invalid_offset - begin);
 }
 

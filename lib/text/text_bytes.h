@@ -17,10 +17,12 @@ std::string_view drop_byte_order_mark(std::string_view text, const std::string& 
 // character that the end of the line truncates is invalid.
 size_t find_invalid_byte(std::string_view line);
 
-// Throws Error(input) that reports byte `invalid_offset` of `line` as invalid. `name` is the file name, `number` the
-// line number from 1, `offset` the offset of the line in the file in bytes, and `next` the advice to the user.
-[[noreturn]] void refuse_invalid_byte(const std::string& name, uint64_t number, uint64_t offset, std::string_view line,
-                                      size_t invalid_offset, const std::string& next = "convert the file to UTF-8");
+// Throws Error(input) that reports byte `invalid_offset` of `line` as invalid. `name` is the file name, `line_number`
+// the line number from 1, `line_offset` the offset of the line in the file in bytes, and `advice` the advice to the
+// user.
+[[noreturn]] void refuse_invalid_byte(const std::string& name, uint64_t line_number, uint64_t line_offset,
+                                      std::string_view line, size_t invalid_offset,
+                                      const std::string& advice = "convert the file to UTF-8");
 
 enum class NulBytes { refuse, keep };
 

@@ -60,16 +60,16 @@ uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokeniz
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
-// Returns the text of `tokens`. append(token, first, text) appends the text of one token to `text`; `first` is true for
-// the first token of a line. Each end-of-line token becomes a line feed.
+// Returns the text of `tokens`. append(token, starts_line, text) appends the text of one token to `text`;
+// `starts_line` is true for the first token of a line. Each end-of-line token becomes a line feed.
 template <class Append>
 std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, const Append& append) {
   std::string text;
-  bool first = true;
+  bool starts_line = true;
   for (int32_t token : tokens) {
     if (token == end_of_line) text += '\n';
-    else append(token, first, text);
-    first = token == end_of_line;
+    else append(token, starts_line, text);
+    starts_line = token == end_of_line;
   }
   return text;
 }
@@ -108,14 +108,14 @@ std::string escape_piece(const std::string& piece);
 // and byte-bpe have merges, only wordpiece has normalisation options, and only wordpiece and byte-bpe have added
 // tokens. Throws Error(input) for entries and merges that read_vocabulary() would reject.
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
-                             const std::vector<Merge>* merges = nullptr, const BertText* text = nullptr,
-                             const AddedTokens& added = {});
+                             const std::vector<Merge>* merges = nullptr, const BertText* normalisation = nullptr,
+                             const AddedTokens& added_tokens = {});
 struct VocabularyFile {
   std::string type;
   std::vector<Piece> pieces;
   std::vector<Merge> merges;
   BertText text;
-  AddedTokens added;
+  AddedTokens added_tokens;
 };
 bool is_vocabulary_file(std::string_view bytes);
 VocabularyFile read_vocabulary(const std::string& bytes, const std::string& name);

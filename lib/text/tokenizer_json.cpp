@@ -67,22 +67,22 @@ struct Node {
   }
 };
 
-constexpr const char* kOtherText = "multihead would encode text differently";
+constexpr const char* kDifferentTokens = "multihead would encode text differently";
 
 // Returns the special tokens that a template adds to a single text.
 std::vector<std::string> template_tokens(const Node& processor) {
-  const Node single = processor.at("single");
-  if (!single.value->is_array()) single.refuse("a list", abbreviate(*single.value));
+  const Node single_template = processor.at("single");
+  if (!single_template.value->is_array()) single_template.refuse("a list", abbreviate(*single_template.value));
   std::vector<std::string> tokens;
-  for (const Json& piece : *single.value)
+  for (const Json& piece : *single_template.value)
     if (const Json& token = *Node{&piece, ""}.at("SpecialToken").at("id").value; token.is_string())
       tokens.push_back(token);
   return tokens;
 }
 
-class Parser {
+class TokenizerJsonParser {
  public:
-  Parser(const std::string& text, const std::string& path) {
+  TokenizerJsonParser(const std::string& text, const std::string& path) {
     const int depth = json_depth(text);
     if (depth <= kMaxJsonDepth) {
       require_sound_json(text, path, "copy the folder again");
@@ -97,60 +97,62 @@ class Parser {
     read_added_tokens();
   }
 
-  TokenizerJson byte_bpe() {
+  TokenizerJson read_byte_bpe() {
     const Node model = root_.at("model");
     // Files of old versions of tokenizers lack the entry model.type.
     if (!model.at("type").empty() || model.at("merges").empty())
       model.require_type({"BPE"}, "the tokenizer of GPT-2 is byte-level BPE");
     for (const Node& stage : root_.at("normalizer").stages("normalizers"))
-      stage.refuse("no normalizer", stage.type(), kOtherText);
+      stage.refuse("no normalizer", stage.type(), kDifferentTokens);
     const auto pre_tokenizers = root_.at("pre_tokenizer").stages("pretokenizers");
     for (const Node& stage : pre_tokenizers) {
-      stage.require_type({"ByteLevel"}, kOtherText);
-      stage.require("add_prefix_space", {false}, kOtherText);
-      stage.require("use_regex", {true, nullptr}, kOtherText);
+      stage.require_type({"ByteLevel"}, kDifferentTokens);
+      stage.require("add_prefix_space", {false}, kDifferentTokens);
+      stage.require("use_regex", {true, nullptr}, kDifferentTokens);
     }
     if (pre_tokenizers.size() != 1)
-      root_.at("pre_tokenizer").refuse("ByteLevel", pre_tokenizers.empty() ? "none" : "several", kOtherText);
+      root_.at("pre_tokenizer").refuse("ByteLevel", pre_tokenizers.empty() ? "none" : "several", kDifferentTokens);
     for (const Node& stage : root_.at("post_processor").stages("processors")) {
       stage.require_type({"ByteLevel", "TemplateProcessing"}, "no other post-processor is supported");
       if (stage.type() != "TemplateProcessing") continue;
       for (const std::string& token : template_tokens(stage))
         if (token != kEndOfText) stage.refuse(str("no special token except ", kEndOfText), token);
     }
-    for (const Node& stage : root_.at("decoder").stages("decoders")) stage.require_type({"ByteLevel"}, kOtherText);
+    for (const Node& stage : root_.at("decoder").stages("decoders"))
+      stage.require_type({"ByteLevel"}, kDifferentTokens);
     model.require("dropout", {nullptr, 0}, "dropout would make tokens random");
-    model.require("continuing_subword_prefix", {nullptr, ""}, kOtherText);
-    model.require("end_of_word_suffix", {nullptr, ""}, kOtherText);
-    model.require("ignore_merges", {nullptr, false}, kOtherText);
+    model.require("continuing_subword_prefix", {nullptr, ""}, kDifferentTokens);
+    model.require("end_of_word_suffix", {nullptr, ""}, kDifferentTokens);
+    model.require("ignore_merges", {nullptr, false}, kDifferentTokens);
     read_pieces(model);
     read_merges(model.at("merges"));
-    return std::move(json_);
+    return std::move(result_);
   }
 
-  TokenizerJson wordpiece() {
+  TokenizerJson read_wordpiece() {
     const Node model = root_.at("model");
     model.require_type({"WordPiece"}, "the tokenizer of BERT is WordPiece");
-    model.require("unk_token", {"[UNK]"}, kOtherText);
-    model.require("continuing_subword_prefix", {std::string(kContinuationPrefix)}, kOtherText);
-    model.require("max_input_chars_per_word", {100, nullptr}, kOtherText);
+    model.require("unk_token", {"[UNK]"}, kDifferentTokens);
+    model.require("continuing_subword_prefix", {std::string(kContinuationPrefix)}, kDifferentTokens);
+    model.require("max_input_chars_per_word", {100, nullptr}, kDifferentTokens);
     const auto normalizers = root_.at("normalizer").stages("normalizers");
     for (const Node& stage : normalizers) {
-      stage.require_type({"BertNormalizer"}, kOtherText);
-      stage.require("clean_text", {true}, kOtherText);
-      stage.require("handle_chinese_chars", {true}, kOtherText);
+      stage.require_type({"BertNormalizer"}, kDifferentTokens);
+      stage.require("clean_text", {true}, kDifferentTokens);
+      stage.require("handle_chinese_chars", {true}, kDifferentTokens);
       stage.require("lowercase", {true, false}, "");
       stage.require("strip_accents", {true, false, nullptr}, "");
-      json_.text.lowercase = stage.at("lowercase").value->get<bool>();
+      result_.normalisation.lowercase = stage.at("lowercase").value->get<bool>();
       const Json& accents = *stage.at("strip_accents").value;
-      json_.text.strip_accents = accents.is_null() ? json_.text.lowercase : accents.get<bool>();
+      result_.normalisation.strip_accents = accents.is_null() ? result_.normalisation.lowercase : accents.get<bool>();
     }
     if (normalizers.size() != 1)
-      root_.at("normalizer").refuse("BertNormalizer", normalizers.empty() ? "none" : "several", kOtherText);
+      root_.at("normalizer").refuse("BertNormalizer", normalizers.empty() ? "none" : "several", kDifferentTokens);
     const auto pre_tokenizers = root_.at("pre_tokenizer").stages("pretokenizers");
-    for (const Node& stage : pre_tokenizers) stage.require_type({"BertPreTokenizer"}, kOtherText);
+    for (const Node& stage : pre_tokenizers) stage.require_type({"BertPreTokenizer"}, kDifferentTokens);
     if (pre_tokenizers.size() != 1)
-      root_.at("pre_tokenizer").refuse("BertPreTokenizer", pre_tokenizers.empty() ? "none" : "several", kOtherText);
+      root_.at("pre_tokenizer")
+          .refuse("BertPreTokenizer", pre_tokenizers.empty() ? "none" : "several", kDifferentTokens);
     for (const Node& stage : root_.at("post_processor").stages("processors")) {
       stage.require_type({"TemplateProcessing", "BertProcessing"}, "no other post-processor is supported");
       if (stage.type() != "TemplateProcessing") continue;
@@ -158,15 +160,16 @@ class Parser {
       if (tokens != std::vector<std::string>{"[CLS]", "[SEP]"})
         stage.refuse("[CLS], the text and [SEP]", tokens.empty() ? "no special tokens" : join(tokens, " "));
     }
-    for (const Node& stage : root_.at("decoder").stages("decoders")) stage.require_type({"WordPiece"}, kOtherText);
+    for (const Node& stage : root_.at("decoder").stages("decoders"))
+      stage.require_type({"WordPiece"}, kDifferentTokens);
     read_pieces(model);
-    return std::move(json_);
+    return std::move(result_);
   }
 
  private:
   void read_pieces(const Node& model) {
     const Node pieces = model.at("vocab");
-    json_.pieces = numbered_pieces(*pieces.value, pieces.path);
+    result_.pieces = numbered_pieces(*pieces.value, pieces.path);
   }
 
   void read_merges(const Node& merges) {
@@ -186,7 +189,7 @@ class Parser {
       if (merge.left.empty() || merge.right.empty())
         Node{&merge_json, str(merges.path, "[", i, "]")}.refuse("two symbols, as a pair or separated by a space",
                                                                 abbreviate(merge_json));
-      json_.merges.push_back(std::move(merge));
+      result_.merges.push_back(std::move(merge));
     }
   }
 
@@ -195,16 +198,16 @@ class Parser {
     if (tokens.empty()) return;
     if (!tokens.value->is_array()) tokens.refuse("a list", abbreviate(*tokens.value));
     for (const Json& token : *tokens.value) {
-      const Json &number = *Node{&token, ""}.at("id").value, &piece = *Node{&token, ""}.at("content").value;
-      if (!number.is_number_unsigned() || !piece.is_string() || piece.get_ref<const std::string&>().empty())
+      const Json &id = *Node{&token, ""}.at("id").value, &piece = *Node{&token, ""}.at("content").value;
+      if (!id.is_number_unsigned() || !piece.is_string() || piece.get_ref<const std::string&>().empty())
         tokens.refuse("tokens with id and content", abbreviate(token));
-      json_.added.push_back({number, piece, token_flags(token)});
+      result_.added_tokens.push_back({id, piece, token_flags(token)});
     }
   }
 
   Json document_;
   Node root_{};
-  TokenizerJson json_;
+  TokenizerJson result_;
 };
 
 }  // namespace
@@ -215,10 +218,10 @@ NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
   };
   if (!object.is_object() || object.empty()) refuse("a JSON object that maps pieces to ids", "another JSON value");
   NumberedPieces pieces;
-  for (const auto& [piece, number] : object.items()) {
-    if (!number.is_number_unsigned()) refuse(str("the id of the piece '", piece, "'"), abbreviate(number));
+  for (const auto& [piece, id] : object.items()) {
+    if (!id.is_number_unsigned()) refuse(str("the id of the piece '", piece, "'"), abbreviate(id));
     if (piece.empty()) refuse("non-empty pieces", "an empty piece");
-    const auto [entry, inserted] = pieces.emplace(number.get<uint64_t>(), piece);
+    const auto [entry, inserted] = pieces.emplace(id.get<uint64_t>(), piece);
     if (!inserted) refuse("a unique id for each piece", str("the same id for '", entry->second, "' and '", piece, "'"));
   }
   return pieces;
@@ -227,22 +230,21 @@ NumberedPieces numbered_pieces(const Json& object, const std::string& name) {
 std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::string& name) {
   std::vector<Piece> sorted_pieces;
   sorted_pieces.reserve(pieces.size());
-  for (const auto& [number, piece] : pieces) {
-    if (number != sorted_pieces.size())
-      throw Error(Exit::input,
-                  Problem{name, str("a piece with the id ", sorted_pieces.size()),
-                          str("the next piece '", piece, "' with the id ", number), "copy the folder again"});
+  for (const auto& [id, piece] : pieces) {
+    if (id != sorted_pieces.size())
+      throw Error(Exit::input, Problem{name, str("a piece with the id ", sorted_pieces.size()),
+                                       str("the next piece '", piece, "' with the id ", id), "copy the folder again"});
     sorted_pieces.push_back({piece, 0});
   }
   return sorted_pieces;
 }
 
 TokenizerJson read_byte_bpe_json(const std::string& text, const std::string& path) {
-  return Parser(text, path).byte_bpe();
+  return TokenizerJsonParser(text, path).read_byte_bpe();
 }
 
 TokenizerJson read_wordpiece_json(const std::string& text, const std::string& path) {
-  return Parser(text, path).wordpiece();
+  return TokenizerJsonParser(text, path).read_wordpiece();
 }
 
 }  // namespace mh::text

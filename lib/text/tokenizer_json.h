@@ -14,14 +14,14 @@ namespace mh::text {
 
 struct TokenizerJson {
   struct Token {
-    uint64_t number;
+    uint64_t id;
     std::string piece;
     std::set<std::string> flags;  // a subset of kTokenFlags
   };
   NumberedPieces pieces;  // pieces of the model, without kAppended tokens
   std::vector<Merge> merges;
-  BertText text;
-  std::vector<Token> added;
+  BertText normalisation;
+  std::vector<Token> added_tokens;
 };
 
 // Parse `text`, the content of tokenizer.json. Throw Error(input), with the path of the file and the JSON path of the

@@ -38,14 +38,16 @@ void for_each_segment(TextBatches& text, const Visit& visit) {
   }
 }
 
-// Returns the pieces `special`, then the other keys of `counts` by decreasing count, at most options.size in total.
-std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> special, const VocabularyOptions& options) {
-  if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
-    throw Error(Exit::usage, Problem{"--size", str("at least the ", special.size(), " special entries"),
+// Returns the pieces `special_pieces`, then the other keys of `counts` by decreasing count, at most options.size in
+// total.
+std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> special_pieces,
+                                  const VocabularyOptions& options) {
+  if (options.size > 0 && special_pieces.size() > static_cast<size_t>(options.size))
+    throw Error(Exit::usage, Problem{"--size", str("at least the ", special_pieces.size(), " special entries"),
                                      str(options.size), "raise --size, or use 0 for no limit"});
   std::vector<Piece> pieces;
   counts.for_each([&](std::string_view key, uint64_t count) {
-    for (Piece& p : special)
+    for (Piece& p : special_pieces)
       if (p.text == key) {
         p.count += count;
         return;
@@ -54,43 +56,43 @@ std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> speci
   });
   std::sort(pieces.begin(), pieces.end(),
             [](const Piece& a, const Piece& b) { return a.count != b.count ? a.count > b.count : a.text < b.text; });
-  special.insert(special.end(), pieces.begin(), pieces.end());
-  if (options.size > 0 && special.size() > static_cast<size_t>(options.size))
-    special.resize(static_cast<size_t>(options.size));
-  return special;
+  special_pieces.insert(special_pieces.end(), pieces.begin(), pieces.end());
+  if (options.size > 0 && special_pieces.size() > static_cast<size_t>(options.size))
+    special_pieces.resize(static_cast<size_t>(options.size));
+  return special_pieces;
 }
 
 // Warns about words that end in @@, as the pieces of subword-nmt do: the text is probably segmented already, so the
 // vocabulary would count pieces instead of words.
 void warn_about_pieces(const Counts& words) {
-  uint64_t entries = 0, total = 0;
+  uint64_t num_distinct_words = 0, num_words = 0;
   words.for_each([&](std::string_view word, uint64_t count) {
-    if (word.size() > 2 && word.ends_with("@@")) ++entries, total += count;
+    if (word.size() > 2 && word.ends_with("@@")) ++num_distinct_words, num_words += count;
   });
-  if (entries > 0)
-    log_warning(str(with_commas(static_cast<int64_t>(total)), " words of the text (",
-                    with_commas(static_cast<int64_t>(entries)),
+  if (num_distinct_words > 0)
+    log_warning(str(with_commas(static_cast<int64_t>(num_words)), " words of the text (",
+                    with_commas(static_cast<int64_t>(num_distinct_words)),
                     " distinct) end in @@ like pieces of subword-nmt: perplexity and BLEU with this vocabulary count "
                     "pieces as words; sed 's/@@ //g' joins the pieces"));
 }
 
-std::unique_ptr<Tokenizer> count_words(const VocabularyOptions& options, TextBatches& text) {
+std::unique_ptr<Tokenizer> make_word_vocabulary(const VocabularyOptions& options, TextBatches& text) {
   Counts counts;
-  uint64_t lines = 0;
-  for_each_segment(text, [&](std::string_view line, bool newline) {
-    lines += newline ? 1 : 0;
+  uint64_t num_lines = 0;
+  for_each_segment(text, [&](std::string_view line, bool has_newline) {
+    num_lines += has_newline ? 1 : 0;
     for_each_word(line, [&](const WordKey& word) { ++counts[word]; });
   });
   if (counts.size() == 0) refuse_empty_text();
   warn_about_pieces(counts);
-  return make_word_tokenizer(order_by_count(counts, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options));
+  return make_word_tokenizer(order_by_count(counts, {{kEndOfLinePiece, num_lines}, {kUnknownPiece, 0}}, options));
 }
 
-std::unique_ptr<Tokenizer> count_characters(const VocabularyOptions& options, TextBatches& text) {
+std::unique_ptr<Tokenizer> make_char_vocabulary(const VocabularyOptions& options, TextBatches& text) {
   Counts counts;
-  uint64_t lines = 0;
-  for_each_segment(text, [&](std::string_view line, bool newline) {
-    lines += newline ? 1 : 0;
+  uint64_t num_lines = 0;
+  for_each_segment(text, [&](std::string_view line, bool has_newline) {
+    num_lines += has_newline ? 1 : 0;
     for (size_t i = 0; i < line.size();) {
       size_t n = 1;
       while (i + n < line.size() && (static_cast<unsigned char>(line[i + n]) & 0xC0) == 0x80) ++n;
@@ -98,17 +100,17 @@ std::unique_ptr<Tokenizer> count_characters(const VocabularyOptions& options, Te
       i += n;
     }
   });
-  if (counts.size() == 0 && lines == 0) refuse_empty_text();
-  return make_char_tokenizer(order_by_count(counts, {{"\n", lines}, {kUnknownPiece, 0}}, options));
+  if (counts.size() == 0 && num_lines == 0) refuse_empty_text();
+  return make_char_tokenizer(order_by_count(counts, {{"\n", num_lines}, {kUnknownPiece, 0}}, options));
 }
 
-std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, TextBatches& text) {
+std::unique_ptr<Tokenizer> make_subword_vocabulary(const VocabularyOptions& options, TextBatches& text) {
   std::vector<Merge> merges;
   if (!options.codes.empty()) merges = read_codes(read_text_file(options.codes), options.codes);
   Counts words, pieces;
-  uint64_t lines = 0;
-  for_each_segment(text, [&](std::string_view line, bool newline) {
-    lines += newline ? 1 : 0;
+  uint64_t num_lines = 0;
+  for_each_segment(text, [&](std::string_view line, bool has_newline) {
+    num_lines += has_newline ? 1 : 0;
     for_each_spaced_word(line, [&](std::string_view word) { ++words[word]; });
   });
   if (words.size() == 0) refuse_empty_text();
@@ -122,26 +124,29 @@ std::unique_ptr<Tokenizer> count_subwords(const VocabularyOptions& options, Text
   words.for_each([&](std::string_view word, uint64_t count) {
     for_each_piece(segmenter, word, [&](std::string_view piece) { pieces[piece] += count; });
   });
-  return make_subword_tokenizer(order_by_count(pieces, {{kEndOfLinePiece, lines}, {kUnknownPiece, 0}}, options),
+  return make_subword_tokenizer(order_by_count(pieces, {{kEndOfLinePiece, num_lines}, {kUnknownPiece, 0}}, options),
                                 std::move(merges));
 }
 
-BertText text_of(const VocabularyOptions& options) { return bert_text(options.cased, options.strip_accents); }
+BertText normalisation_of(const VocabularyOptions& options) {
+  return bert_normalisation(options.cased, options.strip_accents);
+}
 
-std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, TextBatches& text) {
+std::unique_ptr<Tokenizer> make_wordpiece_vocabulary(const VocabularyOptions& options, TextBatches& text) {
   Counts spaced_words, words;  // counts of the strings between spaces, and of normalised words
-  uint64_t lines = 0;
-  for_each_segment(text, [&](std::string_view line, bool newline) {
-    lines += newline ? 1 : 0;
+  uint64_t num_lines = 0;
+  for_each_segment(text, [&](std::string_view line, bool has_newline) {
+    num_lines += has_newline ? 1 : 0;
     for_each_spaced_word(line, [&](std::string_view spaced_word) { spaced_words[spaced_word] += 1; });
   });
   std::string word;
   spaced_words.for_each([&](std::string_view spaced_word, uint64_t count) {
-    for_each_bert_word(bert_characters(spaced_word, text_of(options)), [&](std::span<const BertCharacter> characters) {
-      word.clear();
-      for (const BertCharacter& character : characters) append_utf8(character.c, word);
-      words[std::string_view(word)] += count;
-    });
+    for_each_bert_word(bert_characters(spaced_word, normalisation_of(options)),
+                       [&](std::span<const BertCharacter> characters) {
+                         word.clear();
+                         for (const BertCharacter& character : characters) append_utf8(character.c, word);
+                         words[std::string_view(word)] += count;
+                       });
   });
   if (words.size() == 0) refuse_empty_text();
   std::vector<Piece> pieces;
@@ -149,18 +154,18 @@ std::unique_ptr<Tokenizer> learn_wordpiece(const VocabularyOptions& options, Tex
     pieces.push_back({std::move(piece), 0});
   if (pieces.size() < static_cast<size_t>(options.size))
     log_info(str("stopped after ", pieces.size(), " entries: no pair of pieces occurs often enough"));
-  auto tokenizer = make_wordpiece_tokenizer(pieces, text_of(options), "the vocabulary just learnt");
+  auto tokenizer = make_wordpiece_tokenizer(pieces, normalisation_of(options), "the vocabulary just learnt");
   std::vector<int32_t> tokens;
   spaced_words.for_each([&](std::string_view spaced_word, uint64_t count) {
     tokens.clear();
     tokenizer->encode_uncached(spaced_word, tokens);
     for (int32_t token : tokens) pieces[static_cast<size_t>(token)].count += count;
   });
-  pieces[static_cast<size_t>(tokenizer->end_of_line())].count += lines;
-  return make_wordpiece_tokenizer(std::move(pieces), text_of(options), "the vocabulary just learnt");
+  pieces[static_cast<size_t>(tokenizer->end_of_line())].count += num_lines;
+  return make_wordpiece_tokenizer(std::move(pieces), normalisation_of(options), "the vocabulary just learnt");
 }
 
-std::unique_ptr<Tokenizer> train_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
+std::unique_ptr<Tokenizer> make_sentencepiece_vocabulary(const VocabularyOptions& options, TextBatches& text) {
   if (options.size == 0)
     throw Error(Exit::usage, Problem{"--size", "a number of pieces for --type " + options.type, "none",
                                      "give a number, such as --size 8000"});
@@ -222,14 +227,14 @@ void VocabularyOptions::check() const {
 
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text) {
   options.check();
-  if (options.type == "word") return count_words(options, text);
-  if (options.type == "char") return count_characters(options, text);
-  if (options.type == "subword-nmt") return count_subwords(options, text);
+  if (options.type == "word") return make_word_vocabulary(options, text);
+  if (options.type == "char") return make_char_vocabulary(options, text);
+  if (options.type == "subword-nmt") return make_subword_vocabulary(options, text);
   if (options.type == WordPieceTokenizer::kType) {
-    if (options.from.empty()) return learn_wordpiece(options, text);
+    if (options.from.empty()) return make_wordpiece_vocabulary(options, text);
     if (std::filesystem::is_directory(options.from)) return read_wordpiece_folder(options.from);
-    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(options.from), options.from), text_of(options),
-                                    options.from);
+    return make_wordpiece_tokenizer(read_wordpieces(read_text_file(options.from), options.from),
+                                    normalisation_of(options), options.from);
   }
   if (options.type == ByteBpeTokenizer::kType) return read_byte_bpe_folder(options.from);
   if (options.type == "byte") {
@@ -239,7 +244,7 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
     if (bytes == 0) refuse_empty_text();
     return make_byte_tokenizer();
   }
-  return train_sentencepiece(options, text);
+  return make_sentencepiece_vocabulary(options, text);
 }
 
 }  // namespace mh::text

@@ -100,7 +100,8 @@ void check_pieces(const std::string& type, const std::vector<Piece>& pieces, con
 }  // namespace
 
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
-                             const std::vector<Merge>* merges, const BertText* text, const AddedTokens& added) {
+                             const std::vector<Merge>* merges, const BertText* normalisation,
+                             const AddedTokens& added_tokens) {
   check_pieces(type, pieces, merges);
   std::string body;
   body.reserve(16 * pieces.size());
@@ -110,9 +111,9 @@ std::string write_vocabulary(const std::string& type, const std::vector<Piece>& 
     body += std::to_string(piece.count);
     body += '\n';
   }
-  std::string counts = "\nentries " + std::to_string(pieces.size());
+  std::string header_lines = "\nentries " + std::to_string(pieces.size());
   if (merges != nullptr) {
-    counts += "\nmerges " + std::to_string(merges->size());
+    header_lines += "\nmerges " + std::to_string(merges->size());
     for (const Merge& merge : *merges) {
       append_escaped(body, merge.left);
       body += ' ';
@@ -120,12 +121,13 @@ std::string write_vocabulary(const std::string& type, const std::vector<Piece>& 
       body += '\n';
     }
   }
-  if (text != nullptr) {
-    counts += str("\nlowercase ", yes_or_no(text->lowercase), "\nstrip_accents ", yes_or_no(text->strip_accents));
+  if (normalisation != nullptr) {
+    header_lines += str("\nlowercase ", yes_or_no(normalisation->lowercase), "\nstrip_accents ",
+                        yes_or_no(normalisation->strip_accents));
   }
-  if (!added.empty()) counts += str("\nadded_tokens ", added.size());
-  write_added_tokens(added, body);
-  return std::string(kMagic) + "type " + type + counts + "\nxxh64 " + hash_of(body) + "\n\n" + body;
+  if (!added_tokens.empty()) header_lines += str("\nadded_tokens ", added_tokens.size());
+  write_added_tokens(added_tokens, body);
+  return std::string(kMagic) + "type " + type + header_lines + "\nxxh64 " + hash_of(body) + "\n\n" + body;
 }
 
 bool is_vocabulary_file(std::string_view bytes) {
@@ -143,27 +145,28 @@ class VocabularyReader {
   VocabularyFile read() {
     VocabularyFile file;
     file.type = read_entry("type");
-    const uint64_t count = read_count("entries");
+    const uint64_t num_pieces = read_count("entries");
     const VocabularyType* type = vocabulary_type(file.type);
-    const uint64_t merges = type != nullptr && type->has_merges ? read_count("merges") : 0;
+    const uint64_t num_merges = type != nullptr && type->has_merges ? read_count("merges") : 0;
     if (file.type == "wordpiece") {
-      file.text.lowercase = read_choice("lowercase");
-      file.text.strip_accents = read_choice("strip_accents");
+      file.text.lowercase = read_yes_or_no("lowercase");
+      file.text.strip_accents = read_yes_or_no("strip_accents");
     }
     const bool may_have_added_tokens = type != nullptr && type->has_added_tokens;
-    const uint64_t added =
+    const uint64_t num_added =
         may_have_added_tokens && remaining_.starts_with("added_tokens ") ? read_count("added_tokens") : 0;
     verify_checksum();
-    read_pieces(count, file.pieces);
-    read_merges(merges, file.merges);
+    read_pieces(num_pieces, file.pieces);
+    read_merges(num_merges, file.merges);
     std::string_view text;
-    while (file.added.size() < added && read_line(text))
-      if (!parse_added_token(text, count, file.added))
+    while (file.added_tokens.size() < num_added && read_line(text))
+      if (!parse_added_token(text, num_pieces, file.added_tokens))
         refuse("the id of an entry, in increasing order, and the attributes of the added token", quote_start(text));
-    if (!remaining_.empty() || file.pieces.size() != count || file.merges.size() != merges ||
-        file.added.size() != added)
-      refuse(str(count, " entries, ", merges, " merges and ", added, " added tokens, then the end of the file"),
-             str(file.pieces.size(), " entries, ", file.merges.size(), " merges and ", file.added.size(),
+    if (!remaining_.empty() || file.pieces.size() != num_pieces || file.merges.size() != num_merges ||
+        file.added_tokens.size() != num_added)
+      refuse(str(num_pieces, " entries, ", num_merges, " merges and ", num_added,
+                 " added tokens, then the end of the file"),
+             str(file.pieces.size(), " entries, ", file.merges.size(), " merges and ", file.added_tokens.size(),
                  " added tokens", remaining_.empty() ? "" : ", and more lines"));
     return file;
   }
@@ -206,7 +209,7 @@ class VocabularyReader {
     return count;
   }
 
-  bool read_choice(const std::string& key) {
+  bool read_yes_or_no(const std::string& key) {
     const std::string text = read_entry(key);
     if (text != yes_or_no(true) && text != yes_or_no(false))
       refuse(str("'", key, " yes' or '", key, " no'"), str("'", key, " ", text, "'"));

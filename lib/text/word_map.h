@@ -17,7 +17,7 @@
 namespace mh::text {
 
 // Returns the eight bytes at `p` as a little-endian integer.
-inline uint64_t load_eight(const char* p) {
+inline uint64_t load_eight_bytes(const char* p) {
   uint64_t word = 0;
   std::memcpy(&word, p, 8);
   if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
@@ -33,18 +33,18 @@ struct WordKey {
   uint64_t hash = 0;
 
   WordKey() = default;
-  // `readable` is the end of the memory that may be read, at or after the end of `word`. If 16 bytes are readable, they
-  // are loaded without a copy of the word.
-  WordKey(std::string_view word, const char* readable) : text(word) {
+  // `readable_end` is the end of the memory that may be read, at or after the end of `word`. If 16 bytes are readable,
+  // they are loaded without a copy of the word.
+  WordKey(std::string_view word, const char* readable_end) : text(word) {
     const size_t size = text.size();
-    if (readable - text.data() >= static_cast<ptrdiff_t>(kPrefixBytes)) {
-      prefix_low = first_bytes(load_eight(text.data()), size);
-      prefix_high = size <= 8 ? 0 : first_bytes(load_eight(text.data() + 8), size - 8);
+    if (readable_end - text.data() >= static_cast<ptrdiff_t>(kPrefixBytes)) {
+      prefix_low = first_bytes(load_eight_bytes(text.data()), size);
+      prefix_high = size <= 8 ? 0 : first_bytes(load_eight_bytes(text.data() + 8), size - 8);
     } else if (size > 0) {
       char copy[kPrefixBytes] = {};
       std::memcpy(copy, text.data(), size);
-      prefix_low = load_eight(copy);
-      prefix_high = load_eight(copy + 8);
+      prefix_low = load_eight_bytes(copy);
+      prefix_high = load_eight_bytes(copy + 8);
     }
     hash = size <= kPrefixBytes ? mix_hash(prefix_low, prefix_high ^ size) : XXH3_64bits(text.data(), size);
   }
@@ -64,7 +64,7 @@ struct WordKey {
 template <class IsSpace>
 const char* word_end(const char* p, const char* end, const IsSpace& is_space) {
   for (; end - p >= 8; p += 8) {
-    uint64_t word = load_eight(p);
+    uint64_t word = load_eight_bytes(p);
     // Sets the high bit of every byte up to 0x20 and, owing to borrows, of some bytes after such a byte. The loop below
     // therefore checks each candidate with is_space().
     uint64_t hits = (word - 0x2121212121212121) & ~word & 0x8080808080808080;
@@ -112,7 +112,7 @@ class WordMap {
     size_t index = locate(key);
     if (!slots_[index].is_used()) {
       if (!has_room_for(size_ + 1)) {
-        resize(std::max(2 * slots_.size(), kGrownSlots));
+        resize(std::max(2 * slots_.size(), kMinGrownSlots));
         index = locate(key);
       }
       slots_[index] = {key.prefix_low, key.prefix_high, static_cast<uint32_t>(key.text.size()), Value{}, keys_.size()};
@@ -134,17 +134,18 @@ class WordMap {
   }
 
  private:
-  static constexpr uint32_t kFree = UINT32_MAX;   // Slot::length of a free slot
-  static constexpr size_t kGrownSlots = 1 << 12;  // minimum number of slots after the first insertion without reserve()
+  static constexpr uint32_t kFreeLength = UINT32_MAX;  // Slot::length of a free slot
+  static constexpr size_t kMinGrownSlots =
+      1 << 12;  // minimum number of slots after the first insertion without reserve()
   // Slots with small values are 32 bytes, two in a cache line, so that no slot crosses the end of a cache line.
   struct alignas(sizeof(Value) <= 4 ? 32 : 8) Slot {
     uint64_t prefix_low = 0, prefix_high = 0;
-    uint32_t length = kFree;
+    uint32_t length = kFreeLength;
     Value value{};
-    size_t key = 0;  // offset of the key's bytes in keys_
-    bool is_used() const { return length != kFree; }
+    size_t key_offset = 0;  // offset of the key's bytes in keys_
+    bool is_used() const { return length != kFreeLength; }
   };
-  std::string_view text_of(const Slot& s) const { return {keys_.data() + s.key, s.length}; }
+  std::string_view text_of(const Slot& s) const { return {keys_.data() + s.key_offset, s.length}; }
   // Returns whether the load factor of `entries` keys is at most 3/4. Vocabularies insert frequent words first, so
   // frequent words usually occupy the first slot of their probe sequence.
   bool has_room_for(size_t entries) const { return 4 * entries <= 3 * slots_.size(); }

@@ -1,6 +1,6 @@
 // WordPiece (Schuster and Nakajima 2012) as in BERT (Devlin et al. 2019): text is normalised and split into words
-// (bert_text.h), and each word is split greedily, from left to right, into the longest matching pieces; pieces after
-// the first start with ##. A word that the pieces cannot spell, or of more than 100 characters, is [UNK].
+// (bert_normalisation.h), and each word is split greedily, from left to right, into the longest matching pieces; pieces
+// after the first start with ##. A word that the pieces cannot spell, or of more than 100 characters, is [UNK].
 //
 // Special tokens are not recognised in text: "[SEP]" is a bracket, a word and a bracket, as in Hugging Face tokenizers
 // without special tokens. Callers insert [CLS], [SEP], [MASK] and [PAD] by their ids, special(). [SEP] is the
@@ -27,20 +27,23 @@ struct TextRange {
 };
 
 constexpr std::string_view kContinuationPrefix = "##";  // prefix of a piece that continues a word
-// The special pieces, and their roles in transformers, in the order of the members of WordPieceTokenizer::Special.
+// The special pieces, and their roles in transformers, in the order of the members of
+// WordPieceTokenizer::SpecialTokens.
 constexpr const char* kSpecialPieces[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 constexpr const char* kSpecialPieceRoles[] = {"pad_token", "unk_token", "cls_token", "sep_token", "mask_token"};
 
 class WordPieceTokenizer : public Tokenizer {
  public:
   static constexpr const char* kType = "wordpiece";
-  struct Special {
+  // Ids of the special tokens.
+  struct SpecialTokens {
     int32_t padding = -1, unknown = -1, start = -1, separator = -1, mask = -1;  // [PAD] [UNK] [CLS] [SEP] [MASK]
   };
 
   // `pieces` are distinct. Throws Error(input), with `name`, if a special token is missing. Added tokens with the
   // attribute kAppended are never produced from text.
-  WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name, AddedTokens added = {});
+  WordPieceTokenizer(std::vector<Piece> pieces, const BertText& normalisation, const std::string& name,
+                     AddedTokens added_tokens = {});
 
   std::string type() const override { return kType; }
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
@@ -54,8 +57,8 @@ class WordPieceTokenizer : public Tokenizer {
   std::string serialize() const override;
   std::string content() const override;
 
-  const Special& special() const { return special_; }
-  const BertText& text() const { return text_; }
+  const SpecialTokens& special() const { return special_; }
+  const BertText& text() const { return normalisation_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
   // Returns the added tokens; if there are none, BERT's five special tokens.
   AddedTokens added_tokens() const;
@@ -81,19 +84,19 @@ class WordPieceTokenizer : public Tokenizer {
   void encode_word(std::string_view word, std::vector<int32_t>& tokens) const;
 
   std::vector<Piece> pieces_;
-  AddedTokens added_;
-  BertText text_;
-  Special special_;
+  AddedTokens added_tokens_;
+  BertText normalisation_;
+  SpecialTokens special_;
   WordMap<int32_t> initial_pieces_;       // tokens of the pieces that start a word
   WordMap<int32_t> continuation_pieces_;  // tokens of the pieces that continue a word; the keys lack ##
   size_t max_initial_bytes_ = 0, max_continuation_bytes_ = 0;  // maximum length in bytes of a key of each map
 };
 
 // Returns the normalisation set by the options --cased and --strip-accents (auto, yes, no).
-BertText bert_text(bool cased, const std::string& strip_accents);
+BertText bert_normalisation(bool cased, const std::string& strip_accents);
 
-std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
-                                                             const std::string& name, AddedTokens added = {});
+std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& normalisation,
+                                                             const std::string& name, AddedTokens added_tokens = {});
 
 // Returns `tokenizer` as a WordPieceTokenizer. Throws Error(input) if it is of another type; `name` is the vocabulary
 // or model in the message.

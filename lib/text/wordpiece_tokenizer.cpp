@@ -14,8 +14,6 @@ namespace mh::text {
 
 namespace {
 
-constexpr std::string_view kContinuationMark = kContinuationPrefix;
-
 // ASCII white space that separates words. Normalisation removes \v and \f as control characters, so they join the text
 // around them.
 struct IsSpace {
@@ -50,16 +48,16 @@ class WordPieceEncoder : public Encoder {
 
 }  // namespace
 
-WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText& text, const std::string& name,
-                                       AddedTokens added)
-    : pieces_(std::move(pieces)), added_(std::move(added)), text_(text) {
+WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText& normalisation,
+                                       const std::string& name, AddedTokens added_tokens)
+    : pieces_(std::move(pieces)), added_tokens_(std::move(added_tokens)), normalisation_(normalisation) {
   initial_pieces_.reserve(pieces_.size());
   for (size_t i = 0; i < pieces_.size(); ++i) {
-    const auto token = added_.find(static_cast<int64_t>(i));
-    if (token != added_.end() && token->second.count(kAppended) > 0) continue;
+    const auto token = added_tokens_.find(static_cast<int64_t>(i));
+    if (token != added_tokens_.end() && token->second.count(kAppended) > 0) continue;
     std::string_view piece = pieces_[i].text;
-    const bool is_continuation = piece.starts_with(kContinuationMark) && piece.size() > kContinuationMark.size();
-    if (is_continuation) piece.remove_prefix(kContinuationMark.size());
+    const bool is_continuation = piece.starts_with(kContinuationPrefix) && piece.size() > kContinuationPrefix.size();
+    if (is_continuation) piece.remove_prefix(kContinuationPrefix.size());
     size_t& longest = is_continuation ? max_continuation_bytes_ : max_initial_bytes_;
     longest = std::max(longest, piece.size());
     (is_continuation ? continuation_pieces_ : initial_pieces_)[piece] = static_cast<int32_t>(i);
@@ -80,10 +78,10 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText
 std::unique_ptr<Encoder> WordPieceTokenizer::encoder() const { return std::make_unique<WordPieceEncoder>(*this); }
 
 std::string WordPieceTokenizer::decode(std::span<const int32_t> tokens) const {
-  return decode_lines(tokens, end_of_line(), [&](int32_t token, bool first, std::string& text) {
+  return decode_lines(tokens, end_of_line(), [&](int32_t token, bool starts_line, std::string& text) {
     std::string_view piece = pieces_.at(static_cast<size_t>(token)).text;
-    if (!first && piece.starts_with(kContinuationMark)) piece.remove_prefix(kContinuationMark.size());
-    else if (!first) text += ' ';
+    if (!starts_line && piece.starts_with(kContinuationPrefix)) piece.remove_prefix(kContinuationPrefix.size());
+    else if (!starts_line) text += ' ';
     text += piece;
   });
 }
@@ -93,20 +91,22 @@ size_t WordPieceTokenizer::find_split(std::string_view text) const {
   return last == text.npos ? text.npos : last + 1;
 }
 
-std::string WordPieceTokenizer::serialize() const { return write_vocabulary(kType, pieces_, nullptr, &text_, added_); }
+std::string WordPieceTokenizer::serialize() const {
+  return write_vocabulary(kType, pieces_, nullptr, &normalisation_, added_tokens_);
+}
 
 std::string WordPieceTokenizer::content() const {
   AddedTokens appended_tokens;
-  for (const auto& [number, attributes] : added_)
-    if (attributes.count(kAppended) > 0) appended_tokens[number] = {kAppended};
-  return write_vocabulary(kType, pieces_, nullptr, &text_, appended_tokens);
+  for (const auto& [id, attributes] : added_tokens_)
+    if (attributes.count(kAppended) > 0) appended_tokens[id] = {kAppended};
+  return write_vocabulary(kType, pieces_, nullptr, &normalisation_, appended_tokens);
 }
 
 AddedTokens WordPieceTokenizer::added_tokens() const {
-  if (!added_.empty()) return added_;
+  if (!added_tokens_.empty()) return added_tokens_;
   AddedTokens tokens;
-  const int32_t numbers[] = {special_.padding, special_.unknown, special_.start, special_.separator, special_.mask};
-  for (size_t i = 0; i < std::size(numbers); ++i) tokens[numbers[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
+  const int32_t special_ids[] = {special_.padding, special_.unknown, special_.start, special_.separator, special_.mask};
+  for (size_t i = 0; i < std::size(special_ids); ++i) tokens[special_ids[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
   return tokens;
 }
 
@@ -116,22 +116,22 @@ std::span<const WordPieceTokenizer::PieceRange> WordPieceTokenizer::divide(
                                             return !is_continuation_byte(c);
                                           })) > kMaxWordCharacters)
     return {};
-  const char* readable = word.data() + word.size();
-  size_t count = 0;
+  const char* readable_end = word.data() + word.size();
+  size_t num_pieces = 0;
   for (size_t begin = 0; begin < word.size();) {
     const WordMap<int32_t>& pieces = begin == 0 ? initial_pieces_ : continuation_pieces_;
     size_t end = std::min(word.size(), begin + (begin == 0 ? max_initial_bytes_ : max_continuation_bytes_));
     const int32_t* token = nullptr;
     for (; end > begin; --end) {
       if (end < word.size() && is_continuation_byte(word[end])) continue;
-      token = pieces.find(WordKey(word.substr(begin, end - begin), readable));
+      token = pieces.find(WordKey(word.substr(begin, end - begin), readable_end));
       if (token != nullptr) break;
     }
     if (token == nullptr) return {};
-    piece_ranges[count++] = {*token, begin, end};
+    piece_ranges[num_pieces++] = {*token, begin, end};
     begin = end;
   }
-  return piece_ranges.first(count);
+  return piece_ranges.first(num_pieces);
 }
 
 void WordPieceTokenizer::encode_word(std::string_view word, std::vector<int32_t>& tokens) const {
@@ -148,15 +148,15 @@ void WordPieceTokenizer::encode_ascii(std::string_view text, std::vector<int32_t
     word.clear();
   };
   for (char byte : text) {
-    const char c = bert_ascii(byte, text_.lowercase);
+    const char c = normalised_ascii(byte, normalisation_.lowercase);
     if (c == 0) continue;
-    const bool mark = is_ascii_punctuation(c);
-    if (c != ' ' && !mark) {
+    const bool is_mark = is_ascii_punctuation(c);
+    if (c != ' ' && !is_mark) {
       word += c;
       continue;
     }
     end_word();
-    if (mark) encode_word({&c, 1}, tokens);
+    if (is_mark) encode_word({&c, 1}, tokens);
   }
   end_word();
 }
@@ -164,7 +164,7 @@ void WordPieceTokenizer::encode_ascii(std::string_view text, std::vector<int32_t
 void WordPieceTokenizer::encode_uncached(std::string_view text, std::vector<int32_t>& tokens) const {
   if (is_ascii(text)) return encode_ascii(text, tokens);
   std::string word;
-  for_each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
+  for_each_bert_word(bert_characters(text, normalisation_), [&](std::span<const BertCharacter> characters) {
     word.clear();
     for (const BertCharacter& character : characters) append_utf8(character.c, word);
     encode_word(word, tokens);
@@ -176,7 +176,7 @@ void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<i
   std::string word;
   std::vector<uint32_t> character_indices;  // index in `characters` of the character of each byte of `word`
   std::array<PieceRange, kMaxWordCharacters> piece_ranges;
-  for_each_bert_word(bert_characters(text, text_), [&](std::span<const BertCharacter> characters) {
+  for_each_bert_word(bert_characters(text, normalisation_), [&](std::span<const BertCharacter> characters) {
     word.clear();
     character_indices.clear();
     for (size_t i = 0; i < characters.size(); ++i) {
@@ -196,12 +196,12 @@ void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<i
   });
 }
 
-std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& text,
-                                                             const std::string& name, AddedTokens added) {
-  return std::make_unique<WordPieceTokenizer>(std::move(pieces), text, name, std::move(added));
+std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& normalisation,
+                                                             const std::string& name, AddedTokens added_tokens) {
+  return std::make_unique<WordPieceTokenizer>(std::move(pieces), normalisation, name, std::move(added_tokens));
 }
 
-BertText bert_text(bool cased, const std::string& strip_accents) {
+BertText bert_normalisation(bool cased, const std::string& strip_accents) {
   return {!cased, strip_accents == "auto" ? !cased : strip_accents == "yes"};
 }
 

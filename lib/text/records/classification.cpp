@@ -17,11 +17,11 @@ std::pair<int64_t, int64_t> truncate_lengths(int64_t first, int64_t second, int6
 
 Classification::Classification(Sequences sequences, ExampleTask task, const WordPieceTokenizer& tokenizer,
                                int64_t length)
-    : sequences_(std::move(sequences)), task_(std::move(task)), entries_(tokenizer.special()), length_(length) {
-  if (length <= special())
+    : sequences_(std::move(sequences)), task_(std::move(task)), special_tokens_(tokenizer.special()), length_(length) {
+  if (length <= num_special_tokens())
     throw Error(Exit::usage,
                 Problem{"train.batch.block",
-                        str("more than ", special(), ", the number of special tokens of an input sequence"),
+                        str("more than ", num_special_tokens(), ", the number of special tokens of an input sequence"),
                         str(length), "raise train.batch.block"});
   for (int64_t i = 0; i < size(); ++i) {
     const auto sequence = static_cast<size_t>(3 * i);
@@ -33,26 +33,26 @@ Classification::Classification(Sequences sequences, ExampleTask task, const Word
 
 std::pair<int64_t, int64_t> Classification::truncated_lengths(int64_t i) const {
   const auto sequence = static_cast<size_t>(3 * i);
-  const int64_t max_tokens = length_ - special();
+  const int64_t max_tokens = length_ - num_special_tokens();
   if (task_.sentences == 1) return {std::min(sequences_.length(sequence), max_tokens), 0};
   return truncate_lengths(sequences_.length(sequence), sequences_.length(sequence + 1), max_tokens);
 }
 
 int64_t Classification::length(int64_t i) const {
   const auto [first, second] = truncated_lengths(i);
-  return special() + first + second;
+  return num_special_tokens() + first + second;
 }
 
 Example Classification::make(int64_t i) const {
   const auto sequence = static_cast<size_t>(3 * i);
   const auto [first, second] = truncated_lengths(i);
   Example result;
-  result.tokens.push_back(entries_.start);
+  result.tokens.push_back(special_tokens_.start);
   const auto add = [&](size_t sequence_index, int64_t count) {
     const size_t offset = result.tokens.size();
     result.tokens.resize(offset + static_cast<size_t>(count));
     sequences_.read(sequences_.begin(sequence_index), std::span(result.tokens).subspan(offset));
-    result.tokens.push_back(entries_.separator);
+    result.tokens.push_back(special_tokens_.separator);
   };
   add(sequence, first);
   result.first = static_cast<int32_t>(result.tokens.size());

@@ -35,11 +35,11 @@ class Classification {
 
  private:
   std::pair<int64_t, int64_t> truncated_lengths(int64_t i) const;
-  int64_t special() const { return task_.sentences + 1; }
+  int64_t num_special_tokens() const { return task_.sentences + 1; }
 
   Sequences sequences_;
   ExampleTask task_;
-  WordPieceTokenizer::Special entries_;
+  WordPieceTokenizer::SpecialTokens special_tokens_;
   int64_t length_;
   int64_t truncated_ = 0, unlabelled_ = 0;
 };

@@ -8,7 +8,7 @@ namespace {
 
 struct EncodedLines {
   EncodedSequences sequences;
-  uint64_t unknown = 0;
+  uint64_t num_unknown = 0;
   uint64_t bytes = 0;
 };
 
@@ -23,7 +23,7 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
     if (s.has_newline || !tokenizer.takes_any_bytes()) tokens.push_back(tokenizer.end_of_line());
     out.sequences.ends.push_back(tokens.size());
   }
-  out.unknown = count_unknown(tokens, tokenizer);
+  out.num_unknown = count_unknown(tokens, tokenizer);
   out.bytes = batch.input_bytes;
   return out;
 }
@@ -44,7 +44,7 @@ EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int th
         writer.add_text_bytes(e.bytes);
         summary.lines += e.sequences.ends.size();
         summary.tokens += e.sequences.tokens.size();
-        summary.unknown += e.unknown;
+        summary.num_unknown += e.num_unknown;
         summary.bytes += e.bytes;
         return summary.bytes;
       });

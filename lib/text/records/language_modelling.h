@@ -12,8 +12,8 @@ namespace mh::text {
 struct EncodeSummary {
   uint64_t lines = 0;
   uint64_t tokens = 0;
-  uint64_t unknown = 0;  // number of unknown tokens
-  uint64_t bytes = 0;    // size of the text
+  uint64_t num_unknown = 0;  // number of unknown tokens
+  uint64_t bytes = 0;        // size of the text
   double seconds = 0;
 };
 

@@ -35,17 +35,17 @@ Pretraining::Pretraining(Sequences sequences, const WordPieceTokenizer& tokenize
                          uint64_t seed)
     : sequences_(std::move(sequences)),
       options_(options),
-      entries_(tokenizer.special()),
-      rows_(seed, "pretraining rows"),
-      segments_(seed, "pretraining segments"),
-      masks_(seed, "pretraining masks") {
+      special_tokens_(tokenizer.special()),
+      row_stream_(seed, "pretraining rows"),
+      segment_stream_(seed, "pretraining segments"),
+      mask_stream_(seed, "pretraining masks") {
   if (sequences_.ends.size() > UINT32_MAX)
     throw Error(Exit::input, Problem{"documents", str("at most ", UINT32_MAX, " sentences"),
                                      str(sequences_.ends.size()), "train on fewer documents"});
   // Each segment needs at least one token.
-  if (const int64_t least = special() + (options_.next_sentence ? 2 : 1); options_.length < least)
+  if (const int64_t min_length = num_special_tokens() + (options_.next_sentence ? 2 : 1); options_.length < min_length)
     throw Error(Exit::usage, Problem{"train.batch.block",
-                                     str("at least ", least, ", so that an input sequence has a token to predict"),
+                                     str("at least ", min_length, ", so that an input sequence has a token to predict"),
                                      str(options_.length), "raise train.batch.block"});
   uint32_t begin = 0;
   for (uint32_t sequence = 0; sequence < sequences_.ends.size(); ++sequence) {
@@ -79,14 +79,14 @@ Pretraining::Sentences Pretraining::sample_second_segment(size_t document, int64
   size_t other_document = random.uniform_below(documents_.size() - 1);
   if (other_document >= document) ++other_document;
   const Sentences sentences = documents_[other_document];
-  Sentences first{sentences.begin + static_cast<uint32_t>(random.uniform_below(sentences.end - sentences.begin)), 0};
-  first.end = first.begin + 1;
-  while (first.end < sentences.end && tokens_in(first) < max_tokens) ++first.end;
-  return first;
+  Sentences segment{sentences.begin + static_cast<uint32_t>(random.uniform_below(sentences.end - sentences.begin)), 0};
+  segment.end = segment.begin + 1;
+  while (segment.end < sentences.end && tokens_in(segment) < max_tokens) ++segment.end;
+  return segment;
 }
 
 void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const {
-  RandomSequence random(rows_, epoch, static_cast<uint32_t>(document));
+  RandomSequence random(row_stream_, epoch, static_cast<uint32_t>(document));
   const Sentences sentences = documents_[document];
   for (uint32_t sentence = sentences.begin; sentence < sentences.end;) {
     int64_t target_length = max_text_tokens();
@@ -100,10 +100,10 @@ void Pretraining::plan_document(size_t document, uint32_t epoch, std::vector<Row
       rows.push_back({chunk, {chunk.end, chunk.end}, false});
       continue;
     }
-    const uint32_t count = chunk.end - chunk.begin;
+    const uint32_t num_sentences = chunk.end - chunk.begin;
     Row row{{chunk.begin, chunk.begin + 1}, {}, false};
-    if (count > 1) row.first.end += static_cast<uint32_t>(random.uniform_below(count - 1));
-    row.is_next = count > 1 && random.uniform() >= 0.5;
+    if (num_sentences > 1) row.first.end += static_cast<uint32_t>(random.uniform_below(num_sentences - 1));
+    row.is_next = num_sentences > 1 && random.uniform() >= 0.5;
     if (row.is_next) {
       row.second = {row.first.end, chunk.end};
     } else {
@@ -122,24 +122,26 @@ Pretraining::Epoch Pretraining::plan(uint32_t epoch) const {
 
 int64_t Pretraining::Epoch::length(int64_t i) const {
   const Row& r = row(i);
-  return pretraining_->special() + std::min(pretraining_->max_text_tokens(),
-                                            pretraining_->tokens_in(r.first) + pretraining_->tokens_in(r.second));
+  return pretraining_->num_special_tokens() +
+         std::min(pretraining_->max_text_tokens(),
+                  pretraining_->tokens_in(r.first) + pretraining_->tokens_in(r.second));
 }
 
 Example Pretraining::Epoch::make(int64_t i) const {
   const Row& r = row(i);
   const auto site = static_cast<uint32_t>(i);
-  RandomSequence segment_random(pretraining_->segments_, epoch_, site), mask_random(pretraining_->masks_, epoch_, site);
+  RandomSequence segment_random(pretraining_->segment_stream_, epoch_, site),
+      mask_random(pretraining_->mask_stream_, epoch_, site);
   const auto [first, second] = truncate(pretraining_->tokens_in(r.first), pretraining_->tokens_in(r.second),
                                         pretraining_->max_text_tokens(), segment_random);
   Example result;
-  result.tokens.push_back(pretraining_->entries_.start);
+  result.tokens.push_back(pretraining_->special_tokens_.start);
   const auto add = [&](Sentences s, Truncation truncation) {
     const size_t offset = result.tokens.size();
     result.tokens.resize(offset + static_cast<size_t>(pretraining_->tokens_in(s) - truncation.front - truncation.back));
     pretraining_->sequences_.read(pretraining_->sequences_.begin(s.begin) + static_cast<uint64_t>(truncation.front),
                                   std::span(result.tokens).subspan(offset));
-    result.tokens.push_back(pretraining_->entries_.separator);
+    result.tokens.push_back(pretraining_->special_tokens_.separator);
   };
   add(r.first, first);
   result.first = static_cast<int32_t>(result.tokens.size());
@@ -150,23 +152,24 @@ Example Pretraining::Epoch::make(int64_t i) const {
   return result;
 }
 
-std::vector<std::vector<int32_t>> Pretraining::candidates(const Example& row) const {
+std::vector<std::vector<int32_t>> Pretraining::masking_units(const Example& row) const {
   std::vector<std::vector<int32_t>> units;
-  bool first = true;  // whether the token is the first of its segment
+  bool starts_segment = true;  // whether token i is the first of its segment
   for (size_t i = 1; i < row.tokens.size(); ++i) {
     if (i + 1 == row.tokens.size() || i + 1 == static_cast<size_t>(row.first)) {
-      first = true;
-      continue;  // [SEP]
+      starts_segment = true;
+      continue;  // token i is [SEP]
     }
-    if (!options_.whole_word || first || !continues_word_[static_cast<size_t>(row.tokens[i])]) units.emplace_back();
+    if (!options_.whole_word || starts_segment || !continues_word_[static_cast<size_t>(row.tokens[i])])
+      units.emplace_back();
     units.back().push_back(static_cast<int32_t>(i));
-    first = false;
+    starts_segment = false;
   }
   return units;
 }
 
 void Pretraining::mask_tokens(Example& row, RandomSequence& random) const {
-  const std::vector<std::vector<int32_t>> units = candidates(row);
+  const std::vector<std::vector<int32_t>> units = masking_units(row);
   std::vector<int64_t> order(units.size());
   std::iota(order.begin(), order.end(), int64_t{0});
   random.shuffle(order);
@@ -174,14 +177,14 @@ void Pretraining::mask_tokens(Example& row, RandomSequence& random) const {
   const auto max_tokens = static_cast<size_t>(
       std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(num_predictions))));
   size_t num_masked = 0;
-  for (int64_t candidate : order) {
-    const std::vector<int32_t>& positions = units[static_cast<size_t>(candidate)];
+  for (int64_t unit_index : order) {
+    const std::vector<int32_t>& positions = units[static_cast<size_t>(unit_index)];
     if (num_masked + positions.size() > max_tokens) continue;
     num_masked += positions.size();
     for (int32_t position : positions) {
       int32_t& token = row.tokens[static_cast<size_t>(position)];
       row.targets[static_cast<size_t>(position)] = token;
-      if (random.uniform() < 0.8) token = entries_.mask;
+      if (random.uniform() < 0.8) token = special_tokens_.mask;
       else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.uniform_below(continues_word_.size()));
     }
   }

@@ -101,23 +101,23 @@ class Pretraining {
   int64_t tokens() const;  // number of tokens of all sentences
 
  private:
-  int64_t special() const { return options_.next_sentence ? 3 : 2; }
+  int64_t num_special_tokens() const { return options_.next_sentence ? 3 : 2; }
   // Returns the maximum number of tokens of an input sequence, special tokens excluded.
-  int64_t max_text_tokens() const { return options_.length - special(); }
+  int64_t max_text_tokens() const { return options_.length - num_special_tokens(); }
   int64_t tokens_in(Sentences s) const;
   void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
   Sentences sample_second_segment(size_t document, int64_t max_tokens, RandomSequence& random) const;
   void mask_tokens(Example& row, RandomSequence& random) const;
   // Returns the units of masking as lists of positions in `row`: single tokens, or, for whole-word masking, all pieces
   // of a word.
-  std::vector<std::vector<int32_t>> candidates(const Example& row) const;
+  std::vector<std::vector<int32_t>> masking_units(const Example& row) const;
 
   Sequences sequences_;
   PretrainingOptions options_;
-  WordPieceTokenizer::Special entries_;
+  WordPieceTokenizer::SpecialTokens special_tokens_;
   std::vector<bool> continues_word_;  // for each vocabulary entry, whether it continues a word (##)
   std::vector<Sentences> documents_;
-  RandomStream rows_, segments_, masks_;
+  RandomStream row_stream_, segment_stream_, mask_stream_;
 };
 
 // Returns the weight of a next-sentence target relative to a predicted word in the loss of an update with the input

@@ -78,13 +78,13 @@ class OrderedThreadPool {
   }
 
  private:
-  struct Task {
+  struct QueuedBatch {
     Batch batch;
     std::promise<Result> result;
   };
   OrderedThreadPool(int count, const MakeWork& make_work) {
     try {
-      for (int i = 0; i < count; ++i) threads_.emplace_back([this, make_work] { work(make_work); });
+      for (int i = 0; i < count; ++i) threads_.emplace_back([this, make_work] { run_worker(make_work); });
     } catch (const std::system_error& error) {
       stop();
       throw Error(Exit::failed,
@@ -97,25 +97,25 @@ class OrderedThreadPool {
   OrderedThreadPool& operator=(const OrderedThreadPool&) = delete;
   std::future<Result> add(Batch batch) {
     std::lock_guard lock(mutex_);
-    tasks_.push_back({std::move(batch), {}});
-    auto future = tasks_.back().result.get_future();
-    ready_.notify_one();
+    queue_.push_back({std::move(batch), {}});
+    auto future = queue_.back().result.get_future();
+    queue_changed_.notify_one();
     return future;
   }
-  void work(const MakeWork& make_work) {
+  void run_worker(const MakeWork& make_work) {
     Work encode;  // created with the first batch, whose result then carries an exception of make_work() to the caller
     for (;;) {
       std::unique_lock lock(mutex_);
-      ready_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      auto task = std::move(tasks_.front());
-      tasks_.pop_front();
+      queue_changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      auto queued_batch = std::move(queue_.front());
+      queue_.pop_front();
       lock.unlock();
       try {
         if (encode == nullptr) encode = make_work();
-        task.result.set_value(encode(task.batch));
+        queued_batch.result.set_value(encode(queued_batch.batch));
       } catch (...) {
-        task.result.set_exception(std::current_exception());
+        queued_batch.result.set_exception(std::current_exception());
       }
     }
   }
@@ -123,14 +123,14 @@ class OrderedThreadPool {
     {
       std::lock_guard lock(mutex_);
       stopping_ = true;
-      tasks_.clear();  // after an error, nobody reads the results of the queued batches
+      queue_.clear();  // after an error, nobody reads the results of the queued batches
     }
-    ready_.notify_all();
+    queue_changed_.notify_all();
     for (std::thread& t : threads_) t.join();
   }
   std::mutex mutex_;
-  std::condition_variable ready_;
-  std::deque<Task> tasks_;
+  std::condition_variable queue_changed_;
+  std::deque<QueuedBatch> queue_;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
@@ -142,11 +142,11 @@ template <class Batch, class Result>
 double encode_in_order(int threads, uint64_t total, const char* unit, const std::function<bool(Batch&)>& next,
                        const typename OrderedThreadPool<Batch, Result>::MakeWork& make_work,
                        const std::function<uint64_t(const Result&)>& write) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start_time = std::chrono::steady_clock::now();
   Progress progress("encode", static_cast<int64_t>(total), unit);
   OrderedThreadPool<Batch, Result>::run(
       threads, next, make_work, [&](const Result& result) { progress.update(static_cast<int64_t>(write(result))); });
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
 }
 
 }  // namespace mh::text

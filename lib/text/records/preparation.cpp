@@ -41,42 +41,44 @@ Registry<Preparation>& preparations() {
   return registry;
 }
 
-LineEnds line_ends(const PrepArguments& a, bool any_bytes) {
-  return any_bytes ? LineEnds::keep : a.crlf == "refuse" ? LineEnds::refuse_crlf : LineEnds::normalise_crlf;
+LineEnds line_ends(const PrepArguments& arguments, bool takes_any_bytes) {
+  return takes_any_bytes              ? LineEnds::keep
+         : arguments.crlf == "refuse" ? LineEnds::refuse_crlf
+                                      : LineEnds::normalise_crlf;
 }
 
-void log_removed_bytes(uint64_t line_ends, uint64_t byte_order_marks) {
-  if (line_ends > 0) log_info(format_count(line_ends, "lines ended in CR LF; the CR is dropped"));
-  if (byte_order_marks > 1)
-    log_info(format_count(byte_order_marks, "files began with a byte order mark, which is dropped"));
+void log_removed_bytes(uint64_t num_crlf_lines, uint64_t num_byte_order_marks) {
+  if (num_crlf_lines > 0) log_info(format_count(num_crlf_lines, "lines ended in CR LF; the CR is dropped"));
+  if (num_byte_order_marks > 1)
+    log_info(format_count(num_byte_order_marks, "files began with a byte order mark, which is dropped"));
 }
 
 int EncodingThreads::count() const { return threads > 0 ? static_cast<int>(threads) : num_usable_processors(); }
 
-void refuse_output_onto(const PrepArguments& a, const std::vector<std::string>& files) {
-  std::vector<std::string> input_files = a.inputs;
+void refuse_output_onto(const PrepArguments& arguments, const std::vector<std::string>& files) {
+  std::vector<std::string> input_files = arguments.inputs;
   input_files.insert(input_files.end(), files.begin(), files.end());
-  refuse_output_onto_input(a.output, input_files);
+  refuse_output_onto_input(arguments.output, input_files);
 }
 
-std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& a, const BertVocabulary& vocabulary) {
+std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments, const BertVocabulary& vocabulary) {
   vocabulary.check();
-  refuse_output_onto(a, {vocabulary.file()});
+  refuse_output_onto(arguments, {vocabulary.file()});
   return vocabulary.load();
 }
 
-void write_shard(const PrepArguments& a, const io::ShardHeader& header,
+void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
                  const std::function<void(io::ShardWriter&)>& encode) {
-  const auto sink = open_sink(a.output);
+  const auto sink = open_sink(arguments.output);
   io::ShardWriter writer(*sink, header);
   encode(writer);
   writer.finish();
   sink->close();
 }
 
-void refuse_inputs(const PrepArguments& a, const std::string& expected, const std::string& found,
+void refuse_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& found,
                    const std::string& next) {
-  throw Error(Exit::input, Problem{join(a.inputs, " "), expected, found, next});
+  throw Error(Exit::input, Problem{join(arguments.inputs, " "), expected, found, next});
 }
 
 std::string format_throughput(uint64_t bytes, double seconds) {
@@ -88,14 +90,15 @@ std::string format_count(uint64_t count, const std::string& what) {
   return with_commas(static_cast<int64_t>(count)) + " " + what;
 }
 
-std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary, const ordered_json& options) {
-  ordered_json provenance{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
+std::string provenance_of(const PrepArguments& arguments, const BertVocabulary& vocabulary,
+                          const ordered_json& options) {
+  ordered_json provenance{{"tool", str("mh-prep ", version())}, {"inputs", arguments.inputs}};
   if (vocabulary.wordpiece.empty()) provenance["vocabulary"] = vocabulary.vocab;
   else
     provenance.update({{"wordpiece", vocabulary.wordpiece},
                        {"cased", vocabulary.cased},
                        {"strip_accents", vocabulary.strip_accents}});
-  provenance["crlf"] = a.crlf;
+  provenance["crlf"] = arguments.crlf;
   if (!options.empty()) provenance.update(options);
   return provenance.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
 }

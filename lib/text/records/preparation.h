@@ -57,28 +57,28 @@ struct EncodingThreads {
 };
 
 // Throws Error(usage) if the output is one of the inputs or one of `files`.
-void refuse_output_onto(const PrepArguments& a, const std::vector<std::string>& files);
+void refuse_output_onto(const PrepArguments& arguments, const std::vector<std::string>& files);
 // Loads the vocabulary that `vocabulary` selects. Throws Error(usage) for invalid options, or if the output is an
 // input.
-std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& a, const BertVocabulary& vocabulary);
+std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments, const BertVocabulary& vocabulary);
 // Opens the output, calls `encode` to write the records, and closes the output. Leaves no shard if `encode` throws.
-void write_shard(const PrepArguments& a, const io::ShardHeader& header,
+void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
                  const std::function<void(io::ShardWriter&)>& encode);
 // Throws Error(input) that names all inputs; `next` is the advice to the user.
-[[noreturn]] void refuse_inputs(const PrepArguments& a, const std::string& expected, const std::string& found,
+[[noreturn]] void refuse_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& found,
                                 const std::string& next);
 constexpr const char* kTexts = "text files, one sentence or paragraph per line";
 // Returns the handling of line ends that --crlf selects; LineEnds::keep if the vocabulary accepts any bytes.
-LineEnds line_ends(const PrepArguments& a, bool any_bytes);
+LineEnds line_ends(const PrepArguments& arguments, bool takes_any_bytes);
 // Logs the number of lines that ended in CR LF, and the number of byte order marks if several files had one (the reader
 // has logged each mark already).
-void log_removed_bytes(uint64_t line_ends, uint64_t byte_order_marks);
+void log_removed_bytes(uint64_t num_crlf_lines, uint64_t num_byte_order_marks);
 // Returns a count with a noun, such as "1,234 lines".
 std::string format_count(uint64_t count, const std::string& what);
 // Returns size, time and throughput, such as "12.3 MB in 2s (6.1 MB/s)".
 std::string format_throughput(uint64_t bytes, double seconds);
 // Returns the provenance (JSON) of a shard made with a vocabulary for BERT; `options` are options of the subcommand.
-std::string provenance_of(const PrepArguments& a, const BertVocabulary& vocabulary,
+std::string provenance_of(const PrepArguments& arguments, const BertVocabulary& vocabulary,
                           const nlohmann::ordered_json& options);
 // Warns about each input that is a compressed file or a shard: the byte vocabulary accepts any bytes, so no later check
 // detects such a file.

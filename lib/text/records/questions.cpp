@@ -12,18 +12,20 @@ namespace {
 constexpr int64_t kNumSpecialTokens = 3;  // special tokens of an input sequence: [CLS], [SEP], [SEP]
 
 Span span_of(const TextRange& answer, const std::vector<TextRange>& token_ranges) {
-  const auto first =
+  const auto first_token =
       std::find_if(token_ranges.begin(), token_ranges.end(), [&](const auto& p) { return p.end > answer.begin; });
-  const auto end = std::find_if(first, token_ranges.end(), [&](const auto& p) { return p.begin >= answer.end; });
-  if (first == end) return {};  // no character of the answer belongs to a token
-  return {static_cast<int32_t>(first - token_ranges.begin()), static_cast<int32_t>(end - token_ranges.begin()) - 1};
+  const auto end_token =
+      std::find_if(first_token, token_ranges.end(), [&](const auto& p) { return p.begin >= answer.end; });
+  if (first_token == end_token) return {};  // no character of the answer belongs to a token
+  return {static_cast<int32_t>(first_token - token_ranges.begin()),
+          static_cast<int32_t>(end_token - token_ranges.begin()) - 1};
 }
 
 // Returns BERT's measure of the context that the window gives a token: the number of tokens on its shorter side, plus a
 // hundredth of the length of the window to break ties.
 double context_score(const Window& window, int32_t token) {
-  const int32_t left = token - window.first, right = window.first + window.count - 1 - token;
-  return std::min(left, right) + 0.01 * window.count;
+  const int32_t num_left = token - window.first, num_right = window.first + window.count - 1 - token;
+  return std::min(num_left, num_right) + 0.01 * window.count;
 }
 
 }  // namespace
@@ -44,7 +46,7 @@ std::string Paragraph::text_of(Span span) const {
 
 Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
                      const WindowOptions& options, QuestionUse use, const std::string& name)
-    : options_(options), use_(use), special_(tokenizer.special()), unanswerable_(holds_unanswerable(header)) {
+    : options_(options), use_(use), special_tokens_(tokenizer.special()), unanswerable_(holds_unanswerable(header)) {
   options_.check();
   io::require_kind(header, name, io::kQuestionsKind);
   constexpr size_t fields = kQuestionFields;
@@ -67,9 +69,9 @@ void Questions::add(QuestionRecord record) {
     paragraphs_.push_back({std::move(record.text), std::move(record.context), std::move(record.token_ranges)});
   Question q{std::move(record.id), std::move(record.question), std::move(record.answers),
              record.impossible,    paragraphs_.size() - 1,     {}};
-  const auto limit = static_cast<size_t>(options_.question);
-  num_truncated_ += q.tokens.size() > limit ? 1 : 0;
-  q.tokens.resize(std::min(q.tokens.size(), limit));
+  const auto max_tokens = static_cast<size_t>(options_.question);
+  num_truncated_ += q.tokens.size() > max_tokens ? 1 : 0;
+  q.tokens.resize(std::min(q.tokens.size(), max_tokens));
   for (const GoldAnswer& answer : q.answers)
     if (answer.byte_range && q.answer.none()) q.answer = span_of(*answer.byte_range, paragraphs_.back().token_ranges);
   questions_.push_back(std::move(q));
@@ -83,10 +85,10 @@ void Questions::add_windows(int64_t question) {
   const auto question_tokens = static_cast<int64_t>(questions_[static_cast<size_t>(question)].tokens.size());
   const auto tokens = static_cast<int64_t>(paragraph_of(question).tokens.size());
   const int64_t window_tokens = options_.length - kNumSpecialTokens - question_tokens;
-  for (int64_t first = 0;; first += std::min(window_tokens, options_.stride)) {
-    const int64_t count = std::min(window_tokens, tokens - first);
-    windows_.push_back({question, static_cast<int32_t>(first), static_cast<int32_t>(count)});
-    if (first + count == tokens) return;
+  for (int64_t first_token = 0;; first_token += std::min(window_tokens, options_.stride)) {
+    const int64_t num_tokens = std::min(window_tokens, tokens - first_token);
+    windows_.push_back({question, static_cast<int32_t>(first_token), static_cast<int32_t>(num_tokens)});
+    if (first_token + num_tokens == tokens) return;
   }
 }
 
@@ -110,12 +112,12 @@ Example Questions::make(int64_t row) const {
   Example example;
   std::vector<int32_t>& tokens = example.tokens;
   tokens.reserve(static_cast<size_t>(length(row)));
-  tokens.push_back(special_.start);
+  tokens.push_back(special_tokens_.start);
   tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
-  tokens.push_back(special_.separator);
+  tokens.push_back(special_tokens_.separator);
   example.first = static_cast<int32_t>(tokens.size());
   tokens.insert(tokens.end(), paragraph.begin() + w.first, paragraph.begin() + w.first + w.count);
-  tokens.push_back(special_.separator);
+  tokens.push_back(special_tokens_.separator);
   const bool contains_answer = !q.answer.none() && q.answer.first >= w.first && q.answer.last < w.first + w.count;
   const int32_t offset = example.first - w.first;
   example.targets = {contains_answer ? q.answer.first + offset : 0, contains_answer ? q.answer.last + offset : 0};
@@ -129,11 +131,11 @@ std::vector<bool> Questions::scored_tokens(int64_t row) const {
   for (int32_t i = 0; i < row_window.count; ++i) {
     const int32_t token = row_window.first + i;
     const double row_context = context_score(row_window, token);
-    for (int64_t other = begin; other < end; ++other) {
-      const Window& w = window(other);
-      if (other == row || token < w.first || token >= w.first + w.count) continue;
+    for (int64_t other_row = begin; other_row < end; ++other_row) {
+      const Window& w = window(other_row);
+      if (other_row == row || token < w.first || token >= w.first + w.count) continue;
       const double other_context = context_score(w, token);
-      if (other_context > row_context || (other_context == row_context && other < row))
+      if (other_context > row_context || (other_context == row_context && other_row < row))
         is_scored[static_cast<size_t>(i)] = false;
     }
   }

@@ -111,7 +111,7 @@ class Questions {
 
   WindowOptions options_;
   QuestionUse use_;
-  WordPieceTokenizer::Special special_;
+  WordPieceTokenizer::SpecialTokens special_tokens_;
   bool unanswerable_;
   std::vector<Paragraph> paragraphs_;
   std::vector<Question> questions_;

@@ -17,7 +17,7 @@ Registry<RecordText>& record_texts() {
 namespace {
 
 // Reads the stream to its end, which verifies its checksums, and returns an empty object.
-ordered_json no_counts(io::ShardStream& stream) {
+ordered_json read_without_counting(io::ShardStream& stream) {
   std::vector<int32_t> tokens(io::kFrameTokens);
   while (stream.read(tokens) > 0) {
   }
@@ -26,7 +26,7 @@ ordered_json no_counts(io::ShardStream& stream) {
 
 }  // namespace
 
-ordered_json RecordText::count(io::ShardStream& stream) const { return no_counts(stream); }
+ordered_json RecordText::count(io::ShardStream& stream) const { return read_without_counting(stream); }
 
 std::string text_of_ids(std::span<const int32_t> tokens) {
   std::string text;
@@ -70,7 +70,7 @@ void WholeShardText::print_ids(const WholeShard& shard, ByteSink& sink) const {
 
 ordered_json count_records(io::ShardStream& stream) {
   const std::string& kind = stream.header().kind;
-  if (io::record_kind(kind) == nullptr) return no_counts(stream);
+  if (io::record_kind(kind) == nullptr) return read_without_counting(stream);
   return record_texts().make(kind, stream.name())->count(stream);
 }
 

@@ -21,7 +21,7 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
       const io::Side side = header.side_of(i);
       const auto tokenizer = parse_tokenizer(header.tokenizer_of(side), name);
       require_vocabulary(header, name, *tokenizer, "the tokenizer stored in the shard", side);
-      if (kind->ends_with_end_of_line) field.end = tokenizer->end_of_line();
+      if (kind->ends_with_end_of_line) field.end_of_line = tokenizer->end_of_line();
     }
     fields_.push_back(std::move(field));
   }
@@ -33,34 +33,36 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
   }
   if (kind->ends_with_empty_sequence && previous_length > 0)
     io::throw_damaged(name, kind->rule, "no empty run at the end");
-  if (!lengths.empty()) remaining_ = lengths[0];
-  skip_empty();
+  if (!lengths.empty()) remaining_tokens_ = lengths[0];
+  skip_empty_sequences();
 }
 
-void SequenceCheck::skip_empty() {
-  while (remaining_ == 0 && sequence_ < lengths_.size())
-    if (++sequence_ < lengths_.size()) remaining_ = lengths_[sequence_];
+void SequenceCheck::skip_empty_sequences() {
+  while (remaining_tokens_ == 0 && sequence_ < lengths_.size())
+    if (++sequence_ < lengths_.size()) remaining_tokens_ = lengths_[sequence_];
 }
 
 void SequenceCheck::add(std::span<const int32_t> tokens) {
   if (fields_.empty()) return;
   while (!tokens.empty() && sequence_ < lengths_.size()) {
     const Field& field = fields_[sequence_ % fields_.size()];
-    const size_t n = std::min<uint64_t>(remaining_, tokens.size());
+    const size_t n = std::min<uint64_t>(remaining_tokens_, tokens.size());
     for (int32_t token : tokens.first(n)) {
-      --remaining_;
-      if (token >= field.limit || (field.end >= 0 && (token == field.end) != (remaining_ == 0))) refuse(field, token);
+      --remaining_tokens_;
+      if (token >= field.limit || (field.end_of_line >= 0 && (token == field.end_of_line) != (remaining_tokens_ == 0)))
+        refuse(field, token);
     }
     tokens = tokens.subspan(n);
-    skip_empty();
+    skip_empty_sequences();
   }
 }
 
 void SequenceCheck::refuse(const Field& field, int32_t token) const {
-  io::throw_damaged(str(name_, ": record ", sequence_ / fields_.size() + 1, ", field ", field.name),
-                    str("numbers below ", field.limit,
-                        field.end < 0 ? "" : str(", and the end-of-line token ", field.end, " only at the end")),
-                    str(token, ", ", remaining_, " numbers before the end"));
+  io::throw_damaged(
+      str(name_, ": record ", sequence_ / fields_.size() + 1, ", field ", field.name),
+      str("numbers below ", field.limit,
+          field.end_of_line < 0 ? "" : str(", and the end-of-line token ", field.end_of_line, " only at the end")),
+      str(token, ", ", remaining_tokens_, " numbers before the end"));
 }
 
 }  // namespace mh::text

@@ -23,17 +23,17 @@ class SequenceCheck {
  private:
   struct Field {
     std::string name;
-    int64_t limit;  // numbers are in [0, limit)
-    int32_t end;    // end-of-line token, which ends the sequence and occurs nowhere else; -1: none
+    int64_t limit;        // numbers are in [0, limit)
+    int32_t end_of_line;  // end-of-line token, which ends the sequence and occurs nowhere else; -1: none
   };
   [[noreturn]] void refuse(const Field& field, int32_t token) const;
-  void skip_empty();
+  void skip_empty_sequences();
 
   const std::string& name_;
   const std::vector<uint32_t>& lengths_;
-  std::vector<Field> fields_;  // fields of a record; empty: the kind has no rules
-  size_t sequence_ = 0;        // index of the current sequence
-  uint64_t remaining_ = 0;     // remaining tokens of the current sequence
+  std::vector<Field> fields_;      // fields of a record; empty: the kind has no rules
+  size_t sequence_ = 0;            // index of the current sequence
+  uint64_t remaining_tokens_ = 0;  // remaining tokens of the current sequence
 };
 
 }  // namespace mh::text

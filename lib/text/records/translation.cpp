@@ -48,20 +48,21 @@ class PairEncoder {
       check_text(batch.source, s, false);
       check_text(batch.target, t, false);
       const size_t begin = tokens.size();
-      const size_t source = source_.add(batch.source, s, tokens), source_end = tokens.size();
-      const size_t target = target_.add(batch.target, t, tokens);
-      if (const char* reason = filters_.drop_reason(source, target)) {
-        if (source * target == 0 && filters_.empty == "refuse") refuse_empty(batch, i, source == 0);
+      const size_t source_length = source_.add(batch.source, s, tokens), source_end = tokens.size();
+      const size_t target_length = target_.add(batch.target, t, tokens);
+      if (const char* reason = filters_.drop_reason(source_length, target_length)) {
+        if (source_length * target_length == 0 && filters_.empty == "refuse")
+          refuse_empty(batch, i, source_length == 0);
         ++out.summary.dropped[reason];
         tokens.resize(begin);
         continue;
       }
       out.sequences.ends.insert(out.sequences.ends.end(), {source_end, tokens.size()});
       const auto pair = std::span(tokens).subspan(begin);
-      out.summary.unknown[0] += count_unknown(pair.first(source), source_.tokenizer);
-      out.summary.unknown[1] += count_unknown(pair.last(target + 1), target_.tokenizer);
-      out.summary.tokens[0] += source + 1;
-      out.summary.tokens[1] += target + 1;
+      out.summary.unknown[0] += count_unknown(pair.first(source_length), source_.tokenizer);
+      out.summary.unknown[1] += count_unknown(pair.last(target_length + 1), target_.tokenizer);
+      out.summary.tokens[0] += source_length + 1;
+      out.summary.tokens[1] += target_length + 1;
       out.target_bytes += t.end - t.begin + 1;
       ++out.summary.pairs;
     }
@@ -70,12 +71,12 @@ class PairEncoder {
   }
 
  private:
-  [[noreturn]] static void refuse_empty(const PairBatch& batch, size_t i, bool source) {
-    const TextBatch& batch_side = source ? batch.source : batch.target;
+  [[noreturn]] static void refuse_empty(const PairBatch& batch, size_t i, bool is_source) {
+    const TextBatch& batch_side = is_source ? batch.source : batch.target;
     throw Error(
         Exit::input,
         Problem{str(batch_side.file, ":", batch_side.segments[i].line), "a pair with non-empty source and target",
-                str("an empty ", source ? "source" : "target"), "drop such pairs with --empty drop"});
+                str("an empty ", is_source ? "source" : "target"), "drop such pairs with --empty drop"});
   }
   SentenceEncoder source_, target_;
   PairFilters filters_;
@@ -95,8 +96,8 @@ void PairFilters::check() const {
                 shortest_decimal(max_ratio), "raise --max-ratio to 1 or more"});
 }
 
-const char* PairFilters::drop_reason(size_t source, size_t target) const {
-  const auto [shorter, longer] = std::minmax(source, target);
+const char* PairFilters::drop_reason(size_t source_length, size_t target_length) const {
+  const auto [shorter, longer] = std::minmax(source_length, target_length);
   if (shorter == 0) return "empty";
   if (shorter < static_cast<size_t>(min_length)) return "short";
   if (max_length > 0 && longer > static_cast<size_t>(max_length)) return "long";

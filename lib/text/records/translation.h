@@ -36,9 +36,9 @@ struct PairFilters {
   }
   // Throws Error(usage) if no pair can satisfy the limits.
   void check() const;
-  // Returns why a pair with `source` and `target` tokens is dropped: the first of "empty", "short", "long" and "ratio"
-  // that applies; null if the filters accept the pair.
-  const char* drop_reason(size_t source, size_t target) const;
+  // Returns why a pair of `source_length` and `target_length` tokens is dropped: the first of "empty", "short", "long"
+  // and "ratio" that applies; null if the filters accept the pair.
+  const char* drop_reason(size_t source_length, size_t target_length) const;
 };
 
 struct PairSummary {

@@ -10,12 +10,12 @@ namespace {
 
 std::vector<int32_t> read_all_tokens(io::ShardStream& stream) {
   std::vector<int32_t> tokens;
-  size_t num_read = 0, count = 0;
+  size_t num_read = 0, num_new = 0;
   do {
     tokens.resize(num_read + io::kFrameTokens);
-    count = stream.read(std::span(tokens).subspan(num_read));
-    num_read += count;
-  } while (count > 0);
+    num_new = stream.read(std::span(tokens).subspan(num_read));
+    num_read += num_new;
+  } while (num_new > 0);
   tokens.resize(num_read);
   return tokens;
 }

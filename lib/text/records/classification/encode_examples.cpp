@@ -23,16 +23,16 @@ struct EncodedExamples {
 
 class ExampleBatches {
  public:
-  ExampleBatches(TextBatches& text, const FindColumns& find) : text_(text), find_(find) {}
+  ExampleBatches(TextBatches& text, const FindColumns& find_columns) : text_(text), find_columns_(find_columns) {}
 
   bool next(ExampleBatch& batch) {
     if (!text_.next(batch.text)) return false;
     auto& segments = batch.text.segments;
     if (segments.front().line == 1) {
-      const TextBatch::Segment& first = segments.front();
-      check_text(batch.text, first, false);
-      const std::string line = batch.text.text.substr(first.begin, first.end - first.begin);
-      columns_ = find_(split(line, '\t'), str(batch.text.file, ":1"));
+      const TextBatch::Segment& first_line = segments.front();
+      check_text(batch.text, first_line, false);
+      const std::string line = batch.text.text.substr(first_line.begin, first_line.end - first_line.begin);
+      columns_ = find_columns_(split(line, '\t'), str(batch.text.file, ":1"));
       if (columns_.header) segments.erase(segments.begin());
     }
     batch.columns = columns_;
@@ -41,7 +41,7 @@ class ExampleBatches {
 
  private:
   TextBatches& text_;
-  const FindColumns& find_;
+  const FindColumns& find_columns_;
   ExampleColumns columns_;  // columns of the current file
 };
 
@@ -109,10 +109,10 @@ class ExampleEncoder {
 
 }  // namespace
 
-ExampleSummary encode_examples(TextBatches& text, const FindColumns& find, const ExampleTask& task, bool drop_malformed,
-                               const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
+ExampleSummary encode_examples(TextBatches& text, const FindColumns& find_columns, const ExampleTask& task,
+                               bool drop_malformed, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
   ExampleSummary summary;
-  ExampleBatches batches(text, find);
+  ExampleBatches batches(text, find_columns);
   summary.seconds = encode_in_order<ExampleBatch, EncodedExamples>(
       threads, text.expected_bytes(), "bytes", [&](ExampleBatch& batch) { return batches.next(batch); },
       [&] {

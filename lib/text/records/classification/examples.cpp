@@ -90,13 +90,13 @@ size_t ExampleColumns::min_columns() const {
   return num_columns;
 }
 
-std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t count) {
+std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t num_columns) {
   if (header != nullptr)
     if (const auto it = std::find(header->begin(), header->end(), name); it != header->end())
       return static_cast<size_t>(it - header->begin());
-  size_t number = 0;
-  if (!parse_number(name, number) || number < 1 || number > count) return std::nullopt;
-  return number - 1;
+  size_t column_number = 0;
+  if (!parse_number(name, column_number) || column_number < 1 || column_number > num_columns) return std::nullopt;
+  return column_number - 1;
 }
 
 }  // namespace mh::text

@@ -51,8 +51,9 @@ struct ExampleColumns {
 // `where` is file and line for messages.
 using FindColumns = std::function<ExampleColumns(const std::vector<std::string>& fields, const std::string& where)>;
 // Returns the index, from 0, of the column that `name` selects: the column with this name in `header` or, if `header`
-// is null or lacks the name, the column with this number from 1 to `count`; std::nullopt if there is no such column.
-std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t count);
+// is null or lacks the name, the column with this number from 1 to `num_columns`; std::nullopt if there is no such
+// column.
+std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t num_columns);
 
 struct ExampleSummary {
   uint64_t examples = 0, labelled = 0;
@@ -67,7 +68,7 @@ struct ExampleSummary {
 // with file and line, for an invalid label and for a line with a wrong number of columns. `drop_malformed` skips such
 // lines instead, and the shard's trailer counts them, except in files without labels, whose predictions are numbered by
 // line.
-ExampleSummary encode_examples(TextBatches& text, const FindColumns& find, const ExampleTask& task, bool drop_malformed,
-                               const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
+ExampleSummary encode_examples(TextBatches& text, const FindColumns& find_columns, const ExampleTask& task,
+                               bool drop_malformed, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
 
 }  // namespace mh::text

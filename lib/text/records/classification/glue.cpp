@@ -10,19 +10,19 @@ namespace mh::text {
 
 namespace {
 
-using Words = std::vector<std::string>;
+using Strings = std::vector<std::string>;
 using Columns = ExampleColumns;
 
-const Words kNumbered{"0", "1"}, kEntailed{"entailment", "not_entailment"},
-    kInferred{"entailment", "neutral", "contradiction"}, kAccuracy{"accuracy"}, kAccuracyAndF1{"accuracy", "f1"};
+const Strings kZeroOneLabels{"0", "1"}, kEntailmentLabels{"entailment", "not_entailment"},
+    kNliLabels{"entailment", "neutral", "contradiction"}, kAccuracy{"accuracy"}, kAccuracyAndF1{"accuracy", "f1"};
 
-GlueTask classification_task(const std::string& name, const Words& labels, const Words& metrics,
+GlueTask classification_task(const std::string& name, const Strings& labels, const Strings& metrics,
                              const std::string& file, std::vector<GlueFileLayout> layouts) {
   return {{name, layouts[0].second.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(layouts)};
 }
 
 // Returns the fields of a line separated by commas, truncated to 200 bytes, for messages.
-std::string text_of_fields(const Words& fields) {
+std::string text_of_fields(const Strings& fields) {
   constexpr size_t kMaxShownBytes = 200;
   std::string text = join(fields, ", ");
   if (text.size() <= kMaxShownBytes) return text;
@@ -31,19 +31,20 @@ std::string text_of_fields(const Words& fields) {
   return text.substr(0, end) + "…";
 }
 
-[[noreturn]] void refuse_missing_columns(const std::string& where, const Words& missing, const Words& fields,
-                                         const std::string& next) {
+[[noreturn]] void refuse_missing_columns(const std::string& where, const Strings& missing_columns,
+                                         const Strings& fields, const std::string& next) {
   throw Error(
       Exit::input,
-      Problem{where, (missing.size() == 1 ? "the column " : "the columns ") + join(missing, ", "),
+      Problem{where, (missing_columns.size() == 1 ? "the column " : "the columns ") + join(missing_columns, ", "),
               str(fields.size(), fields.size() == 1 ? " column: " : " columns: ", text_of_fields(fields)), next});
 }
 
+// Returns the columns of a layout without a header, whose names are column numbers.
 Columns numbered_columns(const GlueFileLayout& layout) {
-  const auto number = [](const std::string& name) {
-    return name.empty() ? Columns::kNone : *column_at(name, nullptr, 99);
+  const auto column_index = [&](const std::string& number) {
+    return number.empty() ? Columns::kNone : *column_at(number, nullptr, layout.count);
   };
-  return {number(layout.first), number(layout.second), number(layout.label), layout.count, false};
+  return {column_index(layout.first), column_index(layout.second), column_index(layout.label), layout.count, false};
 }
 
 }  // namespace
@@ -51,24 +52,25 @@ Columns numbered_columns(const GlueFileLayout& layout) {
 // The order of labels is that of Hugging Face datasets, so that the classes of published models are the same.
 const std::vector<GlueTask>& glue_tasks() {
   static const std::vector<GlueTask> tasks{
-      classification_task("cola", kNumbered, {"matthews"}, "CoLA.tsv",
+      classification_task("cola", kZeroOneLabels, {"matthews"}, "CoLA.tsv",
                           {{"sentence", "", "label"}, {"4", "", "2", false, 4}}),
-      classification_task("sst2", kNumbered, kAccuracy, "SST-2.tsv", {{"sentence", "", "label"}}),
-      classification_task("mrpc", kNumbered, kAccuracyAndF1, "MRPC.tsv", {{"#1 String", "#2 String", "Quality"}}),
+      classification_task("sst2", kZeroOneLabels, kAccuracy, "SST-2.tsv", {{"sentence", "", "label"}}),
+      classification_task("mrpc", kZeroOneLabels, kAccuracyAndF1, "MRPC.tsv", {{"#1 String", "#2 String", "Quality"}}),
       {{"stsb", 2, {}, 0, 5, {"pearson", "spearman"}, "STS-B.tsv"}, {{"sentence1", "sentence2", "score"}}},
-      classification_task("qqp", kNumbered, kAccuracyAndF1, "QQP.tsv", {{"question1", "question2", "is_duplicate"}}),
-      classification_task("mnli", kInferred, kAccuracy, "MNLI-m.tsv", {{"sentence1", "sentence2", "gold_label"}}),
-      classification_task("mnli-mm", kInferred, kAccuracy, "MNLI-mm.tsv", {{"sentence1", "sentence2", "gold_label"}}),
-      classification_task("qnli", kEntailed, kAccuracy, "QNLI.tsv", {{"question", "sentence", "label"}}),
-      classification_task("rte", kEntailed, kAccuracy, "RTE.tsv", {{"sentence1", "sentence2", "label"}}),
-      classification_task("wnli", kNumbered, kAccuracy, "WNLI.tsv", {{"sentence1", "sentence2", "label"}}),
-      classification_task("ax", kInferred, {"matthews"}, "AX.tsv", {{"sentence1", "sentence2", "label"}}),
+      classification_task("qqp", kZeroOneLabels, kAccuracyAndF1, "QQP.tsv",
+                          {{"question1", "question2", "is_duplicate"}}),
+      classification_task("mnli", kNliLabels, kAccuracy, "MNLI-m.tsv", {{"sentence1", "sentence2", "gold_label"}}),
+      classification_task("mnli-mm", kNliLabels, kAccuracy, "MNLI-mm.tsv", {{"sentence1", "sentence2", "gold_label"}}),
+      classification_task("qnli", kEntailmentLabels, kAccuracy, "QNLI.tsv", {{"question", "sentence", "label"}}),
+      classification_task("rte", kEntailmentLabels, kAccuracy, "RTE.tsv", {{"sentence1", "sentence2", "label"}}),
+      classification_task("wnli", kZeroOneLabels, kAccuracy, "WNLI.tsv", {{"sentence1", "sentence2", "label"}}),
+      classification_task("ax", kNliLabels, {"matthews"}, "AX.tsv", {{"sentence1", "sentence2", "label"}}),
   };
   return tasks;
 }
 
-Words glue_names() {
-  Words names;
+Strings glue_names() {
+  Strings names;
   for (const GlueTask& task : glue_tasks()) names.push_back(task.task.name);
   return names;
 }
@@ -80,8 +82,8 @@ const GlueTask& glue_task(const std::string& name) {
                                    did_you_mean(name, glue_names())});
 }
 
-ExampleColumns select_columns(const ColumnChoice& choice, const Words& fields, const std::string& where) {
-  Words missing;
+ExampleColumns select_columns(const ColumnChoice& choice, const Strings& fields, const std::string& where) {
+  Strings missing_columns;
   bool all_by_number = true;
   const auto find = [&](const std::string& name, const char* option) {
     if (name.empty()) return Columns::kNone;
@@ -91,15 +93,15 @@ ExampleColumns select_columns(const ColumnChoice& choice, const Words& fields, c
                                        str("select one of these columns by number, such as ", option, " ",
                                            1 + (std::ranges::find(fields, name) - fields.begin()))});
     const auto column = column_at(name, choice.header ? &fields : nullptr, fields.size());
-    if (!column) missing.push_back(name);
+    if (!column) missing_columns.push_back(name);
     all_by_number = all_by_number && std::ranges::count(fields, name) == 0;
     return column.value_or(Columns::kNone);
   };
   const Columns columns{find(choice.first, "--text"), find(choice.second, "--text-b"), find(choice.label, "--label"),
                         choice.header ? fields.size() : 0, choice.header};
-  if (!missing.empty())
+  if (!missing_columns.empty())
     refuse_missing_columns(
-        where, missing, fields,
+        where, missing_columns, fields,
         choice.header ? "name columns of this line; if this line is an example, give --no-header and column numbers"
                       : str("give column numbers from 1 to ", fields.size(),
                             "; if this line is a header, leave --no-header out"));
@@ -108,27 +110,28 @@ ExampleColumns select_columns(const ColumnChoice& choice, const Words& fields, c
   return columns;
 }
 
-ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, const Words& fields,
+ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, const Strings& fields,
                             const std::string& where) {
   const GlueFileLayout& named_layout = task.layouts[0];
   if (!choice.header) return select_columns(choice, fields, where);
-  ColumnChoice expected{choice.first.empty() ? named_layout.first : choice.first,
-                        choice.second.empty() ? named_layout.second : choice.second,
-                        choice.label.empty() ? named_layout.label : choice.label, choice.header};
+  ColumnChoice expected_columns{choice.first.empty() ? named_layout.first : choice.first,
+                                choice.second.empty() ? named_layout.second : choice.second,
+                                choice.label.empty() ? named_layout.label : choice.label, choice.header};
   const auto has_column = [&](const std::string& name) {
     return name.empty() || column_at(name, &fields, fields.size()).has_value();
   };
-  if (has_column(expected.first) && has_column(expected.second)) {
-    if (choice.label.empty() && !has_column(expected.label)) expected.label.clear();  // a test file has no label column
-    return select_columns(expected, fields, where);
+  if (has_column(expected_columns.first) && has_column(expected_columns.second)) {
+    if (choice.label.empty() && !has_column(expected_columns.label))
+      expected_columns.label.clear();  // a test file has no label column
+    return select_columns(expected_columns, fields, where);
   }
   if (choice.first.empty() && choice.second.empty())
     for (const GlueFileLayout& layout : task.layouts)
       if (!layout.header && layout.count == fields.size()) return numbered_columns(layout);
-  Words missing;
-  for (const std::string& name : {expected.first, expected.second, choice.label})
-    if (!has_column(name)) missing.push_back(name);
-  refuse_missing_columns(where, missing, fields,
+  Strings missing_columns;
+  for (const std::string& name : {expected_columns.first, expected_columns.second, choice.label})
+    if (!has_column(name)) missing_columns.push_back(name);
+  refuse_missing_columns(where, missing_columns, fields,
                          str("give the --task of this file, or name columns of this line with --text",
                              task.task.sentences == 2 ? ", --text-b" : "",
                              " and, if the file has labels, --label; if this line is an example, give --no-header and "

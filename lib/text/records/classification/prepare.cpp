@@ -73,30 +73,35 @@ struct ExamplesOptions {
   }
 };
 
-ColumnChoice column_choice(const ColumnOptions& o) { return {o.text, o.text_b, o.label, !o.no_header}; }
+ColumnChoice column_choice(const ColumnOptions& options) {
+  return {options.text, options.text_b, options.label, !options.no_header};
+}
 
-void write_examples_shard(const PrepArguments& a, const BertVocabulary& vocabulary, const ColumnOptions& columns,
-                          int threads, const ExampleTask& task, const FindColumns& find) {
-  const auto tokenizer = load_vocabulary(a, vocabulary);
-  TextBatches text(a.inputs, line_ends(a, false), nullptr);
+void write_examples_shard(const PrepArguments& arguments, const BertVocabulary& vocabulary,
+                          const ColumnOptions& columns, int threads, const ExampleTask& task,
+                          const FindColumns& find_columns) {
+  const auto tokenizer = load_vocabulary(arguments, vocabulary);
+  TextBatches text(arguments.inputs, line_ends(arguments, false), nullptr);
   ShardHeader header = header_of(*tokenizer);
   set_examples(header, task);
-  header.provenance = provenance_of(a, vocabulary,
+  header.provenance = provenance_of(arguments, vocabulary,
                                     {{"text", columns.text},
                                      {"text_b", columns.text_b},
                                      {"label", columns.label},
                                      {"no_header", columns.no_header},
                                      {"malformed", columns.malformed}});
-  ExampleSummary sum;
-  write_shard(a, header, [&](ShardWriter& writer) {
-    sum = encode_examples(text, find, task, columns.malformed == "drop", *tokenizer, threads, writer);
-    if (sum.examples == 0) refuse_inputs(a, "examples, one per line", "none", "name a file with at least one example");
+  ExampleSummary summary;
+  write_shard(arguments, header, [&](ShardWriter& writer) {
+    summary = encode_examples(text, find_columns, task, columns.malformed == "drop", *tokenizer, threads, writer);
+    if (summary.examples == 0)
+      refuse_inputs(arguments, "examples, one per line", "none", "name a file with at least one example");
   });
   log_removed_bytes(text.num_normalised(), text.byte_order_marks());
-  if (sum.malformed > 0) log_info(format_count(sum.malformed, "lines with a wrong number of columns are dropped"));
-  log_info(str(format_count(sum.examples, "examples of " + task.name + ", "), format_count(sum.labelled, "labelled, "),
-               format_count(sum.tokens, "tokens, "), format_count(sum.unknown, "unknown, "),
-               format_throughput(sum.bytes, sum.seconds)));
+  if (summary.malformed > 0)
+    log_info(format_count(summary.malformed, "lines with a wrong number of columns are dropped"));
+  log_info(str(format_count(summary.examples, "examples of " + task.name + ", "),
+               format_count(summary.labelled, "labelled, "), format_count(summary.tokens, "tokens, "),
+               format_count(summary.unknown, "unknown, "), format_throughput(summary.bytes, summary.seconds)));
 }
 
 void refuse(const std::string& option, const std::string& expected, const std::string& found, const std::string& next) {
@@ -121,31 +126,32 @@ void check_labels(const std::vector<std::string>& labels) {
              "give each name once, such as --labels no,yes");
 }
 
-std::string listed_numbers(const std::vector<double>& numbers) {
+std::string join_numbers(const std::vector<double>& numbers) {
   std::vector<std::string> texts;
   texts.reserve(numbers.size());
   for (double number : numbers) texts.push_back(shortest_decimal(number));
   return join(texts, ", ");
 }
 
-ExampleTask task_of_options(const ExamplesOptions& o) {
-  if (o.name.empty()) refuse("--name", "a name of the task", "an empty name", "give a name, such as --name reviews");
-  if (o.columns.text.empty())
+ExampleTask task_of_options(const ExamplesOptions& options) {
+  if (options.name.empty())
+    refuse("--name", "a name of the task", "an empty name", "give a name, such as --name reviews");
+  if (options.columns.text.empty())
     refuse("--text", "the column of the text, by name or number", "none", "give a column, such as --text sentence");
-  if (o.labels.empty() == o.number.empty())
+  if (options.labels.empty() == options.number.empty())
     refuse("--labels", "either --labels (names of classes) or --number (bounds of numeric labels)",
-           o.labels.empty() ? "neither" : "both", "give exactly one of the two options, such as --labels no,yes");
+           options.labels.empty() ? "neither" : "both", "give exactly one of the two options, such as --labels no,yes");
   ExampleTask task;
-  task.name = o.name, task.file = o.name + ".tsv";
-  task.sentences = o.columns.text_b.empty() ? 1 : 2;
-  task.labels = split_list(o.labels), task.metrics = split_list(o.metrics);
+  task.name = options.name, task.file = options.name + ".tsv";
+  task.sentences = options.columns.text_b.empty() ? 1 : 2;
+  task.labels = split_list(options.labels), task.metrics = split_list(options.metrics);
   std::vector<std::string> known_metrics{"accuracy", "f1", "matthews"};
   if (task.is_number()) {
     known_metrics = {"pearson", "spearman"};
-    if (o.number.size() != 2 || o.number[1] <= o.number[0] || o.number[1] > 1e6)
-      refuse("--number", "two bounds from 0 to 1000000, the lower one first", listed_numbers(o.number),
+    if (options.number.size() != 2 || options.number[1] <= options.number[0] || options.number[1] > 1e6)
+      refuse("--number", "two bounds from 0 to 1000000, the lower one first", join_numbers(options.number),
              "give lower and upper bound, such as --number 0,5");
-    task.low = o.number[0], task.high = o.number[1];
+    task.low = options.number[0], task.high = options.number[1];
   } else {
     check_labels(task.labels);
   }
@@ -165,25 +171,26 @@ ExampleTask task_of_options(const ExamplesOptions& o) {
   return task;
 }
 
-void make_glue(const PrepArguments& a, const GlueOptions& o) {
-  const GlueTask& task = glue_task(o.task);
-  if (task.task.sentences == 1 && !o.columns.text_b.empty())
+void make_glue(const PrepArguments& arguments, const GlueOptions& options) {
+  const GlueTask& task = glue_task(options.task);
+  if (task.task.sentences == 1 && !options.columns.text_b.empty())
     refuse("--text-b", "a task of two sentences", task.task.name + ", a task of one sentence", "leave --text-b out");
-  if (o.columns.no_header && (o.columns.text.empty() || (task.task.sentences == 2 && o.columns.text_b.empty())))
+  if (options.columns.no_header &&
+      (options.columns.text.empty() || (task.task.sentences == 2 && options.columns.text_b.empty())))
     refuse("--no-header",
            task.task.sentences == 1 ? "--text with a column number" : "--text and --text-b with column numbers",
-           o.columns.text.empty() ? "no --text" : "no --text-b",
-           str("count columns from 1, and add ", o.columns.text.empty() ? "--text" : "--text-b", " NUMBER"));
-  write_examples_shard(a, o.vocabulary, o.columns, o.threads.count(), task.task,
+           options.columns.text.empty() ? "no --text" : "no --text-b",
+           str("count columns from 1, and add ", options.columns.text.empty() ? "--text" : "--text-b", " NUMBER"));
+  write_examples_shard(arguments, options.vocabulary, options.columns, options.threads.count(), task.task,
                        [&](const std::vector<std::string>& fields, const std::string& where) {
-                         return glue_columns(task, column_choice(o.columns), fields, where);
+                         return glue_columns(task, column_choice(options.columns), fields, where);
                        });
 }
 
-void make_examples(const PrepArguments& a, const ExamplesOptions& o) {
-  write_examples_shard(a, o.vocabulary, o.columns, o.threads.count(), task_of_options(o),
-                       [&](const std::vector<std::string>& fields, const std::string& where) {
-                         return select_columns(column_choice(o.columns), fields, where);
+void make_examples(const PrepArguments& arguments, const ExamplesOptions& options) {
+  write_examples_shard(arguments, options.vocabulary, options.columns, options.threads.count(),
+                       task_of_options(options), [&](const std::vector<std::string>& fields, const std::string& where) {
+                         return select_columns(column_choice(options.columns), fields, where);
                        });
 }
 

@@ -25,34 +25,34 @@ struct LmOptions {
   }
 };
 
-void make_lm(const PrepArguments& a, const LmOptions& options) {
+void make_lm(const PrepArguments& arguments, const LmOptions& options) {
   if (options.vocab.empty())
     throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none",
                                      "make a vocabulary with mh-prep vocab, and give --vocab FILE"});
-  refuse_output_onto(a, {options.vocab});
+  refuse_output_onto(arguments, {options.vocab});
   auto tokenizer = load_tokenizer(options.vocab);
-  if (tokenizer->takes_any_bytes() && a.crlf == "normalise")
-    throw Error(Exit::usage,
-                Problem{"--crlf", "refuse, since a vocabulary of bytes keeps all bytes", a.crlf, "leave --crlf out"});
-  if (tokenizer->takes_any_bytes()) warn_compressed_inputs(a.inputs);
-  TextBatches text(a.inputs, line_ends(a, tokenizer->takes_any_bytes()),
+  if (tokenizer->takes_any_bytes() && arguments.crlf == "normalise")
+    throw Error(Exit::usage, Problem{"--crlf", "refuse, since a vocabulary of bytes keeps all bytes", arguments.crlf,
+                                     "leave --crlf out"});
+  if (tokenizer->takes_any_bytes()) warn_compressed_inputs(arguments.inputs);
+  TextBatches text(arguments.inputs, line_ends(arguments, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->find_split(t); });
   ShardHeader header = header_of(*tokenizer);
   header.set_kind(kTextKind);
   header.provenance =
       ordered_json{{"tool", str("mh-prep ", version())},
-                   {"inputs", a.inputs},
+                   {"inputs", arguments.inputs},
                    {"vocabulary", options.vocab},
-                   {"crlf", tokenizer->takes_any_bytes() ? "keep" : a.crlf}}
+                   {"crlf", tokenizer->takes_any_bytes() ? "keep" : arguments.crlf}}
           .dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
-  EncodeSummary sum;
-  write_shard(a, header, [&](ShardWriter& writer) {
-    sum = encode_lines(text, *tokenizer, options.threads.count(), writer);
-    if (sum.tokens == 0) refuse_inputs(a, "text", "an empty input", "name a file with text");
+  EncodeSummary summary;
+  write_shard(arguments, header, [&](ShardWriter& writer) {
+    summary = encode_lines(text, *tokenizer, options.threads.count(), writer);
+    if (summary.tokens == 0) refuse_inputs(arguments, "text", "an empty input", "name a file with text");
   });
   log_removed_bytes(text.num_normalised(), text.byte_order_marks());
-  log_info(str(format_count(sum.lines, "lines, "), format_count(sum.tokens, "tokens, "),
-               format_count(sum.unknown, "unknown, "), format_throughput(sum.bytes, sum.seconds)));
+  log_info(str(format_count(summary.lines, "lines, "), format_count(summary.tokens, "tokens, "),
+               format_count(summary.num_unknown, "unknown, "), format_throughput(summary.bytes, summary.seconds)));
 }
 
 class LanguageModelling : public OptionsPreparation<LmOptions, make_lm> {

@@ -32,10 +32,10 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
     const std::string_view line = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
     encoder.encode(line, tokens);
     if (tokens.size() > first_token || is_blank(line)) out.sequences.ends.push_back(tokens.size());
-    else ++out.summary.without_tokens;
+    else ++out.summary.lines_without_tokens;
   }
   out.summary.tokens = tokens.size();
-  out.summary.unknown = count_unknown(tokens, tokenizer);
+  out.summary.num_unknown = count_unknown(tokens, tokenizer);
   out.summary.bytes = batch.input_bytes;
   return out;
 }
@@ -84,8 +84,8 @@ DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, 
         }
         writer.add_text_bytes(e.summary.bytes);
         summary.tokens += e.summary.tokens;
-        summary.unknown += e.summary.unknown;
-        summary.without_tokens += e.summary.without_tokens;
+        summary.num_unknown += e.summary.num_unknown;
+        summary.lines_without_tokens += e.summary.lines_without_tokens;
         summary.bytes += e.summary.bytes;
         return summary.bytes;
       });

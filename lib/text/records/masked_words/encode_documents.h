@@ -13,9 +13,9 @@ struct DocumentSummary {
   uint64_t documents = 0;
   uint64_t sentences = 0;
   uint64_t tokens = 0;
-  uint64_t unknown = 0;  // number of unknown tokens
+  uint64_t num_unknown = 0;  // number of unknown tokens
   // Number of skipped lines that have text but no token, such as lines of control characters.
-  uint64_t without_tokens = 0;
+  uint64_t lines_without_tokens = 0;
   uint64_t bytes = 0;  // size of the text
   double seconds = 0;
 };

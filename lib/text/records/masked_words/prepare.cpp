@@ -21,25 +21,26 @@ struct MlmOptions {
   }
 };
 
-void make_mlm(const PrepArguments& a, const MlmOptions& o) {
-  const auto tokenizer = load_vocabulary(a, o.vocabulary);
-  TextBatches text(a.inputs, line_ends(a, false), nullptr);
+void make_mlm(const PrepArguments& arguments, const MlmOptions& options) {
+  const auto tokenizer = load_vocabulary(arguments, options.vocabulary);
+  TextBatches text(arguments.inputs, line_ends(arguments, false), nullptr);
   ShardHeader header = header_of(*tokenizer);
   header.set_kind(kDocumentsKind);
-  header.provenance = provenance_of(a, o.vocabulary, {});
-  DocumentSummary sum;
-  write_shard(a, header, [&](ShardWriter& writer) {
-    sum = encode_documents(text, *tokenizer, o.threads.count(), writer);
-    if (sum.sentences == 0)
-      refuse_inputs(a, "sentences, one per line", "none", "name a file with at least one sentence");
+  header.provenance = provenance_of(arguments, options.vocabulary, {});
+  DocumentSummary summary;
+  write_shard(arguments, header, [&](ShardWriter& writer) {
+    summary = encode_documents(text, *tokenizer, options.threads.count(), writer);
+    if (summary.sentences == 0)
+      refuse_inputs(arguments, "sentences, one per line", "none", "name a file with at least one sentence");
   });
   log_removed_bytes(text.num_normalised(), text.byte_order_marks());
-  if (sum.without_tokens > 0) log_info(format_count(sum.without_tokens, "lines without a token are dropped"));
-  if (sum.documents == 1)
+  if (summary.lines_without_tokens > 0)
+    log_info(format_count(summary.lines_without_tokens, "lines without a token are dropped"));
+  if (summary.documents == 1)
     log_warning("only one document, but next-sentence prediction needs two or more; separate documents by empty lines");
-  log_info(str(format_count(sum.documents, "documents, "), format_count(sum.sentences, "sentences, "),
-               format_count(sum.tokens, "tokens, "), format_count(sum.unknown, "unknown, "),
-               format_throughput(sum.bytes, sum.seconds)));
+  log_info(str(format_count(summary.documents, "documents, "), format_count(summary.sentences, "sentences, "),
+               format_count(summary.tokens, "tokens, "), format_count(summary.num_unknown, "unknown, "),
+               format_throughput(summary.bytes, summary.seconds)));
 }
 
 class Mlm : public OptionsPreparation<MlmOptions, make_mlm> {

@@ -25,29 +25,31 @@ struct SquadPrepOptions {
   }
 };
 
-void report(const Squad& squad, const QuestionsSummary& sum) {
+void report(const Squad& squad, const QuestionsSummary& summary) {
   if (squad.missing > 0)
     log_info(str(format_count(squad.missing, "of "), format_count(squad.answers, "answers"),
                  " are not at their offset in the paragraph; training does not use these answers"));
   if (squad.impossible > 0)
     log_info(format_count(squad.impossible, "questions are impossible, since the paragraph contains no answer"));
-  log_info(str(format_count(sum.questions, "questions on "), format_count(sum.paragraphs, "paragraphs, "),
-               format_count(sum.question_tokens, "+ "), format_count(sum.paragraph_tokens, "tokens, "),
-               format_count(sum.question_unknown, "+ "), format_count(sum.paragraph_unknown, "unknown, "),
-               format_throughput(squad.bytes, sum.seconds)));
+  log_info(str(format_count(summary.questions, "questions on "), format_count(summary.paragraphs, "paragraphs, "),
+               format_count(summary.question_tokens, "+ "), format_count(summary.paragraph_tokens, "tokens, "),
+               format_count(summary.question_unknown, "+ "), format_count(summary.paragraph_unknown, "unknown, "),
+               format_throughput(squad.bytes, summary.seconds)));
 }
 
-void make_squad(const PrepArguments& a, const SquadPrepOptions& o) {
-  const auto tokenizer = load_vocabulary(a, o.vocabulary);
-  const Squad squad = read_squad(a.inputs, o.squad);
+void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options) {
+  const auto tokenizer = load_vocabulary(arguments, options.vocabulary);
+  const Squad squad = read_squad(arguments.inputs, options.squad);
   ShardHeader header = header_of(*tokenizer);
-  set_questions(header, squad, o.squad);
-  header.provenance = provenance_of(a, o.vocabulary,
-                                    {{"missing_share", o.squad.missing_share}, {"unanswerable", o.squad.unanswerable}});
-  QuestionsSummary sum;
-  write_shard(a, header,
-              [&](ShardWriter& writer) { sum = encode_questions(squad, *tokenizer, o.threads.count(), writer); });
-  report(squad, sum);
+  set_questions(header, squad, options.squad);
+  header.provenance =
+      provenance_of(arguments, options.vocabulary,
+                    {{"missing_share", options.squad.missing_share}, {"unanswerable", options.squad.unanswerable}});
+  QuestionsSummary summary;
+  write_shard(arguments, header, [&](ShardWriter& writer) {
+    summary = encode_questions(squad, *tokenizer, options.threads.count(), writer);
+  });
+  report(squad, summary);
 }
 
 class QuestionsPreparation : public OptionsPreparation<SquadPrepOptions, make_squad> {

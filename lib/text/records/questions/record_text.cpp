@@ -12,19 +12,21 @@ namespace {
 class QuestionText : public WholeShardText {
  protected:
   nlohmann::ordered_json count_shard(const WholeShard& shard, const std::string& name) const override {
-    uint64_t paragraphs = 0, answers = 0, missing = 0, impossible = 0;
+    uint64_t paragraphs = 0, answers = 0, num_missing = 0, num_impossible = 0;
     std::string text;
     for (size_t i = 0; i < shard.size(); ++i) {
       QuestionRecord record = question_record(shard, i, name);
       paragraphs += i == 0 || record.text != text ? 1 : 0;
       text = std::move(record.text);
       answers += record.answers.size();
-      for (const GoldAnswer& answer : record.answers) missing += answer.byte_range ? 0 : 1;
-      impossible += record.impossible ? 1 : 0;
+      for (const GoldAnswer& answer : record.answers) num_missing += answer.byte_range ? 0 : 1;
+      num_impossible += record.num_impossible ? 1 : 0;
     }
     nlohmann::ordered_json counts = WholeShardText::count_shard(shard, name);
-    counts.update(
-        {{"paragraphs", paragraphs}, {"answers", answers}, {"missing_answers", missing}, {"impossible", impossible}});
+    counts.update({{"paragraphs", paragraphs},
+                   {"answers", answers},
+                   {"missing_answers", num_missing},
+                   {"impossible", num_impossible}});
     return counts;
   }
   void print_text(const WholeShard& shard, const std::string& name, const Tokenizer& tokenizer,

@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr const char* kUnanswerable = "unanswerable";
+constexpr const char* kUnanswerableKey = "unanswerable";
 
 std::vector<int32_t> numbers_of(std::string_view bytes) {
   std::vector<int32_t> numbers(bytes.size());
@@ -89,13 +89,13 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   return out;
 }
 
-void accumulate(QuestionsSummary& sum, const QuestionsSummary& summary) {
-  sum.paragraphs += summary.paragraphs;
-  sum.questions += summary.questions;
-  sum.question_tokens += summary.question_tokens;
-  sum.paragraph_tokens += summary.paragraph_tokens;
-  sum.question_unknown += summary.question_unknown;
-  sum.paragraph_unknown += summary.paragraph_unknown;
+void accumulate(QuestionsSummary& total, const QuestionsSummary& summary) {
+  total.paragraphs += summary.paragraphs;
+  total.questions += summary.questions;
+  total.question_tokens += summary.question_tokens;
+  total.paragraph_tokens += summary.paragraph_tokens;
+  total.question_unknown += summary.question_unknown;
+  total.paragraph_unknown += summary.paragraph_unknown;
 }
 
 // Parses the JSON object of a record into `record`. Returns a description of the object's fault; empty if it has none.
@@ -129,24 +129,24 @@ bool has_decreasing_range(const std::vector<TextRange>& token_ranges) {
 }  // namespace
 
 void set_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options) {
-  size_t longest = 0;
-  for (const SquadParagraph& p : squad.paragraphs) longest = std::max(longest, p.text.size());
-  const auto limit = static_cast<int64_t>(longest) + 1;
-  header.set_kind(io::kQuestionsKind, {header.vocabulary, header.vocabulary, limit, limit, 256, 256});
-  header.task = json{{kUnanswerable, options.unanswerable == "keep"}}.dump();
+  size_t longest_paragraph = 0;
+  for (const SquadParagraph& p : squad.paragraphs) longest_paragraph = std::max(longest_paragraph, p.text.size());
+  const auto offset_limit = static_cast<int64_t>(longest_paragraph) + 1;
+  header.set_kind(io::kQuestionsKind, {header.vocabulary, header.vocabulary, offset_limit, offset_limit, 256, 256});
+  header.task = json{{kUnanswerableKey, options.unanswerable == "keep"}}.dump();
 }
 
 bool holds_unanswerable(const io::ShardHeader& header) {
   const json task = json::parse(header.task, nullptr, false);
-  return task.is_object() && task.contains(kUnanswerable) && task.at(kUnanswerable) == true;
+  return task.is_object() && task.contains(kUnanswerableKey) && task.at(kUnanswerableKey) == true;
 }
 
 QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int threads,
                                   io::ShardWriter& writer) {
-  QuestionsSummary sum;
+  QuestionsSummary total;
   using Batch = const SquadParagraph*;
   size_t next_paragraph = 0;
-  sum.seconds = encode_in_order<Batch, EncodedQuestions>(
+  total.seconds = encode_in_order<Batch, EncodedQuestions>(
       threads, squad.paragraphs.size(), "paragraphs",
       [&](Batch& batch) {
         if (next_paragraph == squad.paragraphs.size()) return false;
@@ -161,10 +161,10 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
       [&](const EncodedQuestions& e) {
         e.sequences.write(writer);
         writer.add_text_bytes(e.bytes);
-        accumulate(sum, e.summary);
-        return sum.paragraphs;
+        accumulate(total, e.summary);
+        return total.paragraphs;
       });
-  return sum;
+  return total;
 }
 
 QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuestionFields>& fields,

@@ -58,28 +58,28 @@ json parse_squad_json(const std::string& bytes, const std::string& file) {
   }
 }
 
-enum class Type { list, text, whole_number, boolean };
+enum class EntryType { list, text, whole_number, boolean };
 
-const char* describe_type(Type type) {
+const char* describe_type(EntryType type) {
   switch (type) {
-    case Type::list:
+    case EntryType::list:
       return "a list";
-    case Type::text:
+    case EntryType::text:
       return "text";
-    case Type::whole_number:
+    case EntryType::whole_number:
       return "a whole number";
     default:
       return "true or false";
   }
 }
 
-bool has_type(const json& value, Type type) {
+bool has_type(const json& value, EntryType type) {
   switch (type) {
-    case Type::list:
+    case EntryType::list:
       return value.is_array();
-    case Type::text:
+    case EntryType::text:
       return value.is_string();
-    case Type::whole_number:
+    case EntryType::whole_number:
       return value.is_number_integer();
     default:
       return value.is_boolean();
@@ -87,54 +87,54 @@ bool has_type(const json& value, Type type) {
 }
 
 // Returns the entry `key` of a JSON object, or null if there is none. Throws Error(input) for an entry of another type.
-const json* find(const json& object, const char* key, Type type, const FileLocation& location) {
+const json* find_entry(const json& object, const char* key, EntryType type, const FileLocation& location) {
   if (!object.is_object()) location.refuse(str("an object with the entry '", key, "'"), object.type_name());
-  const auto it = object.find(key);
+  const auto it = object.find_entry(key);
   if (it == object.end()) return nullptr;
   if (!has_type(*it, type)) location.refuse(str("the entry '", key, "': ", describe_type(type)), it->type_name());
   return &*it;
 }
 
 // Returns the entry `key` of a JSON object. Throws Error(input) if it is missing or has another type.
-const json& entry(const json& object, const char* key, Type type, const FileLocation& location) {
-  const json* found = find(object, key, type, location);
-  if (found == nullptr) location.refuse(str("the entry '", key, "': ", describe_type(type)), "none");
-  return *found;
+const json& require_entry(const json& object, const char* key, EntryType type, const FileLocation& location) {
+  const json* value = find_entry(object, key, type, location);
+  if (value == nullptr) location.refuse(str("the entry '", key, "': ", describe_type(type)), "none");
+  return *value;
 }
 
 // Returns the text of the entry `key`, which will be encoded; refuses text with NUL or of 2 GiB or more.
-std::string text_of(const json& object, const char* key, const FileLocation& location) {
-  auto text = entry(object, key, Type::text, location).get<std::string>();
-  if (text.find('\0') != text.npos)
+std::string require_text(const json& object, const char* key, const FileLocation& location) {
+  auto text = require_entry(object, key, EntryType::text, location).get<std::string>();
+  if (text.find_entry('\0') != text.npos)
     location.refuse(str("text without NUL in '", key, "'"), "a NUL byte", "remove NUL bytes");
   if (text.size() >= INT32_MAX) location.refuse(str("less than 2 GiB in '", key, "'"), human_bytes(text.size()));
   return text;
 }
 
 // Returns the byte offset of each character (code point), followed by the length of the text in bytes.
-std::vector<uint32_t> character_bytes(const std::string& text) {
-  std::vector<uint32_t> bytes;
+std::vector<uint32_t> character_offsets(const std::string& text) {
+  std::vector<uint32_t> offsets;
   for (size_t i = 0; i < text.size(); ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) bytes.push_back(static_cast<uint32_t>(i));
-  bytes.push_back(static_cast<uint32_t>(text.size()));
-  return bytes;
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) offsets.push_back(static_cast<uint32_t>(i));
+  offsets.push_back(static_cast<uint32_t>(text.size()));
+  return offsets;
 }
 
-class Reader {
+class SquadReader {
  public:
-  explicit Reader(const SquadOptions& options) : options_(options) {}
+  explicit SquadReader(const SquadOptions& options) : options_(options) {}
 
   void add(const std::string& file) {
     location_ = {file == "-" ? "standard input" : file, 0, 0, "", ""};
     const std::string bytes = read_text_file(file);
     squad_.bytes += bytes.size();
     const json root = parse_squad_json(bytes, location_.file);
-    for (const json& article : entry(root, "data", Type::list, location_)) {
+    for (const json& article : require_entry(root, "data", EntryType::list, location_)) {
       ++location_.article;
       location_.paragraph = 0;
-      const json* title = find(article, "title", Type::text, location_);
+      const json* title = find_entry(article, "title", EntryType::text, location_);
       location_.title = title == nullptr ? "" : title->get<std::string>();
-      for (const json& paragraph : entry(article, "paragraphs", Type::list, location_)) {
+      for (const json& paragraph : require_entry(article, "paragraphs", EntryType::list, location_)) {
         ++location_.paragraph;
         add_paragraph(paragraph);
       }
@@ -155,25 +155,25 @@ class Reader {
 
  private:
   void add_paragraph(const json& object) {
-    SquadParagraph paragraph{text_of(object, "context", location_), {}, location_.text()};
-    const std::vector<uint32_t> bytes = character_bytes(paragraph.text);
-    for (const json& question : entry(object, "qas", Type::list, location_)) {
-      paragraph.questions.push_back(question_of(question, paragraph.text, bytes));
+    SquadParagraph paragraph{require_text(object, "context", location_), {}, location_.text()};
+    const std::vector<uint32_t> offsets = character_offsets(paragraph.text);
+    for (const json& question : require_entry(object, "qas", EntryType::list, location_)) {
+      paragraph.questions.push_back(read_question(question, paragraph.text, offsets));
       location_.question.clear();
     }
     if (!paragraph.questions.empty()) squad_.paragraphs.push_back(std::move(paragraph));
   }
 
-  SquadQuestion question_of(const json& object, const std::string& text, const std::vector<uint32_t>& bytes) {
+  SquadQuestion read_question(const json& object, const std::string& text, const std::vector<uint32_t>& offsets) {
     SquadQuestion q;
-    location_.question = q.id = entry(object, "id", Type::text, location_).get<std::string>();
+    location_.question = q.id = require_entry(object, "id", EntryType::text, location_).get<std::string>();
     if (!ids_.insert(q.id).second)
       location_.refuse("a unique id", "the id of an earlier question", "leave the repeated question or file out");
-    q.text = text_of(object, "question", location_);
-    const json* impossible = find(object, "is_impossible", Type::boolean, location_);
-    q.impossible = impossible != nullptr && impossible->get<bool>();
-    for (const json& answer : entry(object, "answers", Type::list, location_))
-      q.answers.push_back(answer_of(answer, text, bytes));
+    q.text = require_text(object, "question", location_);
+    const json* is_impossible = find_entry(object, "is_impossible", EntryType::boolean, location_);
+    q.impossible = is_impossible != nullptr && is_impossible->get<bool>();
+    for (const json& answer : require_entry(object, "answers", EntryType::list, location_))
+      q.answers.push_back(read_answer(answer, text, offsets));
     if (q.impossible && options_.unanswerable == "refuse")
       location_.refuse("a question that the paragraph answers", "a question with 'is_impossible', as in SQuAD 2.0",
                        "give --unanswerable keep to keep such questions");
@@ -186,16 +186,16 @@ class Reader {
     return q;
   }
 
-  GoldAnswer answer_of(const json& object, const std::string& text, const std::vector<uint32_t>& bytes) {
-    GoldAnswer answer{entry(object, "text", Type::text, location_).get<std::string>(), {}};
-    const json& start = entry(object, "answer_start", Type::whole_number, location_);
-    const auto characters = static_cast<int64_t>(bytes.size()) - 1;
-    const bool exceeds_int64 = start.is_number_unsigned() && start.get<uint64_t>() > INT64_MAX;
-    const int64_t offset = exceeds_int64 ? INT64_MAX : start.get<int64_t>();
-    if (offset < 0 || offset >= characters)
-      location_.refuse(str("'answer_start' within the ", characters, " characters of the paragraph"), start.dump(),
-                       "count characters (Unicode code points) from 0");
-    const uint32_t begin = bytes[static_cast<size_t>(offset)];
+  GoldAnswer read_answer(const json& object, const std::string& text, const std::vector<uint32_t>& offsets) {
+    GoldAnswer answer{require_entry(object, "text", EntryType::text, location_).get<std::string>(), {}};
+    const json& answer_start = require_entry(object, "answer_start", EntryType::whole_number, location_);
+    const auto num_characters = static_cast<int64_t>(offsets.size()) - 1;
+    const bool exceeds_int64 = answer_start.is_number_unsigned() && answer_start.get<uint64_t>() > INT64_MAX;
+    const int64_t offset = exceeds_int64 ? INT64_MAX : answer_start.get<int64_t>();
+    if (offset < 0 || offset >= num_characters)
+      location_.refuse(str("'answer_start' within the ", num_characters, " characters of the paragraph"),
+                       answer_start.dump(), "count characters (Unicode code points) from 0");
+    const uint32_t begin = offsets[static_cast<size_t>(offset)];
     if (!answer.text.empty() && text.compare(begin, answer.text.size(), answer.text) == 0) {
       answer.byte_range = TextRange{begin, begin + static_cast<uint32_t>(answer.text.size())};
     } else if (++squad_.missing == 1) {
@@ -213,7 +213,7 @@ class Reader {
 }  // namespace
 
 Squad read_squad(const std::vector<std::string>& files, const SquadOptions& options) {
-  Reader reader(options);
+  SquadReader reader(options);
   for (const std::string& file : files) reader.add(file);
   return reader.finish();
 }

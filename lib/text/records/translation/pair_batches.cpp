@@ -17,21 +17,21 @@ uint64_t count_remaining_lines(TextBatches& text) {
 
 }  // namespace
 
-PairBatches::PairBatches(const std::vector<std::string>& files, LineEnds ends, ReadSizes sizes)
+PairBatches::PairBatches(const std::vector<std::string>& files, LineEnds line_ends, ReadSizes sizes)
     : files_(files),
-      first_({files.front()}, ends, nullptr, sizes),
-      second_(std::vector<std::string>(files.begin() + 1, files.end()), ends, nullptr, sizes) {}
+      source_lines_({files.front()}, line_ends, nullptr, sizes),
+      target_lines_(std::vector<std::string>(files.begin() + 1, files.end()), line_ends, nullptr, sizes) {}
 
 uint64_t PairBatches::expected_bytes() const {
-  const uint64_t first = first_.expected_bytes(), second = second_.expected_bytes();
-  return files_.size() == 1 ? first : first == 0 || second == 0 ? 0 : first + second;
+  const uint64_t source_bytes = source_lines_.expected_bytes(), target_bytes = target_lines_.expected_bytes();
+  return files_.size() == 1 ? source_bytes : source_bytes == 0 || target_bytes == 0 ? 0 : source_bytes + target_bytes;
 }
 
 bool PairBatches::next(PairBatch& batch) {
   batch.target = TextBatch();
   if (error_ != nullptr) std::rethrow_exception(error_);
-  if (!first_.next(batch.source)) {
-    if (files_.size() > 1) refuse_more_targets();
+  if (!source_lines_.next(batch.source)) {
+    if (files_.size() > 1) require_no_more_targets();
     return false;
   }
   try {
@@ -42,7 +42,7 @@ bool PairBatches::next(PairBatch& batch) {
     if (batch.target.segments.empty()) throw;
     batch.source.segments.resize(batch.target.segments.size());
   }
-  lines_ += batch.source.segments.size();
+  num_pairs_ += batch.source.segments.size();
   return true;
 }
 
@@ -72,23 +72,25 @@ void PairBatches::split_at_tabs(PairBatch& batch) {
 bool PairBatches::has_target_line() {
   if (target_index_ < target_batch_.segments.size()) return true;
   target_index_ = 0;
-  if (!second_.next(target_batch_)) return false;
+  if (!target_lines_.next(target_batch_)) return false;
   target_bytes_ += target_batch_.input_bytes;
   return true;
 }
 
-void PairBatches::refuse_more_targets() {
+void PairBatches::require_no_more_targets() {
   if (has_target_line())
-    refuse_unequal_lengths(lines_, lines_,
-                           lines_ + target_batch_.segments.size() - target_index_ + count_remaining_lines(second_));
+    refuse_unequal_lengths(
+        num_pairs_, num_pairs_,
+        num_pairs_ + target_batch_.segments.size() - target_index_ + count_remaining_lines(target_lines_));
 }
 
 void PairBatches::add_targets(PairBatch& batch) {
   TextBatch& target = batch.target;
   for (size_t i = 0; i < batch.source.segments.size(); ++i) {
     if (!has_target_line())
-      refuse_unequal_lengths(lines_ + i, lines_ + batch.source.segments.size() + count_remaining_lines(first_),
-                             lines_ + i);
+      refuse_unequal_lengths(num_pairs_ + i,
+                             num_pairs_ + batch.source.segments.size() + count_remaining_lines(source_lines_),
+                             num_pairs_ + i);
     TextBatch::Segment s = target_batch_.segments[target_index_++];
     target.file = target_batch_.file;
     const size_t begin = target.text.size(), size = s.end - s.begin;

@@ -19,27 +19,27 @@ struct PairBatch {
 class PairBatches {
  public:
   // `files` are a source file and a target file, or one file of pairs. The caller checks the text with check_text().
-  PairBatches(const std::vector<std::string>& files, LineEnds ends, ReadSizes sizes = {});
+  PairBatches(const std::vector<std::string>& files, LineEnds line_ends, ReadSizes sizes = {});
   bool next(PairBatch& batch);
   uint64_t expected_bytes() const;  // total size of the files; 0 if a file is a pipe
-  uint64_t num_normalised() const { return first_.num_normalised() + second_.num_normalised(); }
-  uint64_t byte_order_marks() const { return first_.byte_order_marks() + second_.byte_order_marks(); }
+  uint64_t num_normalised() const { return source_lines_.num_normalised() + target_lines_.num_normalised(); }
+  uint64_t byte_order_marks() const { return source_lines_.byte_order_marks() + target_lines_.byte_order_marks(); }
 
  private:
   void split_at_tabs(PairBatch& batch);
   void add_targets(PairBatch& batch);
-  void refuse_more_targets();
+  void require_no_more_targets();
   // Returns whether the target file has another line; reads its next batch if target_batch_ has been returned.
   bool has_target_line();
   [[noreturn]] void refuse_unequal_lengths(uint64_t common_lines, uint64_t first_lines, uint64_t second_lines);
 
   std::vector<std::string> files_;
-  TextBatches first_;          // source file, or file of pairs
-  TextBatches second_;         // target file; no file if `first_` has pairs
+  TextBatches source_lines_;   // source file, or file of pairs
+  TextBatches target_lines_;   // target file; no file if `source_lines_` has pairs
   TextBatch target_batch_;     // current batch of the target file
   size_t target_index_ = 0;    // index in target_batch_ of the next segment
   uint64_t target_bytes_ = 0;  // bytes of the target file that no batch has counted yet
-  uint64_t lines_ = 0;         // number of pairs returned so far
+  uint64_t num_pairs_ = 0;     // number of pairs returned so far
   std::exception_ptr error_;   // pending error, thrown by the next call of next()
 };
 

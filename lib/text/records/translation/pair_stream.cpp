@@ -17,7 +17,7 @@ PairStream::PairStream(io::ShardStream& stream) : stream_(stream), buffer_(1 << 
 }
 
 bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
-  const int64_t vocabulary = tokenizer(side).size();
+  const int64_t vocabulary_size = tokenizer(side).size();
   const int32_t end = tokenizer(side).end_of_line();
   tokens.clear();
   do {
@@ -27,10 +27,10 @@ bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
       if (buffer_tokens_ == 0) break;
     }
     tokens.push_back(buffer_[buffer_position_++]);
-    if (tokens.back() >= vocabulary)
+    if (tokens.back() >= vocabulary_size)
       io::throw_damaged(
           stream_.name(),
-          str("tokens below ", vocabulary, " in the ", side == io::Side::source ? "source" : "target", " text"),
+          str("tokens below ", vocabulary_size, " in the ", side == io::Side::source ? "source" : "target", " text"),
           str(tokens.back(), " in pair ", lengths_.size() / 2 + 1));
   } while (tokens.back() != end);
   if (tokens.empty() || tokens.back() != end) return false;

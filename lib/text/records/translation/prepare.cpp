@@ -29,28 +29,31 @@ struct TranslationOptions {
   }
 };
 
-void check(const PrepArguments& a, const TranslationOptions& o) {
-  const bool has_side_vocabularies = !o.source_vocab.empty() || !o.target_vocab.empty();
-  if (!o.vocab.empty() && has_side_vocabularies)
-    throw Error(Exit::usage, Problem{"--vocab", "either --vocab, or --source-vocab and --target-vocab",
-                                     str("--vocab with ", o.source_vocab.empty() ? "--target-vocab" : "--source-vocab"),
-                                     "give --vocab alone if source and target share a vocabulary"});
-  const char* missing = o.source_vocab.empty() ? "--source-vocab" : "--target-vocab";
-  if (has_side_vocabularies && (o.source_vocab.empty() || o.target_vocab.empty()))
+void check(const PrepArguments& arguments, const TranslationOptions& options) {
+  const bool has_side_vocabularies = !options.source_vocab.empty() || !options.target_vocab.empty();
+  if (!options.vocab.empty() && has_side_vocabularies)
     throw Error(Exit::usage,
-                Problem{missing, "both --source-vocab and --target-vocab", str("no ", missing),
-                        str("add ", missing, ", or give --vocab alone if source and target share a vocabulary")});
-  if (!has_side_vocabularies && o.vocab.empty())
+                Problem{"--vocab", "either --vocab, or --source-vocab and --target-vocab",
+                        str("--vocab with ", options.source_vocab.empty() ? "--target-vocab" : "--source-vocab"),
+                        "give --vocab alone if source and target share a vocabulary"});
+  const char* missing_option = options.source_vocab.empty() ? "--source-vocab" : "--target-vocab";
+  if (has_side_vocabularies && (options.source_vocab.empty() || options.target_vocab.empty()))
+    throw Error(
+        Exit::usage,
+        Problem{missing_option, "both --source-vocab and --target-vocab", str("no ", missing_option),
+                str("add ", missing_option, ", or give --vocab alone if source and target share a vocabulary")});
+  if (!has_side_vocabularies && options.vocab.empty())
     throw Error(Exit::usage, Problem{"--vocab", "a vocabulary", "none",
                                      "make a vocabulary with mh-prep vocab, and give --vocab FILE"});
-  if (a.inputs.size() > 2)
-    throw Error(Exit::usage, Problem{"inputs", "two files, or one file of tab-separated pairs",
-                                     str(a.inputs.size(), " files"), "name one source file and one target file"});
-  if (a.inputs.size() == 2 && a.inputs[0] == "-" && a.inputs[1] == "-")
+  if (arguments.inputs.size() > 2)
+    throw Error(Exit::usage,
+                Problem{"inputs", "two files, or one file of tab-separated pairs",
+                        str(arguments.inputs.size(), " files"), "name one source file and one target file"});
+  if (arguments.inputs.size() == 2 && arguments.inputs[0] == "-" && arguments.inputs[1] == "-")
     throw Error(Exit::usage,
                 Problem{"inputs", "standard input for at most one file", "standard input for source and target",
                         "give a single - and write tab-separated pairs to standard input"});
-  o.filters.check();
+  options.filters.check();
 }
 
 // Returns the numbers of dropped pairs by reason, such as "3 empty, 12 long".
@@ -77,16 +80,16 @@ std::string text_of_counts(const std::array<uint64_t, 2>& counts) {
   return with_commas(static_cast<int64_t>(counts[0])) + " + " + with_commas(static_cast<int64_t>(counts[1]));
 }
 
-void make_translation(const PrepArguments& a, const TranslationOptions& o) {
-  check(a, o);
-  const bool joint_vocabulary = !o.vocab.empty();
-  const std::string source_path = joint_vocabulary ? o.vocab : o.source_vocab,
-                    target_path = joint_vocabulary ? o.vocab : o.target_vocab;
-  refuse_output_onto(a, {source_path, target_path});
+void make_translation(const PrepArguments& arguments, const TranslationOptions& options) {
+  check(arguments, options);
+  const bool joint_vocabulary = !options.vocab.empty();
+  const std::string source_path = joint_vocabulary ? options.vocab : options.source_vocab,
+                    target_path = joint_vocabulary ? options.vocab : options.target_vocab;
+  refuse_output_onto(arguments, {source_path, target_path});
   const auto target = load_tokenizer(target_path);
   const auto source_tokenizer = joint_vocabulary ? nullptr : load_tokenizer(source_path);
   const Tokenizer& source = joint_vocabulary ? *target : *source_tokenizer;
-  PairBatches text(a.inputs, line_ends(a, false));
+  PairBatches text(arguments.inputs, line_ends(arguments, false));
 
   ShardHeader header = header_of(*target);
   // Two equal vocabularies are stored once, as a joint vocabulary.
@@ -96,29 +99,31 @@ void make_translation(const PrepArguments& a, const TranslationOptions& o) {
     header.source_tokenizer = source.serialize();
   }
   header.set_kind(kPairsKind);
-  ordered_json provenance{{"tool", str("mh-prep ", version())}, {"inputs", a.inputs}};
-  if (joint_vocabulary) provenance["vocabulary"] = o.vocab;
-  else provenance["source_vocabulary"] = o.source_vocab, provenance["target_vocabulary"] = o.target_vocab;
-  provenance.update({{"crlf", a.crlf},
-                     {"min_length", o.filters.min_length},
-                     {"max_length", o.filters.max_length},
-                     {"max_ratio", o.filters.max_ratio},
-                     {"empty", o.filters.empty}});
+  ordered_json provenance{{"tool", str("mh-prep ", version())}, {"inputs", arguments.inputs}};
+  if (joint_vocabulary) provenance["vocabulary"] = options.vocab;
+  else provenance["source_vocabulary"] = options.source_vocab, provenance["target_vocabulary"] = options.target_vocab;
+  provenance.update({{"crlf", arguments.crlf},
+                     {"min_length", options.filters.min_length},
+                     {"max_length", options.filters.max_length},
+                     {"max_ratio", options.filters.max_ratio},
+                     {"empty", options.filters.empty}});
   header.provenance =
       provenance.dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
 
-  PairSummary sum;
-  write_shard(a, header, [&](ShardWriter& writer) {
-    sum = encode_pairs(text, source, *target, o.filters, o.threads.count(), writer);
-    if (sum.pairs > 0) return;
-    if (sum.dropped.empty()) refuse_inputs(a, "pairs of lines", "an empty input", "name a file with at least one pair");
-    refuse_inputs(a, "at least one pair that no filter drops", "only dropped pairs: " + dropped_text(sum.dropped),
-                  advice_on(sum.dropped));
+  PairSummary summary;
+  write_shard(arguments, header, [&](ShardWriter& writer) {
+    summary = encode_pairs(text, source, *target, options.filters, options.threads.count(), writer);
+    if (summary.pairs > 0) return;
+    if (summary.dropped.empty())
+      refuse_inputs(arguments, "pairs of lines", "an empty input", "name a file with at least one pair");
+    refuse_inputs(arguments, "at least one pair that no filter drops",
+                  "only dropped pairs: " + dropped_text(summary.dropped), advice_on(summary.dropped));
   });
   log_removed_bytes(text.num_normalised(), text.byte_order_marks());
-  if (!sum.dropped.empty()) log_info("pairs dropped: " + dropped_text(sum.dropped));
-  log_info(str(with_commas(static_cast<int64_t>(sum.pairs)), " pairs, ", text_of_counts(sum.tokens), " tokens, ",
-               text_of_counts(sum.unknown), " unknown (source + target), ", format_throughput(sum.bytes, sum.seconds)));
+  if (!summary.dropped.empty()) log_info("pairs dropped: " + dropped_text(summary.dropped));
+  log_info(str(with_commas(static_cast<int64_t>(summary.pairs)), " pairs, ", text_of_counts(summary.tokens),
+               " tokens, ", text_of_counts(summary.unknown), " unknown (source + target), ",
+               format_throughput(summary.bytes, summary.seconds)));
 }
 
 class Translation : public OptionsPreparation<TranslationOptions, make_translation> {
