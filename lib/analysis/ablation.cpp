@@ -35,8 +35,8 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
 }
 
 // Returns the head scales (n, h) of a layer for n groups of models: the layer's current scales (h), with 0 for the
-// heads that a group masks. `groups`: the masked heads of each group.
-HeadScales masked_scales(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& groups,
+// heads that a group masks. `masks_of_groups`: the indices of these heads, for each group.
+HeadScales masked_scales(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& masks_of_groups,
                          at::Device device) {
   HeadScales scales = attention::head_scales(layer);
   if (scales.variants.count > 0) throw std::logic_error("the layer already has head scales with variants");
@@ -45,9 +45,10 @@ HeadScales masked_scales(const AttentionLayer& layer, Side side, const std::vect
     at::Tensor& scale = scales.scales_of(s);
     const bool is_selected = std::find(sides.begin(), sides.end(), s) != sides.end();
     if (!is_selected && !scale.defined()) continue;
-    at::Tensor masks = at::ones({static_cast<int64_t>(groups.size()), layer.layer_spec().heads_of(s)}, at::kFloat);
-    for (size_t b = 0; is_selected && b < groups.size(); ++b)
-      for (int64_t head : groups[b]) masks[static_cast<int64_t>(b)][head] = 0;
+    at::Tensor masks =
+        at::ones({static_cast<int64_t>(masks_of_groups.size()), layer.layer_spec().heads_of(s)}, at::kFloat);
+    for (size_t b = 0; is_selected && b < masks_of_groups.size(); ++b)
+      for (int64_t head : masks_of_groups[b]) masks[static_cast<int64_t>(b)][head] = 0;
     masks = masks.to(device);
     scale = scale.defined() ? masks * scale : masks;
   }
@@ -60,11 +61,11 @@ HeadScales masked_scales(const AttentionLayer& layer, Side side, const std::vect
 struct GroupPlan {
   std::vector<HeadScales> scales;  // per layer; the current scales of the layer if no model masks its heads
   std::vector<size_t> group_of;    // per model: index of its group after the last layer
-  int64_t groups = 1;              // number of groups after the last layer
+  int64_t num_groups = 1;          // number of groups after the last layer
 };
 
 GroupPlan plan_groups(model::LanguageModel& model, Side side, const std::vector<HeadSet>& masked_sets) {
-  GroupPlan result;
+  GroupPlan plan;
   std::vector<std::vector<size_t>> groups(1,
                                           std::vector<size_t>(masked_sets.size()));  // per group: indices of its models
   std::iota(groups[0].begin(), groups[0].end(), 0);
@@ -72,59 +73,60 @@ GroupPlan plan_groups(model::LanguageModel& model, Side side, const std::vector<
     std::vector<std::vector<size_t>> next_groups(groups.size());
     std::vector<int64_t> parent_groups(groups.size());
     std::iota(parent_groups.begin(), parent_groups.end(), 0);
-    std::vector<std::set<int64_t>> heads(groups.size());
+    std::vector<std::set<int64_t>> masks_of_groups(groups.size());
     bool masks_any = false;
     for (size_t b = 0; b < groups.size(); ++b) {
       std::map<std::set<int64_t>, size_t> group_by_heads;  // group of the models that mask these heads
       for (size_t model_index : groups[b]) {
-        const auto masked = heads_of_layer(masked_sets[model_index], *layer);
-        masks_any = masks_any || !masked.empty();
-        // The first set of masked heads keeps group index b, since attention::Variants requires that the groups before
-        // the layer come first, in order.
+        const auto masked_heads = heads_of_layer(masked_sets[model_index], *layer);
+        masks_any = masks_any || !masked_heads.empty();
+        // The models with the first set of masked heads stay in group b, and every other set starts a new group at the
+        // end, because attention::Variants requires that existing groups keep their indices.
         const auto [group_entry, is_new] =
-            group_by_heads.try_emplace(masked, group_by_heads.empty() ? b : next_groups.size());
+            group_by_heads.try_emplace(masked_heads, group_by_heads.empty() ? b : next_groups.size());
         if (is_new && group_entry->second == next_groups.size()) {
           next_groups.emplace_back();
           parent_groups.push_back(static_cast<int64_t>(b));
-          heads.emplace_back();
+          masks_of_groups.emplace_back();
         }
-        heads[group_entry->second] = masked;
+        masks_of_groups[group_entry->second] = masked_heads;
         next_groups[group_entry->second].push_back(model_index);
       }
     }
     groups = std::move(next_groups);
-    result.scales.push_back(attention::head_scales(*layer));
+    plan.scales.push_back(attention::head_scales(*layer));
     if (!masks_any) continue;
-    result.scales.back() = masked_scales(*layer, side, heads, model.parameters().device());
-    result.scales.back().variants = {static_cast<int64_t>(groups.size()), std::move(parent_groups)};
+    plan.scales.back() = masked_scales(*layer, side, masks_of_groups, model.parameters().device());
+    plan.scales.back().variants = {static_cast<int64_t>(groups.size()), std::move(parent_groups)};
   }
-  result.groups = static_cast<int64_t>(groups.size());
-  result.group_of.resize(masked_sets.size());
+  plan.num_groups = static_cast<int64_t>(groups.size());
+  plan.group_of.resize(masked_sets.size());
   for (size_t b = 0; b < groups.size(); ++b)
-    for (size_t model_index : groups[b]) result.group_of[model_index] = b;
-  return result;
+    for (size_t model_index : groups[b]) plan.group_of[model_index] = b;
+  return plan;
 }
 
-void score_group(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
-                 std::vector<task::Score*> group_scores, int64_t max_tokens_per_pass) {
+// Runs all models of `masked_sets` over the text together, and adds the result of model i to *model_scores[i].
+void score_together(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
+                    std::vector<task::Score*> model_scores, int64_t max_tokens_per_pass) {
   const GroupPlan plan = plan_groups(input.model, input.side, masked_sets);
   const auto layers = input.model.attention_layers();
   const InterceptorGuard interceptor_guard(input.model);
   for (size_t i = 0; i < layers.size(); ++i) set_head_scales(*layers[i], plan.scales[i]);
   data::ScoringOptions scoring = input.scoring;
-  scoring.batch = std::clamp<int64_t>(max_tokens_per_pass / (plan.groups * scoring.block), 1, scoring.batch);
+  scoring.batch = std::clamp<int64_t>(max_tokens_per_pass / (plan.num_groups * scoring.block), 1, scoring.batch);
   data::BatchVisitor visitor;
   visitor.progress = input.progress;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     const at::Tensor& targets = pass.batch.targets;
-    if (pass.hidden.size(0) != plan.groups * targets.size(0))
+    if (pass.hidden.size(0) != plan.num_groups * targets.size(0))
       throw std::logic_error("the hidden states of an ablation have an unexpected number of batch rows");
-    const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.groups, 1}));
-    const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.groups, -1}).sum(1, false, at::kDouble);
+    const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.num_groups, 1}));
+    const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.num_groups, -1}).sum(1, false, at::kDouble);
     const int64_t tokens = targets.ge(0).sum().item<int64_t>();
-    for (size_t i = 0; i < group_scores.size(); ++i) {
-      group_scores[i]->nll -= sums[static_cast<int64_t>(plan.group_of[i])].item<double>();
-      group_scores[i]->tokens += tokens;
+    for (size_t i = 0; i < model_scores.size(); ++i) {
+      model_scores[i]->nll -= sums[static_cast<int64_t>(plan.group_of[i])].item<double>();
+      model_scores[i]->tokens += tokens;
     }
   };
   data::for_each_batch(input.model, input.corpus, scoring, visitor);
@@ -192,9 +194,9 @@ InterceptorGuard::~InterceptorGuard() {
 HeadMaskGuard::HeadMaskGuard(model::LanguageModel& model, Side side, const HeadSet& heads) : interceptor_guard_(model) {
   check_heads(model, side, heads, "--heads");
   for (AttentionLayer* layer : model.attention_layers()) {
-    const auto masked = heads_of_layer(heads, *layer);
-    if (masked.empty()) continue;
-    HeadScales scales = masked_scales(*layer, side, {masked}, model.parameters().device());
+    const auto masked_heads = heads_of_layer(heads, *layer);
+    if (masked_heads.empty()) continue;
+    HeadScales scales = masked_scales(*layer, side, {masked_heads}, model.parameters().device());
     for (HeadSide s : kSides)
       if (at::Tensor& scale = scales.scales_of(s); scale.defined()) scale = scale[0];
     set_head_scales(*layer, scales);
@@ -207,35 +209,36 @@ std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::
   all_heads(input.model, input.side, input.kinds);  // throws if a layer has no heads on this side
   for (const HeadSet& heads : masked_sets) check_heads(input.model, input.side, heads, "--heads");
   // Models are sorted by the first layer in which they mask heads, so that models of one forward pass share many
-  // layers.
+  // layers below this layer.
   const auto layers = input.model.attention_layers();
-  const auto first_layer = [&](size_t i) {
+  const auto first_masked_layer = [&](size_t i) {
     size_t layer = 0;
     while (layer < layers.size() && heads_of_layer(masked_sets[i], *layers[layer]).empty()) ++layer;
     return layer;
   };
   std::vector<size_t> order(masked_sets.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return first_layer(a) < first_layer(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return first_masked_layer(a) < first_masked_layer(b); });
   const auto count = static_cast<int64_t>(order.size());
-  AnalysisInput group_input = input;
-  group_input.scoring = input.corpus.resolve(input.scoring, input.model);
-  const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / group_input.scoring.block);
-  const int64_t groups = std::max<int64_t>(1, ceil_div(count, max_models));
+  AnalysisInput pass_input = input;
+  pass_input.scoring = input.corpus.resolve(input.scoring, input.model);
+  const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / pass_input.scoring.block);
+  const int64_t num_passes = std::max<int64_t>(1, ceil_div(count, max_models));
   std::vector<task::Score> scores(masked_sets.size());
-  for (int64_t g = 0; g < groups && stop_signal() == 0; ++g) {
-    std::vector<HeadSet> group;
-    std::vector<task::Score*> group_scores;
-    for (int64_t i = g * count / groups; i < (g + 1) * count / groups; ++i) {
-      group.push_back(masked_sets[order[static_cast<size_t>(i)]]);
-      group_scores.push_back(&scores[order[static_cast<size_t>(i)]]);
+  for (int64_t pass = 0; pass < num_passes && stop_signal() == 0; ++pass) {
+    std::vector<HeadSet> pass_sets;
+    std::vector<task::Score*> pass_scores;
+    for (int64_t i = pass * count / num_passes; i < (pass + 1) * count / num_passes; ++i) {
+      pass_sets.push_back(masked_sets[order[static_cast<size_t>(i)]]);
+      pass_scores.push_back(&scores[order[static_cast<size_t>(i)]]);
     }
-    if (group.empty()) break;
+    if (pass_sets.empty()) break;
     if (input.progress)
-      group_input.progress = [&input, g, groups](int64_t completed, int64_t total) {
-        input.progress(g * total + completed, groups * total);
+      pass_input.progress = [&input, pass, num_passes](int64_t completed, int64_t total) {
+        input.progress(pass * total + completed, num_passes * total);
       };
-    score_group(group_input, group, group_scores, max_tokens_per_pass);
+    score_together(pass_input, pass_sets, pass_scores, max_tokens_per_pass);
   }
   return scores;
 }

@@ -44,7 +44,7 @@ std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const 
   HeadSet masked;
   std::vector<RankedHead> order;
   for (int64_t i = 0; i <= steps && stop_signal() == 0; ++i) {
-    // Rounded to 9 decimals, so that 3 steps of 0.1 give 0.3 and not 0.30000000000000004.
+    // The fraction is rounded to 9 decimals, so that 3 steps of 0.1 give 0.3 and not 0.30000000000000004.
     const double fraction = std::min(1.0, std::round(static_cast<double>(i) * options.step * 1e9) / 1e9);
     if (i == 1 || (i > 1 && options.rerank)) {
       const HeadMaskGuard mask_guard(importance_input.model, importance_input.side, masked);

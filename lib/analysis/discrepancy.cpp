@@ -9,8 +9,8 @@
 namespace mh::analysis {
 
 at::Tensor Discrepancy::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
-  if (side == attention::HeadSide::value) observe_matrix(layer_spec, x, &Layer::before_combiner);
-  if (side == attention::HeadSide::output) observe_matrix(layer_spec, x, &Layer::after_combiner);
+  if (side == attention::HeadSide::value) add_distances(layer_spec, x, &Layer::before_combiner);
+  if (side == attention::HeadSide::output) add_distances(layer_spec, x, &Layer::after_combiner);
   return x;
 }
 
@@ -19,8 +19,7 @@ void Discrepancy::begin(const attention::Lengths& lengths) {
   sequences_ += (lengths.decoder.defined() ? lengths.decoder : lengths.encoder).gt(0).sum().item<int64_t>();
 }
 
-void Discrepancy::observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z,
-                                 Sums Layer::*sums_member) {
+void Discrepancy::add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*sums_member) {
   c10::NoGradGuard no_gradient;
   Sums& sums = sums_[layer_spec.kind][layer_spec.layer].*sums_member;
   sums.heads = z.size(1);
@@ -28,7 +27,7 @@ void Discrepancy::observe_matrix(const attention::LayerSpec& layer_spec, const a
   for (int64_t b = 0; b < z.size(0); ++b) {
     const int64_t length = lengths.defined() ? std::min(z.size(2), lengths[b].item<int64_t>()) : z.size(2);
     if (length == 0) continue;
-    const at::Tensor heads = z[b].narrow(1, 0, length).to(at::kDouble).flatten(1);  // (h, n)
+    const at::Tensor heads = z[b].narrow(1, 0, length).to(at::kDouble).flatten(1);  // (h, length · dv)
     // Mode 2 of cdist uses no matrix product, in which small distances would be lost to cancellation.
     constexpr int64_t kNoMatmul = 2;
     sums.euclidean += at::cdist(heads, heads, 2, kNoMatmul).sum().item<double>();

@@ -25,11 +25,12 @@ class Discrepancy : public attention::Observer {
 
   struct Sums {
     int64_t heads = 0;
-    double cosine = 0, euclidean = 0;  // sums over ordered pairs, averaged over sequences
+    // Sums over ordered pairs of heads; layers() averages the sums over sequences.
+    double cosine = 0, euclidean = 0;
     double pairs() const { return static_cast<double>(heads * (heads - 1)); }
   };
   struct Layer {
-    Sums before_combiner, after_combiner;  // before and after the combiner
+    Sums before_combiner, after_combiner;
   };
   // Returns the discrepancies of the layers of each kind of attention, indexed by layer; all zeros for a layer that was
   // not observed.
@@ -38,9 +39,9 @@ class Discrepancy : public attention::Observer {
 
  private:
   // Adds the distances between the heads of z (B, h, Tq, dv) to the member `sums_member` of the layer's entry in sums_.
-  void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*sums_member);
+  void add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*sums_member);
   attention::Lengths lengths_;
-  std::map<AttentionKind, std::map<int64_t, Layer>> sums_;  // by kind and layer: sums over sequences
+  std::map<AttentionKind, std::map<int64_t, Layer>> sums_;  // by kind and layer, not yet averaged over sequences
   int64_t sequences_ = 0;
 };
 

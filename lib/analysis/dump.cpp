@@ -9,14 +9,14 @@
 
 namespace mh::analysis {
 
-AttentionDump::AttentionDump(model::LanguageModel& model, int64_t blocks, int64_t block, int64_t keys) {
+AttentionDump::AttentionDump(model::LanguageModel& model, int64_t num_blocks, int64_t queries, int64_t keys) {
   int64_t bytes_per_block = 0;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    bytes_per_block += layer->layer_spec().heads * block * keys * static_cast<int64_t>(sizeof(float));
-  const int64_t max_blocks = bytes_per_block > 0 ? kMaxBytes / bytes_per_block : blocks;
-  if (blocks > max_blocks)
+    bytes_per_block += layer->layer_spec().heads * queries * keys * static_cast<int64_t>(sizeof(float));
+  const int64_t max_blocks = bytes_per_block > 0 ? kMaxBytes / bytes_per_block : num_blocks;
+  if (num_blocks > max_blocks)
     throw Error(Exit::usage, Problem{"--dump", str("at most ", human_bytes(kMaxBytes), " of attention matrices"),
-                                     str(blocks, blocks == 1 ? " block of " : " blocks of ",
+                                     str(num_blocks, num_blocks == 1 ? " block of " : " blocks of ",
                                          human_bytes(static_cast<uint64_t>(bytes_per_block))),
                                      max_blocks > 0 ? str("lower --blocks to ", max_blocks)
                                                     : "lower --block, the length of a block"});
@@ -27,9 +27,9 @@ void AttentionDump::probabilities(const attention::LayerSpec& layer_spec, const 
 }
 
 void AttentionDump::write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const {
-  model::CheckpointTensors views;
-  for (const auto& [layer, passes] : matrices_) views.add(layer.second, at::cat(passes));
-  io::write_checkpoint(sink, views.all(), {metadata.begin(), metadata.end()});
+  model::CheckpointTensors tensors;
+  for (const auto& [layer, passes] : matrices_) tensors.add(layer.second, at::cat(passes));
+  io::write_checkpoint(sink, tensors.all(), {metadata.begin(), metadata.end()});
 }
 
 }  // namespace mh::analysis

@@ -15,12 +15,12 @@ namespace mh::analysis {
 
 class AttentionDump : public attention::Observer {
  public:
-  // Limit on the total size of the matrices, which stay in memory until write() and take twice this memory during
-  // write().
+  // Limit on the total size of the matrices in bytes. The matrices stay in memory until write(), which needs as much
+  // memory again.
   static constexpr int64_t kMaxBytes = int64_t{2} << 30;
-  // Throws Error(usage) if the matrices of `blocks` text blocks, with `block` queries and `keys` keys each, exceed
-  // kMaxBytes.
-  AttentionDump(model::LanguageModel& model, int64_t blocks, int64_t block, int64_t keys);
+  // Throws Error(usage) if the matrices of `num_blocks` text blocks, with `queries` queries and `keys` keys each,
+  // exceed kMaxBytes.
+  AttentionDump(model::LanguageModel& model, int64_t num_blocks, int64_t queries, int64_t keys);
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
   // Writes the matrices with the metadata `metadata`; does not close the sink.
   void write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const;

@@ -20,19 +20,19 @@ void EntropyMeans::add(const at::Tensor& p) {
     total = total.defined() ? total + row_sums : row_sums;
   };
   for (int64_t b = 0; b < p.size(0); ++b) {
-    const at::Tensor h = entropy_of_rows(p[b]);                 // (h, Tq)
+    const at::Tensor entropies = entropy_of_rows(p[b]);         // (h, Tq)
     const at::Tensor num_visible = (p[b] != 0).any(0).sum(-1);  // (Tq)
-    const at::Tensor is_finite = h.isfinite(), has_many_keys = is_finite & (num_visible > 1);
-    const at::Tensor zeros = at::zeros_like(h);
-    accumulate(sums_, at::where(is_finite, h, zeros));
-    accumulate(queries_, is_finite);
-    accumulate(normalised_sums_, at::where(has_many_keys, h / num_visible.to(at::kDouble).log(), zeros));
-    accumulate(normalised_queries_, has_many_keys);
+    const at::Tensor is_finite = entropies.isfinite(), has_many_keys = is_finite & (num_visible > 1);
+    const at::Tensor zeros = at::zeros_like(entropies);
+    accumulate(sums_, at::where(is_finite, entropies, zeros));
+    accumulate(num_queries_, is_finite);
+    accumulate(normalised_sums_, at::where(has_many_keys, entropies / num_visible.to(at::kDouble).log(), zeros));
+    accumulate(num_normalised_queries_, has_many_keys);
   }
 }
 
-at::Tensor EntropyMeans::entropy() const { return sums_ / queries_; }
+at::Tensor EntropyMeans::entropy() const { return sums_ / num_queries_; }
 
-at::Tensor EntropyMeans::normalised_entropy() const { return normalised_sums_ / normalised_queries_; }
+at::Tensor EntropyMeans::normalised_entropy() const { return normalised_sums_ / num_normalised_queries_; }
 
 }  // namespace mh::analysis

@@ -16,14 +16,14 @@ at::Tensor entropy_of_rows(const at::Tensor& p);
 // Means of the entropy over queries, per head.
 class EntropyMeans {
  public:
-  // Adds p (B, h, Tq, Tk) without padding queries. A key counts as visible to a query if any head of the layer gives it
-  // a nonzero weight.
+  // Adds the rows of p (B, h, Tq, Tk), which must not contain padding queries. A key counts as visible to a query if
+  // any head of the layer gives the key a nonzero weight.
   void add(const at::Tensor& p);
   at::Tensor entropy() const;             // (h) fp64
   at::Tensor normalised_entropy() const;  // (h) fp64: normalised entropy, over queries with more than one visible key
  private:
-  at::Tensor sums_, normalised_sums_;        // (h)
-  at::Tensor queries_, normalised_queries_;  // (h): number of queries in sums_ and in normalised_sums_
+  at::Tensor sums_, normalised_sums_;                // (h)
+  at::Tensor num_queries_, num_normalised_queries_;  // (h): numbers of queries in the two sums
 };
 
 }  // namespace mh::analysis

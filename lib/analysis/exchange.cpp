@@ -39,7 +39,7 @@ OptimizerMoments::OptimizerMoments(const io::Checkpoint& checkpoint, const nn::P
       at::Tensor x = at::empty(p.master().sizes(), at::kFloat);
       model::load_tensor(checkpoint, info.name, x);
       tensors_.emplace(info.name, x);
-      names_[p.name()].push_back(info.name);
+      names_by_parameter_[p.name()].push_back(info.name);
     }
   if (tensors_.empty())
     throw Error(Exit::usage, Problem{where, "a checkpoint with a training state, such as last.safetensors",
@@ -48,7 +48,7 @@ OptimizerMoments::OptimizerMoments(const io::Checkpoint& checkpoint, const nn::P
 
 std::vector<at::Tensor> OptimizerMoments::moments_of(const nn::Parameter& parameter) const {
   std::vector<at::Tensor> moments;
-  if (const auto it = names_.find(parameter.name()); it != names_.end())
+  if (const auto it = names_by_parameter_.find(parameter.name()); it != names_by_parameter_.end())
     for (const std::string& name : it->second) moments.push_back(tensors_.at(name));
   return moments;
 }

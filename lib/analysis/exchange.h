@@ -44,7 +44,7 @@ class OptimizerMoments {
 
  private:
   std::map<std::string, at::Tensor> tensors_;
-  std::map<std::string, std::vector<std::string>> names_;  // tensor names by parameter name
+  std::map<std::string, std::vector<std::string>> names_by_parameter_;  // names of tensors
 };
 
 // Writes `checkpoint` to `sink` with the values of its parameters and moments replaced by those in `parameters` and in

@@ -57,7 +57,7 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
     if (layer.counts.empty()) {
       layer.kind = layer_spec.kind, layer.layer = layer_spec.layer, layer.by_position = by_position;
       layer.counts.resize(static_cast<size_t>(g.size(-1)));
-      order_.push_back(layer_spec.name);
+      layer_order_.push_back(layer_spec.name);
     }
     layer.units += units.numel();
     layer.entropy += entropy.sum().item<double>();
@@ -71,7 +71,7 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
   Words words(int64_t row, int64_t positions) const { return words_of(lengths_, in_encoder_, row, positions); }
   std::vector<LayerGates> layers() const {
     std::vector<LayerGates> ordered_layers;
-    for (const std::string& name : order_) ordered_layers.push_back(layers_.at(name));
+    for (const std::string& name : layer_order_) ordered_layers.push_back(layers_.at(name));
     return ordered_layers;
   }
 
@@ -81,7 +81,7 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
   at::Tensor first_layer_experts_;
   bool in_encoder_ = false;
   std::map<std::string, LayerGates> layers_;
-  std::vector<std::string> order_;
+  std::vector<std::string> layer_order_;
 };
 
 // Replaces the gates of each unit by a one-hot vector.
@@ -100,16 +100,16 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
           layer_spec.name, RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(layer_spec.kind))),
           0U, static_cast<uint32_t>(layer_spec.layer));
       const int64_t rows = experts.size(0), units = experts.dim() == 2 ? experts.size(1) : 1;
-      at::Tensor sampled = at::zeros({rows, units}, at::kLong);
-      auto* out = sampled.mutable_data_ptr<int64_t>();
+      at::Tensor sampled_experts = at::zeros({rows, units}, at::kLong);
+      auto* out = sampled_experts.mutable_data_ptr<int64_t>();
       const at::Tensor& lengths = lengths_.queries(layer_spec.kind);
       for (int64_t b = 0; b < rows; ++b, out += units) {
         const int64_t num_valid = lengths.defined() ? std::min(units, lengths[b].item<int64_t>()) : units;
         for (int64_t i = 0; i < num_valid; ++i)
           out[i] = static_cast<int64_t>(entry->second.uniform_below(static_cast<uint64_t>(g.size(-1))));
       }
-      sampled = sampled.view(experts.sizes());
-      experts = sampled.to(g.device());
+      sampled_experts = sampled_experts.view(experts.sizes());
+      experts = sampled_experts.to(g.device());
     }
     observation.gates = at::one_hot(experts, g.size(-1)).to(g.scalar_type());
   }
@@ -121,11 +121,12 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
   std::map<std::string, RandomSequence> random_by_layer_;
 };
 
-double perplexity(const AnalysisInput& s, attention::Observer* observer) {
-  task::ScoreObserver listener;
-  listener.progress = s.progress;
-  listener.observer = observer;
-  const task::Score score = task::score(s.model, s.corpus, s.scoring, listener);
+double perplexity(const AnalysisInput& analysis_input, attention::Observer* observer) {
+  task::ScoreObserver score_observer;
+  score_observer.progress = analysis_input.progress;
+  score_observer.observer = observer;
+  const task::Score score =
+      task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring, score_observer);
   return std::exp(score.nll / static_cast<double>(score.tokens));
 }
 
@@ -154,22 +155,22 @@ std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& la
   return means;
 }
 
-ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t min_count) {
+ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tokens, int64_t min_count) {
   c10::NoGradGuard no_gradient;
-  GateObserver gate_observer(s.kinds);
+  GateObserver gate_observer(analysis_input.kinds);
   std::map<std::pair<int64_t, int32_t>, int64_t> joint_counts;  // number of occurrences, by expert and token id
   std::map<int32_t, int64_t> counts_by_token;
   std::map<int64_t, int64_t> counts_by_expert;
-  double total = 0;
+  double total_count = 0;
   data::BatchVisitor visitor;
   visitor.observer = &gate_observer;
-  visitor.progress = s.progress;
+  visitor.progress = analysis_input.progress;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     const model::Input& input = pass.batch.input;
     const at::Tensor first_layer_experts = gate_observer.first_layer_experts().contiguous(),
                      inputs = (gate_observer.in_encoder() ? input.source : input.tokens).contiguous();
     const auto* expert_of_unit = first_layer_experts.const_data_ptr<int64_t>();
-    const auto* token = inputs.const_data_ptr<int64_t>();
+    const auto* token_ids = inputs.const_data_ptr<int64_t>();
     const int64_t width = inputs.size(1);
     const bool by_position = first_layer_experts.dim() == 2;
     for (size_t b = 0; b < pass.rows.size(); ++b) {
@@ -178,17 +179,17 @@ ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t min_
       // Positions before `num_context` are context, which is not counted.
       for (int64_t t = std::max(words.first, pass.rows[b].num_context); t < words.first + words.count; ++t) {
         const int64_t expert = by_position ? expert_of_unit[row * width + t] : expert_of_unit[row];
-        const auto id = static_cast<int32_t>(token[row * width + t]);
-        ++joint_counts[{expert, id}], ++counts_by_token[id], ++counts_by_expert[expert], ++total;
+        const auto id = static_cast<int32_t>(token_ids[row * width + t]);
+        ++joint_counts[{expert, id}], ++counts_by_token[id], ++counts_by_expert[expert], ++total_count;
       }
     }
   };
-  data::for_each_batch(s.model, s.corpus, s.scoring, visitor);
+  data::for_each_batch(analysis_input.model, analysis_input.corpus, analysis_input.scoring, visitor);
   ExpertReport report{gate_observer.layers(), gate_observer.in_encoder(), {}};
   const auto append_top_tokens = [&](std::vector<ExpertToken>& expert_tokens) {
     std::stable_sort(expert_tokens.begin(), expert_tokens.end(),
                      [](const auto& a, const auto& b) { return a.pmi > b.pmi; });
-    if (static_cast<int64_t>(expert_tokens.size()) > tokens) expert_tokens.resize(static_cast<size_t>(tokens));
+    if (static_cast<int64_t>(expert_tokens.size()) > max_tokens) expert_tokens.resize(static_cast<size_t>(max_tokens));
     report.tokens.insert(report.tokens.end(), expert_tokens.begin(), expert_tokens.end());
     expert_tokens.clear();
   };
@@ -198,7 +199,7 @@ ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t min_
     if (!expert_tokens.empty() && expert_tokens.back().expert != expert) append_top_tokens(expert_tokens);
     if (count < min_count) continue;
     const double pmi =
-        std::log(static_cast<double>(count) * total /
+        std::log(static_cast<double>(count) * total_count /
                  (static_cast<double>(counts_by_token[id]) * static_cast<double>(counts_by_expert[expert])));
     expert_tokens.push_back({expert, id, count, pmi});
   }
@@ -206,17 +207,18 @@ ExpertReport report_experts(const AnalysisInput& s, int64_t tokens, int64_t min_
   return report;
 }
 
-std::vector<ExpertScore> evaluate_experts(const AnalysisInput& s, int64_t seeds,
+std::vector<ExpertScore> evaluate_experts(const AnalysisInput& analysis_input, int64_t seeds,
                                           const std::function<double(attention::Observer*)>& evaluate) {
-  const auto score = evaluate ? evaluate : [&](attention::Observer* observer) { return perplexity(s, observer); };
+  const auto score =
+      evaluate ? evaluate : [&](attention::Observer* observer) { return perplexity(analysis_input, observer); };
   const double no_deviation = std::numeric_limits<double>::quiet_NaN();
-  OneHotGates specialised_gates(0, s.kinds);
+  OneHotGates specialised_gates(0, analysis_input.kinds);
   std::vector<ExpertScore> scores{{"own", score(nullptr), no_deviation, 1},
                                   {"specialised", score(&specialised_gates), no_deviation, 1}};
   double sum = 0, squares = 0;
   std::vector<double> random_scores;
   for (int64_t seed = 1; seed <= seeds; ++seed) {
-    OneHotGates random_gates(seed, s.kinds);
+    OneHotGates random_gates(seed, analysis_input.kinds);
     random_scores.push_back(score(&random_gates));
     sum += random_scores.back();
   }

@@ -3,7 +3,7 @@
 //
 //   entropy      mean over units of H(g) = -Σ_i g_i ln g_i, nats; ln E for uniform gates
 //   attribution  a unit belongs to the expert argmax_i g_i; in a tie, to the expert with the lowest index
-//   PMI          pointwise mutual information ln p(token, expert) / (p(token) p(expert)), from counts over the query
+//   PMI          pointwise mutual information ln [p(token, expert) / (p(token) p(expert))], from counts over the query
 //                positions of the first layer with gates: the token at a position occurs with the expert of its unit.
 //                If this layer is in the encoder, the tokens are source tokens. In sentences only words are counted
 //                (words.h)
@@ -32,7 +32,7 @@ struct LayerGates {
   AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;
   bool by_position = false;     // whether each position has its own gates
-  int64_t units = 0;            // number of units
+  int64_t units = 0;            // number of units (gate vectors)
   double entropy = 0;           // sum over units, nats
   std::vector<int64_t> counts;  // (E): number of units that belong to each expert
 };
@@ -53,21 +53,21 @@ struct ExpertReport {
   std::vector<ExpertToken> tokens;  // ordered by expert, then descending PMI, then token
 };
 
-// Runs the model over the text and returns the report. `tokens`: maximum number of tokens per expert; `min_count`:
-// minimum count of a listed token with its expert. Padding and context positions are not counted.
-ExpertReport report_experts(const AnalysisInput& input, int64_t tokens, int64_t min_count);
+// Runs the model over the text and returns the report. `max_tokens`: maximum number of tokens per expert;
+// `min_count`: minimum count of a listed token with its expert. Padding and context positions are not counted.
+ExpertReport report_experts(const AnalysisInput& input, int64_t max_tokens, int64_t min_count);
 
 struct ExpertScore {
   std::string gates;        // "own", "specialised", "random"
   double score;             // perplexity or another metric, mean over `num_evaluations`
-  double deviation;         // sample standard deviation over `num_evaluations`; NaN for a single one
+  double deviation;         // sample standard deviation over `num_evaluations`; NaN for a single evaluation
   int64_t num_evaluations;  // number of evaluations
 };
 
 // Returns three scores of the model: with its own gates, with specialised gates, and with random gates (mean over the
-// seeds 1, 2, …, `seeds`). `score`: evaluates the model with an observer that replaces the gates, or with null; empty:
-// perplexity.
+// seeds 1, 2, …, `seeds`). `evaluate`: evaluates the model with an observer that replaces the gates, or with null;
+// empty: perplexity.
 std::vector<ExpertScore> evaluate_experts(const AnalysisInput& input, int64_t seeds,
-                                          const std::function<double(attention::Observer*)>& score = {});
+                                          const std::function<double(attention::Observer*)>& evaluate = {});
 
 }  // namespace mh::analysis

@@ -52,8 +52,8 @@ class Importance::Adapter : public Importance {
 
 // Returns the registry of all measures.
 Registry<Importance>& importances();
-// Returns the names of the measures that have an make_observer(). Head rotation during training supports only these
-// measures.
+// Returns the names of the measures whose make_observer() returns an observer. Head rotation during training supports
+// only these measures.
 std::vector<std::string> observer_measure_names();
 
 // Throws Error(usage) that names the option `where` if there is no measure of this name, if a layer of `kinds` has no

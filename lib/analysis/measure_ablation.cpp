@@ -15,7 +15,7 @@ namespace {
 using Scores = std::map<AttentionKind, LayerScores>;
 
 // Returns a score of 0 for each head.
-Scores empty_scores(const HeadSet& heads) {
+Scores zero_scores(const HeadSet& heads) {
   Scores scores;
   for (const auto& [kind, kind_heads] : heads)
     for (const Head& head : kind_heads) {
@@ -34,7 +34,7 @@ class Ablation : public Importance {
     for (const auto& [kind, kind_heads] : heads)
       for (const Head& head : kind_heads) masked_sets.push_back({{kind, {head}}});
     const auto model_scores = score_ablations(input, masked_sets);
-    Scores scores = empty_scores(heads);
+    Scores scores = zero_scores(heads);
     const auto tokens = static_cast<double>(std::max<int64_t>(1, model_scores[0].tokens));
     size_t i = 1;
     for (const auto& [kind, kind_heads] : heads)
@@ -48,7 +48,7 @@ class Ablation : public Importance {
 class Random : public Importance {
  public:
   Scores compute_scores(const AnalysisInput& input) const override {
-    Scores scores = empty_scores(all_heads(input.model, input.side, input.kinds));
+    Scores scores = zero_scores(all_heads(input.model, input.side, input.kinds));
     RandomSequence random(RandomStream(static_cast<uint64_t>(input.scoring.sample.seed), "importance"));
     for (auto& [kind, layers] : scores)
       for (auto& layer : layers)

@@ -27,7 +27,7 @@ class Confidence : public AttentionMeasure {
   }
 };
 
-class Received : public AttentionMeasure {
+class ReceivedProbability : public AttentionMeasure {
  public:
   using AttentionMeasure::AttentionMeasure;
 
@@ -37,15 +37,15 @@ class Received : public AttentionMeasure {
     for (int64_t b = 0; b < p.size(0); ++b) {
       const int64_t num_valid = num_valid_queries(layer_spec.kind, b, queries);
       if (num_valid == 0) continue;
-      at::Tensor row = p[b].narrow(1, 0, num_valid);  // (h, num_valid, Tk)
+      at::Tensor valid_p = p[b].narrow(1, 0, num_valid);  // (h, num_valid, Tk)
       if (sentences() || layer_spec.kind != AttentionKind::decoder_cross) {
-        const int64_t memory = layer_spec.kind == AttentionKind::decoder_cross ? 0 : keys - queries;
-        const Words words = key_words(layer_spec.kind, b, keys - memory);
-        row = row.narrow(2, memory + words.first, words.count);
-        add(layer_spec, row.amax(1).to(at::kDouble).sum(1), static_cast<double>(words.count));
+        const int64_t num_memory = layer_spec.kind == AttentionKind::decoder_cross ? 0 : keys - queries;
+        const Words words = key_words(layer_spec.kind, b, keys - num_memory);
+        valid_p = valid_p.narrow(2, num_memory + words.first, words.count);
+        add(layer_spec, valid_p.amax(1).to(at::kDouble).sum(1), static_cast<double>(words.count));
       } else {
-        const at::Tensor is_attended = (row != 0).any(1).any(0);  // (Tk)
-        add(layer_spec, (row.amax(1).to(at::kDouble) * is_attended).sum(1), is_attended.sum().item<double>());
+        const at::Tensor is_attended = (valid_p != 0).any(1).any(0);  // (Tk)
+        add(layer_spec, (valid_p.amax(1).to(at::kDouble) * is_attended).sum(1), is_attended.sum().item<double>());
       }
     }
   }
@@ -53,7 +53,7 @@ class Received : public AttentionMeasure {
 
 const Registration<Confidence> confidence_entry(importances(), "confidence",
                                                 "Mean over queries of the largest probability.");
-const Registration<Received> received_entry(
+const Registration<ReceivedProbability> received_entry(
     importances(), "received",
     "Mean over keys of the largest probability that any query gives the key; the keys are the positions of the block, "
     "without memory, or of the sentence.");

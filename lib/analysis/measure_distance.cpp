@@ -44,12 +44,12 @@ class OutputDistance : public Measure {
   at::Tensor heads(attention::HeadSide observed_side, const attention::LayerSpec& layer_spec,
                    const at::Tensor& x) override {
     if (observed_side == (side() == Side::output ? attention::HeadSide::output : attention::HeadSide::value))
-      observe_matrix(layer_spec, x);
+      add_distances(layer_spec, x);
     return x;
   }
 
  private:
-  void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& z) {  // (B, h, Tq, dv)
+  void add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z) {  // (B, h, Tq, dv)
     c10::NoGradGuard no_gradient;
     for (int64_t b = 0; b < z.size(0); ++b)
       if (const int64_t num_valid = num_valid_queries(layer_spec.kind, b, z.size(2)); num_valid > 0)

@@ -31,8 +31,8 @@ HeadProducts::HeadProducts(model::LanguageModel& model, Side side) {
 at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) {
   const auto& sides = sides_.at({layer_spec.kind, layer_spec.layer});
   if (std::find(sides.begin(), sides.end(), side) == sides.end()) return x;
-  // All sides of a layer share one factor per head, so that the gradient of the factor is the sum of the products of
-  // all sides.
+  // All sides of a layer share one factor per head and query, so that the gradient of the factor is the sum of the
+  // products of all sides.
   if (layers_.empty() || layers_.back().layer_spec != &layer_spec)
     layers_.push_back(
         {&layer_spec,
@@ -41,14 +41,14 @@ at::Tensor HeadProducts::heads(attention::HeadSide side, const attention::LayerS
 }
 
 std::vector<HeadProducts::Layer> HeadProducts::collect(const at::Tensor& loss) {
-  std::vector<at::Tensor> inputs;
-  for (const Layer& layer : layers_) inputs.push_back(layer.products);
+  std::vector<at::Tensor> factors;
+  for (const Layer& layer : layers_) factors.push_back(layer.products);
   std::vector<Layer> result;
   std::swap(result, layers_);
-  if (inputs.empty()) return result;
-  const auto gradients = torch::autograd::grad({loss}, inputs, {}, false, false, true);
+  if (factors.empty()) return result;
+  const auto gradients = torch::autograd::grad({loss}, factors, {}, false, false, true);
   for (size_t i = 0; i < result.size(); ++i)
-    result[i].products = gradients[i].defined() ? gradients[i] : at::zeros_like(inputs[i]);
+    result[i].products = gradients[i].defined() ? gradients[i] : at::zeros_like(factors[i]);
   return result;
 }
 

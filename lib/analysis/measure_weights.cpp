@@ -50,7 +50,7 @@ class Norms : public Importance {
   std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const override {
     std::map<AttentionKind, LayerScores> scores_by_kind;
     for (const auto* layer : input.model.attention_layers()) {
-      const at::Tensor sums = squares(input.model.parameters(), *layer, input.side);
+      const at::Tensor sums = sums_of_squares(input.model.parameters(), *layer, input.side);
       if (!sums.defined()) continue;
       LayerScores& scores = scores_by_kind[layer->layer_spec().kind];
       scores.resize(std::max(scores.size(), static_cast<size_t>(layer->layer_spec().layer) + 1));
@@ -79,9 +79,10 @@ class Norms : public Importance {
     return axes;
   }
 
-  // Returns the sum of squares of the weights of each head in a layer, (h) fp64; undefined if no parameter belongs to a
-  // head.
-  at::Tensor squares(const nn::ParameterList& parameters, const attention::AttentionLayer& layer, Side side) const {
+  // Returns the sum of squares of the weights of each head in a layer, (h) fp64; an undefined tensor if no parameter
+  // belongs to a head.
+  at::Tensor sums_of_squares(const nn::ParameterList& parameters, const attention::AttentionLayer& layer,
+                             Side side) const {
     at::Tensor sums;
     for (const nn::Parameter& p : parameters.all()) {
       const auto axes = axes_of(p, layer, side);

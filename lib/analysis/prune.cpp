@@ -19,18 +19,19 @@ using attention::KeptHeads;
 
 AttentionLayer& layer_at(model::LanguageModel& model, AttentionKind kind, int64_t layer, const std::string& where) {
   int64_t count = 0;
-  AttentionLayer* found = nullptr;
+  AttentionLayer* matching_layer = nullptr;
   for (AttentionLayer* candidate : model.attention_layers()) {
     if (candidate->layer_spec().kind != kind) continue;
     ++count;
-    if (candidate->layer_spec().layer == layer) found = candidate;
+    if (candidate->layer_spec().layer == layer) matching_layer = candidate;
   }
   if (count == 0)
     throw Error(Exit::usage,
                 Problem{where, "a kind of attention that the model has: " + names_of(heads_of(model.parameters())),
                         name_of(kind), ""});
-  if (found == nullptr) throw Error(Exit::usage, Problem{where, str("a layer from 0 to ", count - 1), str(layer), ""});
-  return *found;
+  if (matching_layer == nullptr)
+    throw Error(Exit::usage, Problem{where, str("a layer from 0 to ", count - 1), str(layer), ""});
+  return *matching_layer;
 }
 
 KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& pruned_heads, Side side,
@@ -69,15 +70,15 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
 
 // Returns the tensor of parameter p without the blocks of heads that are not in `kept_heads`.
 at::Tensor without_pruned_blocks(const nn::Parameter& p, const KeptHeads& kept_heads) {
-  at::Tensor remaining = p.master().detach();
+  at::Tensor kept_blocks = p.master().detach();
   for (const nn::HeadAxis& axis : p.traits().head_axes) {
     if (axis.survives_pruning) continue;
-    const at::Tensor heads = at::tensor(kept_heads.heads_of(axis.side), at::kLong).to(remaining.device());
-    remaining = remaining.unflatten(axis.axis, {axis.heads, remaining.size(axis.axis) / axis.heads})
-                    .index_select(axis.axis, heads)
-                    .flatten(axis.axis, axis.axis + 1);
+    const at::Tensor heads = at::tensor(kept_heads.heads_of(axis.side), at::kLong).to(kept_blocks.device());
+    kept_blocks = kept_blocks.unflatten(axis.axis, {axis.heads, kept_blocks.size(axis.axis) / axis.heads})
+                      .index_select(axis.axis, heads)
+                      .flatten(axis.axis, axis.axis + 1);
   }
-  return remaining;
+  return kept_blocks;
 }
 
 // Returns the parameter of the full model that corresponds to `name` in the pruned model: the parameter of this name
@@ -109,16 +110,16 @@ attention::HeadSide head_side(Side side) {
 
 HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount, bool per_layer,
                         const std::string& where) {
-  const auto order = rank_heads(scores, per_layer);
-  const auto group = [&](const RankedHead& r) {
+  const auto ranked_heads = rank_heads(scores, per_layer);
+  const auto group_key = [&](const RankedHead& r) {
     return per_layer ? std::pair(r.kind, r.head.layer) : std::pair(AttentionKind{}, int64_t{-1});
   };
-  std::map<std::pair<AttentionKind, int64_t>, int64_t> sizes;
-  for (const RankedHead& r : order) ++sizes[group(r)];
+  std::map<std::pair<AttentionKind, int64_t>, int64_t> group_sizes;
+  for (const RankedHead& r : ranked_heads) ++group_sizes[group_key(r)];
   HeadSet selected_heads;
-  for (const RankedHead& r : order) {
-    const int64_t num_heads = sizes.at(group(r));
-    constexpr double kRounding = 1e-9;  // so that 0.3 × 10 is not rounded down to 2
+  for (const RankedHead& r : ranked_heads) {
+    const int64_t num_heads = group_sizes.at(group_key(r));
+    constexpr double kRounding = 1e-9;  // so that 0.58 · 50 = 28.999999999999996 is rounded down to 29, not to 28
     const auto num_pruned = amount.count > 0
                                 ? amount.count
                                 : static_cast<int64_t>(amount.fraction * static_cast<double>(num_heads) + kRounding);
@@ -166,15 +167,15 @@ void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHea
   const c10::NoGradGuard no_gradient;
   for (nn::Parameter& p : pruned_parameters.all()) {
     const nn::Parameter& source = source_of(full_parameters, p.name());
-    at::Tensor remaining = source.master();
+    at::Tensor kept_values = source.master();
     if (const auto layer = layer_of(p.name()))
       if (const auto kind_layers = kept_heads.find(layer->kind); kind_layers != kept_heads.end())
         if (const auto heads = kind_layers->second.find(layer->layer); heads != kind_layers->second.end())
-          remaining = without_pruned_blocks(source, heads->second);
-    if (remaining.sizes() != p.master().sizes())
+          kept_values = without_pruned_blocks(source, heads->second);
+    if (kept_values.sizes() != p.master().sizes())
       throw Error(Exit::failed,
                   p.name() + ": the shape of the pruned parameter differs from the shape in the pruned model");
-    p.master().copy_(remaining);
+    p.master().copy_(kept_values);
   }
   pruned_parameters.refresh_copies();
 }

@@ -11,7 +11,7 @@ namespace mh::analysis {
 
 namespace {
 
-constexpr int64_t kReleasedHeads = 4;
+constexpr int64_t kReleasedHeads = 4;  // number of heads that Selection::released swaps in each pair of layers
 
 // Returns `heads` in ascending order of importance; heads with equal scores are ordered by layer, then by head.
 std::vector<Head> rank_heads(const LayerScores& scores, std::vector<Head> heads) {
@@ -31,13 +31,13 @@ std::vector<Head> rank_layer(const LayerScores& scores, int64_t layer) {
   return rank_heads(scores, heads_in(layer, static_cast<int64_t>(scores[static_cast<size_t>(layer)].size())));
 }
 
-// Returns k with its unit in a mode, for messages.
+// Returns k with the unit that it has for this selection, such as "3 pairs of heads", for messages.
 std::string count_text(Selection selection, int64_t k) {
   if (selection == Selection::soft) return str(k, k == 1 ? " head" : " heads", " per layer");
   return str(k, k == 1 ? " pair" : " pairs", selection == Selection::released ? " of layers" : " of heads");
 }
 
-// Returns the smallest number of heads from which a mode selects pairs, for messages.
+// Returns the minimum numbers of layers and heads for this selection, for messages.
 std::string required_heads(Selection selection) {
   if (selection == Selection::soft) return "at least 2 layers, with at least 2 heads each,";
   if (selection == Selection::released) return str("at least 2 layers, with at least ", kReleasedHeads, " heads each,");
@@ -95,9 +95,9 @@ std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& score
   const auto layers = static_cast<int64_t>(scores.size());
   std::vector<HeadPair> pairs;
   for (int64_t layer = 0; layer < k; ++layer) {
-    const auto source = rank_layer(scores, layer);
+    const auto ranked_heads = rank_layer(scores, layer);
     for (auto r = 0U; static_cast<int64_t>(r) < kReleasedHeads; ++r)
-      pairs.push_back({kind, source[r], {layers - 1 - layer, source[r].head}});
+      pairs.push_back({kind, ranked_heads[r], {layers - 1 - layer, ranked_heads[r].head}});
   }
   return pairs;
 }

@@ -15,10 +15,10 @@ std::vector<double> evaluate_ablations(const AnalysisInput& input, const std::ve
                                        const Metric& metric) {
   const auto models = static_cast<int64_t>(masked_sets.size());
   std::vector<double> values;
-  for (int64_t k = 0; k < models; ++k) {
-    const HeadMaskGuard mask_guard(input.model, input.side, masked_sets[static_cast<size_t>(k)]);
+  for (int64_t i = 0; i < models; ++i) {
+    const HeadMaskGuard mask_guard(input.model, input.side, masked_sets[static_cast<size_t>(i)]);
     values.push_back(metric([&](int64_t completed, int64_t total) {
-      if (input.progress) input.progress(k * total + completed, models * total);
+      if (input.progress) input.progress(i * total + completed, models * total);
     }));
   }
   return values;

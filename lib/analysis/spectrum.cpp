@@ -17,15 +17,15 @@ namespace mh::analysis {
 
 namespace {
 
-// The number of columns of x xᵀ that one matrix product computes. Products of column blocks skip masked keys and most
-// of the upper triangle: a causal 512 × 512 matrix takes a quarter of the work of the full product.
+// The number of columns of x xᵀ that one matrix product computes. Products of blocks of columns skip masked keys and
+// most of the upper triangle: a causal 512 × 512 matrix takes a quarter of the work of the full product.
 constexpr int64_t kGramColumns = 64;
 constexpr int64_t kMaxLoopSize = 16;  // largest m for which plain loops are faster than a call of at::mm
 // The number of matrix elements that batched_singular_values() converts to fp64 at once, 0.5 GB.
 constexpr int64_t kMaxChunkElements = int64_t{1} << 26;
 
 // Writes the lower triangle of x xᵀ, for contiguous fp64 x (m, n), in the layout of kernels::symmetric_eigenvalues().
-void gram(const at::Tensor& x, double* a) {
+void compute_gram(const at::Tensor& x, double* a) {
   const int64_t m = x.size(0), n = x.size(1), stride = kernels::eigenvalue_stride(m);
   const auto* data = x.const_data_ptr<double>();
   if (m <= kMaxLoopSize) {
@@ -68,7 +68,7 @@ class SingularValueSolver {
   bool solve(const at::Tensor& x, double* values) {
     const int64_t m = x_.size(0);
     x_.copy_(x);
-    gram(x_, a_.data());
+    compute_gram(x_, a_.data());
     if (!kernels::symmetric_eigenvalues(a_.data(), m, values, scratch_.data())) return false;
     std::sort(values, values + m, std::greater<>());
     const double threshold = values[0] * 0x1p-48;
@@ -95,14 +95,15 @@ at::Tensor batched_singular_values(const at::Tensor& matrices) {
   sizes.pop_back();
   const at::Tensor values = at::empty(sizes, x.options().dtype(at::kDouble));
   if (values.numel() == 0) return values;
-  const at::Tensor flat = x.reshape({-1, x.size(-2), x.size(-1)}), out = values.view({flat.size(0), flat.size(1)});
-  const int64_t chunk_size = std::max<int64_t>(1, kMaxChunkElements / std::max<int64_t>(1, flat[0].numel()));
-  for (int64_t first = 0; first < flat.size(0); first += chunk_size) {
-    const int64_t count = std::min(chunk_size, flat.size(0) - first);
-    const at::Tensor chunk = flat.narrow(0, first, count).to(at::kDouble);
-    const at::Tensor squares = at::linalg_eigvalsh(at::bmm(chunk, chunk.transpose(1, 2))).flip(1);
-    const at::Tensor threshold = squares.narrow(1, 0, 1) * 0x1p-48;
-    out.narrow(0, first, count).copy_(squares.masked_fill(squares.le(threshold), 0).sqrt());
+  const at::Tensor flat_matrices = x.reshape({-1, x.size(-2), x.size(-1)}),
+                   out = values.view({flat_matrices.size(0), flat_matrices.size(1)});
+  const int64_t chunk_size = std::max<int64_t>(1, kMaxChunkElements / std::max<int64_t>(1, flat_matrices[0].numel()));
+  for (int64_t first = 0; first < flat_matrices.size(0); first += chunk_size) {
+    const int64_t count = std::min(chunk_size, flat_matrices.size(0) - first);
+    const at::Tensor chunk = flat_matrices.narrow(0, first, count).to(at::kDouble);
+    const at::Tensor eigenvalues = at::linalg_eigvalsh(at::bmm(chunk, chunk.transpose(1, 2))).flip(1);
+    const at::Tensor threshold = eigenvalues.narrow(1, 0, 1) * 0x1p-48;
+    out.narrow(0, first, count).copy_(eigenvalues.masked_fill(eigenvalues.le(threshold), 0).sqrt());
   }
   return values;
 }
@@ -120,26 +121,26 @@ at::Tensor singular_values(const at::Tensor& matrices) {
   sizes.pop_back();
   at::Tensor values = at::empty(sizes, at::kDouble);
   if (values.numel() == 0) return values;
-  const at::Tensor flat = x.reshape({-1, x.size(-2), x.size(-1)});
-  const int64_t m = flat.size(1);
+  const at::Tensor flat_matrices = x.reshape({-1, x.size(-2), x.size(-1)});
+  const int64_t m = flat_matrices.size(1);
   auto* out = values.mutable_data_ptr<double>();
-  std::atomic<bool> finite{true};
-  at::parallel_for(0, flat.size(0), 1, [&](int64_t begin, int64_t end) {
+  std::atomic<bool> is_finite{true};
+  at::parallel_for(0, flat_matrices.size(0), 1, [&](int64_t begin, int64_t end) {
     c10::NoGradGuard thread_no_gradient;
-    SingularValueSolver solver(m, flat.size(2));
+    SingularValueSolver solver(m, flat_matrices.size(2));
     for (int64_t i = begin; i < end; ++i)
-      if (!solver.solve(flat[i], out + i * m)) finite = false;
+      if (!solver.solve(flat_matrices[i], out + i * m)) is_finite = false;
   });
-  if (!finite) throw_not_finite();
+  if (!is_finite) throw_not_finite();
   return values;
 }
 
 at::Tensor singular_values_of_product(const at::Tensor& a, const at::Tensor& b) {
   c10::NoGradGuard no_gradient;
-  // With a = Q R and bᵀ = Q' R', a b = Q R R'ᵀ Q'ᵀ has the singular values of R R'ᵀ.
-  const at::Tensor left = std::get<1>(at::linalg_qr(a.detach().to(at::kDouble), "r"));
-  const at::Tensor right = std::get<1>(at::linalg_qr(b.detach().to(at::kDouble).transpose(-1, -2).contiguous(), "r"));
-  return singular_values(at::matmul(left, right.transpose(-1, -2)));
+  // With a = Q_a R_a and bᵀ = Q_b R_b, the product a b = Q_a R_a R_bᵀ Q_bᵀ has the singular values of R_a R_bᵀ.
+  const at::Tensor r_a = std::get<1>(at::linalg_qr(a.detach().to(at::kDouble), "r"));
+  const at::Tensor r_b = std::get<1>(at::linalg_qr(b.detach().to(at::kDouble).transpose(-1, -2).contiguous(), "r"));
+  return singular_values(at::matmul(r_a, r_b.transpose(-1, -2)));
 }
 
 Ranks ranks_of(const at::Tensor& values) {
@@ -158,19 +159,20 @@ Ranks ranks_of(const at::Tensor& values) {
 at::Tensor resample_curve(const at::Tensor& curve) {
   const int64_t n = curve.size(-1);
   const at::Tensor padded_curve = at::constant_pad_nd(curve, {1, 0});
-  // Integer arithmetic, so that a grid point at k / n gives c_k without rounding.
-  const at::Tensor at = at::arange(1, kGridPoints + 1, at::kLong) * n;
-  const at::Tensor below = at.floor_divide(kGridPoints), rest = at - below * kGridPoints;
-  const at::Tensor low = padded_curve.index_select(-1, below),
-                   high = padded_curve.index_select(-1, (below + 1).clamp_max(n));
-  return low + (high - low) * (rest.to(at::kDouble) / static_cast<double>(kGridPoints));
+  // Grid points are computed in integers, so that a grid point at k / n gives c_k without rounding.
+  const at::Tensor scaled_indices = at::arange(1, kGridPoints + 1, at::kLong) * n;
+  const at::Tensor index_below = scaled_indices.floor_divide(kGridPoints),
+                   remainder = scaled_indices - index_below * kGridPoints;
+  const at::Tensor low = padded_curve.index_select(-1, index_below),
+                   high = padded_curve.index_select(-1, (index_below + 1).clamp_max(n));
+  return low + (high - low) * (remainder.to(at::kDouble) / static_cast<double>(kGridPoints));
 }
 
 void SpectrumMeans::add(const at::Tensor& values) {
   if (values.size(0) == 0) return;
   Ranks r = ranks_of(values);
   if (varying_size_) r.curve = resample_curve(r.curve);
-  sizes_ += static_cast<double>(values.size(0) * values.size(-1));
+  size_sum_ += static_cast<double>(values.size(0) * values.size(-1));
   const auto accumulate = [&](at::Tensor& total, const at::Tensor& x) {
     const at::Tensor block_sum = x.sum(0);
     total = blocks_ == 0 ? block_sum : total + block_sum;
@@ -198,11 +200,11 @@ Ranks SpectrumMeans::means() const {
 }
 
 at::Tensor SpectrumMeans::percentile(double quantile) const {
-  const at::Tensor sorted = std::get<0>(at::stack(sample_).to(at::kDouble).sort(0));
-  const double position = quantile * static_cast<double>(sorted.size(0) - 1);
+  const at::Tensor sorted_curves = std::get<0>(at::stack(sample_).to(at::kDouble).sort(0));
+  const double position = quantile * static_cast<double>(sorted_curves.size(0) - 1);
   const auto low = static_cast<int64_t>(position);
-  const auto high = std::min(low + 1, sorted.size(0) - 1);
-  return sorted[low] + (position - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+  const auto high = std::min(low + 1, sorted_curves.size(0) - 1);
+  return sorted_curves[low] + (position - static_cast<double>(low)) * (sorted_curves[high] - sorted_curves[low]);
 }
 
 }  // namespace mh::analysis

@@ -43,9 +43,9 @@ struct Ranks {
   at::Tensor curve;           // (…, n), c_k
   at::Tensor first;           // (…), c_1
   at::Tensor area;            // (…), mean of c_k
-  at::Tensor effective_rank;  // (…), effective rank
+  at::Tensor effective_rank;  // (…)
   at::Tensor rank_share;      // (…), effective rank / n
-  at::Tensor stable_rank;     // (…), stable rank
+  at::Tensor stable_rank;     // (…)
 };
 // Returns the measures of singular values (…, n), descending.
 Ranks ranks_of(const at::Tensor& values);
@@ -70,7 +70,7 @@ class SpectrumMeans {
   int64_t blocks() const { return blocks_; }
   bool varying_size() const { return varying_size_; }
   // Returns the mean of n over blocks.
-  double size() const { return sizes_ / static_cast<double>(std::max<int64_t>(1, blocks_)); }
+  double size() const { return size_sum_ / static_cast<double>(std::max<int64_t>(1, blocks_)); }
   // Returns the means over blocks: curves (h, n), or (h, kGridPoints) with varying_size(); all others (h).
   Ranks means() const;
   // Returns the `quantile` quantile (0 … 1) of c_k over blocks, (h, n) or (h, kGridPoints), linearly interpolated.
@@ -79,7 +79,7 @@ class SpectrumMeans {
  private:
   bool samples_curves_, varying_size_;
   int64_t blocks_ = 0;
-  double sizes_ = 0;  // sum of n over blocks
+  double size_sum_ = 0;  // sum of n over blocks
   Ranks sums_;
   std::vector<at::Tensor> sample_;  // curves (h, n) fp32
   RandomSequence random_{RandomStream(1, "spectrum")};

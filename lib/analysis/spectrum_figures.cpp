@@ -28,31 +28,31 @@ std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry) {
   const auto normalised_entropy = entry.has_entropy ? to_vector(entry.entropy.normalised_entropy()) : entropy;
   std::vector<SpectrumStatistics> heads;
   for (size_t h = 0; h < area.size(); ++h) {
-    SpectrumStatistics f{
+    SpectrumStatistics s{
         area[h],    effective_rank[h],     rank_share[h], stable_rank[h],
         entropy[h], normalised_entropy[h], {first[h]},    to_vector(means.curve[static_cast<int64_t>(h)])};
     for (size_t tenth = 1; tenth < 10; ++tenth)
-      f.curve_values.push_back(f.curve[(tenth * f.curve.size() + 9) / 10 - 1]);
-    heads.push_back(f);
+      s.curve_values.push_back(s.curve[(tenth * s.curve.size() + 9) / 10 - 1]);
+    heads.push_back(s);
   }
   return heads;
 }
 
 SpectrumStatistics mean_of(const std::vector<SpectrumStatistics>& statistics) {
-  SpectrumStatistics m;
-  m.curve_values.resize(10);
-  const bool equal_rows = std::all_of(statistics.begin(), statistics.end(), [&](const SpectrumStatistics& f) {
-    return f.curve.size() == statistics[0].curve.size();
+  SpectrumStatistics mean;
+  mean.curve_values.resize(10);
+  const bool equal_lengths = std::all_of(statistics.begin(), statistics.end(), [&](const SpectrumStatistics& s) {
+    return s.curve.size() == statistics[0].curve.size();
   });
-  if (equal_rows) m.curve.resize(statistics[0].curve.size());
-  const auto add = [&](double& to, double x) { to += x / static_cast<double>(statistics.size()); };
-  for (const SpectrumStatistics& f : statistics) {
-    add(m.area, f.area), add(m.effective_rank, f.effective_rank), add(m.rank_share, f.rank_share);
-    add(m.stable_rank, f.stable_rank), add(m.entropy, f.entropy), add(m.entropy_share, f.entropy_share);
-    for (size_t i = 0; i < m.curve_values.size(); ++i) add(m.curve_values[i], f.curve_values[i]);
-    for (size_t i = 0; i < m.curve.size(); ++i) add(m.curve[i], f.curve[i]);
+  if (equal_lengths) mean.curve.resize(statistics[0].curve.size());
+  const auto add = [&](double& sum, double x) { sum += x / static_cast<double>(statistics.size()); };
+  for (const SpectrumStatistics& s : statistics) {
+    add(mean.area, s.area), add(mean.effective_rank, s.effective_rank), add(mean.rank_share, s.rank_share);
+    add(mean.stable_rank, s.stable_rank), add(mean.entropy, s.entropy), add(mean.entropy_share, s.entropy_share);
+    for (size_t i = 0; i < mean.curve_values.size(); ++i) add(mean.curve_values[i], s.curve_values[i]);
+    for (size_t i = 0; i < mean.curve.size(); ++i) add(mean.curve[i], s.curve[i]);
   }
-  return m;
+  return mean;
 }
 
 CurvePercentiles percentiles_of(const SpectraEntry& entry) {

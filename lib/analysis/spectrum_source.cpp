@@ -21,8 +21,8 @@ SpectraEntry& SpectrumSource::find_or_add(const std::string& matrix_kind, const 
                                           bool varying_size) {
   for (const auto& p : entries_)
     if (p->name == name) return *p;
-  // `name` is the prefix of a layer or the name of a parameter. layer_of() parses only parameters, so a suffix is added
-  // to a prefix.
+  // `name` is the prefix of a layer or the name of a parameter. layer_of() parses only names of parameters, so a suffix
+  // makes a prefix the name of a parameter.
   const auto prefix_layer = layer_of(name + ".x");
   const auto parameter_layer = layer_of(name);
   const auto& layer = prefix_layer ? prefix_layer : parameter_layer;
@@ -49,9 +49,9 @@ void SpectrumSource::add_rows(const std::string& matrix_kind, const attention::L
   if (!includes(layer_spec.kind)) return;
   const auto add_matrices = [&](const at::Tensor& matrices) {
     if (matrices.numel() == 0) return;
-    SpectraEntry& spectra = find_or_add(matrix_kind, layer_spec.name, true, request_.sentences);
-    spectra.spectra.add(singular_values(matrices));
-    if (entropy) spectra.entropy.add(matrices), spectra.has_entropy = true;
+    SpectraEntry& entry = find_or_add(matrix_kind, layer_spec.name, true, request_.sentences);
+    entry.spectra.add(singular_values(matrices));
+    if (entropy) entry.entropy.add(matrices), entry.has_entropy = true;
   };
   if (!request_.sentences) return add_matrices(full_rows(layer_spec.kind, x.detach()));
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows;  // batch rows, by numbers of queries and keys
@@ -64,7 +64,7 @@ void SpectrumSource::add_rows(const std::string& matrix_kind, const attention::L
                      .index_select(0, at::tensor(row_indices, at::kLong).to(x.device())));
 }
 
-at::Tensor SpectrumSource::positions(attention::AttentionKind kind, const at::Tensor& x) const {
+at::Tensor SpectrumSource::valid_positions(attention::AttentionKind kind, const at::Tensor& x) const {
   if (!request_.sentences) return full_rows(kind, x).flatten(0, 1);
   const at::Tensor is_valid = at::arange(x.size(1), at::kLong).unsqueeze(0) < lengths_.queries(kind).unsqueeze(1);
   return x.flatten(0, 1).index_select(0, is_valid.flatten().nonzero().flatten().to(x.device()));
@@ -98,14 +98,14 @@ void require_weight(const io::Checkpoint& checkpoint, const std::string& name, c
 
 namespace {
 
-class Attention : public SpectrumSource {
+class AttentionSource : public SpectrumSource {
  public:
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
     add_rows("attention", layer_spec, p, true);
   }
 };
 
-class BeforeMixing : public SpectrumSource {
+class BeforeMixingSource : public SpectrumSource {
  public:
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
@@ -122,20 +122,20 @@ class BeforeMixing : public SpectrumSource {
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return mixes_any_logits_; }
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
-    const auto found = mixes_logits_.find(layer_spec.name);
-    if (side != attention::HeadSide::score || found == mixes_logits_.end()) return x;
-    const bool logits = found->second;
+    const auto entry = mixes_logits_.find(layer_spec.name);
+    if (side != attention::HeadSide::score || entry == mixes_logits_.end()) return x;
+    const bool logits = entry->second;
     add_rows(logits ? "logits-before-mixing" : "attention-before-mixing", layer_spec, x, !logits);
     return x;
   }
 
  private:
-  // For each layer with a mixer, by layer name: whether the mixer mixes logits.
+  // Whether the mixer of a layer mixes logits, by layer name; only layers with a mixer.
   std::map<std::string, bool> mixes_logits_;
   bool mixes_any_logits_ = false;
 };
 
-class Logits : public SpectrumSource {
+class LogitsSource : public SpectrumSource {
  public:
   bool wants_scores() const override { return true; }
   void scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
@@ -143,7 +143,7 @@ class Logits : public SpectrumSource {
   }
 };
 
-class Mixing : public SpectrumSource, public attention::Subscriber<attention::MixingObservation> {
+class MixingSource : public SpectrumSource, public attention::Subscriber<attention::MixingObservation> {
  public:
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
@@ -156,17 +156,17 @@ class Mixing : public SpectrumSource, public attention::Subscriber<attention::Mi
     if (!includes(layer_spec.kind)) return;
     at::Tensor x = observation.matrix.detach().to(at::kCPU);
     const bool is_constant = x.dim() == 2;  // whether the matrix is the same at every position
-    if (!is_constant) x = positions(layer_spec.kind, x);
+    if (!is_constant) x = valid_positions(layer_spec.kind, x);
     if (x.size(0) == 0) return;
-    SpectraEntry& spectra = find_or_add("mixing", layer_spec.name, false);
-    if (is_constant && spectra.spectra.blocks() > 0) return;
+    SpectraEntry& entry = find_or_add("mixing", layer_spec.name, false);
+    if (is_constant && entry.spectra.blocks() > 0) return;
     x = x.view({-1, 1, x.size(-2), x.size(-1)});
-    const auto old_count = static_cast<double>(spectra.spectra.blocks()), new_count = static_cast<double>(x.size(0));
-    spectra.spectra.add(singular_values(x));
+    const auto old_count = static_cast<double>(entry.spectra.blocks()), new_count = static_cast<double>(x.size(0));
+    entry.spectra.add(singular_values(x));
     const at::Tensor mean = x.flatten(0, 1).to(at::kDouble).mean(0);
-    spectra.mean_matrix = spectra.mean_matrix.defined()
-                              ? (spectra.mean_matrix * old_count + mean * new_count) / (old_count + new_count)
-                              : mean;
+    entry.mean_matrix = entry.mean_matrix.defined()
+                            ? (entry.mean_matrix * old_count + mean * new_count) / (old_count + new_count)
+                            : mean;
   }
 };
 
@@ -177,13 +177,13 @@ class ParameterSource : public SpectrumSource {
 
  protected:
   SpectraEntry& add(const std::string& matrix_kind, const std::string& name, const at::Tensor& values, bool by_head) {
-    SpectraEntry& spectra = find_or_add(matrix_kind, name, by_head);
-    spectra.spectra.add(values.unsqueeze(0));
-    return spectra;
+    SpectraEntry& entry = find_or_add(matrix_kind, name, by_head);
+    entry.spectra.add(values.unsqueeze(0));
+    return entry;
   }
 };
 
-class Alphas : public ParameterSource {
+class AlphasSource : public ParameterSource {
  public:
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
@@ -200,7 +200,7 @@ class Alphas : public ParameterSource {
   }
 };
 
-class OutputValue : public ParameterSource {
+class OutputValueSource : public ParameterSource {
  public:
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
@@ -222,7 +222,7 @@ class OutputValue : public ParameterSource {
   }
 };
 
-class Weight : public ParameterSource {
+class WeightSource : public ParameterSource {
  public:
   bool needs_argument() const override { return true; }
   void start(model::LanguageModel& model, const SourceRequest& request) override {
@@ -244,26 +244,27 @@ class Weight : public ParameterSource {
   }
 };
 
-const Registration<Attention> attention_entry(spectrum_sources(), "attention",
-                                              "Attention matrices after mixing, before dropout; the default.");
-const Registration<BeforeMixing> before_mixing_entry(
+const Registration<AttentionSource> attention_entry(spectrum_sources(), "attention",
+                                                    "Attention matrices after mixing, before dropout; the default.");
+const Registration<BeforeMixingSource> before_mixing_entry(
     spectrum_sources(), "before-mixing",
     "Input of the mixer: attention matrices, or logits for a mixer of logits; the column 'of' states which.");
-const Registration<Logits> logits_entry(
+const Registration<LogitsSource> logits_entry(
     spectrum_sources(), "logits",
     "Scaled logits before mixing and mask, for all pairs of queries and keys. A causal model never uses half of these "
     "logits; relative scores use negative distances for later keys.");
-const Registration<Mixing> mixing_entry(spectrum_sources(), "mixing",
-                                        "Matrices that mix heads, one for each position if they depend on the "
-                                        "position: row j is the source head, column i the mixed head.");
-const Registration<Alphas> alphas_entry(spectrum_sources(), "alphas",
-                                        "Parameters that map heads to heads: alphas, with a row for each output head "
-                                        "and a column for each value head, and mixing matrices, transposed.");
-const Registration<OutputValue> output_entry(
+const Registration<MixingSource> mixing_entry(spectrum_sources(), "mixing",
+                                              "Matrices that mix heads, one for each position if they depend on the "
+                                              "position: row j is the source head, column i the mixed head.");
+const Registration<AlphasSource> alphas_entry(
+    spectrum_sources(), "alphas",
+    "Parameters that map heads to heads: alphas, with a row for each output head "
+    "and a column for each value head, and mixing matrices, transposed.");
+const Registration<OutputValueSource> output_entry(
     spectrum_sources(), "output-value",
     "Product of the value and output projections of a head, without mixer and combiner.");
-const Registration<Weight> weight_entry(spectrum_sources(), "weight",
-                                        "A parameter by its name; if it has three axes, each of its matrices.");
+const Registration<WeightSource> weight_entry(spectrum_sources(), "weight",
+                                              "A parameter by its name; if it has three axes, each of its matrices.");
 
 }  // namespace
 }  // namespace mh::analysis

@@ -1,5 +1,5 @@
-// Sources of matrices for spectra. A source collects the singular values of its matrices per place (a layer or a
-// parameter), either from observed forward passes or from parameters.
+// Sources of matrices for spectra. A source collects the singular values of its matrices, layer by layer or parameter
+// by parameter, either from observed forward passes or from parameters.
 //
 //   attention      attention matrices after mixing, before dropout
 //   before-mixing  input of the mixer: attention matrices, or logits if it mixes logits
@@ -8,7 +8,7 @@
 //   mixing         matrices that mix heads; one per position if they depend on the position
 //   alphas         parameters whose two axes are both heads: alphas and mixing matrices
 //   output-value   W^V_i W^O_i, the map of head i from input to output, ignoring mixer and combiner
-//   weight:NAME    the parameter of this name; each matrix of a parameter with three axes
+//   weight:NAME    the parameter of this name; if it has three axes, each matrix along the first axis
 //
 // For text, the first four sources use only blocks of full length. For sentences, a matrix covers the real queries and
 // keys of one sentence, without padding.
@@ -29,7 +29,7 @@
 
 namespace mh::analysis {
 
-// The spectra of the matrices of one place, that is, of one attention layer or one parameter.
+// The spectra of the matrices of one attention layer or of one parameter.
 struct SpectraEntry {
   std::string matrix_kind;  // kind of matrix: "attention", "logits-before-mixing", "weight"
   std::string name;         // prefix of a layer, or name of a parameter
@@ -39,7 +39,8 @@ struct SpectraEntry {
   SpectrumMeans spectra;    // statistics of singular values (matrices, h or 1, n)
   EntropyMeans entropy;     // valid only if has_entropy
   bool has_entropy = false;
-  at::Tensor mean_matrix = {};  // (h, h): mean matrix across heads; undefined for other sources
+  // Mean of the matrices whose two axes are heads, (h, hv) for mixing; undefined for sources of other matrices.
+  at::Tensor mean_matrix = {};
 };
 
 class SpectrumSource : public attention::Observer {
@@ -72,7 +73,7 @@ class SpectrumSource : public attention::Observer {
                 bool entropy);
   // Returns the entries (N, …) of x (B, Tq, …) at the queries of blocks of full length or, for sentences, at the real
   // queries.
-  at::Tensor positions(attention::AttentionKind kind, const at::Tensor& x) const;
+  at::Tensor valid_positions(attention::AttentionKind kind, const at::Tensor& x) const;
   bool includes(attention::AttentionKind kind) const { return contains(request_.kinds, kind); }
   SourceRequest request_;
 

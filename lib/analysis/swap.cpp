@@ -32,7 +32,7 @@ bool moves(const nn::Parameter& p, const SwapOptions& options) {
 }
 
 // Returns the shape of the block of one head, or of one pair of heads, in a parameter.
-std::vector<int64_t> block_of(const nn::Parameter& p) {
+std::vector<int64_t> block_shape(const nn::Parameter& p) {
   auto sizes = p.master().sizes().vec();
   for (const nn::HeadAxis& axis : p.traits().head_axes) sizes[static_cast<size_t>(axis.axis)] /= axis.blocks();
   return sizes;
@@ -62,15 +62,16 @@ void require_matching_layers(nn::ParameterList& parameters, const std::vector<in
     if (p.name().rfind(prefix_b, 0) == 0) ++num_parameters_b;
     if (p.name().rfind(prefix_a, 0) != 0) continue;
     ++num_parameters_a;
-    const std::string name = prefix_b + p.name().substr(prefix_a.size());
-    const nn::Parameter* other = parameters.find(name);
-    if (other == nullptr || !moves(*other, options)) return refuse("no " + name);
-    if (!same_axes(p, *other) || block_of(p) != block_of(*other))
-      refuse(p.name() + " and " + name + " of different sizes");
-    for (const auto& [parameter, layer] : {std::pair(&p, pair.a.layer), std::pair(other, pair.b.layer)})
+    const std::string name_b = prefix_b + p.name().substr(prefix_a.size());
+    const nn::Parameter* parameter_b = parameters.find(name_b);
+    if (parameter_b == nullptr || !moves(*parameter_b, options)) return refuse("no " + name_b);
+    if (!same_axes(p, *parameter_b) || block_shape(p) != block_shape(*parameter_b))
+      refuse(p.name() + " and " + name_b + " of different sizes");
+    for (const auto& [parameter, layer] : {std::pair(&p, pair.a.layer), std::pair(parameter_b, pair.b.layer)})
       for (const nn::HeadAxis& axis : parameter->traits().head_axes)
-        if (const int64_t values = heads[static_cast<size_t>(layer)]; axis.heads != values)
-          refuse(str(parameter->name(), " of ", axis.heads, " heads, in a layer with ", values, " value heads"));
+        if (const int64_t num_value_heads = heads[static_cast<size_t>(layer)]; axis.heads != num_value_heads)
+          refuse(
+              str(parameter->name(), " of ", axis.heads, " heads, in a layer with ", num_value_heads, " value heads"));
   }
   if (num_parameters_a != num_parameters_b)
     refuse(str("parameters of layer ", pair.b.layer, " that the other layer lacks"));
@@ -146,12 +147,12 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
   check_swap(parameters, pairs, options, where);
   c10::NoGradGuard no_gradient;
   std::map<AttentionKind, std::map<Head, Head>> partners;
-  std::set<std::string> swapped_names;
+  std::set<std::string> swapped_prefixes;
   for (const HeadPair& pair : pairs) {
     partners[pair.kind][pair.a] = pair.b, partners[pair.kind][pair.b] = pair.a;
-    for (const Head& head : {pair.a, pair.b}) swapped_names.insert(prefix_of(pair.kind, head.layer));
+    for (const Head& head : {pair.a, pair.b}) swapped_prefixes.insert(prefix_of(pair.kind, head.layer));
   }
-  auto source = [&](AttentionKind kind, const Head& head) {
+  auto source_of = [&](AttentionKind kind, const Head& head) {
     const auto& kind_partners = partners.at(kind);
     const auto it = kind_partners.find(head);
     return it == kind_partners.end() ? head : it->second;
@@ -160,30 +161,31 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
   std::map<std::string, SwappedTensors> swapped_tensors;
   for (nn::Parameter& p : parameters.all()) {
     const auto layer = layer_of(p.name());
-    if (!layer || swapped_names.count(prefix_of(layer->kind, layer->layer)) == 0 || !moves(p, options)) continue;
-    SwappedTensors h{&p.traits(), *layer, {p.master()}, {}};
+    if (!layer || swapped_prefixes.count(prefix_of(layer->kind, layer->layer)) == 0 || !moves(p, options)) continue;
+    SwappedTensors entry{&p.traits(), *layer, {p.master()}, {}};
     if (extra_tensors)
-      for (const at::Tensor& x : extra_tensors(p)) h.tensors.push_back(x);
-    for (const at::Tensor& x : h.tensors) h.copies.push_back(x.clone());
-    swapped_tensors.emplace(p.name(), h);
+      for (const at::Tensor& x : extra_tensors(p)) entry.tensors.push_back(x);
+    for (const at::Tensor& x : entry.tensors) entry.copies.push_back(x.clone());
+    swapped_tensors.emplace(p.name(), entry);
   }
-  for (auto& [name, h] : swapped_tensors) {
-    const auto [kind, layer] = h.layer;
+  for (auto& [name, entry] : swapped_tensors) {
+    const auto [kind, layer] = entry.layer;
     const std::string suffix = name.substr(prefix_of(kind, layer).size());
-    const auto& axes = h.traits->head_axes;
+    const auto& axes = entry.traits->head_axes;
     const bool has_head_pairs = axes.size() > 1;
     const int64_t heads = axes[0].heads, columns = has_head_pairs ? axes[1].heads : 1;
     for (int64_t i = 0; i < heads; ++i)
       for (int64_t j = 0; j < columns; ++j) {
-        const Head row = source(kind, {layer, i}), column = has_head_pairs ? source(kind, {layer, j}) : row;
-        if (row.layer != column.layer) continue;  // heads i and j now come from different layers
-        const SwappedTensors& other = swapped_tensors.at(prefix_of(kind, row.layer) + suffix);
-        if (other.copies.size() != h.tensors.size())
-          throw Error(Exit::failed, name + " and its partner in layer " + str(row.layer) +
+        const Head source_i = source_of(kind, {layer, i}),
+                   source_j = has_head_pairs ? source_of(kind, {layer, j}) : source_i;
+        if (source_i.layer != source_j.layer) continue;  // heads i and j come from different layers after the swap
+        const SwappedTensors& source_entry = swapped_tensors.at(prefix_of(kind, source_i.layer) + suffix);
+        if (source_entry.copies.size() != entry.tensors.size())
+          throw Error(Exit::failed, name + " and its partner in layer " + str(source_i.layer) +
                                         " have different numbers of extra tensors");
-        for (size_t t = 0; t < h.tensors.size(); ++t)
-          head_block(*h.traits, h.tensors[t], i, j)
-              .copy_(head_block(*other.traits, other.copies[t], row.head, column.head));
+        for (size_t t = 0; t < entry.tensors.size(); ++t)
+          head_block(*entry.traits, entry.tensors[t], i, j)
+              .copy_(head_block(*source_entry.traits, source_entry.copies[t], source_i.head, source_j.head));
       }
   }
   parameters.refresh_copies();
