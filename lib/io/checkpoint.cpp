@@ -19,21 +19,21 @@ using nlohmann::ordered_json;
 
 namespace {
 
-struct Type {
+struct TypeInfo {
   DType type;
   const char* name;
   size_t bytes;
 };
-constexpr Type kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {DType::f16, "F16", 2},
-                           {DType::bf16, "BF16", 2},   {DType::i64, "I64", 8}, {DType::i32, "I32", 4},
-                           {DType::i16, "I16", 2},     {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
-                           {DType::boolean, "BOOL", 1}};
+constexpr TypeInfo kTypes[] = {{DType::f64, "F64", 8},     {DType::f32, "F32", 4}, {DType::f16, "F16", 2},
+                               {DType::bf16, "BF16", 2},   {DType::i64, "I64", 8}, {DType::i32, "I32", 4},
+                               {DType::i16, "I16", 2},     {DType::i8, "I8", 1},   {DType::u8, "U8", 1},
+                               {DType::boolean, "BOOL", 1}};
 // Key of the checksum of the header. The safetensors format reserves this name, so no tensor has it.
 constexpr const char* kHeaderChecksumKey = "__metadata__";
 constexpr const char* kDamagedAdvice = "the checkpoint is damaged; copy it again, or use another checkpoint of the run";
 
-const Type& find_type(DType type) {
-  return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return t.type == type; });
+const TypeInfo& find_type(DType type) {
+  return *std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeInfo& t) { return t.type == type; });
 }
 
 uint64_t header_length(const uint8_t* bytes) {
@@ -45,7 +45,7 @@ uint64_t header_length(const uint8_t* bytes) {
 std::string xxh64_text(const void* data, uint64_t bytes) { return hex64(XXH64(data, bytes, 0)); }
 
 // Returns the checksum of the header: the names, types and shapes of the tensors, and the metadata without the
-// checksums. It does not depend on the order and the spacing of the JSON text in the file.
+// checksums. The checksum does not depend on the order or the spacing of the JSON text in the file.
 std::string header_checksum(const std::vector<TensorInfo>& infos, Metadata metadata) {
   metadata.erase(kChecksumsKey);
   json tensors = json::object();
@@ -54,8 +54,8 @@ std::string header_checksum(const std::vector<TensorInfo>& infos, Metadata metad
   return xxh64_text(text.data(), text.size());
 }
 
-bool is_plausible_header(uint64_t length, uint8_t first) {
-  return length <= kMaxHeaderBytes && length >= 2 && first == '{';
+bool is_plausible_header(uint64_t length, uint8_t first_byte) {
+  return length <= kMaxHeaderBytes && length >= 2 && first_byte == '{';
 }
 
 // Returns the number of bytes of tensor data that the header announces: the largest end among its valid data_offsets.
@@ -212,7 +212,7 @@ void Checkpoint::parse(const Header& header) {
       info.name = key;
       auto type_name = value.at("dtype").get<std::string>();
       auto type =
-          std::find_if(std::begin(kTypes), std::end(kTypes), [&](const Type& t) { return type_name == t.name; });
+          std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeInfo& t) { return type_name == t.name; });
       if (type == std::end(kTypes)) throw format_error(": " + key, "a known dtype", type_name);
       info.type = type->type;
       for (const char* field : {"shape", "data_offsets"})
@@ -312,9 +312,10 @@ std::string from_base64(const std::string& text) {
   std::string bytes;
   uint32_t v = 0;
   int bits = 0;
-  size_t body = text.find('=');
-  if (text.size() % 4 != 0 || (body != text.npos && text.size() - body > 2)) throw std::invalid_argument("base64");
-  for (size_t i = 0; i < std::min(body, text.size()); ++i) {
+  size_t padding_begin = text.find('=');
+  if (text.size() % 4 != 0 || (padding_begin != text.npos && text.size() - padding_begin > 2))
+    throw std::invalid_argument("base64");
+  for (size_t i = 0; i < std::min(padding_begin, text.size()); ++i) {
     char c = text[i];
     int d = c >= 'A' && c <= 'Z'   ? c - 'A'
             : c >= 'a' && c <= 'z' ? c - 'a' + 26

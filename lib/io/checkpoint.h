@@ -18,14 +18,14 @@ namespace mh::io {
 enum class DType { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
 // Returns the name of the type in the safetensors format, such as "F32".
 const char* name_of(DType type);
-// Returns the size of an element.
+// Returns the size of an element in bytes.
 size_t bytes_of(DType type);
 
 struct TensorInfo {
   std::string name;
   DType type = DType::f32;
   std::vector<int64_t> shape;
-  uint64_t bytes() const;  // size of the data; throws std::overflow_error from 2^63 on
+  uint64_t bytes() const;  // size of the data in bytes; throws std::overflow_error for 2^63 bytes or more
 };
 
 // A tensor to write. The data are contiguous, row-major and little-endian, and must exist until write_checkpoint()

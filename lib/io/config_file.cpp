@@ -45,11 +45,11 @@ ConfigFile ConfigFile::optional(const std::string& path) {
 
 Json ConfigFile::value(const std::string& key, const Json& default_value) const {
   read_keys_.insert(key);
-  const auto found = values_.find(key);
-  if (found == values_.end() || found->is_null()) return default_value;
-  if (!has_type_of(*found, default_value))
-    throw Error(Exit::input, Problem{path_ + ": " + key, kind_of(default_value), found->dump(), ""});
-  return *found;
+  const auto entry = values_.find(key);
+  if (entry == values_.end() || entry->is_null()) return default_value;
+  if (!has_type_of(*entry, default_value))
+    throw Error(Exit::input, Problem{path_ + ": " + key, kind_of(default_value), entry->dump(), ""});
+  return *entry;
 }
 
 void ConfigFile::require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,

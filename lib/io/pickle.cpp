@@ -48,10 +48,10 @@ enum Opcode : uint8_t {
   kLong1 = 0x8A
 };
 
-constexpr size_t kTensorCopies = 3;    // copies of a tensor of the state dict: here, and two in torch_file.cpp
+constexpr size_t kTensorCopies = 3;    // copies of a StoredTensor: one in Machine::run(), two in torch_file.cpp
 constexpr size_t kMaxDimensions = 64;  // maximum number of dimensions of a tensor in PyTorch
-// Maximum memory of the values in bytes. An opcode of one byte can create a value of 100 bytes, so that the size of the
-// pickle does not bound it. A state dict takes about 2.6 KB per tensor.
+// Maximum memory of the values in bytes. An opcode of one byte can create a value of 100 bytes, so the size of the
+// pickle does not bound the memory. A state dict takes about 2.6 KB per tensor.
 constexpr size_t kMaxValueBytes = size_t{48} << 20;
 
 // The stack machine that executes a pickle.
@@ -102,7 +102,7 @@ class Machine {
   static size_t allocated_bytes(const StoredTensor& t) {
     return t.storage.size() + (t.info.shape.size() + t.strides.size()) * sizeof(int64_t);
   }
-  // Stores a value that others refer to; it exists as long as the machine.
+  // Stores a value that other values refer to. The stored value exists as long as the machine.
   template <class T>
   T* store(std::deque<T>& values, T value) {
     allocate(sizeof(T));
@@ -165,7 +165,7 @@ class Machine {
         const auto arguments = pop_as<Tuple>("a tuple of arguments");
         return push(call(pop_as<Global>("a Python global").name, *arguments.items));
       }
-      case kBuild: {  // attributes of the dict: metadata of modules, which the tensors do not need
+      case kBuild: {  // sets attributes of the dict: metadata of modules, which the tensors do not need
         pop_as<Dict>("attributes of a dict");
         if (!std::holds_alternative<Dict>(top())) refuse("a dict with attributes", top().kind(), kSaveAsSafetensors);
         return;
@@ -178,7 +178,7 @@ class Machine {
     }
   }
 
-  // Functions that read the input. Each throws Error(input) if the input ends too early.
+  // Functions that read the pickle. Each throws Error(input) if the pickle ends too early.
   uint64_t read_number(int bytes) {
     uint64_t n = 0;
     const auto chunk = read_bytes(static_cast<uint64_t>(bytes));
@@ -229,7 +229,7 @@ class Machine {
 
   // Functions on the stack. Each throws Error(input) if the stack lacks a value or has a value of another type.
   void push(Value value) {
-    allocate(2 * sizeof(Value));  // on the stack, and in a tuple
+    allocate(2 * sizeof(Value));  // a copy on the stack, and a copy in a tuple
     stack_.push_back(value);
   }
   const Value& top() {
@@ -264,13 +264,13 @@ class Machine {
     return values;
   }
   void set_memo(uint64_t memo_index) {
-    allocate(sizeof(std::pair<uint64_t, Value>) + 4 * sizeof(void*));  // a node of the map
+    allocate(sizeof(std::pair<uint64_t, Value>) + 4 * sizeof(void*));  // size of a node of memo_
     memo_[memo_index] = top();
   }
   const Value& memo_value(uint64_t memo_index) const {
-    const auto found = memo_.find(memo_index);
-    if (found == memo_.end()) refuse(str("the memo entry ", memo_index), "none");
-    return found->second;
+    const auto entry = memo_.find(memo_index);
+    if (entry == memo_.end()) refuse(str("the memo entry ", memo_index), "none");
+    return entry->second;
   }
 
   // Functions that create values.
@@ -280,7 +280,8 @@ class Machine {
     if (values.size() % 2 != 0) refuse("pairs of key and value", "a key without a value");
     const auto* dict = std::get_if<Dict>(&top());
     if (dict == nullptr) refuse("a dict", top().kind(), kSaveAsSafetensors);
-    allocate(values.size() / 2 * 3 * sizeof(std::pair<Value, Value>));  // a vector that grows has two buffers
+    // A vector that grows has its old buffer and a new buffer of twice the size.
+    allocate(values.size() / 2 * 3 * sizeof(std::pair<Value, Value>));
     for (size_t i = 0; i < values.size(); i += 2) dict->items->emplace_back(values[i], values[i + 1]);
   }
 
@@ -304,12 +305,12 @@ class Machine {
   }
 
   Value call(std::string_view function, const Values& arguments) {
-    if (function == kDict) {
+    if (function == kOrderedDict) {
       if (!arguments.empty()) refuse("an empty dict", "arguments", kSaveAsSafetensors);
       return new_dict();
     }
-    if (function == kTensor) return Tensor{to_tensor(arguments)};
-    if (function == kParameter) return argument<Tensor>(arguments, 0, "a tensor");
+    if (function == kRebuildTensor) return Tensor{to_tensor(arguments)};
+    if (function == kRebuildParameter) return argument<Tensor>(arguments, 0, "a tensor");
     refuse("a call of a function of a state dict", std::string(function), kSaveAsSafetensors);
   }
 

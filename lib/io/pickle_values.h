@@ -14,18 +14,18 @@
 
 namespace mh::io::pickle {
 
-constexpr const char* kDict = "collections.OrderedDict";
-constexpr const char* kTensor = "torch._utils._rebuild_tensor_v2";
-constexpr const char* kParameter = "torch._utils._rebuild_parameter";
+constexpr const char* kOrderedDict = "collections.OrderedDict";
+constexpr const char* kRebuildTensor = "torch._utils._rebuild_tensor_v2";
+constexpr const char* kRebuildParameter = "torch._utils._rebuild_parameter";
 
-constexpr std::pair<const char*, DType> kStorages[] = {
+constexpr std::pair<const char*, DType> kStorageTypes[] = {
     {"torch.FloatStorage", DType::f32},   {"torch.HalfStorage", DType::f16}, {"torch.BFloat16Storage", DType::bf16},
     {"torch.DoubleStorage", DType::f64},  {"torch.LongStorage", DType::i64}, {"torch.IntStorage", DType::i32},
     {"torch.ShortStorage", DType::i16},   {"torch.CharStorage", DType::i8},  {"torch.ByteStorage", DType::u8},
     {"torch.BoolStorage", DType::boolean}};
 
 inline std::optional<DType> storage_type(std::string_view global) {
-  for (const auto& [name, type] : kStorages)
+  for (const auto& [name, type] : kStorageTypes)
     if (global == name) return type;
   return std::nullopt;
 }
@@ -33,17 +33,18 @@ inline std::optional<DType> storage_type(std::string_view global) {
 // Returns the name of a Python global that the pickle of a state dict may contain, in static memory, or null for any
 // other name.
 inline const char* known_global(const std::string& name) {
-  for (const char* known : {kDict, kTensor, kParameter})
-    if (name == known) return known;
-  for (const auto& [known, type] : kStorages)
-    if (name == known) return known;
+  for (const char* known_name : {kOrderedDict, kRebuildTensor, kRebuildParameter})
+    if (name == known_name) return known_name;
+  for (const auto& [known_name, type] : kStorageTypes)
+    if (name == known_name) return known_name;
   return nullptr;
 }
 
 struct Value;
 using Values = std::vector<Value>;
 
-// A value is two words, since the pickle can repeat it with two bytes. The machine owns what it refers to.
+// A value has 16 bytes, because a pickle can copy a value with an instruction of two bytes (kBinGet). The machine owns
+// the data that values point to.
 struct None {};
 struct MarkOnStack {};
 struct String {

@@ -9,7 +9,7 @@
 namespace mh::io {
 
 const std::vector<RecordKind>& record_kinds() {
-  static const auto any = [](size_t, uint64_t, uint64_t) { return true; };
+  static const auto any_length = [](size_t, uint64_t, uint64_t) { return true; };
   static const std::vector<RecordKind> kinds{
       {.name = kTextKind,
        .preparations = {"lm"},
@@ -17,7 +17,7 @@ const std::vector<RecordKind>& record_kinds() {
        .num_token_fields = 1,
        .rule = "lines",
        .meaning = "A line of text.",
-       .allows_length = any,
+       .allows_length = any_length,
        .any_tokens = true},
       {.name = kPairsKind,
        .preparations = {"translation"},
@@ -62,7 +62,7 @@ const std::vector<RecordKind>& record_kinds() {
                   "exactly if it is impossible: objects with text and, if the paragraph contains it, begin and end in "
                   "bytes. The key task has unanswerable: whether questions may be impossible and are scored as in "
                   "SQuAD 2.0. The key text_bytes of the trailer counts each paragraph once.",
-       .allows_length = any},
+       .allows_length = any_length},
   };
   return kinds;
 }

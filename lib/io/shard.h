@@ -1,15 +1,15 @@
 // Shards (.mhs): files of tokenised records, described byte by byte in mh-shard(5). A shard is a valid zstd file,
 // written sequentially, so that it can be written to a pipe; a mapped shard allows random access.
 //
-// A record has one sequence of numbers for each field of its kind; mh-shard(5) calls it a run.
+// A record has one sequence of numbers for each field of its kind; mh-shard(5) calls a sequence a run.
 // The content of a shard is the concatenation of the sequences of all records:
 //   language-model  tokens: a line of text with its end-of-line token
 //   translation     source, target: a line and its translation, each with an end-of-line token
 //   documents       sentence: the tokens of a sentence; an empty sequence follows the last sentence of each document
-//   examples        first, second, label: the tokens of one or two sentences, and one number, or none if it is unknown
+//   examples        first, second, label: the tokens of one or two sentences, and one number, or none if unlabelled
 //   questions       question, context, begins, ends, text, about: see mh-shard(5)
-// Records of the kinds documents, examples and questions contain no special tokens such as [CLS]; the rows that are
-// made of these records do.
+// Records of the kinds documents, examples and questions contain no special tokens such as [CLS]; the rows of a batch
+// that are made of these records contain special tokens.
 #pragma once
 
 #include <atomic>
@@ -40,8 +40,8 @@ enum class Side { source, target };
 struct ShardHeader {
   std::string kind = kTextKind;
   std::vector<std::string> fields{"tokens"};
-  int token_bytes = 2;      // 2 or 4, little-endian
-  int64_t vocabulary = 0;   // number of entries; tokens are below it
+  int token_bytes = 2;      // size of a token: 2 or 4 bytes, little-endian
+  int64_t vocabulary = 0;   // number of entries, the exclusive upper bound of tokens
   std::string fingerprint;  // fingerprint of the vocabulary (tokenizer.h)
   std::string tokenizer;    // vocabulary file, which decodes the tokens to text
   // Size, fingerprint and file of the source vocabulary, for translations whose sides have separate vocabularies;
@@ -99,7 +99,7 @@ class ShardWriter {
   // Appends a sequence; a record is complete after one sequence for each field. Throws Error(failed) for a token that
   // is not below the limit of the field, and for a length that the kind does not allow (record_kind()).
   void add_sequence(std::span<const int32_t> tokens);
-  // Appends a sequence in several parts, if it is too long for memory: any number of calls of add_tokens(), then one of
+  // Appends a sequence that is too long for memory, by any number of calls of add_tokens() and then one call of
   // end_sequence().
   void add_tokens(std::span<const int32_t> tokens);
   void end_sequence();
@@ -131,7 +131,7 @@ class ShardFile {
   // checksum of every frame that it decompresses; the most recent frames are cached (a few MB).
   void read(uint64_t first, std::span<int32_t> out) const;
   // Returns the lengths of all sequences in order, as many as records times fields. The first call reads and checks
-  // them.
+  // the lengths.
   const std::vector<uint32_t>& sequence_lengths() const;
   using TokenCheck = std::function<void(std::span<const int32_t>)>;
   // Reads the content once from start to end, verifies every checksum, and passes all tokens to `check`, one frame per
@@ -141,10 +141,10 @@ class ShardFile {
 
  private:
   struct Frame {
-    uint64_t offset;      // offset in the file, in bytes
-    uint32_t compressed;  // size in the file, in bytes
-    uint64_t first_byte;  // offset in the decompressed content, in bytes
-    uint32_t bytes;       // size in the decompressed content
+    uint64_t offset;            // offset in the file, in bytes
+    uint32_t compressed_bytes;  // size in the file
+    uint64_t first_byte;        // offset in the decompressed content, in bytes
+    uint32_t bytes;             // size in the decompressed content
   };
   struct CachedFrame {
     size_t frame = SIZE_MAX;
@@ -162,8 +162,8 @@ class ShardFile {
   mutable std::mutex mutex_;
   mutable std::vector<CachedFrame> cache_;
   mutable std::vector<uint32_t> lengths_;
-  mutable bool lengths_read_ = false;
-  mutable std::atomic<bool> verified_ = false;
+  mutable bool has_lengths_ = false;
+  mutable std::atomic<bool> is_verified_ = false;
 };
 
 // Reads a shard once from start to end, from a file or a pipe, and checks all counts and checksums; the last checks

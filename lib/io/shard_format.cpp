@@ -41,17 +41,17 @@ std::pair<json, std::string_view> decode_payload(std::string_view payload, std::
   if (payload.size() < 24 || payload.substr(0, 8) != tag)
     throw_damaged(where, str("the tag ", tag), "'" + std::string(payload.substr(0, 8)) + "'");
   const auto* bytes = reinterpret_cast<const uint8_t*>(payload.data());
-  size_t body = payload.size() - 8;
-  if (XXH64(bytes, body, 0) != load64(bytes + body))
+  size_t checksum_offset = payload.size() - 8;
+  if (XXH64(bytes, checksum_offset, 0) != load64(bytes + checksum_offset))
     throw_damaged(where, "content that matches its checksum", "different content");
   uint64_t length = load64(bytes + 8);
-  const uint64_t limit = std::min<uint64_t>(body - 16, kMaxJson);
+  const uint64_t limit = std::min<uint64_t>(checksum_offset - 16, kMaxJson);
   if (length > limit) throw_damaged(where, str("at most ", limit, " bytes of JSON"), str(length));
   const std::string_view text = payload.substr(16, length);
   require_sound_json(text, where, str("the shard is damaged; ", kRemakeAdvice));
-  json header_json = json::parse(text, nullptr, false);
-  if (!header_json.is_object()) throw_damaged(where, "a JSON object", "other text");
-  return {std::move(header_json), payload.substr(16 + length, body - 16 - length)};
+  json payload_json = json::parse(text, nullptr, false);
+  if (!payload_json.is_object()) throw_damaged(where, "a JSON object", "other text");
+  return {std::move(payload_json), payload.substr(16 + length, checksum_offset - 16 - length)};
 }
 
 }  // namespace
@@ -70,35 +70,41 @@ void throw_truncated(const std::string& name, uint64_t offset, const std::string
 
 namespace {
 
-// Returns a description of the fault of the limits of a header, or "" if they are valid.
-std::string limits_fault(const ShardHeader& h, const RecordKind* kind) {
-  if (h.limits.empty()) return "";
-  bool limits_valid = kind != nullptr && kind->num_token_fields < h.fields.size() && h.limits.size() == h.fields.size();
-  for (size_t i = 0; limits_valid && i < h.limits.size(); ++i)
-    limits_valid = h.limits[i] > 0 && h.limits[i] <= (i < kind->num_token_fields ? h.vocabulary : INT32_MAX);
-  return limits_valid ? "" : str("the limits ", json(h.limits).dump(), " in a shard of the kind ", h.kind);
+// Returns a description of the invalid limits of a header, or "" if the limits are valid.
+std::string limits_fault(const ShardHeader& header, const RecordKind* kind) {
+  if (header.limits.empty()) return "";
+  bool limits_valid =
+      kind != nullptr && kind->num_token_fields < header.fields.size() && header.limits.size() == header.fields.size();
+  for (size_t i = 0; limits_valid && i < header.limits.size(); ++i)
+    limits_valid =
+        header.limits[i] > 0 && header.limits[i] <= (i < kind->num_token_fields ? header.vocabulary : INT32_MAX);
+  return limits_valid ? "" : str("the limits ", json(header.limits).dump(), " in a shard of the kind ", header.kind);
 }
 
 }  // namespace
 
-std::string header_fault(const ShardHeader& h) {
-  if ((h.token_bytes != 2 && h.token_bytes != 4) || h.vocabulary < 1 || h.vocabulary > INT32_MAX || h.fields.empty())
-    return str(h.token_bytes, " bytes per token, ", h.vocabulary, " vocabulary entries, ", h.fields.size(), " fields");
-  const RecordKind* kind = record_kind(h.kind);
-  if (kind != nullptr && h.fields != kind->fields)
-    return str("the kind ", h.kind, " with the fields ", join(h.fields, ", "));
-  if (std::string fault = limits_fault(h, kind); !fault.empty()) return fault;
-  if (!h.task.empty() && !json::parse(h.task, nullptr, false).is_object()) return "a task that is not a JSON object";
-  if (h.shares_vocabulary() != h.source_tokenizer.empty() || h.shares_vocabulary() != h.source_fingerprint.empty() ||
-      h.source_vocabulary < 0 || h.source_vocabulary > INT32_MAX ||
-      (!h.shares_vocabulary() && h.side_of(0) != Side::source))
-    return str("a source vocabulary of ", h.source_vocabulary, " entries with the fingerprint '", h.source_fingerprint,
-               "' and a tokenizer of ", h.source_tokenizer.size(), " bytes, in a shard of the kind ", h.kind);
+std::string header_fault(const ShardHeader& header) {
+  if ((header.token_bytes != 2 && header.token_bytes != 4) || header.vocabulary < 1 || header.vocabulary > INT32_MAX ||
+      header.fields.empty())
+    return str(header.token_bytes, " bytes per token, ", header.vocabulary, " vocabulary entries, ",
+               header.fields.size(), " fields");
+  const RecordKind* kind = record_kind(header.kind);
+  if (kind != nullptr && header.fields != kind->fields)
+    return str("the kind ", header.kind, " with the fields ", join(header.fields, ", "));
+  if (std::string fault = limits_fault(header, kind); !fault.empty()) return fault;
+  if (!header.task.empty() && !json::parse(header.task, nullptr, false).is_object())
+    return "a task that is not a JSON object";
+  if (header.shares_vocabulary() != header.source_tokenizer.empty() ||
+      header.shares_vocabulary() != header.source_fingerprint.empty() || header.source_vocabulary < 0 ||
+      header.source_vocabulary > INT32_MAX || (!header.shares_vocabulary() && header.side_of(0) != Side::source))
+    return str("a source vocabulary of ", header.source_vocabulary, " entries with the fingerprint '",
+               header.source_fingerprint, "' and a tokenizer of ", header.source_tokenizer.size(),
+               " bytes, in a shard of the kind ", header.kind);
   return "";
 }
 
 int64_t ShardHeader::largest_limit() const {
-  // Does not check the limits; header_fault() checks that each field has one.
+  // Does not check the limits; header_fault() checks that each field has a limit.
   return limits.empty() ? std::max(vocabulary, source_vocabulary) : *std::ranges::max_element(limits);
 }
 
@@ -111,86 +117,88 @@ void ShardHeader::set_kind(const std::string& name, std::vector<int64_t> field_l
   token_bytes = largest_limit() <= 65536 ? 2 : 4;
 }
 
-std::string encode_header(const ShardHeader& h) {
-  json j = {{"kind", h.kind},
-            {"fields", h.fields},
-            {"token_bytes", h.token_bytes},
-            {"vocabulary", h.vocabulary},
-            {"fingerprint", h.fingerprint},
-            {"provenance", json::parse(h.provenance)}};
-  if (!h.shares_vocabulary()) {
-    j["source_vocabulary"] = h.source_vocabulary;
-    j["source_fingerprint"] = h.source_fingerprint;
-    j["source_tokenizer_bytes"] = h.source_tokenizer.size();
+std::string encode_header(const ShardHeader& header) {
+  json header_json = {{"kind", header.kind},
+                      {"fields", header.fields},
+                      {"token_bytes", header.token_bytes},
+                      {"vocabulary", header.vocabulary},
+                      {"fingerprint", header.fingerprint},
+                      {"provenance", json::parse(header.provenance)}};
+  if (!header.shares_vocabulary()) {
+    header_json["source_vocabulary"] = header.source_vocabulary;
+    header_json["source_fingerprint"] = header.source_fingerprint;
+    header_json["source_tokenizer_bytes"] = header.source_tokenizer.size();
   }
-  if (!h.limits.empty()) j["limits"] = h.limits;
-  if (!h.task.empty()) j["task"] = json::parse(h.task);
-  return encode_payload(kHeaderTag, j.dump(-1, ' ', false, json::error_handler_t::replace),
-                        h.tokenizer + h.source_tokenizer);
+  if (!header.limits.empty()) header_json["limits"] = header.limits;
+  if (!header.task.empty()) header_json["task"] = json::parse(header.task);
+  return encode_payload(kHeaderTag, header_json.dump(-1, ' ', false, json::error_handler_t::replace),
+                        header.tokenizer + header.source_tokenizer);
 }
 
 ShardHeader decode_header(std::string_view payload, const std::string& name) {
-  auto [j, tail] = decode_payload(payload, kHeaderTag, name);
-  ShardHeader h;
+  auto [header_json, tail] = decode_payload(payload, kHeaderTag, name);
+  ShardHeader header;
   uint64_t source_bytes = 0;
   try {
-    h.kind = j.at("kind").get<std::string>();
-    h.fields = j.at("fields").get<std::vector<std::string>>();
-    h.token_bytes = j.at("token_bytes").get<int>();
-    h.vocabulary = j.at("vocabulary").get<int64_t>();
-    h.fingerprint = j.at("fingerprint").get<std::string>();
-    h.provenance = j.at("provenance").dump();
-    if (j.contains("limits")) h.limits = j.at("limits").get<std::vector<int64_t>>();
-    if (j.contains("task")) h.task = j.at("task").dump();
-    if (j.contains("source_vocabulary")) {
-      h.source_vocabulary = j.at("source_vocabulary").get<int64_t>();
-      h.source_fingerprint = j.at("source_fingerprint").get<std::string>();
-      source_bytes = j.at("source_tokenizer_bytes").get<uint64_t>();
+    header.kind = header_json.at("kind").get<std::string>();
+    header.fields = header_json.at("fields").get<std::vector<std::string>>();
+    header.token_bytes = header_json.at("token_bytes").get<int>();
+    header.vocabulary = header_json.at("vocabulary").get<int64_t>();
+    header.fingerprint = header_json.at("fingerprint").get<std::string>();
+    header.provenance = header_json.at("provenance").dump();
+    if (header_json.contains("limits")) header.limits = header_json.at("limits").get<std::vector<int64_t>>();
+    if (header_json.contains("task")) header.task = header_json.at("task").dump();
+    if (header_json.contains("source_vocabulary")) {
+      header.source_vocabulary = header_json.at("source_vocabulary").get<int64_t>();
+      header.source_fingerprint = header_json.at("source_fingerprint").get<std::string>();
+      source_bytes = header_json.at("source_tokenizer_bytes").get<uint64_t>();
     }
   } catch (const json::exception& error) {
     throw_damaged(str(name, ": header"), "all keys of the header", error.what());
   }
   if (source_bytes > tail.size())
     throw_damaged(str(name, ": header"), str("a source tokenizer within ", tail.size(), " bytes"), str(source_bytes));
-  h.tokenizer = std::string(tail.substr(0, tail.size() - source_bytes));
-  h.source_tokenizer = std::string(tail.substr(tail.size() - source_bytes));
-  if (std::string fault = header_fault(h); !fault.empty())
+  header.tokenizer = std::string(tail.substr(0, tail.size() - source_bytes));
+  header.source_tokenizer = std::string(tail.substr(tail.size() - source_bytes));
+  if (std::string fault = header_fault(header); !fault.empty())
     throw_damaged(str(name, ": header"),
                   "2 or 4 bytes per token, a vocabulary, and the fields, limits and sides of the record kind", fault);
-  return h;
+  return header;
 }
 
-std::string encode_trailer(const Trailer& t) {
-  json j = {{"tokens", t.counts.tokens},       {"records", t.counts.records},     {"text_bytes", t.counts.text_bytes},
-            {"content_xxh64", t.content_hash}, {"lengths_xxh64", t.lengths_hash}, {"runs", t.num_sequences},
-            {"lengths_bytes", t.lengths_bytes}};
-  if (!t.counts.dropped.empty()) j["dropped"] = t.counts.dropped;
-  return encode_payload(kTrailerTag, j.dump(), "");
+std::string encode_trailer(const Trailer& trailer) {
+  json trailer_json = {{"tokens", trailer.counts.tokens},         {"records", trailer.counts.records},
+                       {"text_bytes", trailer.counts.text_bytes}, {"content_xxh64", trailer.content_hash},
+                       {"lengths_xxh64", trailer.lengths_hash},   {"runs", trailer.num_sequences},
+                       {"lengths_bytes", trailer.lengths_bytes}};
+  if (!trailer.counts.dropped.empty()) trailer_json["dropped"] = trailer.counts.dropped;
+  return encode_payload(kTrailerTag, trailer_json.dump(), "");
 }
 
 Trailer decode_trailer(std::string_view payload, const std::string& name) {
-  auto [j, tail] = decode_payload(payload, kTrailerTag, name);
-  Trailer t;
+  auto [trailer_json, tail] = decode_payload(payload, kTrailerTag, name);
+  Trailer trailer;
   try {
-    t.counts.tokens = j.at("tokens").get<uint64_t>();
-    t.counts.records = j.at("records").get<uint64_t>();
-    t.counts.text_bytes = j.at("text_bytes").get<uint64_t>();
-    t.content_hash = j.at("content_xxh64").get<uint64_t>();
-    t.lengths_hash = j.at("lengths_xxh64").get<uint64_t>();
-    t.num_sequences = j.at("runs").get<uint64_t>();
-    t.lengths_bytes = j.at("lengths_bytes").get<uint64_t>();
-    if (j.contains("dropped")) t.counts.dropped = j.at("dropped").get<std::map<std::string, uint64_t>>();
+    trailer.counts.tokens = trailer_json.at("tokens").get<uint64_t>();
+    trailer.counts.records = trailer_json.at("records").get<uint64_t>();
+    trailer.counts.text_bytes = trailer_json.at("text_bytes").get<uint64_t>();
+    trailer.content_hash = trailer_json.at("content_xxh64").get<uint64_t>();
+    trailer.lengths_hash = trailer_json.at("lengths_xxh64").get<uint64_t>();
+    trailer.num_sequences = trailer_json.at("runs").get<uint64_t>();
+    trailer.lengths_bytes = trailer_json.at("lengths_bytes").get<uint64_t>();
+    if (trailer_json.contains("dropped"))
+      trailer.counts.dropped = trailer_json.at("dropped").get<std::map<std::string, uint64_t>>();
   } catch (const json::exception& error) {
     throw_damaged(str(name, ": trailer"), "all keys of the trailer", error.what());
   }
-  return t;
+  return trailer;
 }
 
-void decode_lengths(const std::string& varints, const Trailer& t, const std::string& name,
+void decode_lengths(const std::string& varints, const Trailer& trailer, const std::string& name,
                     std::vector<uint32_t>* lengths) {
-  if (varints.size() != t.lengths_bytes || XXH64(varints.data(), varints.size(), 0) != t.lengths_hash)
+  if (varints.size() != trailer.lengths_bytes || XXH64(varints.data(), varints.size(), 0) != trailer.lengths_hash)
     throw_damaged(name, "sequence lengths with a matching checksum", "a different checksum");
-  if (lengths != nullptr) lengths->reserve(t.num_sequences <= varints.size() ? t.num_sequences : 0);
+  if (lengths != nullptr) lengths->reserve(trailer.num_sequences <= varints.size() ? trailer.num_sequences : 0);
   uint64_t num_sequences = 0, sum = 0, value = 0;
   int shift = 0;
   for (char c : varints) {
@@ -208,8 +216,8 @@ void decode_lengths(const std::string& varints, const Trailer& t, const std::str
     value = 0;
     shift = 0;
   }
-  if (num_sequences != t.num_sequences || sum != t.counts.tokens)
-    throw_damaged(name, str(t.num_sequences, " sequences, in total ", t.counts.tokens, " tokens"),
+  if (num_sequences != trailer.num_sequences || sum != trailer.counts.tokens)
+    throw_damaged(name, str(trailer.num_sequences, " sequences, in total ", trailer.counts.tokens, " tokens"),
                   str(num_sequences, " sequences, total length ", sum));
 }
 

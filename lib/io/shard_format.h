@@ -36,12 +36,12 @@ inline void store64(std::string& out, uint64_t v) {
   for (int i = 0; i < 8; ++i) out += static_cast<char>(v >> (8 * i));
 }
 
-// The content of the trailer, which is the last trailer frame.
+// The content of the last frame with kTrailerMagic.
 struct Trailer {
   ShardCounts counts;
   uint64_t content_hash = 0;   // XXH64 of the decompressed content
   uint64_t lengths_hash = 0;   // XXH64 of the sequence lengths, as varints
-  uint64_t num_sequences = 0;  // number of sequences
+  uint64_t num_sequences = 0;  // number of records times number of fields
   uint64_t lengths_bytes = 0;  // size in bytes of the sequence lengths, as varints
 };
 
@@ -64,8 +64,7 @@ Trailer decode_trailer(std::string_view payload, const std::string& name);
 void decode_lengths(const std::string& varints, const Trailer& trailer, const std::string& name,
                     std::vector<uint32_t>* lengths);
 
-// Throws Error(input) for a damaged shard. where: name of the shard, and the damaged part of it if only one part can
-// be.
+// Throws Error(input) for a damaged shard. `where`: name of the shard, and the name of the damaged part if it is known.
 [[noreturn]] void throw_damaged(const std::string& where, const std::string& expected, const std::string& found);
 // Throws Error(input) for a shard that is damaged at the byte `offset`.
 [[noreturn]] void throw_damaged(const std::string& name, uint64_t offset, const std::string& expected,

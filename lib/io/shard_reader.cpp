@@ -15,13 +15,13 @@ namespace {
 // Decodes `count` little-endian tokens to `out`. Throws Error(input) for a token that is not below `limit`.
 void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t limit, int32_t* out,
                    const std::string& name) {
-  uint32_t largest = 0;
+  uint32_t largest_token = 0;
   for (size_t i = 0; i < count; ++i) {
     uint32_t v = token_bytes == 2 ? bytes[2 * i] | uint32_t{bytes[2 * i + 1]} << 8 : load32(bytes + 4 * i);
-    largest = std::max(largest, v);
+    largest_token = std::max(largest_token, v);
     out[i] = static_cast<int32_t>(v);
   }
-  if (largest >= limit) throw_damaged(name, str("tokens below ", limit), str(largest));
+  if (largest_token >= limit) throw_damaged(name, str("tokens below ", limit), str(largest_token));
 }
 
 // Appends the decompressed zstd stream `compressed_lengths` to `out`. Throws Error(input) for a damaged stream and for
@@ -77,8 +77,9 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   if (header_size > size - 8) throw_truncated(name(), size, str("a header of ", header_size, " bytes"));
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
-  // The seek table at the end of the file has the sizes of every frame. This function compares them with the header and
-  // trailer frames, and only bounds those of token frames, which frame() compares when it decompresses a frame.
+  // The seek table at the end of the file has the compressed and decompressed size of every frame. The constructor
+  // compares the sizes with the header and trailer frames. Of token frames it checks only the bounds of the sizes;
+  // frame() compares the sizes when it decompresses a frame.
   if (size < 8 + header_size + 17 || load32(data + size - 4) != kSeekFooter)
     throw_truncated(name(), size, "a seek table at the end");
   uint64_t count = load32(data + size - 9);
@@ -93,29 +94,29 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   bool has_trailer = false;
   Trailer trailer;
   for (uint64_t i = 0; i < count; ++i, entry += 8) {
-    uint32_t compressed = load32(entry), bytes = load32(entry + 4);
-    if (compressed < 8 || compressed > end - offset)
+    uint32_t compressed_bytes = load32(entry), bytes = load32(entry + 4);
+    if (compressed_bytes < 8 || compressed_bytes > end - offset)
       throw_damaged(name(), static_cast<uint64_t>(entry - data), str("a frame within ", end, " bytes"),
-                    str(compressed));
+                    str(compressed_bytes));
     const uint32_t magic = load32(data + offset);
     if (bytes > 0) {
       if (magic != kZstdMagic || has_trailer || bytes > kMaxFrameBytes || bytes % header_.token_bytes != 0)
         throw_damaged(name(), offset, "a frame of tokens", first_bytes(data + offset, 8));
-      frames_.push_back({offset, compressed, content_bytes, bytes});
+      frames_.push_back({offset, compressed_bytes, content_bytes, bytes});
       content_bytes += bytes;
     } else {
-      if (load32(data + offset + 4) != compressed - 8 || has_trailer || (i == 0) != (magic == kHeaderMagic) ||
+      if (load32(data + offset + 4) != compressed_bytes - 8 || has_trailer || (i == 0) != (magic == kHeaderMagic) ||
           (i > 0 && magic != kTrailerMagic))
         throw_damaged(name(), offset, "a header or trailer frame", first_bytes(data + offset, 8));
-      std::string_view payload(reinterpret_cast<const char*>(data) + offset + 8, compressed - 8);
+      std::string_view payload(reinterpret_cast<const char*>(data) + offset + 8, compressed_bytes - 8);
       if (payload.substr(0, 8) == kLengthsTag) {
-        lengths_frames_.emplace_back(offset + 16, compressed - 16);
+        lengths_frames_.emplace_back(offset + 16, compressed_bytes - 16);
       } else if (i > 0) {
         trailer = decode_trailer(payload, name());
         has_trailer = true;
       }
     }
-    offset += compressed;
+    offset += compressed_bytes;
   }
   if (!has_trailer || offset != end) throw_damaged(name(), offset, "a trailer, then the seek table", "other frames");
   counts_ = trailer.counts;
@@ -140,7 +141,7 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const
   }
   const Frame& f = frames_[index];
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.bytes);
-  size_t n = ZSTD_decompress(bytes->data(), bytes->size(), file_.data() + f.offset, f.compressed);
+  size_t n = ZSTD_decompress(bytes->data(), bytes->size(), file_.data() + f.offset, f.compressed_bytes);
   if (ZSTD_isError(n) != 0)
     throw_damaged(name(), f.offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
@@ -169,19 +170,19 @@ void ShardFile::read(uint64_t first, std::span<int32_t> out) const {
 
 const std::vector<uint32_t>& ShardFile::sequence_lengths() const {
   std::lock_guard lock(mutex_);
-  if (!lengths_read_) {
+  if (!has_lengths_) {
     std::string compressed_lengths, varints;
     for (auto [offset, size] : lengths_frames_)
       compressed_lengths.append(reinterpret_cast<const char*>(file_.data()) + offset, size);
     decompress_all(compressed_lengths, trailer_->lengths_bytes, varints, name());
     decode_lengths(varints, *trailer_, name(), &lengths_);
-    lengths_read_ = true;
+    has_lengths_ = true;
   }
   return lengths_;
 }
 
 void ShardFile::verify(const TokenCheck& check) const {
-  if (verified_) return;
+  if (is_verified_) return;
   const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(), XXH64_freeState);
   XXH64_state_t* hash = state.get();
   XXH64_reset(hash, 0);
@@ -194,33 +195,34 @@ void ShardFile::verify(const TokenCheck& check) const {
   }
   if (XXH64_digest(hash) != content_hash_)
     throw_damaged(name(), "content with a matching checksum", "a different checksum");
-  verified_ = true;
+  is_verified_ = true;
 }
 
 struct ShardStream::State {
   std::unique_ptr<ByteSource> source;
   ShardHeader header;
   Trailer trailer;
-  uint64_t offset = 0;          // bytes of the file read so far
-  std::vector<uint8_t> tokens;  // the current frame, decompressed
-  size_t bytes_returned = 0;    // bytes of the current frame that read() has returned
-  uint64_t content_bytes = 0;   // decompressed bytes so far
+  uint64_t offset = 0;                 // bytes of the file read so far
+  std::vector<uint8_t> frame_content;  // decompressed bytes of the current frame
+  size_t bytes_returned = 0;           // bytes of the current frame that read() has returned
+  uint64_t content_bytes = 0;          // decompressed bytes of all frames so far
   std::string compressed_lengths;
-  std::string table;  // seek table of the frames read so far, which the one in the file must equal
-  uint32_t frames = 0;
+  std::string seek_table;  // entries of the frames read so far; at the end equal to the seek table in the file
+  uint32_t num_frames = 0;
   XXH64_state_t* hash = XXH64_createState();
   bool at_end = false;
 
   explicit State(const std::string& path) : source(open_source(path)) { XXH64_reset(hash, 0); }
   ~State() { XXH64_freeState(hash); }
 
-  // Reads exactly `size` bytes. Throws Error(input) if the shard is truncated; `what`: description of the bytes.
+  // Reads exactly `size` bytes. Throws Error(input) if the shard is truncated; `description`: name of the bytes for the
+  // message.
   void read_bytes(void* data, size_t size, const char* description) {
     if (!source->read_exactly(data, size)) throw_truncated(source->name(), offset, description);
     offset += size;
   }
-  // Reads exactly `size` bytes, in steps of 64 KiB, so that a false size does not allocate memory for bytes that never
-  // arrive.
+  // Reads exactly `size` bytes, in steps of 64 KiB, so that a false size allocates no memory for bytes that do not
+  // exist.
   std::string read_text(size_t size, const char* description) {
     std::string text;
     while (text.size() < size) {
@@ -230,11 +232,11 @@ struct ShardStream::State {
     }
     return text;
   }
-  // Adds a frame to `table`.
+  // Adds a frame to seek_table.
   void add_seek_entry(uint64_t compressed, uint64_t bytes) {
-    store32(table, static_cast<uint32_t>(compressed));
-    store32(table, static_cast<uint32_t>(bytes));
-    ++frames;
+    store32(seek_table, static_cast<uint32_t>(compressed));
+    store32(seek_table, static_cast<uint32_t>(bytes));
+    ++num_frames;
   }
   void read_frame(const uint8_t* magic);
   void read_seek_table(uint32_t size);
@@ -263,7 +265,7 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   if ((descriptor & 4) == 0 || expected == ZSTD_CONTENTSIZE_UNKNOWN || expected == ZSTD_CONTENTSIZE_ERROR ||
       expected == 0 || expected > kMaxFrameBytes || expected % static_cast<unsigned>(header.token_bytes) != 0)
     throw_damaged(name, start, "a frame of tokens with its size and a checksum", first_bytes(magic, 4));
-  for (bool is_last_block = false; !is_last_block;) {  // a block has a head of 3 bytes with last flag, type and size
+  for (bool is_last_block = false; !is_last_block;) {  // the 3 bytes of a block header: last-block flag, type, size
     read_more(3);
     const auto* block_header = reinterpret_cast<const uint8_t*>(bytes.data()) + bytes.size() - 3;
     uint32_t block = block_header[0] | uint32_t{block_header[1]} << 8 | uint32_t{block_header[2]} << 16;
@@ -274,23 +276,23 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
     read_more(length);
   }
   read_more(4);  // checksum
-  tokens.resize(expected);
+  frame_content.resize(expected);
   bytes_returned = 0;
-  size_t n = ZSTD_decompress(tokens.data(), tokens.size(), bytes.data(), bytes.size());
+  size_t n = ZSTD_decompress(frame_content.data(), frame_content.size(), bytes.data(), bytes.size());
   if (ZSTD_isError(n) != 0)
     throw_damaged(name, start, "a frame that zstd can decompress", str("zstd's error '", ZSTD_getErrorName(n), "'"));
   if (n != expected) throw_damaged(name, start, str(expected, " bytes in the frame"), str(n));
-  XXH64_update(hash, tokens.data(), tokens.size());
+  XXH64_update(hash, frame_content.data(), frame_content.size());
   content_bytes += n;
   add_seek_entry(bytes.size(), n);
 }
 
 void ShardStream::State::read_seek_table(uint32_t size) {
   const std::string& name = source->name();
-  store32(table, frames);
-  table += '\0';
-  store32(table, kSeekFooter);
-  if (size != table.size() || read_text(size, "the seek table") != table)
+  store32(seek_table, num_frames);
+  seek_table += '\0';
+  store32(seek_table, kSeekFooter);
+  if (size != seek_table.size() || read_text(size, "the seek table") != seek_table)
     throw_damaged(name, offset, "a seek table that lists the frames of the shard", "a different seek table");
   char extra = 0;
   if (source->read(&extra, 1) != 0) throw_damaged(name, offset, "the end of the shard", "more bytes");
@@ -366,9 +368,9 @@ size_t ShardStream::read(std::span<int32_t> out) {
   const auto bytes_per_token = static_cast<size_t>(s.header.token_bytes);
   size_t num_read = 0;
   while (num_read < out.size() && !s.at_end) {
-    if (s.bytes_returned == s.tokens.size() && !s.read_next_frame()) break;
-    size_t n = std::min(out.size() - num_read, (s.tokens.size() - s.bytes_returned) / bytes_per_token);
-    unpack_tokens(s.tokens.data() + s.bytes_returned, n, s.header.token_bytes, s.header.largest_limit(),
+    if (s.bytes_returned == s.frame_content.size() && !s.read_next_frame()) break;
+    size_t n = std::min(out.size() - num_read, (s.frame_content.size() - s.bytes_returned) / bytes_per_token);
+    unpack_tokens(s.frame_content.data() + s.bytes_returned, n, s.header.token_bytes, s.header.largest_limit(),
                   out.data() + num_read, name());
     s.bytes_returned += n * bytes_per_token;
     num_read += n;

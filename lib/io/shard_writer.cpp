@@ -24,41 +24,41 @@ struct ShardWriter::State {
   ByteSink& sink;
   ShardHeader header;
   Trailer trailer;
-  std::string pending;     // bytes of tokens that are not yet in a frame
-  std::string compressed;  // buffer for a compressed frame
-  std::string table;       // entries of the seek table
-  uint32_t frames = 0;
-  const RecordKind* kind;                 // null for an unknown kind, whose sequences may have any length
-  uint64_t sequence_tokens = 0;           // tokens so far of the current sequence
-  uint64_t previous_sequence_tokens = 0;  // tokens of the preceding sequence
-  ZSTD_CCtx* data = ZSTD_createCCtx();
-  ZSTD_CCtx* lengths = ZSTD_createCCtx();      // compresses all sequence lengths as one stream
-  std::string varints;                         // sequence lengths that are not yet compressed
-  std::vector<std::string> length_chunks{""};  // compressed sequence lengths, one chunk per trailer frame
+  std::string pending_bytes;     // tokens that are not yet in a frame
+  std::string compressed_frame;  // buffer for a compressed frame
+  std::string seek_table;        // entries of the frames written so far
+  uint32_t num_frames = 0;
+  const RecordKind* kind;                            // null for an unknown kind, whose sequences may have any length
+  uint64_t sequence_tokens = 0;                      // number of tokens of the current sequence so far
+  uint64_t previous_sequence_tokens = 0;             // number of tokens of the preceding sequence
+  ZSTD_CCtx* token_compressor = ZSTD_createCCtx();   // compresses each frame of tokens
+  ZSTD_CCtx* length_compressor = ZSTD_createCCtx();  // compresses all sequence lengths as one stream
+  std::string varints;                               // sequence lengths that are not yet compressed
+  std::vector<std::string> length_chunks{""};        // compressed sequence lengths, one chunk per trailer frame
   XXH64_state_t* content_hash = XXH64_createState();
   XXH64_state_t* lengths_hash = XXH64_createState();
-  bool finished = false;
 
   State(ByteSink& s, const ShardHeader& h) : sink(s), header(h), kind(record_kind(h.kind)) {
-    zstd_check(ZSTD_CCtx_setParameter(data, ZSTD_c_checksumFlag, 1));
-    zstd_check(ZSTD_CCtx_setParameter(data, ZSTD_c_contentSizeFlag, 1));
-    zstd_check(ZSTD_CCtx_setParameter(data, ZSTD_c_compressionLevel, 3));
-    zstd_check(ZSTD_CCtx_setParameter(lengths, ZSTD_c_compressionLevel, 3));
+    zstd_check(ZSTD_CCtx_setParameter(token_compressor, ZSTD_c_checksumFlag, 1));
+    zstd_check(ZSTD_CCtx_setParameter(token_compressor, ZSTD_c_contentSizeFlag, 1));
+    zstd_check(ZSTD_CCtx_setParameter(token_compressor, ZSTD_c_compressionLevel, 3));
+    zstd_check(ZSTD_CCtx_setParameter(length_compressor, ZSTD_c_compressionLevel, 3));
     XXH64_reset(content_hash, 0);
     XXH64_reset(lengths_hash, 0);
   }
   ~State() {
-    ZSTD_freeCCtx(data);
-    ZSTD_freeCCtx(lengths);
+    ZSTD_freeCCtx(token_compressor);
+    ZSTD_freeCCtx(length_compressor);
     XXH64_freeState(content_hash);
     XXH64_freeState(lengths_hash);
   }
 
   // Adds a frame to the seek table.
   void add_seek_entry(uint64_t compressed_size, uint64_t content_size) {
-    store32(table, static_cast<uint32_t>(compressed_size));
-    store32(table, static_cast<uint32_t>(content_size));
-    if (++frames == 0) throw Error(Exit::failed, "shard: expected fewer than 2^32 frames; found more; split the input");
+    store32(seek_table, static_cast<uint32_t>(compressed_size));
+    store32(seek_table, static_cast<uint32_t>(content_size));
+    if (++num_frames == 0)
+      throw Error(Exit::failed, "shard: expected fewer than 2^32 frames; found more; split the input");
   }
   // Writes a skippable frame. `in_seek_table`: adds the frame to the seek table.
   void write_skippable(uint32_t magic, std::string_view payload, bool in_seek_table = true) {
@@ -69,17 +69,17 @@ struct ShardWriter::State {
     sink.write(payload);
     if (in_seek_table) add_seek_entry(head.size() + payload.size(), 0);
   }
-  // Compresses the pending tokens to a frame and writes it.
+  // Compresses the pending tokens to a frame and writes the frame.
   void write_frame() {
-    compressed.resize(ZSTD_compressBound(pending.size()));
-    size_t size =
-        zstd_check(ZSTD_compress2(data, compressed.data(), compressed.size(), pending.data(), pending.size()));
-    sink.write(compressed.data(), size);
-    add_seek_entry(size, pending.size());
-    XXH64_update(content_hash, pending.data(), pending.size());
-    pending.clear();
+    compressed_frame.resize(ZSTD_compressBound(pending_bytes.size()));
+    size_t size = zstd_check(ZSTD_compress2(token_compressor, compressed_frame.data(), compressed_frame.size(),
+                                            pending_bytes.data(), pending_bytes.size()));
+    sink.write(compressed_frame.data(), size);
+    add_seek_entry(size, pending_bytes.size());
+    XXH64_update(content_hash, pending_bytes.data(), pending_bytes.size());
+    pending_bytes.clear();
   }
-  // Compresses the waiting sequence lengths.
+  // Compresses the sequence lengths in `varints`, and clears `varints`.
   void compress_lengths(ZSTD_EndDirective mode) {
     XXH64_update(lengths_hash, varints.data(), varints.size());
     trailer.lengths_bytes += varints.size();
@@ -88,7 +88,7 @@ struct ShardWriter::State {
     size_t num_unflushed = 1;
     while (in.pos < in.size || (mode == ZSTD_e_end && num_unflushed > 0)) {
       ZSTD_outBuffer out{buffer, sizeof buffer, 0};
-      num_unflushed = zstd_check(ZSTD_compressStream2(lengths, &out, &in, mode));
+      num_unflushed = zstd_check(ZSTD_compressStream2(length_compressor, &out, &in, mode));
       if (length_chunks.back().size() + out.pos > kLengthsChunk) length_chunks.emplace_back();
       length_chunks.back().append(buffer, out.pos);
     }
@@ -129,10 +129,10 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
   const size_t frame_bytes = kFrameTokens * bytes_per_token;
   const int64_t limit = s.header.limit_of(s.trailer.num_sequences % s.header.fields.size());
   while (!tokens.empty()) {
-    size_t n = std::min(tokens.size(), (frame_bytes - s.pending.size()) / bytes_per_token);
-    size_t offset = s.pending.size();
-    s.pending.resize(offset + n * bytes_per_token);
-    auto* out = reinterpret_cast<uint8_t*>(s.pending.data()) + offset;
+    size_t n = std::min(tokens.size(), (frame_bytes - s.pending_bytes.size()) / bytes_per_token);
+    size_t offset = s.pending_bytes.size();
+    s.pending_bytes.resize(offset + n * bytes_per_token);
+    auto* out = reinterpret_cast<uint8_t*>(s.pending_bytes.data()) + offset;
     for (size_t i = 0; i < n; ++i) {
       auto v = static_cast<uint32_t>(tokens[i]);
       if (v >= static_cast<uint64_t>(limit))
@@ -141,7 +141,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
     }
     s.sequence_tokens += n;
     tokens = tokens.subspan(n);
-    if (s.pending.size() == frame_bytes) s.write_frame();
+    if (s.pending_bytes.size() == frame_bytes) s.write_frame();
   }
 }
 
@@ -172,18 +172,17 @@ void ShardWriter::finish() {
   if (s.sequence_tokens > 0 || s.trailer.num_sequences % s.header.fields.size() != 0 ||
       (s.kind != nullptr && s.kind->ends_with_empty_sequence && s.previous_sequence_tokens > 0))
     throw Error(Exit::failed, "shard: expected a complete last record; found missing sequences");
-  if (!s.pending.empty()) s.write_frame();
+  if (!s.pending_bytes.empty()) s.write_frame();
   s.compress_lengths(ZSTD_e_end);
   for (const std::string& chunk : s.length_chunks) s.write_skippable(kTrailerMagic, std::string(kLengthsTag) + chunk);
   s.trailer.content_hash = XXH64_digest(s.content_hash);
   s.trailer.lengths_hash = XXH64_digest(s.lengths_hash);
   s.write_skippable(kTrailerMagic, encode_trailer(s.trailer));
-  std::string table = std::move(s.table);
-  store32(table, s.frames);
-  table += '\0';  // descriptor: no checksums in the seek table, since each zstd frame has one
-  store32(table, kSeekFooter);
-  s.write_skippable(kSeekMagic, table, false);
-  s.finished = true;
+  std::string seek_table = std::move(s.seek_table);
+  store32(seek_table, s.num_frames);
+  seek_table += '\0';  // descriptor: no checksums in the seek table, since each zstd frame has one
+  store32(seek_table, kSeekFooter);
+  s.write_skippable(kSeekMagic, seek_table, false);
 }
 
 }  // namespace mh::io

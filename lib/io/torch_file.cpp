@@ -69,8 +69,10 @@ class TorchFile : public TensorFile {
 // Throws Error(input) for a file of torch.save before PyTorch 1.6, which wrote several pickles, one after another.
 void reject_legacy_format(const std::string& path) {
   constexpr uint8_t kMagic[] = {0x80, 0x02, 0x8A, 0x0A, 0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19};
-  uint8_t first[sizeof kMagic];
-  if (!open_source(path)->read_exactly(first, sizeof first) || std::memcmp(first, kMagic, sizeof first) != 0) return;
+  uint8_t first_bytes[sizeof kMagic];
+  if (!open_source(path)->read_exactly(first_bytes, sizeof first_bytes) ||
+      std::memcmp(first_bytes, kMagic, sizeof first_bytes) != 0)
+    return;
   throw Error(Exit::input,
               Problem{path, "the format of torch.save since PyTorch 1.6", "the older format", kSaveAsSafetensors});
 }

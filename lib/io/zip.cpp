@@ -15,7 +15,7 @@ constexpr uint64_t kEntryBytes = 30, kDirectoryRecordBytes = 46, kEndBytes = 22,
 constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // value that refers to a number in the ZIP64 field
 
 constexpr size_t kCrcStepBytes = 8;  // bytes per step of crc32()
-constexpr auto kTables = [] {
+constexpr auto kCrcTables = [] {
   std::array<std::array<uint32_t, 256>, kCrcStepBytes> tables{};
   for (uint32_t i = 0; i < 256; ++i) {
     uint32_t c = i;
@@ -30,17 +30,17 @@ constexpr auto kTables = [] {
 }  // namespace
 
 uint32_t crc32(std::span<const uint8_t> bytes) {
-  uint32_t c = ~0U;
+  uint32_t crc = ~0U;
   for (; bytes.size() >= kCrcStepBytes; bytes = bytes.subspan(kCrcStepBytes)) {
     uint32_t next_crc = 0;
     for (size_t i = 0; i < kCrcStepBytes; ++i) {
-      const uint32_t byte = bytes[i] ^ (i < 4 ? c >> (8 * i) & 0xFF : 0);
-      next_crc ^= kTables[kCrcStepBytes - 1 - i][byte];
+      const uint32_t byte = bytes[i] ^ (i < 4 ? crc >> (8 * i) & 0xFF : 0);
+      next_crc ^= kCrcTables[kCrcStepBytes - 1 - i][byte];
     }
-    c = next_crc;
+    crc = next_crc;
   }
-  for (uint8_t byte : bytes) c = c >> 8 ^ kTables[0][(c ^ byte) & 0xFF];
-  return ~c;
+  for (uint8_t byte : bytes) crc = crc >> 8 ^ kCrcTables[0][(crc ^ byte) & 0xFF];
+  return ~crc;
 }
 
 ZipArchive::ZipArchive(const std::string& path) : file_(path) {
@@ -79,10 +79,10 @@ ZipArchive::Directory ZipArchive::find_directory() const {
   const uint64_t first = end > kMaxCommentBytes ? end - kMaxCommentBytes : 0;
   while (read_number(end, 4) != kEndSignature || read_number(end + 20, 2) != size - end - kEndBytes)
     if (end-- == first) throw no_directory();
-  Directory found{read_number(end + 16, 4), read_number(end + 12, 4), read_number(end + 10, 2)};
+  Directory directory{read_number(end + 16, 4), read_number(end + 12, 4), read_number(end + 10, 2)};
   if (read_number(end + 4, 2) != 0 && read_number(end + 4, 2) != kLarge16)
     throw format_error(str(": byte ", end), "an archive in a single file", "a part of a split archive");
-  if (end < kLocatorBytes || read_number(end - kLocatorBytes, 4) != kLocator64Signature) return found;
+  if (end < kLocatorBytes || read_number(end - kLocatorBytes, 4) != kLocator64Signature) return directory;
   const uint64_t zip64_end = read_number(end - kLocatorBytes + 8, 8);
   if (read_number(zip64_end, 4) != kEnd64Signature)
     throw format_error(str(": byte ", zip64_end), "the end record of a ZIP64 directory", "other bytes");
@@ -97,23 +97,24 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
   Entry entry{read_number(offset + 42, 4), read_number(offset + 24, 4),
               static_cast<uint32_t>(read_number(offset + 16, 4))};
   uint64_t compressed_size = read_number(offset + 20, 4);
-  const uint64_t name_size = read_number(offset + 28, 2), extra = read_number(offset + 30, 2),
-                 comment = read_number(offset + 32, 2);
-  uint64_t field = offset + kDirectoryRecordBytes + name_size;
-  const uint64_t next_offset = field + extra + comment;
+  const uint64_t name_size = read_number(offset + 28, 2), extra_size = read_number(offset + 30, 2),
+                 comment_size = read_number(offset + 32, 2);
+  uint64_t field_offset = offset + kDirectoryRecordBytes + name_size;
+  const uint64_t next_offset = field_offset + extra_size + comment_size;
   if (next_offset > file_.size())
     throw format_error(where, str("an entry within ", file_.size(), " bytes"), "a longer entry");
   const std::string name(reinterpret_cast<const char*>(file_.data()) + offset + kDirectoryRecordBytes, name_size);
-  for (const uint64_t fields_end = field + extra; field + 4 <= fields_end;) {
-    const uint64_t kind = read_number(field, 2), size = read_number(field + 2, 2);
-    uint64_t value = field + 4;
-    field = value + size;
-    if (kind != 1) continue;  // the ZIP64 field has the values that need 64 bits, in this order
-    for (uint64_t* n : {&entry.size, &compressed_size, &entry.header}) {
+  for (const uint64_t extra_end = field_offset + extra_size; field_offset + 4 <= extra_end;) {
+    const uint64_t kind = read_number(field_offset, 2), size = read_number(field_offset + 2, 2);
+    uint64_t value_offset = field_offset + 4;
+    field_offset = value_offset + size;
+    // Field 1 is the ZIP64 field. It has those of the following numbers that need 64 bits, in this order.
+    if (kind != 1) continue;
+    for (uint64_t* n : {&entry.size, &compressed_size, &entry.header_offset}) {
       if (*n != kLarge32) continue;
-      if (value + 8 > field) throw format_error(where, "64-bit sizes", "fewer bytes");
-      *n = read_number(value, 8);
-      value += 8;
+      if (value_offset + 8 > field_offset) throw format_error(where, "64-bit sizes", "fewer bytes");
+      *n = read_number(value_offset, 8);
+      value_offset += 8;
     }
   }
   if (method != 0 || (flags & 1) != 0 || compressed_size != entry.size)
@@ -124,14 +125,14 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
 }
 
 std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
-  const auto found = entries_.find(name);
-  if (found == entries_.end()) throw format_error("", "the entry " + name, "no entry of this name");
-  const Entry& entry = found->second;
+  const auto found_entry = entries_.find(name);
+  if (found_entry == entries_.end()) throw format_error("", "the entry " + name, "no entry of this name");
+  const Entry& entry = found_entry->second;
   const std::string where = ": " + name;
-  if (entry.header > file_.size() || read_number(entry.header, 4) != kEntrySignature)
-    throw format_error(where, str("an entry at byte ", entry.header), "other bytes");
-  const uint64_t begin =
-      entry.header + kEntryBytes + read_number(entry.header + 26, 2) + read_number(entry.header + 28, 2);
+  if (entry.header_offset > file_.size() || read_number(entry.header_offset, 4) != kEntrySignature)
+    throw format_error(where, str("an entry at byte ", entry.header_offset), "other bytes");
+  const uint64_t begin = entry.header_offset + kEntryBytes + read_number(entry.header_offset + 26, 2) +
+                         read_number(entry.header_offset + 28, 2);
   if (begin > file_.size() || entry.size > file_.size() - begin)
     throw format_error(where, str(entry.size, " bytes at ", begin),
                        str("a truncated file of ", file_.size(), " bytes"));
@@ -145,13 +146,13 @@ std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
 }
 
 std::string ZipArchive::find_by_suffix(const std::string& suffix) const {
-  std::string found;
+  std::string match;
   for (const auto& [name, entry] : entries_) {
     if (!name.ends_with(suffix)) continue;
-    if (!found.empty()) return "";
-    found = name;
+    if (!match.empty()) return "";
+    match = name;
   }
-  return found;
+  return match;
 }
 
 }  // namespace mh::io

@@ -32,7 +32,7 @@ class ZipArchive {
 
  private:
   struct Entry {
-    uint64_t header = 0;  // offset of the local header, which precedes the bytes of the entry
+    uint64_t header_offset = 0;  // offset of the local header, which precedes the bytes of the entry
     uint64_t size = 0;
     uint32_t crc = 0;
   };
@@ -45,7 +45,8 @@ class ZipArchive {
   uint64_t read_number(uint64_t offset, int bytes) const;
   // Returns the central directory. Throws Error(input) if the file has none.
   Directory find_directory() const;
-  // Adds the entry that the directory lists at the offset `offset`; returns the offset of the next one.
+  // Adds the entry that the directory lists at the offset `offset`; returns the offset of the next entry in the
+  // directory.
   uint64_t add_entry(uint64_t offset);
 
   MappedFile file_;
