@@ -64,32 +64,32 @@ class Reader {
         architecture_(find_architecture()),
         files_(io::open_model_files(folder)) {
     for (const auto& [name, entry] : files_.all()) {
-      const std::string unprefixed = unprefixed_name(name, architecture_->prefix());
-      if (const auto [it, inserted] = file_names_by_unprefixed_.emplace(unprefixed, name); !inserted)
+      const std::string name_without_prefix = unprefixed_name(name, architecture_->prefix());
+      if (const auto [it, inserted] = full_names_.emplace(name_without_prefix, name); !inserted)
         throw Error(Exit::input, Problem{entry.path, "unique tensor names", it->second + " and " + name, ""});
-      unprefixed_names_.insert(unprefixed);
+      names_without_prefix_.insert(name_without_prefix);
     }
   }
 
   model::LoadedModel read() {
-    Settings settings = architecture_->settings(config_, unprefixed_names_);
-    if (const Json& layers = settings.at("model.layers"); layers > unprefixed_names_.size())
+    Settings settings = architecture_->settings(config_, names_without_prefix_);
+    if (const Json& layers = settings.at("model.layers"); layers > names_without_prefix_.size())
       throw Error(Exit::input,
                   Problem{config_.path() + ": number of layers",
-                          str("at most ", unprefixed_names_.size(), ", the number of tensors"), layers.dump(), ""});
+                          str("at most ", names_without_prefix_.size(), ", the number of tensors"), layers.dump(), ""});
     settings = read_vocabulary(std::move(settings));
     log_token_ids();
     log_ignored_keys();
     names_ = architecture_->names(settings);
-    check_unknown(settings);
-    model::LoadedModel loaded;
-    loaded.name = folder_;
-    loaded.toml = toml_of(settings);
-    loaded.tokenizers = std::move(tokenizers_);
-    build(loaded);
-    copy_tensors(loaded.model->parameters());
+    refuse_unknown_tensors(settings);
+    model::LoadedModel loaded_model;
+    loaded_model.name = folder_;
+    loaded_model.toml = toml_of(settings);
+    loaded_model.tokenizers = std::move(tokenizers_);
+    build(loaded_model);
+    copy_tensors(loaded_model.model->parameters());
     check_aliases();
-    return loaded;
+    return loaded_model;
   }
 
  private:
@@ -101,19 +101,20 @@ class Reader {
     return {read_text_file(path), path};
   }
   std::unique_ptr<Architecture> find_architecture() const {
-    std::vector<Json> known;
-    for (const std::string& name : architectures().names()) known.emplace_back(name);
-    config_.require("model_type", "", known, "other architectures are not supported");
+    std::vector<Json> known_types;
+    for (const std::string& name : architectures().names()) known_types.emplace_back(name);
+    config_.require("model_type", "", known_types, "other architectures are not supported");
     return architectures().make(config_.value("model_type", "").get<std::string>(), "model_type");
   }
 
   // Builds the model. Errors of the converted configuration are reported as errors of config.json.
-  void build(model::LoadedModel& loaded) const {
+  void build(model::LoadedModel& loaded_model) const {
     try {
       Config config;
-      config.load_text(loaded.toml, config_.path());
-      loaded.config = model::ModelConfig::read(config);
-      loaded.model = model::build_language_model(loaded.config, model::vocabularies_of(loaded.tokenizers), at::kCPU);
+      config.load_text(loaded_model.toml, config_.path());
+      loaded_model.config = model::ModelConfig::read(config);
+      loaded_model.model =
+          model::build_language_model(loaded_model.config, model::vocabularies_of(loaded_model.tokenizers), at::kCPU);
     } catch (const Error& error) {
       throw Error(Exit::input, config_.path() + ", converted to TOML: " + error.what());
     }
@@ -146,26 +147,27 @@ class Reader {
     return settings;
   }
 
-  // Returns the file's tensor called `unprefixed`, or else a tensor under an alternative name; null if the file has
+  // Returns the tensor with this name in the file, or else a tensor under an alternative name; null if the file has
   // neither.
-  const io::TensorFiles::Entry* find_entry(const TensorNames& names, const std::string& unprefixed) const {
-    if (const auto found = file_names_by_unprefixed_.find(unprefixed); found != file_names_by_unprefixed_.end())
-      return files_.find(found->second);
+  const io::TensorFiles::Entry* find_entry(const TensorNames& names, const std::string& name_without_prefix) const {
+    if (const auto full_name = full_names_.find(name_without_prefix); full_name != full_names_.end())
+      return files_.find(full_name->second);
     for (const auto& [alias, original] : names.aliases)
-      if (const auto found = file_names_by_unprefixed_.find(alias);
-          original == unprefixed && found != file_names_by_unprefixed_.end())
-        return files_.find(found->second);
+      if (const auto full_name = full_names_.find(alias);
+          original == name_without_prefix && full_name != full_names_.end())
+        return files_.find(full_name->second);
     return nullptr;
   }
 
-  const io::TensorFiles::Entry& entry_of(const TensorNames& names, const std::string& unprefixed) const {
-    if (const io::TensorFiles::Entry* entry = find_entry(names, unprefixed)) return *entry;
-    std::string expected = "the tensor " + unprefixed;
+  const io::TensorFiles::Entry& entry_of(const TensorNames& names, const std::string& name_without_prefix) const {
+    if (const io::TensorFiles::Entry* entry = find_entry(names, name_without_prefix)) return *entry;
+    std::string expected = "the tensor " + name_without_prefix;
     for (const auto& [alias, original] : names.aliases)
-      if (original == unprefixed) expected += " or " + alias;
-    throw Error(Exit::input, Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, expected,
-                                     "no tensor of this name",
-                                     did_you_mean(unprefixed, {unprefixed_names_.begin(), unprefixed_names_.end()})});
+      if (original == name_without_prefix) expected += " or " + alias;
+    throw Error(
+        Exit::input,
+        Problem{files_.all().empty() ? folder_ : files_.all().begin()->second.path, expected, "no tensor of this name",
+                did_you_mean(name_without_prefix, {names_without_prefix_.begin(), names_without_prefix_.end()})});
   }
 
   void log_token_ids() const {
@@ -185,20 +187,21 @@ class Reader {
     if (!unread_keys.empty()) log_warning(config_.path() + ": ignored unknown keys: " + join(unread_keys, ", "));
   }
 
-  void check_unknown(const Settings& settings) const {
-    std::vector<std::string> known;
-    for (const TensorPair& pair : names_.pairs) known.push_back(pair.huggingface_name);
-    for (const auto& [alias, original] : names_.aliases) known.push_back(alias);
-    std::vector<std::string> unused;
-    for (const auto& [unprefixed, name] : file_names_by_unprefixed_) {
-      if (std::find(known.begin(), known.end(), unprefixed) != known.end() || architecture_->is_buffer(unprefixed))
+  void refuse_unknown_tensors(const Settings& settings) const {
+    std::vector<std::string> known_names;
+    for (const TensorPair& pair : names_.pairs) known_names.push_back(pair.huggingface_name);
+    for (const auto& [alias, original] : names_.aliases) known_names.push_back(alias);
+    std::vector<std::string> unused_names;
+    for (const auto& [name_without_prefix, name] : full_names_) {
+      if (std::find(known_names.begin(), known_names.end(), name_without_prefix) != known_names.end() ||
+          architecture_->is_buffer(name_without_prefix))
         continue;
-      if (!architecture_->is_unused(unprefixed, settings))
+      if (!architecture_->is_unused(name_without_prefix, settings))
         throw Error(Exit::input, Problem{files_.find(name)->path, "tensors of this model only",
-                                         "the unknown tensor " + name, did_you_mean(unprefixed, known)});
-      unused.push_back(name);
+                                         "the unknown tensor " + name, did_you_mean(name_without_prefix, known_names)});
+      unused_names.push_back(name);
     }
-    if (!unused.empty()) log_info("ignored tensors that this model does not use: " + join(unused, ", "));
+    if (!unused_names.empty()) log_info("ignored tensors that this model does not use: " + join(unused_names, ", "));
   }
 
   // Returns the optional components (TensorPair::component) of which the file has no tensor.
@@ -264,9 +267,9 @@ class Reader {
 
   void check_aliases() const {
     for (const auto& [alias, original] : names_.aliases) {
-      if (unprefixed_names_.count(alias) == 0 || unprefixed_names_.count(original) == 0) continue;
-      const io::TensorFiles::Entry &a = *files_.find(file_names_by_unprefixed_.at(alias)),
-                                   &b = *files_.find(file_names_by_unprefixed_.at(original));
+      if (names_without_prefix_.count(alias) == 0 || names_without_prefix_.count(original) == 0) continue;
+      const io::TensorFiles::Entry &a = *files_.find(full_names_.at(alias)),
+                                   &b = *files_.find(full_names_.at(original));
       if (a.info.shape == b.info.shape && files_.floats(a.info.name) == files_.floats(b.info.name)) continue;
       if (names_.ignored_aliases.count(alias) > 0) log_info(a.info.name + " is ignored in favour of " + b.info.name);
       else
@@ -283,9 +286,8 @@ class Reader {
   ConfigFile config_;
   std::unique_ptr<Architecture> architecture_;
   io::TensorFiles files_;
-  std::map<std::string, std::string>
-      file_names_by_unprefixed_;            // full name in the file by unprefixed name (unprefixed_name())
-  std::set<std::string> unprefixed_names_;  // unprefixed names of all tensors in the file
+  std::map<std::string, std::string> full_names_;  // full name in the file by unprefixed name (unprefixed_name())
+  std::set<std::string> names_without_prefix_;     // unprefixed names of all tensors in the file
   text::Tokenizers tokenizers_;
   TensorNames names_;
 };

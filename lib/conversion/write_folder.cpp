@@ -36,19 +36,19 @@ bool affects_head_sizes(const std::string& change) {
 
 class Writer {
  public:
-  explicit Writer(const model::LoadedModel& loaded)
-      : loaded_(loaded),
-        settings_(settings_of(loaded.config.toml())),
+  explicit Writer(const model::LoadedModel& loaded_model)
+      : loaded_model_(loaded_model),
+        settings_(settings_of(loaded_model.config.toml())),
         architecture_(find_architecture()),
         names_(architecture_->names(settings_)),
-        rows_(parameter(names_.pairs.front().multihead_names.front()).master().size(0)) {}
+        embedding_rows_(parameter(names_.pairs.front().multihead_names.front()).master().size(0)) {}
 
   void write(const std::string& folder) const {
     Json config = architecture_->config(settings_);
-    config["vocab_size"] = rows_;
-    config.update(architecture_->token_ids(loaded_.tokenizers));
+    config["vocab_size"] = embedding_rows_;
+    config.update(architecture_->token_ids(loaded_model_.tokenizers));
     check(config);
-    auto files = architecture_->vocabulary_files(loaded_.tokenizers, settings_, loaded_.name);
+    auto files = architecture_->vocabulary_files(loaded_model_.tokenizers, settings_, loaded_model_.name);
     files["config.json"] = config.dump(2) + "\n";
     for (const auto& [name, text] : files) write_file_atomically(str(folder, "/", name), text);
     write_tensors(folder + "/model.safetensors");
@@ -58,22 +58,22 @@ class Writer {
 
  private:
   [[noreturn]] void refuse(const std::string& expected, const std::string& found) const {
-    throw Error(Exit::input, Problem{loaded_.name, expected, found, "keep the model as a multihead checkpoint"});
+    throw Error(Exit::input, Problem{loaded_model_.name, expected, found, "keep the model as a multihead checkpoint"});
   }
 
   std::unique_ptr<Architecture> find_architecture() const {
     const Json& backbone = settings_.at("model.backbone");
-    std::vector<std::string> known;
+    std::vector<std::string> known_backbones;
     for (const std::string& name : architectures().names()) {
       auto architecture = architectures().make(name, "architecture");
       if (backbone == architecture->backbone()) return architecture;
-      known.push_back(architecture->backbone());
+      known_backbones.push_back(architecture->backbone());
     }
-    refuse("a model that transformers supports: model.backbone " + join(known, " or "), backbone.dump());
+    refuse("a model that transformers supports: model.backbone " + join(known_backbones, " or "), backbone.dump());
   }
 
   const nn::Parameter& parameter(const std::string& name) const {
-    for (const nn::Parameter& p : loaded_.model->parameters().all())
+    for (const nn::Parameter& p : loaded_model_.model->parameters().all())
       if (p.name() == name) return p;
     refuse("the parameter " + name + ", which transformers requires for this architecture",
            "no parameter of this name");
@@ -90,21 +90,23 @@ class Writer {
     } catch (const Error& error) {
       refuse("a model that transformers supports", error.what());
     }
-    const int64_t vocabulary_size = loaded_.tokenizers.target->size();
-    settings["model.vocabulary_rows"] = rows_ > vocabulary_size ? Json(rows_) : settings_.at("model.vocabulary_rows");
+    const int64_t vocabulary_size = loaded_model_.tokenizers.target->size();
+    settings["model.vocabulary_rows"] =
+        embedding_rows_ > vocabulary_size ? Json(embedding_rows_) : settings_.at("model.vocabulary_rows");
     settings["model.score_padded_rows"] =
-        rows_ > vocabulary_size ? Json(true) : settings_.at("model.score_padded_rows");
-    Config read;
-    read.load_text(toml_of(settings), "config.json");
-    const model::ModelConfig converted_config = model::ModelConfig::read(read);
-    std::vector<std::string> unsupported, training_changes;
-    for (const std::string& change : changes(loaded_.config.toml(), converted_config.toml(), {"model.", "attention."}))
+        embedding_rows_ > vocabulary_size ? Json(true) : settings_.at("model.score_padded_rows");
+    Config converted_text;
+    converted_text.load_text(toml_of(settings), "config.json");
+    const model::ModelConfig converted_config = model::ModelConfig::read(converted_text);
+    std::vector<std::string> unsupported_changes, training_changes;
+    for (const std::string& change :
+         changes(loaded_model_.config.toml(), converted_config.toml(), {"model.", "attention."}))
       if (affects_training_only(change)) training_changes.push_back(change);
-      else if (!affects_head_sizes(change)) unsupported.push_back(change);
-    if (!unsupported.empty()) refuse("settings that transformers supports", join(unsupported, "; "));
+      else if (!affects_head_sizes(change)) unsupported_changes.push_back(change);
+    if (!unsupported_changes.empty()) refuse("settings that transformers supports", join(unsupported_changes, "; "));
     const auto model =
-        model::build_language_model(converted_config, model::vocabularies_of(loaded_.tokenizers), at::kMeta);
-    for (const nn::Parameter& written_parameter : loaded_.model->parameters().all()) {
+        model::build_language_model(converted_config, model::vocabularies_of(loaded_model_.tokenizers), at::kMeta);
+    for (const nn::Parameter& written_parameter : loaded_model_.model->parameters().all()) {
       const nn::Parameter* converted_parameter = model->parameters().find(written_parameter.name());
       if (converted_parameter == nullptr || converted_parameter->master().sizes() != written_parameter.master().sizes())
         refuse("the parameters of the architecture in transformers",
@@ -116,38 +118,39 @@ class Writer {
   }
 
   void write_tensors(const std::string& path) const {
-    model::CheckpointTensors views;
+    model::CheckpointTensors tensors;
     for (const TensorPair& pair : names_.pairs) {
-      std::vector<at::Tensor> masters;
-      for (const std::string& name : pair.multihead_names) masters.push_back(parameter(name).master().detach());
-      at::Tensor tensor = masters.size() == 1 ? masters.front() : at::cat(masters);
+      std::vector<at::Tensor> parameter_values;
+      for (const std::string& name : pair.multihead_names)
+        parameter_values.push_back(parameter(name).master().detach());
+      at::Tensor tensor = parameter_values.size() == 1 ? parameter_values.front() : at::cat(parameter_values);
       if (pair.transposed) tensor = tensor.t().contiguous();
       std::vector<std::string> tensor_names{pair.huggingface_name};
       for (const auto& [alias, original] : names_.aliases)
         if (original == pair.huggingface_name && names_.ignored_aliases.count(alias) > 0) tensor_names.push_back(alias);
       for (const std::string& name : tensor_names)
-        views.add((architecture_->belongs_to_head(name) ? "" : architecture_->prefix()) + name, tensor);
+        tensors.add((architecture_->belongs_to_head(name) ? "" : architecture_->prefix()) + name, tensor);
     }
     auto sink = open_sink(path);
-    io::write_checkpoint(*sink, views.all(), {{"format", "pt"}});
+    io::write_checkpoint(*sink, tensors.all(), {{"format", "pt"}});
     sink->close();
   }
 
-  const model::LoadedModel& loaded_;
+  const model::LoadedModel& loaded_model_;
   Settings settings_;
   std::unique_ptr<Architecture> architecture_;
   TensorNames names_;
-  int64_t rows_;
+  int64_t embedding_rows_;
 };
 
 }  // namespace
 
-void write_folder(const model::LoadedModel& loaded, const std::string& folder) {
+void write_folder(const model::LoadedModel& loaded_model, const std::string& folder) {
   namespace fs = std::filesystem;
   if (fs::exists(folder))
     throw Error(Exit::usage,
                 Problem{folder, "a new folder", "an existing folder", "remove it, or choose another name"});
-  const Writer writer(loaded);
+  const Writer writer(loaded_model);
   const std::string temporary_folder = folder + ".part";
   std::error_code error;
   if (!fs::create_directory(temporary_folder, error))

@@ -29,9 +29,10 @@ struct SettingPair {
   const char* huggingface_name;
   Json default_value;  // default in transformers
   std::vector<const char*> multihead_names;
-  int64_t max_value = 1 << 30;  // of an integer, which must be at least 1
+  int64_t max_value = 1 << 30;  // maximum of an integer; the minimum is 1
 };
-// Limit on the number of layers: it decides how many names of tensors are made before the configuration is checked.
+// Maximum number of layers, which limits the number of tensor names that are created before the configuration is
+// checked.
 constexpr int64_t kMaxLayers = 10000;
 
 // A tensor of transformers, and the multihead parameters that it contains, concatenated along their first axis.
@@ -108,7 +109,8 @@ void read_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, S
 // Copies the settings in `keys` from `settings` to `config`, the contents of config.json.
 void write_keys(const std::vector<SettingPair>& keys, const Settings& settings, Json& config);
 
-// Returns the name of a tensor without the prefix; in old files, the endings gamma and beta become weight and bias.
+// Returns the name of a tensor without the prefix, and with the endings gamma and beta of old files replaced by weight
+// and bias.
 std::string unprefixed_name(const std::string& tensor, const std::string& prefix);
 
 }  // namespace mh::huggingface

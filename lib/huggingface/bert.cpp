@@ -33,7 +33,7 @@ constexpr const char* kIgnoredKeys[] = {"chunk_size_feed_forward", "initializer_
 
 // A model class of transformers, and its value of model.bert.head.
 struct ModelClass {
-  const char* architecture;
+  const char* name;
   const char* head;
 };
 constexpr ModelClass kModelClasses[] = {{"BertForPreTraining", "words"},
@@ -48,8 +48,8 @@ std::string head_of(const ConfigFile& config, const std::set<std::string>& tenso
   if (!class_names.empty()) {
     std::vector<std::string> known_classes;
     for (const ModelClass& model_class : kModelClasses) {
-      if (class_names[0] == model_class.architecture) return model_class.head;
-      known_classes.emplace_back(model_class.architecture);
+      if (class_names[0] == model_class.name) return model_class.head;
+      known_classes.emplace_back(model_class.name);
     }
     throw Error(Exit::input, Problem{config.path() + ": architectures", "one of " + join(known_classes, ", "),
                                      class_names[0].dump(), "other heads are not supported"});
@@ -80,37 +80,37 @@ std::vector<std::string> labels_of(const ConfigFile& config) {
 
 const char* problem_of(bool is_regression) { return is_regression ? "regression" : "single_label_classification"; }
 
-constexpr const char* kPooler = "pooler.dense.weight";
+constexpr const char* kPoolerWeight = "pooler.dense.weight";
 
 class Bert : public Architecture {
  public:
   Settings settings(const ConfigFile& config, const std::set<std::string>& tensors) const override {
-    Settings s{{"model.backbone", backbone()},   {"model.norm", "post"},
-               {"model.positions", "learned"},   {"model.bert.embedding_norm", true},
-               {"model.scale_embedding", false}, {"model.init", "bert"},
-               {"attention.bias", true}};
-    read_keys(keys(), config, s);
-    s["model.activation"] = activation_of(config, "hidden_act", "gelu");
+    Settings result{{"model.backbone", backbone()},   {"model.norm", "post"},
+                    {"model.positions", "learned"},   {"model.bert.embedding_norm", true},
+                    {"model.scale_embedding", false}, {"model.init", "bert"},
+                    {"attention.bias", true}};
+    read_keys(keys(), config, result);
+    result["model.activation"] = activation_of(config, "hidden_act", "gelu");
     config.require("position_embedding_type", "absolute", {"absolute"}, "other position embeddings are not supported");
     config.require("is_decoder", false, {false}, "causal masks are not supported for BERT");
     config.require("add_cross_attention", false, {false}, "cross-attention is not supported for BERT");
     config.require("pruned_heads", Json::object(), {Json::object()}, "pruned heads are not supported");
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
-    s["model.bert.head"] = head_of(config, tensors);
-    if (s["model.bert.head"] == "words") {
-      s["model.bert.next_sentence"] = tensors.count(kPooler) > 0;
-    } else if (s["model.bert.head"] == "classes") {
+    result["model.bert.head"] = head_of(config, tensors);
+    if (result["model.bert.head"] == "words") {
+      result["model.bert.next_sentence"] = tensors.count(kPoolerWeight) > 0;
+    } else if (result["model.bert.head"] == "classes") {
       const std::vector<std::string> labels = labels_of(config);
       const bool is_regression = labels.size() == 1;
-      if (is_regression) s["model.bert.head"] = "number";
-      else s["model.bert.classes"] = labels.size();
-      if (!is_regression && labels != default_labels(labels.size())) s["model.bert.labels"] = labels;
+      if (is_regression) result["model.bert.head"] = "number";
+      else result["model.bert.classes"] = labels.size();
+      if (!is_regression && labels != default_labels(labels.size())) result["model.bert.labels"] = labels;
       const char* problem = problem_of(is_regression);
       config.require("problem_type", problem, {problem}, "the classifier has " + str(labels.size(), " outputs"));
       const Json dropout = config.value("classifier_dropout", nullptr);
-      s["model.dropout_output"] = dropout.is_null() ? s["model.dropout_embedding"] : dropout;
+      result["model.dropout_output"] = dropout.is_null() ? result["model.dropout_embedding"] : dropout;
     }
-    return s;
+    return result;
   }
 
   text::Tokenizers tokenizers(const std::string& folder) const override {
@@ -118,14 +118,14 @@ class Bert : public Architecture {
   }
 
   TensorNames names(const Settings& settings) const override {
-    TensorNames n{{{"embeddings.word_embeddings.weight", {"encoder.embedding.weight"}},
-                   {"embeddings.position_embeddings.weight", {"encoder.positions.weight"}},
-                   {"embeddings.token_type_embeddings.weight", {"encoder.segments.weight"}}},
-                  {}};
+    TensorNames tensor_names{{{"embeddings.word_embeddings.weight", {"encoder.embedding.weight"}},
+                              {"embeddings.position_embeddings.weight", {"encoder.positions.weight"}},
+                              {"embeddings.token_type_embeddings.weight", {"encoder.segments.weight"}}},
+                             {}};
     const auto add = [&](const std::string& huggingface_name, const std::string& multihead_name,
                          const std::string& component = "") {
       for (const char* suffix : {".weight", ".bias"})
-        n.pairs.push_back({huggingface_name + suffix, {multihead_name + suffix}, false, component});
+        tensor_names.pairs.push_back({huggingface_name + suffix, {multihead_name + suffix}, false, component});
     };
     add("embeddings.LayerNorm", "encoder.embedding_norm");
     for (int64_t i = 0; i < settings.at("model.layers").get<int64_t>(); ++i) {
@@ -147,19 +147,19 @@ class Bert : public Architecture {
     if (head == "number") add("classifier", "head.number", "the regression head (classifier)");
     if (head == "span") add("qa_outputs", "head.span", "the span head (qa_outputs)");
     if (next_sentence) add("cls.seq_relationship", "head.next", "the next-sentence head (cls.seq_relationship)");
-    if (head != "words") return n;
+    if (head != "words") return tensor_names;
     const std::string component = "the masked-word head (cls.predictions)", huggingface_prefix = "cls.predictions.";
     add(huggingface_prefix + "transform.dense", "head.words.transform", component);
     add(huggingface_prefix + "transform.LayerNorm", "head.words.norm", component);
     const bool tied = settings.at("model.tied") == true;
     // transformers 5 ties the two biases if it ties the weights; otherwise it uses decoder.bias.
     const std::string bias = huggingface_prefix + "bias", decoder = huggingface_prefix + "decoder.bias";
-    n.pairs.push_back({tied ? bias : decoder, {"head.words.bias"}, false, component});
-    n.aliases[tied ? decoder : bias] = tied ? bias : decoder;
-    if (!tied) n.ignored_aliases.insert(bias);
-    if (tied) n.aliases[huggingface_prefix + "decoder.weight"] = "embeddings.word_embeddings.weight";
-    else n.pairs.push_back({huggingface_prefix + "decoder.weight", {"head.words.weight"}, false, component});
-    return n;
+    tensor_names.pairs.push_back({tied ? bias : decoder, {"head.words.bias"}, false, component});
+    tensor_names.aliases[tied ? decoder : bias] = tied ? bias : decoder;
+    if (!tied) tensor_names.ignored_aliases.insert(bias);
+    if (tied) tensor_names.aliases[huggingface_prefix + "decoder.weight"] = "embeddings.word_embeddings.weight";
+    else tensor_names.pairs.push_back({huggingface_prefix + "decoder.weight", {"head.words.weight"}, false, component});
+    return tensor_names;
   }
 
   std::string prefix() const override { return "bert."; }
@@ -190,7 +190,7 @@ class Bert : public Architecture {
                    {"classifier_dropout", nullptr},
                    {"dtype", "float32"}});
     if (head != "classes" && head != "number") return config;
-    // In all versions of transformers, null stands for hidden_dropout_prob.
+    // In all versions of transformers, null means the value of hidden_dropout_prob.
     const Json& dropout = settings.at("model.dropout_output");
     if (dropout != settings.at("model.dropout_embedding")) config["classifier_dropout"] = dropout;
     std::vector<std::string> labels;

@@ -30,20 +30,21 @@ constexpr const char* kIgnoredKeys[] = {"n_ctx", "reorder_and_upcast_attn", "use
 class Gpt2 : public Architecture {
  public:
   Settings settings(const ConfigFile& config, const std::set<std::string>&) const override {
-    Settings s{{"model.backbone", backbone()},  {"model.norm", "pre"},  {"model.final_norm", true},
-               {"model.positions", "learned"},  {"model.init", "bert"}, {"attention.bias", true},
-               {"model.scale_embedding", false}};
-    read_keys(keys(), config, s);
+    Settings result{{"model.backbone", backbone()},  {"model.norm", "pre"},  {"model.final_norm", true},
+                    {"model.positions", "learned"},  {"model.init", "bert"}, {"attention.bias", true},
+                    {"model.scale_embedding", false}};
+    read_keys(keys(), config, result);
     const Json inner_width = config.value("n_inner", nullptr);
-    s["model.ffn"] = inner_width.is_null() ? Json(4 * s["model.width"].get<int64_t>()) : config.value("n_inner", 0);
-    require_size(s["model.ffn"], config.path() + ": n_inner", SettingPair{}.max_value);
-    s["model.activation"] = activation_of(config, "activation_function", "gelu_new");
+    result["model.ffn"] =
+        inner_width.is_null() ? Json(4 * result["model.width"].get<int64_t>()) : config.value("n_inner", 0);
+    require_size(result["model.ffn"], config.path() + ": n_inner", SettingPair{}.max_value);
+    result["model.activation"] = activation_of(config, "activation_function", "gelu_new");
     const std::string reason = "other scalings of attention scores are not supported";
     config.require("scale_attn_weights", true, {true}, reason);
     config.require("scale_attn_by_inverse_layer_idx", false, {false}, reason);
     config.require("add_cross_attention", false, {false}, "cross-attention is not supported for GPT-2");
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
-    return s;
+    return result;
   }
 
   text::Tokenizers tokenizers(const std::string& folder) const override {
@@ -51,14 +52,15 @@ class Gpt2 : public Architecture {
   }
 
   TensorNames names(const Settings& settings) const override {
-    TensorNames n{{{"wte.weight", {"decoder.embedding.weight"}}, {"wpe.weight", {"decoder.positions.weight"}}}, {}};
+    TensorNames tensor_names{
+        {{"wte.weight", {"decoder.embedding.weight"}}, {"wpe.weight", {"decoder.positions.weight"}}}, {}};
     const auto add = [&](const std::string& huggingface_name, const std::vector<std::string>& multihead_names,
                          bool is_conv1d) {
       for (const char* suffix : {".weight", ".bias"}) {
         TensorPair pair{huggingface_name + suffix, {}, is_conv1d && std::string(suffix) == ".weight", ""};
         for (const std::string& multihead_name : multihead_names)
           pair.multihead_names.push_back(multihead_name + suffix);
-        n.pairs.push_back(std::move(pair));
+        tensor_names.pairs.push_back(std::move(pair));
       }
     };
     for (int64_t i = 0; i < settings.at("model.layers").get<int64_t>(); ++i) {
@@ -72,9 +74,10 @@ class Gpt2 : public Architecture {
       add(huggingface_prefix + "mlp.c_proj", {multihead_prefix + "ffn.down"}, true);
     }
     add("ln_f", {"decoder.norm"}, false);
-    if (settings.at("model.tied") == true) n.aliases["lm_head.weight"] = "wte.weight";
-    else n.pairs.push_back({"lm_head.weight", {"decoder.output.weight"}, false, "the output layer (lm_head)"});
-    return n;
+    if (settings.at("model.tied") == true) tensor_names.aliases["lm_head.weight"] = "wte.weight";
+    else
+      tensor_names.pairs.push_back({"lm_head.weight", {"decoder.output.weight"}, false, "the output layer (lm_head)"});
+    return tensor_names;
   }
 
   std::string prefix() const override { return "transformer."; }
@@ -88,7 +91,7 @@ class Gpt2 : public Architecture {
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
     write_keys(keys(), settings, config);
-    // In all versions of transformers, null stands for four times the width.
+    // In all versions of transformers, null means four times the width.
     const Json& inner_width = settings.at("model.ffn");
     config["n_inner"] = inner_width == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner_width;
     config["activation_function"] = huggingface_activation(settings.at("model.activation"));

@@ -7,9 +7,9 @@
 namespace mh::huggingface {
 
 void write_special_tokens(const text::AddedTokens& tokens, const std::vector<text::Piece>& pieces, io::Json& config) {
-  for (const auto& [number, attributes] : tokens) {
-    const std::string& piece = pieces.at(static_cast<size_t>(number)).text;
-    io::Json& token = config["added_tokens_decoder"][std::to_string(number)];
+  for (const auto& [id, attributes] : tokens) {
+    const std::string& piece = pieces.at(static_cast<size_t>(id)).text;
+    io::Json& token = config["added_tokens_decoder"][std::to_string(id)];
     token["content"] = piece;
     for (const char* flag : text::kTokenFlags) token[flag] = attributes.count(flag) > 0;
     for (const char* role : text::kTokenRoles)
@@ -21,8 +21,8 @@ void write_special_tokens(const text::AddedTokens& tokens, const std::vector<tex
 io::Json token_ids(const text::AddedTokens& tokens, std::initializer_list<const char*> roles) {
   io::Json ids = io::Json::object();
   for (const char* role : roles) {
-    const int64_t number = text::token_of_role(tokens, role);
-    ids[str(role, "_id")] = number < 0 ? io::Json() : io::Json(number);
+    const int64_t id = text::token_of_role(tokens, role);
+    ids[str(role, "_id")] = id < 0 ? io::Json() : io::Json(id);
   }
   return ids;
 }
