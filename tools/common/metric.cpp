@@ -48,12 +48,12 @@ task::EvaluationOptions Metric::options() const {
   return options;
 }
 
-void Metric::check(model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
+void Metric::check(model::LoadedModel& model, const task::Dataset& dataset, const std::string& shard,
                    const data::ScoringOptions& scoring) const {
   if (is_perplexity()) return;
   const bool decodes = score().needs_decoding;
   const auto scores = dataset.score_names();
-  const bool has_task = !task::task_of(m.config.model)->traits().perplexity;
+  const bool has_task = !task::task_of(model.config.model)->traits().perplexity;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
     throw Error(
         Exit::usage,
@@ -66,15 +66,15 @@ void Metric::check(model::LoadedModel& m, const task::Dataset& dataset, const st
                 Problem{"--blocks",
                         str("0, since ", title(), decodes ? " is computed on all pairs" : " is computed on all rows"),
                         str(scoring.sample.blocks), "pass --blocks 0"});
-  dataset.check_score(*m.model, name_, options());
+  dataset.check_score(*model.model, name_, options());
 }
 
-double Metric::compute(model::LoadedModel& m, const task::Dataset& dataset,
+double Metric::compute(model::LoadedModel& model, const task::Dataset& dataset,
                        const std::function<void(int64_t, int64_t)>& progress, attention::Observer* observer) const {
   task::EvaluationOptions evaluation = options();
   evaluation.observer = observer;
   evaluation.progress = progress;
-  return dataset.score(*m.model, name_, evaluation);
+  return dataset.score(*model.model, name_, evaluation);
 }
 
 nlohmann::ordered_json Metric::protocol() const {

@@ -31,13 +31,13 @@ class Metric {
   // Throws Error(usage) if the metric is not defined for the dataset (a score of decoded text needs pairs), if
   // `scoring` selects a sample of the data, or if the model cannot decode. `scoring`: scoring options from the command
   // line. Does nothing for perplexity.
-  void check(model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
+  void check(model::LoadedModel& model, const task::Dataset& dataset, const std::string& shard,
              const data::ScoringOptions& scoring) const;
   // Returns the metric of the model on all pairs or rows of the dataset. Must not be called for perplexity. `observer`
   // observes each forward pass and may be null; `progress` is called with numbers of sentences or rows and may be
   // empty.
-  double compute(model::LoadedModel& m, const task::Dataset& dataset,
-                 const std::function<void(int64_t done, int64_t all)>& progress,
+  double compute(model::LoadedModel& model, const task::Dataset& dataset,
+                 const std::function<void(int64_t completed, int64_t total)>& progress,
                  attention::Observer* observer = nullptr) const;
   // Returns the table columns that describe how text was decoded and scored; an empty object for metrics without
   // decoding.

@@ -9,26 +9,26 @@
 
 namespace mh {
 
-ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::string& key) {
+ModelOptionSet add_model_options(CLI::App& app, ModelArguments& args, const std::string& key) {
   auto choice = [&](const std::string& name, std::string& value, const std::string& help, const char* type,
                     const std::vector<std::string>& choices) {
     return app.add_option(name, value, help)->type_name(type)->check(one_of(choices));
   };
   const bool sets_keys = !key.empty();
   ModelOptionSet options{};
-  options.device =
-      choice("--device", a.device, "device of the model: cpu, cuda, or auto, which is cuda if a GPU is usable [auto]",
-             "WHERE", {"auto", "cpu", "cuda"});
-  options.precision = choice("--precision", a.precision,
+  options.device = choice("--device", args.device,
+                          "device of the model: cpu, cuda, or auto, which is cuda if a GPU is usable [auto]", "WHERE",
+                          {"auto", "cpu", "cuda"});
+  options.precision = choice("--precision", args.precision,
                              sets_keys ? "precision of matrix products: fp32 or bf16; sets " + key + "precision"
                                        : "precision of matrix products: fp32 or bf16 [fp32]",
                              "TYPE", {"fp32", "bf16"});
-  options.attention = choice("--attention", a.attention,
+  options.attention = choice("--attention", args.attention,
                              "attention implementation: composed (separate operations), fused (one kernel), or "
                              "auto, which is fused where possible" +
                                  (sets_keys ? "; sets " + key + "attention_path" : std::string(" [auto]")),
                              "PATH", {"auto", "composed", "fused"});
-  options.threads = app.add_option("--threads", a.threads, "number of CPU threads; 0: all cores [0]")
+  options.threads = app.add_option("--threads", args.threads, "number of CPU threads; 0: all cores [0]")
                         ->type_name("N")
                         ->check(whole_number(0, 1024));
   return options;

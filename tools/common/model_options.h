@@ -25,7 +25,7 @@ struct ModelOptionSet {
 
 // Adds --device, --precision, --attention and --threads. `key`: prefix of the configuration keys that --precision and
 // --attention set, such as "train."; "": the two options set no keys.
-ModelOptionSet add_model_options(CLI::App& app, ModelArguments& a, const std::string& key = "");
+ModelOptionSet add_model_options(CLI::App& app, ModelArguments& args, const std::string& key = "");
 
 // Adds --set, which overrides configuration keys of a loaded model (load_with_options()).
 CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets);

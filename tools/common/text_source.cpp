@@ -42,27 +42,28 @@ void TextSource::require_for(const io::Checkpoint& checkpoint) const {
 
 namespace {
 
-Config run_config_of(const model::LoadedModel& m) {
+Config run_config_of(const model::LoadedModel& model) {
   Config config;
-  config.load_text(m.toml, m.name);
+  config.load_text(model.toml, model.name);
   return config;
 }
 
 }  // namespace
 
 // Builds the rows of the dataset with the options of the model's training configuration.
-std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::LoadedModel& m) const {
-  require(m.config.model, m.tokenizers, m.name);
-  train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
-  run.model = m.config;
-  std::shared_ptr<const task::Dataset> dataset = run.task().open(*records_, m.tokenizers, run.dataset_options(false));
+std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::LoadedModel& model) const {
+  require(model.config.model, model.tokenizers, model.name);
+  train::RunConfig run = train::RunConfig::parse(model.toml, model.name);
+  run.model = model.config;
+  std::shared_ptr<const task::Dataset> dataset =
+      run.task().open(*records_, model.tokenizers, run.dataset_options(false));
   if (dataset->corpus().targets() == 0)
     throw Error(Exit::input, Problem{name_, "at least one target token", "none", ""});
   return dataset;
 }
 
-std::shared_ptr<const task::Dataset> TextSource::labelled_dataset_for(const model::LoadedModel& m) const {
-  auto dataset = dataset_for(m);
+std::shared_ptr<const task::Dataset> TextSource::labelled_dataset_for(const model::LoadedModel& model) const {
+  auto dataset = dataset_for(model);
   dataset->require_targets();
   return dataset;
 }
@@ -80,37 +81,37 @@ bool affects_scores(const std::string& assignment) {
 
 }  // namespace
 
-model::LoadedModel load_with_options(const ModelArguments& a, const io::Checkpoint& checkpoint,
+model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
                                      const std::vector<std::string>& sets) {
-  static const at::Device device = nn::choose_device(a.device);
+  static const at::Device device = nn::choose_device(args.device);
   std::vector<std::string> model_settings, task_settings;
   for (const std::string& set : sets) (affects_scores(set) ? task_settings : model_settings).push_back(set);
-  model::LoadedModel m = model::load_model(checkpoint, device, model_settings);
+  model::LoadedModel model = model::load_model(checkpoint, device, model_settings);
   if (!task_settings.empty()) {
-    Config config = run_config_of(m);
+    Config config = run_config_of(model);
     for (const std::string& set : task_settings) config.set(set);
-    m.toml = train::RunConfig::read(config).toml();
+    model.toml = train::RunConfig::read(config).toml();
   }
-  const attention::Path attention = attention::parse_path(a.attention);
-  m.model->set_path(attention);
-  if (attention == attention::Path::fused) m.model->require_fused(false);
-  for (const std::string& line : m.model->describe_paths(false)) log_detail("attention: " + line);
-  if (a.precision == "bf16") m.model->parameters().set_bf16(true);
-  return m;
+  const attention::Path attention = attention::parse_path(args.attention);
+  model.model->set_path(attention);
+  if (attention == attention::Path::fused) model.model->require_fused(false);
+  for (const std::string& line : model.model->describe_paths(false)) log_detail("attention: " + line);
+  if (args.precision == "bf16") model.model->parameters().set_bf16(true);
+  return model;
 }
 
-data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::ScoringOptions& requested,
+data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::ScoringOptions& requested,
                                  const task::Dataset& dataset) {
-  if (!task::task_of(m.config.model)->traits().text_order) return dataset.corpus().resolve(requested, *m.model);
-  Config config = run_config_of(m);
+  if (!task::task_of(model.config.model)->traits().text_order) return dataset.corpus().resolve(requested, *model.model);
+  Config config = run_config_of(model);
   train::TrainOptions training;
   config.read("train", training);
   data::ScoringOptions options = requested;
   if (options.block == 0) options.block = training.batch.block;
   if (options.block > training.batch.block)
-    log_warning(str(m.name, ": blocks of ", options.block, " tokens are longer than the training blocks of ",
+    log_warning(str(model.name, ": blocks of ", options.block, " tokens are longer than the training blocks of ",
                     training.batch.block, " tokens"));
-  return dataset.corpus().resolve(options, *m.model);
+  return dataset.corpus().resolve(options, *model.model);
 }
 
 nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring, const std::string& precision) {
@@ -126,9 +127,9 @@ std::string measurement_text(const std::string& measure, const data::ScoringOpti
 
 std::function<void(int64_t, int64_t)> progress_bar(const std::string& label, const std::string& unit) {
   auto bar = std::make_shared<std::unique_ptr<Progress>>();
-  return [=](int64_t done, int64_t all) {
-    if (*bar == nullptr) *bar = std::make_unique<Progress>(label, all, unit);
-    (*bar)->update(done);
+  return [=](int64_t completed, int64_t total) {
+    if (*bar == nullptr) *bar = std::make_unique<Progress>(label, total, unit);
+    (*bar)->update(completed);
   };
 }
 

@@ -29,10 +29,10 @@ class TextSource {
   bool holds_pairs() const { return header().side_of(0) == io::Side::source; }
   // Returns the dataset of the shard for a model. Throws Error(input) if the vocabulary differs from the model's, or if
   // the model does not read records of this kind.
-  std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& m) const;
+  std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& model) const;
   // Returns the result of dataset_for(), for computing a loss. Throws Error(input) like dataset_for(), and for a shard
   // without labels.
-  std::shared_ptr<const task::Dataset> labelled_dataset_for(const model::LoadedModel& m) const;
+  std::shared_ptr<const task::Dataset> labelled_dataset_for(const model::LoadedModel& model) const;
   // Throws the errors of dataset_for() for a model that is not loaded.
   void require_for(const io::Checkpoint& checkpoint) const;
 
@@ -46,12 +46,12 @@ class TextSource {
 
 // Loads a model with the device, attention path and precision of the arguments. `sets`: assignments KEY=VALUE that
 // override configuration keys of the model, and options of tasks that affect scores.
-model::LoadedModel load_with_options(const ModelArguments& a, const io::Checkpoint& checkpoint,
+model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
                                      const std::vector<std::string>& sets = {});
 
 // Returns the resolved scoring options for a model: options that are not set in `requested` get the values of the
 // model's training. Warns if blocks are longer than in training.
-data::ScoringOptions scoring_for(const model::LoadedModel& m, const data::ScoringOptions& requested,
+data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::ScoringOptions& requested,
                                  const task::Dataset& dataset);
 
 // Returns the options that affect results as table columns: block, context, memory, blocks, seed, precision.
@@ -62,6 +62,6 @@ nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring, const st
 std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring);
 
 // Returns a progress callback; its first call creates the progress bar.
-std::function<void(int64_t done, int64_t all)> progress_bar(const std::string& label, const std::string& unit);
+std::function<void(int64_t completed, int64_t total)> progress_bar(const std::string& label, const std::string& unit);
 
 }  // namespace mh

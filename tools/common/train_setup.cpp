@@ -18,49 +18,51 @@
 
 namespace mh::train_setup {
 
-void add_options(CLI::App& app, Arguments& a, const std::string& from_option, const std::string& from_help) {
-  a.from_option = from_option;
-  app.add_option("-c,--config", a.configs, "configuration file; later files override earlier ones")->type_name("FILE");
-  app.add_option("--set", a.sets, "value of a configuration key, such as train.lr=3e-4; overrides configuration files")
+void add_options(CLI::App& app, Arguments& args, const std::string& from_option, const std::string& from_help) {
+  args.from_option = from_option;
+  app.add_option("-c,--config", args.configs, "configuration file; later files override earlier ones")
+      ->type_name("FILE");
+  app.add_option("--set", args.sets,
+                 "value of a configuration key, such as train.lr=3e-4; overrides configuration files")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  app.add_option("--train", a.train, "training shard")->type_name("FILE");
-  app.add_option("--valid", a.valid, "validation shard")->type_name("FILE");
-  app.add_option("-o,--out", a.out, "output folder of the run")->type_name("FOLDER");
-  auto* resume = app.add_flag("--resume", a.resume, "resume the run in --out");
-  app.add_option(from_option, a.from, from_help + "; - is standard input")->type_name("FILE")->excludes(resume);
+  app.add_option("--train", args.train, "training shard")->type_name("FILE");
+  app.add_option("--valid", args.valid, "validation shard")->type_name("FILE");
+  app.add_option("-o,--out", args.out, "output folder of the run")->type_name("FOLDER");
+  auto* resume = app.add_flag("--resume", args.resume, "resume the run in --out");
+  app.add_option(from_option, args.from, from_help + "; - is standard input")->type_name("FILE")->excludes(resume);
   CLI::Option* dry_run_option = app.add_flag(
-      "--dry-run", a.dry_run, "print the parameter count, memory use and length of the run without training");
-  add_format(app, a.format, "of --dry-run");
-  add_model_options(app, a, "train.").device->excludes(dry_run_option);
-  app.add_option("--seed", a.seed, "random seed; sets train.seed")->type_name("N")->check(whole_number(0));
+      "--dry-run", args.dry_run, "print the parameter count, memory use and length of the run without training");
+  add_format(app, args.format, "of --dry-run");
+  add_model_options(app, args, "train.").device->excludes(dry_run_option);
+  app.add_option("--seed", args.seed, "random seed; sets train.seed")->type_name("N")->check(whole_number(0));
 }
 
-std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& a) {
-  return a.from.empty() ? nullptr : std::make_unique<io::Checkpoint>(a.from);
+std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args) {
+  return args.from.empty() ? nullptr : std::make_unique<io::Checkpoint>(args.from);
 }
 
 namespace {
 
 // Adds to `config` the sections that a fine-tuning run inherits from the checkpoint, and the keys of an output head
 // that fits the labels of the training shard.
-void inherit_config(const Arguments& a, const io::Checkpoint& from, Config& config) {
+void inherit_config(const Arguments& args, const io::Checkpoint& from, Config& config) {
   const std::string inherited_toml = train::inherited_sections(from);
   config.load_text(inherited_toml, from.name() + ": configuration");
   for (const std::string& line : split(inherited_toml, '\n'))
     if (line.rfind('[', 0) == 0) log_info(str("inherited from ", from.name(), ": ", line));
-  if (a.train.empty() || !task::task_of(model::config_of(from).model)->traits().counts_rows) return;
-  const io::ShardFile shard(a.train);
-  const auto task = task::task_of_kind(shard.header().kind, a.train);
-  for (const std::string& key : task->head_keys(shard.header(), a.train)) config.set(key);
+  if (args.train.empty() || !task::task_of(model::config_of(from).model)->traits().counts_rows) return;
+  const io::ShardFile shard(args.train);
+  const auto task = task::task_of_kind(shard.header().kind, args.train);
+  for (const std::string& key : task->head_keys(shard.header(), args.train)) config.set(key);
 }
 
 // Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.
-void check_start(const Arguments& a, const io::Checkpoint& from, Config config) {
+void check_start(const Arguments& args, const io::Checkpoint& from, Config config) {
   const auto model = model::ModelConfig::read(config);
   const auto sizes = model::vocabularies_of(text::tokenizers_of(from));
-  const std::string where = a.from_option + " " + a.from;
-  if (!a.inherits_training) return model::require_same_parameters(model::config_of(from), model, sizes, where);
+  const std::string where = args.from_option + " " + args.from;
+  if (!args.inherits_training) return model::require_same_parameters(model::config_of(from), model, sizes, where);
   const auto new_model = model::build_language_model(model, sizes, at::Device(at::kMeta));
   model::compare_with_checkpoint(from, new_model->parameters(), where);
   model::require_same_heads(*model::build_language_model(model::config_of(from), sizes, at::Device(at::kMeta)),
@@ -69,71 +71,72 @@ void check_start(const Arguments& a, const io::Checkpoint& from, Config config) 
 
 }  // namespace
 
-Config configuration(const Arguments& a, const io::Checkpoint* from) {
+Config configuration(const Arguments& args, const io::Checkpoint* from) {
   Config config;
   if (from != nullptr) config.load_text(model::config_of(*from).toml(), from->name() + ": configuration");
-  if (from != nullptr && a.inherits_training) inherit_config(a, *from, config);
-  if (a.resume) {
-    const std::string config_path = a.out + "/config.toml";
+  if (from != nullptr && args.inherits_training) inherit_config(args, *from, config);
+  if (args.resume) {
+    const std::string config_path = args.out + "/config.toml";
     config.load_text(read_text_file(config_path), config_path);
     train::set_legacy_defaults(config);
   }
-  for (const std::string& file : a.configs) config.load_file(file);
+  for (const std::string& file : args.configs) config.load_file(file);
   auto assign = [&](const std::string& key, const std::string& value, const std::string& option) {
     if (!value.empty()) config.set_text(key, value, "--" + option);
   };
-  assign("data.train", a.train, "train");
-  assign("data.valid", a.valid, "valid");
-  assign("train.precision", a.precision, "precision");
-  assign("train.attention_path", a.attention, "attention");
-  if (a.seed >= 0) {
-    for (const std::string& assignment : a.sets)
+  assign("data.train", args.train, "train");
+  assign("data.valid", args.valid, "valid");
+  assign("train.precision", args.precision, "precision");
+  assign("train.attention_path", args.attention, "attention");
+  if (args.seed >= 0) {
+    for (const std::string& assignment : args.sets)
       if (assignment.rfind("train.seed=", 0) == 0)
-        throw Error(Exit::usage,
-                    Problem{"--set", str("no train.seed, since ", a.seeds > 0 ? "--seeds" : "--seed", " sets the seed"),
-                            assignment,
-                            a.seeds > 0 ? "leave train.seed out; --seed N sets the seed of the first run"
-                                        : "leave train.seed or --seed out"});
-    config.set(str("train.seed=", a.seed));
+        throw Error(
+            Exit::usage,
+            Problem{"--set", str("no train.seed, since ", args.seeds > 0 ? "--seeds" : "--seed", " sets the seed"),
+                    assignment,
+                    args.seeds > 0 ? "leave train.seed out; --seed N sets the seed of the first run"
+                                   : "leave train.seed or --seed out"});
+    config.set(str("train.seed=", args.seed));
   }
-  if (!a.train_only.empty()) {
+  if (!args.train_only.empty()) {
     std::vector<std::string> names;
-    for (const std::string& name : a.train_only) names.push_back(quoted_toml(name));
+    for (const std::string& name : args.train_only) names.push_back(quoted_toml(name));
     config.set(str("train.trainable=[", join(names, ", "), "]"));
   }
-  for (const std::string& assignment : a.sets) config.set(assignment);
-  if (from != nullptr && a.inherits_training) {
+  for (const std::string& assignment : args.sets) config.set(assignment);
+  if (from != nullptr && args.inherits_training) {
     const auto keys = config.keys_below("train");
     if (std::find(keys.begin(), keys.end(), "length") == keys.end()) {
       config.set("train.length=1e");
       log_info("train.length is not set; using 1e, one epoch");
     }
   }
-  if (from != nullptr) check_start(a, *from, config);
+  if (from != nullptr) check_start(args, *from, config);
   return config;
 }
 
-void run(const Arguments& a, Tool& tool) {
-  if (a.out.empty() && (a.resume || !a.dry_run))
+void run(const Arguments& args, Tool& tool) {
+  if (args.out.empty() && (args.resume || !args.dry_run))
     throw Error(Exit::usage,
                 Problem{"--out", "the folder of the run", "none", log_name() + " --help shows all options"});
-  if (a.resume && !MappedFile::is_mappable(a.out + "/config.toml")) train::RunFolder run_folder(a.out, true);
-  if (a.dry_run) return ignore_broken_pipe([&] { dry_run(a); });
-  tool.set_status(prepare(a)->run());
+  if (args.resume && !MappedFile::is_mappable(args.out + "/config.toml")) train::RunFolder run_folder(args.out, true);
+  if (args.dry_run) return ignore_broken_pipe([&] { dry_run(args); });
+  tool.set_status(prepare(args)->run());
 }
 
-std::unique_ptr<train::Trainer> prepare(const Arguments& a) {
-  const at::Device device = nn::choose_device(a.device);
-  nn::prepare_cpu(a.threads);
-  const auto from = initial_checkpoint(a);
-  Config config = configuration(a, from.get());
-  return std::make_unique<train::Trainer>(train::RunConfig::read(config), a.out, a.resume, device,
-                                          train::WarmStart{from.get(), a.inherits_training});
+std::unique_ptr<train::Trainer> prepare(const Arguments& args) {
+  const at::Device device = nn::choose_device(args.device);
+  nn::prepare_cpu(args.threads);
+  const auto from = initial_checkpoint(args);
+  Config config = configuration(args, from.get());
+  return std::make_unique<train::Trainer>(train::RunConfig::read(config), args.out, args.resume, device,
+                                          train::WarmStart{from.get(), args.inherits_training});
 }
 
-void dry_run(const Arguments& a) {
-  const auto from = initial_checkpoint(a);
-  Config config = configuration(a, from.get());
+void dry_run(const Arguments& args) {
+  const auto from = initial_checkpoint(args);
+  Config config = configuration(args, from.get());
   const train::DryRun run = train::dry_run(train::RunConfig::read(config), from.get(), "--dry-run");
   nlohmann::ordered_json j{{"parameters", run.parameters},    {"trained_parameters", run.trained_parameters},
                            {"vocabulary", run.vocabulary},    {"tokens_per_update", run.tokens_per_update},
@@ -143,7 +146,7 @@ void dry_run(const Arguments& a) {
   if (run.warmup_updates > 0) j["warmup_updates"] = run.warmup_updates;
   if (run.epochs) j["epochs"] = *run.epochs;
   if (run.long_predictions) j["long_predictions"] = *run.long_predictions;
-  if (a.format == "json") return print(j.dump() + "\n");
+  if (args.format == "json") return print(j.dump() + "\n");
   std::string table;
   for (auto& [key, value] : j.items())
     table += str(key, '\t', value.is_string() ? value.get<std::string>() : value.dump(), '\n');

@@ -28,22 +28,22 @@ struct Arguments : ModelArguments {
 };
 
 // Adds the options that mh-train and mh-finetune have in common. `from_help`: help text of `from_option`.
-void add_options(CLI::App& app, Arguments& a, const std::string& from_option, const std::string& from_help);
+void add_options(CLI::App& app, Arguments& args, const std::string& from_option, const std::string& from_help);
 
 // Opens the checkpoint that the run starts from; null if the run starts from scratch.
-std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& a);
+std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args);
 // Returns the configuration of the run. Its values come from the model of the checkpoint, then from configuration
 // files, then from options of the command line; later values override earlier ones. Throws Error(usage) if a model of
 // this configuration cannot load the parameters of the checkpoint.
-Config configuration(const Arguments& a, const io::Checkpoint* from);
+Config configuration(const Arguments& args, const io::Checkpoint* from);
 
 // Creates the trainer that the arguments describe.
-std::unique_ptr<train::Trainer> prepare(const Arguments& a);
+std::unique_ptr<train::Trainer> prepare(const Arguments& args);
 // Runs the training; with --dry-run, calls dry_run() instead.
-void run(const Arguments& a, Tool& tool);
+void run(const Arguments& args, Tool& tool);
 // Prints a summary of the model and the run without training. Needs data only if the configuration does not set the
 // size of the vocabulary.
-void dry_run(const Arguments& a);
+void dry_run(const Arguments& args);
 
 // Writes `text` to standard output.
 void print(const std::string& text);

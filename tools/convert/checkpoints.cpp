@@ -19,18 +19,18 @@ namespace mh::convert {
 namespace {
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
-void check(const Arguments& a) {
-  if (!a.average && !a.fold) refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder", "none");
-  if (a.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
-  if (!a.average && a.files.size() > 1)
-    refuse_usage("--fold", "one checkpoint", str(a.files.size()), "add --average to average the checkpoints first");
-  const bool has_seed = a.seed != Arguments{}.seed;
-  if (has_seed || a.keep_padded_rows)
+void check(const Arguments& args) {
+  if (!args.average && !args.fold) refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder", "none");
+  if (args.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
+  if (!args.average && args.files.size() > 1)
+    refuse_usage("--fold", "one checkpoint", str(args.files.size()), "add --average to average the checkpoints first");
+  const bool has_seed = args.seed != Arguments{}.seed;
+  if (has_seed || args.keep_padded_rows)
     refuse_usage(has_seed ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
                  "leave the option out");
-  if (std::count(a.files.begin(), a.files.end(), "-") > 1)
+  if (std::count(args.files.begin(), args.files.end(), "-") > 1)
     refuse_usage("mh-convert", "standard input (-) for at most one file", "- twice");
-  check_output(a);
+  check_output(args);
 }
 
 // Logs the number of averaged parameters that no optimiser updates.
@@ -43,11 +43,11 @@ void log_statistics(const nn::ParameterList& parameters) {
 
 }  // namespace
 
-void check_output(const Arguments& a) {
-  if (a.output == "-" && isatty(STDOUT_FILENO) == 1)
+void check_output(const Arguments& args) {
+  if (args.output == "-" && isatty(STDOUT_FILENO) == 1)
     throw Error(Exit::usage,
                 Problem{"mh-convert", "a file or a pipe for the checkpoint", "a terminal", "use -o FILE, or > FILE"});
-  refuse_output_onto_input(a.output, a.files);
+  refuse_output_onto_input(args.output, args.files);
 }
 
 void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step) {
@@ -60,38 +60,39 @@ void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann:
   text = steps.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-void convert_checkpoints(const Arguments& a) {
-  check(a);
-  nn::prepare_cpu(a.threads);
+void convert_checkpoints(const Arguments& args) {
+  check(args);
+  nn::prepare_cpu(args.threads);
   std::vector<std::unique_ptr<io::Checkpoint>> files;
   std::vector<const io::Checkpoint*> checkpoints;
-  for (const std::string& path : a.files)
+  for (const std::string& path : args.files)
     checkpoints.push_back(files.emplace_back(std::make_unique<io::Checkpoint>(path)).get());
   const io::Checkpoint& first_checkpoint = *checkpoints.front();
-  model::LoadedModel m = a.average ? analysis::average(checkpoints) : model::load_model(first_checkpoint, at::kCPU);
+  model::LoadedModel model =
+      args.average ? analysis::average(checkpoints) : model::load_model(first_checkpoint, at::kCPU);
   io::Metadata metadata = first_checkpoint.metadata();
   metadata.erase(io::kTrainingKey);
-  if (a.average) {
+  if (args.average) {
     std::vector<std::string> names;
     for (const io::Checkpoint* checkpoint : checkpoints) names.push_back(checkpoint->name());
-    add_origin(metadata, m.name, {{"average", names}});
+    add_origin(metadata, model.name, {{"average", names}});
   }
-  if (a.fold) {
-    analysis::FoldedModel folded = analysis::fold_combiners(m.config, *m.model, "--fold " + m.name);
-    train::RunConfig run = train::RunConfig::parse(m.toml, m.name + ": configuration");
+  if (args.fold) {
+    analysis::FoldedModel folded = analysis::fold_combiners(model.config, *model.model, "--fold " + model.name);
+    train::RunConfig run = train::RunConfig::parse(model.toml, model.name + ": configuration");
     run.model = folded.config;
     metadata[io::kConfigKey] = run.toml();
-    add_origin(metadata, m.name, {{"fold", folded.layers}});
-    const int64_t old_count = m.model->parameters().num_trainable_elements();
-    m.model = std::move(folded.model);
+    add_origin(metadata, model.name, {{"fold", folded.layers}});
+    const int64_t old_count = model.model->parameters().num_trainable_elements();
+    model.model = std::move(folded.model);
     log_info(str("folded the combiners of ", folded.layers.size(), " layers; parameters ", with_commas(old_count),
-                 " -> ", with_commas(m.model->parameters().num_trainable_elements())));
+                 " -> ", with_commas(model.model->parameters().num_trainable_elements())));
   }
-  model::write_parameters(*open_sink(a.output), m.model->parameters(), std::move(metadata));
-  if (!a.average) return;
+  model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata));
+  if (!args.average) return;
   log_info(str("averaged ", checkpoints.size(), " checkpoints; ",
-               with_commas(m.model->parameters().num_trainable_elements()), " parameters"));
-  log_statistics(m.model->parameters());
+               with_commas(model.model->parameters().num_trainable_elements()), " parameters"));
+  log_statistics(model.model->parameters());
 }
 
 }  // namespace mh::convert

@@ -21,19 +21,19 @@ struct Arguments {
 };
 
 // Writes one checkpoint from several (--average) or from one with its combiners folded (--fold), or both.
-void convert_checkpoints(const Arguments& a);
+void convert_checkpoints(const Arguments& args);
 
 // Returns whether the arguments select conversion from a Hugging Face folder.
-bool is_from_huggingface(const Arguments& a);
+bool is_from_huggingface(const Arguments& args);
 // Writes a checkpoint from a Hugging Face folder.
-void read_huggingface(const Arguments& a);
+void read_huggingface(const Arguments& args);
 // Writes a Hugging Face folder from a checkpoint.
-void write_huggingface(const Arguments& a);
+void write_huggingface(const Arguments& args);
 
 // Appends `step` to the list of conversions that produced a checkpoint, which its metadata hold (io::kOriginKey).
 // `file`: name of the input, for error messages.
 void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step);
 // Throws Error(usage) if the output is a terminal or one of the inputs.
-void check_output(const Arguments& a);
+void check_output(const Arguments& args);
 
 }  // namespace mh::convert

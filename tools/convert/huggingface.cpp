@@ -18,10 +18,10 @@ namespace {
 
 // Throws Error(usage) for --average and --fold, which apply only to multihead checkpoints. `conversion`: name of the
 // conversion, for the error.
-void refuse_steps(const Arguments& a, const char* conversion) {
+void refuse_steps(const Arguments& args, const char* conversion) {
   const char* next = "run mh-convert once for each step";
-  if (a.average) refuse_usage("--average", str("no ", conversion, " in the same run"), "both", next);
-  if (a.fold) refuse_usage("--fold", str("no ", conversion, " in the same run"), "both", next);
+  if (args.average) refuse_usage("--average", str("no ", conversion, " in the same run"), "both", next);
+  if (args.fold) refuse_usage("--fold", str("no ", conversion, " in the same run"), "both", next);
 }
 
 // Returns the name of a folder without trailing slashes.
@@ -37,42 +37,43 @@ void log_summary(const model::LoadedModel& model) {
 
 }  // namespace
 
-bool is_from_huggingface(const Arguments& a) {
-  return std::any_of(a.files.begin(), a.files.end(),
+bool is_from_huggingface(const Arguments& args) {
+  return std::any_of(args.files.begin(), args.files.end(),
                      [](const std::string& file) { return std::filesystem::is_directory(file); }) ||
-         ((a.keep_padded_rows || a.seed != Arguments{}.seed) && !a.average && !a.fold);
+         ((args.keep_padded_rows || args.seed != Arguments{}.seed) && !args.average && !args.fold);
 }
 
-void read_huggingface(const Arguments& a) {
-  refuse_steps(a, "Hugging Face folder");
-  if (a.files.size() != 1) refuse_usage("mh-convert", "one Hugging Face folder", str(a.files.size(), " arguments"));
-  check_output(a);
-  nn::prepare_cpu(a.threads);
-  const std::string folder = strip_slashes(a.files.front());
-  model::LoadedModel model = conversion::read_folder(folder, {a.seed, a.keep_padded_rows});
+void read_huggingface(const Arguments& args) {
+  refuse_steps(args, "Hugging Face folder");
+  if (args.files.size() != 1)
+    refuse_usage("mh-convert", "one Hugging Face folder", str(args.files.size(), " arguments"));
+  check_output(args);
+  nn::prepare_cpu(args.threads);
+  const std::string folder = strip_slashes(args.files.front());
+  model::LoadedModel model = conversion::read_folder(folder, {args.seed, args.keep_padded_rows});
   train::RunConfig run = train::RunConfig::parse(model.toml, folder);
   // The default block length of tools must not exceed the positions of the model.
   run.train.batch.block = std::min(run.train.batch.block, run.model.model.max_positions);
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run.toml()}};
   metadata.merge(text::entries_of(model.tokenizers));
   add_origin(metadata, folder, {{"huggingface", folder}});
-  model::write_parameters(*open_sink(a.output), model.model->parameters(), std::move(metadata));
+  model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata));
   log_summary(model);
 }
 
-void write_huggingface(const Arguments& a) {
-  refuse_steps(a, "--to huggingface");
-  if (a.files.size() != 2)
-    refuse_usage("--to huggingface", "a checkpoint and a new folder", str(a.files.size(), " arguments"));
-  if (a.output != Arguments{}.output)
-    refuse_usage("--output", "no --output with --to huggingface, whose second argument is the new folder", a.output);
-  if (a.keep_padded_rows)
+void write_huggingface(const Arguments& args) {
+  refuse_steps(args, "--to huggingface");
+  if (args.files.size() != 2)
+    refuse_usage("--to huggingface", "a checkpoint and a new folder", str(args.files.size(), " arguments"));
+  if (args.output != Arguments{}.output)
+    refuse_usage("--output", "no --output with --to huggingface, whose second argument is the new folder", args.output);
+  if (args.keep_padded_rows)
     refuse_usage("--padded-vocabulary", "a Hugging Face folder as input with this option", "--to huggingface");
-  if (a.seed != Arguments{}.seed)
+  if (args.seed != Arguments{}.seed)
     refuse_usage("--seed", "a Hugging Face folder as input with this option", "--to huggingface");
-  nn::prepare_cpu(a.threads);
-  const std::string folder = strip_slashes(a.files.back());
-  const model::LoadedModel model = model::load_model(a.files.front(), at::kCPU);
+  nn::prepare_cpu(args.threads);
+  const std::string folder = strip_slashes(args.files.back());
+  const model::LoadedModel model = model::load_model(args.files.front(), at::kCPU);
   conversion::write_folder(model, folder);
   log_summary(model);
 }

@@ -20,32 +20,33 @@ int main(int argc, char** argv) {
              "  mh-convert --average --fold run1/checkpoints/*.safetensors | mh-eval - test.mhs\n"
              "  mh-convert bert-folder/ > bert.safetensors\n"
              "  mh-convert --to huggingface bert.safetensors new-folder/"});
-  convert::Arguments a;
+  convert::Arguments args;
   CLI::App& app = tool.app();
-  app.add_option("files", a.files,
+  app.add_option("files", args.files,
                  "checkpoints, or one Hugging Face folder; at most one checkpoint may be - for standard input")
       ->type_name("MODEL...");
-  app.add_flag("--average", a.average, "average the parameters of the checkpoints");
+  app.add_flag("--average", args.average, "average the parameters of the checkpoints");
   app.add_flag(
-      "--fold", a.fold,
+      "--fold", args.fold,
       "fold combiners that mix heads by one matrix for all inputs, such as alphas, into the output projection");
-  app.add_option("--to", a.output_format,
+  app.add_option("--to", args.output_format,
                  "output format huggingface: write the model in the first argument to a new Hugging Face folder, the "
                  "second argument")
       ->type_name("huggingface")
       ->check(CLI::IsMember({"huggingface"}));
-  app.add_flag("--padded-vocabulary", a.keep_padded_rows,
+  app.add_flag("--padded-vocabulary", args.keep_padded_rows,
                "keep the embedding rows past the end of the vocabulary, for a Hugging Face folder");
-  app.add_option("--seed", a.seed, "seed of the initial values of an output head that a Hugging Face folder lacks [1]")
+  app.add_option("--seed", args.seed,
+                 "seed of the initial values of an output head that a Hugging Face folder lacks [1]")
       ->type_name("N")
       ->check(whole_number(0));
-  app.add_option("-o,--output", a.output, "output checkpoint; - is standard output [-]")->type_name("FILE");
-  app.add_option("--threads", a.threads, "number of CPU threads; 0: all cores [0]")
+  app.add_option("-o,--output", args.output, "output checkpoint; - is standard output [-]")->type_name("FILE");
+  app.add_option("--threads", args.threads, "number of CPU threads; 0: all cores [0]")
       ->type_name("N")
       ->check(whole_number(0, 1024));
   tool.run_and_exit(argc, argv, [&] {
-    if (!a.output_format.empty()) convert::write_huggingface(a);
-    else if (convert::is_from_huggingface(a)) convert::read_huggingface(a);
-    else convert::convert_checkpoints(a);
+    if (!args.output_format.empty()) convert::write_huggingface(args);
+    else if (convert::is_from_huggingface(args)) convert::read_huggingface(args);
+    else convert::convert_checkpoints(args);
   });
 }

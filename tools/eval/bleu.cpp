@@ -99,7 +99,7 @@ void score_text(BleuJob job) {
 
 }  // namespace
 
-void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs) {
+void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs) {
   const auto job = std::make_shared<BleuJob>();
   CLI::App* sub = app.add_subcommand("bleu", "compute BLEU and chrF of plain text, one sentence per line");
   sub->add_option("hypotheses", job->hypotheses, "translations to score; - is standard input")
@@ -109,7 +109,7 @@ void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOp
   exclude(*sub, shared.scoring);
   exclude(*sub, shared.models);  // the subcommand runs no model
   add_job(jobs, sub, job, [=] {
-    job->format = a->format;
+    job->format = args->format;
     score_text(*job);
   });
 }

@@ -39,11 +39,11 @@ void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) co
   if (lines != nullptr) text::require_line_count(shard, static_cast<size_t>(pairs.size()), *lines);
 }
 
-ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Dataset& dataset, const std::string& shard,
-                    const std::string& file) {
+ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
+                    const std::string& shard, const std::string& file) {
   const data::Pairs& pairs = pairs_of(dataset, shard);
   const auto start_time = std::chrono::steady_clock::now();
-  task::Translator translator(*m.model, m.tokenizers, job.options.translation);
+  task::Translator translator(*model.model, model.tokenizers, job.options.translation);
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);
   int64_t tokens = 0;
   task::TranslationListener listener;

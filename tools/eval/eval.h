@@ -28,19 +28,19 @@ struct SharedOptions {
 
 // Returns the job that scores models on a shard, which runs if the command line has no subcommand. Adds the options of
 // this job to `app` and stores them in `shared`.
-Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions& shared);
+Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptions& shared);
 
-void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs);
-void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs);
-void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs);
+void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs);
+void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs);
+void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs);
 
 // Makes each of the options an error if it is used together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 
 // Loads the checkpoint `path` with the device, attention path and precision of the arguments.
-model::LoadedModel load(const Arguments& a, const std::string& path);
+model::LoadedModel load(const Arguments& args, const std::string& path);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.
-bool same_file(const std::string& a, const std::string& b);
+bool same_file(const std::string& args, const std::string& b);
 
 }  // namespace mh::eval

@@ -30,42 +30,43 @@ void check(const ScoreJob& score, const TextSource& source, const task::Dataset&
   const auto has_file = [&](const char* name) { return std::ranges::find(files, name) != files.end(); };
   if (!job.predictions.empty() && !has_file(task::kPredictions))
     refuse("--predictions", "a shard of classes, numbers or answers", source.task().prediction_noun());
-  if (!job.best.empty() && !has_file(task::kBestAnswers))
+  if (!job.best_answers.empty() && !has_file(task::kBestAnswers))
     refuse("--best-answers", "a shard of questions", source.name());
 }
 
 }  // namespace
 
 void ExamplesJob::check(const std::vector<std::string>& files) const {
-  for (const auto& [option, path] : {std::pair("--predictions", predictions), {"--best-answers", best}}) {
+  for (const auto& [option, path] : {std::pair("--predictions", predictions), {"--best-answers", best_answers}}) {
     if (path.empty()) continue;
     if (files.size() > 2)
       throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "evaluate one model at a time"});
     refuse_output_onto_input(path, files);
   }
-  if (same_file(predictions, best))
-    throw Error(Exit::usage, Problem{"--best-answers", "a file other than the file of --predictions", best, ""});
+  if (same_file(predictions, best_answers))
+    throw Error(Exit::usage,
+                Problem{"--best-answers", "a file other than the file of --predictions", best_answers, ""});
 }
 
-ordered_json score_examples(const ScoreJob& score, const TextSource& source, model::LoadedModel& m,
+ordered_json score_examples(const ScoreJob& score, const TextSource& source, model::LoadedModel& model,
                             const task::Dataset& dataset) {
   const ExamplesJob& job = score.examples;
   check(score, source, dataset);
   task::EvaluationOptions evaluation;
-  evaluation.scoring = scoring_for(m, score.scoring, dataset);  // throws for options that apply only to text
+  evaluation.scoring = scoring_for(model, score.scoring, dataset);  // throws for options that apply only to text
   evaluation.progress = progress_bar("score", "rows");
   // The sinks are opened before the long computation, so that errors appear early.
-  const auto predictions = open_optional_sink(job.predictions), best = open_optional_sink(job.best);
-  const task::Evaluation evaluation_result = dataset.evaluate(*m.model, evaluation);
+  const auto predictions = open_optional_sink(job.predictions), best_answers = open_optional_sink(job.best_answers);
+  const task::Evaluation evaluation_result = dataset.evaluate(*model.model, evaluation);
   evaluation.progress = {};
   const auto write = [&](ByteSink* sink, const char* name) {
     if (sink != nullptr) sink->write(evaluation_result.output_files.at(name)()), sink->close();
   };
   write(predictions.get(), task::kPredictions);
-  write(best.get(), task::kBestAnswers);
+  write(best_answers.get(), task::kBestAnswers);
   if (!job.prints_scores())
     for (const auto& [name, value] : evaluation_result.scores) log_info(str(name, " ", shortest_decimal(value)));
-  ordered_json row{{"model", m.name},
+  ordered_json row{{"model", model.name},
                    {"task", dataset.name()},
                    {"rows", evaluation_result.rows},
                    {"scored", evaluation_result.scored},

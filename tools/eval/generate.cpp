@@ -13,7 +13,7 @@ namespace mh::eval {
 
 namespace {
 
-struct Generation {
+struct GenerateJob {
   std::shared_ptr<Arguments> shared;
   std::string model, prompt, prompt_file;
   search::GenerationOptions options;
@@ -22,9 +22,9 @@ struct Generation {
 
 constexpr size_t kMaxPromptBytes = 1 << 20;  // bytes; longer than the context of any model
 
-std::string read_prompt(const Generation& a) {
-  if (a.prompt_file.empty()) return a.prompt;
-  auto source = open_source(a.prompt_file);
+std::string read_prompt(const GenerateJob& job) {
+  if (job.prompt_file.empty()) return job.prompt;
+  auto source = open_source(job.prompt_file);
   std::string text(kMaxPromptBytes + 1, '\0');
   size_t size = 0;
   while (size_t n = size < text.size() ? source->read(text.data() + size, text.size() - size) : 0) size += n;
@@ -50,31 +50,32 @@ std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string
   return tokens;
 }
 
-void write_text(const Generation& a) {
-  const search::GenerationOptions& options = a.options;
-  model::LoadedModel m = load(*a.shared, a.model);
-  if (m.model->has_encoder())
+void write_text(const GenerateJob& job) {
+  const search::GenerationOptions& options = job.options;
+  model::LoadedModel model = load(*job.shared, job.model);
+  if (model.model->has_encoder())
     throw Error(Exit::usage,
-                Problem{m.name, "a language model", "a translation model", "use mh-eval translate for this model"});
-  const std::string name = a.prompt_file.empty()  ? "the prompt"
-                           : a.prompt_file == "-" ? "standard input"
-                                                  : a.prompt_file;
-  const std::string prompt_text = read_prompt(a);
-  if (a.prompt_file.empty() && !m.tokenizers.target->takes_any_bytes())
+                Problem{model.name, "a language model", "a translation model", "use mh-eval translate for this model"});
+  const std::string name = job.prompt_file.empty()  ? "the prompt"
+                           : job.prompt_file == "-" ? "standard input"
+                                                    : job.prompt_file;
+  const std::string prompt_text = read_prompt(job);
+  if (job.prompt_file.empty() && !model.tokenizers.target->takes_any_bytes())
     if (const size_t offset = text::find_invalid_byte(prompt_text); offset != prompt_text.npos)
       throw Error(Exit::input, Problem{"--prompt", "UTF-8 text", str("an invalid byte at offset ", offset),
                                        "write the prompt in UTF-8"});
-  const std::vector<int32_t> prompt = encode_prompt(*m.tokenizers.target, prompt_text, name);
+  const std::vector<int32_t> prompt = encode_prompt(*model.tokenizers.target, prompt_text, name);
   // The last generated token is not fed back to the model.
-  m.model->require_length("the prompt and --length together", static_cast<int64_t>(prompt.size()) + options.length - 1);
+  model.model->require_length("the prompt and --length together",
+                              static_cast<int64_t>(prompt.size()) + options.length - 1);
   auto sink = open_sink("-");
   for (int64_t sample = 0; sample < options.samples; ++sample) {
     std::vector<int32_t> tokens(prompt.begin() + 1, prompt.end());
-    search::generate(*m.model, prompt, options, sample, [&](int32_t token) {
+    search::generate(*model.model, prompt, options, sample, [&](int32_t token) {
       tokens.push_back(token);
       return true;
     });
-    std::string out = m.tokenizers.target->decode(tokens);
+    std::string out = model.tokenizers.target->decode(tokens);
     sink->write(out + (out.empty() || out.back() != '\n' ? "\n" : ""));
   }
   sink->close();
@@ -82,18 +83,18 @@ void write_text(const Generation& a) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs) {
-  const auto g = std::make_shared<Generation>();
-  g->shared = a;
+void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs) {
+  const auto job = std::make_shared<GenerateJob>();
+  job->shared = args;
   CLI::App* sub = app.add_subcommand("generate", "write text that continues a prompt");
-  sub->add_option("model", g->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
-  auto* prompt = sub->add_option("--prompt", g->prompt, "text to continue [an empty line]")->type_name("TEXT");
-  sub->add_option("--prompt-file", g->prompt_file, "file with the text to continue; - is standard input")
+  sub->add_option("model", job->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
+  auto* prompt = sub->add_option("--prompt", job->prompt, "text to continue [an empty line]")->type_name("TEXT");
+  sub->add_option("--prompt-file", job->prompt_file, "file with the text to continue; - is standard input")
       ->type_name("FILE")
       ->excludes(prompt);
   exclude(*sub, shared.scoring);  // the subcommand scores nothing
   sub->excludes(shared.format);
-  add_job(jobs, sub, g, [=] { write_text(*g); });
+  add_job(jobs, sub, job, [=] { write_text(*job); });
 }
 
 }  // namespace mh::eval

@@ -24,15 +24,15 @@ int main(int argc, char** argv) {
              "  mh-eval ft/seed1/best.safetensors test.mhs --predictions - > MRPC.tsv\n"
              "  mh-eval translate mt/best.safetensors --beam 5 --nbest 3 --scores test.de\n"
              "  mh-eval bleu --format json hyp.en ref.en"});
-  const auto a = std::make_shared<eval::Arguments>();
+  const auto args = std::make_shared<eval::Arguments>();
   eval::SharedOptions shared;
-  const Job score = eval::add_score(tool.app(), a, shared);
+  const Job score = eval::add_score(tool.app(), args, shared);
   Jobs jobs;
-  eval::add_generate(tool.app(), a, shared, jobs);
-  eval::add_translate(tool.app(), a, shared, jobs);
-  eval::add_bleu(tool.app(), a, shared, jobs);
+  eval::add_generate(tool.app(), args, shared, jobs);
+  eval::add_translate(tool.app(), args, shared, jobs);
+  eval::add_bleu(tool.app(), args, shared, jobs);
   tool.run_and_exit(argc, argv, [&] {
-    nn::prepare_cpu(a->threads);
+    nn::prepare_cpu(args->threads);
     ignore_broken_pipe([&] {
       if (!run_selected(jobs)) score.run();
     });

@@ -21,8 +21,8 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options) {
   for (CLI::Option* option : options) subcommand.excludes(option);
 }
 
-model::LoadedModel load(const Arguments& a, const std::string& path) {
-  return load_with_options(a, io::Checkpoint(path), a.sets);
+model::LoadedModel load(const Arguments& args, const std::string& path) {
+  return load_with_options(args, io::Checkpoint(path), args.sets);
 }
 
 bool same_file(const std::string& a, const std::string& b) {
@@ -35,73 +35,74 @@ bool same_file(const std::string& a, const std::string& b) {
 namespace {
 
 // Returns the output path for model `index`: with several models, ".index" is appended to `path`.
-std::string file_of(const ScoreJob& a, const std::string& path, size_t index) {
-  return path.empty() ? "" : path + (a.files.size() > 2 ? str(".", index) : "");
+std::string file_of(const ScoreJob& job, const std::string& path, size_t index) {
+  return path.empty() ? "" : path + (job.files.size() > 2 ? str(".", index) : "");
 }
 
 // Throws Error for invalid arguments. Called before the first model is scored.
-void check(const ScoreJob& a) {
-  const DecodeJob& job = a.decoding;
-  if (a.files.size() < 2)
-    throw Error(Exit::usage,
-                Problem{"mh-eval", "one or more models, then the data",
-                        a.files.empty() ? "none" : str(a.files[0], ", without data"), "usage: mh-eval MODEL... DATA"});
-  if (std::count(a.files.begin(), a.files.end(), "-") > 1)
+void check(const ScoreJob& job) {
+  const DecodeJob& decoding = job.decoding;
+  if (job.files.size() < 2)
+    throw Error(Exit::usage, Problem{"mh-eval", "one or more models, then the data",
+                                     job.files.empty() ? "none" : str(job.files[0], ", without data"),
+                                     "usage: mh-eval MODEL... DATA"});
+  if (std::count(job.files.begin(), job.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-eval", "standard input (-) for at most one file", "- more than once", ""});
-  if (a.per_token == "-")
+  if (job.per_token == "-")
     throw Error(Exit::usage, Problem{"--per-token", "a file, as the scores go to standard output", "-", ""});
-  refuse_misspelling(*a.tool, a.files[0]);
-  std::vector<std::string> inputs = a.files;
-  if (!job.references.empty()) inputs.push_back(job.references);
+  refuse_misspelling(*job.tool, job.files[0]);
+  std::vector<std::string> inputs = job.files;
+  if (!decoding.references.empty()) inputs.push_back(decoding.references);
   refuse_output_onto_input("-", inputs);
-  for (size_t i = 0; i + 1 < a.files.size(); ++i) {
-    for (const std::string& output : {a.per_token, job.hypotheses})
-      if (!output.empty()) refuse_output_onto_input(file_of(a, output, i), inputs);
-    if (!a.per_token.empty() && same_file(file_of(a, a.per_token, i), file_of(a, job.hypotheses, i)))
+  for (size_t i = 0; i + 1 < job.files.size(); ++i) {
+    for (const std::string& output : {job.per_token, decoding.hypotheses})
+      if (!output.empty()) refuse_output_onto_input(file_of(job, output, i), inputs);
+    if (!job.per_token.empty() && same_file(file_of(job, job.per_token, i), file_of(job, decoding.hypotheses, i)))
       throw Error(Exit::usage,
-                  Problem{"--hypotheses", "a file other than the file of --per-token", job.hypotheses, ""});
-    if (a.files[i] != "-") io::Checkpoint header(a.files[i]);
+                  Problem{"--hypotheses", "a file other than the file of --per-token", decoding.hypotheses, ""});
+    if (job.files[i] != "-") io::Checkpoint header(job.files[i]);
   }
 }
 
 // Returns the table row with the scores of model `index` on texts or pairs, and writes the files of --per-token and
 // --hypotheses.
-ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::LoadedModel& m,
+ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::LoadedModel& model,
                           const task::Dataset& dataset, size_t index) {
-  const data::ScoringOptions options = scoring_for(m, job.scoring, dataset);
-  std::unique_ptr<ByteSink> tokens = job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, index));
-  if (tokens != nullptr) tokens->write("index\ttoken\tpiece\tlog_probability\n");
+  const data::ScoringOptions options = scoring_for(model, job.scoring, dataset);
+  std::unique_ptr<ByteSink> token_table =
+      job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, index));
+  if (token_table != nullptr) token_table->write("index\ttoken\tpiece\tlog_probability\n");
   task::ScoreObserver observer;
   observer.progress = progress_bar("score", "rows");
-  int64_t unknown = 0;
+  int64_t num_unknown = 0;
   observer.on_token = [&](const task::TokenScore& token_score) {
     const auto [position, token, p] = token_score;
-    unknown += token == m.tokenizers.target->unknown();
-    if (tokens != nullptr)
-      tokens->write(str(position, '\t', token, '\t', text::escape_piece(m.tokenizers.target->piece(token)), '\t',
-                        shortest_decimal(p), '\n'));
+    num_unknown += token == model.tokenizers.target->unknown();
+    if (token_table != nullptr)
+      token_table->write(str(position, '\t', token, '\t', text::escape_piece(model.tokenizers.target->piece(token)),
+                             '\t', shortest_decimal(p), '\n'));
   };
-  const task::Score s = task::score(*m.model, dataset.corpus(), options, observer);
+  const task::Score score = task::score(*model.model, dataset.corpus(), options, observer);
   observer.progress = {};
-  if (tokens != nullptr) tokens->close();
-  const double nll = s.nll / static_cast<double>(s.tokens);
-  ordered_json row{
-      {"model", m.name},
-      {"tokens", s.tokens},
-      {"unknown", unknown},
-      {"nll", nll},
-      {"perplexity", std::exp(nll)},
-      {"bits_per_token", nll / std::log(2.0)},
-      {"bits_per_byte", s.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, source.counts().text_bytes))},
-      {"block", options.block},
-      {"context", options.context},
-      {"memory", options.memory},
-      {"streams", options.streams},
-      {"precision", job.shared->precision},
-      {"set", join(job.shared->sets, " ")},
-      {"protocol", data::protocol_of(options)}};
+  if (token_table != nullptr) token_table->close();
+  const double nll = score.nll / static_cast<double>(score.tokens);
+  ordered_json row{{"model", model.name},
+                   {"tokens", score.tokens},
+                   {"unknown", num_unknown},
+                   {"nll", nll},
+                   {"perplexity", std::exp(nll)},
+                   {"bits_per_token", nll / std::log(2.0)},
+                   {"bits_per_byte",
+                    score.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, source.counts().text_bytes))},
+                   {"block", options.block},
+                   {"context", options.context},
+                   {"memory", options.memory},
+                   {"streams", options.streams},
+                   {"precision", job.shared->precision},
+                   {"set", join(job.shared->sets, " ")},
+                   {"protocol", data::protocol_of(options)}};
   if (job.decoding.has_options)
-    row.update(decode(job.decoding, m, dataset, source.name(), file_of(job, job.decoding.hypotheses, index)));
+    row.update(decode(job.decoding, model, dataset, source.name(), file_of(job, job.decoding.hypotheses, index)));
   return row;
 }
 
@@ -113,45 +114,45 @@ void score(ScoreJob& job) {
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     if (job.files[i] != "-") source.require_for(io::Checkpoint(job.files[i]));
   const bool scores_tokens = source.task().traits().perplexity;
-  if (scores_tokens && (!job.examples.predictions.empty() || !job.examples.best.empty()))
+  if (scores_tokens && (!job.examples.predictions.empty() || !job.examples.best_answers.empty()))
     throw Error(Exit::usage,
                 Problem{"--predictions", "a shard of examples or questions",
                         str(source.name(), ", of the kind ", source.header().kind), "leave the option out"});
   Table table(Table::format_named(job.shared->format));
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
-    model::LoadedModel m = load(*job.shared, job.files[i]);
-    const auto dataset = source.dataset_for(m);
+    model::LoadedModel model = load(*job.shared, job.files[i]);
+    const auto dataset = source.dataset_for(model);
     job.decoding.check(*dataset, source.name());  // throws for options of translation if the shard has no pairs
     const ordered_json row =
-        scores_tokens ? score_tokens(job, source, m, *dataset, i) : score_examples(job, source, m, *dataset);
+        scores_tokens ? score_tokens(job, source, model, *dataset, i) : score_examples(job, source, model, *dataset);
     if (job.examples.prints_scores()) table.row(row);
   }
 }
 
 }  // namespace
 
-Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& a, SharedOptions& shared) {
+Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptions& shared) {
   const auto job = std::make_shared<ScoreJob>();
   job->tool = &app;
-  job->shared = a;
+  job->shared = args;
   const auto file = [&](const char* name, std::string& path, const char* help) {
     return app.add_option(name, path, help)->type_name("FILE");
   };
   shared.scoring.push_back(
       app.add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
           ->type_name("MODEL... DATA"));
-  shared.format = add_format(app, a->format);
+  shared.format = add_format(app, args->format);
   shared.scoring.push_back(
       file("--per-token", job->per_token, "output file of a table with the log-probability of each token, in nats"));
-  shared.models.push_back(add_sets(app, a->sets));
+  shared.models.push_back(add_sets(app, args->sets));
   shared.scoring.push_back(
       file("--predictions", job->examples.predictions,
            "output file of predicted classes, numbers or answers, in the format of the GLUE server or the SQuAD "
            "script; - writes the predictions to standard output instead of the scores"));
   shared.scoring.push_back(
-      file("--best-answers", job->examples.best,
+      file("--best-answers", job->examples.best_answers,
            "output file of the best answers to each question with their scores, for a shard of questions"));
-  for (CLI::Option* option : add_model_options(app, *a).all()) shared.models.push_back(option);
+  for (CLI::Option* option : add_model_options(app, *args).all()) shared.models.push_back(option);
   const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
   fields->declare(job->scoring);
   // Each of these options makes mh-eval translate the shard.

@@ -29,12 +29,12 @@ struct DecodeJob {
 
 // The output files of predictions for a shard of examples.
 struct ExamplesJob {
-  std::string predictions, best;  // paths of the files of --predictions and --best-answers
+  std::string predictions, best_answers;  // paths of the files of --predictions and --best-answers
   // If an output file is set, throws Error(usage) for several models, and for an output file that is also an input or
   // the other output file. `files`: models, then the shard.
   void check(const std::vector<std::string>& files) const;
   // Returns whether standard output receives the scores; otherwise it receives predictions or best answers.
-  bool prints_scores() const { return predictions != "-" && best != "-"; }
+  bool prints_scores() const { return predictions != "-" && best_answers != "-"; }
 };
 
 struct ScoreJob {
@@ -48,12 +48,12 @@ struct ScoreJob {
 };
 
 // Returns the table row with the scores of a model on examples, and writes its predictions.
-nlohmann::ordered_json score_examples(const ScoreJob& job, const TextSource& source, model::LoadedModel& m,
+nlohmann::ordered_json score_examples(const ScoreJob& job, const TextSource& source, model::LoadedModel& model,
                                       const task::Dataset& dataset);
 
 // Translates the pairs of the dataset, writes the hypotheses to `file` unless it is empty, and returns the columns of
 // BLEU.
-nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& m, const task::Dataset& dataset,
+nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
                               const std::string& shard, const std::string& file);
 
 }  // namespace mh::eval

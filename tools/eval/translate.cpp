@@ -60,16 +60,17 @@ void TranslateJob::check() const {
 // Writes the translations of consecutive source lines. `first`: index of the first of these lines, from 0.
 void write_translations(const TranslateJob& job, const task::Translator& translator, int64_t first,
                         const std::vector<std::vector<search::Hypothesis>>& hypotheses) {
-  const bool columns = job.nbest > 1 || job.scores || job.sampling.samples > 1;
+  const bool has_columns = job.nbest > 1 || job.scores || job.sampling.samples > 1;
   auto sink = open_sink("-");
   for (size_t i = 0; i < hypotheses.size(); ++i) {
     const size_t count = job.sampling.samples > 0 ? hypotheses[i].size()
                                                   : std::min(hypotheses[i].size(), static_cast<size_t>(job.nbest));
     for (size_t k = 0; k < count; ++k) {
-      const search::Hypothesis& h = hypotheses[i][k];
-      if (columns)
-        sink->write(str(first + static_cast<int64_t>(i) + 1, '\t', fixed_decimal(h.score, kScoreDigits), '\t'));
-      sink->write(translator.text_of(h) + "\n");
+      const search::Hypothesis& hypothesis = hypotheses[i][k];
+      if (has_columns)
+        sink->write(
+            str(first + static_cast<int64_t>(i) + 1, '\t', fixed_decimal(hypothesis.score, kScoreDigits), '\t'));
+      sink->write(translator.text_of(hypothesis) + "\n");
     }
   }
   sink->close();  // flushes, so that a reader of the pipe receives the translations immediately
@@ -85,7 +86,7 @@ void warn_of_losses(const task::Translator& translator) {
   if (translator.num_truncated() > 0) log_warning(str(translator.num_truncated(), " source sentences were truncated"));
 }
 
-void translate_lines(const Arguments& a, const TranslateJob& job) {
+void translate_lines(const Arguments& args, const TranslateJob& job) {
   job.check();
   std::vector<std::string> input_files = job.files;
   input_files.insert(input_files.end(), {job.model, job.prefix_file});
@@ -93,30 +94,30 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
   std::unique_ptr<text::Lines> prefixes;
   if (!job.prefix_file.empty()) prefixes = std::make_unique<text::Lines>(job.prefix_file);
   text::TextBatches text(job.files, text::LineEnds::refuse_crlf, {});
-  model::LoadedModel m = load(a, job.model);
-  if (!m.model->has_encoder())
+  model::LoadedModel model = load(args, job.model);
+  if (!model.model->has_encoder())
     throw Error(Exit::usage,
-                Problem{m.name, "a translation model", "a language model", "use mh-eval generate for this model"});
-  task::Translator translator(*m.model, m.tokenizers, job.translation, job.sampling);
+                Problem{model.name, "a translation model", "a language model", "use mh-eval generate for this model"});
+  task::Translator translator(*model.model, model.tokenizers, job.translation, job.sampling);
   log_info("search: " + task::protocol_of(job.translation.search, job.sampling));
-  const bool any_bytes = m.tokenizers.of_source().takes_any_bytes();
+  const bool takes_any_bytes = model.tokenizers.of_source().takes_any_bytes();
   Progress progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");
   int64_t lines = 0;
-  std::vector<search::Sentence> window;
+  std::vector<search::Sentence> batch_sentences;
   std::vector<std::string> locations;
-  const auto write_window = [&] {
-    const int64_t first = lines - static_cast<int64_t>(window.size());
+  const auto write_batch = [&] {
+    const int64_t first = lines - static_cast<int64_t>(batch_sentences.size());
     const auto hypotheses = translator.translate(
-        std::move(window), [&](int64_t number) { return locations[static_cast<size_t>(number - first)]; },
-        [&](int64_t done) { progress.update(first + done); });
+        std::move(batch_sentences), [&](int64_t number) { return locations[static_cast<size_t>(number - first)]; },
+        [&](int64_t completed) { progress.update(first + completed); });
     write_translations(job, translator, first, hypotheses);
-    window.clear();
+    batch_sentences.clear();
     locations.clear();
   };
   text::TextBatch batch;
   while (text.next(batch)) {
     for (const auto& s : batch.segments) {
-      if (!any_bytes) text::check_text(batch, s, false);
+      if (!takes_any_bytes) text::check_text(batch, s, false);
       locations.push_back(str(batch.file == "-" ? "standard input" : batch.file, ":", s.line));
       search::Sentence sentence{
           translator.encode_source(std::string_view(batch.text).substr(s.begin, s.end - s.begin), locations.back()),
@@ -130,11 +131,11 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
         sentence.prefix =
             translator.encode_prefix(prefixes->lines[static_cast<size_t>(lines - 1)], str(prefixes->name, ":", lines));
       }
-      window.push_back(std::move(sentence));
-      if (window.size() == kLinesPerBatch) write_window();
+      batch_sentences.push_back(std::move(sentence));
+      if (batch_sentences.size() == kLinesPerBatch) write_batch();
     }
   }
-  if (!window.empty()) write_window();
+  if (!batch_sentences.empty()) write_batch();
   progress.clear();
   if (prefixes != nullptr) text::require_line_count("the text", static_cast<size_t>(lines), *prefixes);
   warn_of_losses(translator);
@@ -142,7 +143,7 @@ void translate_lines(const Arguments& a, const TranslateJob& job) {
 
 }  // namespace
 
-void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& a, const SharedOptions& shared, Jobs& jobs) {
+void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs) {
   const auto job = std::make_shared<TranslateJob>();
   CLI::App* sub = app.add_subcommand("translate", "translate lines of text");
   sub->add_option("model", job->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
@@ -154,7 +155,7 @@ void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& a, const Sha
       ->type_name("FILE");
   exclude(*sub, shared.scoring);
   sub->excludes(shared.format);
-  add_job(jobs, sub, job, [=] { translate_lines(*a, *job); });
+  add_job(jobs, sub, job, [=] { translate_lines(*args, *job); });
 }
 
 }  // namespace mh::eval

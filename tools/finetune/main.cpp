@@ -22,25 +22,25 @@ int main(int argc, char** argv) {
        "--seeds "
        "5\n"
        "  mh-finetune --resume --out ft --set train.length=2000u"});
-  train_setup::Arguments a;
-  a.inherits_training = true;
+  train_setup::Arguments args;
+  args.inherits_training = true;
   CLI::App& app = tool.app();
-  train_setup::add_options(app, a, "--init", "checkpoint to start from");
-  add_list(app, "--train-only", a.train_only,
+  train_setup::add_options(app, args, "--init", "checkpoint to start from");
+  add_list(app, "--train-only", args.train_only,
            "parameters to train: patterns of parameter names, such as decoder.layers.0.*, or the words gates, mixing, "
            "stages, projections, output, attention, and head (the task head); all other parameters are frozen; sets "
            "train.trainable [all]",
            "WHICH,...");
-  app.add_option("--seeds", a.seeds,
+  app.add_option("--seeds", args.seeds,
                  "number of runs with consecutive seeds from --seed, in the folders OUT/seed1, OUT/seed2, …; the "
                  "scores of the best model of each run, their mean and their sample standard deviation are printed")
       ->type_name("N")
       ->check(whole_number(1, 1 << 20));
   tool.run_and_exit(argc, argv, [&] {
-    if (a.from.empty() && !a.resume)
+    if (args.from.empty() && !args.resume)
       throw Error(Exit::usage, Problem{"--init", "a checkpoint to start from, or --resume", "neither",
                                        "mh-train trains from scratch"});
-    if (a.seeds > 0 && !a.dry_run) train_setup::run_seeds(a, tool);
-    else train_setup::run(a, tool);
+    if (args.seeds > 0 && !args.dry_run) train_setup::run_seeds(args, tool);
+    else train_setup::run(args, tool);
   });
 }

@@ -23,31 +23,31 @@ ordered_json row_of(const std::string& seed, const ordered_json& update, const t
 }
 
 // Throws Error(usage) if a file that each run reads can be read only once.
-void check_files(const Arguments& a) {
+void check_files(const Arguments& args) {
   const auto check = [](const std::string& path, const char* option, const char* content) {
     std::error_code ignored_error;  // ignored here: reading an inaccessible file throws
     if (path != "-" && !std::filesystem::is_fifo(path, ignored_error)) return;
     refuse_usage("--seeds", str(option, " with a file, since each run reads the ", content),
                  path == "-" ? "standard input" : "the pipe " + path, str("write the ", content, " to a file first"));
   };
-  check(a.from, "--init", "checkpoint");
-  for (const std::string& path : a.configs) check(path, "--config", "configuration");
+  check(args.from, "--init", "checkpoint");
+  for (const std::string& path : args.configs) check(path, "--config", "configuration");
 }
 
 }  // namespace
 
-void run_seeds(const Arguments& a, Tool& tool) {
-  if (a.out.empty()) throw Error(Exit::usage, Problem{"--out", "the folder of the runs", "none", ""});
-  if (a.seeds > 1) check_files(a);
-  const train::Seeds seeds{a.out, a.seed >= 0 ? a.seed : 1, a.seeds, a.resume};
+void run_seeds(const Arguments& args, Tool& tool) {
+  if (args.out.empty()) throw Error(Exit::usage, Problem{"--out", "the folder of the runs", "none", ""});
+  if (args.seeds > 1) check_files(args);
+  const train::Seeds seeds{args.out, args.seed >= 0 ? args.seed : 1, args.seeds, args.resume};
   train::check_seeds(seeds);
   const auto prepare_run = [&](int64_t seed, const std::string& folder) {
-    Arguments run_arguments = a;
+    Arguments run_arguments = args;
     run_arguments.seed = seed;
     run_arguments.out = folder;
     return prepare(run_arguments);
   };
-  Table table(Table::format_named(a.format));
+  Table table(Table::format_named(args.format));
   std::vector<train::SeedResult> results;
   const int status = train::run_seeds(seeds, prepare_run, [&](const train::SeedResult& result) {
     results.push_back(result);

@@ -4,18 +4,18 @@
 
 namespace mh::prep {
 
-CLI::Option* add_inputs(CLI::App& app, Arguments& a, const std::string& help) {
-  return app.add_option("inputs", a.inputs, help + "; - is standard input")->required()->type_name("FILE");
+CLI::Option* add_inputs(CLI::App& app, Arguments& args, const std::string& help) {
+  return app.add_option("inputs", args.inputs, help + "; - is standard input")->required()->type_name("FILE");
 }
 
-void add_output(CLI::App& app, Arguments& a) {
-  app.add_option("-o,--output", a.output, "output file [standard output]")->type_name("FILE");
+void add_output(CLI::App& app, Arguments& args) {
+  app.add_option("-o,--output", args.output, "output file [standard output]")->type_name("FILE");
 }
 
-CLI::Option* add_text(CLI::App& app, Arguments& a, const std::string& help) {
-  CLI::Option* inputs = add_inputs(app, a, help);
-  add_output(app, a);
-  app.add_option("--crlf", a.crlf,
+CLI::Option* add_text(CLI::App& app, Arguments& args, const std::string& help) {
+  CLI::Option* inputs = add_inputs(app, args, help);
+  add_output(app, args);
+  app.add_option("--crlf", args.crlf,
                  "handling of lines that end in CR LF: refuse (an error) or normalise (to LF) [refuse]")
       ->type_name("WHAT")
       ->check(one_of({"refuse", "normalise"}));
@@ -27,10 +27,10 @@ void add_preparations(CLI::App& app, Jobs& jobs) {
     const auto& entry = text::preparations().find(name, "mh-prep");
     const std::shared_ptr<text::Preparation> preparation = entry.make();
     CLI::App* sub = app.add_subcommand(name, entry.help);
-    const auto a = std::make_shared<Arguments>();
-    if (preparation->reads_lines()) add_text(*sub, *a, preparation->inputs_help());
-    else add_inputs(*sub, *a, preparation->inputs_help()), add_output(*sub, *a);
-    add_job(jobs, sub, preparation, [=] { preparation->make(*a); });
+    const auto args = std::make_shared<Arguments>();
+    if (preparation->reads_lines()) add_text(*sub, *args, preparation->inputs_help());
+    else add_inputs(*sub, *args, preparation->inputs_help()), add_output(*sub, *args);
+    add_job(jobs, sub, preparation, [=] { preparation->make(*args); });
   }
 }
 

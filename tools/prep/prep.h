@@ -17,9 +17,9 @@ void add_codes(CLI::App& app, Jobs& jobs);
 using Arguments = text::PrepArguments;
 
 // Adds the positional argument of the input files. `help`: help text of the argument, such as "shards".
-CLI::Option* add_inputs(CLI::App& app, Arguments& a, const std::string& help);
-void add_output(CLI::App& app, Arguments& a);
+CLI::Option* add_inputs(CLI::App& app, Arguments& args, const std::string& help);
+void add_output(CLI::App& app, Arguments& args);
 // Adds text files as inputs, --output and --crlf.
-CLI::Option* add_text(CLI::App& app, Arguments& a, const std::string& help);
+CLI::Option* add_text(CLI::App& app, Arguments& args, const std::string& help);
 
 }  // namespace mh::prep

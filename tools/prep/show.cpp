@@ -81,7 +81,7 @@ void show_text(const std::vector<std::string>& inputs, bool ids) {
 }
 
 struct ShowArguments {
-  Arguments a;
+  Arguments args;
   std::string format = "table";
   bool ids = false;
 };
@@ -91,7 +91,7 @@ struct ShowArguments {
 std::shared_ptr<ShowArguments> add_show_job(CLI::App* app, const char* inputs, void (*show)(const ShowArguments&),
                                             Jobs& jobs) {
   const auto arguments = std::make_shared<ShowArguments>();
-  add_inputs(*app, arguments->a, inputs);
+  add_inputs(*app, arguments->args, inputs);
   jobs.push_back({app, [=] { ignore_broken_pipe([&] { show(*arguments); }); }});
   return arguments;
 }
@@ -101,14 +101,14 @@ std::shared_ptr<ShowArguments> add_show_job(CLI::App* app, const char* inputs, v
 void add_info(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("info", "verify the checksums of shards and describe their content");
   const auto arguments = add_show_job(
-      sub, "shards", [](const ShowArguments& s) { show_info(s.a.inputs, s.format); }, jobs);
+      sub, "shards", [](const ShowArguments& s) { show_info(s.args.inputs, s.format); }, jobs);
   add_format(*sub, arguments->format);
 }
 
 void add_cat(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("cat", "decode shards to text");
   const auto arguments = add_show_job(
-      sub, "shards", [](const ShowArguments& s) { show_text(s.a.inputs, s.ids); }, jobs);
+      sub, "shards", [](const ShowArguments& s) { show_text(s.args.inputs, s.ids); }, jobs);
   sub->add_flag("--ids", arguments->ids, "print token ids instead of text, one record per line");
 }
 
@@ -117,7 +117,7 @@ void add_codes(CLI::App& app, Jobs& jobs) {
                                      "print the merges of a subword-nmt vocabulary in the file format of subword-nmt, "
                                      "or the pieces of a wordpiece vocabulary in the format of BERT's vocab.txt");
   add_show_job(
-      sub, "vocabularies", [](const ShowArguments& s) { show_codes(s.a.inputs); }, jobs);
+      sub, "vocabularies", [](const ShowArguments& s) { show_codes(s.args.inputs); }, jobs);
 }
 
 }  // namespace mh::prep

@@ -12,24 +12,24 @@ using namespace mh::text;
 
 namespace {
 
-void make_vocab(const Arguments& a, const VocabularyOptions& options) {
-  refuse_output_onto(a, {options.codes, options.from});
+void make_vocab(const Arguments& args, const VocabularyOptions& options) {
+  refuse_output_onto(args, {options.codes, options.from});
   options.check();
-  if (const bool has_text = !a.inputs.empty(); has_text != options.from.empty())
+  if (const bool has_text = !args.inputs.empty(); has_text != options.from.empty())
     throw Error(Exit::usage,
                 Problem{"inputs", has_text ? "either text files or --from" : "text files", has_text ? "both" : "none",
                         has_text ? "leave the text files out, since --from converts a vocabulary without text"
                                  : "name text files, or - for standard input"});
   const bool bytes = options.type == "byte";
-  if (bytes) warn_compressed_inputs(a.inputs);
-  TextBatches text(a.inputs, line_ends(a, bytes), [&](std::string_view t) {
+  if (bytes) warn_compressed_inputs(args.inputs);
+  TextBatches text(args.inputs, line_ends(args, bytes), [&](std::string_view t) {
     if (bytes) return t.size();
     size_t last = t.find_last_of(' ');
     return last == t.npos ? t.npos : last + 1;
   });
   auto tokenizer = make_vocabulary(options, text);
   log_removed_bytes(text.num_normalised(), text.byte_order_marks());
-  auto sink = open_sink(a.output);
+  auto sink = open_sink(args.output);
   sink->write(tokenizer->serialize());
   sink->close();
   log_info(str(with_commas(tokenizer->size()), " entries, fingerprint ", tokenizer->fingerprint()));
@@ -39,10 +39,10 @@ void make_vocab(const Arguments& a, const VocabularyOptions& options) {
 
 void add_vocab(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("vocab", "build a vocabulary of words, characters, bytes or subwords");
-  const auto a = std::make_shared<Arguments>();
-  add_text(*sub, *a, std::string(kTexts) + "; not allowed with --from")->required(false);
+  const auto args = std::make_shared<Arguments>();
+  add_text(*sub, *args, std::string(kTexts) + "; not allowed with --from")->required(false);
   const auto options = std::make_shared<VocabularyOptions>();
-  add_job(jobs, sub, options, [=] { make_vocab(*a, *options); });
+  add_job(jobs, sub, options, [=] { make_vocab(*args, *options); });
 }
 
 }  // namespace mh::prep

@@ -15,7 +15,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-struct Curves : MeasureArguments {
+struct CurveArguments : MeasureArguments {
   std::string step = "10%", rank_data;
   bool rerank = false;
   Metric metric;
@@ -34,54 +34,56 @@ void add_loss(ordered_json& row, const Metric& metric, const analysis::CurveLoss
   row.update(metric.protocol());
 }
 
-void draw_curves(Curves& c) {
-  analysis::CurveOptions options{analysis::parse_fraction(c.step, "--step"), c.per_layer, c.rerank, c.normalise};
-  if (options.step < 0.001) throw Error(Exit::usage, Problem{"--step", "at least 0.1%", c.step, ""});
-  if (!c.rank_data.empty() && c.rank_data == "-" && std::count(c.files.begin(), c.files.end(), "-") > 0)
+void draw_curves(CurveArguments& args) {
+  analysis::CurveOptions options{analysis::parse_fraction(args.step, "--step"), args.per_layer, args.rerank,
+                                 args.normalise};
+  if (options.step < 0.001) throw Error(Exit::usage, Problem{"--step", "at least 0.1%", args.step, ""});
+  if (!args.rank_data.empty() && args.rank_data == "-" && std::count(args.files.begin(), args.files.end(), "-") > 0)
     throw Error(Exit::usage, Problem{"--rank-data", "standard input (-) for at most one file", "- more than once", ""});
-  PruneSession session(
-      c, [&](LoadedTarget& target) { c.metric.check(target.model, *target.dataset, c.files.back(), c.scoring); });
-  if (!c.rank_data.empty()) {
-    refuse_output_onto_input("-", {c.rank_data});
-    if (!c.plot.empty()) refuse_output_onto_input(c.plot, {c.rank_data});
+  PruneSession session(args, [&](LoadedTarget& target) {
+    args.metric.check(target.model, *target.dataset, args.files.back(), args.scoring);
+  });
+  if (!args.rank_data.empty()) {
+    refuse_output_onto_input("-", {args.rank_data});
+    if (!args.plot.empty()) refuse_output_onto_input(args.plot, {args.rank_data});
   }
-  const auto rank_source = c.rank_data.empty() ? nullptr : std::make_unique<TextSource>(c.rank_data);
+  const auto rank_source = args.rank_data.empty() ? nullptr : std::make_unique<TextSource>(args.rank_data);
   const auto rank_dataset = [&](const LoadedTarget& target) {
     return rank_source == nullptr ? target.dataset : rank_source->labelled_dataset_for(target.model);
   };
   for (size_t i = 0; rank_source != nullptr && i < session.models(); ++i) rank_dataset(session.load(i));
-  Table table(Table::format_named(c.format));
-  Chart chart{"", "ablated heads, %", c.metric.title(), {}};
+  Table table(Table::format_named(args.format));
+  Chart chart{"", "ablated heads, %", args.metric.title(), {}};
   for (size_t i = 0; i < session.models(); ++i) {
     LoadedTarget& target = session.load(i);
     const auto dataset = rank_dataset(target);
-    const auto rank_scoring = scoring_for(target.model, c.scoring, *dataset);
-    for (const std::string& measure : c.measures) {
+    const auto rank_scoring = scoring_for(target.model, args.scoring, *dataset);
+    for (const std::string& measure : args.measures) {
       const analysis::AnalysisInput loss_input = target.analysis_input("curve");
       const analysis::AnalysisInput rank_input{
           *target.model.model,           dataset->corpus(), rank_scoring, target.side,
           progress_bar(measure, "rows"), target.kinds};
       Curve curve{str(session.models() > 1 ? target.model.name + ", " : "", measure), {}, {}};
       std::function<double()> metric;
-      if (!c.metric.is_perplexity())
-        metric = [&] { return c.metric.compute(target.model, *target.dataset, progress_bar(measure, "rows")); };
+      if (!args.metric.is_perplexity())
+        metric = [&] { return args.metric.compute(target.model, *target.dataset, progress_bar(measure, "rows")); };
       analysis::CurveMeter meter(loss_input, metric);
       for (const auto& point : analysis::pruning_curve(loss_input, rank_input, measure, options)) {
         const analysis::CurveLoss loss = meter.loss(point);
         curve.x.push_back(100 * point.fraction);
         curve.y.push_back(loss.value);
-        if (c.plot == "-") continue;
+        if (args.plot == "-") continue;
         ordered_json row{{"model", target.model.name},
                          {"measure", measure},
-                         {"side", c.side},
-                         {"order", c.per_layer ? "per-layer" : "global"},
-                         {"normalised", c.normalise},
-                         {"reranked", c.rerank},
+                         {"side", args.side},
+                         {"order", args.per_layer ? "per-layer" : "global"},
+                         {"normalised", args.normalise},
+                         {"reranked", args.rerank},
                          {"rank_data", rank_source != nullptr ? rank_source->name() : session.data()},
                          {"fraction", point.fraction}};
-        add_loss(row, c.metric, loss);
+        add_loss(row, args.metric, loss);
         row["tokens"] = point.score.tokens;
-        table.row(append_protocol(std::move(row), c, target.scoring));
+        table.row(append_protocol(std::move(row), args, target.scoring));
       }
       chart.curves.push_back(std::move(curve));
     }
@@ -96,19 +98,19 @@ void draw_curves(Curves& c) {
 void add_curve(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand(
       "curve", "print the loss of a model as its heads are ablated step by step, the least important first");
-  auto c = std::make_shared<Curves>();
-  add_common_options(*sub, *c);
-  add_measure_options(*sub, *c);
-  sub->add_option("--step", c->step, "percentage of the heads that each step adds to the ablated heads [10%]")
+  auto args = std::make_shared<CurveArguments>();
+  add_common_options(*sub, *args);
+  add_measure_options(*sub, *args);
+  sub->add_option("--step", args->step, "percentage of the heads that each step adds to the ablated heads [10%]")
       ->type_name("P%");
-  sub->add_flag("--rerank", c->rerank, "measure importance again after each step, without the ablated heads");
-  sub->add_option("--rank-data", c->rank_data, "shard on which importance is measured [the scored shard]")
+  sub->add_flag("--rerank", args->rerank, "measure importance again after each step, without the ablated heads");
+  sub->add_option("--rank-data", args->rank_data, "shard on which importance is measured [the scored shard]")
       ->type_name("SHARD");
-  c->metric.add_to(*sub);
-  jobs.push_back({sub, [c] {
-                    c->fields->store_values(*c);
-                    c->metric.store_values();
-                    ignore_broken_pipe([&] { draw_curves(*c); });
+  args->metric.add_to(*sub);
+  jobs.push_back({sub, [args] {
+                    args->fields->store_values(*args);
+                    args->metric.store_values();
+                    ignore_broken_pipe([&] { draw_curves(*args); });
                   }});
 }
 

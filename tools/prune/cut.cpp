@@ -30,20 +30,22 @@ struct Arguments : ModelArguments {
 };
 
 // Throws Error(usage) for invalid arguments. Called before any file is read.
-void check(const Arguments& a) {
-  if (a.heads.empty() == a.measure.empty())
-    refuse_usage("mh-prune cut", "either --heads or --by", a.heads.empty() ? "neither" : "both",
-                 a.heads.empty() ? "for example --by taylor --data valid.mhs --fraction 30%" : "leave one out");
-  if (a.output.empty()) refuse_usage("-o", "a file, or - for standard output", "none");
-  if (!a.measure.empty()) {
-    if (a.data.empty()) refuse_usage("--data", "a shard on which --by measures importance", "none");
-    if (a.fraction.empty() == (a.count == 0))
+void check(const Arguments& args) {
+  if (args.heads.empty() == args.measure.empty())
+    refuse_usage("mh-prune cut", "either --heads or --by", args.heads.empty() ? "neither" : "both",
+                 args.heads.empty() ? "for example --by taylor --data valid.mhs --fraction 30%" : "leave one out");
+  if (args.output.empty()) refuse_usage("-o", "a file, or - for standard output", "none");
+  if (!args.measure.empty()) {
+    if (args.data.empty()) refuse_usage("--data", "a shard on which --by measures importance", "none");
+    if (args.fraction.empty() == (args.count == 0))
       refuse_usage("--by", "either --fraction or --count, for the number of heads to prune",
-                   a.count == 0 ? "neither" : "both", a.count == 0 ? "for example --fraction 30%" : "leave one out");
-    if (a.model == "-" && a.data == "-")
+                   args.count == 0 ? "neither" : "both",
+                   args.count == 0 ? "for example --fraction 30%" : "leave one out");
+    if (args.model == "-" && args.data == "-")
       refuse_usage("mh-prune cut", "standard input (-) for at most one file", "- twice");
   }
-  refuse_output_onto_input(a.output, a.data.empty() ? std::vector{a.model} : std::vector{a.model, a.data});
+  refuse_output_onto_input(args.output,
+                           args.data.empty() ? std::vector{args.model} : std::vector{args.model, args.data});
 }
 
 // The heads to prune, and a description of their choice.
@@ -52,26 +54,26 @@ struct Choice {
   std::string measurement;  // how importance was measured; "" for heads from --heads
 };
 
-Choice select_heads(const Arguments& a, const model::LoadedModel& m, const TextSource* data) {
-  const analysis::Kinds kinds = analysis::kinds_named(a.kinds, m.model->parameters(), "--kind");
-  if (!a.heads.empty()) {
+Choice select_heads(const Arguments& args, const model::LoadedModel& model, const TextSource* data) {
+  const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
+  if (!args.heads.empty()) {
     std::vector<AttentionKind> all_kinds;
-    for (const auto& [kind, layers] : analysis::heads_of(m.model->parameters()))
+    for (const auto& [kind, layers] : analysis::heads_of(model.model->parameters()))
       if (analysis::contains(kinds, kind)) all_kinds.push_back(kind);
-    return {analysis::parse_heads(a.heads, all_kinds, "--heads"), ""};
+    return {analysis::parse_heads(args.heads, all_kinds, "--heads"), ""};
   }
   const analysis::PruneAmount amount =
-      a.fraction.empty() ? analysis::PruneAmount{a.count, 0}
-                         : analysis::PruneAmount{0, analysis::parse_fraction(a.fraction, "--fraction")};
-  const std::string where = a.fraction.empty() ? "--count" : "--fraction";
-  const analysis::Side side = analysis::side_named(a.side);
-  analysis::check_prune_amount(*m.model, side, kinds, amount, a.per_layer, where);
-  analysis::check_importance(a.measure, "--by", *m.model, side, kinds);
-  const auto dataset = data->labelled_dataset_for(m);
-  const data::ScoringOptions scoring = scoring_for(m, a.scoring, *dataset);
+      args.fraction.empty() ? analysis::PruneAmount{args.count, 0}
+                            : analysis::PruneAmount{0, analysis::parse_fraction(args.fraction, "--fraction")};
+  const std::string where = args.fraction.empty() ? "--count" : "--fraction";
+  const analysis::Side side = analysis::side_named(args.side);
+  analysis::check_prune_amount(*model.model, side, kinds, amount, args.per_layer, where);
+  analysis::check_importance(args.measure, "--by", *model.model, side, kinds);
+  const auto dataset = data->labelled_dataset_for(model);
+  const data::ScoringOptions scoring = scoring_for(model, args.scoring, *dataset);
   const auto scores = analysis::importance_of(
-      a.measure, {*m.model, dataset->corpus(), scoring, side, progress_bar("measure", "rows"), kinds});
-  return {analysis::least_important(scores, amount, a.per_layer, where), measurement_text(a.measure, scoring)};
+      args.measure, {*model.model, dataset->corpus(), scoring, side, progress_bar("measure", "rows"), kinds});
+  return {analysis::least_important(scores, amount, args.per_layer, where), measurement_text(args.measure, scoring)};
 }
 
 // Returns the head counts of the layers of a kind, such as "8 8 6".
@@ -82,12 +84,12 @@ std::string head_counts(model::LanguageModel& model, AttentionKind kind, HeadSid
   return join(counts, " ");
 }
 
-void report(const Arguments& a, const Choice& choice, model::LanguageModel& original_model,
+void report(const Arguments& args, const Choice& choice, model::LanguageModel& original_model,
             model::LanguageModel& pruned_model, uint64_t bytes) {
   std::vector<std::string> names;
   for (const auto& [kind, heads] : choice.heads)
     for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
-  log_info(str("pruned heads, side ", a.side, ": ", join(names, " "), choice.measurement));
+  log_info(str("pruned heads, side ", args.side, ": ", join(names, " "), choice.measurement));
   for (const auto& [kind, layers] : analysis::heads_of(original_model.parameters())) {
     const std::pair<HeadSide, const char*> sides[] = {
         {HeadSide::score, "score"}, {HeadSide::value, "value"}, {HeadSide::output, "output"}};
@@ -103,73 +105,73 @@ void report(const Arguments& a, const Choice& choice, model::LanguageModel& orig
                with_commas(pruned_model.parameters().num_trainable_elements()), "; ", human_bytes(bytes)));
 }
 
-void prune_checkpoint(const Arguments& a) {
-  check(a);
-  const io::Checkpoint checkpoint(a.model);
-  const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
-  const model::LoadedModel m = load_with_options(a, checkpoint);
-  train::RunConfig run = train::RunConfig::parse(m.toml, m.name);
-  auto sink = open_sink(a.output);  // opened before the ranking, so that errors appear early
-  const Choice choice = select_heads(a, m, data.get());
+void prune_checkpoint(const Arguments& args) {
+  check(args);
+  const io::Checkpoint checkpoint(args.model);
+  const auto data = args.data.empty() ? nullptr : std::make_unique<TextSource>(args.data);
+  const model::LoadedModel model = load_with_options(args, checkpoint);
+  train::RunConfig run = train::RunConfig::parse(model.toml, model.name);
+  auto sink = open_sink(args.output);  // opened before the ranking, so that errors appear early
+  const Choice choice = select_heads(args, model, data.get());
   const analysis::KeptHeadsByLayer remaining_heads = analysis::heads_after_pruning(
-      *m.model, choice.heads, analysis::side_named(a.side), a.heads.empty() ? "--by" : "--heads");
-  const analysis::PrunedModel pruned_model = analysis::prune_heads(m.config, *m.model, remaining_heads);
+      *model.model, choice.heads, analysis::side_named(args.side), args.heads.empty() ? "--by" : "--heads");
+  const analysis::PrunedModel pruned_model = analysis::prune_heads(model.config, *model.model, remaining_heads);
   run.model = pruned_model.config;
   io::Metadata metadata = checkpoint.metadata();
   metadata[io::kConfigKey] = run.toml();
   metadata.erase(io::kTrainingKey);
   model::write_parameters(*sink, pruned_model.model->parameters(), std::move(metadata));
-  report(a, choice, *m.model, *pruned_model.model, sink->bytes_written());
+  report(args, choice, *model.model, *pruned_model.model, sink->bytes_written());
 }
 
 }  // namespace
 
 void add_cut(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("cut", "prune heads: write a smaller, faster checkpoint without the pruned heads");
-  auto a = std::make_shared<Arguments>();
-  sub->add_option("model", a->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
+  auto args = std::make_shared<Arguments>();
+  sub->add_option("model", args->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
   auto text = [&](const char* name, std::string& value, const char* help, const char* type) {
     return sub->add_option(name, value, help)->type_name(type);
   };
-  add_list(*sub, "--heads", a->heads,
+  add_list(*sub, "--heads", args->heads,
            "heads to prune, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as 0:1,0:3,5:7 or decoder.self:0:1",
            "LAYER:HEAD,...");
   const std::string measures = "measure of importance by which the least important heads are pruned: " +
                                join(analysis::importances().names(), ", ");
   auto* by_option =
-      text("--by", a->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
-  text("--data", a->data, "shard on which importance is measured; - is standard input", "SHARD")->needs(by_option);
-  text("--fraction", a->fraction, "percentage of the heads to prune with --by; the number of heads is rounded down",
+      text("--by", args->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
+  text("--data", args->data, "shard on which importance is measured; - is standard input", "SHARD")->needs(by_option);
+  text("--fraction", args->fraction, "percentage of the heads to prune with --by; the number of heads is rounded down",
        "P%")
       ->needs(by_option);
-  sub->add_option("--count", a->count, "number of heads to prune with --by")
+  sub->add_option("--count", args->count, "number of heads to prune with --by")
       ->type_name("N")
       ->check(whole_number(1, 1 << 24))
       ->needs(by_option);
-  sub->add_flag("--per-layer", a->per_layer,
+  sub->add_flag("--per-layer", args->per_layer,
                 "apply --fraction or --count to each layer instead of to all layers together")
       ->needs(by_option);
-  add_list(*sub, "--kind", a->kinds,
+  add_list(*sub, "--kind", args->kinds,
            "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]", "KIND,...");
-  text("--side", a->side,
+  text("--side", args->side,
        "side of a head in layers that mix heads: score (queries and keys), value (values), output (block of the output "
        "projection) or whole (all of them) [whole]",
        "SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
-  text("-o,--output", a->output, "output checkpoint; - is standard output", "FILE");
-  const ModelOptionSet models = add_model_options(*sub, *a);
+  text("-o,--output", args->output, "output checkpoint; - is standard output", "FILE");
+  const ModelOptionSet models = add_model_options(*sub, *args);
   models.precision->needs(by_option);
   models.attention->needs(by_option);
   auto scoring = std::make_shared<CommandLineFields>(*sub), sample = std::make_shared<CommandLineFields>(*sub);
-  scoring->declare(a->scoring);
-  sample->declare(a->scoring.sample);
+  scoring->declare(args->scoring);
+  sample->declare(args->scoring.sample);
   for (const CommandLineFields* fields : {scoring.get(), sample.get()})
     for (CLI::Option* option : fields->options()) option->needs(by_option);
-  jobs.push_back({sub, [a, scoring, sample] {
-                    scoring->store_values(a->scoring);
-                    sample->store_values(a->scoring.sample);
-                    nn::prepare_cpu(a->threads);
-                    prune_checkpoint(*a);
+  jobs.push_back({sub, [args, scoring, sample] {
+                    scoring->store_values(args->scoring);
+                    sample->store_values(args->scoring.sample);
+                    nn::prepare_cpu(args->threads);
+                    prune_checkpoint(*args);
                   }});
 }
 

@@ -12,32 +12,32 @@ using nlohmann::ordered_json;
 
 namespace {
 
-void rank(const MeasureArguments& q) {
-  PruneSession session(q);
-  Table table(Table::format_named(q.format));
+void rank(const MeasureArguments& args) {
+  PruneSession session(args);
+  Table table(Table::format_named(args.format));
   for (size_t i = 0; i < session.models(); ++i) {
     LoadedTarget& target = session.load(i);
-    for (const std::string& measure : q.measures) {
+    for (const std::string& measure : args.measures) {
       auto scores = analysis::importance_of(measure, target.analysis_input(measure));
       for (auto& [kind, layers] : scores) {
-        if (q.normalise) analysis::normalise_by_layer(layers);
+        if (args.normalise) analysis::normalise_by_layer(layers);
         if (session.plot() != nullptr)
           session.plot()->add(
               HeatMap{str(target.model.name, ", ", name_of(kind), ", ", measure), "head", "layer", layers});
       }
-      if (q.plot == "-") continue;
-      for (const analysis::RankedHead& r : analysis::rank_heads(scores, q.per_layer))
+      if (args.plot == "-") continue;
+      for (const analysis::RankedHead& r : analysis::rank_heads(scores, args.per_layer))
         table.row(append_protocol({{"model", target.model.name},
                                    {"kind", name_of(r.kind)},
                                    {"layer", r.head.layer},
                                    {"head", r.head.head},
-                                   {"side", q.side},
+                                   {"side", args.side},
                                    {"measure", measure},
                                    {"score", r.score},
                                    {"rank", r.rank},
-                                   {"order", q.per_layer ? "per-layer" : "global"},
-                                   {"normalised", q.normalise}},
-                                  q, target.scoring));
+                                   {"order", args.per_layer ? "per-layer" : "global"},
+                                   {"normalised", args.normalise}},
+                                  args, target.scoring));
     }
   }
   if (session.plot() != nullptr) session.plot()->draw();
@@ -47,12 +47,12 @@ void rank(const MeasureArguments& q) {
 
 void add_rank(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("rank", "print the heads by importance, the least important first");
-  auto q = std::make_shared<MeasureArguments>();
-  add_common_options(*sub, *q);
-  add_measure_options(*sub, *q);
-  jobs.push_back({sub, [q] {
-                    q->fields->store_values(*q);
-                    ignore_broken_pipe([&] { rank(*q); });
+  auto args = std::make_shared<MeasureArguments>();
+  add_common_options(*sub, *args);
+  add_measure_options(*sub, *args);
+  jobs.push_back({sub, [args] {
+                    args->fields->store_values(*args);
+                    ignore_broken_pipe([&] { rank(*args); });
                   }});
 }
 

@@ -19,7 +19,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct ScanArguments : MeasureArguments {
   std::vector<std::string> heads;
@@ -28,52 +28,53 @@ struct ScanArguments : MeasureArguments {
 };
 
 // Returns the heads that --heads names; all heads without --heads.
-HeadSet select_heads(const ScanArguments& q, LoadedTarget& target) {
+HeadSet select_heads(const ScanArguments& args, LoadedTarget& target) {
   model::LanguageModel& model = *target.model.model;
   const HeadSet available_heads = analysis::all_heads(model, target.side, target.kinds);
-  if (q.heads.empty()) return available_heads;
+  if (args.heads.empty()) return available_heads;
   std::vector<AttentionKind> kinds;
   for (const auto& [kind, heads] : available_heads) kinds.push_back(kind);
-  const HeadSet named_heads = analysis::parse_heads(q.heads, kinds, "--heads");
+  const HeadSet named_heads = analysis::parse_heads(args.heads, kinds, "--heads");
   analysis::check_heads(model, target.side, named_heads, "--heads");
   return named_heads;
 }
 
-analysis::Scan run_scan(const ScanArguments& q, LoadedTarget& target) {
+analysis::Scan run_scan(const ScanArguments& args, LoadedTarget& target) {
   analysis::Metric metric;
-  if (!q.metric.is_perplexity())
+  if (!args.metric.is_perplexity())
     metric = [&](const std::function<void(int64_t, int64_t)>& progress) {
-      return q.metric.compute(target.model, *target.dataset, progress);
+      return args.metric.compute(target.model, *target.dataset, progress);
     };
   auto cases = analysis::scan_cases(*target.model.model, target.side, target.kinds,
-                                    {select_heads(q, target), q.layers, q.all_but_one});
+                                    {select_heads(args, target), args.layers, args.all_but_one});
   return analysis::scan_heads(target.analysis_input("scan"), std::move(cases), metric);
 }
 
 // Prints a table row for the full model, then a table row for each ablated model.
-void print_cases(const ScanArguments& q, Table& table, const LoadedTarget& target, const analysis::Scan& scan) {
+void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& target, const analysis::Scan& scan) {
   // -1 stands for no layer or no head, and is printed as NaN, which keeps the columns numeric.
-  auto number_or_nan = [&](int64_t x) { return x < 0 ? ordered_json(kNone) : ordered_json(x); };
+  auto number_or_nan = [&](int64_t x) { return x < 0 ? ordered_json(kNaN) : ordered_json(x); };
   auto print = [&](ordered_json row, size_t case_index, double deviation) {
     const task::Score& score = scan.scores[case_index];
     const double value = scan.values[case_index], full_value = scan.total();
-    if (q.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
-    row.update({{q.metric.name(), value},
+    if (args.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
+    row.update({{args.metric.name(), value},
                 {"difference", value - full_value},
                 {"relative", 100 * (value / full_value - 1)},
                 {"layer_deviation", deviation}});
-    if (q.metric.is_perplexity()) row["tokens"] = score.tokens;
-    row.update(q.metric.protocol());
-    table.row(append_protocol(std::move(row), q, target.scoring));
+    if (args.metric.is_perplexity()) row["tokens"] = score.tokens;
+    row.update(args.metric.protocol());
+    table.row(append_protocol(std::move(row), args, target.scoring));
   };
   auto location_columns = [&](const std::string& kind, int64_t layer, int64_t head, const char* mode) {
-    return ordered_json{{"model", target.model.name},  {"kind", kind},   {"layer", number_or_nan(layer)},
-                        {"head", number_or_nan(head)}, {"side", q.side}, {"mode", mode}};
+    return ordered_json{{"model", target.model.name},  {"kind", kind},      {"layer", number_or_nan(layer)},
+                        {"head", number_or_nan(head)}, {"side", args.side}, {"mode", mode}};
   };
-  print(location_columns("", -1, -1, "full"), 0, kNone);
-  for (size_t k = 0; k < scan.cases.size(); ++k) {
-    const analysis::ScanCase& c = scan.cases[k];
-    print(location_columns(name_of(c.kind), c.layer, c.head, name_of(c.mode)), k + 1, scan.layer_deviation(k));
+  print(location_columns("", -1, -1, "full"), 0, kNaN);
+  for (size_t case_index = 0; case_index < scan.cases.size(); ++case_index) {
+    const analysis::ScanCase& c = scan.cases[case_index];
+    print(location_columns(name_of(c.kind), c.layer, c.head, name_of(c.mode)), case_index + 1,
+          scan.layer_deviation(case_index));
   }
 }
 
@@ -91,7 +92,7 @@ using LayerAblations = std::map<analysis::ScanLayer, std::vector<LayerAblation>>
 // Prints one row per layer and model; the rows of the models of one layer are adjacent. The column "change" is the
 // percent change of the deviation relative to the first model; NaN for the first model itself, and if the first model
 // lacks the layer.
-void print_summary(const ScanArguments& q, Table& table, const LayerAblations& ablations) {
+void print_summary(const ScanArguments& args, Table& table, const LayerAblations& ablations) {
   for (const auto& [scan_layer, models] : ablations)
     for (const LayerAblation& ablation : models) {
       const auto& [kind, layer, mode] = scan_layer;
@@ -100,63 +101,63 @@ void print_summary(const ScanArguments& q, Table& table, const LayerAblations& a
       ordered_json row{{"kind", name_of(kind)},
                        {"layer", layer},
                        {"model", ablation.model},
-                       {"side", q.side},
+                       {"side", args.side},
                        {"mode", name_of(mode)},
                        {"heads", ablation.ablated_values.size()},
-                       {q.metric.name(), ablation.full_value},
+                       {args.metric.name(), ablation.full_value},
                        {"difference", loss.difference},
                        {"relative", loss.relative},
                        {"deviation", loss.deviation},
                        {"change", ablation.index == 0 || first.index > 0
-                                      ? kNone
+                                      ? kNaN
                                       : 100 * (loss.deviation / analysis::deviation(first.ablated_values) - 1)}};
-      if (q.metric.is_perplexity()) row["tokens"] = ablation.tokens;
-      row.update(q.metric.protocol());
-      table.row(append_protocol(std::move(row), q, ablation.scoring));
+      if (args.metric.is_perplexity()) row["tokens"] = ablation.tokens;
+      row.update(args.metric.protocol());
+      table.row(append_protocol(std::move(row), args, ablation.scoring));
     }
 }
 
-void scan(const ScanArguments& q) {
-  if (q.summary && q.layers)
+void scan(const ScanArguments& args) {
+  if (args.summary && args.layers)
     throw Error(Exit::usage, Problem{"--summary", "no --layers, since the summary is computed over heads", "--layers",
                                      "leave --summary or --layers out"});
-  PruneSession session(q, [&](LoadedTarget& target) {
-    select_heads(q, target);
-    q.metric.check(target.model, *target.dataset, q.files.back(), q.scoring);
+  PruneSession session(args, [&](LoadedTarget& target) {
+    select_heads(args, target);
+    args.metric.check(target.model, *target.dataset, args.files.back(), args.scoring);
   });
-  Table table(Table::format_named(q.format));
+  Table table(Table::format_named(args.format));
   LayerAblations ablations;
   for (size_t i = 0; i < session.models(); ++i) {
     LoadedTarget& target = session.load(i);
-    const analysis::Scan scan = run_scan(q, target);
-    if (!q.summary) print_cases(q, table, target, scan);
+    const analysis::Scan scan = run_scan(args, target);
+    if (!args.summary) print_cases(args, table, target, scan);
     for (const auto& [scan_layer, ablated_values] : scan.by_layer)
       ablations[scan_layer].push_back(
           {i, target.model.name, scan.total(), ablated_values, target.scoring, scan.scores[0].tokens});
   }
-  if (q.summary) print_summary(q, table, ablations);
+  if (args.summary) print_summary(args, table, ablations);
 }
 
 }  // namespace
 
 void add_scan(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("scan", "for each head, print the loss of the model without this head");
-  auto s = std::make_shared<ScanArguments>();
-  add_common_options(*sub, *s);
-  add_list(*sub, "--heads", s->heads,
+  auto args = std::make_shared<ScanArguments>();
+  add_common_options(*sub, *args);
+  add_list(*sub, "--heads", args->heads,
            "heads to ablate, as LAYER:HEAD or KIND:LAYER:HEAD, counted from 0, such as 0:1,0:3,5:7 or decoder.self:0:1 "
            "[all]",
            "LAYER:HEAD,...");
-  sub->add_flag("--layers", s->layers, "in addition, for each layer, ablate all of its heads together");
-  sub->add_flag("--all-but-one", s->all_but_one, "in addition, for each head, ablate all other heads of its layer");
-  sub->add_flag("--summary", s->summary,
+  sub->add_flag("--layers", args->layers, "in addition, for each layer, ablate all of its heads together");
+  sub->add_flag("--all-but-one", args->all_but_one, "in addition, for each head, ablate all other heads of its layer");
+  sub->add_flag("--summary", args->summary,
                 "print one row per layer and model with the standard deviation of the metric over the ablated heads, "
                 "instead of one row per head");
-  s->metric.add_to(*sub);
-  jobs.push_back({sub, [s] {
-                    s->fields->store_values(*s);
-                    s->metric.store_values();
-                    ignore_broken_pipe([&] { scan(*s); });
+  args->metric.add_to(*sub);
+  jobs.push_back({sub, [args] {
+                    args->fields->store_values(*args);
+                    args->metric.store_values();
+                    ignore_broken_pipe([&] { scan(*args); });
                   }});
 }
 

@@ -34,9 +34,9 @@ struct MeasureArguments : ModelArguments {
 };
 
 // Adds the options that scan, rank and curve have in common.
-void add_common_options(CLI::App& app, MeasureArguments& q);
+void add_common_options(CLI::App& app, MeasureArguments& args);
 // Adds the options of rank and curve, which measure importance and draw plots.
-void add_measure_options(CLI::App& app, MeasureArguments& q);
+void add_measure_options(CLI::App& app, MeasureArguments& args);
 
 // A loaded model, with the dataset and the options of its analysis.
 struct LoadedTarget {
@@ -55,24 +55,24 @@ struct LoadedTarget {
 class PruneSession {
  public:
   // `check`: additional checks of a loaded model, which must not run the model; called for each model.
-  explicit PruneSession(const MeasureArguments& q, const std::function<void(LoadedTarget&)>& check = {});
+  explicit PruneSession(const MeasureArguments& args, const std::function<void(LoadedTarget&)>& check = {});
   size_t models() const { return checkpoints_.size(); }
-  const std::string& data() const { return text_->name(); }
+  const std::string& data() const { return data_->name(); }
   Plot* plot() { return plot_.get(); }  // the plot of --plot; null without --plot
   // Returns model `index`, which is loaded if necessary; the reference is valid until the next call with another index.
   LoadedTarget& load(size_t index);
 
  private:
-  const MeasureArguments& q_;
+  const MeasureArguments& args_;
   std::unique_ptr<Plot> plot_;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
-  std::unique_ptr<TextSource> text_;
-  std::unique_ptr<LoadedTarget> loaded_;
-  size_t index_ = 0;  // index of the model in loaded_
+  std::unique_ptr<TextSource> data_;
+  std::unique_ptr<LoadedTarget> target_;
+  size_t index_ = 0;  // index of the model in target_
 };
 
 // Returns the row with the columns of the scoring protocol appended.
-nlohmann::ordered_json append_protocol(nlohmann::ordered_json row, const MeasureArguments& q,
+nlohmann::ordered_json append_protocol(nlohmann::ordered_json row, const MeasureArguments& args,
                                        const data::ScoringOptions& scoring);
 
 }  // namespace mh::prune

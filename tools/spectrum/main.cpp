@@ -22,11 +22,11 @@ int main(int argc, char** argv) {
        "  mh-spectrum run1/best.safetensors --of alphas --plot alphas.pdf\n"
        "  mh-spectrum run1/best.safetensors --of weight:decoder.layers.0.self.query.weight\n"
        "  mh-spectrum experts run1/best.safetensors valid.mhs --show tokens"});
-  const auto a = std::make_shared<spectrum::Arguments>();
+  const auto args = std::make_shared<spectrum::Arguments>();
   std::vector<CLI::Option*> spectra_options;
-  const Job spectra = spectrum::add_spectra(tool.app(), a, spectra_options);
+  const Job spectra = spectrum::add_spectra(tool.app(), args, spectra_options);
   Jobs jobs;
-  spectrum::add_experts(tool.app(), a, spectra_options, jobs);
+  spectrum::add_experts(tool.app(), args, spectra_options, jobs);
   tool.run_and_exit(argc, argv, [&] {
     if (!run_selected(jobs)) spectra.run();
   });

@@ -22,40 +22,42 @@ ordered_json number_or_none(int64_t x) {
   return x < 0 ? ordered_json(std::numeric_limits<double>::quiet_NaN()) : ordered_json(x);
 }
 
-// Returns the suffix of a chart's title: the kind of attention if there are several.
-std::string kind_of_chart(const std::string& kind, size_t kinds) {
-  return kinds > 1 ? str(", ", kind.empty() ? "others" : kind) : "";
+// Returns the end of a chart's title: the kind of attention if there are several kinds.
+std::string kind_suffix(const std::string& kind, size_t num_kinds) {
+  return num_kinds > 1 ? str(", ", kind.empty() ? "others" : kind) : "";
 }
 
 // Returns the smaller dimension of the matrices or, if it varies from matrix to matrix, its rounded mean.
-ordered_json size_of(const analysis::SpectrumMeans& s) {
-  return s.varying_size() ? ordered_json(s.size()) : ordered_json(std::llround(s.size()));
+ordered_json mean_size_of(const analysis::SpectrumMeans& spectra) {
+  return spectra.varying_size() ? ordered_json(spectra.size()) : ordered_json(std::llround(spectra.size()));
 }
 
-// Returns the value of k at the index `point` of a curve, or k / n if the matrices differ in size.
-std::string number_of(const analysis::SpectrumMeans& s, size_t point) {
-  return s.varying_size() ? shortest_decimal(static_cast<double>(point + 1) / analysis::kGridPoints) : str(point + 1);
+// Returns k, counted from 1, at the index `index` of a curve, or k / n if the matrices differ in size.
+std::string index_text(const analysis::SpectrumMeans& spectra, size_t index) {
+  return spectra.varying_size() ? shortest_decimal(static_cast<double>(index + 1) / analysis::kGridPoints)
+                                : str(index + 1);
 }
 
-void add_figures(ordered_json& row, const SpectrumStatistics& f) {
-  row["area"] = f.area;
-  row["effective_rank"] = f.effective_rank;
-  row["rank_share"] = f.rank_share;
-  row["stable_rank"] = f.stable_rank;
-  row["entropy"] = f.entropy;
-  row["entropy_share"] = f.entropy_share;
-  for (size_t i = 0; i < f.curve_values.size(); ++i) row[i == 0 ? "c_first" : str("c_", 10 * i)] = f.curve_values[i];
+void add_statistics(ordered_json& row, const SpectrumStatistics& statistics) {
+  row["area"] = statistics.area;
+  row["effective_rank"] = statistics.effective_rank;
+  row["rank_share"] = statistics.rank_share;
+  row["stable_rank"] = statistics.stable_rank;
+  row["entropy"] = statistics.entropy;
+  row["entropy_share"] = statistics.entropy_share;
+  for (size_t i = 0; i < statistics.curve_values.size(); ++i)
+    row[i == 0 ? "c_first" : str("c_", 10 * i)] = statistics.curve_values[i];
 }
 
-// Returns a chart of named curves. `with_mean`: whether the chart also has the mean of the curves; `by_share`: whether
-// the x axis is k / n instead of k.
+// Returns a chart of named curves. `with_mean`: whether the chart also has the mean of the curves;
+// `relative_index`: whether the x axis is k / n instead of k.
 Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, SpectrumStatistics>>& curves,
-               bool with_mean, bool by_share) {
-  Chart chart{title, by_share ? "k / n, n the smaller dimension" : "k", "c_k", {}};
+               bool with_mean, bool relative_index) {
+  Chart chart{title, relative_index ? "k / n, n the smaller dimension" : "k", "c_k", {}};
   const auto add = [&](const std::string& name, const std::vector<double>& y, bool bold) {
     Curve curve{name, {}, y, bold};
     for (size_t k = 0; k < y.size(); ++k)
-      curve.x.push_back(static_cast<double>(k + 1) / (by_share ? static_cast<double>(y.size()) : 1));
+      curve.x.push_back(static_cast<double>(k + 1) / (relative_index ? static_cast<double>(y.size()) : 1));
     chart.curves.push_back(curve);
   };
   std::vector<SpectrumStatistics> statistics;
@@ -77,24 +79,24 @@ void Rows::open_curves() {
   curves_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
 }
 
-void Rows::write(const std::string& name, const std::string& title, const Places& places,
+void Rows::write(const std::string& name, const std::string& title, const Entries& entries,
                  const ordered_json& settings) {
   std::map<std::string, std::vector<SpectrumStatistics>> layers;  // by kind of attention
-  for (const auto& place : places) {
-    const auto heads = statistics_of(*place);
-    layers[place->kind].push_back(mean_of(heads));
-    if (curves_ != nullptr) write_curves(name, *place, heads);
+  for (const auto& entry : entries) {
+    const auto heads = statistics_of(*entry);
+    layers[entry->kind].push_back(mean_of(heads));
+    if (curves_ != nullptr) write_curves(name, *entry, heads);
     if (output_.summary) continue;
-    for (size_t h = 0; h < heads.size(); ++h) {
+    for (size_t head = 0; head < heads.size(); ++head) {
       ordered_json row{{"model", name},
-                       {"of", place->matrix_kind},
-                       {"name", place->name},
-                       {"kind", place->kind},
-                       {"layer", number_or_none(place->layer)},
-                       {"head", number_or_none(place->by_head ? static_cast<int64_t>(h) : -1)},
-                       {"matrices", place->spectra.blocks()},
-                       {"n", size_of(place->spectra)}};
-      add_figures(row, heads[h]);
+                       {"of", entry->matrix_kind},
+                       {"name", entry->name},
+                       {"kind", entry->kind},
+                       {"layer", number_or_none(entry->layer)},
+                       {"head", number_or_none(entry->by_head ? static_cast<int64_t>(head) : -1)},
+                       {"matrices", entry->spectra.blocks()},
+                       {"n", mean_size_of(entry->spectra)}};
+      add_statistics(row, heads[head]);
       row.update(settings);
       write_row(row);
     }
@@ -102,19 +104,19 @@ void Rows::write(const std::string& name, const std::string& title, const Places
   for (const auto& [kind, layer_statistics] : layers) {
     if (!output_.summary) break;
     ordered_json row{{"model", name}, {"of", output_.matrices}, {"kind", kind}, {"layers", layer_statistics.size()}};
-    add_figures(row, mean_of(layer_statistics));
+    add_statistics(row, mean_of(layer_statistics));
     row.update(settings);
     write_row(row);
   }
-  if (plot_) draw(title, places);
+  if (plot_) draw(title, entries);
 }
 
 void Rows::close() {
   if (curves_ != nullptr) curves_->close();
   if (!plot_) return;
   for (const auto& [kind, curves] : summaries_)
-    plot_->add(chart_of(str(output_.matrices, kind_of_chart(kind, summaries_.size()), ", mean over layers"), curves,
-                        false, output_.by_share));
+    plot_->add(chart_of(str(output_.matrices, kind_suffix(kind, summaries_.size()), ", mean over layers"), curves,
+                        false, output_.relative_index));
   plot_->draw();
 }
 
@@ -123,35 +125,35 @@ void Rows::write_row(const ordered_json& row) {
   if (output_.plot != "-") table_.row(row);
 }
 
-void Rows::write_curves(const std::string& name, const SpectraEntry& place,
+void Rows::write_curves(const std::string& name, const SpectraEntry& entry,
                         const std::vector<SpectrumStatistics>& heads) {
-  const analysis::CurvePercentiles percentiles = percentiles_of(place);
+  const analysis::CurvePercentiles percentiles = percentiles_of(entry);
   for (size_t h = 0; h < heads.size(); ++h) {
     const std::vector<double>&p10 = percentiles.p10[h], &p50 = percentiles.p50[h], &p90 = percentiles.p90[h];
-    const std::string head = place.by_head ? str(h) : "nan";
+    const std::string head = entry.by_head ? str(h) : "nan";
     for (size_t k = 0; k < p10.size(); ++k)
-      curves_->write(str(table_field(name), '\t', place.matrix_kind, '\t', place.name, '\t', head, '\t',
-                         number_of(place.spectra, k), '\t', shortest_decimal(heads[h].curve[k]), '\t',
+      curves_->write(str(table_field(name), '\t', entry.matrix_kind, '\t', entry.name, '\t', head, '\t',
+                         index_text(entry.spectra, k), '\t', shortest_decimal(heads[h].curve[k]), '\t',
                          shortest_decimal(p10[k]), '\t', shortest_decimal(p50[k]), '\t', shortest_decimal(p90[k]),
                          '\n'));
   }
 }
 
-void Rows::draw(const std::string& title, const Places& places) {
+void Rows::draw(const std::string& title, const Entries& entries) {
   std::map<std::string, Curves> layers;  // by kind of attention
-  for (const auto& place : places) {
-    if (place->mean_matrix.defined())
-      plot_->add(HeatMap{str(title, ": ", place->name), "head (second axis)", "head (first axis)",
-                         analysis::rows_of(place->mean_matrix)});
-    layers[place->kind].emplace_back(place->layer >= 0 ? str("layer ", place->layer) : place->name,
-                                     mean_of(statistics_of(*place)));
+  for (const auto& entry : entries) {
+    if (entry->mean_matrix.defined())
+      plot_->add(HeatMap{str(title, ": ", entry->name), "head (second axis)", "head (first axis)",
+                         analysis::rows_of(entry->mean_matrix)});
+    layers[entry->kind].emplace_back(entry->layer >= 0 ? str("layer ", entry->layer) : entry->name,
+                                     mean_of(statistics_of(*entry)));
   }
   for (const auto& [kind, curves] : layers) {
-    plot_->add(chart_of(str(title, ": ", output_.matrices, kind_of_chart(kind, layers.size())), curves, true,
-                        output_.by_share));
+    plot_->add(chart_of(str(title, ": ", output_.matrices, kind_suffix(kind, layers.size())), curves, true,
+                        output_.relative_index));
     std::vector<SpectrumStatistics> statistics;
-    for (const auto& [layer, figures] : curves) statistics.push_back(figures);
-    if (output_.models > 1) summaries_[kind].emplace_back(title, mean_of(statistics));
+    for (const auto& [layer, layer_statistics] : curves) statistics.push_back(layer_statistics);
+    if (output_.num_models > 1) summaries_[kind].emplace_back(title, mean_of(statistics));
   }
 }
 

@@ -20,11 +20,11 @@ namespace mh::spectrum {
 struct Output {
   std::string matrices, format, curves, plot;
   bool summary = false;
-  bool by_share = false;  // whether the matrices differ in size (SpectrumMeans)
-  size_t models = 1;
+  bool relative_index = false;  // whether curves have the index k / n instead of k, since the matrices differ in size
+  size_t num_models = 1;
 };
 
-using Places = std::vector<std::unique_ptr<analysis::SpectraEntry>>;
+using Entries = std::vector<std::unique_ptr<analysis::SpectraEntry>>;
 
 class Rows {
  public:
@@ -34,7 +34,7 @@ class Rows {
   void open_curves();
   // Writes the spectra of a model. `name`: the model's name in the table; `title`: the model's name in plots;
   // `settings`: columns at the end of each table row.
-  void write(const std::string& name, const std::string& title, const Places& places,
+  void write(const std::string& name, const std::string& title, const Entries& entries,
              const nlohmann::ordered_json& settings);
   // Draws the plot and closes all files.
   void close();
@@ -42,9 +42,9 @@ class Rows {
  private:
   using Curves = std::vector<std::pair<std::string, analysis::SpectrumStatistics>>;
   void write_row(const nlohmann::ordered_json& row);
-  void write_curves(const std::string& name, const analysis::SpectraEntry& place,
+  void write_curves(const std::string& name, const analysis::SpectraEntry& entry,
                     const std::vector<analysis::SpectrumStatistics>& heads);
-  void draw(const std::string& title, const Places& places);
+  void draw(const std::string& title, const Entries& entries);
 
   Output output_;
   Table table_;

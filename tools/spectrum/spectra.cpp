@@ -21,7 +21,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-struct Spectra {
+struct SpectraJob {
   std::shared_ptr<Arguments> shared;
   std::vector<std::string> files;
   std::string matrices = "attention", curves, plot, dump;
@@ -29,47 +29,47 @@ struct Spectra {
 };
 
 // Throws Error(usage) for invalid file arguments. Called before any file is opened.
-void check_files(const Spectra& a, const std::vector<std::string>& models, bool reads_text) {
-  if (a.files.empty() || (reads_text && a.files.size() == 1))
+void check_files(const SpectraJob& job, const std::vector<std::string>& models, bool reads_text) {
+  if (job.files.empty() || (reads_text && job.files.size() == 1))
     throw Error(Exit::usage, Problem{"mh-spectrum", reads_text ? "one or more models, then the data" : "a model",
-                                     a.files.empty() ? "none" : str(a.files[0], ", without data"),
+                                     job.files.empty() ? "none" : str(job.files[0], ", without data"),
                                      reads_text ? "name a shard after the models, or use --of alphas, output-value or "
                                                   "weight:NAME, which need no data"
                                                 : "mh-spectrum --of WHAT MODEL..."});
   if (!reads_text && models.size() > 1 && std::filesystem::path(models.back()).extension() == ".mhs")
-    throw Error(Exit::usage, Problem{str("--of ", a.matrices), "models only, since these matrices need no data",
+    throw Error(Exit::usage, Problem{str("--of ", job.matrices), "models only, since these matrices need no data",
                                      models.back(), "leave the data out"});
-  if (std::count(a.files.begin(), a.files.end(), "-") > 1)
+  if (std::count(job.files.begin(), job.files.end(), "-") > 1)
     throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- more than once", ""});
-  refuse_output_onto_input("-", a.files);
+  refuse_output_onto_input("-", job.files);
   std::set<std::string> outputs;
   for (const auto& [option, file] :
-       {std::pair{"--curves", a.curves}, std::pair{"--plot", a.plot}, std::pair{"--dump", a.dump}}) {
+       {std::pair{"--curves", job.curves}, std::pair{"--plot", job.plot}, std::pair{"--dump", job.dump}}) {
     if (file.empty() || (file == "-" && std::string(option) == "--plot")) continue;
     if (file == "-") throw Error(Exit::usage, Problem{option, "a file, as the table goes to standard output", "-", ""});
     if (!outputs.insert(file).second)
       throw Error(Exit::usage, Problem{option, "a file that no other option writes", file, ""});
-    refuse_output_onto_input(file, a.files);
+    refuse_output_onto_input(file, job.files);
   }
-  const int64_t blocks = a.shared->scoring.sample.blocks;
-  if (!a.dump.empty() && (a.matrices != "attention" || models.size() != 1 || blocks == 0))
+  const int64_t blocks = job.shared->scoring.sample.blocks;
+  if (!job.dump.empty() && (job.matrices != "attention" || models.size() != 1 || blocks == 0))
     throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and --blocks above 0",
                                      models.size() != 1 ? str(models.size(), " models")
                                      : blocks == 0      ? std::string("--blocks 0")
-                                                        : "--of " + a.matrices,
+                                                        : "--of " + job.matrices,
                                      ""});
 }
 
 // The models on the command line, of which one is loaded at a time, and the shard, if the source of matrices reads
 // text.
-class Inputs {
+class SpectraInputs {
  public:
-  Inputs(const Spectra& a, const std::string& argument, bool reads_text) : a_(a), models_(a.files) {
+  SpectraInputs(const SpectraJob& job, const std::string& argument, bool reads_text) : job_(job), models_(job.files) {
     std::string data;
     if (reads_text && models_.size() > 1) data = models_.back(), models_.pop_back();
-    check_files(a, models_, reads_text);
-    const std::string where = "--of " + a.matrices;
-    if (!argument.empty() && !a.shared->kinds.empty())
+    check_files(job, models_, reads_text);
+    const std::string where = "--of " + job.matrices;
+    if (!argument.empty() && !job.shared->kinds.empty())
       throw Error(Exit::usage, Problem{"--kind", "matrices of several layers", where + ", which names a single matrix",
                                        "leave --kind out"});
     for (const std::string& model : models_) {
@@ -78,41 +78,43 @@ class Inputs {
       if (!argument.empty()) analysis::require_weight(*checkpoints_.back(), argument, where);
     }
     if (!reads_text) return;
-    data_.emplace(data);
-    for (const auto& checkpoint : checkpoints_) data_->require_for(*checkpoint);
-    if (data_->holds_pairs() && !a.dump.empty())
+    shard_.emplace(data);
+    for (const auto& checkpoint : checkpoints_) shard_->require_for(*checkpoint);
+    if (shard_->holds_pairs() && !job.dump.empty())
       throw Error(Exit::usage, Problem{"--dump", "a text, whose attention matrices have equal sizes",
                                        str(data, ", which contains pairs of different lengths"), ""});
   }
 
   const std::vector<std::string>& models() const { return models_; }
-  bool holds_pairs() const { return data_ && data_->holds_pairs(); }
-  std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& m) const { return data_->dataset_for(m); }
+  bool holds_pairs() const { return shard_ && shard_->holds_pairs(); }
+  std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& model) const {
+    return shard_->dataset_for(model);
+  }
   const model::LoadedModel& load_model(size_t index) {  // valid until the next call with another index
-    if (loaded_ && index_ == index) return *loaded_;
-    loaded_.reset();
-    loaded_ = load_with_options(*a_.shared, *checkpoints_[index], a_.shared->sets);
+    if (loaded_model_ && index_ == index) return *loaded_model_;
+    loaded_model_.reset();
+    loaded_model_ = load_with_options(*job_.shared, *checkpoints_[index], job_.shared->sets);
     index_ = index;
-    return *loaded_;
+    return *loaded_model_;
   }
 
  private:
-  const Spectra& a_;
+  const SpectraJob& job_;
   std::vector<std::string> models_;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
-  std::optional<TextSource> data_;
-  std::optional<model::LoadedModel> loaded_;
+  std::optional<TextSource> shard_;
+  std::optional<model::LoadedModel> loaded_model_;
   size_t index_ = 0;
 };
 
 // The source of a model's matrices, and the resolved options of scoring.
-struct Prepared {
+struct PreparedSource {
   std::unique_ptr<analysis::SpectrumSource> source;
   data::ScoringOptions scoring_options;
 };
 
-void refuse_no_matrices(const Spectra& a, const std::string& model, bool reads_text) {
-  throw Error(Exit::usage, Problem{str("--of ", a.matrices),
+void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool reads_text) {
+  throw Error(Exit::usage, Problem{str("--of ", job.matrices),
                                    reads_text ? "layers with heads and a text with a full block" : "layers with heads",
                                    str("no matrices for ", model),
                                    reads_text ? "use a model with attention heads, a longer text, or a lower --block"
@@ -121,87 +123,88 @@ void refuse_no_matrices(const Spectra& a, const std::string& model, bool reads_t
 
 // Creates and starts the source of matrices for a model; a source that reads parameters has read all matrices
 // afterwards. Throws Error(usage) if the model has no matrices for the source, or the text has no block of full length.
-Prepared prepare(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m) {
-  auto [source, argument] = analysis::source_named(a.matrices, "--of");
+PreparedSource prepare(const SpectraJob& job, const SpectraInputs& inputs, const model::LoadedModel& model) {
+  auto [source, argument] = analysis::source_named(job.matrices, "--of");
   const bool reads_text = source->reads_text();
   data::ScoringOptions scoring_options;
   int64_t num_targets = 0;
   bool too_short = false;
   if (reads_text) {
-    const auto dataset = inputs.dataset_for(m);
-    scoring_options = scoring_for(m, a.shared->scoring, *dataset);
+    const auto dataset = inputs.dataset_for(model);
+    scoring_options = scoring_for(model, job.shared->scoring, *dataset);
     num_targets = dataset->corpus().targets();
     too_short = !scoring_options.sentences && num_targets < scoring_options.block;
   }
-  const analysis::Kinds kinds = analysis::kinds_named(a.shared->kinds, m.model->parameters(), "--kind");
-  source->start(*m.model, {argument, !a.curves.empty(), scoring_options.block, scoring_options.sentences, kinds});
-  const auto layers = m.model->attention_layers();
+  const analysis::Kinds kinds = analysis::kinds_named(job.shared->kinds, model.model->parameters(), "--kind");
+  source->start(*model.model, {argument, !job.curves.empty(), scoring_options.block, scoring_options.sentences, kinds});
+  const auto layers = model.model->attention_layers();
   const bool no_heads = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
     return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);
   });
   if (no_heads && reads_text)
-    throw Error(Exit::usage, Problem{str("--of ", a.matrices), "attention layers with heads", str("none in ", m.name),
-                                     "use a model that has attention layers with heads"});
+    throw Error(Exit::usage, Problem{str("--of ", job.matrices), "attention layers with heads",
+                                     str("none in ", model.name), "use a model that has attention layers with heads"});
   if (too_short)
-    throw Error(Exit::usage, Problem{str("--of ", a.matrices),
+    throw Error(Exit::usage, Problem{str("--of ", job.matrices),
                                      str("a text with at least ", scoring_options.block,
-                                         " tokens to predict, the length of a block for ", m.name),
+                                         " tokens to predict, the length of a block for ", model.name),
                                      str(num_targets, " tokens"), "use a longer text, or a lower --block"});
-  if (!reads_text && source->entries().empty()) refuse_no_matrices(a, m.name, reads_text);
+  if (!reads_text && source->entries().empty()) refuse_no_matrices(job, model.name, reads_text);
   return {std::move(source), scoring_options};
 }
 
-// Runs the model over the text with the source and, for --dump, the attention dump as observers.
-void observe_text(const Spectra& a, const Inputs& inputs, const model::LoadedModel& m, const Prepared& prepared) {
+// Runs the model over the text. The observers are the source and, for --dump, the attention dump.
+void observe_text(const SpectraJob& job, const SpectraInputs& inputs, const model::LoadedModel& model,
+                  const PreparedSource& prepared) {
   const data::ScoringOptions& scoring_options = prepared.scoring_options;
-  const auto dataset = inputs.dataset_for(m);
-  const analysis::AnalysisInput input{*m.model, dataset->corpus(), scoring_options, analysis::Side::whole,
+  const auto dataset = inputs.dataset_for(model);
+  const analysis::AnalysisInput input{*model.model, dataset->corpus(), scoring_options, analysis::Side::whole,
                                       progress_bar("spectra", "rows")};
-  if (a.dump.empty()) return analysis::observe(input, *prepared.source);
-  analysis::AttentionDump dump(*m.model, scoring_options.sample.blocks, scoring_options.block,
+  if (job.dump.empty()) return analysis::observe(input, *prepared.source);
+  analysis::AttentionDump dump(*model.model, scoring_options.sample.blocks, scoring_options.block,
                                scoring_options.block + scoring_options.memory);
-  auto sink = open_sink(a.dump);
+  auto sink = open_sink(job.dump);
   analysis::Observers observers({prepared.source.get(), &dump});
   analysis::observe(input, observers);
-  dump.write(*sink, {{"multihead.model", m.name},
+  dump.write(*sink, {{"multihead.model", model.name},
                      {"multihead.blocks", str(scoring_options.sample.blocks)},
                      {"multihead.seed", str(scoring_options.sample.seed)}});
   sink->close();
 }
 
-void show(const Spectra& a) {
-  const auto [source, argument] = analysis::source_named(a.matrices, "--of");
+void show(const SpectraJob& job) {
+  const auto [source, argument] = analysis::source_named(job.matrices, "--of");
   const bool reads_text = source->reads_text();
-  Inputs inputs(a, argument, reads_text);
+  SpectraInputs inputs(job, argument, reads_text);
   const std::vector<std::string>& models = inputs.models();
-  const bool by_share = inputs.holds_pairs() && a.matrices != "mixing";
-  Rows rows({a.matrices, a.shared->format, a.curves, a.plot, a.summary, by_share, models.size()});
-  std::vector<Prepared> prepared;
-  for (size_t i = 0; i < models.size(); ++i) prepared.push_back(prepare(a, inputs, inputs.load_model(i)));
+  const bool relative_index = inputs.holds_pairs() && job.matrices != "mixing";
+  Rows rows({job.matrices, job.shared->format, job.curves, job.plot, job.summary, relative_index, models.size()});
+  std::vector<PreparedSource> prepared_sources;
+  for (size_t i = 0; i < models.size(); ++i) prepared_sources.push_back(prepare(job, inputs, inputs.load_model(i)));
   rows.open_curves();
   const auto titles = short_names(models);
   for (size_t i = 0; i < models.size(); ++i) {
-    const model::LoadedModel& m = inputs.load_model(i);
+    const model::LoadedModel& model = inputs.load_model(i);
     ordered_json settings = ordered_json::object();
     if (reads_text) {
-      observe_text(a, inputs, m, prepared[i]);
-      add_settings(settings, *a.shared, prepared[i].scoring_options);
+      observe_text(job, inputs, model, prepared_sources[i]);
+      add_settings(settings, *job.shared, prepared_sources[i].scoring_options);
     }
-    const auto& entries = prepared[i].source->entries();
-    if (entries.empty()) refuse_no_matrices(a, m.name, reads_text);
-    rows.write(m.name, titles[i], entries, settings);
+    const auto& entries = prepared_sources[i].source->entries();
+    if (entries.empty()) refuse_no_matrices(job, model.name, reads_text);
+    rows.write(model.name, titles[i], entries, settings);
   }
   rows.close();
 }
 
 // Throws Error(usage) for options of scoring if --of names matrices that are read from parameters.
-void check_scoring(const Spectra& a, const CommandLineFields& fields) {
-  if (analysis::source_named(a.matrices, "--of").source->reads_text()) return;
+void check_scoring(const SpectraJob& job, const CommandLineFields& fields) {
+  if (analysis::source_named(job.matrices, "--of").source->reads_text()) return;
   for (const CLI::Option* option : fields.options())
     if (option->count() > 0)
       throw Error(Exit::usage,
                   Problem{option->get_name(), "--of attention, before-mixing, logits or mixing, which read data",
-                          "--of " + a.matrices, str("leave ", option->get_name(), " out")});
+                          "--of " + job.matrices, str("leave ", option->get_name(), " out")});
 }
 
 }  // namespace
@@ -222,46 +225,46 @@ void Arguments::store_values(CommandLineFields* subcommand_fields) {
   scoring.sample.allows_fewer_blocks = blocks == 0;
 }
 
-void add_settings(ordered_json& row, const Arguments& a, const data::ScoringOptions& scoring_options) {
-  row.update(settings_of(scoring_options, a.precision));
-  row["set"] = join(a.sets, " ");
+void add_settings(ordered_json& row, const Arguments& args, const data::ScoringOptions& scoring_options) {
+  row.update(settings_of(scoring_options, args.precision));
+  row["set"] = join(args.sets, " ");
 }
 
-Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& spectra_options) {
-  const auto s = std::make_shared<Spectra>();
-  s->shared = a;
+Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& spectra_options) {
+  const auto job = std::make_shared<SpectraJob>();
+  job->shared = args;
   const auto add = [&](CLI::Option* option, const char* type) { spectra_options.push_back(option->type_name(type)); };
-  add(app.add_option("files", s->files,
+  add(app.add_option("files", job->files,
                      "checkpoints, then a shard, unless --of is alphas, output-value or weight:NAME; one of these "
                      "files may be - for standard input"),
       "MODEL... [DATA]");
   add(app.add_option(
-          "--of", s->matrices,
+          "--of", job->matrices,
           "matrices to analyse: attention, before-mixing, logits or mixing, which are computed from the data; alphas, "
           "output-value or weight:NAME, which are read from the checkpoint without data [attention]"),
       "MATRICES");
-  add_list(app, "--kind", a->kinds, "kinds of attention to analyse, such as decoder.cross [all]", "KIND,...");
-  add_format(app, a->format);
-  spectra_options.push_back(app.add_flag("--summary", s->summary,
+  add_list(app, "--kind", args->kinds, "kinds of attention to analyse, such as decoder.cross [all]", "KIND,...");
+  add_format(app, args->format);
+  spectra_options.push_back(app.add_flag("--summary", job->summary,
                                          "print a row for each model and kind of attention, with means over layers"));
   add(app.add_option(
-          "--curves", s->curves,
+          "--curves", job->curves,
           "output file of a table with the mean and percentiles of c_k over blocks or sentences, for every k"),
       "FILE");
-  add(app.add_option("--plot", s->plot,
+  add(app.add_option("--plot", job->plot,
                      "output file of a plot (.svg, .png or .pdf) with the curve of each layer, or with heat maps of "
                      "matrices across heads; - draws the plot in the terminal instead of printing the table"),
       "FILE");
-  add(app.add_option("--dump", s->dump, "output file (.safetensors) of the attention matrices of the sampled blocks"),
+  add(app.add_option("--dump", job->dump, "output file (.safetensors) of the attention matrices of the sampled blocks"),
       "FILE");
-  add_sets(app, a->sets);
-  add_model_options(app, *a);
-  a->fields = a->declare(app);
-  return {&app, [a, s] {
-            a->store_values(nullptr);
-            check_scoring(*s, *a->fields);
-            nn::prepare_cpu(a->threads);
-            ignore_broken_pipe([&] { show(*s); });
+  add_sets(app, args->sets);
+  add_model_options(app, *args);
+  args->fields = args->declare(app);
+  return {&app, [args, job] {
+            args->store_values(nullptr);
+            check_scoring(*job, *args->fields);
+            nn::prepare_cpu(args->threads);
+            ignore_broken_pipe([&] { show(*job); });
           }};
 }
 

@@ -32,12 +32,12 @@ struct Arguments : ModelArguments {
 
 // Adds the job without a subcommand, which writes spectra as tables and plots. `spectra_options` receives the options
 // that the subcommand must exclude.
-Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& spectra_options);
+Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& spectra_options);
 // Adds the subcommand that reports the specialisation of experts.
-void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::vector<CLI::Option*>& excluded,
+void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args, const std::vector<CLI::Option*>& excluded,
                  Jobs& jobs);
 
 // Adds the options that affect results as columns to a table row.
-void add_settings(nlohmann::ordered_json& row, const Arguments& a, const data::ScoringOptions& how);
+void add_settings(nlohmann::ordered_json& row, const Arguments& args, const data::ScoringOptions& scoring_options);
 
 }  // namespace mh::spectrum

@@ -23,7 +23,7 @@ using analysis::HeadPair;
 using analysis::Selection;
 using nlohmann::ordered_json;
 
-struct Exchange {
+struct ExchangeJob {
   const CLI::App* tool = nullptr;
   std::shared_ptr<Arguments> shared;
   std::string model, mode, measure = "avg-l2", data, output;
@@ -37,27 +37,28 @@ bool contains(const std::vector<std::string>& words, const char* word) {
 }
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
-void check(const Exchange& a) {
-  if (a.model.empty()) refuse_usage("mh-swap", "a model", "none", "mh-swap --help shows all options");
-  refuse_misspelling(*a.tool, a.model);
-  if (a.pairs.empty() && a.mode.empty())
+void check(const ExchangeJob& job) {
+  if (job.model.empty()) refuse_usage("mh-swap", "a model", "none", "mh-swap --help shows all options");
+  refuse_misspelling(*job.tool, job.model);
+  if (job.pairs.empty() && job.mode.empty())
     refuse_usage("mh-swap", "--pairs or --mode", "neither",
                  "for example --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
-  if (a.output.empty() && !a.dry_run)
+  if (job.output.empty() && !job.dry_run)
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
-  if (!a.dry_run && a.shared->format != "table")
+  if (!job.dry_run && job.shared->format != "table")
     refuse_usage("--format", "--dry-run or report, which print tables", "neither");
-  const bool uses_importance = !a.mode.empty() && analysis::uses_importance(analysis::selection_named(a.mode));
-  if (uses_importance && a.data.empty())
-    refuse_usage("--data", str("a shard to rank heads on, for --mode ", a.mode), "none",
+  const bool uses_importance = !job.mode.empty() && analysis::uses_importance(analysis::selection_named(job.mode));
+  if (uses_importance && job.data.empty())
+    refuse_usage("--data", str("a shard to rank heads on, for --mode ", job.mode), "none",
                  "pass --data, or use --mode random, which needs no data");
-  if (!uses_importance && !a.data.empty() && !a.dry_run)
+  if (!uses_importance && !job.data.empty() && !job.dry_run)
     refuse_usage("--data", "--mode hard, soft or released, which rank heads, or --dry-run",
-                 a.mode.empty() ? "--pairs" : "--mode " + a.mode, "leave --data out");
-  if (a.model == "-" && a.data == "-") refuse_usage("mh-swap", "standard input (-) for at most one file", "- twice");
-  std::vector<std::string> inputs{a.model};
-  if (!a.data.empty()) inputs.push_back(a.data);
-  refuse_output_onto_input(a.dry_run ? "-" : a.output, inputs);
+                 job.mode.empty() ? "--pairs" : "--mode " + job.mode, "leave --data out");
+  if (job.model == "-" && job.data == "-")
+    refuse_usage("mh-swap", "standard input (-) for at most one file", "- twice");
+  std::vector<std::string> inputs{job.model};
+  if (!job.data.empty()) inputs.push_back(job.data);
+  refuse_output_onto_input(job.dry_run ? "-" : job.output, inputs);
 }
 
 // The pairs to swap, and the importance scores by which they were chosen.
@@ -69,25 +70,25 @@ struct Choice {
 
 // Measures the importance of the heads of all kinds of attention in choice.pairs and `heads`, and stores it in
 // `choice`.
-void rank(const Exchange& a, const model::LoadedModel& m, const TextSource& data,
+void rank(const ExchangeJob& job, const model::LoadedModel& model, const TextSource& data,
           const std::map<AttentionKind, std::vector<int64_t>>& heads, Choice& choice) {
-  const auto dataset = data.labelled_dataset_for(m);
+  const auto dataset = data.labelled_dataset_for(model);
   analysis::Kinds kinds;  // kinds of the swapped heads
   for (const auto& [kind, layers] : heads) kinds.insert(kind);
   for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
-  analysis::check_importance(a.measure, "--by", *m.model, analysis::Side::whole, kinds);
-  choice.scoring = scoring_for(m, a.shared->scoring, *dataset);
-  choice.scores = analysis::importance_of(a.measure, {*m.model, dataset->corpus(), choice.scoring,
-                                                      analysis::Side::whole, progress_bar("rank", "rows"), kinds});
+  analysis::check_importance(job.measure, "--by", *model.model, analysis::Side::whole, kinds);
+  choice.scoring = scoring_for(model, job.shared->scoring, *dataset);
+  choice.scores = analysis::importance_of(job.measure, {*model.model, dataset->corpus(), choice.scoring,
+                                                        analysis::Side::whole, progress_bar("rank", "rows"), kinds});
 }
 
 // Prints a table row for each pair that would be swapped without --dry-run.
-void print(const Exchange& a, const std::string& model, const Choice& choice) {
-  Table table(Table::format_named(a.shared->format));
+void print(const ExchangeJob& job, const std::string& model, const Choice& choice) {
+  Table table(Table::format_named(job.shared->format));
   // Without --data, the columns of scoring options are NaN. The seed is NaN if neither the data nor the pairs are
   // sampled.
   const double not_available = std::numeric_limits<double>::quiet_NaN();
-  const bool has_scores = !a.data.empty(), is_sampled = has_scores || !a.mode.empty();
+  const bool has_scores = !job.data.empty(), is_sampled = has_scores || !job.mode.empty();
   auto score = [&](AttentionKind kind, const analysis::Head& head) {
     return has_scores ? choice.scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)]
                       : not_available;
@@ -96,11 +97,11 @@ void print(const Exchange& a, const std::string& model, const Choice& choice) {
     ordered_json row{{"model", model},
                      {"kind", name_of(pair.kind)},
                      {"pair", to_string(pair)},
-                     {"mode", a.mode.empty() ? "pairs" : a.mode},
-                     {"measure", has_scores ? a.measure : ""},
+                     {"mode", job.mode.empty() ? "pairs" : job.mode},
+                     {"measure", has_scores ? job.measure : ""},
                      {"score", score(pair.kind, pair.a)},
                      {"other_score", score(pair.kind, pair.b)}};
-    row.update(settings_of(choice.scoring, a.shared->precision));
+    row.update(settings_of(choice.scoring, job.shared->precision));
     for (const char* data_option : {"block", "context", "memory", "blocks"})
       if (!has_scores) row[data_option] = not_available;
     if (!is_sampled) row["seed"] = not_available;
@@ -108,81 +109,81 @@ void print(const Exchange& a, const std::string& model, const Choice& choice) {
   }
 }
 
-void exchange(const Exchange& a) {
-  check(a);
-  const io::Checkpoint checkpoint(a.model);
-  const auto data = a.data.empty() ? nullptr : std::make_unique<TextSource>(a.data);
-  const model::LoadedModel m = load_with_options(*a.shared, checkpoint);
-  nn::ParameterList& parameters = m.model->parameters();
-  const analysis::SwapOptions options{contains(a.swapped_parameters, "output"),
-                                      contains(a.swapped_parameters, "stages")};
-  const auto moments = contains(a.swapped_parameters, "optimizer")
+void exchange(const ExchangeJob& job) {
+  check(job);
+  const io::Checkpoint checkpoint(job.model);
+  const auto data = job.data.empty() ? nullptr : std::make_unique<TextSource>(job.data);
+  const model::LoadedModel model = load_with_options(*job.shared, checkpoint);
+  nn::ParameterList& parameters = model.model->parameters();
+  const analysis::SwapOptions options{contains(job.swapped_parameters, "output"),
+                                      contains(job.swapped_parameters, "stages")};
+  const auto moments = contains(job.swapped_parameters, "optimizer")
                            ? std::make_unique<analysis::OptimizerMoments>(checkpoint, parameters, "--with optimizer")
                            : nullptr;
   Choice choice;
-  choice.scoring = a.shared->scoring;
+  choice.scoring = job.shared->scoring;
   std::map<AttentionKind, std::vector<int64_t>> heads;  // number of heads of each layer from which --mode chooses
-  const Selection selection = analysis::selection_named(a.mode);
-  if (a.mode.empty()) {
-    for (const std::string& text : a.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
+  const Selection selection = analysis::selection_named(job.mode);
+  if (job.mode.empty()) {
+    for (const std::string& text : job.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
     analysis::check_swap(parameters, choice.pairs, options, "--pairs");
   } else {
-    heads = analysis::heads_to_pair(parameters, selection, a.k, a.t_max, a.kinds, options, [](std::string name) {
+    heads = analysis::heads_to_pair(parameters, selection, job.k, job.t_max, job.kinds, options, [](std::string name) {
       std::replace(name.begin(), name.end(), '_', '-');
       return "--" + name;
     });
   }
-  const auto sink = a.dry_run ? nullptr : open_sink(a.output);  // opened early, so that errors precede the ranking
-  if (data != nullptr) rank(a, m, *data, heads, choice);
-  const auto seed = static_cast<uint64_t>(a.shared->scoring.sample.seed);
-  const auto mode_pairs = analysis::choose_pairs({selection, a.k, a.t_max, seed}, heads, choice.scores);
+  const auto sink = job.dry_run ? nullptr : open_sink(job.output);  // opened early, so that errors precede the ranking
+  if (data != nullptr) rank(job, model, *data, heads, choice);
+  const auto seed = static_cast<uint64_t>(job.shared->scoring.sample.seed);
+  const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, heads, choice.scores);
   choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
-  if (a.dry_run) return print(a, m.name, choice);
+  if (job.dry_run) return print(job, model.name, choice);
   const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->moments_of(p); };
   analysis::swap_heads(parameters, choice.pairs, options, "mh-swap",
                        moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});
   analysis::rewrite_checkpoint(*sink, checkpoint, parameters,
                                moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
-  const std::string choice_text = data != nullptr      ? measurement_text(a.measure, choice.scoring)
-                                  : a.mode == "random" ? str("; seed ", choice.scoring.sample.seed)
-                                                       : "";
+  const std::string choice_text = data != nullptr        ? measurement_text(job.measure, choice.scoring)
+                                  : job.mode == "random" ? str("; seed ", choice.scoring.sample.seed)
+                                                         : "";
   log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), choice_text));
 }
 
 // Throws Error(usage) for scoring options without --data, and for --seed if neither the data nor the pairs are sampled.
-void check_scoring(const Exchange& a, const ScoringFields& fields) {
-  if (!a.data.empty()) return;
+void check_scoring(const ExchangeJob& job, const ScoringFields& fields) {
+  if (!job.data.empty()) return;
   CLI::Option *blocks = fields.sample.option("blocks"), *seed = fields.sample.option("seed");
-  std::vector<CLI::Option*> data_option = fields.scoring.options();
-  data_option.push_back(blocks);
-  for (const CLI::Option* option : data_option)
+  std::vector<CLI::Option*> data_options = fields.scoring.options();
+  data_options.push_back(blocks);
+  for (const CLI::Option* option : data_options)
     if (option->count() > 0)
       throw Error(Exit::usage, Problem{option->get_name(), "--data, on which heads are ranked", "no --data",
                                        str("pass --data, or leave ", option->get_name(), " out")});
-  if (a.mode != "random" && seed->count() > 0)
+  if (job.mode != "random" && seed->count() > 0)
     throw Error(Exit::usage,
                 Problem{"--seed", "--mode random or --data, which use the seed", "neither", "leave --seed out"});
 }
 
 }  // namespace
 
-Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& exchange_options) {
-  const auto e = std::make_shared<Exchange>();
-  e->tool = &app;
-  e->shared = a;
+Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& exchange_options) {
+  const auto job = std::make_shared<ExchangeJob>();
+  job->tool = &app;
+  job->shared = args;
   const auto add = [&](CLI::Option* option, const char* type) {
     if (type != nullptr) option->type_name(type);
     exchange_options.push_back(option);
     return option;
   };
-  add(app.add_option("model", e->model, "checkpoint; - is standard input"), "MODEL");
-  auto* pairs = add(add_list(app, "--pairs", e->pairs,
+  add(app.add_option("model", job->model, "checkpoint; - is standard input"), "MODEL");
+  auto* pairs = add(add_list(app, "--pairs", job->pairs,
                              "pairs of heads to swap, as KIND:LAYER.HEAD-LAYER.HEAD,..., such as decoder.self:1.0-5.3; "
                              "layers and heads are counted from 0",
                              "PAIRS"),
                     nullptr);
   auto* mode =
-      add(app.add_option("--mode", e->mode,
+      add(app.add_option("--mode", job->mode,
                          "rule that chooses the pairs: hard (the k most important heads with the k least important "
                          "heads), soft (the k least important heads of two opposite layers, such as the first and the "
                          "last), released (4 heads in each of k pairs of layers, as in the published code) or random "
@@ -191,54 +192,54 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector
   std::vector<std::string> selections;
   for (const analysis::SelectionName& selection : analysis::kSelections) selections.emplace_back(selection.name);
   mode->check(one_of(selections))->excludes(pairs);
-  add(app.add_option("--k", e->k,
+  add(app.add_option("--k", job->k,
                      "number of pairs of heads; with --mode soft, number of pairs of heads in each pair of layers; "
                      "with --mode released, number of pairs of layers [3]"),
       "N")
       ->check(whole_number(1, 1 << 24))
       ->needs(mode);
-  add(app.add_option("--t-max", e->t_max,
+  add(app.add_option("--t-max", job->t_max,
                      "number of pairs of layers that swap heads with --mode soft, counted from the outermost pair "
                      "(first and last layer) inwards; 0: all pairs [0]"),
       "N")
       ->check(whole_number(0, 1 << 24))
       ->needs(mode);
-  auto* data = add(app.add_option("--data", e->data, "shard on which heads are ranked; - is standard input"), "FILE");
+  auto* data = add(app.add_option("--data", job->data, "shard on which heads are ranked; - is standard input"), "FILE");
   const std::vector<std::string> measures = analysis::importances().names();
-  add(app.add_option("--by", e->measure,
+  add(app.add_option("--by", job->measure,
                      "measure of importance that ranks the heads: " + join(measures, ", ") + " [avg-l2]"),
       "MEASURE")
       ->check(one_of(measures))
       ->needs(data);
-  add(add_list(app, "--kind", e->kinds,
+  add(add_list(app, "--kind", job->kinds,
                "kinds of attention whose heads are swapped, such as decoder.self; heads are swapped only within a kind "
                "[all]",
                "KINDS"),
       nullptr)
       ->needs(mode);
-  add(add_list(app, "--with", e->swapped_parameters,
+  add(add_list(app, "--with", job->swapped_parameters,
                "parameters to swap in addition to the query, key and value projections: output (the head's columns of "
                "the output projection), stages (the head's gates, alphas and similar parameters), optimizer (the "
                "optimiser's moments, for a checkpoint with a training state)",
                "PARTS"),
       nullptr)
       ->check(one_of({"output", "stages", "optimizer"}));
-  auto* output = add(app.add_option("-o,--output", e->output, "output checkpoint; - is standard output"), "FILE");
-  add(app.add_flag("--dry-run", e->dry_run, "print the pairs and their scores without writing a checkpoint"), nullptr)
+  auto* output = add(app.add_option("-o,--output", job->output, "output checkpoint; - is standard output"), "FILE");
+  add(app.add_flag("--dry-run", job->dry_run, "print the pairs and their scores without writing a checkpoint"), nullptr)
       ->excludes(output);
-  add_format(app, a->format, "of tables");
-  add_model_options(app, *a);
-  a->fields = std::make_unique<ScoringFields>(app);
-  a->fields->declare(a->scoring);
-  a->fields->sample.option("seed")->description(
+  add_format(app, args->format, "of tables");
+  add_model_options(app, *args);
+  args->fields = std::make_unique<ScoringFields>(app);
+  args->fields->declare(args->scoring);
+  args->fields->sample.option("seed")->description(
       "seed of the random sample of blocks or sentence pairs, and of the pairs that --mode random chooses [1]");
-  return {&app, [e] {
-            Arguments& shared = *e->shared;
+  return {&app, [job] {
+            Arguments& shared = *job->shared;
             shared.fields->store_values(shared.scoring);
             nn::prepare_cpu(shared.threads);
-            check_scoring(*e, *shared.fields);
-            if (!e->dry_run) return exchange(*e);
-            ignore_broken_pipe([&] { exchange(*e); });
+            check_scoring(*job, *shared.fields);
+            if (!job->dry_run) return exchange(*job);
+            ignore_broken_pipe([&] { exchange(*job); });
           }};
 }
 

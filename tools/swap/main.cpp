@@ -18,11 +18,11 @@ int main(int argc, char** argv) {
        "  mh-swap run1/best.safetensors --mode hard --k 4 --data valid.mhs --dry-run\n"
        "  mh-swap run1/last.safetensors --mode random --with output,stages,optimizer -o moved.safetensors\n"
        "  mh-swap report run1/best.safetensors swapped.safetensors valid.mhs --blocks 64"});
-  const auto a = std::make_shared<swap::Arguments>();
+  const auto args = std::make_shared<swap::Arguments>();
   std::vector<CLI::Option*> exchange_options;
-  const Job exchange = swap::add_exchange(tool.app(), a, exchange_options);
+  const Job exchange = swap::add_exchange(tool.app(), args, exchange_options);
   Jobs jobs;
-  swap::add_report(tool.app(), a, exchange_options, jobs);
+  swap::add_report(tool.app(), args, exchange_options, jobs);
   tool.run_and_exit(argc, argv, [&] {
     if (!run_selected(jobs)) exchange.run();
   });

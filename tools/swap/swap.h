@@ -33,9 +33,9 @@ struct Arguments : ModelArguments {
 
 // Adds the job without a subcommand: writes the model with heads swapped or, with --dry-run, prints the pairs.
 // `exchange_options` receives the options that the subcommand must exclude.
-Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& a, std::vector<CLI::Option*>& exchange_options);
+Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& exchange_options);
 // Adds the subcommand that reports the head discrepancy of models, layer by layer.
-void add_report(CLI::App& app, const std::shared_ptr<Arguments>& a, const std::vector<CLI::Option*>& excluded,
+void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args, const std::vector<CLI::Option*>& excluded,
                 Jobs& jobs);
 
 }  // namespace mh::swap

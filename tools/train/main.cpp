@@ -19,15 +19,15 @@ int main(int argc, char** argv) {
              "  mh-train --config configs/recipes/wikitext2-small.toml --train train.mhs --valid valid.mhs --out run1\n"
              "  mh-train --resume --out run1 --set train.length=400u\n"
              "  mh-train --from swapped.safetensors --train train.mhs --out run2 --set train.length=100u"});
-  train_setup::Arguments a;
+  train_setup::Arguments args;
   std::string table;
   CLI::App& app = tool.app();
-  train_setup::add_options(app, a, "--from", "checkpoint whose parameters and model configuration start a new run");
+  train_setup::add_options(app, args, "--from", "checkpoint whose parameters and model configuration start a new run");
   app.add_option("--list", table, "table to print instead of training: " + join(train_setup::lists(), ", "))
       ->type_name("WHAT")
       ->check(one_of(train_setup::lists()));
   tool.run_and_exit(argc, argv, [&] {
     if (!table.empty()) return ignore_broken_pipe([&] { train_setup::list(table); });
-    train_setup::run(a, tool);
+    train_setup::run(args, tool);
   });
 }
