@@ -23,11 +23,11 @@ struct ModelOptionSet {
   std::vector<CLI::Option*> all() const { return {device, precision, attention, threads}; }
 };
 
-// Adds --device, --precision, --attention and --threads. `key`: prefix of the configuration keys that --precision and
-// --attention set, such as "train."; "": the two options set no keys.
-ModelOptionSet add_model_options(CLI::App& app, ModelArguments& args, const std::string& key = "");
+// Adds --device, --precision, --attention and --threads. `key_prefix`: prefix of the configuration keys that
+// --precision and --attention set, such as "train."; "": the two options set no keys.
+ModelOptionSet add_model_options(CLI::App& app, ModelArguments& args, const std::string& key_prefix = "");
 
 // Adds --set, which overrides configuration keys of a loaded model (load_with_options()).
-CLI::Option* add_sets(CLI::App& app, std::vector<std::string>& sets);
+CLI::Option* add_set_option(CLI::App& app, std::vector<std::string>& assignments);
 
 }  // namespace mh

@@ -53,10 +53,10 @@ Config run_config_of(const model::LoadedModel& model) {
 // Builds the rows of the dataset with the options of the model's training configuration.
 std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::LoadedModel& model) const {
   require(model.config.model, model.tokenizers, model.name);
-  train::RunConfig run = train::RunConfig::parse(model.toml, model.name);
-  run.model = model.config;
+  train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name);
+  run_config.model = model.config;
   std::shared_ptr<const task::Dataset> dataset =
-      run.task().open(*records_, model.tokenizers, run.dataset_options(false));
+      run_config.task().open(*records_, model.tokenizers, run_config.dataset_options(false));
   if (dataset->corpus().targets() == 0)
     throw Error(Exit::input, Problem{name_, "at least one target token", "none", ""});
   return dataset;
@@ -82,14 +82,15 @@ bool affects_scores(const std::string& assignment) {
 }  // namespace
 
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
-                                     const std::vector<std::string>& sets) {
+                                     const std::vector<std::string>& assignments) {
   static const at::Device device = nn::choose_device(args.device);
   std::vector<std::string> model_settings, task_settings;
-  for (const std::string& set : sets) (affects_scores(set) ? task_settings : model_settings).push_back(set);
+  for (const std::string& assignment : assignments)
+    (affects_scores(assignment) ? task_settings : model_settings).push_back(assignment);
   model::LoadedModel model = model::load_model(checkpoint, device, model_settings);
   if (!task_settings.empty()) {
     Config config = run_config_of(model);
-    for (const std::string& set : task_settings) config.set(set);
+    for (const std::string& assignment : task_settings) config.set(assignment);
     model.toml = train::RunConfig::read(config).toml();
   }
   const attention::Path attention = attention::parse_path(args.attention);
@@ -100,13 +101,13 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
   return model;
 }
 
-data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::ScoringOptions& requested,
+data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::ScoringOptions& scoring,
                                  const task::Dataset& dataset) {
-  if (!task::task_of(model.config.model)->traits().text_order) return dataset.corpus().resolve(requested, *model.model);
+  if (!task::task_of(model.config.model)->traits().text_order) return dataset.corpus().resolve(scoring, *model.model);
   Config config = run_config_of(model);
   train::TrainOptions training;
   config.read("train", training);
-  data::ScoringOptions options = requested;
+  data::ScoringOptions options = scoring;
   if (options.block == 0) options.block = training.batch.block;
   if (options.block > training.batch.block)
     log_warning(str(model.name, ": blocks of ", options.block, " tokens are longer than the training blocks of ",

@@ -40,18 +40,18 @@ class TextSource {
   void require(const model::ModelOptions& model, const text::Tokenizers& tokenizers, const std::string& name) const;
   std::string name_;
   std::unique_ptr<io::ShardFile> file_;
-  std::unique_ptr<task::Task> task_;  // task that the records belong to
+  std::unique_ptr<task::Task> task_;  // the task of the records
   std::unique_ptr<text::ShardRecords> records_;
 };
 
-// Loads a model with the device, attention path and precision of the arguments. `sets`: assignments KEY=VALUE that
+// Loads a model with the device, attention path and precision of the arguments. `assignments`: texts KEY=VALUE that
 // override configuration keys of the model, and options of tasks that affect scores.
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
-                                     const std::vector<std::string>& sets = {});
+                                     const std::vector<std::string>& assignments = {});
 
-// Returns the resolved scoring options for a model: options that are not set in `requested` get the values of the
+// Returns the resolved scoring options for a model: options that are not set in `scoring` get the values of the
 // model's training. Warns if blocks are longer than in training.
-data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::ScoringOptions& requested,
+data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::ScoringOptions& scoring,
                                  const task::Dataset& dataset);
 
 // Returns the options that affect results as table columns: block, context, memory, blocks, seed, precision.

@@ -22,7 +22,7 @@ void add_options(CLI::App& app, Arguments& args, const std::string& from_option,
   args.from_option = from_option;
   app.add_option("-c,--config", args.configs, "configuration file; later files override earlier ones")
       ->type_name("FILE");
-  app.add_option("--set", args.sets,
+  app.add_option("--set", args.assignments,
                  "value of a configuration key, such as train.lr=3e-4; overrides configuration files")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
@@ -46,35 +46,36 @@ namespace {
 
 // Adds to `config` the sections that a fine-tuning run inherits from the checkpoint, and the keys of an output head
 // that fits the labels of the training shard.
-void inherit_config(const Arguments& args, const io::Checkpoint& from, Config& config) {
-  const std::string inherited_toml = train::inherited_sections(from);
-  config.load_text(inherited_toml, from.name() + ": configuration");
+void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Config& config) {
+  const std::string inherited_toml = train::inherited_sections(checkpoint);
+  config.load_text(inherited_toml, checkpoint.name() + ": configuration");
   for (const std::string& line : split(inherited_toml, '\n'))
-    if (line.rfind('[', 0) == 0) log_info(str("inherited from ", from.name(), ": ", line));
-  if (args.train.empty() || !task::task_of(model::config_of(from).model)->traits().counts_rows) return;
+    if (line.rfind('[', 0) == 0) log_info(str("inherited from ", checkpoint.name(), ": ", line));
+  if (args.train.empty() || !task::task_of(model::config_of(checkpoint).model)->traits().counts_rows) return;
   const io::ShardFile shard(args.train);
   const auto task = task::task_of_kind(shard.header().kind, args.train);
   for (const std::string& key : task->head_keys(shard.header(), args.train)) config.set(key);
 }
 
 // Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.
-void check_start(const Arguments& args, const io::Checkpoint& from, Config config) {
+void check_start(const Arguments& args, const io::Checkpoint& checkpoint, Config config) {
   const auto model = model::ModelConfig::read(config);
-  const auto sizes = model::vocabularies_of(text::tokenizers_of(from));
+  const auto sizes = model::vocabularies_of(text::tokenizers_of(checkpoint));
   const std::string where = args.from_option + " " + args.from;
-  if (!args.inherits_training) return model::require_same_parameters(model::config_of(from), model, sizes, where);
+  if (!args.inherits_training) return model::require_same_parameters(model::config_of(checkpoint), model, sizes, where);
   const auto new_model = model::build_language_model(model, sizes, at::Device(at::kMeta));
-  model::compare_with_checkpoint(from, new_model->parameters(), where);
-  model::require_same_heads(*model::build_language_model(model::config_of(from), sizes, at::Device(at::kMeta)),
+  model::compare_with_checkpoint(checkpoint, new_model->parameters(), where);
+  model::require_same_heads(*model::build_language_model(model::config_of(checkpoint), sizes, at::Device(at::kMeta)),
                             *new_model, where);
 }
 
 }  // namespace
 
-Config configuration(const Arguments& args, const io::Checkpoint* from) {
+Config configuration(const Arguments& args, const io::Checkpoint* checkpoint) {
   Config config;
-  if (from != nullptr) config.load_text(model::config_of(*from).toml(), from->name() + ": configuration");
-  if (from != nullptr && args.inherits_training) inherit_config(args, *from, config);
+  if (checkpoint != nullptr)
+    config.load_text(model::config_of(*checkpoint).toml(), checkpoint->name() + ": configuration");
+  if (checkpoint != nullptr && args.inherits_training) inherit_config(args, *checkpoint, config);
   if (args.resume) {
     const std::string config_path = args.out + "/config.toml";
     config.load_text(read_text_file(config_path), config_path);
@@ -89,7 +90,7 @@ Config configuration(const Arguments& args, const io::Checkpoint* from) {
   assign("train.precision", args.precision, "precision");
   assign("train.attention_path", args.attention, "attention");
   if (args.seed >= 0) {
-    for (const std::string& assignment : args.sets)
+    for (const std::string& assignment : args.assignments)
       if (assignment.rfind("train.seed=", 0) == 0)
         throw Error(
             Exit::usage,
@@ -104,15 +105,15 @@ Config configuration(const Arguments& args, const io::Checkpoint* from) {
     for (const std::string& name : args.train_only) names.push_back(quoted_toml(name));
     config.set(str("train.trainable=[", join(names, ", "), "]"));
   }
-  for (const std::string& assignment : args.sets) config.set(assignment);
-  if (from != nullptr && args.inherits_training) {
+  for (const std::string& assignment : args.assignments) config.set(assignment);
+  if (checkpoint != nullptr && args.inherits_training) {
     const auto keys = config.keys_below("train");
     if (std::find(keys.begin(), keys.end(), "length") == keys.end()) {
       config.set("train.length=1e");
       log_info("train.length is not set; using 1e, one epoch");
     }
   }
-  if (from != nullptr) check_start(args, *from, config);
+  if (checkpoint != nullptr) check_start(args, *checkpoint, config);
   return config;
 }
 
@@ -128,27 +129,28 @@ void run(const Arguments& args, Tool& tool) {
 std::unique_ptr<train::Trainer> prepare(const Arguments& args) {
   const at::Device device = nn::choose_device(args.device);
   nn::prepare_cpu(args.threads);
-  const auto from = initial_checkpoint(args);
-  Config config = configuration(args, from.get());
+  const auto checkpoint = initial_checkpoint(args);
+  Config config = configuration(args, checkpoint.get());
   return std::make_unique<train::Trainer>(train::RunConfig::read(config), args.out, args.resume, device,
-                                          train::WarmStart{from.get(), args.inherits_training});
+                                          train::WarmStart{checkpoint.get(), args.inherits_training});
 }
 
 void dry_run(const Arguments& args) {
-  const auto from = initial_checkpoint(args);
-  Config config = configuration(args, from.get());
-  const train::DryRun run = train::dry_run(train::RunConfig::read(config), from.get(), "--dry-run");
-  nlohmann::ordered_json j{{"parameters", run.parameters},    {"trained_parameters", run.trained_parameters},
-                           {"vocabulary", run.vocabulary},    {"tokens_per_update", run.tokens_per_update},
-                           {"length", to_string(run.length)}, {"memory_bytes", run.memory_bytes}};
-  if (run.source_vocabulary > 0) j["source_vocabulary"] = run.source_vocabulary;
-  if (run.updates > 0) j["updates"] = run.updates;
-  if (run.warmup_updates > 0) j["warmup_updates"] = run.warmup_updates;
-  if (run.epochs) j["epochs"] = *run.epochs;
-  if (run.long_predictions) j["long_predictions"] = *run.long_predictions;
-  if (args.format == "json") return print(j.dump() + "\n");
+  const auto checkpoint = initial_checkpoint(args);
+  Config config = configuration(args, checkpoint.get());
+  const train::DryRun estimate = train::dry_run(train::RunConfig::read(config), checkpoint.get(), "--dry-run");
+  nlohmann::ordered_json columns{
+      {"parameters", estimate.parameters},    {"trained_parameters", estimate.trained_parameters},
+      {"vocabulary", estimate.vocabulary},    {"tokens_per_update", estimate.tokens_per_update},
+      {"length", to_string(estimate.length)}, {"memory_bytes", estimate.memory_bytes}};
+  if (estimate.source_vocabulary > 0) columns["source_vocabulary"] = estimate.source_vocabulary;
+  if (estimate.updates > 0) columns["updates"] = estimate.updates;
+  if (estimate.warmup_updates > 0) columns["warmup_updates"] = estimate.warmup_updates;
+  if (estimate.epochs) columns["epochs"] = *estimate.epochs;
+  if (estimate.long_predictions) columns["long_predictions"] = *estimate.long_predictions;
+  if (args.format == "json") return print(columns.dump() + "\n");
   std::string table;
-  for (auto& [key, value] : j.items())
+  for (auto& [key, value] : columns.items())
     table += str(key, '\t', value.is_string() ? value.get<std::string>() : value.dump(), '\n');
   print(table);
 }

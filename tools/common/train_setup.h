@@ -17,7 +17,7 @@ class Trainer;
 namespace mh::train_setup {
 
 struct Arguments : ModelArguments {
-  std::vector<std::string> configs, sets, train_only;
+  std::vector<std::string> configs, assignments, train_only;
   std::string train, valid, out, from, format = "table";
   bool resume = false, dry_run = false;
   // Whether a run that starts from a checkpoint inherits the checkpoint's training procedure (train/finetune.h).
@@ -30,12 +30,12 @@ struct Arguments : ModelArguments {
 // Adds the options that mh-train and mh-finetune have in common. `from_help`: help text of `from_option`.
 void add_options(CLI::App& app, Arguments& args, const std::string& from_option, const std::string& from_help);
 
-// Opens the checkpoint that the run starts from; null if the run starts from scratch.
+// Opens the checkpoint that the run starts from; returns null if the run starts from scratch.
 std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args);
 // Returns the configuration of the run. Its values come from the model of the checkpoint, then from configuration
 // files, then from options of the command line; later values override earlier ones. Throws Error(usage) if a model of
 // this configuration cannot load the parameters of the checkpoint.
-Config configuration(const Arguments& args, const io::Checkpoint* from);
+Config configuration(const Arguments& args, const io::Checkpoint* checkpoint);
 
 // Creates the trainer that the arguments describe.
 std::unique_ptr<train::Trainer> prepare(const Arguments& args);

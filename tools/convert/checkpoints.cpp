@@ -63,10 +63,10 @@ void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann:
 void convert_checkpoints(const Arguments& args) {
   check(args);
   nn::prepare_cpu(args.threads);
-  std::vector<std::unique_ptr<io::Checkpoint>> files;
+  std::vector<std::unique_ptr<io::Checkpoint>> owned_checkpoints;
   std::vector<const io::Checkpoint*> checkpoints;
   for (const std::string& path : args.files)
-    checkpoints.push_back(files.emplace_back(std::make_unique<io::Checkpoint>(path)).get());
+    checkpoints.push_back(owned_checkpoints.emplace_back(std::make_unique<io::Checkpoint>(path)).get());
   const io::Checkpoint& first_checkpoint = *checkpoints.front();
   model::LoadedModel model =
       args.average ? analysis::average(checkpoints) : model::load_model(first_checkpoint, at::kCPU);
@@ -78,15 +78,16 @@ void convert_checkpoints(const Arguments& args) {
     add_origin(metadata, model.name, {{"average", names}});
   }
   if (args.fold) {
-    analysis::FoldedModel folded = analysis::fold_combiners(model.config, *model.model, "--fold " + model.name);
-    train::RunConfig run = train::RunConfig::parse(model.toml, model.name + ": configuration");
-    run.model = folded.config;
-    metadata[io::kConfigKey] = run.toml();
-    add_origin(metadata, model.name, {{"fold", folded.layers}});
-    const int64_t old_count = model.model->parameters().num_trainable_elements();
-    model.model = std::move(folded.model);
-    log_info(str("folded the combiners of ", folded.layers.size(), " layers; parameters ", with_commas(old_count),
-                 " -> ", with_commas(model.model->parameters().num_trainable_elements())));
+    analysis::FoldedModel folded_model = analysis::fold_combiners(model.config, *model.model, "--fold " + model.name);
+    train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name + ": configuration");
+    run_config.model = folded_model.config;
+    metadata[io::kConfigKey] = run_config.toml();
+    add_origin(metadata, model.name, {{"fold", folded_model.layers}});
+    const int64_t old_num_parameters = model.model->parameters().num_trainable_elements();
+    model.model = std::move(folded_model.model);
+    log_info(str("folded the combiners of ", folded_model.layers.size(), " layers; parameters ",
+                 with_commas(old_num_parameters), " -> ",
+                 with_commas(model.model->parameters().num_trainable_elements())));
   }
   model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata));
   if (!args.average) return;

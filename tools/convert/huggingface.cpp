@@ -51,10 +51,10 @@ void read_huggingface(const Arguments& args) {
   nn::prepare_cpu(args.threads);
   const std::string folder = strip_slashes(args.files.front());
   model::LoadedModel model = conversion::read_folder(folder, {args.seed, args.keep_padded_rows});
-  train::RunConfig run = train::RunConfig::parse(model.toml, folder);
+  train::RunConfig run_config = train::RunConfig::parse(model.toml, folder);
   // The default block length of tools must not exceed the positions of the model.
-  run.train.batch.block = std::min(run.train.batch.block, run.model.model.max_positions);
-  io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run.toml()}};
+  run_config.train.batch.block = std::min(run_config.train.batch.block, run_config.model.model.max_positions);
+  io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run_config.toml()}};
   metadata.merge(text::entries_of(model.tokenizers));
   add_origin(metadata, folder, {{"huggingface", folder}});
   model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata));

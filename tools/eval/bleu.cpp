@@ -31,19 +31,19 @@ struct BleuJob {
 
 ordered_json row_of(const BleuJob& job, metrics::BleuScope scope, const metrics::BleuStatistics& statistics,
                     const metrics::ChrfStatistics& chrf) {
-  const metrics::BleuScore s = bleu_score(statistics, job.bleu, scope);
+  const metrics::BleuScore score = bleu_score(statistics, job.bleu, scope);
   const size_t references = job.references.size();
-  ordered_json precisions = s.precisions;
+  ordered_json precisions = score.precisions;
   if (job.format != "json") {
-    std::vector<std::string> words;
-    for (double p : s.precisions) words.push_back(shortest_decimal(p));
-    precisions = join(words, "/");
+    std::vector<std::string> texts;
+    for (double p : score.precisions) texts.push_back(shortest_decimal(p));
+    precisions = join(texts, "/");
   }
-  ordered_json row{{"score", s.score},
+  ordered_json row{{"score", score.score},
                    {"signature", bleu_signature(job.bleu, references, scope)},
                    {"precisions", precisions},
-                   {"brevity_penalty", s.brevity_penalty},
-                   {"length_ratio", s.length_ratio},
+                   {"brevity_penalty", score.brevity_penalty},
+                   {"length_ratio", score.length_ratio},
                    {"hypothesis_tokens", statistics.hypothesis_tokens},
                    {"reference_tokens", statistics.reference_tokens},
                    {"sentences", statistics.sentences}};
@@ -77,24 +77,24 @@ void score_text(BleuJob job) {
   Table table(Table::format_named(job.format));
   metrics::Bleu bleu(job.bleu);
   metrics::Chrf chrf(job.chrf_options);
-  metrics::BleuStatistics sum;
-  metrics::ChrfStatistics chrf_sum;
+  metrics::BleuStatistics corpus_bleu;
+  metrics::ChrfStatistics corpus_chrf;
   std::vector<std::string_view> line_references(references.size());
   for (size_t i = 0; i < hypotheses.lines.size(); ++i) {
     for (size_t r = 0; r < references.size(); ++r) line_references[r] = references[r].lines[i];
-    const metrics::BleuStatistics bleu_sums = bleu.statistics(hypotheses.lines[i], line_references);
-    const metrics::ChrfStatistics chrf_sums =
+    const metrics::BleuStatistics sentence_bleu = bleu.statistics(hypotheses.lines[i], line_references);
+    const metrics::ChrfStatistics sentence_chrf =
         job.chrf ? chrf.statistics(hypotheses.lines[i], line_references) : metrics::ChrfStatistics{};
     if (job.sentence) {
       ordered_json row{{"sentence", i + 1}};
-      row.update(row_of(job, metrics::BleuScope::sentence, bleu_sums, chrf_sums));
+      row.update(row_of(job, metrics::BleuScope::sentence, sentence_bleu, sentence_chrf));
       row.erase("sentences");
       table.row(row);
     }
-    sum += bleu_sums;
-    chrf_sum += chrf_sums;
+    corpus_bleu += sentence_bleu;
+    corpus_chrf += sentence_chrf;
   }
-  if (!job.sentence) table.row(row_of(job, metrics::BleuScope::corpus, sum, chrf_sum));
+  if (!job.sentence) table.row(row_of(job, metrics::BleuScope::corpus, corpus_bleu, corpus_chrf));
 }
 
 }  // namespace

@@ -25,18 +25,18 @@ const data::Pairs& pairs_of(const task::Dataset& dataset, const std::string& sha
 
 void DecodeJob::describe(Fields& f) { options.describe(f); }
 
-void DecodeJob::start() {
+void DecodeJob::prepare() {
   if (!has_options) return;
   options.check();
   if (hypotheses == "-")
     throw Error(Exit::usage, Problem{"--hypotheses", "a file, as the scores go to standard output", "-", ""});
-  if (!references.empty()) lines = std::make_shared<text::Lines>(references);
+  if (!references.empty()) reference_lines = std::make_shared<text::Lines>(references);
 }
 
 void DecodeJob::check(const task::Dataset& dataset, const std::string& shard) const {
   if (!has_options) return;
   const data::Pairs& pairs = pairs_of(dataset, shard);
-  if (lines != nullptr) text::require_line_count(shard, static_cast<size_t>(pairs.size()), *lines);
+  if (reference_lines != nullptr) text::require_line_count(shard, static_cast<size_t>(pairs.size()), *reference_lines);
 }
 
 ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
@@ -52,7 +52,7 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task:
     if (sink != nullptr) sink->write(text + "\n");
   };
   listener.progress = progress_bar("translate", "sentences");
-  const auto references = job.lines != nullptr ? job.lines->lines : std::vector<std::string_view>{};
+  const auto references = job.reference_lines != nullptr ? job.reference_lines->lines : std::vector<std::string_view>{};
   const metrics::BleuStatistics sum =
       task::compare_translations(translator, pairs, shard, job.options.bleu, references, listener);
   listener.progress = {};
@@ -62,14 +62,14 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task:
                human_seconds(seconds), ", ", with_commas(static_cast<int64_t>(static_cast<double>(tokens) / seconds)),
                " tokens/s"));
   if (translator.num_truncated() > 0) log_warning(str(translator.num_truncated(), " source sentences were truncated"));
-  const metrics::BleuScore s = bleu_score(sum, job.options.bleu, metrics::BleuScope::corpus);
-  ordered_json row = {{"bleu", s.score},
+  const metrics::BleuScore score = bleu_score(sum, job.options.bleu, metrics::BleuScope::corpus);
+  ordered_json row = {{"bleu", score.score},
                       {"signature", job.options.signature()},
-                      {"brevity_penalty", s.brevity_penalty},
-                      {"length_ratio", s.length_ratio},
+                      {"brevity_penalty", score.brevity_penalty},
+                      {"length_ratio", score.length_ratio},
                       {"sentences", sum.sentences},
                       {"truncated", translator.num_truncated()},
-                      {"references", job.lines != nullptr ? job.lines->name : shard}};
+                      {"references", job.reference_lines != nullptr ? job.reference_lines->name : shard}};
   row.update(option_columns(job.options.translation.search));
   return row;
 }

@@ -16,7 +16,7 @@ namespace mh::eval {
 // out.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto"; }
-  std::vector<std::string> sets;
+  std::vector<std::string> assignments;
   std::string format = "table";
 };
 
@@ -41,6 +41,6 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 model::LoadedModel load(const Arguments& args, const std::string& path);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.
-bool same_file(const std::string& args, const std::string& b);
+bool same_file(const std::string& a, const std::string& b);
 
 }  // namespace mh::eval

@@ -20,17 +20,17 @@ std::unique_ptr<ByteSink> open_optional_sink(const std::string& path) {
   return path.empty() ? nullptr : open_sink(path);
 }
 
-void check(const ScoreJob& score, const TextSource& source, const task::Dataset& dataset) {
-  const ExamplesJob& job = score.examples;
+void check(const ScoreJob& job, const TextSource& source, const task::Dataset& dataset) {
+  const ExamplesJob& examples = job.examples;
   const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{option, expected, found, str("leave ", option, " out")});
   };
-  if (!score.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
+  if (!job.per_token.empty()) refuse("--per-token", "a text or pairs, whose tokens are scored", source.name());
   const std::vector<std::string> files = dataset.output_files();
   const auto has_file = [&](const char* name) { return std::ranges::find(files, name) != files.end(); };
-  if (!job.predictions.empty() && !has_file(task::kPredictions))
+  if (!examples.predictions.empty() && !has_file(task::kPredictions))
     refuse("--predictions", "a shard of classes, numbers or answers", source.task().prediction_noun());
-  if (!job.best_answers.empty() && !has_file(task::kBestAnswers))
+  if (!examples.best_answers.empty() && !has_file(task::kBestAnswers))
     refuse("--best-answers", "a shard of questions", source.name());
 }
 
@@ -48,15 +48,16 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
                 Problem{"--best-answers", "a file other than the file of --predictions", best_answers, ""});
 }
 
-ordered_json score_examples(const ScoreJob& score, const TextSource& source, model::LoadedModel& model,
+ordered_json score_examples(const ScoreJob& job, const TextSource& source, model::LoadedModel& model,
                             const task::Dataset& dataset) {
-  const ExamplesJob& job = score.examples;
-  check(score, source, dataset);
+  const ExamplesJob& examples = job.examples;
+  check(job, source, dataset);
   task::EvaluationOptions evaluation;
-  evaluation.scoring = scoring_for(model, score.scoring, dataset);  // throws for options that apply only to text
+  evaluation.scoring = scoring_for(model, job.scoring, dataset);  // throws for options that apply only to text
   evaluation.progress = progress_bar("score", "rows");
   // The sinks are opened before the long computation, so that errors appear early.
-  const auto predictions = open_optional_sink(job.predictions), best_answers = open_optional_sink(job.best_answers);
+  const auto predictions = open_optional_sink(examples.predictions),
+             best_answers = open_optional_sink(examples.best_answers);
   const task::Evaluation evaluation_result = dataset.evaluate(*model.model, evaluation);
   evaluation.progress = {};
   const auto write = [&](ByteSink* sink, const char* name) {
@@ -64,7 +65,7 @@ ordered_json score_examples(const ScoreJob& score, const TextSource& source, mod
   };
   write(predictions.get(), task::kPredictions);
   write(best_answers.get(), task::kBestAnswers);
-  if (!job.prints_scores())
+  if (!examples.prints_scores())
     for (const auto& [name, value] : evaluation_result.scores) log_info(str(name, " ", shortest_decimal(value)));
   ordered_json row{{"model", model.name},
                    {"task", dataset.name()},
@@ -74,7 +75,7 @@ ordered_json score_examples(const ScoreJob& score, const TextSource& source, mod
   for (const auto& [name, value] : evaluation_result.scores) row[name] = value;
   row["longest"] = evaluation.scoring.block;
   row.update(dataset.columns());
-  row.update({{"precision", score.shared->precision}, {"set", join(score.shared->sets, " ")}});
+  row.update({{"precision", job.shared->precision}, {"set", join(job.shared->assignments, " ")}});
   return row;
 }
 

@@ -32,11 +32,12 @@ std::string read_prompt(const GenerateJob& job) {
   if (size > kMaxPromptBytes)
     throw Error(Exit::input, Problem{source->name(), str("a prompt of at most ", kMaxPromptBytes, " bytes"),
                                      "a longer prompt", "keep only the last lines"});
-  if (!text.empty() && text.back() == '\n') text.pop_back();  // so that the model continues the last line
+  // The final newline is removed, so that the model continues the last line.
+  if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
 }
 
-// Returns the tokens of the prompt. They begin with an end-of-line symbol, since the prompt starts a new line.
+// Returns the tokens of the prompt. The tokens begin with an end-of-line symbol, since the prompt starts a new line.
 std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string_view text, const std::string& name) {
   if (!tokenizer.takes_any_bytes()) text = text::validate_text(text, name);
   std::vector<int32_t> tokens;
@@ -45,8 +46,8 @@ std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string
     tokens.push_back(tokenizer.end_of_line());
     encoder->encode(line, tokens);
   }
-  auto unknown = std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
-  if (unknown > 0) log_warning(str(unknown, " tokens of the prompt are unknown to the vocabulary"));
+  auto num_unknown = std::count(tokens.begin(), tokens.end(), tokenizer.unknown());
+  if (num_unknown > 0) log_warning(str(num_unknown, " tokens of the prompt are unknown to the vocabulary"));
   return tokens;
 }
 

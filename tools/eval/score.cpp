@@ -22,7 +22,7 @@ void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options) {
 }
 
 model::LoadedModel load(const Arguments& args, const std::string& path) {
-  return load_with_options(args, io::Checkpoint(path), args.sets);
+  return load_with_options(args, io::Checkpoint(path), args.assignments);
 }
 
 bool same_file(const std::string& a, const std::string& b) {
@@ -76,11 +76,11 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
   observer.progress = progress_bar("score", "rows");
   int64_t num_unknown = 0;
   observer.on_token = [&](const task::TokenScore& token_score) {
-    const auto [position, token, p] = token_score;
+    const auto [position, token, log_p] = token_score;
     num_unknown += token == model.tokenizers.target->unknown();
     if (token_table != nullptr)
       token_table->write(str(position, '\t', token, '\t', text::escape_piece(model.tokenizers.target->piece(token)),
-                             '\t', shortest_decimal(p), '\n'));
+                             '\t', shortest_decimal(log_p), '\n'));
   };
   const task::Score score = task::score(*model.model, dataset.corpus(), options, observer);
   observer.progress = {};
@@ -99,7 +99,7 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
                    {"memory", options.memory},
                    {"streams", options.streams},
                    {"precision", job.shared->precision},
-                   {"set", join(job.shared->sets, " ")},
+                   {"set", join(job.shared->assignments, " ")},
                    {"protocol", data::protocol_of(options)}};
   if (job.decoding.has_options)
     row.update(decode(job.decoding, model, dataset, source.name(), file_of(job, job.decoding.hypotheses, index)));
@@ -109,7 +109,7 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
 void score(ScoreJob& job) {
   check(job);
   job.examples.check(job.files);
-  job.decoding.start();
+  job.decoding.prepare();
   const TextSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     if (job.files[i] != "-") source.require_for(io::Checkpoint(job.files[i]));
@@ -144,7 +144,7 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptio
   shared.format = add_format(app, args->format);
   shared.scoring.push_back(
       file("--per-token", job->per_token, "output file of a table with the log-probability of each token, in nats"));
-  shared.models.push_back(add_sets(app, args->sets));
+  shared.models.push_back(add_set_option(app, args->assignments));
   shared.scoring.push_back(
       file("--predictions", job->examples.predictions,
            "output file of predicted classes, numbers or answers, in the format of the GLUE server or the SQuAD "

@@ -18,10 +18,10 @@ struct DecodeJob {
   bool has_options = false;            // whether an option of translation is on the command line
   std::string hypotheses, references;  // paths of files; no references: BLEU against the shard's targets
   task::DecodingOptions options;
-  std::shared_ptr<const text::Lines> lines;  // contents of the file `references`
+  std::shared_ptr<const text::Lines> reference_lines;  // contents of the file `references`
   void describe(Fields& f);
   // Checks the options and reads the file of references. Must be called before a model is loaded.
-  void start();
+  void prepare();
   // If has_options is set, throws Error(usage) for a dataset without pairs, and Error(input) if the numbers of
   // references and pairs differ.
   void check(const task::Dataset& dataset, const std::string& shard) const;

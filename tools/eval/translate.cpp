@@ -15,7 +15,7 @@ namespace mh::eval {
 namespace {
 
 constexpr size_t kLinesPerBatch = 512;  // number of lines that are translated and written at once
-constexpr int kScoreDigits = 4;         // digits of a printed score; rounding makes further digits depend on the batch
+constexpr int kScoreDigits = 4;  // decimals of a printed score; further digits vary with the batch, by rounding errors
 
 struct TranslateJob {
   std::string model, prefix_file;
@@ -77,7 +77,7 @@ void write_translations(const TranslateJob& job, const task::Translator& transla
 }
 
 // Warns about unknown tokens and truncated sources.
-void warn_of_losses(const task::Translator& translator) {
+void warn_about_input(const task::Translator& translator) {
   if (translator.num_unknown() > 0)
     log_warning(str(translator.num_unknown(), " tokens of the input are unknown to the vocabulary"));
   if (translator.num_unknown_in_prefixes() > 0)
@@ -138,7 +138,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   if (!batch_sentences.empty()) write_batch();
   progress.clear();
   if (prefixes != nullptr) text::require_line_count("the text", static_cast<size_t>(lines), *prefixes);
-  warn_of_losses(translator);
+  warn_about_input(translator);
 }
 
 }  // namespace

@@ -17,39 +17,39 @@ using nlohmann::ordered_json;
 
 namespace {
 
-std::string tokenizer_type(const ShardHeader& h, Side side, const std::string& name) {
-  return parse_tokenizer(h.tokenizer_of(side), name)->type();
+std::string tokenizer_type(const ShardHeader& header, Side side, const std::string& name) {
+  return parse_tokenizer(header.tokenizer_of(side), name)->type();
 }
 
 void show_info(const std::vector<std::string>& inputs, const std::string& format) {
   refuse_output_onto_input("-", inputs);
   for (const std::string& input : inputs) {
     ShardStream stream(input);
-    const ShardHeader& h = stream.header();
+    const ShardHeader& header = stream.header();
     const ordered_json kind_counts = text::count_records(stream);
-    ordered_json j{{"file", stream.name()},
-                   {"kind", h.kind},
-                   {"tokens", stream.counts().tokens},
-                   {"records", stream.counts().records},
-                   {"text_bytes", stream.counts().text_bytes},
-                   {"vocabulary", h.vocabulary},
-                   {"tokenizer", tokenizer_type(h, Side::target, stream.name())},
-                   {"token_bytes", h.token_bytes},
-                   {"fingerprint", h.fingerprint}};
-    if (!h.shares_vocabulary()) {
-      j["source_vocabulary"] = h.source_vocabulary;
-      j["source_tokenizer"] = tokenizer_type(h, Side::source, stream.name());
-      j["source_fingerprint"] = h.source_fingerprint;
+    ordered_json columns{{"file", stream.name()},
+                         {"kind", header.kind},
+                         {"tokens", stream.counts().tokens},
+                         {"records", stream.counts().records},
+                         {"text_bytes", stream.counts().text_bytes},
+                         {"vocabulary", header.vocabulary},
+                         {"tokenizer", tokenizer_type(header, Side::target, stream.name())},
+                         {"token_bytes", header.token_bytes},
+                         {"fingerprint", header.fingerprint}};
+    if (!header.shares_vocabulary()) {
+      columns["source_vocabulary"] = header.source_vocabulary;
+      columns["source_tokenizer"] = tokenizer_type(header, Side::source, stream.name());
+      columns["source_fingerprint"] = header.source_fingerprint;
     }
-    if (!h.limits.empty()) j["limits"] = h.limits;
-    if (!h.task.empty()) j["task"] = ordered_json::parse(h.task);
-    j.update(kind_counts);
-    j["provenance"] = ordered_json::parse(h.provenance);
+    if (!header.limits.empty()) columns["limits"] = header.limits;
+    if (!header.task.empty()) columns["task"] = ordered_json::parse(header.task);
+    columns.update(kind_counts);
+    columns["provenance"] = ordered_json::parse(header.provenance);
     auto sink = open_sink("-");
     if (format == "json") {
-      sink->write(j.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+      sink->write(columns.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n");
     } else {
-      for (auto& [key, value] : j.items()) sink->write(key_and_value(key, value));
+      for (auto& [key, value] : columns.items()) sink->write(key_and_value(key, value));
     }
     sink->close();
   }
@@ -86,7 +86,7 @@ struct ShowArguments {
   bool ids = false;
 };
 
-// Adds the input files and the job of a subcommand that prints these files by `show`. Returns the arguments of the
+// Adds the input files and the job of a subcommand that prints these files with `show`. Returns the arguments of the
 // subcommand, to which the caller can bind further options.
 std::shared_ptr<ShowArguments> add_show_job(CLI::App* app, const char* inputs, void (*show)(const ShowArguments&),
                                             Jobs& jobs) {

@@ -20,12 +20,12 @@ void make_vocab(const Arguments& args, const VocabularyOptions& options) {
                 Problem{"inputs", has_text ? "either text files or --from" : "text files", has_text ? "both" : "none",
                         has_text ? "leave the text files out, since --from converts a vocabulary without text"
                                  : "name text files, or - for standard input"});
-  const bool bytes = options.type == "byte";
-  if (bytes) warn_compressed_inputs(args.inputs);
-  TextBatches text(args.inputs, line_ends(args, bytes), [&](std::string_view t) {
-    if (bytes) return t.size();
-    size_t last = t.find_last_of(' ');
-    return last == t.npos ? t.npos : last + 1;
+  const bool is_byte_type = options.type == "byte";
+  if (is_byte_type) warn_compressed_inputs(args.inputs);
+  TextBatches text(args.inputs, line_ends(args, is_byte_type), [&](std::string_view t) {
+    if (is_byte_type) return t.size();
+    size_t last_space = t.find_last_of(' ');
+    return last_space == t.npos ? t.npos : last_space + 1;
   });
   auto tokenizer = make_vocabulary(options, text);
   log_removed_bytes(text.num_normalised(), text.byte_order_marks());

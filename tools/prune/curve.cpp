@@ -51,10 +51,10 @@ void draw_curves(CurveArguments& args) {
   const auto rank_dataset = [&](const LoadedTarget& target) {
     return rank_source == nullptr ? target.dataset : rank_source->labelled_dataset_for(target.model);
   };
-  for (size_t i = 0; rank_source != nullptr && i < session.models(); ++i) rank_dataset(session.load(i));
+  for (size_t i = 0; rank_source != nullptr && i < session.num_models(); ++i) rank_dataset(session.load(i));
   Table table(Table::format_named(args.format));
   Chart chart{"", "ablated heads, %", args.metric.title(), {}};
-  for (size_t i = 0; i < session.models(); ++i) {
+  for (size_t i = 0; i < session.num_models(); ++i) {
     LoadedTarget& target = session.load(i);
     const auto dataset = rank_dataset(target);
     const auto rank_scoring = scoring_for(target.model, args.scoring, *dataset);
@@ -63,7 +63,7 @@ void draw_curves(CurveArguments& args) {
       const analysis::AnalysisInput rank_input{
           *target.model.model,           dataset->corpus(), rank_scoring, target.side,
           progress_bar(measure, "rows"), target.kinds};
-      Curve curve{str(session.models() > 1 ? target.model.name + ", " : "", measure), {}, {}};
+      Curve curve{str(session.num_models() > 1 ? target.model.name + ", " : "", measure), {}, {}};
       std::function<double()> metric;
       if (!args.metric.is_perplexity())
         metric = [&] { return args.metric.compute(target.model, *target.dataset, progress_bar(measure, "rows")); };
@@ -79,7 +79,7 @@ void draw_curves(CurveArguments& args) {
                          {"order", args.per_layer ? "per-layer" : "global"},
                          {"normalised", args.normalise},
                          {"reranked", args.rerank},
-                         {"rank_data", rank_source != nullptr ? rank_source->name() : session.data()},
+                         {"rank_data", rank_source != nullptr ? rank_source->name() : session.shard_name()},
                          {"fraction", point.fraction}};
         add_loss(row, args.metric, loss);
         row["tokens"] = point.score.tokens;

@@ -110,15 +110,15 @@ void prune_checkpoint(const Arguments& args) {
   const io::Checkpoint checkpoint(args.model);
   const auto data = args.data.empty() ? nullptr : std::make_unique<TextSource>(args.data);
   const model::LoadedModel model = load_with_options(args, checkpoint);
-  train::RunConfig run = train::RunConfig::parse(model.toml, model.name);
+  train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name);
   auto sink = open_sink(args.output);  // opened before the ranking, so that errors appear early
   const Choice choice = select_heads(args, model, data.get());
   const analysis::KeptHeadsByLayer remaining_heads = analysis::heads_after_pruning(
       *model.model, choice.heads, analysis::side_named(args.side), args.heads.empty() ? "--by" : "--heads");
   const analysis::PrunedModel pruned_model = analysis::prune_heads(model.config, *model.model, remaining_heads);
-  run.model = pruned_model.config;
+  run_config.model = pruned_model.config;
   io::Metadata metadata = checkpoint.metadata();
-  metadata[io::kConfigKey] = run.toml();
+  metadata[io::kConfigKey] = run_config.toml();
   metadata.erase(io::kTrainingKey);
   model::write_parameters(*sink, pruned_model.model->parameters(), std::move(metadata));
   report(args, choice, *model.model, *pruned_model.model, sink->bytes_written());
@@ -130,7 +130,7 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("cut", "prune heads: write a smaller, faster checkpoint without the pruned heads");
   auto args = std::make_shared<Arguments>();
   sub->add_option("model", args->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
-  auto text = [&](const char* name, std::string& value, const char* help, const char* type) {
+  auto add_option = [&](const char* name, std::string& value, const char* help, const char* type) {
     return sub->add_option(name, value, help)->type_name(type);
   };
   add_list(*sub, "--heads", args->heads,
@@ -139,10 +139,11 @@ void add_cut(CLI::App& app, Jobs& jobs) {
   const std::string measures = "measure of importance by which the least important heads are pruned: " +
                                join(analysis::importances().names(), ", ");
   auto* by_option =
-      text("--by", args->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
-  text("--data", args->data, "shard on which importance is measured; - is standard input", "SHARD")->needs(by_option);
-  text("--fraction", args->fraction, "percentage of the heads to prune with --by; the number of heads is rounded down",
-       "P%")
+      add_option("--by", args->measure, measures.c_str(), "MEASURE")->check(one_of(analysis::importances().names()));
+  add_option("--data", args->data, "shard on which importance is measured; - is standard input", "SHARD")
+      ->needs(by_option);
+  add_option("--fraction", args->fraction,
+             "percentage of the heads to prune with --by; the number of heads is rounded down", "P%")
       ->needs(by_option);
   sub->add_option("--count", args->count, "number of heads to prune with --by")
       ->type_name("N")
@@ -153,12 +154,13 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       ->needs(by_option);
   add_list(*sub, "--kind", args->kinds,
            "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]", "KIND,...");
-  text("--side", args->side,
-       "side of a head in layers that mix heads: score (queries and keys), value (values), output (block of the output "
-       "projection) or whole (all of them) [whole]",
-       "SIDE")
+  add_option(
+      "--side", args->side,
+      "side of a head in layers that mix heads: score (queries and keys), value (values), output (block of the output "
+      "projection) or whole (all of them) [whole]",
+      "SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
-  text("-o,--output", args->output, "output checkpoint; - is standard output", "FILE");
+  add_option("-o,--output", args->output, "output checkpoint; - is standard output", "FILE");
   const ModelOptionSet models = add_model_options(*sub, *args);
   models.precision->needs(by_option);
   models.attention->needs(by_option);

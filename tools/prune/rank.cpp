@@ -15,7 +15,7 @@ namespace {
 void rank(const MeasureArguments& args) {
   PruneSession session(args);
   Table table(Table::format_named(args.format));
-  for (size_t i = 0; i < session.models(); ++i) {
+  for (size_t i = 0; i < session.num_models(); ++i) {
     LoadedTarget& target = session.load(i);
     for (const std::string& measure : args.measures) {
       auto scores = analysis::importance_of(measure, target.analysis_input(measure));

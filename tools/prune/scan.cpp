@@ -52,7 +52,7 @@ analysis::Scan run_scan(const ScanArguments& args, LoadedTarget& target) {
 
 // Prints a table row for the full model, then a table row for each ablated model.
 void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& target, const analysis::Scan& scan) {
-  // -1 stands for no layer or no head, and is printed as NaN, which keeps the columns numeric.
+  // A layer or head of -1 means none. The table has NaN for it, so that the columns stay numeric.
   auto number_or_nan = [&](int64_t x) { return x < 0 ? ordered_json(kNaN) : ordered_json(x); };
   auto print = [&](ordered_json row, size_t case_index, double deviation) {
     const task::Score& score = scan.scores[case_index];
@@ -127,7 +127,7 @@ void scan(const ScanArguments& args) {
   });
   Table table(Table::format_named(args.format));
   LayerAblations ablations;
-  for (size_t i = 0; i < session.models(); ++i) {
+  for (size_t i = 0; i < session.num_models(); ++i) {
     LoadedTarget& target = session.load(i);
     const analysis::Scan scan = run_scan(args, target);
     if (!args.summary) print_cases(args, table, target, scan);

@@ -25,7 +25,7 @@ void add_common_options(CLI::App& app, MeasureArguments& args) {
   add_list(app, "--kind", args.kinds,
            "kinds of attention whose heads are analysed or pruned, such as decoder.cross [all]", "KIND,...");
   add_format(app, args.format);
-  add_sets(app, args.sets);
+  add_set_option(app, args.assignments);
   add_model_options(app, args);
   args.fields = std::make_unique<CommandLineFields>(app);
   args.fields->declare(args);
@@ -65,7 +65,7 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
   for (size_t i = 0; i + 1 < args.files.size(); ++i)
     checkpoints_.push_back(std::make_unique<io::Checkpoint>(args.files[i]));
   data_ = std::make_unique<TextSource>(args.files.back());
-  for (size_t i = 0; i < models(); ++i) {
+  for (size_t i = 0; i < num_models(); ++i) {
     LoadedTarget& target = load(i);
     analysis::all_heads(*target.model.model, target.side, target.kinds);  // throws if a layer has no heads on this side
     for (const std::string& measure : args.measures)
@@ -77,7 +77,7 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
 LoadedTarget& PruneSession::load(size_t index) {
   if (target_ != nullptr && index_ == index) return *target_;
   target_.reset();
-  model::LoadedModel model = load_with_options(args_, *checkpoints_[index], args_.sets);
+  model::LoadedModel model = load_with_options(args_, *checkpoints_[index], args_.assignments);
   auto dataset = data_->labelled_dataset_for(model);
   const auto scoring = scoring_for(model, args_.scoring, *dataset);
   const auto kinds = analysis::kinds_named(args_.kinds, model.model->parameters(), "--kind");
@@ -95,7 +95,7 @@ ordered_json append_protocol(ordered_json row, const MeasureArguments& args, con
               {"blocks", scoring.sample.blocks},
               {"seed", scoring.sample.seed},
               {"precision", args.precision},
-              {"set", join(args.sets, " ")},
+              {"set", join(args.assignments, " ")},
               {"protocol", data::protocol_of(scoring)}});
   return row;
 }

@@ -1,4 +1,4 @@
-// Shared by the subcommands scan, rank and curve: their options, and the session that loads the models and the shard.
+// The options of the subcommands scan, rank and curve, and the session that loads the models and the shard.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ namespace mh::prune {
 // The options of scan, rank and curve; scan has no --by, --normalise, --per-layer and --plot.
 struct MeasureArguments : ModelArguments {
   MeasureArguments() { precision = "fp32", attention = "auto"; }
-  std::vector<std::string> files, sets, measures, kinds;
+  std::vector<std::string> files, assignments, measures, kinds;
   std::string format = "table", side = "whole", plot;
   bool normalise = false, per_layer = false;
   data::ScoringOptions scoring;
@@ -56,8 +56,8 @@ class PruneSession {
  public:
   // `check`: additional checks of a loaded model, which must not run the model; called for each model.
   explicit PruneSession(const MeasureArguments& args, const std::function<void(LoadedTarget&)>& check = {});
-  size_t models() const { return checkpoints_.size(); }
-  const std::string& data() const { return data_->name(); }
+  size_t num_models() const { return checkpoints_.size(); }
+  const std::string& shard_name() const { return data_->name(); }
   Plot* plot() { return plot_.get(); }  // the plot of --plot; null without --plot
   // Returns model `index`, which is loaded if necessary; the reference is valid until the next call with another index.
   LoadedTarget& load(size_t index);

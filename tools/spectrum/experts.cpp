@@ -17,7 +17,7 @@ namespace {
 struct ExpertsJob {
   std::shared_ptr<Arguments> shared;
   std::string model, data, show = "gates";
-  int64_t tokens = 10, min_count = 5, num_random = 5;
+  int64_t max_tokens = 10, min_count = 5, num_random = 5;
   Metric metric;
 };
 
@@ -82,7 +82,7 @@ void show_experts(const ExpertsJob& job) {
   const io::Checkpoint checkpoint(job.model);
   const TextSource data(job.data);
   data.require_for(checkpoint);
-  model::LoadedModel model = load_with_options(args, checkpoint, args.sets);
+  model::LoadedModel model = load_with_options(args, checkpoint, args.assignments);
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
   const auto dataset = data.dataset_for(model);
   analysis::require_experts(*model.model, kinds);
@@ -98,7 +98,7 @@ void show_experts(const ExpertsJob& job) {
     job.metric.check(model, *dataset, data.name(), args.scoring);
     return show_scores(job, model, *dataset, input, print);
   }
-  const auto report = analysis::report_experts(input, job.tokens, job.min_count);
+  const auto report = analysis::report_experts(input, job.max_tokens, job.min_count);
   if (job.show == "tokens") show_tokens(report, model, print);
   else show_gates(report, model, print);
 }
@@ -113,8 +113,8 @@ void require_show(const ExpertsJob& job, const CLI::Option* option, const char* 
 
 }  // namespace
 
-void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args, const std::vector<CLI::Option*>& excluded,
-                 Jobs& jobs) {
+void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                 const std::vector<CLI::Option*>& excluded_options, Jobs& jobs) {
   const auto job = std::make_shared<ExpertsJob>();
   job->shared = args;
   CLI::App* sub = app.add_subcommand("experts", "describe the experts of a mixture of attentive experts");
@@ -131,20 +131,20 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args, const st
   const auto number = [&](const char* name, int64_t& value, const char* help, int64_t max_value) {
     return sub->add_option(name, value, help)->type_name("N")->check(whole_number(1, max_value));
   };
-  auto* tokens =
-      number("--tokens", job->tokens, "maximum number of tokens per expert, with --show tokens [10]", 1 << 30);
+  auto* tokens_option =
+      number("--tokens", job->max_tokens, "maximum number of tokens per expert, with --show tokens [10]", 1 << 30);
   auto* min_count = number("--least", job->min_count,
                            "minimum number of occurrences of a token with an expert, with --show tokens [5]", 1 << 30);
   auto* num_random =
       number("--random", job->num_random, "number of evaluations with random experts, with --show scores [5]", 1000);
   add_format(*sub, args->format);
-  add_sets(*sub, args->sets);
+  add_set_option(*sub, args->assignments);
   add_model_options(*sub, *args);
   const std::shared_ptr<CommandLineFields> fields = args->declare(*sub);
   job->metric.add_to(*sub);
-  for (CLI::Option* option : excluded) sub->excludes(option);
+  for (CLI::Option* option : excluded_options) sub->excludes(option);
   jobs.push_back({sub, [=] {
-                    require_show(*job, tokens, "tokens");
+                    require_show(*job, tokens_option, "tokens");
                     require_show(*job, min_count, "tokens");
                     require_show(*job, num_random, "scores");
                     job->shared->store_values(fields.get());

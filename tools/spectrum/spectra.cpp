@@ -90,10 +90,10 @@ class SpectraInputs {
   std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& model) const {
     return shard_->dataset_for(model);
   }
-  const model::LoadedModel& load_model(size_t index) {  // valid until the next call with another index
+  const model::LoadedModel& load_model(size_t index) {  // the reference is valid until the next call with another index
     if (loaded_model_ && index_ == index) return *loaded_model_;
     loaded_model_.reset();
-    loaded_model_ = load_with_options(*job_.shared, *checkpoints_[index], job_.shared->sets);
+    loaded_model_ = load_with_options(*job_.shared, *checkpoints_[index], job_.shared->assignments);
     index_ = index;
     return *loaded_model_;
   }
@@ -104,7 +104,7 @@ class SpectraInputs {
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
   std::optional<TextSource> shard_;
   std::optional<model::LoadedModel> loaded_model_;
-  size_t index_ = 0;
+  size_t index_ = 0;  // index of loaded_model_
 };
 
 // The source of a model's matrices, and the resolved options of scoring.
@@ -128,23 +128,23 @@ PreparedSource prepare(const SpectraJob& job, const SpectraInputs& inputs, const
   const bool reads_text = source->reads_text();
   data::ScoringOptions scoring_options;
   int64_t num_targets = 0;
-  bool too_short = false;
+  bool is_text_too_short = false;
   if (reads_text) {
     const auto dataset = inputs.dataset_for(model);
     scoring_options = scoring_for(model, job.shared->scoring, *dataset);
     num_targets = dataset->corpus().targets();
-    too_short = !scoring_options.sentences && num_targets < scoring_options.block;
+    is_text_too_short = !scoring_options.sentences && num_targets < scoring_options.block;
   }
   const analysis::Kinds kinds = analysis::kinds_named(job.shared->kinds, model.model->parameters(), "--kind");
   source->start(*model.model, {argument, !job.curves.empty(), scoring_options.block, scoring_options.sentences, kinds});
   const auto layers = model.model->attention_layers();
-  const bool no_heads = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
+  const bool has_no_heads = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
     return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);
   });
-  if (no_heads && reads_text)
+  if (has_no_heads && reads_text)
     throw Error(Exit::usage, Problem{str("--of ", job.matrices), "attention layers with heads",
                                      str("none in ", model.name), "use a model that has attention layers with heads"});
-  if (too_short)
+  if (is_text_too_short)
     throw Error(Exit::usage, Problem{str("--of ", job.matrices),
                                      str("a text with at least ", scoring_options.block,
                                          " tokens to predict, the length of a block for ", model.name),
@@ -227,7 +227,7 @@ void Arguments::store_values(CommandLineFields* subcommand_fields) {
 
 void add_settings(ordered_json& row, const Arguments& args, const data::ScoringOptions& scoring_options) {
   row.update(settings_of(scoring_options, args.precision));
-  row["set"] = join(args.sets, " ");
+  row["set"] = join(args.assignments, " ");
 }
 
 Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& spectra_options) {
@@ -257,7 +257,7 @@ Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vect
       "FILE");
   add(app.add_option("--dump", job->dump, "output file (.safetensors) of the attention matrices of the sampled blocks"),
       "FILE");
-  add_sets(app, args->sets);
+  add_set_option(app, args->assignments);
   add_model_options(app, *args);
   args->fields = args->declare(app);
   return {&app, [args, job] {

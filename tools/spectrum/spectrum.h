@@ -17,7 +17,7 @@ namespace mh::spectrum {
 // that it excludes.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto", scoring.sample.blocks = 64; }
-  std::vector<std::string> sets, kinds;
+  std::vector<std::string> assignments, kinds;
   std::string format = "table";
   data::ScoringOptions scoring;
   std::unique_ptr<CommandLineFields> fields;  // the command-line options of `scoring`
@@ -34,8 +34,8 @@ struct Arguments : ModelArguments {
 // that the subcommand must exclude.
 Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& spectra_options);
 // Adds the subcommand that reports the specialisation of experts.
-void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args, const std::vector<CLI::Option*>& excluded,
-                 Jobs& jobs);
+void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                 const std::vector<CLI::Option*>& excluded_options, Jobs& jobs);
 
 // Adds the options that affect results as columns to a table row.
 void add_settings(nlohmann::ordered_json& row, const Arguments& args, const data::ScoringOptions& scoring_options);

@@ -114,8 +114,8 @@ void report(const ReportJob& job) {
 
 }  // namespace
 
-void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args, const std::vector<CLI::Option*>& excluded,
-                Jobs& jobs) {
+void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                const std::vector<CLI::Option*>& excluded_options, Jobs& jobs) {
   const auto job = std::make_shared<ReportJob>();
   job->shared = args;
   CLI::App* sub = app.add_subcommand("report", "print the head discrepancy of each layer of the models");
@@ -125,7 +125,7 @@ void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args, const std
   add_format(*sub, args->format);
   sub->add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
       ->type_name("MODEL... DATA");
-  for (CLI::Option* option : excluded) sub->excludes(option);
+  for (CLI::Option* option : excluded_options) sub->excludes(option);
   jobs.push_back({sub, [job, fields] {
                     Arguments& shared = *job->shared;
                     shared.fields->store_values(shared.scoring);

@@ -35,7 +35,7 @@ struct Arguments : ModelArguments {
 // `exchange_options` receives the options that the subcommand must exclude.
 Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& exchange_options);
 // Adds the subcommand that reports the head discrepancy of models, layer by layer.
-void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args, const std::vector<CLI::Option*>& excluded,
-                Jobs& jobs);
+void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
+                const std::vector<CLI::Option*>& excluded_options, Jobs& jobs);
 
 }  // namespace mh::swap

@@ -23,8 +23,9 @@ namespace mh::train_setup {
 
 namespace {
 
+// Returns a row for each implementation of a stage, with its help text and the defaults of its options.
 template <class S>
-std::string stages_of(const char* stage, const Registry<S>& registry) {
+std::string rows_of_stage(const char* stage, const Registry<S>& registry) {
   std::string rows;
   for (const std::string& name : registry.names()) {
     std::vector<std::string> options;
@@ -39,25 +40,26 @@ std::string stages_of(const char* stage, const Registry<S>& registry) {
   return rows;
 }
 
+// Returns a table with the names and help texts of the entries of a registry.
 template <class S>
-std::string names_of(const char* heading, const Registry<S>& registry) {
+std::string table_of(const char* heading, const Registry<S>& registry) {
   std::string rows = str(heading, "\tdoes\n");
   for (const std::string& name : registry.names()) rows += str(name, '\t', registry.find(name, heading).help, '\n');
   return rows;
 }
 
-// Returns the rows of a table of entries with a name and a meaning.
+// Returns a table with the names and meanings of entries.
 template <class Entries>
-std::string meanings_of(const char* heading, const Entries& entries) {
+std::string meaning_table_of(const char* heading, const Entries& entries) {
   std::string rows = str(heading, "\tmeaning\n");
   for (const auto& entry : entries) rows += str(entry.name, '\t', entry.meaning, '\n');
   return rows;
 }
 
 std::string stage_rows() {
-  return "stage\tname\tdoes\toptions\n" + stages_of("pairing", attention::pairings()) +
-         stages_of("score", attention::scores()) + stages_of("normaliser", attention::normalisers()) +
-         stages_of("mixer", attention::mixers()) + stages_of("combiner", attention::combiners());
+  return "stage\tname\tdoes\toptions\n" + rows_of_stage("pairing", attention::pairings()) +
+         rows_of_stage("score", attention::scores()) + rows_of_stage("normaliser", attention::normalisers()) +
+         rows_of_stage("mixer", attention::mixers()) + rows_of_stage("combiner", attention::combiners());
 }
 
 const char* text_of(ResumeRule rule) {
@@ -72,8 +74,8 @@ std::string key_rows() {
     std::vector<std::string> choices = row.choices;
     for (std::string& choice : choices)
       if (choice.empty()) choice = "\"\"";
-    const std::string valid_texts = choices.empty() ? "" : " (" + join(choices, ", ") + ")";
-    rows += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, valid_texts, '\t', text_of(row.resume), '\n');
+    const std::string choice_text = choices.empty() ? "" : " (" + join(choices, ", ") + ")";
+    rows += str(row.key, '\t', row.type, '\t', row.value, '\t', row.help, choice_text, '\t', text_of(row.resume), '\n');
   }
   return rows;
 }
@@ -143,18 +145,18 @@ struct Table {
 };
 
 const std::vector<Table>& tables() {
-  static const std::vector<Table> all{
+  static const std::vector<Table> all_tables{
       {"stages", "Stages of attention layers, with their options and defaults.", stage_rows},
       {"keys", "Keys of a configuration, with types, defaults, and whether a resume may change the key.", key_rows},
-      {"backbones", "Values of model.backbone.", [] { return names_of("backbone", model::backbones()); }},
-      {"procedures", "Sections of train.procedures.", [] { return names_of("procedure", train::procedures()); }},
+      {"backbones", "Values of model.backbone.", [] { return table_of("backbone", model::backbones()); }},
+      {"procedures", "Sections of train.procedures.", [] { return table_of("procedure", train::procedures()); }},
       {"regularisers", "Sections of train.regularisers.",
-       [] { return names_of("regulariser", train::regularisers()); }},
+       [] { return table_of("regulariser", train::regularisers()); }},
       {"trainable", "Words of train.trainable and of --train-only of mh-finetune(1).",
-       [] { return meanings_of("word", train::trainable_words()); }},
+       [] { return meaning_table_of("word", train::trainable_words()); }},
       {"measures", "Measures of importance of mh-prune(1) and mh-swap(1).",
-       [] { return names_of("measure", analysis::importances()); }},
-      {"selections", "Values of --mode of mh-swap(1).", [] { return meanings_of("mode", analysis::kSelections); }},
+       [] { return table_of("measure", analysis::importances()); }},
+      {"selections", "Values of --mode of mh-swap(1).", [] { return meaning_table_of("mode", analysis::kSelections); }},
       {"matrices", "Values of --of of mh-spectrum(1).", matrix_rows},
       {"scores", "Scores of each task, and whether a score compares decoded text with references.", score_rows},
       {"glue", "Tasks of mh-prep glue, with the columns of their files.", glue_rows},
@@ -162,19 +164,19 @@ const std::vector<Table>& tables() {
       {"vocabularies", "Types of vocabularies, see mh-vocab(5).", vocabulary_rows},
       {"attributes", "Flags and roles of added tokens, see mh-vocab(5).", attribute_rows},
       {"architectures", "Models of Hugging Face that mh-convert(1) reads.",
-       [] { return names_of("architecture", huggingface::architectures()); }},
+       [] { return table_of("architecture", huggingface::architectures()); }},
       {"tensors", "Tensors of backbones and stages in a checkpoint, with their shapes.", tensor_rows},
       {"metadata", "Metadata of a checkpoint, see mh-checkpoint(5).",
-       [] { return meanings_of("key", io::kMetadataKeys); }},
-      {"training", "Training state in a checkpoint.", [] { return meanings_of("key", train::training_keys()); }},
-      {"tables", "These tables.", [] { return meanings_of("table", tables()); }},
+       [] { return meaning_table_of("key", io::kMetadataKeys); }},
+      {"training", "Training state in a checkpoint.", [] { return meaning_table_of("key", train::training_keys()); }},
+      {"tables", "These tables.", [] { return meaning_table_of("table", tables()); }},
   };
-  return all;
+  return all_tables;
 }
 
 }  // namespace
 
-const std::vector<std::string>& lists() {
+const std::vector<std::string>& list_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> table_names;
     for (const Table& table : tables()) table_names.emplace_back(table.name);
@@ -183,7 +185,7 @@ const std::vector<std::string>& lists() {
   return names;
 }
 
-void list(const std::string& name) {
+void print_list(const std::string& name) {
   for (const Table& table : tables())
     if (name == table.name) print(table.text());
 }

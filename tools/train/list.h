@@ -7,9 +7,9 @@
 namespace mh::train_setup {
 
 // Returns the valid values of --list.
-const std::vector<std::string>& lists();
+const std::vector<std::string>& list_names();
 
-// Prints the table called `name`, one of lists().
-void list(const std::string& name);
+// Prints the table called `name`, one of list_names().
+void print_list(const std::string& name);
 
 }  // namespace mh::train_setup

@@ -23,11 +23,11 @@ int main(int argc, char** argv) {
   std::string table;
   CLI::App& app = tool.app();
   train_setup::add_options(app, args, "--from", "checkpoint whose parameters and model configuration start a new run");
-  app.add_option("--list", table, "table to print instead of training: " + join(train_setup::lists(), ", "))
+  app.add_option("--list", table, "table to print instead of training: " + join(train_setup::list_names(), ", "))
       ->type_name("WHAT")
-      ->check(one_of(train_setup::lists()));
+      ->check(one_of(train_setup::list_names()));
   tool.run_and_exit(argc, argv, [&] {
-    if (!table.empty()) return ignore_broken_pipe([&] { train_setup::list(table); });
+    if (!table.empty()) return ignore_broken_pipe([&] { train_setup::print_list(table); });
     train_setup::run(args, tool);
   });
 }
