@@ -18,19 +18,19 @@ int64_t round_fraction(double fraction, int64_t heads) { return std::llround(fra
 // `candidates` or, if `per_layer`, of the heads of each layer.
 void mask_by_rank(HeadSet& masked, const std::vector<RankedHead>& order, const HeadSet& candidates, double fraction,
                   bool per_layer) {
-  // The number of heads still to be added, and the total number of heads: by layer, or for all layers under a single
+  // The number of heads still to be masked, and the total number of heads: by layer, or for all layers under a single
   // key.
-  std::map<std::pair<AttentionKind, int64_t>, int64_t> remaining, sizes;
+  std::map<std::pair<AttentionKind, int64_t>, int64_t> num_remaining, sizes;
   const auto key = [&](AttentionKind kind, const Head& head) {
     return per_layer ? std::pair(kind, head.layer) : std::pair(AttentionKind{}, int64_t{-1});
   };
   for (const auto& [kind, heads] : candidates)
     for (const Head& head : heads) ++sizes[key(kind, head)];
-  for (const auto& [layer_key, size] : sizes) remaining[layer_key] = round_fraction(fraction, size);
+  for (const auto& [layer_key, size] : sizes) num_remaining[layer_key] = round_fraction(fraction, size);
   for (const auto& [kind, heads] : masked)
-    for (const Head& head : heads) --remaining[key(kind, head)];
+    for (const Head& head : heads) --num_remaining[key(kind, head)];
   for (const RankedHead& r : order)
-    if (int64_t& num_left = remaining[key(r.kind, r.head)]; num_left > 0 && masked[r.kind].insert(r.head).second)
+    if (int64_t& num_left = num_remaining[key(r.kind, r.head)]; num_left > 0 && masked[r.kind].insert(r.head).second)
       --num_left;
 }
 

@@ -27,10 +27,10 @@ std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry) {
   const auto entropy = entry.has_entropy ? to_vector(entry.entropy.entropy()) : std::vector<double>(area.size(), kNaN);
   const auto normalised_entropy = entry.has_entropy ? to_vector(entry.entropy.normalised_entropy()) : entropy;
   std::vector<SpectrumStatistics> heads;
-  for (size_t h = 0; h < area.size(); ++h) {
+  for (size_t head = 0; head < area.size(); ++head) {
     SpectrumStatistics s{
-        area[h],    effective_rank[h],     rank_share[h], stable_rank[h],
-        entropy[h], normalised_entropy[h], {first[h]},    to_vector(means.curve[static_cast<int64_t>(h)])};
+        area[head],    effective_rank[head],     rank_share[head], stable_rank[head],
+        entropy[head], normalised_entropy[head], {first[head]},    to_vector(means.curve[static_cast<int64_t>(head)])};
     for (size_t tenth = 1; tenth < 10; ++tenth)
       s.curve_values.push_back(s.curve[(tenth * s.curve.size() + 9) / 10 - 1]);
     heads.push_back(s);

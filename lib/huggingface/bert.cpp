@@ -11,7 +11,7 @@ namespace mh::huggingface {
 
 namespace {
 
-const std::vector<SettingPair>& keys() {
+const std::vector<SettingPair>& setting_pairs() {
   static const std::vector<SettingPair> pairs{
       {"hidden_size", 768, {"model.width"}},
       {"num_hidden_layers", 12, {"model.layers"}, kMaxLayers},
@@ -78,7 +78,7 @@ std::vector<std::string> labels_of(const ConfigFile& config) {
   return labels;
 }
 
-const char* problem_of(bool is_regression) { return is_regression ? "regression" : "single_label_classification"; }
+const char* problem_type_of(bool is_regression) { return is_regression ? "regression" : "single_label_classification"; }
 
 constexpr const char* kPoolerWeight = "pooler.dense.weight";
 
@@ -89,7 +89,7 @@ class Bert : public Architecture {
                     {"model.positions", "learned"},   {"model.bert.embedding_norm", true},
                     {"model.scale_embedding", false}, {"model.init", "bert"},
                     {"attention.bias", true}};
-    read_keys(keys(), config, result);
+    read_keys(setting_pairs(), config, result);
     result["model.activation"] = activation_of(config, "hidden_act", "gelu");
     config.require("position_embedding_type", "absolute", {"absolute"}, "other position embeddings are not supported");
     config.require("is_decoder", false, {false}, "causal masks are not supported for BERT");
@@ -105,7 +105,7 @@ class Bert : public Architecture {
       if (is_regression) result["model.bert.head"] = "number";
       else result["model.bert.classes"] = labels.size();
       if (!is_regression && labels != default_labels(labels.size())) result["model.bert.labels"] = labels;
-      const char* problem = problem_of(is_regression);
+      const char* problem = problem_type_of(is_regression);
       config.require("problem_type", problem, {problem}, "the classifier has " + str(labels.size(), " outputs"));
       const Json dropout = config.value("classifier_dropout", nullptr);
       result["model.dropout_output"] = dropout.is_null() ? result["model.dropout_embedding"] : dropout;
@@ -181,7 +181,7 @@ class Bert : public Architecture {
                               : head == "span" ? "BertForQuestionAnswering"
                                                : "BertForSequenceClassification";
     Json config{{"architectures", {model_class}}, {"model_type", "bert"}};
-    write_keys(keys(), settings, config);
+    write_keys(setting_pairs(), settings, config);
     config["hidden_act"] = huggingface_activation(settings.at("model.activation"));
     config.update({{"is_decoder", false},
                    {"add_cross_attention", false},
@@ -200,7 +200,7 @@ class Bert : public Architecture {
       config["id2label"][std::to_string(i)] = labels[i];
       config["label2id"][labels[i]] = i;
     }
-    config["problem_type"] = problem_of(head == "number");
+    config["problem_type"] = problem_type_of(head == "number");
     return config;
   }
 

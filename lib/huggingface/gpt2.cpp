@@ -9,7 +9,7 @@ namespace mh::huggingface {
 
 namespace {
 
-const std::vector<SettingPair>& keys() {
+const std::vector<SettingPair>& setting_pairs() {
   static const std::vector<SettingPair> pairs{
       {"n_embd", 768, {"model.width"}},
       {"n_layer", 12, {"model.layers"}, kMaxLayers},
@@ -33,7 +33,7 @@ class Gpt2 : public Architecture {
     Settings result{{"model.backbone", backbone()},  {"model.norm", "pre"},  {"model.final_norm", true},
                     {"model.positions", "learned"},  {"model.init", "bert"}, {"attention.bias", true},
                     {"model.scale_embedding", false}};
-    read_keys(keys(), config, result);
+    read_keys(setting_pairs(), config, result);
     const Json inner_width = config.value("n_inner", nullptr);
     result["model.ffn"] =
         inner_width.is_null() ? Json(4 * result["model.width"].get<int64_t>()) : config.value("n_inner", 0);
@@ -90,7 +90,7 @@ class Gpt2 : public Architecture {
 
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
-    write_keys(keys(), settings, config);
+    write_keys(setting_pairs(), settings, config);
     // In all versions of transformers, null means four times the width.
     const Json& inner_width = settings.at("model.ffn");
     config["n_inner"] = inner_width == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner_width;

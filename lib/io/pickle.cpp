@@ -48,16 +48,16 @@ enum Opcode : uint8_t {
   kLong1 = 0x8A
 };
 
-constexpr size_t kTensorCopies = 3;    // copies of a StoredTensor: one in Machine::run(), two in torch_file.cpp
+constexpr size_t kTensorCopies = 3;    // copies of a StoredTensor: one in PickleMachine::run(), two in torch_file.cpp
 constexpr size_t kMaxDimensions = 64;  // maximum number of dimensions of a tensor in PyTorch
 // Maximum memory of the values in bytes. An opcode of one byte can create a value of 100 bytes, so the size of the
 // pickle does not bound the memory. A state dict takes about 2.6 KB per tensor.
 constexpr size_t kMaxValueBytes = size_t{48} << 20;
 
 // The stack machine that executes a pickle.
-class Machine {
+class PickleMachine {
  public:
-  Machine(std::span<const uint8_t> pickle, const std::string& name) : pickle_(pickle), name_(name) {}
+  PickleMachine(std::span<const uint8_t> pickle, const std::string& name) : pickle_(pickle), name_(name) {}
 
   std::vector<StoredTensor> run() {
     for (;;) {
@@ -208,12 +208,12 @@ class Machine {
     return static_cast<int64_t>(n << num_unused_bits) >> num_unused_bits;  // extends the sign
   }
   Global read_global() {
-    auto line = [&] {
+    auto read_line = [&] {
       std::string text;
       for (char c = 0; (c = static_cast<char>(read_number(1))) != '\n';) text += c;
       return text;
     };
-    const std::string module = line(), name = module + "." + line();
+    const std::string module = read_line(), name = module + "." + read_line();
     const char* global = known_global(name);
     if (global == nullptr)
       refuse("a Python global of a state dict",
@@ -374,7 +374,7 @@ class Machine {
 }  // namespace
 
 std::vector<StoredTensor> read_state_dict(std::span<const uint8_t> pickle, const std::string& name) {
-  return Machine(pickle, name).run();
+  return PickleMachine(pickle, name).run();
 }
 
 }  // namespace mh::io

@@ -21,9 +21,9 @@ constexpr const char* kRemakeAdvice = "make the shard again with mh-prep, or cop
 // Returns a payload: the tag, the length of `text`, `text` (JSON), `tail`, and the XXH64 of all these bytes.
 // Throws Error(usage) for more JSON than decode_payload() accepts.
 std::string encode_payload(std::string_view tag, const std::string& text, const std::string& tail) {
-  if (text.size() > kMaxJson)
+  if (text.size() > kMaxJsonBytes)
     throw Error(Exit::usage,
-                Problem{"shard", str("at most ", kMaxJson, " bytes of names of inputs, options and counts"),
+                Problem{"shard", str("at most ", kMaxJsonBytes, " bytes of names of inputs, options and counts"),
                         str(text.size()), "name fewer inputs, or concatenate them"});
   std::string payload(tag);
   store64(payload, text.size());
@@ -45,7 +45,7 @@ std::pair<json, std::string_view> decode_payload(std::string_view payload, std::
   if (XXH64(bytes, checksum_offset, 0) != load64(bytes + checksum_offset))
     throw_damaged(where, "content that matches its checksum", "different content");
   uint64_t length = load64(bytes + 8);
-  const uint64_t limit = std::min<uint64_t>(checksum_offset - 16, kMaxJson);
+  const uint64_t limit = std::min<uint64_t>(checksum_offset - 16, kMaxJsonBytes);
   if (length > limit) throw_damaged(where, str("at most ", limit, " bytes of JSON"), str(length));
   const std::string_view text = payload.substr(16, length);
   require_sound_json(text, where, str("the shard is damaged; ", kRemakeAdvice));

@@ -19,11 +19,11 @@ constexpr std::string_view kHeaderTag = "MHSHARD1";   // first 8 bytes of the pa
 constexpr std::string_view kLengthsTag = "MHLENGT1";  // first 8 bytes of a payload of sequence lengths
 constexpr std::string_view kTrailerTag = "MHTRAIL1";  // first 8 bytes of the payload of a trailer
 
-constexpr size_t kFrameTokens = 1 << 15;        // tokens; small enough that a random read takes microseconds
-constexpr uint32_t kMaxHeader = 256U << 20;     // bytes; a longer header is invalid
-constexpr uint32_t kMaxJson = 2U << 20;         // bytes of the JSON text of a header or trailer
-constexpr size_t kLengthsChunk = 64U << 20;     // bytes of compressed sequence lengths per trailer frame
-constexpr uint32_t kMaxFrameBytes = 16U << 20;  // bytes; a larger frame of tokens is invalid
+constexpr size_t kFrameTokens = 1 << 15;               // tokens; small enough that a random read takes microseconds
+constexpr uint32_t kMaxShardHeaderBytes = 256U << 20;  // a longer header is invalid
+constexpr uint32_t kMaxJsonBytes = 2U << 20;           // limit of the JSON text of a header or trailer
+constexpr size_t kLengthsChunkBytes = 64U << 20;       // limit of compressed sequence lengths per trailer frame
+constexpr uint32_t kMaxFrameBytes = 16U << 20;         // a larger frame of tokens is invalid
 
 inline uint32_t load32(const uint8_t* p) {
   return p[0] | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16 | uint32_t{p[3]} << 24;

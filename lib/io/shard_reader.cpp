@@ -72,8 +72,8 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   if (size < 8 || load32(data) != kHeaderMagic)
     throw_not_a_shard(name(), "a file that begins with " + first_bytes(data, size));
   uint32_t header_size = load32(data + 4);
-  if (header_size > kMaxHeader)
-    throw_damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(header_size));
+  if (header_size > kMaxShardHeaderBytes)
+    throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), str(header_size));
   if (header_size > size - 8) throw_truncated(name(), size, str("a header of ", header_size, " bytes"));
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
@@ -325,7 +325,7 @@ bool ShardStream::State::read_next_frame() {
       read_seek_table(size);
       return false;
     }
-    if (magic != kTrailerMagic || size < 8 || has_trailer || size > kLengthsChunk + 8)
+    if (magic != kTrailerMagic || size < 8 || has_trailer || size > kLengthsChunkBytes + 8)
       throw_damaged(source->name(), offset - 8, "a frame of tokens or a trailer", first_bytes(frame_header, 8));
     std::string payload = read_text(size, "a trailer");
     add_seek_entry(size + 8, 0);
@@ -353,7 +353,8 @@ ShardStream::ShardStream(const std::string& path) : state_(std::make_unique<Stat
     throw_not_a_shard(name(), "a file that begins with " + first_bytes(frame_header, bytes_read));
   if (bytes_read < 8) throw_truncated(name(), bytes_read, "a header");
   uint32_t size = load32(frame_header + 4);
-  if (size > kMaxHeader) throw_damaged(name(), 4, str("a header of at most ", kMaxHeader, " bytes"), str(size));
+  if (size > kMaxShardHeaderBytes)
+    throw_damaged(name(), 4, str("a header of at most ", kMaxShardHeaderBytes, " bytes"), str(size));
   s.header = decode_header(s.read_text(size, "the header"), name());
   s.add_seek_entry(size + 8, 0);
 }

@@ -89,7 +89,7 @@ struct ShardWriter::State {
     while (in.pos < in.size || (mode == ZSTD_e_end && num_unflushed > 0)) {
       ZSTD_outBuffer out{buffer, sizeof buffer, 0};
       num_unflushed = zstd_check(ZSTD_compressStream2(length_compressor, &out, &in, mode));
-      if (length_chunks.back().size() + out.pos > kLengthsChunk) length_chunks.emplace_back();
+      if (length_chunks.back().size() + out.pos > kLengthsChunkBytes) length_chunks.emplace_back();
       length_chunks.back().append(buffer, out.pos);
     }
     varints.clear();
@@ -103,8 +103,9 @@ ShardWriter::ShardWriter(ByteSink& sink, const ShardHeader& header) : state_(std
     throw Error(Exit::usage, str("shard header: expected tokens of 4 bytes for the limit ", header.largest_limit(),
                                  "; found tokens of 2 bytes"));
   std::string payload = encode_header(header);
-  if (payload.size() > kMaxHeader)
-    throw Error(Exit::usage, Problem{"shard header", str("at most ", kMaxHeader, " bytes"), str(payload.size()), ""});
+  if (payload.size() > kMaxShardHeaderBytes)
+    throw Error(Exit::usage,
+                Problem{"shard header", str("at most ", kMaxShardHeaderBytes, " bytes"), str(payload.size()), ""});
   state_->write_skippable(kHeaderMagic, payload);
 }
 

@@ -99,15 +99,15 @@ void score_text(BleuJob job) {
 
 }  // namespace
 
-void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs) {
+void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options, Jobs& jobs) {
   const auto job = std::make_shared<BleuJob>();
   CLI::App* sub = app.add_subcommand("bleu", "compute BLEU and chrF of plain text, one sentence per line");
   sub->add_option("hypotheses", job->hypotheses, "translations to score; - is standard input")
       ->required()
       ->type_name("HYP");
   sub->add_option("references", job->references, "reference translations")->required()->type_name("REF...");
-  exclude(*sub, shared.scoring);
-  exclude(*sub, shared.models);  // the subcommand runs no model
+  exclude(*sub, shared_options.scoring);
+  exclude(*sub, shared_options.models);  // the subcommand runs no model
   add_job(jobs, sub, job, [=] {
     job->format = args->format;
     score_text(*job);

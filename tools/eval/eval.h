@@ -27,12 +27,14 @@ struct SharedOptions {
 };
 
 // Returns the job that scores models on a shard, which runs if the command line has no subcommand. Adds the options of
-// this job to `app` and stores them in `shared`.
-Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptions& shared);
+// this job to `app` and stores them in `shared_options`.
+Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptions& shared_options);
 
-void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs);
-void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs);
-void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs);
+void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                  Jobs& jobs);
+void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                   Jobs& jobs);
+void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options, Jobs& jobs);
 
 // Makes each of the options an error if it is used together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);

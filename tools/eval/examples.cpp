@@ -75,7 +75,7 @@ ordered_json score_examples(const ScoreJob& job, const TextSource& source, model
   for (const auto& [name, value] : evaluation_result.scores) row[name] = value;
   row["longest"] = evaluation.scoring.block;
   row.update(dataset.columns());
-  row.update({{"precision", job.shared->precision}, {"set", join(job.shared->assignments, " ")}});
+  row.update({{"precision", job.args->precision}, {"set", join(job.args->assignments, " ")}});
   return row;
 }
 

@@ -14,7 +14,7 @@ namespace mh::eval {
 namespace {
 
 struct GenerateJob {
-  std::shared_ptr<Arguments> shared;
+  std::shared_ptr<Arguments> args;
   std::string model, prompt, prompt_file;
   search::GenerationOptions options;
   void describe(Fields& f) { options.describe(f); }
@@ -53,7 +53,7 @@ std::vector<int32_t> encode_prompt(const text::Tokenizer& tokenizer, std::string
 
 void write_text(const GenerateJob& job) {
   const search::GenerationOptions& options = job.options;
-  model::LoadedModel model = load(*job.shared, job.model);
+  model::LoadedModel model = load(*job.args, job.model);
   if (model.model->has_encoder())
     throw Error(Exit::usage,
                 Problem{model.name, "a language model", "a translation model", "use mh-eval translate for this model"});
@@ -84,17 +84,18 @@ void write_text(const GenerateJob& job) {
 
 }  // namespace
 
-void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs) {
+void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                  Jobs& jobs) {
   const auto job = std::make_shared<GenerateJob>();
-  job->shared = args;
+  job->args = args;
   CLI::App* sub = app.add_subcommand("generate", "write text that continues a prompt");
   sub->add_option("model", job->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
   auto* prompt = sub->add_option("--prompt", job->prompt, "text to continue [an empty line]")->type_name("TEXT");
   sub->add_option("--prompt-file", job->prompt_file, "file with the text to continue; - is standard input")
       ->type_name("FILE")
       ->excludes(prompt);
-  exclude(*sub, shared.scoring);  // the subcommand scores nothing
-  sub->excludes(shared.format);
+  exclude(*sub, shared_options.scoring);  // the subcommand scores nothing
+  sub->excludes(shared_options.format);
   add_job(jobs, sub, job, [=] { write_text(*job); });
 }
 

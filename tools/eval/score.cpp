@@ -98,8 +98,8 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
                    {"context", options.context},
                    {"memory", options.memory},
                    {"streams", options.streams},
-                   {"precision", job.shared->precision},
-                   {"set", join(job.shared->assignments, " ")},
+                   {"precision", job.args->precision},
+                   {"set", join(job.args->assignments, " ")},
                    {"protocol", data::protocol_of(options)}};
   if (job.decoding.has_options)
     row.update(decode(job.decoding, model, dataset, source.name(), file_of(job, job.decoding.hypotheses, index)));
@@ -118,9 +118,9 @@ void score(ScoreJob& job) {
     throw Error(Exit::usage,
                 Problem{"--predictions", "a shard of examples or questions",
                         str(source.name(), ", of the kind ", source.header().kind), "leave the option out"});
-  Table table(Table::format_named(job.shared->format));
+  Table table(Table::format_named(job.args->format));
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
-    model::LoadedModel model = load(*job.shared, job.files[i]);
+    model::LoadedModel model = load(*job.args, job.files[i]);
     const auto dataset = source.dataset_for(model);
     job.decoding.check(*dataset, source.name());  // throws for options of translation if the shard has no pairs
     const ordered_json row =
@@ -131,28 +131,28 @@ void score(ScoreJob& job) {
 
 }  // namespace
 
-Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptions& shared) {
+Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptions& shared_options) {
   const auto job = std::make_shared<ScoreJob>();
   job->tool = &app;
-  job->shared = args;
+  job->args = args;
   const auto file = [&](const char* name, std::string& path, const char* help) {
     return app.add_option(name, path, help)->type_name("FILE");
   };
-  shared.scoring.push_back(
+  shared_options.scoring.push_back(
       app.add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
           ->type_name("MODEL... DATA"));
-  shared.format = add_format(app, args->format);
-  shared.scoring.push_back(
+  shared_options.format = add_format(app, args->format);
+  shared_options.scoring.push_back(
       file("--per-token", job->per_token, "output file of a table with the log-probability of each token, in nats"));
-  shared.models.push_back(add_set_option(app, args->assignments));
-  shared.scoring.push_back(
+  shared_options.models.push_back(add_set_option(app, args->assignments));
+  shared_options.scoring.push_back(
       file("--predictions", job->examples.predictions,
            "output file of predicted classes, numbers or answers, in the format of the GLUE server or the SQuAD "
            "script; - writes the predictions to standard output instead of the scores"));
-  shared.scoring.push_back(
+  shared_options.scoring.push_back(
       file("--best-answers", job->examples.best_answers,
            "output file of the best answers to each question with their scores, for a shard of questions"));
-  for (CLI::Option* option : add_model_options(app, *args).all()) shared.models.push_back(option);
+  for (CLI::Option* option : add_model_options(app, *args).all()) shared_options.models.push_back(option);
   const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
   fields->declare(job->scoring);
   // Each of these options makes mh-eval translate the shard.
@@ -164,7 +164,7 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptio
   decoding->declare(job->decoding);
   decode_options.insert(decode_options.end(), decoding->options().begin(), decoding->options().end());
   for (const auto& options : {fields->options(), decode_options})
-    shared.scoring.insert(shared.scoring.end(), options.begin(), options.end());
+    shared_options.scoring.insert(shared_options.scoring.end(), options.begin(), options.end());
   return {&app, [job, fields, decoding, decode_options] {
             fields->store_values(job->scoring);
             decoding->store_values(job->decoding);

@@ -39,7 +39,7 @@ struct ExamplesJob {
 
 struct ScoreJob {
   const CLI::App* tool = nullptr;
-  std::shared_ptr<Arguments> shared;
+  std::shared_ptr<Arguments> args;
   std::vector<std::string> files;  // paths of the models, then of the shard
   std::string per_token;           // path of the file of --per-token
   data::ScoringOptions scoring;

@@ -143,7 +143,8 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
 
 }  // namespace
 
-void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared, Jobs& jobs) {
+void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options,
+                   Jobs& jobs) {
   const auto job = std::make_shared<TranslateJob>();
   CLI::App* sub = app.add_subcommand("translate", "translate lines of text");
   sub->add_option("model", job->model, "checkpoint; - is standard input")->required()->type_name("MODEL");
@@ -153,8 +154,8 @@ void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const 
   sub->add_option("--prefix-file", job->prefix_file,
                   "file of prefixes with which the translations must begin, one prefix per source line")
       ->type_name("FILE");
-  exclude(*sub, shared.scoring);
-  sub->excludes(shared.format);
+  exclude(*sub, shared_options.scoring);
+  sub->excludes(shared_options.format);
   add_job(jobs, sub, job, [=] { translate_lines(*args, *job); });
 }
 

@@ -97,20 +97,21 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
     for (const LayerAblation& ablation : models) {
       const auto& [kind, layer, mode] = scan_layer;
       const analysis::LayerLoss loss = analysis::layer_loss(ablation.full_value, ablation.ablated_values);
-      const LayerAblation& first = models.front();
-      ordered_json row{{"kind", name_of(kind)},
-                       {"layer", layer},
-                       {"model", ablation.model},
-                       {"side", args.side},
-                       {"mode", name_of(mode)},
-                       {"heads", ablation.ablated_values.size()},
-                       {args.metric.name(), ablation.full_value},
-                       {"difference", loss.difference},
-                       {"relative", loss.relative},
-                       {"deviation", loss.deviation},
-                       {"change", ablation.index == 0 || first.index > 0
-                                      ? kNaN
-                                      : 100 * (loss.deviation / analysis::deviation(first.ablated_values) - 1)}};
+      const LayerAblation& first_ablation = models.front();
+      ordered_json row{
+          {"kind", name_of(kind)},
+          {"layer", layer},
+          {"model", ablation.model},
+          {"side", args.side},
+          {"mode", name_of(mode)},
+          {"heads", ablation.ablated_values.size()},
+          {args.metric.name(), ablation.full_value},
+          {"difference", loss.difference},
+          {"relative", loss.relative},
+          {"deviation", loss.deviation},
+          {"change", ablation.index == 0 || first_ablation.index > 0
+                         ? kNaN
+                         : 100 * (loss.deviation / analysis::deviation(first_ablation.ablated_values) - 1)}};
       if (args.metric.is_perplexity()) row["tokens"] = ablation.tokens;
       row.update(args.metric.protocol());
       table.row(append_protocol(std::move(row), args, ablation.scoring));

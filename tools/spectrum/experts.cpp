@@ -15,17 +15,17 @@ using nlohmann::ordered_json;
 namespace {
 
 struct ExpertsJob {
-  std::shared_ptr<Arguments> shared;
+  std::shared_ptr<Arguments> args;
   std::string model, data, show = "gates";
   int64_t max_tokens = 10, min_count = 5, num_random = 5;
   Metric metric;
 };
 
-using Print = std::function<void(ordered_json row)>;
+using PrintRow = std::function<void(ordered_json row)>;
 
 // Prints perplexity, or the metric, with the model's own gates, with specialised gates and with random gates.
 void show_scores(const ExpertsJob& job, model::LoadedModel& model, const task::Dataset& dataset,
-                 const analysis::AnalysisInput& input, const Print& print) {
+                 const analysis::AnalysisInput& input, const PrintRow& print_row) {
   std::function<double(attention::Observer*)> evaluate;
   if (!job.metric.is_perplexity())
     evaluate = [&](attention::Observer* observer) {
@@ -38,41 +38,41 @@ void show_scores(const ExpertsJob& job, model::LoadedModel& model, const task::D
                      {"deviation", s.deviation},
                      {"runs", s.num_evaluations}};
     row.update(job.metric.protocol());
-    print(std::move(row));
+    print_row(std::move(row));
   }
 }
 
 // Prints the tokens with the highest PMI of each expert.
-void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel& model, const Print& print) {
-  const text::Tokenizer& pieces = report.is_source ? model.tokenizers.of_source() : *model.tokenizers.target;
+void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel& model, const PrintRow& print_row) {
+  const text::Tokenizer& tokenizer = report.is_source ? model.tokenizers.of_source() : *model.tokenizers.target;
   for (const auto& t : report.tokens)
-    print({{"model", model.name},
-           {"side", report.is_source ? "source" : "target"},
-           {"expert", t.expert},
-           {"token", t.token},
-           {"piece", text::escape_piece(pieces.piece(t.token))},
-           {"count", t.count},
-           {"pmi", t.pmi}});
+    print_row({{"model", model.name},
+               {"side", report.is_source ? "source" : "target"},
+               {"expert", t.expert},
+               {"token", t.token},
+               {"piece", text::escape_piece(tokenizer.piece(t.token))},
+               {"count", t.count},
+               {"pmi", t.pmi}});
 }
 
 // Prints the entropy of each layer's gates, and the percentage of units of each expert.
-void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& model, const Print& print) {
+void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& model, const PrintRow& print_row) {
   const auto means = analysis::mean_entropies(report.layers);
   for (const auto& layer : report.layers)
     for (size_t e = 0; e < layer.counts.size(); ++e)
-      print({{"model", model.name},
-             {"kind", name_of(layer.kind)},
-             {"layer", layer.layer},
-             {"unit", layer.by_position ? "position" : "row"},
-             {"units", layer.units},
-             {"entropy", layer.entropy / static_cast<double>(layer.units)},
-             {"entropy_of_kind", means.at(layer.kind)},
-             {"expert", e},
-             {"percent", 100 * static_cast<double>(layer.counts[e]) / static_cast<double>(layer.units)}});
+      print_row({{"model", model.name},
+                 {"kind", name_of(layer.kind)},
+                 {"layer", layer.layer},
+                 {"unit", layer.by_position ? "position" : "row"},
+                 {"units", layer.units},
+                 {"entropy", layer.entropy / static_cast<double>(layer.units)},
+                 {"entropy_of_kind", means.at(layer.kind)},
+                 {"expert", e},
+                 {"percent", 100 * static_cast<double>(layer.counts[e]) / static_cast<double>(layer.units)}});
 }
 
 void show_experts(const ExpertsJob& job) {
-  const Arguments& args = *job.shared;
+  const Arguments& args = *job.args;
   if (!job.metric.is_perplexity() && job.show != "scores")
     throw Error(Exit::usage, Problem{"--metric", "--show scores with this option", "--show " + job.show,
                                      "pass --show scores, or leave --metric out"});
@@ -90,17 +90,17 @@ void show_experts(const ExpertsJob& job) {
   input.kinds = kinds;
   input.progress = progress_bar(job.show, "rows");
   Table table(Table::format_named(args.format));
-  const Print print = [&](ordered_json row) {
+  const PrintRow print_row = [&](ordered_json row) {
     add_settings(row, args, input.scoring);
     table.row(row);
   };
   if (job.show == "scores") {
     job.metric.check(model, *dataset, data.name(), args.scoring);
-    return show_scores(job, model, *dataset, input, print);
+    return show_scores(job, model, *dataset, input, print_row);
   }
   const auto report = analysis::report_experts(input, job.max_tokens, job.min_count);
-  if (job.show == "tokens") show_tokens(report, model, print);
-  else show_gates(report, model, print);
+  if (job.show == "tokens") show_tokens(report, model, print_row);
+  else show_gates(report, model, print_row);
 }
 
 // Throws Error(usage) if `option`, which applies only to --show `show`, is used with another value of --show.
@@ -116,7 +116,7 @@ void require_show(const ExpertsJob& job, const CLI::Option* option, const char* 
 void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args,
                  const std::vector<CLI::Option*>& excluded_options, Jobs& jobs) {
   const auto job = std::make_shared<ExpertsJob>();
-  job->shared = args;
+  job->args = args;
   CLI::App* sub = app.add_subcommand("experts", "describe the experts of a mixture of attentive experts");
   sub->add_option("model", job->model, "checkpoint")->required()->type_name("MODEL");
   sub->add_option("data", job->data, "shard")->required()->type_name("DATA");
@@ -147,9 +147,9 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args,
                     require_show(*job, tokens_option, "tokens");
                     require_show(*job, min_count, "tokens");
                     require_show(*job, num_random, "scores");
-                    job->shared->store_values(fields.get());
+                    job->args->store_values(fields.get());
                     job->metric.store_values();
-                    nn::prepare_cpu(job->shared->threads);
+                    nn::prepare_cpu(job->args->threads);
                     ignore_broken_pipe([&] { show_experts(*job); });
                   }});
 }

@@ -69,13 +69,13 @@ Chart chart_of(const std::string& title, const std::vector<std::pair<std::string
 
 }  // namespace
 
-Rows::Rows(Output output) : output_(std::move(output)), table_(Table::format_named(output_.format)) {
-  if (!output_.plot.empty()) plot_.emplace(output_.plot);
+Rows::Rows(OutputOptions options) : options_(std::move(options)), table_(Table::format_named(options_.format)) {
+  if (!options_.plot.empty()) plot_.emplace(options_.plot);
 }
 
 void Rows::open_curves() {
-  if (output_.curves.empty()) return;
-  curves_ = open_sink(output_.curves);
+  if (options_.curves.empty()) return;
+  curves_ = open_sink(options_.curves);
   curves_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
 }
 
@@ -86,7 +86,7 @@ void Rows::write(const std::string& name, const std::string& title, const Entrie
     const auto heads = statistics_of(*entry);
     layers[entry->kind].push_back(mean_of(heads));
     if (curves_ != nullptr) write_curves(name, *entry, heads);
-    if (output_.summary) continue;
+    if (options_.summary) continue;
     for (size_t head = 0; head < heads.size(); ++head) {
       ordered_json row{{"model", name},
                        {"of", entry->matrix_kind},
@@ -102,8 +102,8 @@ void Rows::write(const std::string& name, const std::string& title, const Entrie
     }
   }
   for (const auto& [kind, layer_statistics] : layers) {
-    if (!output_.summary) break;
-    ordered_json row{{"model", name}, {"of", output_.matrices}, {"kind", kind}, {"layers", layer_statistics.size()}};
+    if (!options_.summary) break;
+    ordered_json row{{"model", name}, {"of", options_.matrices}, {"kind", kind}, {"layers", layer_statistics.size()}};
     add_statistics(row, mean_of(layer_statistics));
     row.update(settings);
     write_row(row);
@@ -115,14 +115,14 @@ void Rows::close() {
   if (curves_ != nullptr) curves_->close();
   if (!plot_) return;
   for (const auto& [kind, curves] : summaries_)
-    plot_->add(chart_of(str(output_.matrices, kind_suffix(kind, summaries_.size()), ", mean over layers"), curves,
-                        false, output_.relative_index));
+    plot_->add(chart_of(str(options_.matrices, kind_suffix(kind, summaries_.size()), ", mean over layers"), curves,
+                        false, options_.relative_index));
   plot_->draw();
 }
 
 // Writes a table row. With --plot -, the plot in the terminal replaces the table, and no row is written.
 void Rows::write_row(const ordered_json& row) {
-  if (output_.plot != "-") table_.row(row);
+  if (options_.plot != "-") table_.row(row);
 }
 
 void Rows::write_curves(const std::string& name, const SpectraEntry& entry,
@@ -149,11 +149,11 @@ void Rows::draw(const std::string& title, const Entries& entries) {
                                      mean_of(statistics_of(*entry)));
   }
   for (const auto& [kind, curves] : layers) {
-    plot_->add(chart_of(str(title, ": ", output_.matrices, kind_suffix(kind, layers.size())), curves, true,
-                        output_.relative_index));
+    plot_->add(chart_of(str(title, ": ", options_.matrices, kind_suffix(kind, layers.size())), curves, true,
+                        options_.relative_index));
     std::vector<SpectrumStatistics> statistics;
     for (const auto& [layer, layer_statistics] : curves) statistics.push_back(layer_statistics);
-    if (output_.num_models > 1) summaries_[kind].emplace_back(title, mean_of(statistics));
+    if (options_.num_models > 1) summaries_[kind].emplace_back(title, mean_of(statistics));
   }
 }
 

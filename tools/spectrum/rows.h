@@ -17,7 +17,7 @@
 namespace mh::spectrum {
 
 // The options of the output: the files of --curves and --plot, and the form of the table.
-struct Output {
+struct OutputOptions {
   std::string matrices, format, curves, plot;
   bool summary = false;
   bool relative_index = false;  // whether curves have the index k / n instead of k, since the matrices differ in size
@@ -29,7 +29,7 @@ using Entries = std::vector<std::unique_ptr<analysis::SpectraEntry>>;
 class Rows {
  public:
   // Throws Error if the plot cannot be drawn, so that the error precedes the computation.
-  explicit Rows(Output output);
+  explicit Rows(OutputOptions options);
   // Opens the file of --curves. Must be called before the first write().
   void open_curves();
   // Writes the spectra of a model. `name`: the model's name in the table; `title`: the model's name in plots;
@@ -46,7 +46,7 @@ class Rows {
                     const std::vector<analysis::SpectrumStatistics>& heads);
   void draw(const std::string& title, const Entries& entries);
 
-  Output output_;
+  OutputOptions options_;
   Table table_;
   std::unique_ptr<ByteSink> curves_;
   std::optional<Plot> plot_;

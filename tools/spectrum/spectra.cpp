@@ -22,7 +22,7 @@ using nlohmann::ordered_json;
 namespace {
 
 struct SpectraJob {
-  std::shared_ptr<Arguments> shared;
+  std::shared_ptr<Arguments> args;
   std::vector<std::string> files;
   std::string matrices = "attention", curves, plot, dump;
   bool summary = false;
@@ -51,7 +51,7 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
       throw Error(Exit::usage, Problem{option, "a file that no other option writes", file, ""});
     refuse_output_onto_input(file, job.files);
   }
-  const int64_t blocks = job.shared->scoring.sample.blocks;
+  const int64_t blocks = job.args->scoring.sample.blocks;
   if (!job.dump.empty() && (job.matrices != "attention" || models.size() != 1 || blocks == 0))
     throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and --blocks above 0",
                                      models.size() != 1 ? str(models.size(), " models")
@@ -69,7 +69,7 @@ class SpectraInputs {
     if (reads_text && models_.size() > 1) data = models_.back(), models_.pop_back();
     check_files(job, models_, reads_text);
     const std::string where = "--of " + job.matrices;
-    if (!argument.empty() && !job.shared->kinds.empty())
+    if (!argument.empty() && !job.args->kinds.empty())
       throw Error(Exit::usage, Problem{"--kind", "matrices of several layers", where + ", which names a single matrix",
                                        "leave --kind out"});
     for (const std::string& model : models_) {
@@ -93,7 +93,7 @@ class SpectraInputs {
   const model::LoadedModel& load_model(size_t index) {  // the reference is valid until the next call with another index
     if (loaded_model_ && index_ == index) return *loaded_model_;
     loaded_model_.reset();
-    loaded_model_ = load_with_options(*job_.shared, *checkpoints_[index], job_.shared->assignments);
+    loaded_model_ = load_with_options(*job_.args, *checkpoints_[index], job_.args->assignments);
     index_ = index;
     return *loaded_model_;
   }
@@ -131,11 +131,11 @@ PreparedSource prepare(const SpectraJob& job, const SpectraInputs& inputs, const
   bool is_text_too_short = false;
   if (reads_text) {
     const auto dataset = inputs.dataset_for(model);
-    scoring_options = scoring_for(model, job.shared->scoring, *dataset);
+    scoring_options = scoring_for(model, job.args->scoring, *dataset);
     num_targets = dataset->corpus().targets();
     is_text_too_short = !scoring_options.sentences && num_targets < scoring_options.block;
   }
-  const analysis::Kinds kinds = analysis::kinds_named(job.shared->kinds, model.model->parameters(), "--kind");
+  const analysis::Kinds kinds = analysis::kinds_named(job.args->kinds, model.model->parameters(), "--kind");
   source->start(*model.model, {argument, !job.curves.empty(), scoring_options.block, scoring_options.sentences, kinds});
   const auto layers = model.model->attention_layers();
   const bool has_no_heads = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
@@ -178,7 +178,7 @@ void show(const SpectraJob& job) {
   SpectraInputs inputs(job, argument, reads_text);
   const std::vector<std::string>& models = inputs.models();
   const bool relative_index = inputs.holds_pairs() && job.matrices != "mixing";
-  Rows rows({job.matrices, job.shared->format, job.curves, job.plot, job.summary, relative_index, models.size()});
+  Rows rows({job.matrices, job.args->format, job.curves, job.plot, job.summary, relative_index, models.size()});
   std::vector<PreparedSource> prepared_sources;
   for (size_t i = 0; i < models.size(); ++i) prepared_sources.push_back(prepare(job, inputs, inputs.load_model(i)));
   rows.open_curves();
@@ -188,7 +188,7 @@ void show(const SpectraJob& job) {
     ordered_json settings = ordered_json::object();
     if (reads_text) {
       observe_text(job, inputs, model, prepared_sources[i]);
-      add_settings(settings, *job.shared, prepared_sources[i].scoring_options);
+      add_settings(settings, *job.args, prepared_sources[i].scoring_options);
     }
     const auto& entries = prepared_sources[i].source->entries();
     if (entries.empty()) refuse_no_matrices(job, model.name, reads_text);
@@ -232,7 +232,7 @@ void add_settings(ordered_json& row, const Arguments& args, const data::ScoringO
 
 Job add_spectra(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& spectra_options) {
   const auto job = std::make_shared<SpectraJob>();
-  job->shared = args;
+  job->args = args;
   const auto add = [&](CLI::Option* option, const char* type) { spectra_options.push_back(option->type_name(type)); };
   add(app.add_option("files", job->files,
                      "checkpoints, then a shard, unless --of is alphas, output-value or weight:NAME; one of these "

@@ -25,7 +25,7 @@ using nlohmann::ordered_json;
 
 struct ExchangeJob {
   const CLI::App* tool = nullptr;
-  std::shared_ptr<Arguments> shared;
+  std::shared_ptr<Arguments> args;
   std::string model, mode, measure = "avg-l2", data, output;
   std::vector<std::string> pairs, kinds, swapped_parameters;
   int64_t k = 3, t_max = 0;
@@ -45,7 +45,7 @@ void check(const ExchangeJob& job) {
                  "for example --mode soft --k 3 --data valid.mhs -o swapped.safetensors");
   if (job.output.empty() && !job.dry_run)
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
-  if (!job.dry_run && job.shared->format != "table")
+  if (!job.dry_run && job.args->format != "table")
     refuse_usage("--format", "--dry-run or report, which print tables", "neither");
   const bool uses_importance = !job.mode.empty() && analysis::uses_importance(analysis::selection_named(job.mode));
   if (uses_importance && job.data.empty())
@@ -77,21 +77,20 @@ void rank(const ExchangeJob& job, const model::LoadedModel& model, const TextSou
   for (const auto& [kind, layers] : heads) kinds.insert(kind);
   for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
   analysis::check_importance(job.measure, "--by", *model.model, analysis::Side::whole, kinds);
-  choice.scoring = scoring_for(model, job.shared->scoring, *dataset);
+  choice.scoring = scoring_for(model, job.args->scoring, *dataset);
   choice.scores = analysis::importance_of(job.measure, {*model.model, dataset->corpus(), choice.scoring,
                                                         analysis::Side::whole, progress_bar("rank", "rows"), kinds});
 }
 
 // Prints a table row for each pair that would be swapped without --dry-run.
 void print(const ExchangeJob& job, const std::string& model, const Choice& choice) {
-  Table table(Table::format_named(job.shared->format));
+  Table table(Table::format_named(job.args->format));
   // Without --data, the columns of scoring options are NaN. The seed is NaN if neither the data nor the pairs are
   // sampled.
-  const double not_available = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   const bool has_scores = !job.data.empty(), is_sampled = has_scores || !job.mode.empty();
   auto score = [&](AttentionKind kind, const analysis::Head& head) {
-    return has_scores ? choice.scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)]
-                      : not_available;
+    return has_scores ? choice.scores.at(kind)[static_cast<size_t>(head.layer)][static_cast<size_t>(head.head)] : kNaN;
   };
   for (const HeadPair& pair : choice.pairs) {
     ordered_json row{{"model", model},
@@ -101,10 +100,10 @@ void print(const ExchangeJob& job, const std::string& model, const Choice& choic
                      {"measure", has_scores ? job.measure : ""},
                      {"score", score(pair.kind, pair.a)},
                      {"other_score", score(pair.kind, pair.b)}};
-    row.update(settings_of(choice.scoring, job.shared->precision));
+    row.update(settings_of(choice.scoring, job.args->precision));
     for (const char* data_option : {"block", "context", "memory", "blocks"})
-      if (!has_scores) row[data_option] = not_available;
-    if (!is_sampled) row["seed"] = not_available;
+      if (!has_scores) row[data_option] = kNaN;
+    if (!is_sampled) row["seed"] = kNaN;
     table.row(row);
   }
 }
@@ -113,7 +112,7 @@ void exchange(const ExchangeJob& job) {
   check(job);
   const io::Checkpoint checkpoint(job.model);
   const auto data = job.data.empty() ? nullptr : std::make_unique<TextSource>(job.data);
-  const model::LoadedModel model = load_with_options(*job.shared, checkpoint);
+  const model::LoadedModel model = load_with_options(*job.args, checkpoint);
   nn::ParameterList& parameters = model.model->parameters();
   const analysis::SwapOptions options{contains(job.swapped_parameters, "output"),
                                       contains(job.swapped_parameters, "stages")};
@@ -121,7 +120,7 @@ void exchange(const ExchangeJob& job) {
                            ? std::make_unique<analysis::OptimizerMoments>(checkpoint, parameters, "--with optimizer")
                            : nullptr;
   Choice choice;
-  choice.scoring = job.shared->scoring;
+  choice.scoring = job.args->scoring;
   std::map<AttentionKind, std::vector<int64_t>> heads;  // number of heads of each layer from which --mode chooses
   const Selection selection = analysis::selection_named(job.mode);
   if (job.mode.empty()) {
@@ -135,7 +134,7 @@ void exchange(const ExchangeJob& job) {
   }
   const auto sink = job.dry_run ? nullptr : open_sink(job.output);  // opened early, so that errors precede the ranking
   if (data != nullptr) rank(job, model, *data, heads, choice);
-  const auto seed = static_cast<uint64_t>(job.shared->scoring.sample.seed);
+  const auto seed = static_cast<uint64_t>(job.args->scoring.sample.seed);
   const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, heads, choice.scores);
   choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
   if (job.dry_run) return print(job, model.name, choice);
@@ -170,7 +169,7 @@ void check_scoring(const ExchangeJob& job, const ScoringFields& fields) {
 Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vector<CLI::Option*>& exchange_options) {
   const auto job = std::make_shared<ExchangeJob>();
   job->tool = &app;
-  job->shared = args;
+  job->args = args;
   const auto add = [&](CLI::Option* option, const char* type) {
     if (type != nullptr) option->type_name(type);
     exchange_options.push_back(option);
@@ -234,10 +233,10 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vec
   args->fields->sample.option("seed")->description(
       "seed of the random sample of blocks or sentence pairs, and of the pairs that --mode random chooses [1]");
   return {&app, [job] {
-            Arguments& shared = *job->shared;
-            shared.fields->store_values(shared.scoring);
-            nn::prepare_cpu(shared.threads);
-            check_scoring(*job, *shared.fields);
+            Arguments& tool_args = *job->args;
+            tool_args.fields->store_values(tool_args.scoring);
+            nn::prepare_cpu(tool_args.threads);
+            check_scoring(*job, *tool_args.fields);
             if (!job->dry_run) return exchange(*job);
             ignore_broken_pipe([&] { exchange(*job); });
           }};

@@ -24,7 +24,7 @@ using nlohmann::ordered_json;
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 struct ReportJob {
-  std::shared_ptr<Arguments> shared;
+  std::shared_ptr<Arguments> args;
   std::vector<std::string> files;  // paths of the models, then of the shard
 };
 
@@ -83,7 +83,7 @@ void print_layers(Table& table, const ordered_json& protocol, const std::string&
 
 void report(const ReportJob& job) {
   check_report(job);
-  const Arguments& args = *job.shared;
+  const Arguments& args = *job.args;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     checkpoints.push_back(std::make_unique<io::Checkpoint>(job.files[i]));
@@ -117,7 +117,7 @@ void report(const ReportJob& job) {
 void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
                 const std::vector<CLI::Option*>& excluded_options, Jobs& jobs) {
   const auto job = std::make_shared<ReportJob>();
-  job->shared = args;
+  job->args = args;
   CLI::App* sub = app.add_subcommand("report", "print the head discrepancy of each layer of the models");
   const auto fields = std::make_shared<ScoringFields>(*sub);
   fields->declare(args->scoring);
@@ -127,10 +127,10 @@ void add_report(CLI::App& app, const std::shared_ptr<Arguments>& args,
       ->type_name("MODEL... DATA");
   for (CLI::Option* option : excluded_options) sub->excludes(option);
   jobs.push_back({sub, [job, fields] {
-                    Arguments& shared = *job->shared;
-                    shared.fields->store_values(shared.scoring);
-                    fields->store_values(shared.scoring);
-                    nn::prepare_cpu(shared.threads);
+                    Arguments& tool_args = *job->args;
+                    tool_args.fields->store_values(tool_args.scoring);
+                    fields->store_values(tool_args.scoring);
+                    nn::prepare_cpu(tool_args.threads);
                     ignore_broken_pipe([&] { report(*job); });
                   }});
 }
