@@ -54,20 +54,20 @@ struct Tensor {
         by_position(is_by_position),
         data(static_cast<size_t>(b * h * n * d), from_double<T>(NAN)) {}
   template <class U>
-  Rows<U> rows_of(U* from) const {
-    return by_position ? Rows<U>{from, length * heads * size, size, heads * size}
-                       : Rows<U>{from, heads * length * size, length * size, size};
+  Rows<U> rows_of(U* elements) const {
+    return by_position ? Rows<U>{elements, length * heads * size, size, heads * size}
+                       : Rows<U>{elements, heads * length * size, length * size, size};
   }
-  Rows<const T> read() const { return rows_of<const T>(data.data()); }
-  Rows<T> write() { return rows_of<T>(data.data()); }
+  Rows<const T> const_rows() const { return rows_of<const T>(data.data()); }
+  Rows<T> rows() { return rows_of<T>(data.data()); }
   mh::kernels::UntypedRows untyped_rows() {
-    const Rows<T> r = write();
+    const Rows<T> r = rows();
     return {r.data, r.batch_stride, r.head_stride, r.row_stride};
   }
   // Returns the elements as (batch, heads, length, size), in any layout of the tensor.
   Doubles to_doubles() const {
     Doubles values;
-    const Rows<const T> r = read();
+    const Rows<const T> r = const_rows();
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t t = 0; t < length; ++t)
@@ -97,8 +97,8 @@ inline double max_difference(const Doubles& x, const Doubles& y) {
   return result;
 }
 
-// Returns whether an error is within its bound. An infinite bound, from a NaN in the exact or in the composed result,
-// bounds nothing.
+// Returns whether an error is within its bound. Returns false for an infinite bound, the result of a NaN in the exact
+// or in the composed result.
 inline bool is_within(double error, double bound) { return std::isfinite(bound) && error <= bound; }
 
 template <class T>
@@ -127,10 +127,10 @@ struct ExpectClose {
 };
 
 // The parameters of a random case. any: any parameters; windows: causal with a window of at most 24 keys; lengths: not
-// causal, with key_lengths of at most 8, some of them 0.
+// causal, with key_lengths from 0 to 8.
 enum class CaseKind { any, windows, lengths };
 
-// A random case: sizes and attention parameters, for the reference (oracle_case) and for the kernels (params), which
+// A random case: sizes and attention parameters, for the reference (oracle_case) and for the kernels (params). Both
 // point to the other members.
 struct Case {
   reference::OracleCase oracle_case;
@@ -191,8 +191,8 @@ struct Case {
     params.head_scales_stride = per_batch_row ? out : 0;
     params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
-  // Adds relative positions: random runs of keys, the biases u and v, and r, which has some rows that no pair of query
-  // and key uses. Replaces `r`, which the caller owns and params points to.
+  // Adds relative positions: random runs of keys, the biases u and v, and r with some rows that no pair of query and
+  // key uses. Replaces `r`, which must outlive the case, since params points to its elements.
   template <class T>
   void add_positions(Tensor<T>& r, std::mt19937& random) {
     reference::OracleCase& c = oracle_case;
@@ -213,8 +213,8 @@ struct Case {
     params.relative = {.u = u.data(),
                        .v = v_bias.data(),
                        .rows = r.data.data(),
-                       .head_stride = r.read().head_stride,
-                       .row_stride = r.read().row_stride,
+                       .head_stride = r.const_rows().head_stride,
+                       .row_stride = r.const_rows().row_stride,
                        .runs = c.runs.data(),
                        .distances = static_cast<int>(c.distances),
                        .num_runs = static_cast<int>(c.runs.size())};

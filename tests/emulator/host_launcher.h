@@ -8,11 +8,11 @@ namespace host {
 
 struct Launcher {
   EmulatedGpu& gpu;
-  int limit = 163 << 10;  // maximum shared memory of a block in bytes, as on an A100
+  int max_shared_bytes = 163 << 10;  // shared memory of a block, as on an A100
   template <class Body>
   const char* operator()(mh::kernels::Grid grid, int threads, size_t bytes, const Body& body) const {
     if (threads > Body::kThreads) return "expected at most Body::kThreads threads; found more";
-    if (bytes > static_cast<size_t>(limit))
+    if (bytes > static_cast<size_t>(max_shared_bytes))
       return "expected a launch within the shared memory of a block; found a larger one";
     if (const char* problem = mh::kernels::grid_problem(grid)) return problem;
     if (grid.x > 0 && grid.y > 0)
@@ -20,7 +20,7 @@ struct Launcher {
               [&](const Thread& thread, void* memory) { body(thread, memory); });
     return nullptr;
   }
-  int max_shared_memory() const { return limit; }
+  int max_shared_memory() const { return max_shared_bytes; }
   static int multiprocessors() { return 108; }  // as on an A100
 };
 

@@ -52,7 +52,7 @@ inline uint32_t bits_of(float x) {
   return bits;
 }
 
-// Return x rounded to a 16-bit type, to nearest, ties to even. widen() converts back.
+// Return x rounded to a 16-bit type, to nearest, ties to even. widen() converts a 16-bit number to fp32.
 inline uint16_t narrow(float x, mh::kernels::Bf16) {
   const uint32_t bits = bits_of(x);
   if (std::isnan(x)) return 0x7FFF;
@@ -65,8 +65,8 @@ inline uint16_t narrow(float x, mh::kernels::Fp16) {
   if (std::isnan(x)) return 0x7FFF;
   if (magnitude >= 65520) return sign | 0x7C00;
   int exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), -14) : -14;
-  auto significand =
-      static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));  // size in units of 2^(exponent - 10)
+  // The magnitude in units of 2^(exponent - 10).
+  auto significand = static_cast<int>(std::nearbyint(std::ldexp(magnitude, 10 - exponent)));
   if (significand == 2048) significand = 1024, ++exponent;
   return sign | static_cast<uint16_t>(significand < 1024 ? significand : (exponent + 15) << 10 | (significand - 1024));
 }
@@ -100,7 +100,7 @@ class Stack {
     makecontext(&start_, enter, 0);
     is_new_ = true;
   }
-  // Completes the first switch to this stack, which came from the stack `from`. To be called first by enter().
+  // Completes the first switch to this stack, which came from the stack `from`. enter() must call this function first.
   void complete_first_switch([[maybe_unused]] Stack& from) {
 #ifdef MH_ADDRESS_SANITIZER
     __sanitizer_finish_switch_fiber(nullptr, &from.bottom_, &from.size_);
@@ -141,7 +141,8 @@ class Thread;
 // The emulated GPU.
 class EmulatedGpu {
  public:
-  // seed: seed of the random order in which the threads of a block run; 0: ascending order, 1: descending order.
+  // seed: 0: the threads of a block run in ascending order; 1: in descending order; otherwise: in a random order that
+  // the seed determines.
   explicit EmulatedGpu(uint32_t seed = 0) : seed_(seed), random_(seed) {}
 
   using Body = std::function<void(const Thread&, void*)>;
@@ -171,8 +172,8 @@ class EmulatedGpu {
   struct Fiber {
     Stack stack{kStackBytes};
     bool has_ended = false;
-    const Rendezvous* rendezvous = nullptr;  // waits until rendezvous->generation differs from `generation`; null: runs
-    uint64_t generation = 0;
+    const Rendezvous* rendezvous = nullptr;  // where the thread waits; null: the thread runs
+    uint64_t generation = 0;  // rendezvous->generation when the wait began; the wait ends when the number changes
     std::vector<std::vector<Copy>> committed_groups;  // pending copies, oldest group first
     std::vector<Copy> open_group;                     // copies since the last commit_group()
   };
@@ -186,8 +187,8 @@ class EmulatedGpu {
     return gpu;
   }
   void run_thread();
-  Fiber& current() { return *fibers_[static_cast<size_t>(current_)]; }
-  void yield() { current().stack.switch_to(scheduler_); }
+  Fiber& current_fiber() { return *fibers_[static_cast<size_t>(current_thread_)]; }
+  void yield() { current_fiber().stack.switch_to(scheduler_); }
   void fail(const std::string& message) {
     if (failure_.empty()) failure_ = message;
     yield();
@@ -208,9 +209,9 @@ class EmulatedGpu {
       point.num_arrived = 0, ++point.generation, ++progress_;
       return;
     }
-    current().rendezvous = &point, current().generation = point.generation;
+    current_fiber().rendezvous = &point, current_fiber().generation = point.generation;
     yield();
-    current().rendezvous = nullptr;
+    current_fiber().rendezvous = nullptr;
   }
   void run_block();
 
@@ -218,11 +219,11 @@ class EmulatedGpu {
   std::mt19937 random_;
   Stack scheduler_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
-  std::vector<Rendezvous> warps_;
-  Rendezvous block_;
+  std::vector<Rendezvous> warp_rendezvous_;
+  Rendezvous block_rendezvous_;
   Grid grid_, block_index_;
-  int threads_ = 0, current_ = 0;
-  uint64_t progress_ = 0;
+  int num_threads_ = 0, current_thread_ = 0;
+  uint64_t progress_ = 0;  // number of completed operations and of ended threads
   const Body* body_ = nullptr;
   void* shared_ = nullptr;
   size_t shared_bytes_ = 0;
@@ -237,14 +238,14 @@ class Thread {
   int lane() const { return index_ % 32; }
   int warp() const { return index_ / 32; }
   int index() const { return index_; }
-  int threads() const { return gpu_.threads_; }
+  int threads() const { return gpu_.num_threads_; }
   int block_x() const { return gpu_.block_index_.x; }
   int block_y() const { return gpu_.block_index_.y; }
   int block_z() const { return gpu_.block_index_.z; }
   int blocks_x() const { return gpu_.grid_.x; }
 
   void barrier() const {
-    gpu_.wait_for_all(gpu_.block_, gpu_.threads_, "a block barrier", [](EmulatedGpu::Rendezvous&) {});
+    gpu_.wait_for_all(gpu_.block_rendezvous_, gpu_.num_threads_, "a block barrier", [](EmulatedGpu::Rendezvous&) {});
   }
   void warp_barrier() const {
     int unused = 0;
@@ -361,7 +362,7 @@ class Thread {
   // lanes).
   template <class Argument, class Action>
   void warp_operation(const char* operation, Argument& argument, const Action& action) const {
-    EmulatedGpu::Rendezvous& warp = gpu_.warps_[static_cast<size_t>(index_ / 32)];
+    EmulatedGpu::Rendezvous& warp = gpu_.warp_rendezvous_[static_cast<size_t>(index_ / 32)];
     warp.arguments[lane()] = &argument;
     gpu_.wait_for_all(warp, 32, operation, [&](EmulatedGpu::Rendezvous& point) {
       Argument* lanes[32];
@@ -404,12 +405,12 @@ class Thread {
       const X *a, *b;
     } argument{c, a, b};
     warp_operation(operation, argument, [&](Argument*(&lanes)[32]) {
-      double left[16][kInner], right[kInner][8];
-      for (int l = 0; l < 32; ++l) scatter_a(lanes[l]->a, l, left), scatter_b(lanes[l]->b, l, right);
+      double matrix_a[16][kInner], matrix_b[kInner][8];
+      for (int l = 0; l < 32; ++l) scatter_a(lanes[l]->a, l, matrix_a), scatter_b(lanes[l]->b, l, matrix_b);
       for (int l = 0; l < 32; ++l)
         for (int i = 0; i < 4; ++i) {
           double sum = lanes[l]->c[i];
-          for (int k = 0; k < kInner; ++k) sum += left[l / 4 + i / 2 * 8][k] * right[k][l % 4 * 2 + i % 2];
+          for (int k = 0; k < kInner; ++k) sum += matrix_a[l / 4 + i / 2 * 8][k] * matrix_b[k][l % 4 * 2 + i % 2];
           const auto rounded = static_cast<float>(sum);
           lanes[l]->c[i] = std::fabs(rounded) > std::fabs(sum) ? std::nextafter(rounded, 0.0F) : rounded;
         }
@@ -421,27 +422,27 @@ class Thread {
 };
 
 inline void EmulatedGpu::run_thread() {
-  current().stack.complete_first_switch(scheduler_);
-  (*body_)(Thread(*this, current_), shared_);
+  current_fiber().stack.complete_first_switch(scheduler_);
+  (*body_)(Thread(*this, current_thread_), shared_);
   // A thread must not end with pending copies, which could overwrite what other threads write to shared memory later.
-  auto pending_groups = current().committed_groups;
-  pending_groups.push_back(current().open_group);
+  auto pending_groups = current_fiber().committed_groups;
+  pending_groups.push_back(current_fiber().open_group);
   for (const auto& group : pending_groups)
     if (!group.empty()) fail("expected no pending copies at the end of a thread; found some; call wait_group<0>()");
-  current().has_ended = true, ++progress_;
-  current().stack.switch_to(scheduler_, true);
+  current_fiber().has_ended = true, ++progress_;
+  current_fiber().stack.switch_to(scheduler_, true);
 }
 
 inline void EmulatedGpu::run_block() {
   std::memset(shared_, 0xFF, shared_bytes_);
-  warps_.assign(static_cast<size_t>(threads_ / 32), {});
-  block_ = {};
+  warp_rendezvous_.assign(static_cast<size_t>(num_threads_ / 32), {});
+  block_rendezvous_ = {};
   for (auto& fiber : fibers_) {
     fiber->has_ended = false, fiber->rendezvous = nullptr, fiber->committed_groups.clear(), fiber->open_group.clear();
     fiber->stack.begin(&EmulatedGpu::enter);
   }
-  std::vector<int> order(static_cast<size_t>(threads_));
-  for (int i = 0; i < threads_; ++i) order[static_cast<size_t>(i)] = seed_ == 1 ? threads_ - 1 - i : i;
+  std::vector<int> order(static_cast<size_t>(num_threads_));
+  for (int i = 0; i < num_threads_; ++i) order[static_cast<size_t>(i)] = seed_ == 1 ? num_threads_ - 1 - i : i;
   for (;;) {
     if (seed_ > 1) std::shuffle(order.begin(), order.end(), random_);
     const uint64_t previous_progress = progress_;
@@ -451,7 +452,7 @@ inline void EmulatedGpu::run_block() {
       if (fiber.has_ended) continue;
       any_running = true;
       if (fiber.rendezvous != nullptr && fiber.rendezvous->generation == fiber.generation) continue;
-      current_ = i;
+      current_thread_ = i;
       scheduler_.switch_to(fiber.stack);
       if (!failure_.empty()) throw std::runtime_error(failure_);
     }
@@ -462,7 +463,7 @@ inline void EmulatedGpu::run_block() {
 }
 
 inline void EmulatedGpu::run(Grid grid, int threads, size_t shared_bytes, const Body& body) {
-  grid_ = grid, threads_ = threads, body_ = &body, shared_bytes_ = shared_bytes;
+  grid_ = grid, num_threads_ = threads, body_ = &body, shared_bytes_ = shared_bytes;
   active_gpu() = this;
   if (threads % 32 != 0)
     throw std::runtime_error("expected a multiple of 32 threads in a block; found " + std::to_string(threads));

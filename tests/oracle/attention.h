@@ -20,65 +20,65 @@ struct Sizes {
 
 // allowed(b, t, s): query t of row b may attend to key s.
 using Allowed = std::function<bool(int64_t, int64_t, int64_t)>;
-using Additive = std::function<double(int64_t, int64_t, int64_t, int64_t)>;  // (b, head, t, s) -> mask added to A
+using AdditiveMask = std::function<double(int64_t, int64_t, int64_t, int64_t)>;  // (b, head, t, s) -> mask added to A
 
 // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d), row-major. Fully masked rows have Z = 0.
-inline Vector attention(const Sizes& z, const Vector& x, const Vector& m, const Weights& w, const Allowed& allowed,
-                        const Additive& additive = {}) {
+inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, const Weights& w, const Allowed& allowed,
+                        const AdditiveMask& additive_mask = {}) {
   auto project = [&](const Vector& in, int64_t length, const char* name, int64_t size) {
     const Vector& weight = w.at(std::string(name) + ".weight");
     auto bias = w.find(std::string(name) + ".bias");
-    Vector out(static_cast<size_t>(z.batch * length * z.heads * size));
-    for (int64_t r = 0; r < z.batch * length; ++r)
-      for (int64_t o = 0; o < z.heads * size; ++o) {
+    Vector out(static_cast<size_t>(sizes.batch * length * sizes.heads * size));
+    for (int64_t r = 0; r < sizes.batch * length; ++r)
+      for (int64_t o = 0; o < sizes.heads * size; ++o) {
         double sum = bias == w.end() ? 0 : bias->second[static_cast<size_t>(o)];
-        for (int64_t c = 0; c < z.width; ++c)
-          sum += in[static_cast<size_t>(r * z.width + c)] * weight[static_cast<size_t>(o * z.width + c)];
-        out[static_cast<size_t>(r * z.heads * size + o)] = sum;
+        for (int64_t c = 0; c < sizes.width; ++c)
+          sum += in[static_cast<size_t>(r * sizes.width + c)] * weight[static_cast<size_t>(o * sizes.width + c)];
+        out[static_cast<size_t>(r * sizes.heads * size + o)] = sum;
       }
     return out;
   };
-  const Vector q = project(x, z.queries, "query", z.key_size), k = project(m, z.keys, "key", z.key_size),
-               v = project(m, z.keys, "value", z.value_size);
+  const Vector q = project(x, sizes.queries, "query", sizes.key_size),
+               k = project(m, sizes.keys, "key", sizes.key_size), v = project(m, sizes.keys, "value", sizes.value_size);
   const Vector& wo = w.at("output.weight");
   auto bo = w.find("output.bias");
-  Vector y(static_cast<size_t>(z.batch * z.queries * z.width));
-  for (int64_t b = 0; b < z.batch; ++b)
-    for (int64_t t = 0; t < z.queries; ++t) {
-      Vector concatenated(static_cast<size_t>(z.heads * z.value_size));
-      for (int64_t i = 0; i < z.heads; ++i) {
-        Vector exp_logits(static_cast<size_t>(z.keys));
+  Vector y(static_cast<size_t>(sizes.batch * sizes.queries * sizes.width));
+  for (int64_t b = 0; b < sizes.batch; ++b)
+    for (int64_t t = 0; t < sizes.queries; ++t) {
+      Vector concatenated(static_cast<size_t>(sizes.heads * sizes.value_size));
+      for (int64_t i = 0; i < sizes.heads; ++i) {
+        Vector exp_logits(static_cast<size_t>(sizes.keys));
         double sum = 0;
-        for (int64_t s = 0; s < z.keys; ++s) {
+        for (int64_t s = 0; s < sizes.keys; ++s) {
           if (!allowed(b, t, s)) continue;
           double logit = 0;
-          for (int64_t c = 0; c < z.key_size; ++c)
-            logit += q[static_cast<size_t>(((b * z.queries + t) * z.heads + i) * z.key_size + c)] *
-                     k[static_cast<size_t>(((b * z.keys + s) * z.heads + i) * z.key_size + c)];
-          logit /= std::sqrt(static_cast<double>(z.key_size));
-          if (additive) logit += additive(b, i, t, s);
+          for (int64_t c = 0; c < sizes.key_size; ++c)
+            logit += q[static_cast<size_t>(((b * sizes.queries + t) * sizes.heads + i) * sizes.key_size + c)] *
+                     k[static_cast<size_t>(((b * sizes.keys + s) * sizes.heads + i) * sizes.key_size + c)];
+          logit /= std::sqrt(static_cast<double>(sizes.key_size));
+          if (additive_mask) logit += additive_mask(b, i, t, s);
           exp_logits[static_cast<size_t>(s)] = std::exp(logit);
           sum += exp_logits[static_cast<size_t>(s)];
         }
         if (sum == 0) continue;
-        for (int64_t s = 0; s < z.keys; ++s)
-          for (int64_t c = 0; c < z.value_size; ++c)
-            concatenated[static_cast<size_t>(i * z.value_size + c)] +=
+        for (int64_t s = 0; s < sizes.keys; ++s)
+          for (int64_t c = 0; c < sizes.value_size; ++c)
+            concatenated[static_cast<size_t>(i * sizes.value_size + c)] +=
                 exp_logits[static_cast<size_t>(s)] / sum *
-                v[static_cast<size_t>(((b * z.keys + s) * z.heads + i) * z.value_size + c)];
+                v[static_cast<size_t>(((b * sizes.keys + s) * sizes.heads + i) * sizes.value_size + c)];
       }
-      for (int64_t o = 0; o < z.width; ++o) {
+      for (int64_t o = 0; o < sizes.width; ++o) {
         double sum = bo == w.end() ? 0 : bo->second[static_cast<size_t>(o)];
         for (size_t c = 0; c < concatenated.size(); ++c)
           sum += concatenated[c] * wo[static_cast<size_t>(o) * concatenated.size() + c];
-        y[static_cast<size_t>((b * z.queries + t) * z.width + o)] = sum;
+        y[static_cast<size_t>((b * sizes.queries + t) * sizes.width + o)] = sum;
       }
     }
   return y;
 }
 
 // Returns x W^T + b (B, T, out) for x (B, T, width), with the weight W (out, width) and the bias b, if any, of `name`.
-inline Vector projected(const Weights& w, const std::string& name, const Vector& x, int64_t width) {
+inline Vector apply_projection(const Weights& w, const std::string& name, const Vector& x, int64_t width) {
   const Vector& weight = w.at(name + ".weight");
   auto bias = w.find(name + ".bias");
   const size_t d = static_cast<size_t>(width), out_features = weight.size() / d;

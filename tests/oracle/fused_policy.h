@@ -94,13 +94,13 @@ inline at::Tensor composed(const Inputs& x, const Tensors& t) {
 }
 
 // Returns the operands as autograd leaves of type `type` on `device`. Operands with the type of q are rounded to
-// `rounded` first.
-inline Tensors leaves_of(const Inputs& x, at::ScalarType rounded, at::ScalarType type, at::Device device) {
+// `input_type` first.
+inline Tensors leaves_of(const Inputs& x, at::ScalarType input_type, at::ScalarType type, at::Device device) {
   Tensors leaves;
   for (size_t i = 0; i < x.operands.size(); ++i) {
     at::Tensor t = x.operands[i];
     if (t.defined()) {
-      if (has_query_type(i)) t = t.to(rounded);
+      if (has_query_type(i)) t = t.to(input_type);
       t = t.to(device, has_query_type(i) || type == at::kDouble ? type : at::kFloat).detach().clone().requires_grad_();
     }
     leaves.push_back(t);
@@ -111,10 +111,11 @@ inline Tensors leaves_of(const Inputs& x, at::ScalarType rounded, at::ScalarType
 // Runs attend(x, leaves) and its backward pass. Returns the output, then the gradients of the defined operands, on the
 // CPU.
 template <class Attend>
-Tensors results(const Inputs& x, at::ScalarType rounded, at::ScalarType type, at::Device device, const Attend& attend) {
-  const Tensors leaves = leaves_of(x, rounded, type, device);
+Tensors results(const Inputs& x, at::ScalarType input_type, at::ScalarType type, at::Device device,
+                const Attend& attend) {
+  const Tensors leaves = leaves_of(x, input_type, type, device);
   const at::Tensor out = attend(x, leaves);
-  out.backward(x.dout.to(rounded).to(device, type));
+  out.backward(x.dout.to(input_type).to(device, type));
   Tensors all{out.detach().cpu()};
   for (const at::Tensor& t : leaves)
     if (t.defined()) all.push_back(t.grad().cpu());
@@ -122,14 +123,14 @@ Tensors results(const Inputs& x, at::ScalarType rounded, at::ScalarType type, at
 }
 
 // Returns, for the output and each gradient, the sums of the absolute values of the terms. The rounding error of a sum
-// is proportional to the sum of absolute terms.
-inline Tensors term_magnitudes(const Inputs& x, at::ScalarType rounded) {
-  const Tensors leaves = leaves_of(x, rounded, at::kDouble, at::kCPU);
+// is proportional to this sum of absolute terms.
+inline Tensors term_magnitudes(const Inputs& x, at::ScalarType input_type) {
+  const Tensors leaves = leaves_of(x, input_type, at::kDouble, at::kCPU);
   const at::Tensor p = probabilities_of(x, logits_of(x, leaves)).detach().requires_grad_();
   Tensors magnitudes;
   for (const at::Tensor& t : leaves) magnitudes.push_back(t.defined() ? t.detach().abs().requires_grad_() : t);
   const at::Tensor out = head_outputs(x, p, magnitudes);
-  out.backward(x.dout.to(rounded).to(at::kDouble).abs());
+  out.backward(x.dout.to(input_type).to(at::kDouble).abs());
   const at::Tensor p_dp = p.detach() * p.grad(), da = p_dp + p.detach() * p_dp.sum(-1, true);  // P ∘ (dP + delta)
   logits_of(x, magnitudes).backward(x.policy.normaliser == kernels::Normaliser::sigsoftmax ? 2 * da : da);
   Tensors all{out.detach()};
@@ -139,10 +140,10 @@ inline Tensors term_magnitudes(const Inputs& x, at::ScalarType rounded) {
 }
 
 // Returns the maximum over all logits of the sum of the absolute values of a logit's terms.
-inline double logit_size(const Inputs& x, at::ScalarType rounded) {
+inline double logit_size(const Inputs& x, at::ScalarType input_type) {
   const c10::NoGradGuard no_gradient;
   Tensors magnitudes;
-  for (const at::Tensor& t : leaves_of(x, rounded, at::kDouble, at::kCPU))
+  for (const at::Tensor& t : leaves_of(x, input_type, at::kDouble, at::kCPU))
     magnitudes.push_back(t.defined() ? t.abs() : t);
   return logits_of(x, magnitudes).max().item<double>();
 }

@@ -1,7 +1,8 @@
 // Attention layers with head mixing, as naive loops in double precision:
-//   L = Q Kᵀ / √dk;  L'_k = Σ_j pre[j, k] L_j;  P_k ∝ exp(L'_k), or exp(L'_k) σ(L'_k) if `sigmoid`, over allowed keys;
-//   P̄_i = Σ_k M[t, k, i] P_k, M = post + Σ_c q_k[t, c] query_weight[i, c];  Z_i = P̄_i V_i;  Z'_i = Σ_j α[i, j] Z_j;
-//   y = Z' W^O + b.
+//   L = Q Kᵀ / √dk;  L'_k = Σ_j pre[j, k] L_j;
+//   P_k ∝ exp(L'_k), or exp(L'_k) σ(L'_k) if `sigsoftmax`, over allowed keys;
+//   P̄_i = Σ_k M[t, k, i] P_k, M = post + Σ_c q_k[t, c] query_weight[i, c];
+//   Z_i = P̄_i V_i;  Z'_i = Σ_j α[i, j] Z_j;  y = Z' W^O + b.
 #pragma once
 
 #include <cmath>
@@ -14,11 +15,11 @@ namespace reference {
 
 struct HeadMixing {
   int64_t batch, queries, keys, width, heads;
-  int64_t inside;  // number of heads k of the probabilities, between `pre` and `post`
+  int64_t softmax_heads;  // number of heads k of the probabilities, between `pre` and `post`
   int64_t dk, dv;
-  bool sigmoid = false;
-  // Shapes: pre (h, inside), post (inside, h), query_weight (h, dk), alpha (h, h). Empty: the identity; for
-  // query_weight zero.
+  bool sigsoftmax = false;
+  // pre (h, softmax_heads), post (softmax_heads, h) and alpha (h, h); empty: the identity matrix.
+  // query_weight (h, dk); empty: zero.
   Vector pre = {}, post = {}, query_weight = {}, alpha = {};
   // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d).
   Vector operator()(const Vector& x, const Vector& m, const Weights& w, const Allowed& allowed) const {
@@ -32,7 +33,7 @@ struct HeadMixing {
     Vector y(static_cast<size_t>(batch * queries * width));
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t t = 0; t < queries; ++t) {
-        Vector logits(static_cast<size_t>(heads * keys)), p(static_cast<size_t>(inside * keys)),
+        Vector logits(static_cast<size_t>(heads * keys)), p(static_cast<size_t>(softmax_heads * keys)),
             z(static_cast<size_t>(heads * dv)), mixed(z.size());
         for (int64_t j = 0; j < heads; ++j)
           for (int64_t s = 0; s < keys; ++s) {
@@ -41,20 +42,20 @@ struct HeadMixing {
               sum += project(x, b, t, queries, "query", j * dk + c) * project(m, b, s, keys, "key", j * dk + c);
             logits[static_cast<size_t>(j * keys + s)] = sum / std::sqrt(static_cast<double>(dk));
           }
-        for (int64_t k = 0; k < inside; ++k) {
+        for (int64_t k = 0; k < softmax_heads; ++k) {
           double total = 0;
           for (int64_t s = 0; s < keys; ++s) {
             if (!allowed(b, t, s)) continue;
             double logit = 0;
             for (int64_t j = 0; j < heads; ++j)
-              logit += (pre.empty() ? (j == k ? 1.0 : 0.0) : at(pre, j * inside + k)) * at(logits, j * keys + s);
-            p[static_cast<size_t>(k * keys + s)] = std::exp(logit) / (sigmoid ? 1 + std::exp(-logit) : 1);
+              logit += (pre.empty() ? (j == k ? 1.0 : 0.0) : at(pre, j * softmax_heads + k)) * at(logits, j * keys + s);
+            p[static_cast<size_t>(k * keys + s)] = std::exp(logit) / (sigsoftmax ? 1 + std::exp(-logit) : 1);
             total += at(p, k * keys + s);
           }
           for (int64_t s = 0; s < keys && total > 0; ++s) p[static_cast<size_t>(k * keys + s)] /= total;
         }
         for (int64_t i = 0; i < heads; ++i)
-          for (int64_t k = 0; k < inside; ++k) {
+          for (int64_t k = 0; k < softmax_heads; ++k) {
             double factor = post.empty() ? (i == k ? 1.0 : 0.0) : at(post, k * heads + i);
             if (!query_weight.empty())
               for (int64_t c = 0; c < dk; ++c)

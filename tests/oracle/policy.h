@@ -28,7 +28,7 @@ struct OracleCase {
   std::vector<int64_t> key_lengths;    // (batch); empty: all keys are real
   Doubles scales;                      // (batch, out); empty: 1
   Doubles matrix;                      // M (batch, queries, in, out); empty: the identity
-  bool dropout_before_mixing = false;  // dropout acts before mixing
+  bool dropout_before_mixing = false;  // Z is the dropout mask; false: Z̄ is the dropout mask
   // Relative positions: u and v_bias (in, key_size), r (in, distances, key_size); all empty without relative positions.
   Doubles u, v_bias, r;
   int64_t distances = 0;
@@ -38,16 +38,16 @@ struct OracleCase {
   std::function<double(double)> round_sum = [](double x) { return x; };
   // Dropout mask: (batch row, head, query, key) -> 0 or 1 / (1 - p); empty: no dropout.
   std::function<double(int64_t, int64_t, int64_t, int64_t)> dropout_factor;
-  std::function<double(double)> round = [](double x) { return x; };  // rounds each stored matrix
-  bool from_outputs = false;  // delta is computed as dO · O with the rounded O, as fused kernels do
+  std::function<double(double)> round = [](double x) { return x; };  // rounds each element of a stored matrix
+  bool delta_from_outputs = false;  // whether delta = dO · O with the rounded O, as in fused kernels
 };
 
 struct OracleResult {
   // out and dq have the shapes of dout and q. dk (batch, in, keys, key_size) and dv (batch, out, keys, value_size) have
-  // one head for each head that reads keys or values, not summed over heads that read the same one.
+  // one head for each reader of keys or values: heads that share a key/value head are not summed.
   Doubles out, dq, dk, dv;
   Doubles dm, dscale;       // (batch, queries, in, out); (batch, out)
-  Doubles lse, lse_size;    // (batch, in, queries), infinite for fully masked rows; 1 + |lse|
+  Doubles lse, lse_size;    // (batch, in, queries), lse infinite for fully masked rows; lse_size = 1 + |lse|
   Doubles du, dv_bias, dr;  // shaped like u, v_bias and r
   // Σ |term| of each entry. The rounding error of an entry is proportional to its Σ |term|.
   Doubles du_size, dv_bias_size, dr_size;
@@ -171,9 +171,9 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
             dp[static_cast<size_t>(s)] += mix(j, i) * factor * d;
             dp_size[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_size;
           }
-        for (int64_t s = first; s < end && !c.from_outputs; ++s) sum += at(p_j, s) * at(dp, s);
+        for (int64_t s = first; s < end && !c.delta_from_outputs; ++s) sum += at(p_j, s) * at(dp, s);
         for (int64_t s = first; s < end; ++s) size += at(p_j, s) * at(dp_size, s);
-        for (int64_t e = 0; e < dv && c.from_outputs; ++e) {
+        for (int64_t e = 0; e < dv && c.delta_from_outputs; ++e) {
           const int64_t i = ((b * c.out + j) * n + t) * dv + e;
           sum += at(r.out, i) * at(dout, i);
         }

@@ -12,23 +12,23 @@ namespace tolerance {
 inline constexpr double kFp64 = 0x1p-53, kFp32 = 0x1p-24, kFp16 = 0x1p-11, kBf16 = 0x1p-8;
 
 // Returns the bound on the error of a fused result: twice the error of the composed path in the same precision, but at
-// least one rounding of a number of magnitude `size`, plus 8 units in the last place of fp32, in which fused operations
-// accumulate:
-//   2 max(composed_error, unit · size) + 16 kFp32 · size
-// `size` is the largest absolute result of the reference, or of the terms that cancel in it.
-inline double composed_error_bound(double composed_error, double unit, double size) {
-  return 2 * std::max(composed_error, unit * size) + 16 * kFp32 * size;
+// least one rounding of a number of magnitude `magnitude`, plus 8 units in the last place of fp32, in which fused
+// operations accumulate:
+//   2 max(composed_error, unit · magnitude) + 16 kFp32 · magnitude
+// `magnitude` is the largest absolute result of the reference, or of the terms that cancel in it.
+inline double composed_error_bound(double composed_error, double unit, double magnitude) {
+  return 2 * std::max(composed_error, unit * magnitude) + 16 * kFp32 * magnitude;
 }
 
-// Returns the term to add to composed_error_bound() for sums weighted by probabilities, the effect of errors of the
+// Returns the term to add to composed_error_bound() for sums weighted by probabilities: the effect of errors of the
 // logits. A logit is a sum in fp32 whose rounding errors add up to about kFp32 · logit_size (Higham and Mary 2019;
 // three times that is rare). The softmax turns this error into a relative error of each probability, once directly and
 // once through the sum over the row. The composed path of tests without LibTorch accumulates in double precision, so
 // its error does not include this term.
-inline double logit_error_bound(double logit_size, double size) { return 4 * kFp32 * logit_size * size; }
+inline double logit_error_bound(double logit_size, double magnitude) { return 4 * kFp32 * logit_size * magnitude; }
 
-// Factor on `size` in composed_error_bound() for fp16 results with head mixing: the kernel rounds probabilities three
-// times, once more than the composed path, since warps exchange probabilities in fp16.
+// Factor on `magnitude` in composed_error_bound() for fp16 results with head mixing: the kernel rounds probabilities
+// three times, once more than the composed path, since warps exchange probabilities in fp16.
 inline constexpr double kExchangedFp16 = 1.5;
 
 // Relative error of an fp32 product that the tensor cores of a GPU compute as three products of 11-bit numbers, with
@@ -38,29 +38,31 @@ inline constexpr double kSplitProduct = 3 * 0x1p-22;
 
 // Returns the term to add to composed_error_bound() for fp32 on a GPU: the effect, as in logit_error_bound(), of logits
 // computed from split products (kSplitProduct).
-inline double split_logit_error_bound(double logit_size, double size) { return kSplitProduct * logit_size * size; }
+inline double split_logit_error_bound(double logit_size, double magnitude) {
+  return kSplitProduct * logit_size * magnitude;
+}
 
 // Returns the bound on the error of a sum of `terms` products of exact numbers, added in fp32 in any order and rounded
 // once to a type of unit roundoff `unit`, for results without a composed path to compare with (Higham 2002, section
 // 3.1):
 //   γ Σ |x_i y_i| + unit · |Σ x_i y_i|,   γ = n v / (1 - n v),   n = terms, v = kFp32
-// `sizes` is Σ |x_i y_i|, which bounds the sum itself.
-inline double sum_error_bound(int64_t terms, double unit, double sizes) {
+// `magnitude` is Σ |x_i y_i|, which bounds the sum itself.
+inline double sum_error_bound(int64_t terms, double unit, double magnitude) {
   const double accumulated = static_cast<double>(terms) * kFp32;
-  return (accumulated / (1 - accumulated) + unit) * sizes;
+  return (accumulated / (1 - accumulated) + unit) * magnitude;
 }
 
 // Returns a bound like sum_error_bound() that assumes independent errors of the additions and has 3 √terms in place of
 // terms. Larger errors are rare (Higham and Mary 2019).
-inline double long_sum_error_bound(int64_t terms, double unit, double sizes) {
-  return (3 * std::sqrt(static_cast<double>(terms)) * kFp32 + unit) * sizes;
+inline double long_sum_error_bound(int64_t terms, double unit, double magnitude) {
+  return (3 * std::sqrt(static_cast<double>(terms)) * kFp32 + unit) * magnitude;
 }
 
-// Returns the bound on the error of a result of magnitude `size` that passes `operations` roundings of unit roundoff
-// `unit` one after another: 3 √operations · unit · size. Like long_sum_error_bound(), it assumes independent errors;
-// three times their standard deviation is rare.
-inline double chain_error_bound(int64_t operations, double unit, double size) {
-  return 3 * std::sqrt(static_cast<double>(operations)) * unit * size;
+// Returns the bound on the error of a result of magnitude `magnitude` after a chain of `operations` roundings of unit
+// roundoff `unit`: 3 √operations · unit · magnitude. Like long_sum_error_bound(), it assumes independent errors; three
+// times their standard deviation is rare.
+inline double chain_error_bound(int64_t operations, double unit, double magnitude) {
+  return 3 * std::sqrt(static_cast<double>(operations)) * unit * magnitude;
 }
 
 }  // namespace tolerance

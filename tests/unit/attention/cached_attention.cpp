@@ -48,7 +48,7 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
     const auto type = *rc::gen::arbitrary<bool>() ? at::kFloat : at::kBFloat16;
     int64_t rows = *rc::gen::inRange(1, 6);
     const auto random_heads = [&](int64_t length) {
-      // The layout of a joint projection.
+      // Stored as (rows, length, heads, d), the layout of a joint projection.
       return at::randn({rows, length, heads, d}).to(type).transpose(1, 2);
     };
     attention::Cache cache;
@@ -86,7 +86,7 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
   }));
 }
 
-TEST_CASE("mixed_in_place equals head_mixing_cpu on contiguous keys after any reorder, append and keep_last",
+TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys after any reorder, append and keep_last",
           "[search]") {
   c10::NoGradGuard no_gradient;
   CHECK(rc::check([] {
@@ -138,13 +138,13 @@ TEST_CASE("mixed_in_place equals head_mixing_cpu on contiguous keys after any re
 TEST_CASE("cached_attention is bit-identical for any mapping of positions to physical cache rows", "[search]") {
   c10::NoGradGuard no_gradient;
   at::manual_seed(12);
-  const at::Tensor past = at::randn({2, 2, 37, 64}), q = at::randn({2, 2, 1, 64});
+  const at::Tensor inputs = at::randn({2, 2, 37, 64}), q = at::randn({2, 2, 1, 64});
   attention::Cache reordered, in_order;
   const auto step = [](attention::Cache& cache, const at::Tensor& x) {
     return attention::cached_attention(x, x + 1, x - 1, cache);
   };
   for (int64_t t = 0; t < 37; ++t) {
-    const at::Tensor x = past.narrow(2, t, 1);
+    const at::Tensor x = inputs.narrow(2, t, 1);
     const at::Tensor expected = step(in_order, x), actual = step(reordered, x);
     CHECK(at::equal(expected, actual));
     const at::Tensor swap = at::tensor({1, 0}, at::kLong);

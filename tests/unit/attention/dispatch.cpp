@@ -25,7 +25,7 @@ struct Case {
   std::string toml = "heads = 2\n";
   std::function<void(LayerView&)> set_layer = {};
   std::function<void(Context&)> set_pass = {};
-  std::string why = {};  // substring of the reason that the constraint gives
+  std::string reason = {};  // substring of the reason that the constraint gives
   bool training = false;
   Kernel kernel = Kernel::composed;
   AttentionKind kind = AttentionKind::decoder_self;
@@ -40,8 +40,8 @@ void make_decoding_step(Context& c) {
 }
 
 // Returns a case of a constraint on in-place kernels: a decoding step, changed by set_pass.
-Case decoding_case(const std::string& toml, std::function<void(Context&)> set_pass, const std::string& why) {
-  Case c{toml, {}, {}, why, false, Kernel::fused_in_place};
+Case decoding_case(const std::string& toml, std::function<void(Context&)> set_pass, const std::string& reason) {
+  Case c{toml, {}, {}, reason, false, Kernel::fused_in_place};
   c.set_pass = [set_pass = std::move(set_pass)](Context& pass) {
     make_decoding_step(pass);
     if (set_pass) set_pass(pass);
@@ -50,7 +50,7 @@ Case decoding_case(const std::string& toml, std::function<void(Context&)> set_pa
 }
 
 std::map<std::string, Case> cases() {
-  static layers::RecordingObserver watch;
+  static layers::RecordingObserver recorder;
   static struct : Interceptor {
     const char* needs_composed() const override { return "the test replaces scores"; }
   } interceptor;
@@ -106,7 +106,8 @@ std::map<std::string, Case> cases() {
         "Sigsoftmax, with head_size 8, which is not a multiple of 16; dropout of the probabilities, with head_size 8, "
         "which is not a multiple",
         true}},
-      {"observer", {"heads = 2\n", {}, [](Context& c) { c.observer = &watch; }, "an observer reads the probabilities"}},
+      {"observer",
+       {"heads = 2\n", {}, [](Context& c) { c.observer = &recorder; }, "an observer reads the probabilities"}},
       {"tensors", {"heads = 2\n", {}, without_keys, "queries of shape (2, 2, 20, 16) and keys of shape (2, 2, 0, 16)"}},
       {"faster",
        {"heads = 2\nscore = 'relative'\n", {}, one_query, "relative positions with fewer queries in a batch than"}},
@@ -156,7 +157,7 @@ std::map<std::string, Case> cases() {
                                "pairing 'cross-head', by which query heads read other key/value heads")},
       {"in-place-positions", decoding_case(
                                  "heads = 2\nscore = 'relative'\n",
-                                 [](Context& c) {  // as many queries in the batch as the head size, for "faster"
+                                 [](Context& c) {  // 16 queries, the head size, so that the constraint "faster" is met
                                    for (at::Tensor* t : {&c.q, &c.k, &c.v}) *t = t->repeat({8, 1, 1, 1});
                                  },
                                  "relative positions")},
@@ -229,22 +230,22 @@ struct BuiltCase {
   }
 };
 
-// Returns the first constraint of c.kernel that the case does not meet, or, for the composed path, the constraint for
-// which the dispatcher chose it; null if all constraints are met. Sets `why`, unless it is null, to the reason that the
-// constraint gives.
-const Constraint* unmet_constraint(const Case& c, std::string* why = nullptr) {
-  const BuiltCase built(c);
-  LayerView layer = built.layer();
+// Returns the first constraint of c.kernel that the case does not meet; if c.kernel is the composed path, the
+// constraint that made the dispatcher choose the composed path. Returns null if all constraints are met. Sets `reason`,
+// unless it is null, to the reason that the constraint gives.
+const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr) {
+  const BuiltCase built_case(c);
+  LayerView layer = built_case.layer();
   if (c.set_layer) c.set_layer(layer);
-  Context pass = built.pass();
+  Context pass = built_case.pass();
   if (c.set_pass) c.set_pass(pass);
   Dispatcher dispatcher(layer);
   const Choice choice = dispatcher.choose(layer, pass);
   CHECK((choice.kernel == Kernel::composed) == (choice.unmet_constraint != nullptr));
   const ConstraintInput input{layer, dispatcher.features(), Path::automatic, c.training, &pass, choice};
   const Constraint* unmet = c.kernel == Kernel::composed ? choice.unmet_constraint : first_unmet(input, c.kernel);
-  if (unmet == nullptr || why == nullptr) return unmet;
-  unmet->is_met(input, why);
+  if (unmet == nullptr || reason == nullptr) return unmet;
+  unmet->is_met(input, reason);
   if (choice.kernel != Kernel::composed) return unmet;
   // Path::fused computes or refuses each pass for which Path::automatic falls back.
   dispatcher.set_path(Path::fused, std::make_shared<PathLog>());
@@ -264,15 +265,15 @@ TEST_CASE("each constraint of the fused path rejects its own case and gives the 
     CHECK(names.insert(constraint.name).second);
     const auto own_case = all.find(constraint.name);
     REQUIRE(own_case != all.end());  // a new constraint needs a case here
-    std::string why = "unset";
-    CHECK(unmet_constraint(own_case->second, &why) == &constraint);
-    CHECK_FALSE(own_case->second.why.empty());
-    CHECK(why.find(own_case->second.why) != std::string::npos);
+    std::string reason = "unset";
+    CHECK(unmet_constraint(own_case->second, &reason) == &constraint);
+    CHECK_FALSE(own_case->second.reason.empty());
+    CHECK(reason.find(own_case->second.reason) != std::string::npos);
     // Without set_layer and set_pass some kernel meets all constraints.
     if (constraint.scope == Scope::construction || constraint.scope == Scope::device) continue;
-    Case unchanged = own_case->second;
-    unchanged.set_layer = {}, unchanged.set_pass = {}, unchanged.kernel = Kernel::composed;
-    CHECK(unmet_constraint(unchanged) == nullptr);
+    Case unmodified_case = own_case->second;
+    unmodified_case.set_layer = {}, unmodified_case.set_pass = {}, unmodified_case.kernel = Kernel::composed;
+    CHECK(unmet_constraint(unmodified_case) == nullptr);
   }
   CHECK(names.size() == all.size());
 }
@@ -281,8 +282,8 @@ TEST_CASE("constraints on the layer are reported without a forward pass, constra
   c10::NoGradGuard no_gradient;
   for (const auto& [name, c] : cases()) {
     INFO(name);
-    const BuiltCase built(c);
-    LayerView layer = built.layer();
+    const BuiltCase built_case(c);
+    LayerView layer = built_case.layer();
     if (c.set_layer) c.set_layer(layer);
     const Dispatcher dispatcher(layer);
     const auto all = constraints();
@@ -309,16 +310,16 @@ TEST_CASE("constraints are ordered by scope, since each may rely on constraints 
 TEST_CASE("a decoding step on a CPU chooses the kernel that reads the cache in place") {
   const auto kernel_of = [](const std::string& toml) {
     const Case c = decoding_case(toml, {}, "");
-    const BuiltCase built(c);
-    const LayerView layer = built.layer();
-    Context pass = built.pass();
+    const BuiltCase built_case(c);
+    const LayerView layer = built_case.layer();
+    Context pass = built_case.pass();
     c.set_pass(pass);
     return Dispatcher(layer).choose(layer, pass).kernel;
   };
-  CHECK(kernel_of("heads = 2\n") == Kernel::fused_cpu);  // with gradients
+  CHECK(kernel_of("heads = 2\n") == Kernel::fused_cpu);  // gradients are enabled
   c10::NoGradGuard no_gradient;
   CHECK(kernel_of("heads = 2\n") == Kernel::fused_in_place);
-  CHECK(kernel_of("heads = 4\n") == Kernel::sdpa);  // head size 8
+  CHECK(kernel_of("heads = 4\n") == Kernel::sdpa);  // head size 8, not a multiple of 16
   CHECK(kernel_of("heads = 2\nnormaliser = 'sigsoftmax'\n") == Kernel::fused_cpu);
   CHECK(kernel_of("heads = 2\nmixer = 'mixhead-a'\n") == Kernel::head_mixing_in_place);
   CHECK(kernel_of("heads = 4\nnormaliser = 'sigsoftmax'\nmixer = 'mixhead-b'\n") == Kernel::head_mixing_in_place);
@@ -326,9 +327,9 @@ TEST_CASE("a decoding step on a CPU chooses the kernel that reads the cache in p
 
 TEST_CASE("Path::composed chooses the composed path without an unmet constraint") {
   c10::NoGradGuard no_gradient;
-  const BuiltCase built(Case{});
-  const LayerView layer = built.layer();
-  const Context pass = built.pass();
+  const BuiltCase built_case(Case{});
+  const LayerView layer = built_case.layer();
+  const Context pass = built_case.pass();
   Dispatcher dispatcher(layer);
   CHECK(dispatcher.choose(layer, pass).kernel == Kernel::fused_cpu);
   dispatcher.set_path(Path::composed, std::make_shared<PathLog>());

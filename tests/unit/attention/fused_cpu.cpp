@@ -98,12 +98,13 @@ TEST_CASE("error of the CPU attention kernel is at most twice the error of compo
 TEST_CASE("the CPU attention kernel reads strided heads of a joint projection and returns its gradient",
           "[attention]") {
   const int64_t batch = 2, length = 40, heads = 3, size = 16;
-  at::Tensor joint = at::randn({batch, length, 3 * heads * size}), dout = at::randn({batch, heads, length, size});
-  at::Tensor fused_leaf = joint.clone().requires_grad_();
-  auto parts = attention::split_projection(fused_leaf, heads, size, heads, size);
-  attention::fused_cpu(parts[0], parts[1], parts[2], {true}).backward(dout);
+  at::Tensor joint_projection = at::randn({batch, length, 3 * heads * size}),
+             dout = at::randn({batch, heads, length, size});
+  at::Tensor fused_leaf = joint_projection.clone().requires_grad_();
+  auto qkv = attention::split_projection(fused_leaf, heads, size, heads, size);
+  attention::fused_cpu(qkv[0], qkv[1], qkv[2], {true}).backward(dout);
   auto gradient = [&](const auto& f, at::ScalarType type) {
-    at::Tensor leaf = joint.to(type).detach().clone().requires_grad_();
+    at::Tensor leaf = joint_projection.to(type).detach().clone().requires_grad_();
     auto slice = [&](int64_t i) {
       return leaf.narrow(2, i * heads * size, heads * size).view({batch, length, heads, size}).transpose(1, 2);
     };
@@ -115,15 +116,16 @@ TEST_CASE("the CPU attention kernel reads strided heads of a joint projection an
 }
 
 TEST_CASE("split_projection concatenates separately allocated gradients of q, k and v", "[attention]") {
-  at::Tensor joint = at::randn({2, 5, 2 * (3 + 3) + 3 * 4}).requires_grad_();
-  auto parts = attention::split_projection(joint, 2, 3, 3, 4);
-  (parts[0].sum() + 2 * parts[1].sum() + 3 * parts[2].sum()).backward();
+  at::Tensor joint_projection = at::randn({2, 5, 2 * (3 + 3) + 3 * 4}).requires_grad_();
+  auto qkv = attention::split_projection(joint_projection, 2, 3, 3, 4);
+  (qkv[0].sum() + 2 * qkv[1].sum() + 3 * qkv[2].sum()).backward();
   at::Tensor expected = at::cat({at::full({6}, 1.0F), at::full({6}, 2.0F), at::full({12}, 3.0F)}).expand({2, 5, 24});
-  CHECK(at::equal(joint.grad(), expected));
+  CHECK(at::equal(joint_projection.grad(), expected));
   // Only k is used: the gradients of q and v are zero.
-  joint.mutable_grad() = at::Tensor();
-  attention::split_projection(joint, 2, 3, 3, 4)[1].sum().backward();
-  CHECK(at::equal(joint.grad(), at::cat({at::zeros({6}), at::ones({6}), at::zeros({12})}).expand({2, 5, 24})));
+  joint_projection.mutable_grad() = at::Tensor();
+  attention::split_projection(joint_projection, 2, 3, 3, 4)[1].sum().backward();
+  CHECK(
+      at::equal(joint_projection.grad(), at::cat({at::zeros({6}), at::ones({6}), at::zeros({12})}).expand({2, 5, 24})));
 }
 
 TEST_CASE("the CPU attention kernel is deterministic, finite for extreme logits, and confines a NaN to its query",
@@ -132,9 +134,9 @@ TEST_CASE("the CPU attention kernel is deterministic, finite for extreme logits,
   Results first = run(fused, q, k, v, dout, true, at::kFloat), second = run(fused, q, k, v, dout, true, at::kFloat);
   CHECK(at::equal(first.out, second.out));
   CHECK(at::equal(first.dk, second.dk));
-  Results extreme = run(fused, q * 1e4, k, v, dout, true, at::kFloat);
-  CHECK(extreme.out.isfinite().all().item<bool>());
-  CHECK(extreme.dk.isfinite().all().item<bool>());
+  Results extreme_results = run(fused, q * 1e4, k, v, dout, true, at::kFloat);
+  CHECK(extreme_results.out.isfinite().all().item<bool>());
+  CHECK(extreme_results.dk.isfinite().all().item<bool>());
   q[0][0][3][0] = std::numeric_limits<float>::quiet_NaN();
   at::Tensor out = attention::fused_cpu(q, k, v, {true});
   CHECK(out[0][0][3].isnan().all().item<bool>());
@@ -154,7 +156,7 @@ TEST_CASE("the CPU attention kernel ignores keys past the key length of each bat
     for (int64_t b = 0; b < batch; ++b)
       for (at::Tensor* t : {&k, &v}) t->select(0, b).slice(1, lengths[static_cast<size_t>(b)]).fill_(NAN);
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-      const Results padded = run(
+      const Results padded_results = run(
           [&](const at::Tensor& a, const at::Tensor& b, const at::Tensor& c, bool) {
             return attention::fused_cpu(a, b, c, {false, 0, at::tensor(lengths, at::kLong)});
           },
@@ -162,18 +164,20 @@ TEST_CASE("the CPU attention kernel ignores keys past the key length of each bat
       for (int64_t b = 0; b < batch; ++b) {
         const int64_t n = lengths[static_cast<size_t>(b)];
         auto row = [&](const at::Tensor& t) { return t.narrow(0, b, 1); };
-        RC_ASSERT(row(padded.dk).slice(2, n).eq(0).all().item<bool>());
-        RC_ASSERT(row(padded.dv).slice(2, n).eq(0).all().item<bool>());
+        RC_ASSERT(row(padded_results.dk).slice(2, n).eq(0).all().item<bool>());
+        RC_ASSERT(row(padded_results.dv).slice(2, n).eq(0).all().item<bool>());
         if (n == 0) {
-          RC_ASSERT(row(padded.out).eq(0).all().item<bool>() && row(padded.dq).eq(0).all().item<bool>());
+          RC_ASSERT(row(padded_results.out).eq(0).all().item<bool>() &&
+                    row(padded_results.dq).eq(0).all().item<bool>());
           continue;
         }
         // The same row as a batch of one row, without padding.
-        const Results unpadded =
+        const Results unpadded_results =
             run(fused, row(q), row(k).slice(2, 0, n), row(v).slice(2, 0, n), row(dout), false, type);
-        RC_ASSERT(at::equal(row(padded.out), unpadded.out) && at::equal(row(padded.dq), unpadded.dq));
-        RC_ASSERT(at::equal(row(padded.dk).slice(2, 0, n), unpadded.dk) &&
-                  at::equal(row(padded.dv).slice(2, 0, n), unpadded.dv));
+        RC_ASSERT(at::equal(row(padded_results.out), unpadded_results.out) &&
+                  at::equal(row(padded_results.dq), unpadded_results.dq));
+        RC_ASSERT(at::equal(row(padded_results.dk).slice(2, 0, n), unpadded_results.dk) &&
+                  at::equal(row(padded_results.dv).slice(2, 0, n), unpadded_results.dv));
       }
     }
   }));
@@ -265,9 +269,9 @@ TEST_CASE("a layer drops the same probabilities on the fused and the composed pa
     attention::Mask mask;
     mask.causal = kind == attention::AttentionKind::decoder_self;
     if (lengths) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
-    const auto [fused, composed, exact, sizes] =
+    const auto [fused, composed, exact, magnitudes] =
         layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, mask, forward_context); });
-    CHECK(find_excess_error(fused, composed, exact, at::kFloat, sizes) == "");
+    CHECK(find_excess_error(fused, composed, exact, at::kFloat, magnitudes) == "");
   }
   // The kernel does not support an additive mask: Path::fused throws, Path::automatic falls back to the composed path.
   layers::Layer l("heads = 2\ndropout = 0.4\n", 32);

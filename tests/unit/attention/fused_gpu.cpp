@@ -27,46 +27,46 @@ template <class T>
 attention::GpuKernels emulated_kernels() {
   using namespace kernels;
   using Launches = AttentionLaunches<T, 32>;
-  static const AttentionKernels all{32,
-                                    [] {
-                                      host::EmulatedGpu device;
-                                      return Launches::relative_constraint(host::Launcher{device});
-                                    },
-                                    Launches::num_scale_tiles,
-                                    [](const AttentionParams& a, int64_t batch) {
-                                      host::EmulatedGpu device;
-                                      return Launches::num_splits(host::Launcher{device}, a, batch);
-                                    },
-                                    [](const AttentionParams& a, const AttentionTensors& x) {
-                                      host::EmulatedGpu device;
-                                      return Launches::forward(host::Launcher{device}, a, x);
-                                    },
-                                    [](const AttentionParams& a, const AttentionTensors& x) {
-                                      host::EmulatedGpu device;
-                                      return Launches::backward(host::Launcher{device}, a, x);
-                                    },
-                                    [](int in, int heads, bool relative) {
-                                      host::EmulatedGpu device;
-                                      return Launches::head_mixing_constraint(host::Launcher{device}, in, heads,
-                                                                              relative);
-                                    },
-                                    [](const AttentionParams& a, int64_t batch) {
-                                      host::EmulatedGpu device;
-                                      return Launches::head_mixing_num_splits(host::Launcher{device}, a, batch);
-                                    },
-                                    [](const AttentionParams& a) {
-                                      host::EmulatedGpu device;
-                                      return Launches::head_mixing_num_gradients(host::Launcher{device}, a);
-                                    },
-                                    [](const AttentionParams& a, const AttentionTensors& x) {
-                                      host::EmulatedGpu device;
-                                      return Launches::head_mixing_forward(host::Launcher{device}, a, x);
-                                    },
-                                    [](const AttentionParams& a, const AttentionTensors& x) {
-                                      host::EmulatedGpu device;
-                                      return Launches::head_mixing_backward(host::Launcher{device}, a, x);
-                                    }};
-  return {&all, nullptr};
+  static const AttentionKernels kernel_table{
+      32,
+      [] {
+        host::EmulatedGpu device;
+        return Launches::relative_constraint(host::Launcher{device});
+      },
+      Launches::num_scale_tiles,
+      [](const AttentionParams& a, int64_t batch) {
+        host::EmulatedGpu device;
+        return Launches::num_splits(host::Launcher{device}, a, batch);
+      },
+      [](const AttentionParams& a, const AttentionTensors& x) {
+        host::EmulatedGpu device;
+        return Launches::forward(host::Launcher{device}, a, x);
+      },
+      [](const AttentionParams& a, const AttentionTensors& x) {
+        host::EmulatedGpu device;
+        return Launches::backward(host::Launcher{device}, a, x);
+      },
+      [](int in, int heads, bool relative) {
+        host::EmulatedGpu device;
+        return Launches::head_mixing_constraint(host::Launcher{device}, in, heads, relative);
+      },
+      [](const AttentionParams& a, int64_t batch) {
+        host::EmulatedGpu device;
+        return Launches::head_mixing_num_splits(host::Launcher{device}, a, batch);
+      },
+      [](const AttentionParams& a) {
+        host::EmulatedGpu device;
+        return Launches::head_mixing_num_gradients(host::Launcher{device}, a);
+      },
+      [](const AttentionParams& a, const AttentionTensors& x) {
+        host::EmulatedGpu device;
+        return Launches::head_mixing_forward(host::Launcher{device}, a, x);
+      },
+      [](const AttentionParams& a, const AttentionTensors& x) {
+        host::EmulatedGpu device;
+        return Launches::head_mixing_backward(host::Launcher{device}, a, x);
+      }};
+  return {&kernel_table, nullptr};
 }
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
@@ -173,22 +173,22 @@ TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equation
           "[attention][mixed]") {
   CHECK(check_reduced("head mixing over random options", [] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
-    const int64_t batch = pick(1, 2), heads = pick(1, 4), values = pick(1, 4), queries = pick(1, 30),
+    const int64_t batch = pick(1, 2), heads = pick(1, 4), value_heads = pick(1, 4), queries = pick(1, 30),
                   keys = pick(1, 40);
     const int64_t key_size = pick(1, 32), value_size = pick(1, 32);
     const bool bf16 = pick(0, 1) == 1;
     const int64_t matrix_form = pick(0, 2);
     Inputs x{{random_heads(batch, heads, queries, key_size),
               random_heads(batch, heads, keys, key_size),
-              random_heads(batch, values, keys, value_size),
-              matrix_form == 0   ? at::randn({heads, values})
-              : matrix_form == 1 ? at::randn({batch, heads, values})
-                                 : at::randn({batch, queries, heads, values}),
-              random_scales(batch, values),
+              random_heads(batch, value_heads, keys, value_size),
+              matrix_form == 0   ? at::randn({heads, value_heads})
+              : matrix_form == 1 ? at::randn({batch, heads, value_heads})
+                                 : at::randn({batch, queries, heads, value_heads}),
+              random_scales(batch, value_heads),
               {},
               {},
               {}},
-             at::randn({batch, values, queries, value_size}),
+             at::randn({batch, value_heads, queries, value_size}),
              {},
              {}};
     draw_options(x);

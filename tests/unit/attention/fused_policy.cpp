@@ -55,12 +55,12 @@ void add_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int6
   x.operands[kDistanceRows] = at::randn({heads, rows, size});
 }
 
-// Draws random operands and options of a case, with head mixing if `mixed`.
-Inputs random_inputs(bool mixed) {
+// Draws random operands and options of a case, with head mixing if `with_mixing`.
+Inputs random_inputs(bool with_mixing) {
   at::manual_seed(static_cast<uint64_t>(pick(0, 1 << 30)));  // so that rapidcheck's seed reproduces the tensors
   Inputs x;
-  const int64_t batch = pick(1, 3), in = pick(1, 5), out = mixed ? pick(1, 5) : in, queries = pick(1, 80);
-  const int64_t dk = mixed ? pick(1, 40) : 16 * pick(1, 3), dv = mixed ? pick(1, 40) : dk;
+  const int64_t batch = pick(1, 3), in = pick(1, 5), out = with_mixing ? pick(1, 5) : in, queries = pick(1, 80);
+  const int64_t dk = with_mixing ? pick(1, 40) : 16 * pick(1, 3), dv = with_mixing ? pick(1, 40) : dk;
   x.policy.causal = pick(0, 2) > 0;
   const int64_t keys = x.policy.causal ? queries + pick(0, 150) : pick(1, 200);
   if (x.policy.causal && pick(0, 1) == 1) x.policy.window = pick(1, keys + 10);
@@ -80,12 +80,12 @@ Inputs random_inputs(bool mixed) {
   if (pick(0, 1) == 1) {
     at::Tensor& scales = x.operands[kHeadScales];
     scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{out} : std::vector<int64_t>{batch, out});
-    if (pick(0, 1) == 1) scales.select(-1, pick(0, out - 1)).zero_();  // a closed gate
+    if (pick(0, 1) == 1) scales.select(-1, pick(0, out - 1)).zero_();  // the scale of a closed gate
   }
   x.operands[kQ] = at::randn({batch, in, queries, dk}) * 2,
   x.operands[kK] = at::randn({batch, num_key_heads, keys, dk});
   x.operands[kV] = at::randn({batch, num_value_heads, keys, dv}), x.dout = at::randn({batch, out, queries, dv});
-  if (mixed) x.operands[kMatrix] = pick(0, 1) == 1 ? at::randn({batch, queries, in, out}) : at::randn({in, out});
+  if (with_mixing) x.operands[kMatrix] = pick(0, 1) == 1 ? at::randn({batch, queries, in, out}) : at::randn({in, out});
   if (pick(0, 2) > 0) add_positions(x, in, queries, keys, dk);
   else if (!x.policy.causal && pick(0, 1) == 1) x.policy.key_lengths = at::randint(0, keys + 1, {batch}, at::kLong);
   return x;
@@ -115,15 +115,15 @@ TEST_CASE("fused attention and its gradients match the reference equations over 
                                     {Level::avx2, "AVX2"},
                                     {Level::avx512, "AVX-512"},
                                     {Level::avx512_bf16, "AVX-512 with bf16"}})
-    for (const bool mixed : {false, true}) {
+    for (const bool with_mixing : {false, true}) {
       if (level > kernels::best_level()) {
-        if (mixed) WARN("skipped: this processor has no " << name);
+        if (with_mixing) WARN("skipped: this processor has no " << name);
         continue;
       }
       kernels::set_level(level);
-      INFO((mixed ? "with head mixing, " : "without head mixing, ") << name);
+      INFO((with_mixing ? "with head mixing, " : "without head mixing, ") << name);
       CHECK(rc::check([&] {
-        Inputs x = random_inputs(mixed);
+        Inputs x = random_inputs(with_mixing);
         add_dropout(x);
         kernels::set_l2_cache_bytes(int64_t{1} << pick(10, 20));  // decides whether all keys fit into one tile
         for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
@@ -147,9 +147,9 @@ TEST_CASE("fused attention and its gradients match the reference equations over 
 
 TEST_CASE("fused Sigsoftmax is accurate and finite for extreme logits", "[attention][policy]") {
   at::manual_seed(42);
-  for (const bool mixed : {false, true}) {
+  for (const bool with_mixing : {false, true}) {
     const at::Tensor q = at::randn({1, 2, 40, 16}) * 1e4, k = at::randn_like(q), v = at::randn_like(q);
-    Inputs x{{q, k, v, mixed ? at::eye(2) : at::Tensor(), {}, {}, {}, {}}, at::randn_like(q), {}, {}};
+    Inputs x{{q, k, v, with_mixing ? at::eye(2) : at::Tensor(), {}, {}, {}, {}}, at::randn_like(q), {}, {}};
     x.policy.causal = true, x.policy.normaliser = kernels::Normaliser::sigsoftmax;
     const Tensors fused = results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused);
     CHECK(find_excess_error({fused[0]}, {results(x, at::kFloat, at::kFloat, at::kCPU, composed)[0]},
@@ -161,12 +161,12 @@ TEST_CASE("fused Sigsoftmax is accurate and finite for extreme logits", "[attent
 TEST_CASE("fused attention with relative positions is bit-identical for any number of threads", "[attention][policy]") {
   at::manual_seed(43);
   const int threads = at::get_num_threads();
-  for (const bool mixed : {false, true}) {
+  for (const bool with_mixing : {false, true}) {
     const at::Tensor q = at::randn({3, 2, 70, 16}), k = at::randn({3, 2, 100, 16}), v = at::randn_like(k);
     Inputs x{{q,
               k,
               v,
-              mixed ? at::randn({2, 2}) : at::Tensor(),
+              with_mixing ? at::randn({2, 2}) : at::Tensor(),
               {},
               at::randn({2, 16}),
               at::randn({2, 16}),
@@ -217,9 +217,9 @@ TEST_CASE(
           mask.key_positions.narrow(0, 0, 9).sub_(4);  // a gap of four positions after the ninth key
         }
         const nn::ForwardContext forward_context{true, 5, 2, 3};
-        const auto [fused, composed, exact, sizes] = layers::results_of_paths(l, m, [&](const at::Tensor& keys) {
+        const auto [fused, composed, exact, magnitudes] = layers::results_of_paths(l, m, [&](const at::Tensor& keys) {
           return l(keys.narrow(1, memory, queries), keys, mask, forward_context);
         });
-        CHECK(find_excess_error(fused, composed, exact, at::kFloat, sizes) == "");
+        CHECK(find_excess_error(fused, composed, exact, at::kFloat, magnitudes) == "");
       }
 }

@@ -45,22 +45,22 @@ TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and 
     const at::Tensor dm = at::einsum(matrix_per_query ? "bjts,bits->btji" : "bjts,bits->ji", {xd, visible_dy});
     // Returns whether `actual` is within the rounding error of a sum of `terms` products that is rounded to a type;
     // `magnitudes`: the sums of the absolute products.
-    auto near = [](const at::Tensor& actual, const at::Tensor& exact, int64_t terms, at::ScalarType to,
-                   const at::Tensor& magnitudes) {
+    auto is_near = [](const at::Tensor& actual, const at::Tensor& exact, int64_t terms, at::ScalarType to,
+                      const at::Tensor& magnitudes) {
       return numbers::error(actual, exact) <=
              tolerance::sum_error_bound(terms, numbers::rounding_unit(to), numbers::max_abs(magnitudes));
     };
     const auto absolute_product = [](const char* equation, const at::Tensor& a, const at::Tensor& c) {
       return at::einsum(equation, {a.abs(), c.abs()});
     };
-    RC_ASSERT(near(y, expected, in, type, absolute_product(forward, xd, md)));
-    RC_ASSERT(near(x.grad(), dx, out, type,
-                   absolute_product(matrix_per_query ? "bits,btji->bjts" : "bits,ji->bjts", dd, md)));
+    RC_ASSERT(is_near(y, expected, in, type, absolute_product(forward, xd, md)));
+    RC_ASSERT(is_near(x.grad(), dx, out, type,
+                      absolute_product(matrix_per_query ? "bits,btji->bjts" : "bits,ji->bjts", dd, md)));
     const int64_t dm_terms = matrix_per_query ? s : b * t * s;
     const at::Tensor dm_magnitudes =
         absolute_product(matrix_per_query ? "bjts,bits->btji" : "bjts,bits->ji", xd, visible_dy);
-    RC_ASSERT(near(m.grad(), dm, dm_terms, at::kFloat, dm_magnitudes));
-    // Double precision has no kernel of ours and uses LibTorch operations.
+    RC_ASSERT(is_near(m.grad(), dm, dm_terms, at::kFloat, dm_magnitudes));
+    // For double precision, which has no kernel, mix_heads calls LibTorch operations.
     at::Tensor x_leaf = xd.clone().requires_grad_(), m_leaf = md.clone().requires_grad_();
     mix_heads(x_leaf, m_leaf, mixing).backward(visible_dy);
     RC_ASSERT(agree(m_leaf.grad(), dm, dm_terms, numbers::max_abs(dm_magnitudes)));
@@ -85,8 +85,8 @@ TEST_CASE("mix_values and its gradients equal mix_heads followed by the product 
           for (const at::Tensor& t : {z.detach(), causal ? p.grad().tril() : p.grad(), v.grad(), m.grad()})
             results.push_back(t);
         }
-        // Terms of z, dp, dv and dm: sums over heads, then over keys; over sizes and heads; over queries and heads;
-        // over sizes, then over rows, queries and keys.
+        // Numbers of terms: z sums over 3 heads and 20 keys; dp over the value size 6 and 4 heads; dv over 20 queries
+        // and 3 heads; dm over the value size 6 and over 2 rows of 20 queries and 20 keys.
         const int64_t operations[] = {3 + 20, 6 + 4, 20 + 3, 6 + 2 * 20 * 20};
         for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], operations[i]));
       }
@@ -108,14 +108,15 @@ TEST_CASE("mix_values and its gradients equal the equation over several blocks o
                      m = (matrix_per_query ? normal({2, queries, in, heads}, 2) : normal({in, heads}, 2)).to(type);
           p.requires_grad_(), v.requires_grad_(), m.requires_grad_();
           const char* equation = matrix_per_query ? "bjts,btji->bits" : "bjts,ji->bits";
-          // In double precision, the equation without blocks of queries.
+          // The result in double precision follows from the equation, without blocks of queries.
           const at::Tensor z =
               type == at::kFloat ? mix_values(p, m, v, mixing) : at::matmul(at::einsum(equation, {p, m}), v);
           (z * r.to(type)).sum().backward();
           for (const at::Tensor& t : {z.detach(), p.grad() * visible.to(type), v.grad(), m.grad()})
             results.push_back(t);
         }
-        // Terms of z, dp, dv and dm, as above.
+        // Numbers of terms: z sums over heads and keys; dp over the value size 6 and heads; dv over queries and heads;
+        // dm over the value size 6 and over keys or, for one matrix, over rows, queries and keys.
         const int64_t operations[] = {in + keys, 6 + heads, queries + in,
                                       6 + (matrix_per_query ? keys : 2 * queries * keys)};
         for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], operations[i]));

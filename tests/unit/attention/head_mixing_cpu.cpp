@@ -60,19 +60,20 @@ struct Sizes {
   bool matrix_per_query;
 };
 
-Inputs random_inputs(const Sizes& z) {
-  Inputs x{{at::randn({z.batch, z.in, z.queries, z.dk}) * 2,
-            at::randn({z.batch, z.in, z.keys, z.dk}),
-            at::randn({z.batch, z.out, z.keys, z.dv}),
-            z.matrix_per_query ? at::randn({z.batch, z.queries, z.in, z.out}) : at::randn({z.in, z.out}),
+Inputs random_inputs(const Sizes& sizes) {
+  Inputs x{{at::randn({sizes.batch, sizes.in, sizes.queries, sizes.dk}) * 2,
+            at::randn({sizes.batch, sizes.in, sizes.keys, sizes.dk}),
+            at::randn({sizes.batch, sizes.out, sizes.keys, sizes.dv}),
+            sizes.matrix_per_query ? at::randn({sizes.batch, sizes.queries, sizes.in, sizes.out})
+                                   : at::randn({sizes.in, sizes.out}),
             {},
             {},
             {},
             {}},
-           at::randn({z.batch, z.out, z.queries, z.dv}),
+           at::randn({sizes.batch, sizes.out, sizes.queries, sizes.dv}),
            {},
            {}};
-  x.policy.causal = z.causal;
+  x.policy.causal = sizes.causal;
   return x;
 }
 
@@ -83,22 +84,23 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    Sizes z{pick(1, 3),  pick(1, 9),  pick(1, 9),      pick(1, 90),    0,
-            pick(1, 40), pick(1, 40), pick(0, 1) == 1, pick(0, 1) == 1};
-    z.keys = z.causal ? z.queries + pick(0, 150) : pick(1, 300);
-    Inputs x = random_inputs(z);
-    if (!z.causal && pick(0, 1) == 1) {
+    Sizes sizes{pick(1, 3),  pick(1, 9),  pick(1, 9),      pick(1, 90),    0,
+                pick(1, 40), pick(1, 40), pick(0, 1) == 1, pick(0, 1) == 1};
+    sizes.keys = sizes.causal ? sizes.queries + pick(0, 150) : pick(1, 300);
+    Inputs x = random_inputs(sizes);
+    if (!sizes.causal && pick(0, 1) == 1) {
       std::vector<int64_t> lengths;
-      for (int64_t b = 0; b < z.batch; ++b) lengths.push_back(pick(0, z.keys));
+      for (int64_t b = 0; b < sizes.batch; ++b) lengths.push_back(pick(0, sizes.keys));
       x.policy.key_lengths = at::tensor(lengths, at::kLong);
     }
     if (pick(0, 2) == 0) {
       const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
       const double p = *rc::gen::element(0.1, 0.5, 0.9);
       x.policy.dropout_before_mixing = pick(0, 1) == 1;
-      const int64_t heads = x.policy.dropout_before_mixing ? z.in : z.out;
-      x.dropout_mask = nn::dropout(at::ones({z.batch, heads, z.queries, z.keys}), p, forward_context, "place", 4);
-      x.policy.dropout = nn::dropout_from(heads * z.queries * z.keys, p, forward_context, "place", 4);
+      const int64_t heads = x.policy.dropout_before_mixing ? sizes.in : sizes.out;
+      x.dropout_mask =
+          nn::dropout(at::ones({sizes.batch, heads, sizes.queries, sizes.keys}), p, forward_context, "place", 4);
+      x.policy.dropout = nn::dropout_from(heads * sizes.queries * sizes.keys, p, forward_context, "place", 4);
     }
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const Tensors exact = exact_results(x, type), composed = composed_results(x, type),
@@ -198,15 +200,15 @@ TEST_CASE("a batch row of the CPU head mixing kernel is independent of other row
 TEST_CASE("the CPU head mixing kernel reads a joint projection and returns its gradient as one tensor",
           "[attention][mixed]") {
   at::manual_seed(35);
-  const int64_t batch = 2, length = 40, heads = 3, values = 2, size = 16, value_size = 8;
-  const at::Tensor joint = at::randn({batch, length, 2 * heads * size + values * value_size}),
-                   m = at::randn({heads, values}), dout = at::randn({batch, values, length, value_size});
+  const int64_t batch = 2, length = 40, heads = 3, value_heads = 2, size = 16, value_size = 8;
+  const at::Tensor joint_projection = at::randn({batch, length, 2 * heads * size + value_heads * value_size}),
+                   m = at::randn({heads, value_heads}), dout = at::randn({batch, value_heads, length, value_size});
   const auto gradient = [&](at::ScalarType type, const auto& attend) {
-    const at::Tensor leaf = joint.to(type).detach().clone().requires_grad_();
-    const auto parts = attention::split_projection(leaf, heads, size, values, value_size);
+    const at::Tensor leaf = joint_projection.to(type).detach().clone().requires_grad_();
+    const auto qkv = attention::split_projection(leaf, heads, size, value_heads, value_size);
     Inputs x;
     x.policy.causal = true;
-    attend(x, Tensors{parts[0], parts[1], parts[2], m.to(type), {}, {}, {}, {}}).backward(dout.to(type));
+    attend(x, Tensors{qkv[0], qkv[1], qkv[2], m.to(type), {}, {}, {}, {}}).backward(dout.to(type));
     return leaf.grad();
   };
   CHECK(find_excess_error({gradient(at::kFloat, attend_fused)}, {gradient(at::kFloat, composed)},
@@ -258,9 +260,9 @@ TEST_CASE("layers that mix probabilities have equal outputs and gradients on the
       if (!causal) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
       for (bool training : {false, true}) {
         const nn::ForwardContext forward_context{training, 5, 2, 3};
-        const auto [fused, composed, exact, sizes] = layers::results_of_paths(
+        const auto [fused, composed, exact, magnitudes] = layers::results_of_paths(
             l, x, [&](const at::Tensor& input) { return l(input, input, mask, forward_context); });
-        CHECK(find_excess_error(fused, composed, exact, at::kFloat, sizes) == "");
+        CHECK(find_excess_error(fused, composed, exact, at::kFloat, magnitudes) == "");
       }
     }
 }

@@ -55,7 +55,7 @@ TEST_CASE("a forward pass with variants equals separate forward passes with the 
 TEST_CASE("variants of different groups of rows equal separate forward passes over each group", "[head-scales]") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({4, 5, 8}, 1), scales = normal({5, 4}, 2);  // x: two groups of two rows
-  const std::vector<int64_t> source_blocks{0, 1, 1, 0, 1};                // group of rows that each variant copies
+  const std::vector<int64_t> source_groups{0, 1, 1, 0, 1};                // group of rows that each variant copies
   for (const std::string mixer : {"none", "mixhead-a", "mixhead-b", "talking-heads"})
     for (const std::string combiner : {"concatenate", "alphas", "mae", "gates"}) {
       INFO(mixer << " " << combiner);
@@ -64,15 +64,15 @@ TEST_CASE("variants of different groups of rows equal separate forward passes ov
       const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
       for (int side = mixer == "none" ? 1 : 0; side < 3; ++side) {
         HeadScales s = scales_of_side(side, scales, 5);
-        s.variants.source_groups = source_blocks;
+        s.variants.source_groups = source_groups;
         set_head_scales(*l.layer, s);
         const at::Tensor with_variants = l(x, x, mask), repeated = l.layer->repeat_for_variants(x);
         REQUIRE(with_variants.sizes() == at::IntArrayRef({10, 5, 8}));
         for (int64_t f = 0; f < 5; ++f) {
-          const at::Tensor block = x.narrow(0, 2 * source_blocks[static_cast<size_t>(f)], 2);
-          CHECK(at::equal(repeated.narrow(0, 2 * f, 2), block));
+          const at::Tensor group = x.narrow(0, 2 * source_groups[static_cast<size_t>(f)], 2);
+          CHECK(at::equal(repeated.narrow(0, 2 * f, 2), group));
           set_head_scales(*l.layer, scales_of_side(side, scales[f]));
-          CHECK(rounding.agree(l(block, block, mask), with_variants.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
+          CHECK(rounding.agree(l(group, group, mask), with_variants.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
         }
       }
     }
@@ -141,14 +141,14 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
       for (const at::Tensor& tokens : segments) outputs.push_back(model->hidden(tokens, {}, memory.get(), observer));
       return at::cat(outputs, 1);
     };
-    // Roundings one after another of all layers, each with attention and a feed-forward network, for segments that read
-    // one another through the memory; as in layers::LayerRounding, errors of logits grow by the largest logit, and the
-    // scales are at most 2.
+    // The chain of roundings passes through the attention and the feed-forward sublayer of all layers, once for each
+    // segment, since a segment reads earlier segments through the memory. As in layers::LayerRounding, errors of logits
+    // grow by the largest logit; the scales are at most 2.
     layers::TermObserver terms;
     run(&terms);
     int64_t operations = 0;
     for (const AttentionLayer* layer : model->attention_layers())
-      operations += layers::roundings(layer->layer_spec(), terms.keys) + width + 16 + layers::kElementwise;
+      operations += layers::roundings(layer->layer_spec(), terms.keys) + width + 16 + layers::kElementwiseRoundings;
     operations *= static_cast<int64_t>(segments.size());
     for (AttentionLayer* layer : model->attention_layers()) {
       set_head_scales(*layer, {{}, scales, {}, {3}});

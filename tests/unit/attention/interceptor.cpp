@@ -37,10 +37,10 @@ struct DoublingInterceptor : Interceptor {
 };
 
 struct DoublingObserver : Observer {
-  DoublingInterceptor doubles;
-  explicit DoublingObserver(HeadSide side) : doubles(side) {}
+  DoublingInterceptor interceptor;
+  explicit DoublingObserver(HeadSide side) : interceptor(side) {}
   at::Tensor heads(HeadSide side, const LayerSpec& shape, const at::Tensor& x) override {
-    return doubles.heads(side, shape, x);
+    return interceptor.heads(side, shape, x);
   }
 };
 
@@ -53,7 +53,7 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
   mask.causal = true;
   for (const std::string mixer : {"mixhead-a", "talking-heads"}) {
     PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = 'alphas'\n", 8, 3);
-    const at::Tensor plain = l(x, x, mask);
+    const at::Tensor unscaled = l(x, x, mask);
     const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
     for (const HeadSide side : {HeadSide::score, HeadSide::value, HeadSide::output}) {
       INFO(mixer << " " << static_cast<int>(side));
@@ -61,19 +61,20 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
       scales.scales_of(side) = twos;
       set_head_scales(*l.layer, scales);
       const at::Tensor scaled = l(x, x, mask);
-      CHECK_FALSE(rounding.agree(scaled, plain, 2));
+      CHECK_FALSE(rounding.agree(scaled, unscaled, 2));
 
-      const auto doubles = std::make_shared<DoublingInterceptor>(side);
-      l.layer->set_interceptor(doubles);
+      const auto interceptor = std::make_shared<DoublingInterceptor>(side);
+      l.layer->set_interceptor(interceptor);
       CHECK(at::equal(l(x, x, mask), scaled));
-      CHECK(doubles->recorded_sizes == std::vector<std::vector<int64_t>>{{2, 4, 5, side == HeadSide::score ? 5 : 2}});
+      CHECK(interceptor->recorded_sizes ==
+            std::vector<std::vector<int64_t>>{{2, 4, 5, side == HeadSide::score ? 5 : 2}});
       CHECK_THROWS_AS(head_scales(*l.layer), std::logic_error);
       l.layer->set_interceptor(nullptr);
       CHECK_FALSE(head_scales(*l.layer).scales_of(side).defined());
 
       DoublingObserver observer(side);
       CHECK(rounding.agree(l(x, x, mask, {}, &observer), scaled, 2));
-      CHECK(observer.doubles.recorded_sizes == doubles->recorded_sizes);
+      CHECK(observer.interceptor.recorded_sizes == interceptor->recorded_sizes);
     }
   }
 }
@@ -99,26 +100,27 @@ TEST_CASE("Path::fused rejects an interceptor that changes probabilities and acc
 
 TEST_CASE(
     "show() passes an observation to subscribers of its type only, in order, each with the changes of earlier ones") {
-  struct First : Observer, Subscriber<MixingObservation> {
+  struct FirstObserver : Observer, Subscriber<MixingObservation> {
     void receive(const LayerSpec&, MixingObservation& observation) override {
       observation.matrix = observation.matrix + 1;
     }
-  } first;
-  struct Second : Observer, Subscriber<MixingObservation>, Subscriber<RoutingObservation> {
+  } first_observer;
+  struct SecondObserver : Observer, Subscriber<MixingObservation>, Subscriber<RoutingObservation> {
     at::Tensor matrix;
     int routings = 0;
     void receive(const LayerSpec&, MixingObservation& observation) override { matrix = observation.matrix; }
     void receive(const LayerSpec&, RoutingObservation&) override { ++routings; }
-  } second;
-  layers::RecordingObserver unsubscribed;
-  analysis::Observers inner({&second, &unsubscribed}), all({&first, &inner});
+  } second_observer;
+  layers::RecordingObserver unsubscribed_observer;
+  analysis::Observers inner_observers({&second_observer, &unsubscribed_observer}),
+      all_observers({&first_observer, &inner_observers});
   MixingObservation observation{at::zeros({2, 2})};
-  all.show({}, observation);
-  CHECK(at::equal(second.matrix, at::ones({2, 2})));
-  CHECK(at::equal(observation.matrix, second.matrix));
-  all.show({}, RoutingObservation{});
-  CHECK(second.routings == 1);
-  CHECK_FALSE(unsubscribed.g.defined());
+  all_observers.show({}, observation);
+  CHECK(at::equal(second_observer.matrix, at::ones({2, 2})));
+  CHECK(at::equal(observation.matrix, second_observer.matrix));
+  all_observers.show({}, RoutingObservation{});
+  CHECK(second_observer.routings == 1);
+  CHECK_FALSE(unsubscribed_observer.g.defined());
 }
 
 TEST_CASE("ForwardContext::request finds a request by its type") {

@@ -18,12 +18,12 @@ using reference::Sizes;
 using reference::Vector;
 
 TEST_CASE("error of the fused path is at most twice the error of the composed path") {
-  const Sizes z{2, 48, 48, 64, 4, 16, 16};
-  Layer l(layer_size_lines(z), 64, 3);
+  const Sizes sizes{2, 48, 48, 64, 4, 16, 16};
+  Layer l(layer_size_lines(sizes), 64, 3);
   at::Tensor x = normal({2, 48, 64}, 4) * 0.3;
   Mask mask;
   mask.causal = true;
-  const Vector expected = reference::attention(z, doubles(x), doubles(x), l.weights(),
+  const Vector expected = reference::attention(sizes, doubles(x), doubles(x), l.weights(),
                                                [](int64_t, int64_t t, int64_t s) { return s <= t; });
   l.layer->set_path(Path::composed);
   const double composed_error = worst(doubles(l(x, x, mask)), expected);
@@ -45,7 +45,7 @@ TEST_CASE("the composed path normalises logits in bf16 and fp16 to probabilities
     CHECK(l(x, x, layers::causal(), {}, &observer).scalar_type() == type);
     REQUIRE(observer.p.scalar_type() == at::kFloat);
     const at::Tensor sums = observer.p.sum(-1);
-    CHECK(rounding::agree(sums, at::ones_like(sums), 40 + layers::kElementwise));
+    CHECK(rounding::agree(sums, at::ones_like(sums), 40 + layers::kElementwiseRoundings));
   }
 }
 
@@ -83,72 +83,79 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
     }
   };
   c10::NoGradGuard no_gradient;
-  Mask causal;
-  causal.causal = true;
+  Mask causal_mask;
+  causal_mask.causal = true;
   const at::Tensor x = normal({2, 20, 32}, 1);
   const auto self_attention = [&](Layer& l, const Mask& mask = {}) { return [&l, &x, mask] { return l(x, x, mask); }; };
 
   // Constraints that depend on the layer only.
   Layer logit_mixing("heads = 2\nmixer = 'talking-heads'\n", 32, 3),
       unequal_sizes("heads = 2\nvalue_size = 8\n", 32, 3),
-      synthesizer("heads = 2\nscore = 'synthesizer-random'\n[attention.synthesizer-random]\nlength = 20\n", 32, 3),
+      synthesizer_layer("heads = 2\nscore = 'synthesizer-random'\n[attention.synthesizer-random]\nlength = 20\n", 32,
+                        3),
       head_size_8("heads = 4\nnormaliser = 'sigsoftmax'\n", 32, 3);
-  check_rejected(logit_mixing, "mixer 'talking-heads': the mixer mixes logits", self_attention(logit_mixing, causal));
-  check_rejected(unequal_sizes, "value_size 8 differs from head_size 16", self_attention(unequal_sizes, causal));
-  check_rejected(synthesizer, "score 'synthesizer-random'", self_attention(synthesizer, causal));
+  check_rejected(logit_mixing, "mixer 'talking-heads': the mixer mixes logits",
+                 self_attention(logit_mixing, causal_mask));
+  check_rejected(unequal_sizes, "value_size 8 differs from head_size 16", self_attention(unequal_sizes, causal_mask));
+  check_rejected(synthesizer_layer, "score 'synthesizer-random'", self_attention(synthesizer_layer, causal_mask));
   check_rejected(head_size_8, "Sigsoftmax, with head_size 8, which is not a multiple of 16",
-                 self_attention(head_size_8, causal));
+                 self_attention(head_size_8, causal_mask));
 
   // Head scales and observers.
-  Layer mixhead("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
-  set_head_scales(*mixhead.layer, {at::tensor({0.5F, 1.0F}), {}, {}});
-  CHECK(mixhead.layer->describe_path(false) ==
+  Layer mixhead_layer("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
+  set_head_scales(*mixhead_layer.layer, {at::tensor({0.5F, 1.0F}), {}, {}});
+  CHECK(mixhead_layer.layer->describe_path(false) ==
         "composed: scale factors of score heads act on probabilities, which the fused path does not store");
-  check_rejected(mixhead, "scale factors of score heads act on probabilities, which the fused path does not store",
-                 self_attention(mixhead, causal));
-  set_head_scales(*mixhead.layer, {{}, at::tensor({0.5F, 1.0F}), {}});
-  mixhead.layer->set_path(Path::fused);
+  check_rejected(mixhead_layer,
+                 "scale factors of score heads act on probabilities, which the fused path does not store",
+                 self_attention(mixhead_layer, causal_mask));
+  set_head_scales(*mixhead_layer.layer, {{}, at::tensor({0.5F, 1.0F}), {}});
+  mixhead_layer.layer->set_path(Path::fused);
   // Scales of value heads multiply the output of the kernel, so the fused path supports them.
-  CHECK_NOTHROW(self_attention(mixhead, causal)());
-  set_head_scales(*mixhead.layer, {});
-  layers::RecordingObserver watch;
-  check_rejected(mixhead, "an observer reads the probabilities", [&] { return mixhead(x, x, causal, {}, &watch); });
+  CHECK_NOTHROW(self_attention(mixhead_layer, causal_mask)());
+  set_head_scales(*mixhead_layer.layer, {});
+  layers::RecordingObserver recorder;
+  check_rejected(mixhead_layer, "an observer reads the probabilities",
+                 [&] { return mixhead_layer(x, x, causal_mask, {}, &recorder); });
 
   // An additive mask, and a causal mask with key lengths.
-  Mask additive = causal, memory = causal;
-  additive.additive = normal({1, 1, 20, 20}, 2);
-  check_rejected(mixhead, "head mixing with a mask that the fused kernels do not support, such as an additive mask",
-                 self_attention(mixhead, additive));
-  memory.offset = 12;
-  memory.key_lengths = at::tensor({32, 25}, at::kLong);
+  Mask additive_mask = causal_mask, memory_mask = causal_mask;
+  additive_mask.additive = normal({1, 1, 20, 20}, 2);
+  check_rejected(mixhead_layer,
+                 "head mixing with a mask that the fused kernels do not support, such as an additive mask",
+                 self_attention(mixhead_layer, additive_mask));
+  memory_mask.offset = 12;
+  memory_mask.key_lengths = at::tensor({32, 25}, at::kLong);
   const at::Tensor keys = normal({2, 32, 32}, 4);
-  check_rejected(mixhead, "head mixing with a mask that the fused kernels do not support, such as an additive mask",
-                 [&] { return mixhead(x, keys, memory); });
-  Layer relative("heads = 2\nscore = 'relative'\n", 32, 3);
-  check_rejected(relative,
+  check_rejected(mixhead_layer,
+                 "head mixing with a mask that the fused kernels do not support, such as an additive mask",
+                 [&] { return mixhead_layer(x, keys, memory_mask); });
+  Layer relative_layer("heads = 2\nscore = 'relative'\n", 32, 3);
+  check_rejected(relative_layer,
                  "relative positions with a mask that the fused kernels do not support, such as an additive mask",
-                 [&] { return relative(x, keys, memory); });
+                 [&] { return relative_layer(x, keys, memory_mask); });
 
   // Fewer queries in the batch than head_size, for which automatic dispatch prefers the composed path only for speed:
   // the fused path gives the same result.
-  Layer exact_relative("heads = 2\nscore = 'relative'\n", 32, 3);
-  exact_relative.convert(at::kDouble);
-  exact_relative.layer->set_path(Path::composed);
+  Layer exact_relative_layer("heads = 2\nscore = 'relative'\n", 32, 3);
+  exact_relative_layer.convert(at::kDouble);
+  exact_relative_layer.layer->set_path(Path::composed);
   for (int64_t queries : {1, 2, 7, 8}) {
     const at::Tensor first_queries = x.narrow(1, 0, queries), exact_queries = first_queries.to(at::kDouble);
-    relative.layer->set_path(Path::composed);
-    const at::Tensor composed = relative(first_queries, first_queries, causal);
-    relative.layer->set_path(Path::fused);
-    CHECK(numbers::find_excess_error({relative(first_queries, first_queries, causal)}, {composed},
-                                     {exact_relative(exact_queries, exact_queries, causal)}, at::kFloat) == "");
+    relative_layer.layer->set_path(Path::composed);
+    const at::Tensor composed = relative_layer(first_queries, first_queries, causal_mask);
+    relative_layer.layer->set_path(Path::fused);
+    CHECK(numbers::find_excess_error({relative_layer(first_queries, first_queries, causal_mask)}, {composed},
+                                     {exact_relative_layer(exact_queries, exact_queries, causal_mask)},
+                                     at::kFloat) == "");
   }
 
   // Incremental decoding, in which Mixhead with scope = 'released' mixes no heads.
-  const auto decode = [&](Layer& l) {
+  const auto decoding_pass = [&](Layer& l) {
     return [&] {
       Cache cache;
       const at::Tensor prompt = x.narrow(1, 0, 7);
-      return l.layer->forward(prompt, prompt, causal, {}, &cache);
+      return l.layer->forward(prompt, prompt, causal_mask, {}, &cache);
     };
   };
   const std::string released = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
@@ -158,10 +165,10 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   check_rejected(released_size_8,
                  "head mixing, with head_size 8, which is not a multiple of 16, in a forward pass where mixer "
                  "'mixhead-a' mixes no heads",
-                 decode(released_size_8));
+                 decoding_pass(released_size_8));
   check_rejected(released_unequal,
                  "value_size 8 differs from head_size 16 in a forward pass where mixer 'mixhead-a' mixes no heads",
-                 decode(released_unequal));
+                 decoding_pass(released_unequal));
 }
 
 TEST_CASE("PathLog reports each fallback reason once per kind of attention") {
@@ -174,7 +181,7 @@ TEST_CASE("PathLog reports each fallback reason once per kind of attention") {
 
 TEST_CASE(
     "an observer reads probabilities that sum to 1, and zeroing a head in the observer equals a head scale of 0") {
-  struct RecordingObserver : Observer {
+  struct HeadZeroingObserver : Observer {
     at::Tensor p;
     void probabilities(const LayerSpec&, const at::Tensor& probabilities) override { p = probabilities; }
     at::Tensor heads(HeadSide side, const LayerSpec&, const at::Tensor& z) override {
@@ -183,15 +190,15 @@ TEST_CASE(
       out.select(1, 1).zero_();
       return out;
     }
-  } watch;
+  } observer;
   Layer l("heads = 2", 8, 3);
   at::Tensor x = normal({2, 5, 8}, 1);
   Mask mask;
   mask.causal = true;
-  at::Tensor ablated = l.layer->forward(x, x, mask, {}, nullptr, &watch);
-  CHECK(watch.p.sizes() == at::IntArrayRef({2, 2, 5, 5}));
-  CHECK(rounding::agree(watch.p.sum(-1), at::ones({2, 2, 5}), 5 + layers::kElementwise));
-  CHECK(watch.p.triu(1).abs().max().item<float>() == 0);
+  at::Tensor ablated = l.layer->forward(x, x, mask, {}, nullptr, &observer);
+  CHECK(observer.p.sizes() == at::IntArrayRef({2, 2, 5, 5}));
+  CHECK(rounding::agree(observer.p.sum(-1), at::ones({2, 2, 5}), 5 + layers::kElementwiseRoundings));
+  CHECK(observer.p.triu(1).abs().max().item<float>() == 0);
   const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
   // Head scales of shape (h), then of shape (B, h).
   set_head_scales(*l.layer, {{}, at::tensor({1.0F, 0.0F}), {}});

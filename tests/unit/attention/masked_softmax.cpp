@@ -18,24 +18,25 @@ using rounding::agree;
 
 namespace {
 
-// Number of roundings one after another in a probability of a row of `keys` logits: a term per key in the sum, and the
-// subtraction of the maximum, both exponentials of Sigsoftmax and the divisions. The subtraction has an error relative
-// to the logit x ≤ 0, but the error of the probability is at most |x| e^x < 1 of it.
+// Returns the length of the chain of roundings in a probability of a row of `keys` logits: a term per key in the sum,
+// and the subtraction of the maximum, both exponentials of Sigsoftmax and the divisions. The subtraction rounds the
+// logit x ≤ 0, which changes e^x by at most |x| e^x < 1 roundings.
 int64_t roundings(int64_t keys) { return keys + 8; }
 
 }  // namespace
 
 TEST_CASE("masked_softmax_in_place overwrites the logits only if nothing else references their storage", "[mixing]") {
-  const at::Tensor shared = normal({2, 3, 4, 5}, 1), shared_copy = shared.clone(), second_reference = shared;
-  masked_softmax_in_place(shared, {});
-  CHECK(at::equal(shared, shared_copy));
-  const at::Tensor viewed = normal({2, 3, 4, 5}, 2), viewed_copy = viewed.clone();
-  masked_softmax_in_place(viewed.narrow(0, 0, 1), {});
-  masked_softmax_in_place(viewed.unsqueeze(0).squeeze(0), {});
-  CHECK(at::equal(viewed, viewed_copy));
-  const at::Tensor unshared = normal({2, 3, 4, 5}, 3), expected = masked_softmax(unshared.clone(), {});
-  const void* memory = unshared.const_data_ptr();
-  const at::Tensor p = masked_softmax_in_place(unshared, {});
+  const at::Tensor shared_logits = normal({2, 3, 4, 5}, 1), shared_copy = shared_logits.clone(),
+                   second_reference = shared_logits;
+  masked_softmax_in_place(shared_logits, {});
+  CHECK(at::equal(shared_logits, shared_copy));
+  const at::Tensor viewed_logits = normal({2, 3, 4, 5}, 2), viewed_copy = viewed_logits.clone();
+  masked_softmax_in_place(viewed_logits.narrow(0, 0, 1), {});
+  masked_softmax_in_place(viewed_logits.unsqueeze(0).squeeze(0), {});
+  CHECK(at::equal(viewed_logits, viewed_copy));
+  const at::Tensor unshared_logits = normal({2, 3, 4, 5}, 3), expected = masked_softmax(unshared_logits.clone(), {});
+  const void* memory = unshared_logits.const_data_ptr();
+  const at::Tensor p = masked_softmax_in_place(unshared_logits, {});
   CHECK(p.const_data_ptr() == memory);
   CHECK(at::equal(p, expected));
 }
@@ -45,20 +46,20 @@ TEST_CASE("rows of masked_softmax sum to 1, masked entries are exactly 0, fully 
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const int64_t b = pick(1, 3), h = pick(1, 3), t = pick(1, 5), s = pick(1, 70);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    const double size = std::pow(10.0, static_cast<double>(pick(-2, 3)));
-    const at::Tensor a = normal({b, h, t, s}, seed) * size;
+    const double stddev = std::pow(10.0, static_cast<double>(pick(-2, 3)));
+    const at::Tensor a = normal({b, h, t, s}, seed) * stddev;
     const at::Tensor allowed_mask =
         normal({pick(0, 1) == 1 ? b : 1, pick(0, 3) == 0 ? h : 1, t, pick(0, 5) == 0 ? 1 : s}, seed + 1) > -0.5;
     const at::Tensor visible = allowed_mask.expand(a.sizes()), any_visible = visible.any(-1);
-    for (bool sigmoid : {false, true}) {
-      auto normalise = sigmoid ? masked_sigmoid_softmax : masked_softmax;
+    for (bool sigsoftmax : {false, true}) {
+      auto normalise = sigsoftmax ? masked_sigmoid_softmax : masked_softmax;
       at::Tensor a32 = a.clone().requires_grad_(), a64 = a.to(at::kDouble).requires_grad_();
       const at::Tensor p32 = normalise(a32, allowed_mask), p64 = normalise(a64, allowed_mask);
       RC_ASSERT(agree(p32.sum(-1), any_visible.to(at::kFloat), roundings(s)));
       RC_ASSERT((p32.masked_select(~visible) == 0).all().item<bool>());
       RC_ASSERT(agree(p32, p64, roundings(s)));
       // The equation in double precision.
-      const at::Tensor d = a.to(at::kDouble), e = sigmoid ? d + at::log_sigmoid(d) : d;
+      const at::Tensor d = a.to(at::kDouble), e = sigsoftmax ? d + at::log_sigmoid(d) : d;
       const at::Tensor expected = at::softmax(e.masked_fill(~visible, -1e300), -1) * visible;
       RC_ASSERT(agree(p64, expected, roundings(s)));
       const at::Tensor r = normal({b, h, t, s}, seed + 2);

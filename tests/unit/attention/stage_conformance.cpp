@@ -32,10 +32,10 @@ struct Sizes {
 
 struct Combination {
   std::string pairing, score, normaliser, mixer, combiner;
-  Sizes z{};
+  Sizes sizes{};
   std::string toml() const {
-    return str("heads = ", z.heads, "\nhead_size = ", z.head_size, "\npairing = '", pairing, "'\nscore = '", score,
-               "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n");
+    return str("heads = ", sizes.heads, "\nhead_size = ", sizes.head_size, "\npairing = '", pairing, "'\nscore = '",
+               score, "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n");
   }
   std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner); }
 };
@@ -73,18 +73,18 @@ Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& sha
 }
 
 // Builds a layer of the kind if all stages support it; otherwise checks that the constructor throws and returns null.
-std::unique_ptr<Layer> built(const Combination& c, AttentionKind kind) {
+std::unique_ptr<Layer> build(const Combination& c, AttentionKind kind) {
   const AttentionOptions options = layers::options_of(c.toml(), kind);
-  const Capabilities capabilities = shared_capabilities(options, make_layer_spec(options, kind, 0, c.z.width, "x"));
+  const Capabilities capabilities = shared_capabilities(options, make_layer_spec(options, kind, 0, c.sizes.width, "x"));
   const bool supported = kind == AttentionKind::decoder_cross  ? capabilities.cross
                          : kind == AttentionKind::decoder_self ? capabilities.self && capabilities.causal
                                                                : capabilities.self;
   if (!supported) {
-    CHECK_THROWS_AS(Layer(c.toml(), c.z.width, 1, kind), Error);
+    CHECK_THROWS_AS(Layer(c.toml(), c.sizes.width, 1, kind), Error);
     return nullptr;
   }
-  auto layer = std::make_unique<Layer>(c.toml(), c.z.width, c.z.seed, kind);
-  layer->perturb_parameters(c.z.seed + 6);
+  auto layer = std::make_unique<Layer>(c.toml(), c.sizes.width, c.sizes.seed, kind);
+  layer->perturb_parameters(c.sizes.seed + 6);
   return layer;
 }
 
@@ -122,10 +122,10 @@ void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& 
 void check_causality(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask, int64_t first) {
   c10::NoGradGuard no_gradient;
   const int64_t past = m.size(1) - x.size(1);
-  at::Tensor changed = m.clone();
-  changed.narrow(1, past + first, x.size(1) - first).add_(normal({x.size(0), x.size(1) - first, x.size(2)}, 11));
-  const at::Tensor queries = m.is_same(x) ? changed : changed.narrow(1, past, x.size(1));
-  const at::Tensor a = l(x, m, mask), b = l(queries, changed, mask);
+  at::Tensor changed_inputs = m.clone();
+  changed_inputs.narrow(1, past + first, x.size(1) - first).add_(normal({x.size(0), x.size(1) - first, x.size(2)}, 11));
+  const at::Tensor queries = m.is_same(x) ? changed_inputs : changed_inputs.narrow(1, past, x.size(1));
+  const at::Tensor a = l(x, m, mask), b = l(queries, changed_inputs, mask);
   const LayerRounding rounding = rounding_of(l, x, m, mask);
   CHECK(rounding.agree(a.narrow(1, 0, first), b.narrow(1, 0, first)));
   CHECK(!rounding.agree(a, b));
@@ -142,72 +142,74 @@ Mask padding_mask(std::vector<int64_t> lengths, bool queries) {
 int64_t step_size(int64_t past, int64_t queries) { return past % 3 == 0 ? 1 : std::min<int64_t>(2, queries - past); }
 
 void check_causal_self(const Combination& c) {
-  const Sizes& z = c.z;
-  auto l = built(c, AttentionKind::decoder_self);
+  const Sizes& sizes = c.sizes;
+  auto l = build(c, AttentionKind::decoder_self);
   if (l == nullptr) return;
-  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
+  const at::Tensor x = normal({sizes.rows, sizes.queries, sizes.width}, sizes.seed);
   Mask mask;
   mask.causal = true;
   check_rows(*l, x, x, mask);
-  check_causality(*l, x, x, mask, z.queries / 2);
+  check_causality(*l, x, x, mask, sizes.queries / 2);
   const Capabilities capabilities = l->layer->capabilities();
   if (capabilities.memory) {
-    const at::Tensor m = at::cat({normal({z.rows, z.keys - z.queries, z.width}, z.seed + 1), x}, 1);
-    mask.offset = z.keys - z.queries;
+    const at::Tensor m = at::cat({normal({sizes.rows, sizes.keys - sizes.queries, sizes.width}, sizes.seed + 1), x}, 1);
+    mask.offset = sizes.keys - sizes.queries;
     check_rows(*l, x, m, mask);
-    check_causality(*l, x, m, mask, z.queries / 2);
+    check_causality(*l, x, m, mask, sizes.queries / 2);
   }
   if (!capabilities.incremental) return;
   c10::NoGradGuard no_gradient;
   mask.offset = 0;
-  const at::Tensor full = (*l)(x, x, mask);
+  const at::Tensor full_output = (*l)(x, x, mask);
   const LayerRounding rounding = rounding_of(*l, x, x, mask);
   Cache cache;
-  while (cache.length() < z.queries) {
-    const at::Tensor part = x.narrow(1, cache.length(), step_size(cache.length(), z.queries));
+  while (cache.length() < sizes.queries) {
+    const at::Tensor step_inputs = x.narrow(1, cache.length(), step_size(cache.length(), sizes.queries));
     mask.offset = cache.length();
-    CHECK(rounding.agree(l->layer->forward(part, part, mask, {}, &cache), full.narrow(1, mask.offset, part.size(1))));
+    CHECK(rounding.agree(l->layer->forward(step_inputs, step_inputs, mask, {}, &cache),
+                         full_output.narrow(1, mask.offset, step_inputs.size(1))));
   }
 }
 
 void check_bidirectional_self(const Combination& c) {
-  const Sizes& z = c.z;
-  auto l = built(c, AttentionKind::encoder_self);
+  const Sizes& sizes = c.sizes;
+  auto l = build(c, AttentionKind::encoder_self);
   if (l == nullptr) return;
-  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
+  const at::Tensor x = normal({sizes.rows, sizes.queries, sizes.width}, sizes.seed);
   check_rows(*l, x, x, {});
-  const Mask mask = padding_mask({z.queries, z.num_real}, true);
+  const Mask mask = padding_mask({sizes.queries, sizes.num_real}, true);
   check_rows(*l, x, x, mask);
   // The contents of padding do not change the outputs at real positions.
   c10::NoGradGuard no_gradient;
-  at::Tensor changed = x.clone();
-  changed[1].narrow(0, z.num_real, z.queries - z.num_real).add_(3);
-  const at::Tensor a = (*l)(x, x, mask), b = (*l)(changed, changed, mask);
+  at::Tensor changed_inputs = x.clone();
+  changed_inputs[1].narrow(0, sizes.num_real, sizes.queries - sizes.num_real).add_(3);
+  const at::Tensor a = (*l)(x, x, mask), b = (*l)(changed_inputs, changed_inputs, mask);
   const LayerRounding rounding = rounding_of(*l, x, x, mask);
   CHECK(rounding.agree(a[0], b[0]));
-  CHECK(rounding.agree(a[1].narrow(0, 0, z.num_real), b[1].narrow(0, 0, z.num_real)));
+  CHECK(rounding.agree(a[1].narrow(0, 0, sizes.num_real), b[1].narrow(0, 0, sizes.num_real)));
 }
 
 void check_cross(const Combination& c) {
-  const Sizes& z = c.z;
-  auto l = built(c, AttentionKind::decoder_cross);
+  const Sizes& sizes = c.sizes;
+  auto l = build(c, AttentionKind::decoder_cross);
   if (l == nullptr) return;
-  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed), m = normal({z.rows, z.keys, z.width}, z.seed + 1);
+  const at::Tensor x = normal({sizes.rows, sizes.queries, sizes.width}, sizes.seed),
+                   m = normal({sizes.rows, sizes.keys, sizes.width}, sizes.seed + 1);
   check_rows(*l, x, m, {});
-  const Mask mask = padding_mask({z.num_real, z.keys}, false);
+  const Mask mask = padding_mask({sizes.num_real, sizes.keys}, false);
   check_rows(*l, x, m, mask);
   c10::NoGradGuard no_gradient;
-  const at::Tensor full = (*l)(x, m, mask);
+  const at::Tensor full_output = (*l)(x, m, mask);
   const LayerRounding rounding = rounding_of(*l, x, m, mask);
-  at::Tensor changed = m.clone();
-  changed[0].narrow(0, z.num_real, z.keys - z.num_real).add_(3);
-  CHECK(rounding.agree((*l)(x, changed, mask), full));
+  at::Tensor changed_inputs = m.clone();
+  changed_inputs[0].narrow(0, sizes.num_real, sizes.keys - sizes.num_real).add_(3);
+  CHECK(rounding.agree((*l)(x, changed_inputs, mask), full_output));
   if (!l->layer->capabilities().incremental) return;
   Cache cache;
-  for (int64_t first = 0, size; first < z.queries; first += size) {
-    size = step_size(first, z.queries);
-    CHECK(
-        rounding.agree(l->layer->forward(x.narrow(1, first, size), m, mask, {}, &cache), full.narrow(1, first, size)));
+  for (int64_t first = 0, size; first < sizes.queries; first += size) {
+    size = step_size(first, sizes.queries);
+    CHECK(rounding.agree(l->layer->forward(x.narrow(1, first, size), m, mask, {}, &cache),
+                         full_output.narrow(1, first, size)));
   }
 }
 
@@ -246,13 +248,13 @@ TEST_CASE("random combinations of stages and shapes pass the conformance checks 
     const auto random_name = [](const auto& registry) { return *rc::gen::elementOf(registry.names()); };
     Combination c{random_name(pairings()), random_name(scores()), random_name(normalisers()), random_name(mixers()),
                   random_name(combiners())};
-    c.z.width = 2 * pick(2, 9);
-    c.z.queries = pick(2, 9);
-    c.z.keys = c.z.queries + pick(1, 9);
-    c.z.heads = 2 * pick(2, 4);
-    c.z.head_size = pick(1, 9);
-    c.z.num_real = pick(1, c.z.queries - 1);
-    c.z.seed = static_cast<uint64_t>(pick(1, 1000000));
+    c.sizes.width = 2 * pick(2, 9);
+    c.sizes.queries = pick(2, 9);
+    c.sizes.keys = c.sizes.queries + pick(1, 9);
+    c.sizes.heads = 2 * pick(2, 4);
+    c.sizes.head_size = pick(1, 9);
+    c.sizes.num_real = pick(1, c.sizes.queries - 1);
+    c.sizes.seed = static_cast<uint64_t>(pick(1, 1000000));
     INFO(c.name());
     check_causal_self(c);
     check_bidirectional_self(c);

@@ -14,23 +14,23 @@ namespace {
 template <class T, int kSize>
 void check_case(int64_t max_length, bool relative) {
   const int64_t heads = pick(1, 3);
-  Case z(heads, heads, max_length, kSize, false);
-  reference::OracleCase& c = z.oracle_case;
+  Case test_case(heads, heads, max_length, kSize, false);
+  reference::OracleCase& c = test_case.oracle_case;
   c.dropout_before_mixing = false;
-  AttentionParams& a = z.params;
+  AttentionParams& params = test_case.params;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
-  CaseTensors<T> x(z, random);
+  CaseTensors<T> x(test_case, random);
   Tensor<T> r(1, 0, 0, 0, x.q.by_position);
-  if (relative) z.add_positions(r, random);
+  if (relative) test_case.add_positions(r, random);
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
-  std::vector<float> dscale(static_cast<size_t>(c.batch * c.in * Launches::num_scale_tiles(a)), NAN);
+  std::vector<float> dscale(static_cast<size_t>(c.batch * c.in * Launches::num_scale_tiles(params)), NAN);
   std::vector<float> du(relative ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
       dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
   AttentionTensors tensors = x.pointers();
   tensors.dscale = dscale.data(), tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
-  RC_ASSERT(Launches::template forward_splits<false>(launcher, a, tensors) == nullptr);
+  RC_ASSERT(Launches::template forward_splits<false>(launcher, params, tensors) == nullptr);
   const std::vector<float> lse_without_out = std::exchange(x.lse, x.delta);
   tensors.lse = x.lse.data();
   // num_splits may exceed the number of keys.
@@ -38,14 +38,14 @@ void check_case(int64_t max_length, bool relative) {
   const auto partial_size = static_cast<size_t>(tensors.num_splits > 1 ? tensors.num_splits * (c.value_size + 2) : 0);
   std::vector<float> partial_out(x.lse.size() * partial_size, NAN);
   tensors.partial_out = partial_out.data();
-  RC_ASSERT(Launches::forward(launcher, a, tensors) == nullptr);
+  RC_ASSERT(Launches::forward(launcher, params, tensors) == nullptr);
   RC_ASSERT(tensors.num_splits > 1 || lse_without_out == x.lse);
-  RC_ASSERT(Launches::backward(launcher, a, tensors) == nullptr);
+  RC_ASSERT(Launches::backward(launcher, params, tensors) == nullptr);
 
   const auto round = [](double value) { return to_double(from_double<T>(value)); };
   c.round_sum = round;
   const auto exact = reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
-  c.from_outputs = true;
+  c.delta_from_outputs = true;
   c.round = round;
   const auto composed =
       reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
@@ -57,10 +57,10 @@ void check_case(int64_t max_length, bool relative) {
   expect_close("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_size);
   Doubles dscale_sums(static_cast<size_t>(c.batch * c.in));
   for (size_t i = 0; i < dscale.size(); ++i)
-    dscale_sums[i / static_cast<size_t>(Launches::num_scale_tiles(a))] += dscale[i];
+    dscale_sums[i / static_cast<size_t>(Launches::num_scale_tiles(params))] += dscale[i];
   expect_close("dscale", dscale_sums, exact.dscale, composed.dscale, exact.dscale_size);
   if (!relative) return;
-  // Sums (batch, heads, tiles, size) over the batch and the tiles: (heads, size).
+  // Returns the sums of `terms` (batch, heads, tiles, size) over the batch and the tiles, (heads, size).
   const auto sum_tiles = [&](const std::vector<float>& terms, size_t size) {
     Doubles sums(static_cast<size_t>(c.in) * size);
     const size_t head_terms = terms.size() / static_cast<size_t>(c.batch * c.in);
@@ -126,15 +126,15 @@ TEST_CASE("num_splits minimises the time of split-KV on the multiprocessors of a
   CHECK(best_num_splits(0, 64, 132) == 1);
 
   host::EmulatedGpu device;
-  AttentionParams a;
-  a.out_heads = 8, a.queries = 1, a.keys = 4096, a.causal = true;
+  AttentionParams params;
+  params.out_heads = 8, params.queries = 1, params.keys = 4096, params.causal = true;
   using Launches = AttentionLaunches<Bf16, 64>;
-  CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == best_num_splits(8, 64, 108));
-  CHECK(Launches::num_splits(host::Launcher{device}, a, 4) == best_num_splits(32, 64, 108));
-  a.window = 100;  // visible keys: at most three tiles
-  CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == best_num_splits(8, 3, 108));
-  a.queries = 1024;
-  CHECK(Launches::num_splits(host::Launcher{device}, a, 1) == 1);
+  CHECK(Launches::num_splits(host::Launcher{device}, params, 1) == best_num_splits(8, 64, 108));
+  CHECK(Launches::num_splits(host::Launcher{device}, params, 4) == best_num_splits(32, 64, 108));
+  params.window = 100;  // visible keys: at most three tiles
+  CHECK(Launches::num_splits(host::Launcher{device}, params, 1) == best_num_splits(8, 3, 108));
+  params.queries = 1024;
+  CHECK(Launches::num_splits(host::Launcher{device}, params, 1) == 1);
 }
 
 TEST_CASE("a grid of more than 65535 blocks in y or z is refused before the launch", "[cuda]") {
@@ -150,7 +150,7 @@ TEST_CASE("a grid of more than 65535 blocks in y or z is refused before the laun
 
 TEST_CASE("relative positions of every head size fit into the shared memory of an A100; 48 KiB are refused", "[cuda]") {
   host::EmulatedGpu device;
-  const host::Launcher launcher{device}, small{device, 48 << 10};
+  const host::Launcher launcher{device}, small_launcher{device, 48 << 10};
   const auto refused_sizes = [&]<class T, int... kSize>(T, std::integer_sequence<int, kSize...>) {
     return std::vector<std::string>{
         (AttentionLaunches<T, kSize>::relative_constraint(launcher) == nullptr ? "" : std::to_string(kSize))...};
@@ -158,6 +158,6 @@ TEST_CASE("relative positions of every head size fit into the shared memory of a
   const std::integer_sequence<int, 16, 32, 48, 64, 96, 128, 192, 256> sizes;
   CHECK(refused_sizes(0.0F, sizes) == std::vector<std::string>(sizes.size()));
   CHECK(refused_sizes(Bf16{}, sizes) == std::vector<std::string>(sizes.size()));
-  CHECK(AttentionLaunches<float, 64>::relative_constraint(small) ==
+  CHECK(AttentionLaunches<float, 64>::relative_constraint(small_launcher) ==
         std::string("relative positions with a head size whose tiles exceed the shared memory of a block"));
 }

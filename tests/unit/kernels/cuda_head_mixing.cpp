@@ -15,22 +15,23 @@ std::string text_of(const char* problem) { return problem == nullptr ? "" : prob
 
 // Returns the tiling plans of all head mixing kernels for `limit` bytes of shared memory.
 template <class T, int kSize, bool kRelative>
-std::vector<HeadMixingPlan> plans_of(const AttentionParams& a, int limit) {
+std::vector<HeadMixingPlan> plans_of(const AttentionParams& params, int limit) {
   constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
   constexpr ResidentRows kResident = kRelative ? ResidentRows::keys_of_run : ResidentRows::keys;
-  std::vector<HeadMixingPlan> result{
-      HeadMixingForwardTiles<T, kSize, kRelative>::plan(a, limit),
-      HeadMixingSumsTiles<T, kSize, kRelative>::plan(a, limit),
-      HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(a, limit),
-      HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(a, limit),
-      HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(a, limit)};
+  std::vector<HeadMixingPlan> all_plans{
+      HeadMixingForwardTiles<T, kSize, kRelative>::plan(params, limit),
+      HeadMixingSumsTiles<T, kSize, kRelative>::plan(params, limit),
+      HeadMixingQueryGradientTiles<T, kSize, kRelative>::plan(params, limit),
+      HeadMixingKeyGradientTiles<T, kSize, !kSeparatePasses, true, kResident>::plan(params, limit),
+      HeadMixingKeyGradientTiles<T, kSize, true, !kSeparatePasses, kResident>::plan(params, limit)};
   if (kRelative)
-    result.push_back(HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(a, limit));
-  return result;
+    all_plans.push_back(
+        HeadMixingKeyGradientTiles<T, kSize, true, false, ResidentRows::distances>::plan(params, limit));
+  return all_plans;
 }
 template <class T, int kSize>
-std::vector<HeadMixingPlan> plans(const AttentionParams& a, int limit, bool relative) {
-  return relative ? plans_of<T, kSize, true>(a, limit) : plans_of<T, kSize, false>(a, limit);
+std::vector<HeadMixingPlan> plans(const AttentionParams& params, int limit, bool relative) {
+  return relative ? plans_of<T, kSize, true>(params, limit) : plans_of<T, kSize, false>(params, limit);
 }
 
 // Reports less shared memory to the plans than a launch may use, so that small cases are tiled like large ones.
@@ -41,9 +42,9 @@ struct LimitedLauncher : host::Launcher {
 
 // Returns the minimum shared memory, in KiB, for which all kernels have a plan.
 template <class T, int kSize>
-int min_shared_kib(const AttentionParams& a, bool relative) {
+int min_shared_kib(const AttentionParams& params, bool relative) {
   for (int kib = 1;; ++kib) {
-    const auto candidates = plans<T, kSize>(a, kib << 10, relative);
+    const auto candidates = plans<T, kSize>(params, kib << 10, relative);
     if (std::all_of(candidates.begin(), candidates.end(),
                     [](const HeadMixingPlan& plan) { return plan.num_stages > 0; }))
       return kib;
@@ -54,7 +55,7 @@ int min_shared_kib(const AttentionParams& a, bool relative) {
 template <class T>
 Tensor<T> add_bias(const Tensor<T>& x, const std::vector<float>& bias) {
   Tensor<T> sum = x;
-  const Rows<T> rows = sum.write();
+  const Rows<T> rows = sum.rows();
   for (int64_t b = 0; b < x.batch; ++b)
     for (int64_t h = 0; h < x.heads; ++h)
       for (int64_t t = 0; t < x.length; ++t)
@@ -65,7 +66,7 @@ Tensor<T> add_bias(const Tensor<T>& x, const std::vector<float>& bias) {
   return sum;
 }
 
-// Sums x (batch, heads, n, size) over the batch and n: (heads, size).
+// Returns the sums of x (batch, heads, n, size) over the batch and n, (heads, size).
 Doubles sum_per_head(const Doubles& x, int64_t batch, int64_t heads, int64_t size) {
   Doubles sums(static_cast<size_t>(heads * size));
   const auto head_elements = static_cast<int64_t>(x.size()) / std::max<int64_t>(1, batch * heads);
@@ -74,7 +75,7 @@ Doubles sum_per_head(const Doubles& x, int64_t batch, int64_t heads, int64_t siz
   return sums;
 }
 
-// Sums x (batch, count, size) over `count`: (batch, size).
+// Returns the sums of x (batch, count, size) over `count`, (batch, size).
 Doubles sum_per_batch_row(const Doubles& x, int64_t batch, int64_t count, int64_t size) {
   Doubles sums(static_cast<size_t>(batch * size));
   for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i)
@@ -82,27 +83,28 @@ Doubles sum_per_batch_row(const Doubles& x, int64_t batch, int64_t count, int64_
   return sums;
 }
 
-// Checks all results of a random case, tiled for a random limit of shared memory from the minimum up to the shared
-// memory of an H100. `all_memory`: tiled for an H100, on which 16-bit types with few heads are mixed query by query.
+// Checks all results of a random case. The case is tiled for a random limit of shared memory, from the minimum up to
+// the 227 KiB of an H100. `all_memory`: tiles for all 227 KiB, where the kernels mix few heads of 16-bit types query by
+// query.
 template <class T, int kSize>
 void check_case(int64_t max_heads, int64_t max_length, bool relative = false, CaseKind kind = CaseKind::any,
                 bool all_memory = false) {
-  Case z(pick(1, max_heads), pick(1, max_heads), max_length, kSize, false, kind);
-  reference::OracleCase& c = z.oracle_case;
+  Case test_case(pick(1, max_heads), pick(1, max_heads), max_length, kSize, false, kind);
+  reference::OracleCase& c = test_case.oracle_case;
   const bool by_position = pick(0, 1) == 1;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
   Tensor<T> r(1, 0, 0, 0, by_position);
-  if (relative) z.add_positions(r, random);
-  AttentionParams a = z.params;
-  a.in_heads = static_cast<int>(c.in), a.dropout_before_mixing = c.dropout_before_mixing;
-  a.dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.in : c.out);
-  // With head mixing the matrix includes the head scales.
-  c.scales.clear(), c.policy.head_scales = a.head_scales = nullptr;
+  if (relative) test_case.add_positions(r, random);
+  AttentionParams params = test_case.params;
+  params.in_heads = static_cast<int>(c.in), params.dropout_before_mixing = c.dropout_before_mixing;
+  params.dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.in : c.out);
+  // The head mixing kernels have no head scales: callers multiply the scales into the matrix.
+  c.scales.clear(), c.policy.head_scales = params.head_scales = nullptr;
   std::normal_distribution<float> normal;
   const bool per_query = pick(0, 1) == 1, per_batch_row = per_query || pick(0, 1) == 1;
   const int64_t matrix_size = c.in * c.out;
   std::vector<float> matrix(
-      static_cast<size_t>((per_batch_row ? c.batch : 1) * (per_query ? a.queries : 1) * matrix_size));
+      static_cast<size_t>((per_batch_row ? c.batch : 1) * (per_query ? params.queries : 1) * matrix_size));
   // The matrix may have any magnitude, since the kernels scale it to the range of fp16. For fp16 results the magnitude
   // is 1; otherwise the results would overflow.
   const float magnitude =
@@ -113,35 +115,35 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
     const auto entry = static_cast<int64_t>(i) % matrix_size;
     transposed[i - static_cast<size_t>(entry) + static_cast<size_t>(entry % c.out * c.in + entry / c.out)] = matrix[i];
   }
-  a.matrix = matrix.data(), a.matrix_transposed = transposed.data(),
-  a.matrix_query_stride = per_query ? matrix_size : 0;
-  a.matrix_batch_stride = per_query ? a.queries * matrix_size : per_batch_row ? matrix_size : 0;
+  params.matrix = matrix.data(), params.matrix_transposed = transposed.data(),
+  params.matrix_query_stride = per_query ? matrix_size : 0;
+  params.matrix_batch_stride = per_query ? params.queries * matrix_size : per_batch_row ? matrix_size : 0;
   for (int64_t b = 0; b < c.batch; ++b)
-    for (int64_t t = 0; t < a.queries; ++t)
+    for (int64_t t = 0; t < params.queries; ++t)
       for (int64_t i = 0; i < matrix_size; ++i)
-        c.matrix.push_back(matrix[static_cast<size_t>(b * a.matrix_batch_stride + t * a.matrix_query_stride + i)]);
-  Tensor<T> q(c.batch, c.in, a.queries, c.key_size, by_position),
-      k(c.batch, c.key_heads, a.keys, c.key_size, by_position),
-      v(c.batch, c.value_heads, a.keys, c.value_size, by_position),
-      dout(c.batch, c.out, a.queries, c.value_size, by_position);
+        c.matrix.push_back(
+            matrix[static_cast<size_t>(b * params.matrix_batch_stride + t * params.matrix_query_stride + i)]);
+  Tensor<T> q(c.batch, c.in, params.queries, c.key_size, by_position),
+      k(c.batch, c.key_heads, params.keys, c.key_size, by_position),
+      v(c.batch, c.value_heads, params.keys, c.value_size, by_position),
+      dout(c.batch, c.out, params.queries, c.value_size, by_position);
   for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
-  a.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
+  params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   Tensor<T> q_u = q, q_v = q;
-  if (relative) q_u = add_bias(q, z.u), q_v = add_bias(q, z.v_bias);
-  Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.in, a.keys, c.key_size, by_position),
-            dv(c.batch, c.out, a.keys, c.value_size, by_position);
+  if (relative) q_u = add_bias(q, test_case.u), q_v = add_bias(q, test_case.v_bias);
+  Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.in, params.keys, c.key_size, by_position),
+            dv(c.batch, c.out, params.keys, c.value_size, by_position);
   const auto nan_buffer = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
-  std::vector<float> lse = nan_buffer(c.batch * c.in * a.queries), sums = lse, g,
+  std::vector<float> lse = nan_buffer(c.batch * c.in * params.queries), sums = lse, g,
                      dr = nan_buffer(c.batch * c.in * c.distances * c.key_size);
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   using Launches = AttentionLaunches<T, kSize>;
-  const int min_kib = min_shared_kib<T, kSize>(a, relative);
-  const int64_t max_kib = kind == CaseKind::lengths ? min_kib
-                          : pick(0, 2) > 0          ? 2 * min_kib
-                                                    : 227;  // enough for one pipeline stage, or for several
+  // The limit of shared memory decides the number of pipeline stages: one for the minimum, several for 227 KiB.
+  const int min_kib = min_shared_kib<T, kSize>(params, relative);
+  const int64_t max_kib = kind == CaseKind::lengths ? min_kib : pick(0, 2) > 0 ? 2 * min_kib : 227;
   const LimitedLauncher launcher{{device, 227 << 10},
                                  (all_memory ? 227 : static_cast<int>(pick(min_kib, max_kib))) << 10};
-  const int64_t num_gradients = Launches::head_mixing_num_gradients(launcher, a);
+  const int64_t num_gradients = Launches::head_mixing_num_gradients(launcher, params);
   g = nan_buffer(c.batch * num_gradients * matrix_size);
   AttentionTensors tensors;
   tensors.batch = c.batch, tensors.q = q.untyped_rows(), tensors.k = k.untyped_rows(), tensors.v = v.untyped_rows(),
@@ -157,11 +159,12 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   }
   // num_splits may exceed the number of keys.
   tensors.num_splits = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
-  std::vector<float> partial_out = nan_buffer(
-      tensors.num_splits > 1 ? c.batch * a.queries * tensors.num_splits * std::max(2 * c.in, c.out * c.value_size) : 0);
+  std::vector<float> partial_out = nan_buffer(tensors.num_splits > 1 ? c.batch * params.queries * tensors.num_splits *
+                                                                           std::max(2 * c.in, c.out * c.value_size)
+                                                                     : 0);
   tensors.partial_out = partial_out.data();
-  RC_ASSERT(text_of(Launches::head_mixing_forward(launcher, a, tensors)) == "");
-  RC_ASSERT(text_of(Launches::head_mixing_backward(launcher, a, tensors)) == "");
+  RC_ASSERT(text_of(Launches::head_mixing_forward(launcher, params, tensors)) == "");
+  RC_ASSERT(text_of(Launches::head_mixing_backward(launcher, params, tensors)) == "");
 
   const auto round = [](double x) { return to_double(from_double<T>(x)); };
   c.round_sum = round;
@@ -176,12 +179,14 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
     return magnitudes;
   };
   expect_close("out", out.to_doubles(), exact.out, composed.out, with_exchange(exact.out_size));
-  // Sums partial gradients (batch, count, in, out) over `count`, unless every query has a gradient of its own.
+  // Returns the sums of partial gradients x (batch, count, in, out) over `count`, or x if every query has a gradient of
+  // its own.
   const auto sum_of_matrices = [&](const Doubles& x, int64_t count) {
-    return num_gradients == a.queries ? x : sum_per_batch_row(x, c.batch, count, matrix_size);
+    return num_gradients == params.queries ? x : sum_per_batch_row(x, c.batch, count, matrix_size);
   };
-  expect_close("dm", sum_of_matrices(Doubles(g.begin(), g.end()), num_gradients), sum_of_matrices(exact.dm, a.queries),
-               sum_of_matrices(composed.dm, a.queries), sum_of_matrices(exact.dm_size, a.queries));
+  expect_close("dm", sum_of_matrices(Doubles(g.begin(), g.end()), num_gradients),
+               sum_of_matrices(exact.dm, params.queries), sum_of_matrices(composed.dm, params.queries),
+               sum_of_matrices(exact.dm_size, params.queries));
   Doubles dq_sum = dq.to_doubles();
   if (relative) {
     const Doubles dq_v_values = dq_v.to_doubles();
@@ -202,9 +207,9 @@ template <class T, int kSize>
 std::string find_invalid_plan(int limit, bool relative = false) {
   for (int in = 1; in <= 32; ++in)
     for (int out = 1; out <= 32; ++out) {
-      AttentionParams a;
-      a.in_heads = in, a.out_heads = out;
-      for (const HeadMixingPlan& plan : plans<T, kSize>(a, limit, relative))
+      AttentionParams params;
+      params.in_heads = in, params.out_heads = out;
+      for (const HeadMixingPlan& plan : plans<T, kSize>(params, limit, relative))
         if (plan.num_stages < 1 || plan.heads_per_stage < 1 || plan.concurrent_stores < 1 ||
             plan.shared_bytes > limit || plan.threads() > kHeadMixingThreads)
           return std::to_string(in) + " and " + std::to_string(out) + " heads of size " + std::to_string(kSize);

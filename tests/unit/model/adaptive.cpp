@@ -23,7 +23,7 @@
 using namespace mh;
 using namespace mh::model;
 using namespace mh::nn;
-using models::count;
+using models::num_parameters;
 using models::parse_model_config;
 using models::random_tokens;
 
@@ -38,13 +38,13 @@ using Vector = std::vector<double>;
 
 // Adaptive input and softmax from the equations of token_embedding.cpp and adaptive_output.cpp, token by token.
 struct Reference {
-  ModelOptions o;
+  ModelOptions options;
   int64_t vocabulary = 0;
-  std::map<std::string, Matrix> p;
+  std::map<std::string, Matrix> parameters;
 
-  int64_t rows() const { return o.vocabulary_rows > 0 ? o.vocabulary_rows : vocabulary; }
-  int64_t scored_rows() const { return o.score_padded_rows ? rows() : vocabulary; }
-  bool has(const std::string& name) const { return p.count(name) > 0; }
+  int64_t rows() const { return options.vocabulary_rows > 0 ? options.vocabulary_rows : vocabulary; }
+  int64_t scored_rows() const { return options.score_padded_rows ? rows() : vocabulary; }
+  bool has(const std::string& name) const { return parameters.count(name) > 0; }
 
   // Returns the band of an entry and the first entry of this band.
   static std::pair<int64_t, int64_t> band_of(const std::vector<int64_t>& cutoffs, int64_t entry) {
@@ -78,50 +78,54 @@ struct Reference {
   Vector embed(int64_t token) const {
     Vector x;
     if (has("decoder.embedding.weight")) {
-      x = row(p.at("decoder.embedding.weight"), token);
+      x = row(parameters.at("decoder.embedding.weight"), token);
     } else {
-      auto [band, first] = band_of(o.input_cutoffs, token);
+      auto [band, first] = band_of(options.input_cutoffs, token);
       const std::string name = str("decoder.embedding.bands.", band);
-      x = multiply(p.at(name + ".projection.weight"), row(p.at(name + ".weight"), token - first));
+      x = multiply(parameters.at(name + ".projection.weight"), row(parameters.at(name + ".weight"), token - first));
     }
-    for (double& v : x) v *= o.scale_embedding ? std::sqrt(static_cast<double>(o.width)) : 1;
+    for (double& v : x) v *= options.scale_embedding ? std::sqrt(static_cast<double>(options.width)) : 1;
     return x;
   }
 
   // Returns the scores of the entries [first, end) of the vocabulary, all of them in band `band`, for the input x of
   // this band.
   Vector scores(int64_t band, int64_t first, int64_t end, const Vector& x) const {
-    const std::string owner = o.tied ? "decoder.embedding" : "decoder.output";
+    const std::string owner = options.tied ? "decoder.embedding" : "decoder.output";
     const bool one_table = has(owner + ".weight");
-    const Matrix& table = p.at(one_table ? owner + ".weight" : str(owner, ".bands.", band, ".weight"));
+    const Matrix& table = parameters.at(one_table ? owner + ".weight" : str(owner, ".bands.", band, ".weight"));
     Vector y;
     for (int64_t e = first; e < end; ++e) {
       const int64_t r = one_table ? e : e - first;
       double sum = 0;
       for (int64_t c = 0; c < table.columns; ++c) sum += table.at(r, c) * x[static_cast<size_t>(c)];
-      if (o.output_bias)
-        sum += one_table || o.cutoff_factor == 1 ? p.at("decoder.output.bias").at(e, 0)
-                                                 : p.at(str("decoder.output.bands.", band, ".bias")).at(e - first, 0);
+      if (options.output_bias)
+        sum += one_table || options.cutoff_factor == 1
+                   ? parameters.at("decoder.output.bias").at(e, 0)
+                   : parameters.at(str("decoder.output.bands.", band, ".bias")).at(e - first, 0);
       y.push_back(sum);
     }
     return y;
   }
 
   double log_p(const Vector& h, int64_t target) const {
-    const int64_t first_cutoff = o.output_cutoffs[0];
-    const Vector h0 = o.project_head ? multiply(p.at("decoder.output.bands.0.projection.weight"), h) : h;
-    Vector head = scores(0, 0, first_cutoff, h0), classes = multiply(p.at("decoder.output.classes.weight"), h0);
+    const int64_t first_cutoff = options.output_cutoffs[0];
+    const Vector h0 = options.project_head ? multiply(parameters.at("decoder.output.bands.0.projection.weight"), h) : h;
+    Vector head = scores(0, 0, first_cutoff, h0),
+           classes = multiply(parameters.at("decoder.output.classes.weight"), h0);
     for (size_t k = 0; k < classes.size(); ++k)
-      if (o.output_bias) classes[k] += p.at("decoder.output.classes.bias").at(static_cast<int64_t>(k), 0);
+      if (options.output_bias)
+        classes[k] += parameters.at("decoder.output.classes.bias").at(static_cast<int64_t>(k), 0);
     head.insert(head.end(), classes.begin(), classes.end());
-    auto [band, first] = band_of(o.output_cutoffs, target);
+    auto [band, first] = band_of(options.output_cutoffs, target);
     if (band == 0) return head[static_cast<size_t>(target)] - log_sum_exp(head);
-    const auto bands = static_cast<int64_t>(o.output_cutoffs.size());
-    const int64_t end = band == bands ? scored_rows() : o.output_cutoffs[static_cast<size_t>(band)];
+    const auto bands = static_cast<int64_t>(options.output_cutoffs.size());
+    const int64_t end = band == bands ? scored_rows() : options.output_cutoffs[static_cast<size_t>(band)];
     Vector x = h;
-    if (o.cutoff_factor > 1)
-      x = o.tied_projections ? multiply_transposed(p.at(str("decoder.embedding.bands.", band, ".projection.weight")), h)
-                             : multiply(p.at(str("decoder.output.bands.", band, ".projection.weight")), h);
+    if (options.cutoff_factor > 1)
+      x = options.tied_projections
+              ? multiply_transposed(parameters.at(str("decoder.embedding.bands.", band, ".projection.weight")), h)
+              : multiply(parameters.at(str("decoder.output.bands.", band, ".projection.weight")), h);
     const Vector tail = scores(band, first, end, x);
     return head[static_cast<size_t>(first_cutoff + band - 1)] - log_sum_exp(head) +
            tail[static_cast<size_t>(target - first)] - log_sum_exp(tail);
@@ -137,20 +141,20 @@ struct Reference {
 
 // An embedding and an output layer without hidden layers between them.
 struct EmbeddingAndOutput {
-  ModelOptions o;
+  ModelOptions options;
   int64_t vocabulary;
   ParameterList parameters{at::kCPU};
   std::unique_ptr<TokenEmbedding> embedding;
   std::unique_ptr<OutputLayer> output;
 
-  EmbeddingAndOutput(const ModelOptions& options, int64_t entries, uint64_t seed = 1)
-      : o(options), vocabulary(entries) {
-    check_bands(o, vocabulary);
-    embedding = make_token_embedding(parameters, o, vocabulary);
-    output = make_output(parameters, o, *embedding, vocabulary);
+  EmbeddingAndOutput(const ModelOptions& model_options, int64_t entries, uint64_t seed = 1)
+      : options(model_options), vocabulary(entries) {
+    check_bands(options, vocabulary);
+    embedding = make_token_embedding(parameters, options, vocabulary);
+    output = make_output(parameters, options, *embedding, vocabulary);
     parameters.initialise(1);
     c10::NoGradGuard no_gradient;
-    // Larger values than the initial ones, so that biases are not zero and scores not small.
+    // Larger than initial values, so that biases are not zero and scores are not small.
     for (auto& p : parameters.all()) p.master().copy_(layers::normal(p.master().sizes().vec(), seed++) * 0.4);
   }
   // Returns the length of the longest chain of roundings from the tokens to a log-probability: the embedding, the
@@ -160,10 +164,10 @@ struct EmbeddingAndOutput {
     return output->loss((*embedding)(tokens), targets, 0, forward_context);
   }
   Reference reference() const {
-    Reference r{o, vocabulary, {}};
+    Reference r{options, vocabulary, {}};
     for (const auto& p : parameters.all()) {
       const at::Tensor& m = p.master();
-      r.p[p.name()] = {m.size(0), m.dim() > 1 ? m.size(1) : 1, layers::doubles(m)};
+      r.parameters[p.name()] = {m.size(0), m.dim() > 1 ? m.size(1) : 1, layers::doubles(m)};
     }
     return r;
   }
@@ -175,11 +179,11 @@ std::vector<int64_t> to_vector(const at::Tensor& t) {
 }
 
 ModelOptions options_with(std::vector<int64_t> cutoffs, int64_t factor, int64_t width) {
-  ModelOptions o;
-  o.width = width;
-  o.input_cutoffs = o.output_cutoffs = std::move(cutoffs);
-  o.cutoff_factor = factor;
-  return o;
+  ModelOptions model_options;
+  model_options.width = width;
+  model_options.input_cutoffs = model_options.output_cutoffs = std::move(cutoffs);
+  model_options.cutoff_factor = factor;
+  return model_options;
 }
 
 }  // namespace
@@ -189,10 +193,11 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   // 448M. fairseq's dictionary has 267,744 rows, padded to a multiple of 8; the 267,735 entries without padding give
   // the same digits.
   auto baevski = [](const char* cutoffs, int64_t head_size, int64_t vocabulary) {
-    return count(str("[model]\nlayers = 16\nwidth = 1024\nffn = 4096\nfinal_norm = false\ntied_projections = true\n"
-                     "input_cutoffs = ",
-                     cutoffs, "\noutput_cutoffs = ", cutoffs, "\n[attention]\nheads = 8\nhead_size = ", head_size),
-                 vocabulary);
+    return num_parameters(
+        str("[model]\nlayers = 16\nwidth = 1024\nffn = 4096\nfinal_norm = false\ntied_projections = true\n"
+            "input_cutoffs = ",
+            cutoffs, "\noutput_cutoffs = ", cutoffs, "\n[attention]\nheads = 8\nhead_size = ", head_size),
+        vocabulary);
   };
   const char* wt103 = "[20000, 60000]";
   CHECK(baevski(wt103, 128, 267744) == 246933504);  // 246.93M
@@ -204,7 +209,7 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   CHECK(baevski("[60000, 160000]", 128, 793471) == 330500032);  // One Billion Word: 330.5M
 
   auto xl = [](const std::string& sizes, const std::string& attention, int64_t vocabulary) {
-    return count(
+    return num_parameters(
         "[model]\nbackbone = 'transformer-xl'\nnorm = 'post'\npositions = 'none'\ninit = 'transformer-xl'\n"
         "output_bias = true\ninput_cutoffs = [20000, 40000, 200000]\noutput_cutoffs = [20000, 40000, 200000]\n" +
             sizes + "[attention]\nbias = false\nscore = 'relative'\n" + attention,
@@ -225,10 +230,10 @@ TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
     auto cutoffs = *rc::gen::unique<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, vocabulary));
     cutoffs.resize(std::min<size_t>(cutoffs.size(), 4));
     std::sort(cutoffs.begin(), cutoffs.end());
-    const auto entries_in = *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(-2, vocabulary));
+    const auto input_entries = *rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(-2, vocabulary));
     Bands bands(cutoffs, vocabulary);
-    const auto splits = bands.split(at::tensor(entries_in, at::kLong));
-    std::vector<int64_t> reassembled(entries_in.size(), -7);
+    const auto splits = bands.split(at::tensor(input_entries, at::kLong));
+    std::vector<int64_t> reassembled_entries(input_entries.size(), -7);
     for (size_t b = 0; b < splits.size(); ++b) {
       const auto positions = to_vector(splits[b].positions), entries = to_vector(splits[b].entries);
       RC_ASSERT(positions.size() == entries.size());
@@ -236,12 +241,12 @@ TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
       for (size_t i = 0; i < positions.size(); ++i) {
         RC_ASSERT(entries[i] >= 0);
         RC_ASSERT(entries[i] < bands.size(b));
-        RC_ASSERT(reassembled[static_cast<size_t>(positions[i])] == -7);
-        reassembled[static_cast<size_t>(positions[i])] = entries[i] + bands.first(b);
+        RC_ASSERT(reassembled_entries[static_cast<size_t>(positions[i])] == -7);
+        reassembled_entries[static_cast<size_t>(positions[i])] = entries[i] + bands.first(b);
       }
     }
-    for (size_t i = 0; i < entries_in.size(); ++i)
-      RC_ASSERT(reassembled[i] == (entries_in[i] < 0 ? -7 : entries_in[i]));
+    for (size_t i = 0; i < input_entries.size(); ++i)
+      RC_ASSERT(reassembled_entries[i] == (input_entries[i] < 0 ? -7 : input_entries[i]));
     const auto sizes = bands.sizes();
     RC_ASSERT(std::accumulate(sizes.begin(), sizes.end(), int64_t{0}) == vocabulary);
   }));
@@ -249,25 +254,26 @@ TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
 
 TEST_CASE("adaptive input and softmax and their gradients match the equations over random options", "[adaptive]") {
   CHECK(rc::check("outputs and gradients", [] {
-    ModelOptions o;
-    o.cutoff_factor = *rc::gen::element<int64_t>(1, 2, 3);
-    o.width = *rc::gen::element<int64_t>(12, 17, 20);
+    ModelOptions model_options;
+    model_options.cutoff_factor = *rc::gen::element<int64_t>(1, 2, 3);
+    model_options.width = *rc::gen::element<int64_t>(12, 17, 20);
     const auto vocabulary = *rc::gen::inRange<int64_t>(4, 40);
     auto cutoffs = *rc::gen::nonEmpty(rc::gen::unique<std::vector<int64_t>>(rc::gen::inRange<int64_t>(1, vocabulary)));
-    cutoffs.resize(std::min<size_t>(cutoffs.size(), o.cutoff_factor == 3 ? 2 : 3));
+    cutoffs.resize(std::min<size_t>(cutoffs.size(), model_options.cutoff_factor == 3 ? 2 : 3));
     std::sort(cutoffs.begin(), cutoffs.end());
-    o.output_cutoffs = cutoffs;
-    o.tied = *rc::gen::arbitrary<bool>();
-    const bool has_projections = o.cutoff_factor > 1;
-    if ((o.tied && has_projections) || *rc::gen::arbitrary<bool>()) o.input_cutoffs = cutoffs;
-    o.tied_projections = has_projections && o.input_cutoffs == cutoffs && *rc::gen::arbitrary<bool>();
-    o.project_head = has_projections && *rc::gen::arbitrary<bool>();
-    o.output_bias = *rc::gen::arbitrary<bool>();
-    o.scale_embedding = *rc::gen::arbitrary<bool>();
-    o.vocabulary_rows = *rc::gen::element<int64_t>(0, vocabulary + 3);
-    o.score_padded_rows = *rc::gen::arbitrary<bool>();
+    model_options.output_cutoffs = cutoffs;
+    model_options.tied = *rc::gen::arbitrary<bool>();
+    const bool has_projections = model_options.cutoff_factor > 1;
+    if ((model_options.tied && has_projections) || *rc::gen::arbitrary<bool>()) model_options.input_cutoffs = cutoffs;
+    model_options.tied_projections =
+        has_projections && model_options.input_cutoffs == cutoffs && *rc::gen::arbitrary<bool>();
+    model_options.project_head = has_projections && *rc::gen::arbitrary<bool>();
+    model_options.output_bias = *rc::gen::arbitrary<bool>();
+    model_options.scale_embedding = *rc::gen::arbitrary<bool>();
+    model_options.vocabulary_rows = *rc::gen::element<int64_t>(0, vocabulary + 3);
+    model_options.score_padded_rows = *rc::gen::arbitrary<bool>();
     const auto seed = *rc::gen::inRange<uint64_t>(1, 1000);
-    EmbeddingAndOutput model(o, vocabulary, seed);
+    EmbeddingAndOutput model(model_options, vocabulary, seed);
     Reference reference = model.reference();
     at::Tensor tokens = random_tokens(3, 4, vocabulary, seed), targets = random_tokens(3, 4, vocabulary, seed + 1);
     targets[1][2] = -1;
@@ -314,7 +320,7 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     for (auto& parameter : model.parameters.all()) {
       const at::Tensor& gradient = parameter.master().grad();
       const auto actual = gradient.defined() ? layers::doubles(gradient) : Vector();
-      Matrix& m = reference.p.at(parameter.name());
+      Matrix& m = reference.parameters.at(parameter.name());
       for (int trial = 0; trial < 4; ++trial) {
         const auto k = static_cast<size_t>(*rc::gen::inRange<int64_t>(0, m.rows * m.columns));
         const auto nll_at = [&](double step) {
@@ -356,9 +362,9 @@ TEST_CASE("every trainable parameter has a nonzero gradient if a batch has token
 }
 
 TEST_CASE("bands without tokens in a batch have no gradient and are not updated by the optimiser", "[adaptive]") {
-  auto o = options_with({10, 20}, 4, 32);
-  o.output_bias = true;
-  EmbeddingAndOutput model(o, 30);
+  auto model_options = options_with({10, 20}, 4, 32);
+  model_options.output_bias = true;
+  EmbeddingAndOutput model(model_options, 30);
   train::TrainOptions options;
   options.optimizer.rule = "adamw";
   train::Groups groups;
@@ -384,10 +390,10 @@ TEST_CASE("bands without tokens in a batch have no gradient and are not updated 
 
 TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of the position of a token in the update",
           "[adaptive]") {
-  auto o = options_with({10, 20}, 2, 32);
-  EmbeddingAndOutput without_dropout(o, 30);
-  o.dropout_tail = 0.4;
-  EmbeddingAndOutput model(o, 30);
+  auto model_options = options_with({10, 20}, 2, 32);
+  EmbeddingAndOutput without_dropout(model_options, 30);
+  model_options.dropout_tail = 0.4;
+  EmbeddingAndOutput model(model_options, 30);
   at::Tensor tokens = random_tokens(6, 5, 30, 1), targets = random_tokens(6, 5, 30, 2), head_targets = targets % 10;
   nn::ForwardContext forward_context{true, 3, 7, 0};
   c10::NoGradGuard no_gradient;
@@ -416,11 +422,11 @@ TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of 
 
 TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients of fp32 up to rounding", "[adaptive]") {
   for (int64_t factor : {1, 4}) {
-    auto o = options_with({10, 20}, factor, 32);
-    o.tied_projections = o.project_head = factor > 1;
-    o.output_bias = true;
-    o.dropout_tail = 0.1;
-    EmbeddingAndOutput fp32_model(o, 30), bf16_model(o, 30), perturbed_model(o, 30);
+    auto model_options = options_with({10, 20}, factor, 32);
+    model_options.tied_projections = model_options.project_head = factor > 1;
+    model_options.output_bias = true;
+    model_options.dropout_tail = 0.1;
+    EmbeddingAndOutput fp32_model(model_options, 30), bf16_model(model_options, 30), perturbed_model(model_options, 30);
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
     const nn::ForwardContext forward_context{true, 3, 7, 0};
     bf16_model.parameters.set_bf16(true);
@@ -457,8 +463,8 @@ TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients 
 TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adaptive]") {
   if (!reset_peak()) SKIP("peak memory cannot be reset on this system");
   const int64_t n = 4096, vocabulary = 40000;  // all scores of the last band: 650 MB
-  auto o = options_with({100, 200}, 2, 64);
-  EmbeddingAndOutput model(o, vocabulary);
+  auto model_options = options_with({100, 200}, 2, 64);
+  EmbeddingAndOutput model(model_options, vocabulary);
   at::Tensor hidden = at::randn({1, n, 64}).requires_grad_();
   at::Tensor targets = at::randint(200, vocabulary, {1, n}, at::kLong);
   reset_peak();
@@ -476,14 +482,14 @@ TEST_CASE("initial standard deviations of bands follow the initialisation scheme
   const auto xavier = [](double in, double out) { return std::sqrt(2 / (in + out)); };
   for (const Expected& e : {Expected{InitScheme::fairseq, 1 / 8.0, xavier(256, 64), xavier(64, 1000), xavier(256, 2)},
                             {InitScheme::transformer_xl, .02, .01, .02, .02}}) {
-    auto o = options_with({1000, 2000}, 4, 256);
-    o.tied = false;
-    o.project_head = o.output_bias = true;
-    o.init = e.scheme;
-    EmbeddingAndOutput model(o, 3000);
+    auto model_options = options_with({1000, 2000}, 4, 256);
+    model_options.tied = false;
+    model_options.project_head = model_options.output_bias = true;
+    model_options.init = e.scheme;
+    EmbeddingAndOutput model(model_options, 3000);
     model.parameters.initialise(1);
-    // 4 standard deviations: the standard deviation of the root mean square of n normal numbers is 1 / √(2 n) times
-    // theirs, of uniform numbers less.
+    // The margin is four standard deviations. The root mean square of n normal numbers of standard deviation σ has the
+    // standard deviation σ / √(2 n); for uniform numbers it is smaller.
     const auto check = [&](const std::string& name, double expected) {
       INFO(name);
       const at::Tensor& x = model.parameters.find("decoder." + name)->master();

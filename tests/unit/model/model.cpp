@@ -13,7 +13,7 @@
 using namespace mh;
 using namespace mh::model;
 using namespace mh::nn;
-using models::count;
+using models::num_parameters;
 using models::parse_model_config;
 using models::random_tokens;
 
@@ -21,8 +21,8 @@ namespace {
 
 const char* kTiny = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
 
-// Number of roundings one after another in an output layer of width 16 and 30 vocabulary entries: the sums of a logit
-// and of the softmax, and ten operations on single numbers.
+// Length of the chain of roundings in an output layer of width 16 and 30 vocabulary entries: the sums of a logit and of
+// the softmax, and ten operations on single numbers.
 constexpr int64_t kOutputRoundings = 16 + 30 + 10;
 
 // Matches another sum of negative log-probabilities of the same hidden states, nats.
@@ -34,17 +34,17 @@ Approx same_nll(double nll) {
 
 TEST_CASE("parameter counts of the decoder equal those of published language models") {
   // Mixhead's vanilla models on WikiText-103 and WikiText-2.
-  CHECK(count("[model]\nlayers = 6\nvocabulary_rows = 267744", 267735) == 156000256);
-  CHECK(count("[model]\nlayers = 16\nvocabulary_rows = 33280", 33278) == 67478528);
+  CHECK(num_parameters("[model]\nlayers = 6\nvocabulary_rows = 267744", 267735) == 156000256);
+  CHECK(num_parameters("[model]\nlayers = 16\nvocabulary_rows = 33280", 33278) == 67478528);
 }
 
 TEST_CASE("parameter counts of the decoder follow the formula for any head size") {
   for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {8, 2, 16, 5, 2}}) {
     const int64_t size = k > 0 ? k : d / h;
     const int64_t layer = 4L * d * h * size + 3 * h * size + d + 2L * d * f + f + d + 4L * d;
-    CHECK(count(str("[model]\nlayers = ", layers, "\nwidth = ", d, "\nffn = ", f, "\n[attention]\nheads = ", h,
-                    "\nhead_size = ", k),
-                50) == 50L * d + layers * layer + 2L * d);
+    CHECK(num_parameters(str("[model]\nlayers = ", layers, "\nwidth = ", d, "\nffn = ", f, "\n[attention]\nheads = ", h,
+                             "\nhead_size = ", k),
+                         50) == 50L * d + layers * layer + 2L * d);
   }
 }
 
@@ -79,21 +79,21 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
     auto model = build_language_model(config, 30, at::kCPU);
     model->parameters().initialise(1);
     at::Tensor x = random_tokens(3, 11, 30, 1);
-    at::Tensor full = model->logits(model->hidden(x, {}));
+    at::Tensor full_logits = model->logits(model->hidden(x, {}));
     auto state = model->new_state();
     int64_t position = 0;
     for (int64_t step : {1, 3, 1, 2, 4}) {
       at::Tensor step_logits = model->logits(model->hidden(x.narrow(1, position, step), {}, state.get()));
-      CHECK(rounding::passes_agree(*model, step_logits, full.narrow(1, position, step), 11));
+      CHECK(rounding::passes_agree(*model, step_logits, full_logits.narrow(1, position, step), 11));
       position += step;
     }
     CHECK(state->length() == 11);
     // Reordered rows of the decoding state continue as their source rows.
     state->reorder(at::tensor({2, 0}, at::kLong));
-    at::Tensor next = random_tokens(2, 1, 30, 5);
-    at::Tensor longer = at::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next}, 1);
-    CHECK(rounding::passes_agree(*model, model->logits(model->hidden(next, {}, state.get())),
-                                 model->logits(model->hidden(longer, {})).narrow(1, 11, 1), 12));
+    at::Tensor next_tokens = random_tokens(2, 1, 30, 5);
+    at::Tensor longer_tokens = at::cat({x.index_select(0, at::tensor({2, 0}, at::kLong)), next_tokens}, 1);
+    CHECK(rounding::passes_agree(*model, model->logits(model->hidden(next_tokens, {}, state.get())),
+                                 model->logits(model->hidden(longer_tokens, {})).narrow(1, 11, 1), 12));
   }
 }
 
@@ -109,11 +109,11 @@ TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_pad
     // drawn last.
     return model->loss(model->hidden(x, {}), targets, 0).nll.item<double>();
   };
-  const double padded = loss("vocabulary_rows = 40\n"),
-               scores_padding = loss("vocabulary_rows = 40\nscore_padded_rows = true\n");
-  CHECK(padded == same_nll(loss("")));
-  CHECK(scores_padding > padded);
-  CHECK(scores_padding != same_nll(padded));
+  const double padded_nll = loss("vocabulary_rows = 40\n"),
+               scored_padding_nll = loss("vocabulary_rows = 40\nscore_padded_rows = true\n");
+  CHECK(padded_nll == same_nll(loss("")));
+  CHECK(scored_padding_nll > padded_nll);
+  CHECK(scored_padding_nll != same_nll(padded_nll));
 }
 
 TEST_CASE("the nll is minus the sum of target log-probabilities and agrees with the logits") {
@@ -150,12 +150,12 @@ TEST_CASE("invalid decoder configurations are rejected") {
                               "[attention]\nmixer = 'mixhaed'", "[attention]\nhaeds = 3",
                               "[attention.decoder.self.9]\nheads = 2", "[model]\nnorm = 'per'", "[model]\nlayers = 0"})
     CHECK_THROWS_AS(parse_model_config(invalid), Error);
-  CHECK_THROWS_AS(count("[model]\nvocabulary_rows = 10", 30), Error);
+  CHECK_THROWS_AS(num_parameters("[model]\nvocabulary_rows = 10", 30), Error);
 }
 
 TEST_CASE("a decoder rejects transformer-xl options, and new_state() rejects stages that cannot decode incrementally") {
-  CHECK_THROWS_AS(count(std::string("[model]\ntransformer-xl.memory = 4"), 30), Error);
-  CHECK_THROWS_AS(count(std::string("[model]\ntransformer-xl.same_length = true"), 30), Error);
+  CHECK_THROWS_AS(num_parameters(std::string("[model]\ntransformer-xl.memory = 4"), 30), Error);
+  CHECK_THROWS_AS(num_parameters(std::string("[model]\ntransformer-xl.same_length = true"), 30), Error);
   auto state = [](const char* distances) {
     return build_language_model(
                parse_model_config(str(kTiny, "score = 'relative'\nrelative.distances = '", distances, "'\n")), 30,
@@ -174,16 +174,16 @@ TEST_CASE("output_bias adds a bias to the logits, and dropout_output drops eleme
       30, at::kCPU);
   model->parameters().initialise(1);
   at::Tensor x = random_tokens(2, 7, 30, 1), targets = random_tokens(2, 7, 30, 2), hidden = model->hidden(x, {});
-  const double before = model->loss(hidden, targets, 0).nll.item<double>();
+  const double nll_without_bias = model->loss(hidden, targets, 0).nll.item<double>();
   model->parameters().find("decoder.output.bias")->master().copy_(at::arange(30, at::kFloat) / 10);
   at::Tensor p = at::log_softmax(model->logits(hidden), -1).gather(-1, targets.unsqueeze(-1));
-  const double after = model->loss(hidden, targets, 0).nll.item<double>();
-  CHECK(after == same_nll(-p.to(at::kDouble).sum().item<double>()));
-  CHECK(after != same_nll(before));
-  const at::Tensor dropped = model->hidden(x, {true, 1, 0, 0}).eq(0).to(at::kDouble);
+  const double nll_with_bias = model->loss(hidden, targets, 0).nll.item<double>();
+  CHECK(nll_with_bias == same_nll(-p.to(at::kDouble).sum().item<double>()));
+  CHECK(nll_with_bias != same_nll(nll_without_bias));
+  const at::Tensor is_dropped = model->hidden(x, {true, 1, 0, 0}).eq(0).to(at::kDouble);
   // 4 standard deviations of the mean of independent draws.
-  CHECK(dropped.mean().item<double>() ==
-        rounding::within(0.5, 4 * std::sqrt(0.5 * 0.5 / static_cast<double>(dropped.numel()))));
+  CHECK(is_dropped.mean().item<double>() ==
+        rounding::within(0.5, 4 * std::sqrt(0.5 * 0.5 / static_cast<double>(is_dropped.numel()))));
   CHECK(hidden.ne(0).all().item<bool>());
 }
 
@@ -198,7 +198,7 @@ TEST_CASE("initial parameters are a function of the seed") {
 }
 
 TEST_CASE("max_length is the minimum over the positions and the stages of all layers") {
-  auto built = [](const std::string& extra) {
+  auto build = [](const std::string& extra) {
     return build_language_model(parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra)), 30,
                                 at::kMeta);
   };
@@ -206,14 +206,14 @@ TEST_CASE("max_length is the minimum over the positions and the stages of all la
                     dense = plain + "score = 'synthesizer-dense'\nsynthesizer-dense.length = 12\n",
                     random_layer_1 =
                         "[attention.decoder.self.1]\nscore = 'synthesizer-random'\nsynthesizer-random.length = 9\n";
-  CHECK(built(plain)->max_length() == 0);
-  CHECK(built("positions = 'learned'\nmax_positions = 10\n" + plain)->max_length() == 10);
-  CHECK(built(dense)->max_length() == 12);
-  CHECK(built(plain + random_layer_1)->max_length() == 9);
-  CHECK(built(dense + random_layer_1)->max_length() == 9);
-  CHECK(built("positions = 'learned'\nmax_positions = 10\n" + dense)->max_length() == 10);
-  CHECK(built("positions = 'learned'\nmax_positions = 20\n" + dense)->max_length() == 12);
-  auto model = built("backbone = 'transformer-xl'\npositions = 'none'\n" + dense);
+  CHECK(build(plain)->max_length() == 0);
+  CHECK(build("positions = 'learned'\nmax_positions = 10\n" + plain)->max_length() == 10);
+  CHECK(build(dense)->max_length() == 12);
+  CHECK(build(plain + random_layer_1)->max_length() == 9);
+  CHECK(build(dense + random_layer_1)->max_length() == 9);
+  CHECK(build("positions = 'learned'\nmax_positions = 10\n" + dense)->max_length() == 10);
+  CHECK(build("positions = 'learned'\nmax_positions = 20\n" + dense)->max_length() == 12);
+  auto model = build("backbone = 'transformer-xl'\npositions = 'none'\n" + dense);
   CHECK(model->max_length() == 12);
   CHECK_NOTHROW(model->require_length("x", 12));
   CHECK_THROWS_AS(model->require_length("x", 13), Error);

@@ -38,14 +38,14 @@ TEST_CASE("folding alphas into the output projection leaves the output unchanged
     const std::string sizes = str("heads = ", h, "\nhead_size = 3\nvalue_size = ", pick(1, 5), "\n");
     Layer l(sizes + "combiner = 'alphas'", d, seed), plain(sizes, d, seed);
     l.set("combiner.alpha", normal({h, h}, seed));
-    plain.take(l);
+    plain.copy_parameters_from(l);
     plain.set("output.weight", analysis::fold(l["combiner.alpha"].t(), l["output.weight"]));
     const at::Tensor x = normal({2, 4, d}, seed + 1);
     Mask mask;
     mask.causal = true;
     RC_ASSERT(rounding_of(l, x, x, mask).agree(l(x, x, mask), plain(x, x, mask)));
   }));
-  // (αᵀ ⊗ I) Wᵀ, as the paper writes it.
+  // The form of the publication: (αᵀ ⊗ I) Wᵀ.
   const at::Tensor alpha = normal({3, 3}, 1), w = normal({5, 6}, 2);
   CHECK(rounding::agree(analysis::fold(alpha.t(), w),
                         at::matmul(at::kron(alpha.t().contiguous(), at::eye(2)), w.t()).t(), 3 * 2));
@@ -74,13 +74,13 @@ TEST_CASE("diagonal alphas equal head-weights and head scales", "[alphas]") {
       plain("heads = 3", 6, 5);
   const at::Tensor weights = at::tensor({0.5F, -2.0F, 0.0F}), x = normal({2, 4, 6}, 1);
   diagonal.set("combiner.alpha", at::diag(weights));
-  RecordingObserver watch;
+  RecordingObserver recorder;
   const LayerRounding rounding = rounding_of(diagonal, x, x);
-  CHECK(rounding.agree(diagonal(x, x, {}), weighted(x, x, {}, {}, &watch)));
-  CHECK(at::equal(watch.g, weights));
+  CHECK(rounding.agree(diagonal(x, x, {}), weighted(x, x, {}, {}, &recorder)));
+  CHECK(at::equal(recorder.g, weights));
   set_head_scales(*plain.layer, {{}, weights, {}});
   CHECK(rounding.agree(plain(x, x, {}), weighted(x, x, {})));
-  CHECK(rounding.agree(output_by_heads(weighted, watch.z, weights), weighted(x, x, {})));
+  CHECK(rounding.agree(output_by_heads(weighted, recorder.z, weights), weighted(x, x, {})));
 }
 
 TEST_CASE("Mixhead and alphas with the transposed matrix agree if all heads share their values and differ otherwise",

@@ -24,7 +24,7 @@ std::string attention_lines(const std::string& score, int64_t heads, double rate
              "'\npairing = 'cross-head'\n[attention.cross-head]\nrate = ", rate, "\n");
 }
 
-ForwardContext update(uint32_t number) { return {true, 3, number, 0}; }
+ForwardContext context_of_update(uint32_t number) { return {true, 3, number, 0}; }
 
 // Permutes the blocks of parameters along their head axis: new block i is old block order[i].
 void permute(Layer& l, const std::vector<std::string>& names, const std::vector<int64_t>& order) {
@@ -51,7 +51,7 @@ TEST_CASE("cross-head attention lets a permuted head read keys, values and dista
     const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal());
     std::map<std::vector<int64_t>, int> drawn_orders;
     for (uint32_t i = 0; i < 60; ++i) {
-      at::Tensor y = l.layer->forward(x, x, causal(), update(i));
+      at::Tensor y = l.layer->forward(x, x, causal(), context_of_update(i));
       int num_matches = 0;
       std::vector<int64_t> order{0, 1, 2};
       do {
@@ -89,7 +89,7 @@ TEST_CASE("heads are permuted with probability β = rate; a head reads its own k
   const int draws = 6000;
   int num_permuted = 0, num_own = 0;
   for (uint32_t i = 0; i < draws; ++i) {
-    at::Tensor y = l.layer->forward(x, x, {}, update(i)).flatten().round();
+    at::Tensor y = l.layer->forward(x, x, {}, context_of_update(i)).flatten().round();
     int num_fixed = 0;
     for (int64_t j = 0; j < 4; ++j) num_fixed += y[j].item<float>() == static_cast<float>(j);
     num_permuted += num_fixed < 4, num_own += num_fixed;
@@ -102,19 +102,20 @@ TEST_CASE("heads are permuted with probability β = rate; a head reads its own k
 }
 
 TEST_CASE("cross-head attention permutes no heads with rate 0 or in evaluation", "[cross-head]") {
-  Layer never(attention_lines("relative", 4, 0), 8, 5), always(attention_lines("relative", 4, 1), 8, 5);
+  Layer rate_0_layer(attention_lines("relative", 4, 0), 8, 5), rate_1_layer(attention_lines("relative", 4, 1), 8, 5);
   at::Tensor x = normal({2, 6, 8}, 1);
-  Layer unpaired("heads = 4\nhead_size = 4\nscore = 'relative'\n", 8, 5);  // the same parameters
-  at::Tensor plain = always.layer->forward(x, x, causal(), {});
-  CHECK(at::equal(unpaired.layer->forward(x, x, causal(), {}), plain));
-  const layers::LayerRounding rounding = layers::rounding_of(always, x, x, causal());
+  // A layer with the parameters of rate_1_layer.
+  Layer layer_without_pairing("heads = 4\nhead_size = 4\nscore = 'relative'\n", 8, 5);
+  at::Tensor plain = rate_1_layer.layer->forward(x, x, causal(), {});
+  CHECK(at::equal(layer_without_pairing.layer->forward(x, x, causal(), {}), plain));
+  const layers::LayerRounding rounding = layers::rounding_of(rate_1_layer, x, x, causal());
   int num_equal = 0;
   for (uint32_t i = 0; i < 20; ++i) {
-    ForwardContext evaluation = update(i);
+    ForwardContext evaluation = context_of_update(i);
     evaluation.training = false;
-    CHECK(at::equal(never.layer->forward(x, x, causal(), update(i)), plain));
-    CHECK(at::equal(always.layer->forward(x, x, causal(), evaluation), plain));
-    num_equal += rounding.agree(always.layer->forward(x, x, causal(), update(i)), plain);
+    CHECK(at::equal(rate_0_layer.layer->forward(x, x, causal(), context_of_update(i)), plain));
+    CHECK(at::equal(rate_1_layer.layer->forward(x, x, causal(), evaluation), plain));
+    num_equal += rounding.agree(rate_1_layer.layer->forward(x, x, causal(), context_of_update(i)), plain);
   }
   // One of 24 permutations is the identity; four standard deviations above the mean of 20 draws.
   const double p = 1.0 / 24;
@@ -127,7 +128,8 @@ TEST_CASE("cross-head permutations leave the output unchanged if all heads have 
   permute(l, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"}, {2, 2, 2, 2});
   at::Tensor x = normal({2, 6, 8}, 1), plain = l.layer->forward(x, x, causal(), {});
   const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal());
-  for (uint32_t i = 0; i < 10; ++i) CHECK(rounding.agree(l.layer->forward(x, x, causal(), update(i)), plain));
+  for (uint32_t i = 0; i < 10; ++i)
+    CHECK(rounding.agree(l.layer->forward(x, x, causal(), context_of_update(i)), plain));
 }
 
 TEST_CASE("errors of cross-head attention on the fused path are at most twice those on the composed path",
@@ -136,19 +138,19 @@ TEST_CASE("errors of cross-head attention on the fused path are at most twice th
   CHECK(l.layer->unfused_reasons(true).empty());
   const at::Tensor x = normal({2, 6, 8}, 1);
   for (uint32_t i = 0; i < 5; ++i) {
-    const auto [fused, composed, exact, sizes] =
-        layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, causal(), update(i)); });
-    CHECK(find_excess_error(fused, composed, exact, at::kFloat, sizes) == "");
+    const auto [fused, composed, exact, magnitudes] = layers::results_of_paths(
+        l, x, [&](const at::Tensor& input) { return l(input, input, causal(), context_of_update(i)); });
+    CHECK(find_excess_error(fused, composed, exact, at::kFloat, magnitudes) == "");
   }
 }
 
 TEST_CASE("the cross-head permutation of an update is equal in all micro-batches", "[cross-head]") {
   Layer l(attention_lines("dot-product", 4, 1), 8, 5);
   at::Tensor x = normal({5, 6, 8}, 1);
-  ForwardContext micro_step = update(2);
-  micro_step.row_offset = 3;
+  ForwardContext micro_batch_context = context_of_update(2);
+  micro_batch_context.row_offset = 3;
   at::Tensor micro_batch = x.narrow(0, 3, 2);
   CHECK(layers::rounding_of(l, x, x, causal())
-            .agree(l.layer->forward(micro_batch, micro_batch, causal(), micro_step),
-                   l.layer->forward(x, x, causal(), update(2)).narrow(0, 3, 2)));
+            .agree(l.layer->forward(micro_batch, micro_batch, causal(), micro_batch_context),
+                   l.layer->forward(x, x, causal(), context_of_update(2)).narrow(0, 3, 2)));
 }

@@ -16,7 +16,7 @@ using layers::Layer;
 using numbers::doubles;
 using numbers::element;
 using numbers::normal;
-using reference::projected;
+using reference::apply_projection;
 using reference::Vector;
 using reference::Weights;
 
@@ -31,12 +31,12 @@ double dot(const Vector& a, const Vector& b) {
 // Returns the output of causal differential attention, (B, T, d), row-major, in naive loops written from the equations
 // with wide values: each pair of heads has two queries and keys of size dk and one value of size 2 dv.
 //   y = concat_pairs((1 - λ0) w ⊙ RMS((P_1 - λ P_2) V)) W^O + b
-// If `cancellation` is not null, sets it to the largest quotient of a sum of absolute terms (P_1 + |λ| P_2) |V| and the
-// root mean square by which the sum of the terms is divided.
+// If `cancellation` is not null, raises it to the largest quotient of Σ |terms| = (P_1 + |λ| P_2) |V| and the root mean
+// square that divides (P_1 - λ P_2) V.
 Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs, int64_t dk, int64_t dv, double lambda0,
                     const Weights& w, const Vector& x, double* cancellation = nullptr) {
-  const Vector q = projected(w, "query", x, width), k = projected(w, "key", x, width),
-               v = projected(w, "value", x, width);
+  const Vector q = apply_projection(w, "query", x, width), k = apply_projection(w, "key", x, width),
+               v = apply_projection(w, "value", x, width);
   const double lambda = std::exp(dot(w.at("mixer.lambda_query1"), w.at("mixer.lambda_key1"))) -
                         std::exp(dot(w.at("mixer.lambda_query2"), w.at("mixer.lambda_key2"))) + lambda0;
   const int64_t pair_size = 2 * dv;
@@ -77,7 +77,7 @@ Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs,
           concatenated[static_cast<size_t>((b * length + t) * pairs * pair_size + i * pair_size + c)] =
               (1 - lambda0) * element(w.at("combiner.norm.weight"), c) * element(z, c) / rms;
       }
-  return projected(w, "output", concatenated, pairs * pair_size);
+  return apply_projection(w, "output", concatenated, pairs * pair_size);
 }
 
 constexpr const char* kDifferential = "mixer = 'differential'\ncombiner = 'pair-norm'\n";
@@ -112,17 +112,23 @@ TEST_CASE("differential attention and its gradients match a naive reference", "[
 
 TEST_CASE("differential attention equals Mixhead A with columns (1, -λ) for each pair of heads", "[differential]") {
   c10::NoGradGuard no_gradient;
-  Layer diff("heads = 4\nmixer = 'differential'", 8, 5), mixhead("heads = 4\nmixer = 'mixhead-a'", 8, 5);
-  diff.perturb_parameters(2);
-  mixhead.take(diff);
-  const double lambda = std::exp(at::dot(diff["mixer.lambda_query1"], diff["mixer.lambda_key1"]).item<double>()) -
-                        std::exp(at::dot(diff["mixer.lambda_query2"], diff["mixer.lambda_key2"]).item<double>()) + 0.2;
+  Layer differential_layer("heads = 4\nmixer = 'differential'", 8, 5),
+      mixhead_layer("heads = 4\nmixer = 'mixhead-a'", 8, 5);
+  differential_layer.perturb_parameters(2);
+  mixhead_layer.copy_parameters_from(differential_layer);
+  const double lambda =
+      std::exp(
+          at::dot(differential_layer["mixer.lambda_query1"], differential_layer["mixer.lambda_key1"]).item<double>()) -
+      std::exp(
+          at::dot(differential_layer["mixer.lambda_query2"], differential_layer["mixer.lambda_key2"]).item<double>()) +
+      0.2;
   at::Tensor m = at::zeros({4, 4});
   for (int64_t pair = 0; pair < 4; pair += 2)
     for (int64_t i = pair; i < pair + 2; ++i) m[pair][i] = 1, m[pair + 1][i] = -lambda;
-  mixhead.set("mixer.matrix", m);
+  mixhead_layer.set("mixer.matrix", m);
   const at::Tensor x = normal({2, 5, 8}, 1);
-  CHECK(layers::rounding_of(mixhead, x, x, causal()).agree(diff(x, x, causal()), mixhead(x, x, causal())));
+  CHECK(layers::rounding_of(mixhead_layer, x, x, causal())
+            .agree(differential_layer(x, x, causal()), mixhead_layer(x, x, causal())));
   for (const char* toml : {"heads = 3\nmixer = 'differential'", "heads = 3\ncombiner = 'pair-norm'"})
     CHECK_THROWS_AS(Layer(toml, 6), Error);
 }

@@ -17,7 +17,7 @@ using numbers::normal;
 
 namespace {
 
-ForwardContext training(uint32_t update, int64_t row_offset = 0) { return {true, 7, update, row_offset}; }
+ForwardContext training_context(uint32_t update, int64_t row_offset = 0) { return {true, 7, update, row_offset}; }
 
 }  // namespace
 
@@ -31,25 +31,26 @@ TEST_CASE("DropHead drops heads per batch row, scales the others so that gates s
   int64_t num_dropped = 0, num_complete_rows = 0;
   const uint32_t updates = 200;
   for (uint32_t update = 0; update < updates; ++update) {
-    RecordingObserver watch;
-    const at::Tensor y = l(x, x, causal(), training(update), &watch);
-    const at::Tensor g = watch.g;  // (B, h)
+    RecordingObserver recorder;
+    const at::Tensor y = l(x, x, causal(), training_context(update), &recorder);
+    const at::Tensor g = recorder.g;  // (B, h)
     for (int64_t b = 0; b < 6; ++b) {
       const int64_t num_kept = (g[b] != 0).sum().item<int64_t>();
       CHECK(rounding::agree(g[b], (g[b] != 0).to(at::kFloat) * (4.0 / static_cast<double>(num_kept)), 1));
       num_dropped += 4 - num_kept, num_complete_rows += num_kept == 4;
     }
     // The dropped heads of a row depend on the index of the row in the update, so a micro-batch drops the same heads.
+    // The largest gate is 4, of a row with one remaining head.
     if (update < 5)
-      CHECK(rounding.agree(l(x.narrow(0, 2, 4), x.narrow(0, 2, 4), causal(), training(update, 2)), y.narrow(0, 2, 4),
-                           4));  // the scale of a row with one head
+      CHECK(rounding.agree(l(x.narrow(0, 2, 4), x.narrow(0, 2, 4), causal(), training_context(update, 2)),
+                           y.narrow(0, 2, 4), 4));
   }
   // The number of dropped heads of a row is binomial, except that no head is dropped if all four are drawn. The margins
   // are four standard deviations of the mean of all rows.
-  const double rows = 6.0 * updates, all = std::pow(0.3, 4), mean = 4 * 0.3 - 4 * all,
-               variance = 4 * 0.3 * 0.7 + std::pow(4 * 0.3, 2) - 16 * all - mean * mean;
+  const double rows = 6.0 * updates, p_all_drawn = std::pow(0.3, 4), mean = 4 * 0.3 - 4 * p_all_drawn,
+               variance = 4 * 0.3 * 0.7 + std::pow(4 * 0.3, 2) - 16 * p_all_drawn - mean * mean;
   CHECK(static_cast<double>(num_dropped) / rows == rounding::within(mean, 4 * std::sqrt(variance / rows)));
-  const double complete = std::pow(0.7, 4) + all;
+  const double p_complete_row = std::pow(0.7, 4) + p_all_drawn;
   CHECK(static_cast<double>(num_complete_rows) / rows ==
-        rounding::within(complete, 4 * std::sqrt(complete * (1 - complete) / rows)));
+        rounding::within(p_complete_row, 4 * std::sqrt(p_complete_row * (1 - p_complete_row) / rows)));
 }

@@ -20,26 +20,26 @@ TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a project
     Layer l(str("heads = 3\nhead_size = 4\ncombiner = 'gates'\n[attention.gates]\nstart = 0.75\ninput = ",
                 reads_input ? "true" : "false"),
             6, 5);
-    RecordingObserver watch;
-    l(x, x, {}, {}, &watch);
-    // The roundings of the initial bias log(3) and of the sigmoid.
-    CHECK(rounding::agree(watch.g, at::full(watch.g.sizes(), 0.75), 1 + 4));
+    RecordingObserver recorder;
+    l(x, x, {}, {}, &recorder);
+    // One rounding of the initial bias log(3), four of the sigmoid.
+    CHECK(rounding::agree(recorder.g, at::full(recorder.g.sizes(), 0.75), 1 + 4));
     l.perturb_parameters(3);
-    const at::Tensor y = l(x, x, {}, {}, &watch);
-    CHECK(watch.g.sizes() == (reads_input ? at::IntArrayRef({2, 4, 3}) : at::IntArrayRef({3})));
+    const at::Tensor y = l(x, x, {}, {}, &recorder);
+    CHECK(recorder.g.sizes() == (reads_input ? at::IntArrayRef({2, 4, 3}) : at::IntArrayRef({3})));
     for (int64_t i = 0; i < 3; ++i)
       for (int64_t t = 0; t < (reads_input ? 4 : 1); ++t) {
         double logit = l["combiner.gate.bias"][i].item<double>();
         if (reads_input)
           for (int64_t c = 0; c < 6; ++c)
             logit += l["combiner.gate.weight"][i][c].item<double>() * x[1][t][c].item<double>();
-        const double gate = (reads_input ? watch.g[1][t][i] : watch.g[i]).item<double>();
+        const double gate = (reads_input ? recorder.g[1][t][i] : recorder.g[i]).item<double>();
         // The derivative of the sigmoid is at most 1.
         CHECK(gate == rounding::within(sigmoid(logit), tolerance::chain_error_bound(6 + 4, tolerance::kFp32,
                                                                                     std::max(1.0, std::abs(logit)))));
       }
     const LayerRounding rounding = layers::rounding_of(l, x, x);
-    CHECK(rounding.combiners_agree(y, output_by_heads(l, watch.z, watch.g)));
+    CHECK(rounding.combiners_agree(y, output_by_heads(l, recorder.z, recorder.g)));
     // Gradients against slopes of the output for the same head outputs.
     (y * r).sum().backward();
     const double bound = rounding.gradient_bound(layers::largest_gradient(l));
@@ -54,7 +54,7 @@ TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a project
         };
         at::Tensor logits = shifted("combiner.gate.bias");
         if (reads_input) logits = at::linear(x.to(at::kDouble), shifted("combiner.gate.weight"), logits);
-        return (layers::exact_output_by_heads(l, watch.z, at::sigmoid(logits)) * r).sum().item<double>();
+        return (layers::exact_output_by_heads(l, recorder.z, at::sigmoid(logits)) * r).sum().item<double>();
       };
       layers::check_slopes(l[name].grad(), static_cast<size_t>(l[name].numel()), bound,
                            rounding.combiner_operations + y.numel(), loss);

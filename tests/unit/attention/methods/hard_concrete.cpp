@@ -22,7 +22,7 @@ TEST_CASE("hard-concrete gates, their gradients and their penalty match the equa
   const HardConcrete options;
   const at::Tensor a = normal({40}, 1).to(at::kDouble) * 2, logit_u = normal({40}, 2).to(at::kDouble) * 2,
                    u = at::sigmoid(logit_u);
-  // Gates and their derivatives have less than ten roundings, relative to the argument of the sigmoid.
+  // Gates and their derivatives have fewer than ten roundings, of numbers as large as the argument of the sigmoid.
   const double argument = (numbers::max_abs(a) + numbers::max_abs(logit_u)) / 0.33,
                bound = rounding::fp64_bound(10, argument);
   auto gate = [&](double log_a, double x) {
@@ -30,14 +30,14 @@ TEST_CASE("hard-concrete gates, their gradients and their penalty match the equa
     return std::min(1.0, std::max(0.0, -0.1 + 1.2 * s));
   };
   const at::Tensor x = a.clone().requires_grad_(), g = hard_concrete(options, x, u),
-                   evaluated = hard_concrete(options, a, {});
+                   evaluation_gates = hard_concrete(options, a, {});
   g.sum().backward();
   int64_t num_closed = 0, num_open = 0;
   double penalty = 0;
   for (int64_t i = 0; i < 40; ++i) {
     const double ai = a[i].item<double>(), ui = u[i].item<double>(), gi = g[i].item<double>();
     CHECK(gi == rounding::within(gate(ai, ui), bound));
-    CHECK(evaluated[i].item<double>() ==
+    CHECK(evaluation_gates[i].item<double>() ==
           rounding::within(std::min(1.0, std::max(0.0, -0.1 + 1.2 * sigmoid(ai))), bound));
     const rounding::Slope slope = rounding::slope([&](double step) { return gate(ai + step, ui); }, 1e-4, 10, argument);
     CHECK(x.grad()[i].item<double>() == rounding::within(slope.value, bound + slope.error));
@@ -71,11 +71,11 @@ TEST_CASE("hard-concrete gates are drawn from seed and update, once per batch, a
     forward_context.seed = seed;
     forward_context.update = update;
     forward_context.row_offset = first;
-    RecordingObserver watch;
+    RecordingObserver recorder;
     const at::Tensor rows_of_x = x.narrow(0, 0, rows);
-    const at::Tensor y = l(rows_of_x, rows_of_x, {}, forward_context, &watch);
-    CHECK(rounding.combiners_agree(y, output_by_heads(l, watch.z, watch.g)));
-    return watch.g;
+    const at::Tensor y = l(rows_of_x, rows_of_x, {}, forward_context, &recorder);
+    CHECK(rounding.combiners_agree(y, output_by_heads(l, recorder.z, recorder.g)));
+    return recorder.g;
   };
   CHECK(at::equal(gates(true, 1, 0), gates(true, 1, 0)));
   CHECK(at::equal(gates(true, 1, 0), gates(true, 1, 0, 1, 1)));  // a micro-batch of the same update

@@ -59,9 +59,9 @@ struct RecordingObserver : Observer, Subscriber<GateObservation> {
 };
 
 at::Tensor gates_of(Layer& l, const at::Tensor& x, const Mask& mask, const ForwardContext& forward_context = {}) {
-  RecordingObserver watch;
-  l.forward(x, mask, forward_context, &watch);
-  return watch.g;
+  RecordingObserver recorder;
+  l.forward(x, mask, forward_context, &recorder);
+  return recorder.g;
 }
 
 Mask causal_mask() {
@@ -70,13 +70,13 @@ Mask causal_mask() {
   return mask;
 }
 
-ForwardContext training(uint32_t update = 0, bool sample = false, int64_t row_offset = 0) {
-  static const Requests samples = [] {
+ForwardContext training_context(uint32_t update = 0, bool sample = false, int64_t row_offset = 0) {
+  static const Requests sample_requests = [] {
     Requests requests;
     requests.add(std::make_shared<SampleExperts>());
     return requests;
   }();
-  return {true, 7, update, row_offset, sample ? &samples : nullptr};
+  return {true, 7, update, row_offset, sample ? &sample_requests : nullptr};
 }
 
 // Returns all sets of `drop` dropped heads out of `heads` in lexicographic order, each as one flag per head, by another
@@ -92,8 +92,9 @@ std::vector<std::vector<bool>> dropped_sets(int64_t heads, int64_t drop) {
 
 // The mixture of attentive experts in naive loops, written from the equations of the paper.
 struct Reference {
-  Sizes z;
-  int64_t drop = 1, hidden = 0, window = 0;
+  Sizes sizes;
+  int64_t drop = 1;                // number of dropped heads of an expert
+  int64_t hidden = 0, window = 0;  // hidden units of the gate; positions in the mean of its input, 0: all
   bool causal_mean = true;
   bool batch_statistics = false;
   bool cross = false;
@@ -103,14 +104,15 @@ struct Reference {
   // Returns the gates (B, units, E) for inputs x (B, Tq, d) and m (B, Tk, d); units: Tq, or 1 for a full mean. If
   // `norm_variance` is not null, sets it to the variances (d) of the batch norm.
   Vector gates(const Vector& x, const Vector& m, const reference::Weights& w, Vector* norm_variance = nullptr) const {
-    const int64_t d = z.width, units = causal_mean ? z.queries : 1, memory = cross ? 0 : z.keys - z.queries;
+    const int64_t d = sizes.width, units = causal_mean ? sizes.queries : 1,
+                  memory = cross ? 0 : sizes.keys - sizes.queries;
     auto input = [&](int64_t b, int64_t t, int64_t c) {  // t < 0: position in the memory
-      return t < 0 ? m[static_cast<size_t>((b * z.keys + memory + t) * d + c)]
-                   : x[static_cast<size_t>((b * z.queries + t) * d + c)];
+      return t < 0 ? m[static_cast<size_t>((b * sizes.keys + memory + t) * d + c)]
+                   : x[static_cast<size_t>((b * sizes.queries + t) * d + c)];
     };
-    Vector mean(static_cast<size_t>(z.batch * units * d));
-    std::vector<bool> is_real(static_cast<size_t>(z.batch * units));
-    for (int64_t b = 0; b < z.batch; ++b)
+    Vector mean(static_cast<size_t>(sizes.batch * units * d));
+    std::vector<bool> is_real(static_cast<size_t>(sizes.batch * units));
+    for (int64_t b = 0; b < sizes.batch; ++b)
       for (int64_t u = 0; u < units; ++u) {
         const int64_t length = num_real[static_cast<size_t>(b)];
         is_real[static_cast<size_t>(b * units + u)] = causal_mean ? u < length : length > 0;
@@ -138,9 +140,9 @@ struct Reference {
         variance[static_cast<size_t>(c)] = squares / n;
       }
     if (norm_variance != nullptr) *norm_variance = variance;
-    const auto all_sets = dropped_sets(z.heads, drop);
+    const auto all_sets = dropped_sets(sizes.heads, drop);
     Vector g;
-    for (int64_t r = 0; r < z.batch * units; ++r) {
+    for (int64_t r = 0; r < sizes.batch * units; ++r) {
       Vector inner(static_cast<size_t>(hidden)), out(all_sets.size());
       for (int64_t o = 0; o < hidden; ++o) {
         double sum = w.at("gate.up.bias")[static_cast<size_t>(o)];
@@ -168,23 +170,23 @@ struct Reference {
     w.erase("output.bias");
     Vector& output = w.at("output.weight");
     for (size_t i = 0; i < output.size(); ++i)
-      if (static_cast<int64_t>(i) % (z.heads * z.value_size) / z.value_size != j) output[i] = 0;
-    return reference::attention(z, x, m, w, allowed);
+      if (static_cast<int64_t>(i) % (sizes.heads * sizes.value_size) / sizes.value_size != j) output[i] = 0;
+    return reference::attention(sizes, x, m, w, allowed);
   }
 
   // Returns Σ_D g_D h / (h - t) Σ_{j ∉ D} H_j + b_O (B, Tq, d), t = drop.
   Vector mixture(const Vector& x, const Vector& m, const reference::Weights& w) const {
     std::vector<Vector> head_outputs;
-    for (int64_t j = 0; j < z.heads; ++j) head_outputs.push_back(head_output(j, x, m, w));
+    for (int64_t j = 0; j < sizes.heads; ++j) head_outputs.push_back(head_output(j, x, m, w));
     const Vector g = gates(x, m, w);
-    const auto all_sets = dropped_sets(z.heads, drop);
-    const double scale = static_cast<double>(z.heads) / static_cast<double>(z.heads - drop);
+    const auto all_sets = dropped_sets(sizes.heads, drop);
+    const double scale = static_cast<double>(sizes.heads) / static_cast<double>(sizes.heads - drop);
     Vector y(x.size());
-    for (int64_t b = 0; b < z.batch; ++b)
-      for (int64_t t = 0; t < z.queries; ++t)
-        for (int64_t o = 0; o < z.width; ++o) {
-          const auto at = static_cast<size_t>((b * z.queries + t) * z.width + o);
-          const auto unit = static_cast<size_t>(causal_mean ? b * z.queries + t : b);
+    for (int64_t b = 0; b < sizes.batch; ++b)
+      for (int64_t t = 0; t < sizes.queries; ++t)
+        for (int64_t o = 0; o < sizes.width; ++o) {
+          const auto at = static_cast<size_t>((b * sizes.queries + t) * sizes.width + o);
+          const auto unit = static_cast<size_t>(causal_mean ? b * sizes.queries + t : b);
           auto bias = w.find("output.bias");
           y[at] = bias == w.end() ? 0 : bias->second[static_cast<size_t>(o)];
           for (size_t e = 0; e < all_sets.size(); ++e) {
@@ -198,17 +200,18 @@ struct Reference {
   }
 };
 
-std::string config_of(const Reference& n, const std::string& extra_lines = "") {
-  return str("heads = ", n.z.heads, "\nhead_size = ", n.z.key_size, "\nvalue_size = ", n.z.value_size,
-             "\ncombiner = 'mae'\nmae.drop = ", n.drop, "\nmae.hidden = ", n.hidden, "\nmae.window = ", n.window,
-             "\nmae.mean = '", n.causal_mean ? "causal" : "full", "'\nmae.dropout = 0\n", extra_lines);
+std::string config_of(const Reference& oracle, const std::string& extra_lines = "") {
+  return str("heads = ", oracle.sizes.heads, "\nhead_size = ", oracle.sizes.key_size,
+             "\nvalue_size = ", oracle.sizes.value_size, "\ncombiner = 'mae'\nmae.drop = ", oracle.drop,
+             "\nmae.hidden = ", oracle.hidden, "\nmae.window = ", oracle.window, "\nmae.mean = '",
+             oracle.causal_mean ? "causal" : "full", "'\nmae.dropout = 0\n", extra_lines);
 }
 
-// Returns the number of roundings one after another in the gates: a term per token in the mean, d and `hidden` terms in
-// the products, a term per expert in the sum of the softmax.
+// Returns the length of the chain of roundings in the gates: a term per token in the mean, d and `hidden` terms in the
+// products, a term per expert in the sum of the softmax.
 int64_t gate_roundings(Layer& l, int64_t tokens) {
   const at::Tensor& down = l["gate.down.weight"];  // (E, hidden)
-  return tokens + l["gate.up.weight"].size(1) + down.size(1) + down.size(0) + layers::kElementwise;
+  return tokens + l["gate.up.weight"].size(1) + down.size(1) + down.size(0) + layers::kElementwiseRoundings;
 }
 
 // Returns whether gates (…, E) agree. An error ε of the logits changes a gate by at most ε / 2; the logits are known,
@@ -218,8 +221,8 @@ bool gates_agree(Layer& l, const at::Tensor& a, const at::Tensor& b, int64_t tok
   return rounding::agree(a, b, gate_roundings(l, tokens), std::max(1.0, logit / 2));
 }
 
-// Returns the magnitude of the gate logits for inputs up to `input_size`, if the batch norm divides by the root of
-// `variance` (d): by the norms of the rows of the two products.
+// Returns a bound on the gate logits for inputs up to `input_size`: the largest output of a batch norm with the
+// variances `variance` (d), times the largest row norms of the two projections of the gate.
 double gate_logit_size(Layer& l, double input_size, const Vector& variance) {
   const Vector gamma = doubles(l["gate.norm.weight"]);
   double normed = 0;
@@ -268,78 +271,83 @@ TEST_CASE("experts() lists all sets of dropped heads in lexicographic order, and
 }
 
 TEST_CASE("the MAE gate adds 2 d + (d + 1) hidden + (hidden + 1) E parameters; uniform sampling adds none", "[mae]") {
-  auto added = [](int64_t width, const std::string& extra_lines) {
+  auto num_added_parameters = [](int64_t width, const std::string& extra_lines) {
     auto count = [&](const std::string& toml) { return Layer(toml, width).parameters.num_trainable_elements(); };
     return count("heads = 8\ncombiner = 'mae'\n" + extra_lines) - count("heads = 8\n");
   };
-  CHECK(added(512, "") == 134408);
-  CHECK(18 * added(512, "") == 2419344);
-  CHECK(18 * added(512, "mae.drop = 2\n") == 2511864);
-  CHECK(added(1024, "") == 2 * 1024 + 1024 * 256 + 256 + 256 * 8 + 8);
-  CHECK(added(512, "mae.gate = 'uniform'\n") == 0);
+  CHECK(num_added_parameters(512, "") == 134408);
+  CHECK(18 * num_added_parameters(512, "") == 2419344);
+  CHECK(18 * num_added_parameters(512, "mae.drop = 2\n") == 2511864);
+  CHECK(num_added_parameters(1024, "") == 2 * 1024 + 1024 * 256 + 256 + 256 * 8 + 8);
+  CHECK(num_added_parameters(512, "mae.gate = 'uniform'\n") == 0);
 }
 
 TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks", "[mae]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     const auto flip = [] { return *rc::gen::arbitrary<bool>(); };
-    Reference n;
-    const int64_t setting = pick(0, 3);  // encoder, decoder, decoder with a memory, cross-attention
+    Reference oracle;
+    const int64_t setting = pick(0, 3);  // 0: encoder; 1: decoder; 2: decoder with a memory; 3: cross-attention
     const AttentionKind kind = setting == 0   ? AttentionKind::encoder_self
                                : setting == 3 ? AttentionKind::decoder_cross
                                               : AttentionKind::decoder_self;
-    n.z = {pick(1, 3), pick(1, 7), 0, pick(1, 6), pick(2, 5), pick(1, 3), pick(1, 3)};
-    n.z.keys = setting == 2 ? n.z.queries + pick(1, 4) : setting == 3 ? pick(1, 6) : n.z.queries;
-    n.drop = pick(1, n.z.heads - 1);
-    n.hidden = pick(1, 5);
-    n.causal_mean = setting != 0 || flip();
-    n.window = n.causal_mean && flip() ? pick(1, 8) : 0;
-    n.batch_statistics = flip();
-    n.cross = setting == 3;
-    const bool bias = flip(), padded = flip(), has_query_lengths = padded && (n.cross || flip());
+    oracle.sizes = {pick(1, 3), pick(1, 7), 0, pick(1, 6), pick(2, 5), pick(1, 3), pick(1, 3)};
+    oracle.sizes.keys = setting == 2   ? oracle.sizes.queries + pick(1, 4)
+                        : setting == 3 ? pick(1, 6)
+                                       : oracle.sizes.queries;
+    oracle.drop = pick(1, oracle.sizes.heads - 1);
+    oracle.hidden = pick(1, 5);
+    oracle.causal_mean = setting != 0 || flip();
+    oracle.window = oracle.causal_mean && flip() ? pick(1, 8) : 0;
+    oracle.batch_statistics = flip();
+    oracle.cross = setting == 3;
+    const bool bias = flip(), padded = flip(), has_query_lengths = padded && (oracle.cross || flip());
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(config_of(n, bias ? "" : "bias = false\n"), n.z.width, kind, seed);
+    Layer l(config_of(oracle, bias ? "" : "bias = false\n"), oracle.sizes.width, kind, seed);
     l.randomise_gate(seed);
 
     Mask mask;
     mask.causal = setting == 1 || setting == 2;
-    mask.offset = setting == 2 ? n.z.keys - n.z.queries : 0;
+    mask.offset = setting == 2 ? oracle.sizes.keys - oracle.sizes.queries : 0;
     std::vector<int64_t> key_lengths;
-    for (int64_t b = 0; b < n.z.batch; ++b) {
-      n.num_real.push_back(padded ? pick(0, n.z.queries) : n.z.queries);
-      key_lengths.push_back(n.cross ? n.z.keys : n.num_real.back() + n.z.keys - n.z.queries);
+    for (int64_t b = 0; b < oracle.sizes.batch; ++b) {
+      oracle.num_real.push_back(padded ? pick(0, oracle.sizes.queries) : oracle.sizes.queries);
+      key_lengths.push_back(oracle.cross ? oracle.sizes.keys
+                                         : oracle.num_real.back() + oracle.sizes.keys - oracle.sizes.queries);
     }
-    if (padded && !n.cross) mask.key_lengths = at::tensor(key_lengths, at::kLong);
-    if (has_query_lengths) mask.query_lengths = at::tensor(n.num_real, at::kLong);
-    n.allowed = [&](int64_t b, int64_t t, int64_t s) {
+    if (padded && !oracle.cross) mask.key_lengths = at::tensor(key_lengths, at::kLong);
+    if (has_query_lengths) mask.query_lengths = at::tensor(oracle.num_real, at::kLong);
+    oracle.allowed = [&](int64_t b, int64_t t, int64_t s) {
       return (!mask.causal || s <= t + mask.offset) && s < key_lengths[static_cast<size_t>(b)];
     };
-    at::Tensor m = normal({n.z.batch, n.z.keys, n.z.width}, seed + 9);
-    at::Tensor x = n.cross        ? normal({n.z.batch, n.z.queries, n.z.width}, seed + 8)
-                   : setting == 2 ? m.narrow(1, n.z.keys - n.z.queries, n.z.queries)
+    at::Tensor m = normal({oracle.sizes.batch, oracle.sizes.keys, oracle.sizes.width}, seed + 9);
+    at::Tensor x = oracle.cross   ? normal({oracle.sizes.batch, oracle.sizes.queries, oracle.sizes.width}, seed + 8)
+                   : setting == 2 ? m.narrow(1, oracle.sizes.keys - oracle.sizes.queries, oracle.sizes.queries)
                                   : m;
-    const Vector expected = n.mixture(doubles(x), doubles(m), l.weights());
+    const Vector expected = oracle.mixture(doubles(x), doubles(m), l.weights());
     // Batch statistics of nearly equal means divide by a small variance, which amplifies the rounding error of the
     // gates, and an error ε of the gate logits changes a gate by at most ε / 2.
     Vector norm_variance;
-    n.gates(doubles(x), doubles(m), l.weights(), &norm_variance);
+    oracle.gates(doubles(x), doubles(m), l.weights(), &norm_variance);
     const double input_size =
                      std::max({numbers::max_abs(x), numbers::max_abs(m), numbers::max_abs(l["gate.norm.mean"])}),
                  gate_gain = gate_logit_size(l, input_size, norm_variance) / 2,
-                 scale = static_cast<double>(n.z.heads) / static_cast<double>(n.z.heads - n.drop);
+                 scale =
+                     static_cast<double>(oracle.sizes.heads) / static_cast<double>(oracle.sizes.heads - oracle.drop);
     const LayerRounding rounding = rounding_of(l, x, m, mask);
     const double bound =
-        tolerance::chain_error_bound(rounding.operations + gate_roundings(l, n.z.keys), tolerance::kFp32,
+        tolerance::chain_error_bound(rounding.operations + gate_roundings(l, oracle.sizes.keys), tolerance::kFp32,
                                      scale * (rounding.gain + gate_gain) * rounding.size);
     const auto mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
     for (Path path : {Path::composed, Path::automatic}) {
       l.set("gate.norm.mean", mean);
       l.set("gate.norm.variance", variance);
       l.layer->set_path(path);
-      const Vector actual = doubles(l.layer->forward(x, m, mask, n.batch_statistics ? training() : ForwardContext{}));
-      for (int64_t b = 0; b < n.z.batch; ++b)
-        for (int64_t i = 0; i < n.num_real[static_cast<size_t>(b)] * n.z.width; ++i) {
-          const auto at = static_cast<size_t>(b * n.z.queries * n.z.width + i);
+      const Vector actual =
+          doubles(l.layer->forward(x, m, mask, oracle.batch_statistics ? training_context() : ForwardContext{}));
+      for (int64_t b = 0; b < oracle.sizes.batch; ++b)
+        for (int64_t i = 0; i < oracle.num_real[static_cast<size_t>(b)] * oracle.sizes.width; ++i) {
+          const auto at = static_cast<size_t>(b * oracle.sizes.queries * oracle.sizes.width + i);
           RC_ASSERT(std::abs(actual[at] - expected[at]) <= bound);
         }
     }
@@ -349,16 +357,16 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
 TEST_CASE("gradients of MAE equal finite differences of the sum over experts", "[mae]") {
   for (auto [drop, causal, cross] :
        {std::tuple{1, true, false}, {2, true, false}, {1, false, false}, {2, true, true}}) {
-    Reference n;
-    n.z = {3, 4, cross ? 5 : 4, 4, 3, 2, 2};
-    n.drop = drop, n.hidden = 3, n.causal_mean = causal, n.window = drop == 2 ? 2 : 0;
-    n.batch_statistics = true;
-    n.cross = cross;
-    n.num_real = {4, 2, 3};
-    n.allowed = [&](int64_t b, int64_t t, int64_t s) {
-      return cross || ((!causal || s <= t) && s < n.num_real[static_cast<size_t>(b)]);
+    Reference oracle;
+    oracle.sizes = {3, 4, cross ? 5 : 4, 4, 3, 2, 2};
+    oracle.drop = drop, oracle.hidden = 3, oracle.causal_mean = causal, oracle.window = drop == 2 ? 2 : 0;
+    oracle.batch_statistics = true;
+    oracle.cross = cross;
+    oracle.num_real = {4, 2, 3};
+    oracle.allowed = [&](int64_t b, int64_t t, int64_t s) {
+      return cross || ((!causal || s <= t) && s < oracle.num_real[static_cast<size_t>(b)]);
     };
-    Layer l(config_of(n), n.z.width,
+    Layer l(config_of(oracle), oracle.sizes.width,
             cross    ? AttentionKind::decoder_cross
             : causal ? AttentionKind::decoder_self
                      : AttentionKind::encoder_self,
@@ -366,26 +374,26 @@ TEST_CASE("gradients of MAE equal finite differences of the sum over experts", "
     l.randomise_gate(6);
     Mask mask;
     mask.causal = causal && !cross;
-    if (cross) mask.query_lengths = at::tensor(n.num_real, at::kLong);
-    else mask.key_lengths = at::tensor(n.num_real, at::kLong);
+    if (cross) mask.query_lengths = at::tensor(oracle.num_real, at::kLong);
+    else mask.key_lengths = at::tensor(oracle.num_real, at::kLong);
     at::Tensor x = normal({3, 4, 4}, 7).requires_grad_(), m = cross ? normal({3, 5, 4}, 8) : x;
     at::Tensor r = normal({3, 4, 4}, 9);  // gradient of the loss by the output; 0 at padding
     for (int64_t b = 0; b < 3; ++b)
-      r[b].narrow(0, n.num_real[static_cast<size_t>(b)], 4 - n.num_real[static_cast<size_t>(b)]).zero_();
+      r[b].narrow(0, oracle.num_real[static_cast<size_t>(b)], 4 - oracle.num_real[static_cast<size_t>(b)]).zero_();
     const Vector rd = doubles(r);
     auto loss = [&](const Vector& xs, const reference::Weights& w) {
-      const Vector y = n.mixture(xs, cross ? doubles(m) : xs, w);
+      const Vector y = oracle.mixture(xs, cross ? doubles(m) : xs, w);
       double sum = 0;
       for (size_t i = 0; i < y.size(); ++i) sum += y[i] * rd[i];
       return sum;
     };
-    (l.layer->forward(x, m, mask, training()) * r).sum().backward();
+    (l.layer->forward(x, m, mask, training_context()) * r).sum().backward();
     const auto weights = l.weights();
     // As in LayerRounding::gradient_bound(), with the roundings and the gain of the gates.
     Vector norm_variance;
-    n.gates(doubles(x), doubles(m), weights, &norm_variance);
+    oracle.gates(doubles(x), doubles(m), weights, &norm_variance);
     const LayerRounding rounding = rounding_of(l, x, m, mask);
-    const int64_t operations = rounding.operations + gate_roundings(l, n.z.keys);
+    const int64_t operations = rounding.operations + gate_roundings(l, oracle.sizes.keys);
     const double input_size = std::max(numbers::max_abs(x), numbers::max_abs(m)),
                  gain = rounding.gain + gate_logit_size(l, input_size, norm_variance) / 2,
                  bound = tolerance::chain_error_bound(2 * operations, tolerance::kFp32,
@@ -422,13 +430,14 @@ TEST_CASE("MAE with uniform gates equals multi-head attention for any number of 
     CHECK(g.sizes() == at::IntArrayRef({2, 6, expert_count(4, drop)}));
     const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
     CHECK(rounding.agree(l.forward(x, causal_mask()), expected));
-    CHECK(rounding.agree(l.forward(x, causal_mask(), training()), expected));
+    CHECK(rounding.agree(l.forward(x, causal_mask(), training_context()), expected));
   }
   // The entropy of uniform gates in nats is log E.
   for (auto [drop, num_experts] : {std::pair{1, 8}, {2, 28}}) {
     Layer l(str("heads = 8\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 16);
     const at::Tensor g = gates_of(l, normal({1, 3, 16}, 1), causal_mask()), entropy = -(g * g.log()).sum(-1);
-    CHECK(rounding::agree(entropy, at::full({1, 3}, std::log(num_experts)), num_experts + layers::kElementwise));
+    CHECK(
+        rounding::agree(entropy, at::full({1, 3}, std::log(num_experts)), num_experts + layers::kElementwiseRoundings));
   }
 }
 
@@ -441,7 +450,7 @@ TEST_CASE("an MAE gate of 1 for one expert scales the heads of the expert by h /
     const auto all = experts(4, drop);
     for (size_t e = 0; e < all.size(); ++e) {
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 12);
-      l["gate.down.bias"].detach()[static_cast<int64_t>(e)] = 300;  // exp(-300) is 0
+      l["gate.down.bias"].detach()[static_cast<int64_t>(e)] = 300;  // exp(-300) is 0, so all other gates are 0
       const double factor = 4 / static_cast<double>(4 - drop);
       at::Tensor scale = at::full({4}, factor);
       for (int64_t head : all[e]) scale[head] = 0;
@@ -477,54 +486,56 @@ TEST_CASE("head weights of MAE sum to h and lie in [0, h / (h - t)]", "[mae]") {
 }
 
 TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the dropped head", "[mae]") {
-  Reference n;
-  n.z = {2, 3, 3, 6, 3, 2, 2};
-  n.hidden = 4;
-  n.allowed = [](int64_t, int64_t t, int64_t s) { return s <= t; };
-  Layer l(config_of(n), 6);
+  Reference oracle;
+  oracle.sizes = {2, 3, 3, 6, 3, 2, 2};
+  oracle.hidden = 4;
+  oracle.allowed = [](int64_t, int64_t t, int64_t s) { return s <= t; };
+  Layer l(config_of(oracle), 6);
   l.randomise_gate(2);
   at::Tensor x = normal({2, 3, 6}, 4), r = normal({2, 3, 6}, 5);
-  RecordingObserver watch;
-  watch.retain = true;
-  (l.forward(x, causal_mask(), {}, &watch) * r).sum().backward();
+  RecordingObserver recorder;
+  recorder.retain = true;
+  (l.forward(x, causal_mask(), {}, &recorder) * r).sum().backward();
   // Since Σ g_i = 1, the combiner computes Y = h / (h - 1) Σ (1 - g_i) H_i for h heads, so ∂Y/∂g_i = -h / (h - 1) H_i.
   const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
   for (int64_t i = 0; i < 3; ++i) {
-    const Vector output = n.head_output(i, doubles(x), doubles(x), l.weights());
+    const Vector output = oracle.head_output(i, doubles(x), doubles(x), l.weights());
     at::Tensor h = at::tensor(output, at::kDouble).view({2, 3, 6});
-    CHECK(rounding::agree(watch.g.grad().select(-1, i), (h * r.to(at::kDouble)).sum(-1) * -1.5, rounding.operations + 6,
-                          1.5 * rounding.gain * rounding.size * numbers::max_abs(r)));
+    CHECK(rounding::agree(recorder.g.grad().select(-1, i), (h * r.to(at::kDouble)).sum(-1) * -1.5,
+                          rounding.operations + 6, 1.5 * rounding.gain * rounding.size * numbers::max_abs(r)));
   }
 }
 
 TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average over experts in training", "[mae]") {
-  Layer plain("heads = 4\n", 12), l("heads = 4\ncombiner = 'mae'\nmae.gate = 'uniform'\nmae.drop = 2\n", 12);
-  at::Tensor x = normal({1, 6, 12}, 1), expected = plain.forward(x, causal_mask());
-  CHECK(!l.has("gate.up.weight"));
+  Layer plain_layer("heads = 4\n", 12),
+      uniform_layer("heads = 4\ncombiner = 'mae'\nmae.gate = 'uniform'\nmae.drop = 2\n", 12);
+  at::Tensor x = normal({1, 6, 12}, 1), expected = plain_layer.forward(x, causal_mask());
+  CHECK(!uniform_layer.has("gate.up.weight"));
   for (Path path : {Path::composed, Path::automatic}) {
-    l.layer->set_path(path);
-    plain.layer->set_path(path);
-    CHECK(at::equal(l.forward(x, causal_mask()), plain.forward(x, causal_mask())));
+    uniform_layer.layer->set_path(path);
+    plain_layer.layer->set_path(path);
+    CHECK(at::equal(uniform_layer.forward(x, causal_mask()), plain_layer.forward(x, causal_mask())));
   }
-  CHECK(at::equal(gates_of(l, x, causal_mask()), at::full({1, 6}, 1.0F / 6)));
+  CHECK(at::equal(gates_of(uniform_layer, x, causal_mask()), at::full({1, 6}, 1.0F / 6)));
   // 200 updates draw all six experts, whose mean is multi-head attention. An expert scales its heads by 2.
-  const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
-  std::vector<at::Tensor> distinct;
+  const LayerRounding rounding = rounding_of(uniform_layer, x, x, causal_mask());
+  std::vector<at::Tensor> distinct_outputs;
   for (uint32_t update = 0; update < 200; ++update) {
-    at::Tensor y = l.forward(x, causal_mask(), training(update));
-    CHECK(at::equal(y, l.forward(x, causal_mask(), training(update, true))));
-    if (std::none_of(distinct.begin(), distinct.end(), [&](const at::Tensor& s) { return rounding.agree(s, y, 2); }))
-      distinct.push_back(y);
+    at::Tensor y = uniform_layer.forward(x, causal_mask(), training_context(update));
+    CHECK(at::equal(y, uniform_layer.forward(x, causal_mask(), training_context(update, true))));
+    if (std::none_of(distinct_outputs.begin(), distinct_outputs.end(),
+                     [&](const at::Tensor& s) { return rounding.agree(s, y, 2); }))
+      distinct_outputs.push_back(y);
   }
-  REQUIRE(distinct.size() == 6);
-  CHECK(rounding.agree(at::stack(distinct).mean(0), expected, 2));
+  REQUIRE(distinct_outputs.size() == 6);
+  CHECK(rounding.agree(at::stack(distinct_outputs).mean(0), expected, 2));
   // The experts are drawn uniformly: 6,000 draws, one per row or one per position. The margin is four standard
   // deviations of a frequency.
   const double p = 1.0 / 6, margin = 4 * std::sqrt(p * (1 - p) / 6000);
   for (const auto& [unit, sizes] :
        {std::pair("sequence", std::vector<int64_t>{6000, 2, 4}), {"position", {60, 100, 4}}}) {
-    HeadWeightLayer sampled(4, str("mae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = '", unit, "'\n"));
-    at::Tensor w = sampled.forward(at::zeros(sizes), causal_mask(), training());
+    HeadWeightLayer sampling_layer(4, str("mae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = '", unit, "'\n"));
+    at::Tensor w = sampling_layer.forward(at::zeros(sizes), causal_mask(), training_context());
     const auto all = experts(4, 2);
     for (const auto& expert : all) {
       at::Tensor is_dropped = (w.select(-1, expert[0]) == 0) & (w.select(-1, expert[1]) == 0);
@@ -575,7 +586,8 @@ TEST_CASE("MAE samples one expert per row and layer in every backbone; with samp
       auto dropped_heads = [&](const std::string& unit, uint32_t update) {
         const auto model = translators::built(c.toml + str("[attention.mae]\ngate = '", gate, "'\n", unit));
         DroppedHeads observer;
-        model->hidden(every_model::input(*model, c.encoder_only, 9), training(update, true), nullptr, &observer);
+        model->hidden(every_model::input(*model, c.encoder_only, 9), training_context(update, true), nullptr,
+                      &observer);
         return observer.dropped;
       };
       INFO(c.toml << gate);
@@ -607,12 +619,12 @@ TEST_CASE("the probabilities of the MAE experts of a row are the means of the ga
   at::Tensor x = normal({1, 8, 3}, 1).expand({rows, 8, 3});
   Mask mask = causal_mask();
   mask.key_lengths = at::full({rows}, num_real, at::kLong);
-  RecordingObserver watch;
-  at::Tensor w = l.forward(x, mask, training(3, true), &watch);
+  RecordingObserver recorder;
+  at::Tensor w = l.forward(x, mask, training_context(3, true), &recorder);
   const at::Tensor frequency = (w.select(1, 0) == 0).to(at::kFloat).mean(0),
-                   g = watch.g[0].narrow(0, 0, num_real).mean(0);
+                   g = recorder.g[0].narrow(0, 0, num_real).mean(0);
   CHECK(numbers::error(frequency, g) <= frequency_margin(rows));
-  CHECK(numbers::error(watch.g[0].mean(0), g) > frequency_margin(rows));
+  CHECK(numbers::error(recorder.g[0].mean(0), g) > frequency_margin(rows));
 }
 
 TEST_CASE("errors of sampled MAE experts on the fused path are at most twice those on the composed path", "[mae]") {
@@ -628,14 +640,14 @@ TEST_CASE("errors of sampled MAE experts on the fused path are at most twice tho
         l.layer->set_path(path);
         l.parameters.zero_gradients();
         at::Tensor x = normal({3, 9, 32}, 1).to(type).requires_grad_();
-        at::Tensor y = l.forward(x, causal_mask(), training(5, true));
+        at::Tensor y = l.forward(x, causal_mask(), training_context(5, true));
         (y * r.to(type)).sum().backward();
         return layers::Results{y.detach(), x.grad().clone(), l["value.weight"].grad().clone(),
                                l["output.weight"].grad().clone()};
       };
       const auto composed = run(Path::composed, at::kFloat), fused = run(Path::fused, at::kFloat),
                  exact = run(Path::composed, at::kDouble);
-      CHECK(numbers::find_excess_error(fused, composed, exact, at::kFloat, layers::sizes_of(exact)) == "");
+      CHECK(numbers::find_excess_error(fused, composed, exact, at::kFloat, layers::magnitudes_of(exact)) == "");
     }
 }
 
@@ -643,24 +655,24 @@ TEST_CASE("resume with mae.sample_unit = position is bit-identical; resume with 
           "[mae]") {
   Folder folder;
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
-  const std::string uniform = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",
-                    position = "sample_unit = 'position'\n";
+  const std::string uniform_lines = "[attention]\ncombiner = 'mae'\n[attention.mae]\ngate = 'uniform'\n",
+                    position_line = "sample_unit = 'position'\n";
   auto stop_after = [](int updates) { return str("[train]\nlength = '", updates, "u'\nschedule.length = '6u'\n"); };
-  auto uninterrupted = runs::train_in_folder(folder, "whole", uniform + position + stop_after(6));
-  runs::train_in_folder(folder, "run", uniform + position + stop_after(3));
+  auto uninterrupted_model = runs::train_in_folder(folder, "whole", uniform_lines + position_line + stop_after(6));
+  runs::train_in_folder(folder, "run", uniform_lines + position_line + stop_after(3));
   try {
-    runs::train_in_folder(folder, "run", uniform + stop_after(6), true);
+    runs::train_in_folder(folder, "run", uniform_lines + stop_after(6), true);
     FAIL("resume accepted another sample_unit");
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::usage);
     CHECK(std::string(error.what()).find("attention.mae.sample_unit: \"position\" -> \"sequence\"") !=
           std::string::npos);
   }
-  auto resumed = runs::train_in_folder(folder, "run", uniform + position + stop_after(6), true),
-       per_sequence = runs::train_in_folder(folder, "rows", uniform + stop_after(6));
+  auto resumed_model = runs::train_in_folder(folder, "run", uniform_lines + position_line + stop_after(6), true),
+       sequence_model = runs::train_in_folder(folder, "rows", uniform_lines + stop_after(6));
   const std::string name = "decoder.layers.0.self.value.weight";
-  CHECK(at::equal(runs::find(resumed, name), runs::find(uninterrupted, name)));
-  CHECK_FALSE(at::equal(runs::find(per_sequence, name), runs::find(uninterrupted, name)));
+  CHECK(at::equal(runs::find(resumed_model, name), runs::find(uninterrupted_model, name)));
+  CHECK_FALSE(at::equal(runs::find(sequence_model, name), runs::find(uninterrupted_model, name)));
 }
 
 TEST_CASE("an F pass of MAE has gradients for the heads of the sampled expert only, and none for the gate", "[mae]") {
@@ -674,10 +686,10 @@ TEST_CASE("an F pass of MAE has gradients for the heads of the sampled expert on
   for (uint32_t update = 0; update < 12; ++update) {
     l.parameters.zero_gradients();
     // The gates of an F pass equal the gates of evaluation: running statistics, no dropout, no gradient.
-    RecordingObserver watch;
-    (l.forward(x, causal_mask(), training(update, true), &watch) * r).sum().backward();
-    CHECK(!watch.g.requires_grad());
-    CHECK(at::equal(watch.g, g));
+    RecordingObserver recorder;
+    (l.forward(x, causal_mask(), training_context(update, true), &recorder) * r).sum().backward();
+    CHECK(!recorder.g.requires_grad());
+    CHECK(at::equal(recorder.g, g));
     std::set<int64_t> dropped;
     for (auto& p : l.parameters.all()) {
       INFO(p.name());
@@ -707,9 +719,9 @@ TEST_CASE("MAE experts are drawn with probabilities equal to their gates", "[mae
     HeadWeightLayer l(3, str("mae.hidden = 4\nmae.sample_unit = '", unit, "'\n"));
     l.randomise_gate(5);
     at::Tensor x = normal({1, 8, 3}, 1).expand({4000, 8, 3});
-    RecordingObserver watch;
-    at::Tensor w = l.forward(x, causal_mask(), training(3, true), &watch);
-    at::Tensor frequency = (w == 0).to(at::kFloat).mean(0), g = watch.g[0];  // (T, h); expert i drops head i
+    RecordingObserver recorder;
+    at::Tensor w = l.forward(x, causal_mask(), training_context(3, true), &recorder);
+    at::Tensor frequency = (w == 0).to(at::kFloat).mean(0), g = recorder.g[0];  // (T, h); expert i drops head i
     if (std::string(unit) == "sequence") {
       CHECK(l.agree(w, w.narrow(1, 0, 1).expand_as(w), 8));
       g = g.mean(0, true).expand({8, 3});
@@ -720,8 +732,8 @@ TEST_CASE("MAE experts are drawn with probabilities equal to their gates", "[mae
     CHECK(numbers::error(frequency, g) <= frequency_margin(4000));
     CHECK(at::equal((w == 0).sum(-1), at::ones({4000, 8}, at::kLong)));
     // Other updates and seeds draw other experts.
-    CHECK(!at::equal(w, l.forward(x, causal_mask(), training(4, true))));
-    ForwardContext other_seed = training(3, true);
+    CHECK(!at::equal(w, l.forward(x, causal_mask(), training_context(4, true))));
+    ForwardContext other_seed = training_context(3, true);
     other_seed.seed = 8;
     CHECK(!at::equal(w, l.forward(x, causal_mask(), other_seed)));
   }
@@ -730,7 +742,7 @@ TEST_CASE("MAE experts are drawn with probabilities equal to their gates", "[mae
 TEST_CASE("mae.mean = full draws one expert per sequence", "[mae]") {
   for (const char* gate : {"learned", "uniform"}) {
     HeadWeightLayer l(4, str("mae.mean = 'full'\nmae.gate = '", gate, "'\n"), AttentionKind::encoder_self);
-    at::Tensor w = l.forward(normal({40, 5, 4}, 1), {}, training(1, true));
+    at::Tensor w = l.forward(normal({40, 5, 4}, 1), {}, training_context(1, true));
     CHECK(l.agree(w, w.narrow(1, 0, 1).expand_as(w), 5));
     CHECK(!l.agree(w, w.narrow(0, 0, 1).expand_as(w), 5));
   }
@@ -743,70 +755,75 @@ TEST_CASE("micro-batches draw the same MAE experts as the whole batch, independe
       at::Tensor x = normal({6, 5, 8}, 2);
       const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
       const double scale = 4.0 / 3;
-      at::Tensor whole = l.forward(x, causal_mask(), training(2, true));
-      at::Tensor first = l.forward(x.narrow(0, 0, 2), causal_mask(), training(2, true)),
-                 second = l.forward(x.narrow(0, 2, 4), causal_mask(), training(2, true, 2));
-      CHECK(rounding.agree(at::cat({first, second}), whole, scale));
-      CHECK(!rounding.agree(l.forward(x.narrow(0, 2, 4), causal_mask(), training(2, true)), second, scale));
+      at::Tensor batch_output = l.forward(x, causal_mask(), training_context(2, true));
+      at::Tensor first_output = l.forward(x.narrow(0, 0, 2), causal_mask(), training_context(2, true)),
+                 second_output = l.forward(x.narrow(0, 2, 4), causal_mask(), training_context(2, true, 2));
+      CHECK(rounding.agree(at::cat({first_output, second_output}), batch_output, scale));
+      CHECK(!rounding.agree(l.forward(x.narrow(0, 2, 4), causal_mask(), training_context(2, true)), second_output,
+                            scale));
       // The draw of a position does not depend on the padded length.
-      at::Tensor padded = at::cat({x, at::ones({6, 3, 8})}, 1);
+      at::Tensor padded_x = at::cat({x, at::ones({6, 3, 8})}, 1);
       if (std::string(unit) == "position")
-        CHECK(rounding.agree(l.forward(padded, causal_mask(), training(2, true)).narrow(1, 0, 5), whole, scale));
+        CHECK(rounding.agree(l.forward(padded_x, causal_mask(), training_context(2, true)).narrow(1, 0, 5),
+                             batch_output, scale));
     }
 }
 
 TEST_CASE("the batch norm of the MAE gate updates running statistics like at::batch_norm, over real positions only",
           "[mae]") {
   Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 4, AttentionKind::encoder_self),
-      causal("heads = 2\ncombiner = 'mae'\n", 4);
+      decoder_layer("heads = 2\ncombiner = 'mae'\n", 4);
   l.set("gate.norm.mean", at::tensor({1.0F, 2.0F, 3.0F, 4.0F}));
   at::Tensor x = normal({5, 3, 4}, 1), means = x.cumsum(1) / at::tensor({1.0F, 2.0F, 3.0F}).view({1, 3, 1});
   at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
   at::batch_norm(means.flatten(0, 1), {}, {}, mean, variance, true, 0.1, 1e-5, false);
-  l.forward(x, {}, training());
+  l.forward(x, {}, training_context());
   // Statistics of 15 means of up to 3 inputs.
-  const int64_t operations = 15 + 3 + layers::kElementwise;
+  const int64_t operations = 15 + 3 + layers::kElementwiseRoundings;
   CHECK(rounding::agree(l["gate.norm.mean"], mean, operations));
   CHECK(rounding::agree(l["gate.norm.variance"], variance, operations));
   // Evaluation and F passes do not update the running statistics.
   mean = l["gate.norm.mean"].clone();
   l.forward(x, {});
-  l.forward(x, {}, training(0, true));
+  l.forward(x, {}, training_context(0, true));
   CHECK(at::equal(l["gate.norm.mean"], mean));
   // The statistics of a padded batch include only its real positions, here the positions of the first row.
   Mask mask = causal_mask();
   mask.key_lengths = at::tensor({3, 0}, at::kLong);
-  causal.forward(x.narrow(0, 0, 2), mask, training());
-  CHECK(
-      rounding::agree(causal["gate.norm.mean"], means[0].mean(0) * 0.1, operations, 0.1 * numbers::max_abs(means[0])));
-  CHECK(rounding::agree(causal["gate.norm.variance"], 0.9 + 0.1 * at::var(means[0], at::IntArrayRef{0}, true),
+  decoder_layer.forward(x.narrow(0, 0, 2), mask, training_context());
+  CHECK(rounding::agree(decoder_layer["gate.norm.mean"], means[0].mean(0) * 0.1, operations,
+                        0.1 * numbers::max_abs(means[0])));
+  CHECK(rounding::agree(decoder_layer["gate.norm.variance"], 0.9 + 0.1 * at::var(means[0], at::IntArrayRef{0}, true),
                         operations));
   // A batch with one real position has no variance, a batch without real positions has no statistics; outputs are
   // finite for both.
   mask.key_lengths = at::tensor({1, 0}, at::kLong);
-  CHECK(causal.forward(x.narrow(0, 0, 2), mask, training()).isfinite().all().item<bool>());
+  CHECK(decoder_layer.forward(x.narrow(0, 0, 2), mask, training_context()).isfinite().all().item<bool>());
   mask.key_lengths = at::tensor({0, 0}, at::kLong);
-  CHECK(causal.forward(x.narrow(0, 0, 2), mask, training()).isfinite().all().item<bool>());
+  CHECK(decoder_layer.forward(x.narrow(0, 0, 2), mask, training_context()).isfinite().all().item<bool>());
 }
 
 TEST_CASE("with mae.norm_statistics = batch, F passes use batch statistics and do not update running statistics",
           "[mae]") {
   at::Tensor x = normal({5, 3, 8}, 1) + 3;
-  Layer running("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 8),
-      batch("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\nmae.norm_statistics = 'batch'\n", 8);
-  at::Tensor evaluated = gates_of(running, x, causal_mask());
-  CHECK(at::equal(gates_of(running, x, causal_mask(), training(0, true)), evaluated));
-  at::Tensor g = gates_of(batch, x, causal_mask(), training(0, true));
-  CHECK(at::equal(batch["gate.norm.mean"], at::zeros({8})));
-  CHECK(gates_agree(batch, g, gates_of(batch, x, causal_mask(), training()), 3));
-  CHECK(!gates_agree(batch, g, evaluated, 3));
+  Layer running_statistics_layer("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\n", 8),
+      batch_statistics_layer("heads = 2\ncombiner = 'mae'\nmae.dropout = 0\nmae.norm_statistics = 'batch'\n", 8);
+  at::Tensor evaluation_gates = gates_of(running_statistics_layer, x, causal_mask());
+  CHECK(at::equal(gates_of(running_statistics_layer, x, causal_mask(), training_context(0, true)), evaluation_gates));
+  at::Tensor g = gates_of(batch_statistics_layer, x, causal_mask(), training_context(0, true));
+  CHECK(at::equal(batch_statistics_layer["gate.norm.mean"], at::zeros({8})));
+  CHECK(gates_agree(batch_statistics_layer, g, gates_of(batch_statistics_layer, x, causal_mask(), training_context()),
+                    3));
+  CHECK(!gates_agree(batch_statistics_layer, g, evaluation_gates, 3));
 }
 
 TEST_CASE("dropout in the MAE gate is active in G passes and inactive in F passes", "[mae]") {
   Layer l("heads = 2\ncombiner = 'mae'\nmae.dropout = 0.5\n", 8);
   at::Tensor x = normal({4, 3, 8}, 1);
-  CHECK(!gates_agree(l, gates_of(l, x, causal_mask(), training(0)), gates_of(l, x, causal_mask(), training(1)), 3));
-  CHECK(at::equal(gates_of(l, x, causal_mask(), training(0, true)), gates_of(l, x, causal_mask(), training(1, true))));
+  CHECK(!gates_agree(l, gates_of(l, x, causal_mask(), training_context(0)),
+                     gates_of(l, x, causal_mask(), training_context(1)), 3));
+  CHECK(at::equal(gates_of(l, x, causal_mask(), training_context(0, true)),
+                  gates_of(l, x, causal_mask(), training_context(1, true))));
 }
 
 TEST_CASE("causal MAE gates ignore later tokens and tokens before the window", "[mae]") {
@@ -852,29 +869,29 @@ TEST_CASE("incremental decoding with MAE has the gates and outputs of one forwar
       l.randomise_gate(3);
       const bool cross = kind == AttentionKind::decoder_cross;
       at::Tensor x = normal({3, 12, 8}, 1), m = cross ? normal({3, 5, 8}, 2) : x;
-      auto run = [&](const at::Tensor& queries, const at::Tensor& keys, Cache* cache, RecordingObserver& watch) {
+      auto run = [&](const at::Tensor& queries, const at::Tensor& keys, Cache* cache, RecordingObserver& recorder) {
         Mask mask;
         mask.causal = !cross;
         mask.offset = cross || cache == nullptr ? 0 : cache->length();
-        return l.layer->forward(queries, cross ? keys : queries, mask, {}, cache, &watch);
+        return l.layer->forward(queries, cross ? keys : queries, mask, {}, cache, &recorder);
       };
-      RecordingObserver full_watch, step_watch;
-      at::Tensor full = run(x, m, nullptr, full_watch);
+      RecordingObserver full_recorder, step_recorder;
+      at::Tensor full_output = run(x, m, nullptr, full_recorder);
       const LayerRounding rounding =
           rounding_of(l, [&](Observer& observer) { l(x, m, cross ? Mask() : causal_mask(), {}, &observer); });
       Cache cache;
       int64_t position = 0;
       for (int64_t step : {1, 3, 1, 2, 4}) {
-        at::Tensor y = run(x.narrow(1, position, step), m, &cache, step_watch);
-        CHECK(gates_agree(l, step_watch.g, full_watch.g.narrow(1, position, step), 12));
-        CHECK(rounding.agree(y, full.narrow(1, position, step)));
+        at::Tensor y = run(x.narrow(1, position, step), m, &cache, step_recorder);
+        CHECK(gates_agree(l, step_recorder.g, full_recorder.g.narrow(1, position, step), 12));
+        CHECK(rounding.agree(y, full_output.narrow(1, position, step)));
         position += step;
       }
       // Reordered rows continue with the state of their source rows.
       at::Tensor rows = at::tensor({2, 0}, at::kLong);
       cache.reorder(rows);
-      run(x.index_select(0, rows).narrow(1, position, 1), m, &cache, step_watch);
-      CHECK(gates_agree(l, step_watch.g, full_watch.g.index_select(0, rows).narrow(1, position, 1), 12));
+      run(x.index_select(0, rows).narrow(1, position, 1), m, &cache, step_recorder);
+      CHECK(gates_agree(l, step_recorder.g, full_recorder.g.index_select(0, rows).narrow(1, position, 1), 12));
     }
 }
 
@@ -887,19 +904,19 @@ TEST_CASE("incremental decoding with MAE excludes padding from the gates, like o
     at::Tensor x = normal({3, 12, 8}, 1);
     Mask mask = causal_mask();
     mask.key_lengths = at::tensor(lengths, at::kLong);
-    RecordingObserver full_watch, step_watch;
-    l.forward(x, mask, {}, &full_watch);
+    RecordingObserver full_recorder, step_recorder;
+    l.forward(x, mask, {}, &full_recorder);
     Cache cache;
     std::vector<at::Tensor> gates;
     for (int64_t step : {1, 5, 4, 2}) {
       mask.offset = cache.length();
-      l.forward(x.narrow(1, mask.offset, step), mask, {}, &step_watch, &cache);
-      gates.push_back(step_watch.g);
+      l.forward(x.narrow(1, mask.offset, step), mask, {}, &step_recorder, &cache);
+      gates.push_back(step_recorder.g);
     }
     at::Tensor all = at::cat(gates, 1);
     for (int64_t b = 0; b < 3; ++b) {
       const int64_t n = lengths[static_cast<size_t>(b)];
-      CHECK(gates_agree(l, all[b].narrow(0, 0, n), full_watch.g[b].narrow(0, 0, n), 12));
+      CHECK(gates_agree(l, all[b].narrow(0, 0, n), full_recorder.g[b].narrow(0, 0, n), 12));
     }
   }
 }
@@ -986,16 +1003,17 @@ TEST_CASE("invalid MAE options are rejected with the reason; the capabilities of
 TEST_CASE("block coordinate descent runs a G pass for the gate in some epochs and an F pass in every epoch", "[mae]") {
   Config config;
   config.load_text("[p]\nevery = 3\nfirst = 1\n", "test");
-  auto defaults = train::procedures().make("block-coordinate", ""),
+  auto every_fifth = train::procedures().make("block-coordinate", ""),
        every_third = train::procedures().make("block-coordinate", "");
   config.read("p", *every_third);
   for (int64_t epoch = 0; epoch < 23; ++epoch) {
-    CHECK(defaults->passes({0, epoch, 0}).size() == (epoch % 5 == 0 ? 2 : 1));
+    CHECK(every_fifth->passes({0, epoch, 0}).size() == (epoch % 5 == 0 ? 2 : 1));
     CHECK(every_third->passes({0, epoch, 0}).size() == (epoch % 3 == 1 ? 2 : 1));
   }
-  const auto passes = defaults->passes({0, 0, 0});
-  const auto samples = [](const train::Pass& pass) { return pass.requests.find<SampleExperts>() != nullptr; };
-  CHECK((!samples(passes[0]) && samples(passes[1]) && samples(defaults->passes({0, 1, 0})[0])));
+  const auto passes = every_fifth->passes({0, 0, 0});
+  const auto samples_experts = [](const train::Pass& pass) { return pass.requests.find<SampleExperts>() != nullptr; };
+  CHECK((!samples_experts(passes[0]) && samples_experts(passes[1]) &&
+         samples_experts(every_fifth->passes({0, 1, 0})[0])));
   Layer l("heads = 2\ncombiner = 'mae'\n", 8);
   int64_t num_gate_parameters = 0;
   for (const auto& p : l.parameters.all()) {

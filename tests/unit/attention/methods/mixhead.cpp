@@ -66,26 +66,26 @@ TEST_CASE("rows of mixed probabilities sum to the column sums of the matrix; mas
 TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean matrix makes all heads equal",
           "[mixhead]") {
   c10::NoGradGuard no_gradient;
-  Layer plain("heads = 3", 6, 5), mixed("heads = 3\nmixer = 'mixhead-a'", 6, 5);
+  Layer plain("heads = 3", 6, 5), mixed_layer("heads = 3\nmixer = 'mixhead-a'", 6, 5);
   const std::vector<int64_t> order{2, 0, 1};
   at::Tensor m = at::zeros({3, 3});
   for (int64_t i = 0; i < 3; ++i) m[order[static_cast<size_t>(i)]][i] = 1;
-  mixed.set("mixer.matrix", m);
+  mixed_layer.set("mixer.matrix", m);
   const at::Tensor x = normal({2, 5, 6}, 1), index = at::tensor(order, at::kLong);
-  RecordingObserver plain_watch, mixed_watch;
-  plain(x, x, {}, {}, &plain_watch);
-  mixed(x, x, {}, {}, &mixed_watch);
-  const LayerRounding rounding = rounding_of(mixed, x, x);
-  CHECK(rounding.probabilities_agree(mixed_watch.p, plain_watch.p.index_select(1, index)));
+  RecordingObserver plain_recorder, mixed_recorder;
+  plain(x, x, {}, {}, &plain_recorder);
+  mixed_layer(x, x, {}, {}, &mixed_recorder);
+  const LayerRounding rounding = rounding_of(mixed_layer, x, x);
+  CHECK(rounding.probabilities_agree(mixed_recorder.p, plain_recorder.p.index_select(1, index)));
   // With values and output weights permuted in the same order, the layer with mixing equals the layer without mixing.
   for (const auto& [name, axis] : {std::pair{"value.weight", 0}, {"value.bias", 0}, {"output.weight", 1}}) {
     const auto blocks = plain[name].chunk(3, axis);
-    mixed.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
+    mixed_layer.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
   }
-  CHECK(rounding.agree(mixed(x, x, {}), plain(x, x, {})));
+  CHECK(rounding.agree(mixed_layer(x, x, {}), plain(x, x, {})));
   Layer mean("heads = 3\nmixer = 'mean'", 6, 5);
-  mean(x, x, {}, {}, &mixed_watch);
-  CHECK(rounding.probabilities_agree(mixed_watch.p, plain_watch.p.mean(1, true).expand_as(plain_watch.p)));
+  mean(x, x, {}, {}, &mixed_recorder);
+  CHECK(rounding.probabilities_agree(mixed_recorder.p, plain_recorder.p.mean(1, true).expand_as(plain_recorder.p)));
 }
 
 TEST_CASE("Mixhead A equals multi-head attention whose value-output products are mixed and have higher rank",
@@ -96,8 +96,8 @@ TEST_CASE("Mixhead A equals multi-head attention whose value-output products are
       plain("heads = 3\nhead_size = 2\nbias = false", d, 5);
   l.set("mixer.matrix", normal({h, h}, 4));
   const at::Tensor x = normal({2, 5, d}, 1);
-  RecordingObserver watch;
-  plain(x, x, {}, {}, &watch);  // watch.p: P of each head
+  RecordingObserver recorder;
+  plain(x, x, {}, {}, &recorder);  // recorder.p: P of each head
   at::Tensor y = at::zeros({2, 5, d});
   std::vector<at::Tensor> ov;
   for (int64_t i = 0; i < h; ++i)
@@ -113,7 +113,7 @@ TEST_CASE("Mixhead A equals multi-head attention whose value-output products are
     at::Tensor product = at::zeros({d, d});
     for (int64_t i = 0; i < h; ++i) product += l["mixer.matrix"][j][i] * ov[static_cast<size_t>(i)];
     largest_rank = std::max(largest_rank, rank_of(product));
-    y += at::matmul(watch.p.select(1, j), at::matmul(x, product));
+    y += at::matmul(recorder.p.select(1, j), at::matmul(x, product));
   }
   CHECK(rounding_of(l, x, x).agree(l(x, x, {}), y));
   CHECK(rank_of(ov[0]) == dv);
@@ -166,13 +166,14 @@ TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing"
     Layer l(str("heads = 4\ndropout = 0.5\nmixer = 'mixhead-a'\n[attention.mixhead-a]\ndropout = '", position, "'"), 8,
             1);
     l.set("mixer.matrix", at::full({4, 4}, 0.25));
-    RecordingObserver watch;
-    l(x, x, {}, forward_context, &watch);
-    return watch.p;
+    RecordingObserver recorder;
+    l(x, x, {}, forward_context, &recorder);
+    return recorder.p;
   };
   // The observer reads probabilities after mixing. With dropout before mixing, dropped entries are missing from the
   // sums of their rows.
-  const int64_t operations = 6 + 4 + 6 + layers::kElementwise;  // keys of the softmax, heads, keys of the sum
+  const int64_t operations =
+      6 + 4 + 6 + layers::kElementwiseRoundings;  // terms: keys of the softmax, heads, keys of a row
   CHECK(rounding::agree(observed_probabilities("after").sum(-1), at::ones({2, 4, 6}), operations));
   CHECK(!rounding::agree(observed_probabilities("before").sum(-1), at::ones({2, 4, 6}), operations));
   CHECK(
@@ -181,9 +182,9 @@ TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing"
 
 TEST_CASE("Mixhead with scope = released mixes neither in cross-attention nor in incremental decoding", "[mixhead]") {
   c10::NoGradGuard no_gradient;
-  const char* released = "heads = 2\nmixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'";
-  CHECK(Layer(released, 4, 1, AttentionKind::decoder_cross).parameters.find("x.mixer.matrix") == nullptr);
-  Layer l(released, 4, 1), plain("heads = 2", 4, 1);
+  const char* released_lines = "heads = 2\nmixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'";
+  CHECK(Layer(released_lines, 4, 1, AttentionKind::decoder_cross).parameters.find("x.mixer.matrix") == nullptr);
+  Layer l(released_lines, 4, 1), plain("heads = 2", 4, 1);
   l.set("mixer.matrix", normal({2, 2}, 3));
   const at::Tensor x = normal({1, 3, 4}, 1);
   Mask mask;

@@ -17,12 +17,13 @@ using layers::RecordingObserver;
 using numbers::doubles;
 using numbers::element;
 using numbers::normal;
-using reference::projected;
+using reference::apply_projection;
 using reference::Vector;
 using reference::Weights;
 
 namespace {
 
+// Numbers of shared heads, of routed heads, and of routed heads that each position chooses.
 struct Heads {
   int64_t shared, routed, chosen;
 };
@@ -30,7 +31,7 @@ struct Heads {
 // Returns the weights of the heads (B · T, h) for rows of x (B · T, d).
 Vector head_weights(const Heads& heads, const Weights& w, const Vector& x, int64_t d) {
   const int64_t h = heads.shared + heads.routed;
-  const Vector scores = projected(w, "combiner.router", x, d);
+  const Vector scores = apply_projection(w, "combiner.router", x, d);
   auto softmax = [](Vector v) {
     double sum = 0;
     for (double& e : v) sum += e = std::exp(e);
@@ -43,7 +44,7 @@ Vector head_weights(const Heads& heads, const Weights& w, const Vector& x, int64
     Vector p_shared = softmax({row, row + heads.shared}), p_routed = softmax({row + heads.shared, row + h}),
            balance{0.5, 0.5};
     if (heads.shared > 0) {
-      const Vector balance_logits = projected(w, "combiner.balance", x, d);
+      const Vector balance_logits = apply_projection(w, "combiner.balance", x, d);
       balance = softmax({balance_logits.begin() + 2 * r, balance_logits.begin() + 2 * r + 2});
     }
     for (double value : p_shared) weights.push_back(2 * balance[0] * static_cast<double>(heads.shared) * value);
@@ -60,21 +61,21 @@ Vector head_weights(const Heads& heads, const Weights& w, const Vector& x, int64
 }
 
 // Returns the output Σ_i w_i H_i + b of causal attention (B, T, d), where H_i is the contribution of head i.
-Vector mixture(const Heads& heads, const reference::Sizes& z, const Weights& w, const Vector& x) {
-  const Vector weights = head_weights(heads, w, x, z.width);
+Vector mixture(const Heads& heads, const reference::Sizes& sizes, const Weights& w, const Vector& x) {
+  const Vector weights = head_weights(heads, w, x, sizes.width);
   Vector y;
-  for (int64_t r = 0; r < z.batch * z.queries; ++r)
+  for (int64_t r = 0; r < sizes.batch * sizes.queries; ++r)
     y.insert(y.end(), w.at("output.bias").begin(), w.at("output.bias").end());
-  for (int64_t i = 0; i < z.heads; ++i) {
-    Weights single = w;  // the output projection of head i
-    single.erase("output.bias");
-    Vector& output = single.at("output.weight");
+  for (int64_t i = 0; i < sizes.heads; ++i) {
+    Weights projection_of_head = w;  // output weights of all other heads are 0
+    projection_of_head.erase("output.bias");
+    Vector& output = projection_of_head.at("output.weight");
     for (size_t c = 0; c < output.size(); ++c)
-      if (static_cast<int64_t>(c) % (z.heads * z.value_size) / z.value_size != i) output[c] = 0;
+      if (static_cast<int64_t>(c) % (sizes.heads * sizes.value_size) / sizes.value_size != i) output[c] = 0;
     const Vector contribution =
-        reference::attention(z, x, x, single, [](int64_t, int64_t t, int64_t s) { return s <= t; });
+        reference::attention(sizes, x, x, projection_of_head, [](int64_t, int64_t t, int64_t s) { return s <= t; });
     for (size_t c = 0; c < y.size(); ++c)
-      y[c] += element(weights, static_cast<int64_t>(c) / z.width * z.heads + i) * contribution[c];
+      y[c] += element(weights, static_cast<int64_t>(c) / sizes.width * sizes.heads + i) * contribution[c];
   }
   return y;
 }
@@ -96,17 +97,17 @@ TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads mat
             d, seed);
     l.perturb_parameters(seed);
     const at::Tensor x = normal({2, 3, d}, seed);
-    RecordingObserver watch;
-    const at::Tensor y = l(x, x, causal(), {}, &watch);
+    RecordingObserver recorder;
+    const at::Tensor y = l(x, x, causal(), {}, &recorder);
     const Vector expected = head_weights(heads, l.weights(), doubles(x), d);
-    // A logit of the router adds up d products; an error ε of the logits is a relative error of at most 2 ε of a
-    // weight, a quotient of probabilities times another probability.
+    // A logit of the router is a sum of d products. An error ε of the logits is a relative error of at most 2 ε of a
+    // weight, since a weight is a quotient of probabilities times another probability.
     const double largest_logit =
         numbers::max_abs(x.square().sum(-1)) * numbers::max_abs(l["combiner.router.weight"].square().sum(-1));
-    const at::Tensor exact = at::tensor(expected, at::kDouble).view(watch.g.sizes());
-    RC_ASSERT(rounding::agree(watch.g, exact, d + h + layers::kElementwise,
+    const at::Tensor exact = at::tensor(expected, at::kDouble).view(recorder.g.sizes());
+    RC_ASSERT(rounding::agree(recorder.g, exact, d + h + layers::kElementwiseRoundings,
                               2 * std::max(1.0, std::sqrt(largest_logit)) * numbers::max_abs(exact)));
-    RC_ASSERT(layers::rounding_of(l, x, x, causal()).combiners_agree(output_by_heads(l, watch.z, watch.g), y));
+    RC_ASSERT(layers::rounding_of(l, x, x, causal()).combiners_agree(output_by_heads(l, recorder.z, recorder.g), y));
   }));
 }
 

@@ -21,37 +21,38 @@ using reference::Vector;
 TEST_CASE("multi-head attention matches a naive reference over random shapes and masks", "[plain]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    Sizes z{pick(1, 3), pick(1, 6), 0, pick(1, 9), pick(1, 4), pick(1, 5), pick(1, 5)};
+    Sizes sizes{pick(1, 3), pick(1, 6), 0, pick(1, 9), pick(1, 4), pick(1, 5), pick(1, 5)};
     const bool cross = *rc::gen::arbitrary<bool>(), bias = *rc::gen::arbitrary<bool>(),
                padded = *rc::gen::arbitrary<bool>(), causal = *rc::gen::arbitrary<bool>(),
-               additive = *rc::gen::arbitrary<bool>();
-    z.keys = cross ? pick(1, 7) : z.queries;
+               has_additive_mask = *rc::gen::arbitrary<bool>();
+    sizes.keys = cross ? pick(1, 7) : sizes.queries;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(layer_size_lines(z, bias), z.width, seed,
+    Layer l(layer_size_lines(sizes, bias), sizes.width, seed,
             cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
-    at::Tensor x = normal({z.batch, z.queries, z.width}, seed),
-               m = cross ? normal({z.batch, z.keys, z.width}, seed + 1) : x;
+    at::Tensor x = normal({sizes.batch, sizes.queries, sizes.width}, seed),
+               m = cross ? normal({sizes.batch, sizes.keys, sizes.width}, seed + 1) : x;
     Mask mask;
     mask.causal = causal;
     mask.offset = causal ? pick(0, 2) : 0;
     mask.window = *rc::gen::arbitrary<bool>() ? pick(1, 4) : 0;
     std::vector<int64_t> lengths;
     if (padded) {
-      for (int64_t b = 0; b < z.batch; ++b) lengths.push_back(pick(0, z.keys));  // 0: all keys are padding
+      for (int64_t b = 0; b < sizes.batch; ++b) lengths.push_back(pick(0, sizes.keys));  // 0: all keys are padding
       mask.key_lengths = at::tensor(lengths, at::kLong);
     }
-    if (additive) mask.additive = normal({z.batch, z.heads, z.queries, z.keys}, seed + 2);
-    if (additive && *rc::gen::arbitrary<bool>())  // may mask rows fully
+    if (has_additive_mask) mask.additive = normal({sizes.batch, sizes.heads, sizes.queries, sizes.keys}, seed + 2);
+    if (has_additive_mask && *rc::gen::arbitrary<bool>())  // may mask all keys of a row
       mask.additive.masked_fill_(mask.additive < pick(-1, 1), -INFINITY);
     auto allowed = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t + mask.offset) && (mask.window == 0 || s > t + mask.offset - mask.window) &&
              (!padded || s < lengths[static_cast<size_t>(b)]);
     };
-    auto add = [&](int64_t b, int64_t i, int64_t t, int64_t s) {
+    auto additive_mask = [&](int64_t b, int64_t i, int64_t t, int64_t s) {
       return static_cast<double>(mask.additive[b][i][t][s].item<float>());
     };
-    const Vector expected = reference::attention(z, doubles(x), doubles(m), l.weights(), allowed,
-                                                 additive ? reference::Additive(add) : reference::Additive());
+    const Vector expected =
+        reference::attention(sizes, doubles(x), doubles(m), l.weights(), allowed,
+                             has_additive_mask ? reference::AdditiveMask(additive_mask) : reference::AdditiveMask());
     const layers::LayerRounding rounding = layers::rounding_of(l, x, m, mask);
     for (Path path : {Path::composed, Path::automatic}) {
       l.layer->set_path(path);
@@ -62,19 +63,20 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
 
 TEST_CASE("gradients of every parameter and input of multi-head attention equal finite differences", "[plain]") {
   for (bool cross : {false, true}) {
-    const Sizes z{2, 4, cross ? 5 : 4, 6, 3, 2, cross ? 3 : 2};
-    Layer l(layer_size_lines(z), z.width, 5, cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
-    const at::Tensor m = normal({z.batch, z.keys, z.width}, 8);
+    const Sizes sizes{2, 4, cross ? 5 : 4, 6, 3, 2, cross ? 3 : 2};
+    Layer l(layer_size_lines(sizes), sizes.width, 5,
+            cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
+    const at::Tensor m = normal({sizes.batch, sizes.keys, sizes.width}, 8);
     Mask mask;
     mask.causal = !cross;
     auto allowed = [&](int64_t, int64_t t, int64_t s) { return cross || s <= t; };
     for (Path path : {Path::composed, Path::automatic}) {
       l.layer->set_path(path);
       layers::check_gradients(
-          l, normal({z.batch, z.queries, z.width}, 7),
+          l, normal({sizes.batch, sizes.queries, sizes.width}, 7),
           [&](const at::Tensor& x, Observer* observer) { return l(x, cross ? m : x, mask, {}, observer); },
           [&](const reference::Weights& w, const Vector& x) {
-            return reference::attention(z, x, cross ? doubles(m) : x, w, allowed);
+            return reference::attention(sizes, x, cross ? doubles(m) : x, w, allowed);
           });
     }
   }
@@ -83,10 +85,10 @@ TEST_CASE("gradients of every parameter and input of multi-head attention equal 
 TEST_CASE("zero-padding heads to a larger head_size leaves the output unchanged", "[plain]") {
   // Fixhead: a layer with larger heads whose added rows and columns are zero equals the smaller layer if the queries of
   // the larger layer are scaled by √9 / √4, which compensates for the larger divisor √dk.
-  Layer small("heads = 2\nbias = false", 8, 3), large("heads = 2\nhead_size = 9\nbias = false", 8, 4);
+  Layer small_layer("heads = 2\nbias = false", 8, 3), large_layer("heads = 2\nhead_size = 9\nbias = false", 8, 4);
   c10::NoGradGuard no_gradient;
-  for (auto& p : large.parameters.all()) {
-    const at::Tensor& small_parameter = small.parameters.find(p.name())->master();
+  for (auto& p : large_layer.parameters.all()) {
+    const at::Tensor& small_parameter = small_layer.parameters.find(p.name())->master();
     p.master().zero_();
     const bool is_output = p.name() == "x.output.weight";
     for (int64_t i = 0; i < 2; ++i) {
@@ -96,7 +98,7 @@ TEST_CASE("zero-padding heads to a larger head_size leaves the output unchanged"
     }
   }
   at::Tensor x = normal({2, 5, 8}, 1);
-  CHECK(layers::rounding_of(large, x, x).agree(large(x, x, {}), small(x, x, {})));
+  CHECK(layers::rounding_of(large_layer, x, x).agree(large_layer(x, x, {}), small_layer(x, x, {})));
 }
 
 TEST_CASE("heads that do not divide the width are rejected unless head_size is set", "[plain]") {
@@ -128,12 +130,12 @@ TEST_CASE("a head of size >= length can represent any positive attention matrix 
     const at::Tensor logits = (scale * p).log();
     l.set("query.weight", pad_weight(std::sqrt(static_cast<double>(dk)) * logits));
     l.set("key.weight", pad_weight(at::eye(n, at::kDouble)));
-    layers::RecordingObserver watch;
+    layers::RecordingObserver recorder;
     const at::Tensor input = x.to(at::kFloat).unsqueeze(0);
-    l(input, input, {}, {}, &watch);
+    l(input, input, {}, {}, &recorder);
     // Rounding the weights to fp32 changes the logits by an error relative to the condition of X, and an error ε of the
     // logits changes a probability by at most ε / 2.
-    RC_ASSERT(rounding::agree(watch.p[0][0], p, layers::roundings(l.layer->layer_spec(), n),
+    RC_ASSERT(rounding::agree(recorder.p[0][0], p, layers::roundings(l.layer->layer_spec(), n),
                               std::max(1.0, condition * numbers::max_abs(logits) / 2)));
   }));
 }
@@ -141,14 +143,13 @@ TEST_CASE("a head of size >= length can represent any positive attention matrix 
 TEST_CASE("a head smaller than the length cannot represent every attention matrix", "[plain]") {
   c10::NoGradGuard no_gradient;
   for (uint64_t seed = 1; seed < 6; ++seed) {
-    // Tokens of ones and a last token of zeros: without biases the query of the last token is 0, so that it attends
-    // uniformly.
+    // All tokens are ones, except the last, which is zero: without biases its query is 0, so its attention is uniform.
     Layer l("heads = 1\nbias = false\nhead_size = 3", 4, seed);
     at::Tensor x = at::ones({1, 7, 4});
     x[0][6].zero_();
-    layers::RecordingObserver watch;
-    l(x, x, {}, {}, &watch);
-    CHECK(rounding::agree(watch.p[0][0][6], at::full({7}, 1.0 / 7), 7 + 4));
+    layers::RecordingObserver recorder;
+    l(x, x, {}, {}, &recorder);
+    CHECK(rounding::agree(recorder.p[0][0][6], at::full({7}, 1.0 / 7), 7 + 4));
     // The rank of a head's logits is at most its head size.
     Layer full_width("heads = 1\nbias = false\nhead_size = 3", 16, seed);
     const at::Tensor input = normal({12, 16}, seed).to(at::kDouble);
@@ -164,11 +165,11 @@ TEST_CASE("a head smaller than the length cannot represent every attention matri
 
 TEST_CASE("head_size = width / heads equals the default layer in outputs and parameter count", "[plain]") {
   c10::NoGradGuard no_gradient;
-  Layer default_size("heads = 4", 12, 3), set_size("heads = 4\nhead_size = 3", 12, 3),
+  Layer default_size("heads = 4", 12, 3), explicit_size("heads = 4\nhead_size = 3", 12, 3),
       five_heads("heads = 5\nhead_size = 3", 12, 3);
-  CHECK(set_size.parameters.num_trainable_elements() == default_size.parameters.num_trainable_elements());
-  CHECK(five_heads.parameters.num_trainable_elements() - set_size.parameters.num_trainable_elements() ==
+  CHECK(explicit_size.parameters.num_trainable_elements() == default_size.parameters.num_trainable_elements());
+  CHECK(five_heads.parameters.num_trainable_elements() - explicit_size.parameters.num_trainable_elements() ==
         4 * 12 * 3 + 3 * 3);  // one more head: 4 d head_size weights and 3 head_size biases
   const at::Tensor x = normal({2, 5, 12}, 1);
-  CHECK(at::equal(set_size(x, x, {}), default_size(x, x, {})));
+  CHECK(at::equal(explicit_size(x, x, {}), default_size(x, x, {})));
 }

@@ -27,18 +27,18 @@ using Distance = std::function<int64_t(int64_t, int64_t)>;
 Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector& x, const Vector& m, int64_t batch,
                           const reference::Allowed& allowed, const Distance& distance) {
   const int64_t d = shape.width, h = shape.heads, dk = shape.key_size;
-  const reference::Sizes z{batch,
-                           static_cast<int64_t>(x.size()) / (batch * d),
-                           static_cast<int64_t>(m.size()) / (batch * d),
-                           d,
-                           h,
-                           dk,
-                           shape.value_size};
-  const Vector q = projected(w, "query", x, d), k = projected(w, "key", m, d);
+  const reference::Sizes sizes{batch,
+                               static_cast<int64_t>(x.size()) / (batch * d),
+                               static_cast<int64_t>(m.size()) / (batch * d),
+                               d,
+                               h,
+                               dk,
+                               shape.value_size};
+  const Vector q = apply_projection(w, "query", x, d), k = apply_projection(w, "key", m, d);
   const Vector &u = w.at("relative.content_bias"), &v = w.at("relative.position_bias"), &wr = w.at("relative.weight");
   std::map<int64_t, Vector> positions;  // distance -> W^R S(distance), (h * dk)
-  for (int64_t t = 0; t < z.queries; ++t)
-    for (int64_t s = 0; s < z.keys; ++s) {
+  for (int64_t t = 0; t < sizes.queries; ++t)
+    for (int64_t s = 0; s < sizes.keys; ++s) {
       const int64_t delta = distance(t, s);
       if (positions.count(delta) != 0) continue;
       Vector r(static_cast<size_t>(h * dk));
@@ -57,12 +57,12 @@ Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector
     double sum = 0;
     for (int64_t c = 0; c < dk; ++c) {
       const auto at = static_cast<size_t>(i * dk + c);
-      sum += u[at] * k[static_cast<size_t>((b * z.keys + s) * h * dk) + at] +
-             (q[static_cast<size_t>((b * z.queries + t) * h * dk) + at] + v[at]) * r[at];
+      sum += u[at] * k[static_cast<size_t>((b * sizes.keys + s) * h * dk) + at] +
+             (q[static_cast<size_t>((b * sizes.queries + t) * h * dk) + at] + v[at]) * r[at];
     }
     return sum / std::sqrt(static_cast<double>(dk));
   };
-  return reference::attention(z, x, m, w, allowed, relative_terms);
+  return reference::attention(sizes, x, m, w, allowed, relative_terms);
 }
 
 // Returns ascending positions of `slots` memory slots before position 0, with gaps where updates skipped the layer.
@@ -139,14 +139,14 @@ TEST_CASE("gradients of relative attention equal finite differences of a naive r
       const bool block_end = std::string(distances) == "block_end";
       std::vector<int64_t> positions{-7, -6, -2};
       for (int64_t t = 0; t < queries; ++t) positions.push_back(t);
-      const at::Tensor all = normal({batch, slots + queries, d}, 7);
+      const at::Tensor inputs = normal({batch, slots + queries, d}, 7);
       Mask mask;
       mask.causal = true;
       mask.offset = slots;
       mask.key_positions = at::tensor(positions, at::kLong);
       const int64_t count = batch, length = queries;
       check_gradients(
-          l, all,
+          l, inputs,
           [&](const at::Tensor& m, Observer* observer) { return l(m.narrow(1, slots, length), m, mask, {}, observer); },
           [&](const Weights& w, const Vector& m) {
             Vector x;
@@ -164,36 +164,37 @@ TEST_CASE("gradients of relative attention equal finite differences of a naive r
 TEST_CASE("relative attention is invariant to a shift of all positions", "[relative]") {
   // Five more tokens before x, which the window masks, shift queries and keys by 5.
   Layer l("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3);
-  at::Tensor x = normal({2, 4, 8}, 1), longer = at::cat({normal({2, 5, 8}, 2), x}, 1);
-  Mask mask, windowed;
-  mask.causal = windowed.causal = true;
-  windowed.window = 4;  // number of keys that the last query of x sees
-  at::Tensor unshifted = l.layer->forward(x, x, mask, {}), shifted = l.layer->forward(longer, longer, windowed, {});
-  CHECK(layers::rounding_of(l, longer, longer, windowed).agree(unshifted.select(1, 3), shifted.select(1, 8)));
+  at::Tensor x = normal({2, 4, 8}, 1), longer_x = at::cat({normal({2, 5, 8}, 2), x}, 1);
+  Mask mask, window_mask;
+  mask.causal = window_mask.causal = true;
+  window_mask.window = 4;  // number of keys that the last query of x sees
+  at::Tensor unshifted = l.layer->forward(x, x, mask, {}),
+             shifted = l.layer->forward(longer_x, longer_x, window_mask, {});
+  CHECK(layers::rounding_of(l, longer_x, longer_x, window_mask).agree(unshifted.select(1, 3), shifted.select(1, 8)));
 }
 
 TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inactive in evaluation", "[relative]") {
-  Layer plain("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3),
-      dropping("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3);
+  Layer plain_layer("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3),
+      dropout_layer("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3);
   at::Tensor x = normal({6, 5, 8}, 1);
   Mask mask;
   mask.causal = true;
-  CHECK(at::equal(plain.layer->forward(x, x, mask, {}), dropping.layer->forward(x, x, mask, {})));
-  ForwardContext forward_context{true, 1, 4, 0}, micro_step{true, 1, 4, 2};
-  at::Tensor whole = dropping.layer->forward(x, x, mask, forward_context), micro_batch = x.narrow(0, 2, 4);
-  const layers::LayerRounding rounding = layers::rounding_of(plain, x, x, mask);
-  const double scale = 2;  // of the embeddings that dropout does not drop
-  CHECK(!rounding.agree(whole, plain.layer->forward(x, x, mask, forward_context), scale));
-  CHECK(rounding.agree(dropping.layer->forward(micro_batch, micro_batch, mask, micro_step), whole.narrow(0, 2, 4),
-                       scale));
+  CHECK(at::equal(plain_layer.layer->forward(x, x, mask, {}), dropout_layer.layer->forward(x, x, mask, {})));
+  ForwardContext forward_context{true, 1, 4, 0}, micro_batch_context{true, 1, 4, 2};
+  at::Tensor batch_output = dropout_layer.layer->forward(x, x, mask, forward_context), micro_batch = x.narrow(0, 2, 4);
+  const layers::LayerRounding rounding = layers::rounding_of(plain_layer, x, x, mask);
+  const double scale = 2;  // 1 / (1 - 0.5), the factor of the distance embeddings that dropout keeps
+  CHECK(!rounding.agree(batch_output, plain_layer.layer->forward(x, x, mask, forward_context), scale));
+  CHECK(rounding.agree(dropout_layer.layer->forward(micro_batch, micro_batch, mask, micro_batch_context),
+                       batch_output.narrow(0, 2, 4), scale));
   // The dropout mask depends on the distance only: keys in reverse order give the output of keys in ascending order.
-  Layer encoder("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3,
-                AttentionKind::encoder_self);
-  Mask reversed;
-  reversed.key_positions = at::tensor({4, 3, 2, 1, 0}, at::kLong);
-  CHECK(layers::rounding_of(encoder, x, x)
-            .agree(encoder.layer->forward(x, x.flip(1), reversed, forward_context),
-                   encoder.layer->forward(x, x, {}, forward_context), scale));
+  Layer encoder_layer("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3,
+                      AttentionKind::encoder_self);
+  Mask reversed_mask;
+  reversed_mask.key_positions = at::tensor({4, 3, 2, 1, 0}, at::kLong);
+  CHECK(layers::rounding_of(encoder_layer, x, x)
+            .agree(encoder_layer.layer->forward(x, x.flip(1), reversed_mask, forward_context),
+                   encoder_layer.layer->forward(x, x, {}, forward_context), scale));
 }
 
 TEST_CASE("the biases of relative scores are shared by the layers of a stack unless shared_biases = false",

@@ -21,7 +21,7 @@ TEST_CASE("Sigsoftmax equals softmax(2a - softplus(a)) and, unlike softmax, depe
   // A row of the softmax adds up 20 terms. An error ε of the logits, at most 2 |a|, changes a probability by at most
   // ε / 2.
   auto agree = [&](const at::Tensor& actual, const at::Tensor& expected) {
-    return rounding::agree(actual, expected, 20 + layers::kElementwise, numbers::max_abs(a));
+    return rounding::agree(actual, expected, 20 + layers::kElementwiseRoundings, numbers::max_abs(a));
   };
   CHECK(agree(p, at::softmax(2 * a - at::softplus(a), -1)));
   CHECK(!agree(masked_sigmoid_softmax(a + 2, {}), p));
@@ -37,7 +37,7 @@ TEST_CASE("Sigsoftmax equals softmax(2a - softplus(a)) and, unlike softmax, depe
       return loss(shifted).item<double>();
     };
     const rounding::Slope slope =
-        rounding::slope(shifted_loss, 1e-4, 6 + layers::kElementwise + 6, numbers::max_abs(r));
+        rounding::slope(shifted_loss, 1e-4, 6 + layers::kElementwiseRoundings + 6, numbers::max_abs(r));
     CHECK(x.grad().flatten()[i].item<double>() == rounding::within(slope.value, slope.error));
   }
 }

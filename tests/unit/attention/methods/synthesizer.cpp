@@ -16,15 +16,15 @@ using Layer = layers::PerturbedLayer;
 namespace {
 
 // Returns the output of attention with synthesized logits, (B, Tq, d), row-major, in naive loops. Zero keys remove the
-// dot product from reference::attention().
-Vector synthesized(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
-                   int64_t first, const reference::Allowed& allowed) {
+// dot product from reference::attention(). `length`: maximum number of positions; `first`: position of query 0.
+Vector synthesizer_attention(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
+                             int64_t first, const reference::Allowed& allowed) {
   const LayerSpec& s = l.layer->layer_spec();
   const int64_t d = s.width, h = s.heads, dk = s.key_size;
-  const reference::Sizes z{
+  const reference::Sizes sizes{
       batch,       static_cast<int64_t>(x.size()) / (batch * d), static_cast<int64_t>(m.size()) / (batch * d), d, h, dk,
       s.value_size};
-  const Vector q = projected(w, "query", x, d);
+  const Vector q = apply_projection(w, "query", x, d);
   w["key.weight"] = Vector(static_cast<size_t>(h * dk * d));
   auto logit = [&](int64_t b, int64_t i, int64_t t, int64_t key) {
     auto table = w.find("synthesizer.logits");
@@ -33,11 +33,11 @@ Vector synthesized(const Layer& l, Weights w, const Vector& x, const Vector& m, 
     const bool per_head = static_cast<int64_t>(bias.size()) > length;
     double sum = bias[static_cast<size_t>((per_head ? i * length : 0) + key)];
     for (int64_t c = 0; c < dk; ++c)
-      sum += std::max(0.0, q[static_cast<size_t>(((b * z.queries + t) * h + i) * dk + c)]) *
+      sum += std::max(0.0, q[static_cast<size_t>(((b * sizes.queries + t) * h + i) * dk + c)]) *
              weight[static_cast<size_t>((per_head ? i * dk * length : 0) + c * length + key)];
     return sum;
   };
-  return reference::attention(z, x, m, w, allowed, logit);
+  return reference::attention(sizes, x, m, w, allowed, logit);
 }
 
 std::string attention_lines(const std::string& score, int64_t heads, int64_t size, int64_t length,
@@ -51,14 +51,14 @@ std::string attention_lines(const std::string& score, int64_t heads, int64_t siz
 TEST_CASE("synthesizers match a naive reference over random shapes and masks", "[synthesizer]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const bool random = *rc::gen::arbitrary<bool>(), per_head = *rc::gen::arbitrary<bool>(),
-               cross = !random && *rc::gen::arbitrary<bool>(), causal = !cross && *rc::gen::arbitrary<bool>(),
+    const bool is_random = *rc::gen::arbitrary<bool>(), per_head = *rc::gen::arbitrary<bool>(),
+               cross = !is_random && *rc::gen::arbitrary<bool>(), causal = !cross && *rc::gen::arbitrary<bool>(),
                padded = *rc::gen::arbitrary<bool>();
     const int64_t batch = pick(1, 3), queries = pick(1, 6), keys = cross ? pick(1, 7) : queries, d = pick(1, 7),
                   length = 7 + pick(0, 3);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(attention_lines(random ? "synthesizer-random" : "synthesizer-dense", pick(1, 3), pick(1, 5), length,
-                            random || !per_head ? "" : "per_head = true\n"),
+    Layer l(attention_lines(is_random ? "synthesizer-random" : "synthesizer-dense", pick(1, 3), pick(1, 5), length,
+                            is_random || !per_head ? "" : "per_head = true\n"),
             d, seed, cross ? AttentionKind::decoder_cross : AttentionKind::encoder_self);
     at::Tensor x = normal({batch, queries, d}, seed), m = cross ? normal({batch, keys, d}, seed + 1) : x;
     Mask mask;
@@ -71,7 +71,7 @@ TEST_CASE("synthesizers match a naive reference over random shapes and masks", "
     auto allowed = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t) && (!padded || s < lengths[static_cast<size_t>(b)]);
     };
-    const Vector expected = synthesized(l, l.weights(), doubles(x), doubles(m), batch, length, 0, allowed);
+    const Vector expected = synthesizer_attention(l, l.weights(), doubles(x), doubles(m), batch, length, 0, allowed);
     RC_ASSERT(layers::rounding_of(l, x, m, mask).agree(l.layer->forward(x, m, mask, {}), expected));
   }));
 }
@@ -85,7 +85,7 @@ TEST_CASE("gradients of synthesizers equal finite differences of a naive referen
     check_gradients(
         l, normal({2, 4, 4}, 7), [&](const at::Tensor& x, Observer* observer) { return l(x, x, mask, {}, observer); },
         [&](const Weights& w, const Vector& x) {
-          return synthesized(l, w, x, x, 2, 5, 0, [](int64_t, int64_t t, int64_t s) { return s <= t; });
+          return synthesizer_attention(l, w, x, x, 2, 5, 0, [](int64_t, int64_t t, int64_t s) { return s <= t; });
         });
   }
 }

@@ -53,10 +53,10 @@ TEST_CASE("talking heads that mix logits take the composed path", "[talking-head
 
 TEST_CASE("invalid options of talking heads are rejected, and so are masks per head if inside differs from heads",
           "[talking-heads]") {
-  const std::string common = "heads = 2\nmixer = 'talking-heads'\n[attention.talking-heads]\n";
-  CHECK_THROWS_AS(Layer(common + "pre = false\npost = false", 4), Error);
-  CHECK_THROWS_AS(Layer(common + "pre = false\ninside = 3", 4), Error);
-  Layer l(common + "inside = 3", 4);
+  const std::string common_lines = "heads = 2\nmixer = 'talking-heads'\n[attention.talking-heads]\n";
+  CHECK_THROWS_AS(Layer(common_lines + "pre = false\npost = false", 4), Error);
+  CHECK_THROWS_AS(Layer(common_lines + "pre = false\ninside = 3", 4), Error);
+  Layer l(common_lines + "inside = 3", 4);
   const at::Tensor x = normal({1, 3, 4}, 1);
   Mask mask;
   mask.additive = at::zeros({1, 1, 3, 3});
