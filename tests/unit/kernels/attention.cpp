@@ -47,8 +47,8 @@ struct Tensor {
   }
   Heads<const T> read() const { return {data.data(), length * size, size}; }
   Heads<T> write() { return {data.data(), length * size, size}; }
-  bool same(const Tensor& other) const { return data == other.data; }
-  bool finite() const {
+  bool equals(const Tensor& other) const { return data == other.data; }
+  bool all_finite() const {
     for (const T& x : data)
       if constexpr (std::is_same_v<T, float>) {
         if (!std::isfinite(x)) return false;
@@ -70,13 +70,13 @@ struct Positions {
   RelativeParams relative{};
 
   Positions() = default;
-  Positions(const AttentionParams& h, int64_t heads, int64_t size) {
+  Positions(const AttentionParams& params, int64_t heads, int64_t size) {
     int64_t count = 0;
-    for (int64_t first = 0; first < h.keys;) {
-      const int64_t keys = pick(1, h.keys - first),
-                    visible = h.causal ? std::min(keys, h.keys - h.queries - first + 1) : keys;
+    for (int64_t first = 0; first < params.keys;) {
+      const int64_t keys = pick(1, params.keys - first),
+                    visible = params.causal ? std::min(keys, params.keys - params.queries - first + 1) : keys;
       runs.push_back({first, keys, count});
-      count += std::max<int64_t>(1, h.queries + visible - 1);
+      count += std::max<int64_t>(1, params.queries + visible - 1);
       first += keys;
     }
     count += RelativeParams::kPaddingRows;
@@ -93,7 +93,7 @@ struct Positions {
                 .num_runs = static_cast<int>(runs.size()),
                 .transposed = transposed.data()};
   }
-  bool finite() const {
+  bool all_finite() const {
     const auto is_finite = [](float x) { return std::isfinite(x); };
     return std::all_of(du.begin(), du.end(), is_finite) && std::all_of(dv.begin(), dv.end(), is_finite) &&
            std::all_of(dr.begin(), dr.end(), is_finite);
@@ -104,19 +104,19 @@ struct Positions {
 struct HeadChoices {
   std::vector<int64_t> keys, values;
   std::vector<float> scales;
-  HeadChoices(AttentionParams& h, int64_t in, int64_t out) {
+  HeadChoices(AttentionParams& params, int64_t in, int64_t out) {
     if (pick(0, 1) == 0) return;
     for (int64_t j = 0; j < in; ++j) keys.push_back(pick(0, in - 1));
     for (int64_t i = 0; i < out; ++i)
       values.push_back(pick(0, out - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
-    h.key_heads = keys.data(), h.value_heads = values.data(), h.head_scales = scales.data();
+    params.key_heads = keys.data(), params.value_heads = values.data(), params.head_scales = scales.data();
   }
 };
 
 // Draws the window and the normaliser.
-void draw_options(AttentionParams& h) {
-  if (h.causal && pick(0, 1) == 1) h.window = pick(1, h.keys + 5);
-  if (pick(0, 1) == 1) h.normaliser = Normaliser::sigsoftmax;
+void draw_options(AttentionParams& params) {
+  if (params.causal && pick(0, 1) == 1) params.window = pick(1, params.keys + 5);
+  if (pick(0, 1) == 1) params.normaliser = Normaliser::sigsoftmax;
 }
 
 float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
@@ -134,27 +134,27 @@ void naive_bf16_product(const Bf16Product& z, const uint16_t* a, const uint16_t*
 
 // Checks that the forward and the backward pass of attention without head mixing write finite results.
 template <class T>
-void check_plain(AttentionParams h, Positions* positions, std::mt19937& random) {
-  const Tensor<T> q(1, h.queries, h.key_size, random), k(1, h.keys, h.key_size, random),
-      v(1, h.keys, h.key_size, random);
+void check_plain(AttentionParams params, Positions* positions, std::mt19937& random) {
+  const Tensor<T> q(1, params.queries, params.key_size, random), k(1, params.keys, params.key_size, random),
+      v(1, params.keys, params.key_size, random);
   Tensor<T> out = q, dq = q, dk = k, dv = v;
-  std::vector<float> lse = nan_buffer(h.queries);
+  std::vector<float> lse = nan_buffer(params.queries);
   const auto read = [](const Tensor<T>& t) { return Matrix<const T>{t.read().data, t.read().row_stride}; };
   const auto write = [](Tensor<T>& t) { return Matrix<T>{t.write().data, t.write().row_stride}; };
   HeadTensors<T> x{read(q), read(k), read(v), write(out), lse.data(), read(q), write(dq), write(dk), write(dv)};
   for (const bool gradient : {false, true}) {
-    h.gradient = gradient;
-    std::vector<float> scratch = nan_buffer(attention_forward_scratch(h));
-    attention_forward(h, x, scratch.data());
-    RC_ASSERT(out.finite());
+    params.gradient = gradient;
+    std::vector<float> scratch = nan_buffer(attention_forward_scratch(params));
+    attention_forward(params, x, scratch.data());
+    RC_ASSERT(out.all_finite());
   }
   float dscale = std::numeric_limits<float>::quiet_NaN();
   x.dscale = &dscale;
   if (positions != nullptr) x.du = positions->du.data(), x.dv_bias = positions->dv.data(), x.dr = positions->dr.data();
-  std::vector<float> scratch = nan_buffer(attention_backward_scratch(h));
-  attention_backward(h, x, scratch.data());
-  RC_ASSERT(dq.finite() && dk.finite() && dv.finite() && std::isfinite(dscale));
-  RC_ASSERT((positions == nullptr || positions->finite()));
+  std::vector<float> scratch = nan_buffer(attention_backward_scratch(params));
+  attention_backward(params, x, scratch.data());
+  RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite() && std::isfinite(dscale));
+  RC_ASSERT((positions == nullptr || positions->all_finite()));
 }
 
 // Calls f(0) … f(count - 1), each in its own thread.
@@ -168,48 +168,53 @@ void in_threads(int64_t count, const F& f) {
 // Checks that the forward and the backward pass with head mixing write finite results, and that the three steps of
 // decoding equal the forward pass.
 template <class T>
-void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, std::mt19937& random) {
-  const Tensor<T> q(h.in_heads, h.queries, h.key_size, random), k(h.in_heads, h.keys, h.key_size, random),
-      v(h.out_heads, h.keys, h.value_size, random), dout(h.out_heads, h.queries, h.value_size, random);
+void check_head_mixing(AttentionParams params, int64_t parts, Positions* positions, std::mt19937& random) {
+  const Tensor<T> q(params.in_heads, params.queries, params.key_size, random),
+      k(params.in_heads, params.keys, params.key_size, random),
+      v(params.out_heads, params.keys, params.value_size, random),
+      dout(params.out_heads, params.queries, params.value_size, random);
   Tensor<T> out = dout, dq = q, dk = k, dv = v;
-  const bool per_query = h.matrix_query_stride != 0;
-  const int64_t heads = h.in_heads + h.out_heads, matrix_size = int64_t{h.in_heads} * h.out_heads;
-  const std::vector<float> m(static_cast<size_t>((per_query ? h.queries : 1) * matrix_size), 0.5F);
-  h.matrix = m.data();
-  std::vector<float> lse = nan_buffer(h.in_heads * h.queries);
+  const bool per_query = params.matrix_query_stride != 0;
+  const int64_t heads = params.in_heads + params.out_heads, matrix_size = int64_t{params.in_heads} * params.out_heads;
+  const std::vector<float> m(static_cast<size_t>((per_query ? params.queries : 1) * matrix_size), 0.5F);
+  params.matrix = m.data();
+  std::vector<float> lse = nan_buffer(params.in_heads * params.queries);
   BatchRowTensors<T> x{q.read(), k.read(), v.read(), nullptr, out.write(), lse.data(), dout.read(), dq.write()};
   {
-    std::vector<float> packed = nan_buffer(head_mixing_pack_floats(h, false));
+    std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, false));
     x.packed = packed.data();
-    in_threads(heads, [&](int64_t i) { head_mixing_pack<T>(h, false, i, k.read(), v.read(), packed.data()); });
+    in_threads(heads, [&](int64_t i) { head_mixing_pack<T>(params, false, i, k.read(), v.read(), packed.data()); });
     in_threads(parts, [&](int64_t part) {
-      std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(h));
-      head_mixing_forward(h, {part, parts}, x, scratch.data());
+      std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(params));
+      head_mixing_forward(params, {part, parts}, x, scratch.data());
     });
   }
-  RC_ASSERT(out.finite());
-  if (is_head_mixing_decode(h)) {  // decoding: the result of the forward pass in three steps
-    Tensor<T> decoded = dout;
-    std::vector<float> shared = nan_buffer(head_mixing_decode_scratch(h));
-    in_threads(h.in_heads, [&](int64_t j) { head_mixing_decode_logits<T>(h, j, q.read(), k.read(), shared.data()); });
-    head_mixing_decode_mix(h, lse.data(), shared.data());
-    in_threads(h.out_heads,
-               [&](int64_t i) { head_mixing_decode_values<T>(h, i, v.read(), decoded.write(), shared.data()); });
-    RC_ASSERT(decoded.same(out));
+  RC_ASSERT(out.all_finite());
+  if (is_head_mixing_decode(params)) {  // the three steps of decoding give the result of the forward pass
+    Tensor<T> decoding_out = dout;
+    std::vector<float> scratch = nan_buffer(head_mixing_decode_scratch(params));
+    in_threads(params.in_heads,
+               [&](int64_t j) { head_mixing_decode_logits<T>(params, j, q.read(), k.read(), scratch.data()); });
+    head_mixing_decode_mix(params, lse.data(), scratch.data());
+    in_threads(params.out_heads, [&](int64_t i) {
+      head_mixing_decode_values<T>(params, i, v.read(), decoding_out.write(), scratch.data());
+    });
+    RC_ASSERT(decoding_out.equals(out));
   }
-  h.gradient = true;
-  std::vector<float> packed = nan_buffer(head_mixing_pack_floats(h, true));
+  params.gradient = true;
+  std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, true));
   x.packed = packed.data();
-  in_threads(heads, [&](int64_t i) { head_mixing_pack<T>(h, true, i, k.read(), v.read(), packed.data()); });
-  const int64_t key_floats = head_mixing_key_floats(h), part_floats = key_floats + head_mixing_value_floats(h);
+  in_threads(heads, [&](int64_t i) { head_mixing_pack<T>(params, true, i, k.read(), v.read(), packed.data()); });
+  const int64_t key_floats = head_mixing_key_floats(params),
+                part_floats = key_floats + head_mixing_value_floats(params);
   std::vector<float> sums = nan_buffer(parts * part_floats);
-  // Each part of the queries writes the gradients of its queries' matrices, or its summand of the gradient of a shared
-  // matrix.
-  std::vector<float> dm = nan_buffer((per_query ? h.queries : parts) * matrix_size);
+  // Each part of the queries writes the gradients of the matrices of its queries or, if all queries share a matrix, one
+  // term of the gradient of this matrix.
+  std::vector<float> dm = nan_buffer((per_query ? params.queries : parts) * matrix_size);
   std::vector<Positions> part_positions(positions != nullptr ? static_cast<size_t>(parts) : 0,
                                         positions != nullptr ? *positions : Positions{});
   in_threads(parts, [&](int64_t part) {
-    std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch(h));
+    std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch(params));
     BatchRowTensors<T> part_tensors = x;
     part_tensors.dk = sums.data() + part * part_floats, part_tensors.dv = part_tensors.dk + key_floats;
     part_tensors.dm = dm.data() + (per_query ? 0 : part * matrix_size);
@@ -218,18 +223,19 @@ void check_head_mixing(AttentionParams h, int64_t parts, Positions* positions, s
       part_tensors.du = gradients.du.data(), part_tensors.dv_bias = gradients.dv.data(),
       part_tensors.dr = gradients.dr.data();
     }
-    head_mixing_backward(h, {part, parts}, part_tensors, scratch.data());
+    head_mixing_backward(params, {part, parts}, part_tensors, scratch.data());
   });
   const auto gather = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
-    head_mixing_sum_parts(from, parts, part_floats, h.keys, size, Heads<T>{to.write().at(i, 0), 0, size});
+    head_mixing_sum_parts(from, parts, part_floats, params.keys, size, Heads<T>{to.write().at(i, 0), 0, size});
   };
-  in_threads(h.in_heads, [&](int64_t i) { gather(sums.data() + i * (key_floats / h.in_heads), h.key_size, dk, i); });
-  in_threads(h.out_heads, [&](int64_t i) {
-    gather(sums.data() + key_floats + i * ((part_floats - key_floats) / h.out_heads), h.value_size, dv, i);
+  in_threads(params.in_heads,
+             [&](int64_t i) { gather(sums.data() + i * (key_floats / params.in_heads), params.key_size, dk, i); });
+  in_threads(params.out_heads, [&](int64_t i) {
+    gather(sums.data() + key_floats + i * ((part_floats - key_floats) / params.out_heads), params.value_size, dv, i);
   });
-  RC_ASSERT(dq.finite() && dk.finite() && dv.finite());
+  RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite());
   for (float element : dm) RC_ASSERT(std::isfinite(element));
-  for (const Positions& gradients : part_positions) RC_ASSERT(gradients.finite());
+  for (const Positions& gradients : part_positions) RC_ASSERT(gradients.all_finite());
 }
 
 // The results of the forward and backward pass of one head in fp32.
@@ -244,34 +250,36 @@ struct HeadResults {
   static Matrix<const float> read(const Tensor<float>& t) { return {t.data.data(), t.size}; }
   static Matrix<float> write(Tensor<float>& t) { return {t.data.data(), t.size}; }
 
-  void run_plain(const AttentionParams& h, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
+  void run_plain(const AttentionParams& params, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
                  const Tensor<float>& dout) {
-    std::vector<float> scratch = nan_buffer(std::max(attention_forward_scratch(h), attention_backward_scratch(h)));
+    std::vector<float> scratch =
+        nan_buffer(std::max(attention_forward_scratch(params), attention_backward_scratch(params)));
     HeadTensors<float> x{read(q),    read(k),   read(v),   write(out), lse.data(),
                          read(dout), write(dq), write(dk), write(dv)};
     x.dscale = &dscale;
-    attention_forward(h, x, scratch.data());
-    attention_backward(h, x, scratch.data());
+    attention_forward(params, x, scratch.data());
+    attention_backward(params, x, scratch.data());
   }
-  void run_head_mixing(AttentionParams h, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
+  void run_head_mixing(AttentionParams params, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
                        const Tensor<float>& dout) {
     const float m = 1;
-    h.matrix = &m;
-    std::vector<float> packed = nan_buffer(head_mixing_pack_floats(h, true)),
-                       forward_packed = nan_buffer(head_mixing_pack_floats(h, false)),
-                       sums = nan_buffer(head_mixing_key_floats(h) + head_mixing_value_floats(h)),
-                       scratch = nan_buffer(std::max(head_mixing_forward_scratch(h), head_mixing_backward_scratch(h)));
+    params.matrix = &m;
+    std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, true)),
+                       forward_packed = nan_buffer(head_mixing_pack_floats(params, false)),
+                       sums = nan_buffer(head_mixing_key_floats(params) + head_mixing_value_floats(params)),
+                       scratch = nan_buffer(
+                           std::max(head_mixing_forward_scratch(params), head_mixing_backward_scratch(params)));
     for (int64_t i = 0; i < 2; ++i) {
-      head_mixing_pack<float>(h, false, i, k.read(), v.read(), forward_packed.data());
-      head_mixing_pack<float>(h, true, i, k.read(), v.read(), packed.data());
+      head_mixing_pack<float>(params, false, i, k.read(), v.read(), forward_packed.data());
+      head_mixing_pack<float>(params, true, i, k.read(), v.read(), packed.data());
     }
     BatchRowTensors<float> x{q.read(),    k.read(),   v.read(),    forward_packed.data(),
                              out.write(), lse.data(), dout.read(), dq.write()};
-    head_mixing_forward(h, {}, x, scratch.data());
-    x.packed = packed.data(), x.dk = sums.data(), x.dv = sums.data() + head_mixing_key_floats(h), x.dm = &dm;
-    head_mixing_backward(h, {}, x, scratch.data());
-    head_mixing_sum_parts<float>(x.dk, 1, 0, h.keys, h.key_size, dk.write());
-    head_mixing_sum_parts<float>(x.dv, 1, 0, h.keys, h.value_size, dv.write());
+    head_mixing_forward(params, {}, x, scratch.data());
+    x.packed = packed.data(), x.dk = sums.data(), x.dv = sums.data() + head_mixing_key_floats(params), x.dm = &dm;
+    head_mixing_backward(params, {}, x, scratch.data());
+    head_mixing_sum_parts<float>(x.dk, 1, 0, params.keys, params.key_size, dk.write());
+    head_mixing_sum_parts<float>(x.dv, 1, 0, params.keys, params.value_size, dv.write());
   }
 
  private:
@@ -282,53 +290,55 @@ struct HeadResults {
 
 TEST_CASE("CPU head mixing stays within its buffers and writes every element of its results", "[kernels]") {
   CHECK(rc::check([] {
-    AttentionParams h{};
-    h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
-    h.max_keys = h.causal ? h.queries + pick(0, 200) : pick(1, 300);
-    h.keys = h.causal ? h.max_keys : pick(0, h.max_keys);
-    h.in_heads = pick_int(1, 9), h.out_heads = pick_int(1, 9), h.key_size = pick_int(1, 40),
-    h.value_size = pick_int(1, 40);
-    h.scale = 0.3F, h.matrix_query_stride = pick(0, 1) * h.in_heads * h.out_heads, h.gradient = pick(0, 1) == 1;
+    AttentionParams params{};
+    params.queries = pick(1, 80), params.causal = pick(0, 1) == 1;
+    params.max_keys = params.causal ? params.queries + pick(0, 200) : pick(1, 300);
+    params.keys = params.causal ? params.max_keys : pick(0, params.max_keys);
+    params.in_heads = pick_int(1, 9), params.out_heads = pick_int(1, 9), params.key_size = pick_int(1, 40),
+    params.value_size = pick_int(1, 40);
+    params.scale = 0.3F, params.matrix_query_stride = pick(0, 1) * params.in_heads * params.out_heads,
+    params.gradient = pick(0, 1) == 1;
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) {
-      h.dropout = dropout, h.dropout_before_mixing = pick(0, 1) == 1,
-      h.dropout_first = static_cast<uint64_t>(pick(0, 1000));
-      h.dropout_row = h.max_keys;
+      params.dropout = dropout, params.dropout_before_mixing = pick(0, 1) == 1,
+      params.dropout_first = static_cast<uint64_t>(pick(0, 1000));
+      params.dropout_row = params.max_keys;
     }
     const int64_t parts = pick(1, 4);
-    h.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether all keys form one span
-    draw_options(h);
-    const HeadChoices choices(h, h.in_heads, h.out_heads);
+    params.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether all keys form one span
+    draw_options(params);
+    const HeadChoices choices(params, params.in_heads, params.out_heads);
     std::optional<Positions> positions;
-    if (pick(0, 1) == 1) h.relative = positions.emplace(h, h.in_heads, (h.key_size + 15) / 16 * 16).relative;
+    if (pick(0, 1) == 1)
+      params.relative = positions.emplace(params, params.in_heads, (params.key_size + 15) / 16 * 16).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
-    check_head_mixing<float>(h, parts, positions ? &*positions : nullptr, random);
+    check_head_mixing<float>(params, parts, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
-    if (pick(0, 1) == 1) h.bf16 = &gemm;
-    check_head_mixing<uint16_t>(h, parts, positions ? &*positions : nullptr, random);
+    if (pick(0, 1) == 1) params.bf16 = &gemm;
+    check_head_mixing<uint16_t>(params, parts, positions ? &*positions : nullptr, random);
   }));
 }
 
 TEST_CASE("CPU attention without mixing stays within its buffers and writes every element of its results",
           "[kernels]") {
   CHECK(rc::check([] {
-    AttentionParams h{};
-    h.queries = pick(1, 80), h.causal = pick(0, 1) == 1;
-    const int64_t max_keys = h.causal ? h.queries + pick(0, 200) : pick(1, 300);
-    h.keys = h.causal ? max_keys : pick(0, max_keys);
-    h.key_size = 16 * pick_int(1, 4), h.scale = 0.3F;
+    AttentionParams params{};
+    params.queries = pick(1, 80), params.causal = pick(0, 1) == 1;
+    const int64_t max_keys = params.causal ? params.queries + pick(0, 200) : pick(1, 300);
+    params.keys = params.causal ? max_keys : pick(0, max_keys);
+    params.key_size = 16 * pick_int(1, 4), params.scale = 0.3F;
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
-    if (pick(0, 1) == 1) h.dropout = dropout, h.dropout_row = max_keys;
-    h.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether all keys form one span
-    draw_options(h);
-    const HeadChoices choices(h, 1, 1);
+    if (pick(0, 1) == 1) params.dropout = dropout, params.dropout_row = max_keys;
+    params.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether all keys form one span
+    draw_options(params);
+    const HeadChoices choices(params, 1, 1);
     std::optional<Positions> positions;
-    if (pick(0, 1) == 1) h.relative = positions.emplace(h, 1, h.key_size).relative;
+    if (pick(0, 1) == 1) params.relative = positions.emplace(params, 1, params.key_size).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
-    check_plain<float>(h, positions ? &*positions : nullptr, random);
+    check_plain<float>(params, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
-    if (level() >= Level::avx512 && pick(0, 1) == 1) h.bf16 = &gemm;
-    check_plain<uint16_t>(h, positions ? &*positions : nullptr, random);
+    if (level() >= Level::avx512 && pick(0, 1) == 1) params.bf16 = &gemm;
+    check_plain<uint16_t>(params, positions ? &*positions : nullptr, random);
   }));
 }
 
@@ -343,18 +353,20 @@ TEST_CASE("CPU attention ignores keys with logits of -inf for every division of 
     q.data[static_cast<size_t>(i * size)] = huge, q.data[static_cast<size_t>(i * size + 1)] = i % 2 == 0 ? 0 : huge;
   for (int64_t s = 0; s < keys; ++s) k.data[static_cast<size_t>(s * size + (s < 128 ? 0 : 1))] = -huge;
   for (const Normaliser normaliser : {Normaliser::softmax, Normaliser::sigsoftmax})
-    for (const int64_t cache : {1 << 10, 1 << 20}) {
-      INFO("cache " << cache);
-      HeadResults plain(queries, keys, size), head_mixing(queries, keys, size);
-      AttentionParams a{};
-      a.queries = queries, a.keys = keys, a.key_size = size, a.scale = 1, a.l2_bytes = cache, a.normaliser = normaliser;
-      plain.run_plain(a, q, k, v, dout);
-      AttentionParams h{};
-      h.queries = queries, h.keys = h.max_keys = keys, h.in_heads = h.out_heads = 1, h.key_size = h.value_size = size,
-      h.scale = 1;
-      h.l2_bytes = cache, h.normaliser = normaliser;
-      head_mixing.run_head_mixing(h, q, k, v, dout);
-      for (const HeadResults* passes : {&plain, &head_mixing})
+    for (const int64_t l2_bytes : {1 << 10, 1 << 20}) {
+      INFO("cache " << l2_bytes);
+      HeadResults plain_results(queries, keys, size), mixing_results(queries, keys, size);
+      AttentionParams plain_params{};
+      plain_params.queries = queries, plain_params.keys = keys, plain_params.key_size = size, plain_params.scale = 1,
+      plain_params.l2_bytes = l2_bytes, plain_params.normaliser = normaliser;
+      plain_results.run_plain(plain_params, q, k, v, dout);
+      AttentionParams mixing_params{};
+      mixing_params.queries = queries, mixing_params.keys = mixing_params.max_keys = keys,
+      mixing_params.in_heads = mixing_params.out_heads = 1, mixing_params.key_size = mixing_params.value_size = size,
+      mixing_params.scale = 1;
+      mixing_params.l2_bytes = l2_bytes, mixing_params.normaliser = normaliser;
+      mixing_results.run_head_mixing(mixing_params, q, k, v, dout);
+      for (const HeadResults* results : {&plain_results, &mixing_results})
         for (int64_t i = 0; i < queries; ++i)
           for (int64_t c = 0; c < size; ++c) {
             double mean = 0, mean_magnitude = 0;
@@ -362,18 +374,18 @@ TEST_CASE("CPU attention ignores keys with logits of -inf for every division of 
               const double term = v.data[static_cast<size_t>(s * size + c)] / 128.0;
               mean += term, mean_magnitude += std::abs(term);
             }
-            const double error = passes->out.data[static_cast<size_t>(i * size + c)] - (i % 2 == 0 ? mean : 0);
+            const double error = results->out.data[static_cast<size_t>(i * size + c)] - (i % 2 == 0 ? mean : 0);
             CHECK(std::abs(error) <= tolerance::sum_error_bound(keys, tolerance::kFp32, mean_magnitude));
-            CHECK(std::isfinite(passes->dq.data[static_cast<size_t>(i * size + c)]));
-            if (i % 2 == 1) CHECK(passes->dq.data[static_cast<size_t>(i * size + c)] == 0);
+            CHECK(std::isfinite(results->dq.data[static_cast<size_t>(i * size + c)]));
+            if (i % 2 == 1) CHECK(results->dq.data[static_cast<size_t>(i * size + c)] == 0);
           }
-      for (const HeadResults* passes : {&plain, &head_mixing})
+      for (const HeadResults* results : {&plain_results, &mixing_results})
         for (int64_t c = 0; c < size; ++c) {
           double bound = 0;  // the exponential function returns at least e^-87 (cpu/vector.h)
           for (int64_t t = 0; t < queries; ++t)
             bound += std::exp(-87.0) * std::abs(dout.data[static_cast<size_t>(t * size + c)]);
           for (int64_t s = 0; s < 128; ++s)
-            CHECK(std::abs(passes->dv.data[static_cast<size_t>(s * size + c)]) <= bound);
+            CHECK(std::abs(results->dv.data[static_cast<size_t>(s * size + c)]) <= bound);
         }
     }
 }
@@ -385,23 +397,23 @@ TEST_CASE("CPU gradients of large logits vanish within rounding if all keys and 
   Tensor<float> q(1, queries, size, random), k(1, keys, size, random), v = k, dout = q;
   for (auto* t : {&q, &k, &v, &dout}) std::fill(t->data.begin(), t->data.end(), 0.0F);
   for (const float logit : {100.0F, 1e4F, 3e4F})
-    for (const int64_t cache : {1 << 10, 1 << 20}) {
+    for (const int64_t l2_bytes : {1 << 10, 1 << 20}) {
       for (int64_t i = 0; i < queries; ++i)
         q.data[static_cast<size_t>(i * size)] = logit + static_cast<float>(i),
                                        dout.data[static_cast<size_t>(i * size)] = 1;
       for (int64_t s = 0; s < keys; ++s)
         k.data[static_cast<size_t>(s * size)] = v.data[static_cast<size_t>(s * size)] = 1;
-      AttentionParams h{};
-      h.queries = queries, h.keys = h.max_keys = keys, h.in_heads = h.out_heads = 1, h.key_size = h.value_size = size,
-      h.scale = 1, h.l2_bytes = cache;
-      HeadResults passes(queries, keys, size);
-      passes.run_head_mixing(h, q, k, v, dout);
+      AttentionParams params{};
+      params.queries = queries, params.keys = params.max_keys = keys, params.in_heads = params.out_heads = 1,
+      params.key_size = params.value_size = size, params.scale = 1, params.l2_bytes = l2_bytes;
+      HeadResults results(queries, keys, size);
+      results.run_head_mixing(params, q, k, v, dout);
       // dq = Σ P (dP - Σ P dP) k with dP = k = 1; dk has the same terms, times a query of at most logit + 40.
       const double query_error = tolerance::sum_error_bound(keys, 0, 2);
       const double key_error = query_error * queries / keys * static_cast<double>(logit + 40);
-      CHECK(std::abs(passes.dm - queries) <= tolerance::sum_error_bound(keys + queries, tolerance::kFp32, queries));
-      for (const float x : passes.dq.data) CHECK(std::abs(x) <= query_error);
-      for (const float x : passes.dk.data) CHECK(std::abs(x) <= key_error);
+      CHECK(std::abs(results.dm - queries) <= tolerance::sum_error_bound(keys + queries, tolerance::kFp32, queries));
+      for (const float x : results.dq.data) CHECK(std::abs(x) <= query_error);
+      for (const float x : results.dk.data) CHECK(std::abs(x) <= key_error);
     }
 }
 
@@ -413,13 +425,13 @@ TEST_CASE("the CPU gradient of a head scale is accurate for 6000 queries and key
   for (auto* t : {&q, &k, &v, &dout}) std::fill(t->data.begin(), t->data.end(), 0.0F);
   for (int64_t i = 0; i < n; ++i)
     v.data[static_cast<size_t>(i * size)] = 1, dout.data[static_cast<size_t>(i * size)] = 1.3F;
-  AttentionParams a{};
+  AttentionParams params{};
   const float head_scale = 1;
-  a.queries = a.keys = n, a.key_size = size, a.scale = 1, a.head_scales = &head_scale;
-  HeadResults passes(n, n, size);
-  passes.run_plain(a, q, k, v, dout);
+  params.queries = params.keys = n, params.key_size = size, params.scale = 1, params.head_scales = &head_scale;
+  HeadResults results(n, n, size);
+  results.run_plain(params, q, k, v, dout);
   const double expected = static_cast<double>(1.3F) * static_cast<double>(n);
-  CHECK(std::abs(passes.dscale - expected) <= tolerance::long_sum_error_bound(2 * n, tolerance::kFp32, expected));
+  CHECK(std::abs(results.dscale - expected) <= tolerance::long_sum_error_bound(2 * n, tolerance::kFp32, expected));
 }
 
 TEST_CASE("CPU head mixing over several spans of keys differs from a single span by rounding only", "[kernels]") {
@@ -429,20 +441,20 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
     const int64_t keys = 8500;
     Tensor<float> q(1, queries, size, random), k(1, keys, size, random), v(1, keys, size, random),
         dout(1, queries, size, random);
-    AttentionParams h{};
-    h.queries = queries, h.keys = h.max_keys = keys, h.in_heads = h.out_heads = 1, h.key_size = h.value_size = size,
-    h.scale = 0.2F;
-    h.causal = causal, h.window = causal ? 400 : 0;
+    AttentionParams params{};
+    params.queries = queries, params.keys = params.max_keys = keys, params.in_heads = params.out_heads = 1,
+    params.key_size = params.value_size = size, params.scale = 0.2F;
+    params.causal = causal, params.window = causal ? 400 : 0;
     HeadResults one_span(queries, keys, size), several_spans(queries, keys, size);
-    h.l2_bytes = 4 << 20, one_span.run_head_mixing(h, q, k, v, dout);
-    h.l2_bytes = 128 << 10, several_spans.run_head_mixing(h, q, k, v, dout);
-    CHECK(head_mixing_rows(h) == 64);
+    params.l2_bytes = 4 << 20, one_span.run_head_mixing(params, q, k, v, dout);
+    params.l2_bytes = 128 << 10, several_spans.run_head_mixing(params, q, k, v, dout);
+    CHECK(head_mixing_rows(params) == 64);
     CHECK(one_span.out.data != several_spans.out.data);
     reference::OracleCase c;
-    c.policy = h, c.key_size = c.value_size = size;
+    c.policy = params, c.key_size = c.value_size = size;
     const auto to_doubles = [](const Tensor<float>& t) { return reference::Doubles(t.data.begin(), t.data.end()); };
     const auto exact = reference::attention(c, to_doubles(q), to_doubles(k), to_doubles(v), to_doubles(dout));
-    const auto largest = [](const reference::Doubles& x) { return *std::max_element(x.begin(), x.end()); };
+    const auto largest_of = [](const reference::Doubles& x) { return *std::max_element(x.begin(), x.end()); };
     const auto bound = [&](double one_span_error, double magnitude) {
       return tolerance::composed_error_bound(one_span_error, tolerance::kFp32, magnitude) +
              tolerance::logit_error_bound(exact.logit_size, magnitude);
@@ -453,11 +465,12 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
           {&one_span.dk, &several_spans.dk, &exact.dk, &exact.dk_size},
           {&one_span.dv, &several_spans.dv, &exact.dv, &exact.dv_size}}) {
       const auto error = [&expected = expected](const Tensor<float>& x) {
-        double worst = 0;
-        for (size_t i = 0; i < expected->size(); ++i) worst = std::max(worst, std::abs(x.data[i] - (*expected)[i]));
-        return worst;
+        double max_error = 0;
+        for (size_t i = 0; i < expected->size(); ++i)
+          max_error = std::max(max_error, std::abs(x.data[i] - (*expected)[i]));
+        return max_error;
       };
-      CHECK(error(*result) <= bound(error(*baseline), largest(*magnitudes)));
+      CHECK(error(*result) <= bound(error(*baseline), largest_of(*magnitudes)));
     }
     const double dm = std::accumulate(exact.dm.begin(), exact.dm.end(), 0.0),
                  dm_magnitude = std::accumulate(exact.dm_size.begin(), exact.dm_size.end(), 0.0);
@@ -469,12 +482,13 @@ TEST_CASE("CPU head mixing of a single key multiplies the values by the column s
   // With one key every probability is 1, so out_i = (Σ_j m[j, i]) v_i.
   const float q[2] = {3, -1}, k[2] = {0.5F, 2}, v[2] = {10, 100}, m[4] = {0.25F, 1, 0.5F, -3};
   float out[2], lse[2];
-  AttentionParams h{};
-  h.queries = h.keys = h.max_keys = 1, h.in_heads = h.out_heads = 2, h.key_size = h.value_size = 1;
-  h.scale = 1, h.gradient = false;
-  std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(h));
-  h.matrix = m;
-  head_mixing_forward<float>(h, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
+  AttentionParams params{};
+  params.queries = params.keys = params.max_keys = 1, params.in_heads = params.out_heads = 2,
+  params.key_size = params.value_size = 1;
+  params.scale = 1, params.gradient = false;
+  std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(params));
+  params.matrix = m;
+  head_mixing_forward<float>(params, {}, {{q, 1, 1}, {k, 1, 1}, {v, 1, 1}, nullptr, {out, 1, 1}, lse}, scratch.data());
   CHECK(out[0] == 7.5F);
   CHECK(out[1] == -200);
   CHECK(lse[0] == 1.5F);

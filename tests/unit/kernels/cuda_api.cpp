@@ -26,16 +26,16 @@ TEST_CASE("the CUDA library opens on a machine without a GPU", "[cuda]") {
   CHECK(api().adam(nullptr, 0, nullptr) == nullptr);
 }
 
-TEST_CASE("the CUDA library reports a GPU whose limits cannot be read", "[cuda]") {
+TEST_CASE("device_problem reports a problem if and only if the machine has no usable GPU", "[cuda]") {
   const char* problem = api().device_problem();
   INFO((problem != nullptr ? problem : "no problem"));
   CHECK((problem == nullptr) == (test_device() == "cuda"));  // without --device cuda the machine has no GPU
 }
 
 TEST_CASE("the CUDA library has kernels up to the largest compiled head size and refuses larger ones", "[cuda]") {
-  int max_size = 0;
+  int max_head_size = 0;
 #define MH_CHECK(name, compiled)                                   \
-  max_size = std::max(max_size, compiled);                         \
+  max_head_size = std::max(max_head_size, compiled);               \
   REQUIRE(api().attention(Dtype::name, compiled) != nullptr);      \
   CHECK(api().attention(Dtype::name, compiled)->size == compiled); \
   CHECK(api().attention(Dtype::name, 1)->size <= compiled);        \
@@ -44,17 +44,17 @@ TEST_CASE("the CUDA library has kernels up to the largest compiled head size and
 #undef MH_CHECK
   const std::string dtypes = kCompiledDtypes, sizes = kCompiledHeadSizes, dtype_name = dtypes.substr(0, 4);
   const Dtype dtype = dtype_name == "fp32" ? Dtype::fp32 : dtype_name == "bf16" ? Dtype::bf16 : Dtype::fp16;
-  CHECK(api().attention(dtype, max_size + 1) == nullptr);
+  CHECK(api().attention(dtype, max_head_size + 1) == nullptr);
   CHECK(api().missing(dtype, 300) == "expected a head size of at most the largest of " + sizes +
                                          ", and one of the types " + dtypes + "; found head size 300 and type " +
                                          dtype_name + "; use --attention composed");
   const std::string new_size = " -Dhead_sizes=" + sizes + ",256", new_dtype = " -Ddtypes=" + dtypes + ",fp16";
-  const auto rebuild = [](const std::string& options) {
+  const auto ends_with_build_options = [](const std::string& options) {
     return Catch::EndsWith("use --attention composed, or run meson configure build" + options + " and ninja -C build");
   };
-  if (max_size < 256) CHECK_THAT(api().missing(dtype, 250), rebuild(new_size));
+  if (max_head_size < 256) CHECK_THAT(api().missing(dtype, 250), ends_with_build_options(new_size));
   if (dtypes.find("fp16") != std::string::npos) return;
-  CHECK_THAT(api().missing(Dtype::fp16, max_size), rebuild(new_dtype));
-  if (max_size < 256) CHECK_THAT(api().missing(Dtype::fp16, 250), rebuild(new_size + new_dtype));
+  CHECK_THAT(api().missing(Dtype::fp16, max_head_size), ends_with_build_options(new_dtype));
+  if (max_head_size < 256) CHECK_THAT(api().missing(Dtype::fp16, 250), ends_with_build_options(new_size + new_dtype));
   CHECK_THAT(api().missing(Dtype::fp16, 300), Catch::EndsWith("use --attention composed"));
 }

@@ -28,56 +28,59 @@ std::vector<float> random_values(int64_t count) {
 int64_t random_count() { return pick(0, 30) == 0 ? pick(kUpdateChunk - 5, 2 * kUpdateChunk) : pick(0, 50); }
 
 struct Tensor {
-  std::vector<float> p, g, first, second;
-  std::vector<uint16_t> copy;
+  std::vector<float> p, g, first_moment, second_moment;
+  std::vector<uint16_t> bf16_copy;
 };
 
 float random_fraction() { return static_cast<float>(pick(1, 99)) / 100; }
-AdamPlan plan(AdamPlan) {
+AdamPlan random_plan(AdamPlan) {
   return {random_fraction(), random_fraction(), random_fraction(), 1e-3F,
           random_fraction(), random_fraction(), random_fraction(), random_fraction()};
 }
-MomentumPlan plan(MomentumPlan) { return {random_fraction(), random_fraction(), random_fraction(), random_fraction()}; }
-NagPlan plan(NagPlan) {
+MomentumPlan random_plan(MomentumPlan) {
+  return {random_fraction(), random_fraction(), random_fraction(), random_fraction()};
+}
+NagPlan random_plan(NagPlan) {
   return {random_fraction(), random_fraction(), random_fraction(), random_fraction(), random_fraction()};
 }
 
-// The state of one element. step_element() returns it after one step of the optimiser, by the formulas of the update
-// rule.
+// The state of one element. step_element() returns the state after one step of the optimiser, by the formulas of the
+// update rule.
 struct Element {
-  double p, g, first, second;
+  double p, g, first_moment, second_moment;
 };
 Element step_element(const AdamPlan& a, const Element& x) {
-  const double g = a.scale * x.g, m = a.beta1 * x.first + (1.0 - a.beta1) * g,
-               v = a.beta2 * x.second + (1.0 - a.beta2) * g * g;
+  const double g = a.scale * x.g, m = a.beta1 * x.first_moment + (1.0 - a.beta1) * g,
+               v = a.beta2 * x.second_moment + (1.0 - a.beta2) * g * g;
   return {
       x.p - a.decay * x.p - a.lr / a.bias_correction1 * m / (std::sqrt(v) / std::sqrt(a.bias_correction2) + a.epsilon),
       x.g, m, v};
 }
 Element step_element(const MomentumPlan& a, const Element& x) {
-  const double buffer = a.momentum * x.first + a.scale * x.g + a.decay * x.p;
-  return {x.p - a.lr * buffer, x.g, buffer, x.second};
+  const double buffer = a.momentum * x.first_moment + a.scale * x.g + a.decay * x.p;
+  return {x.p - a.lr * buffer, x.g, buffer, x.second_moment};
 }
 Element step_element(const NagPlan& a, const Element& x) {
   const double step = static_cast<double>(a.lr) * a.scale * x.g, m = a.momentum, c = a.lr_ratio;
-  return {x.p * (1.0 - a.decay) + m * m * c * x.first - (1 + m) * step, x.g, m * c * x.first - step, x.second};
+  return {x.p * (1.0 - a.decay) + m * m * c * x.first_moment - (1 + m) * step, x.g, m * c * x.first_moment - step,
+          x.second_moment};
 }
 
 // Returns the sums of absolute terms of an element after the step; the coefficients of the plans are positive.
 Element magnitudes(const AdamPlan& a, const Element& x) {
-  const Element sums = step_element(a, {0, std::abs(x.g), std::abs(x.first), x.second});
-  return {std::abs(x.p) * (1.0 + a.decay) - sums.p, 0, sums.first, sums.second};
+  const Element sums = step_element(a, {0, std::abs(x.g), std::abs(x.first_moment), x.second_moment});
+  return {std::abs(x.p) * (1.0 + a.decay) - sums.p, 0, sums.first_moment, sums.second_moment};
 }
 Element magnitudes(const MomentumPlan& a, const Element& x) {
-  const double buffer = step_element(a, {std::abs(x.p), std::abs(x.g), std::abs(x.first), 0}).first;
-  return {std::abs(x.p) + a.lr * buffer, 0, buffer, x.second};
+  const double buffer = step_element(a, {std::abs(x.p), std::abs(x.g), std::abs(x.first_moment), 0}).first_moment;
+  return {std::abs(x.p) + a.lr * buffer, 0, buffer, x.second_moment};
 }
 Element magnitudes(const NagPlan& a, const Element& x) {
-  const Element sums = step_element(a, {0, -std::abs(x.g), std::abs(x.first), 0});
-  return {std::abs(x.p) * (1.0 + a.decay) + sums.p, 0, sums.first, x.second};
+  const Element sums = step_element(a, {0, -std::abs(x.g), std::abs(x.first_moment), 0});
+  return {std::abs(x.p) * (1.0 + a.decay) + sums.p, 0, sums.first_moment, x.second_moment};
 }
 
-// Checks a value after the step, which computes a value with at most 20 roundings.
+// Checks a value after a step of the optimiser, which computes each value with at most 20 roundings.
 void expect_near(float actual, double expected, double magnitude) {
   RC_LOG() << "expected " << expected << "; found " << actual << "\n";
   RC_ASSERT(std::abs(static_cast<double>(actual) - expected) <= tolerance::sum_error_bound(20, 0, magnitude));
@@ -92,27 +95,27 @@ void check_updates() {
   for (size_t i = 0; i < count; ++i) {
     const int64_t n = random_count();
     Tensor t{random_values(n), random_values(n), random_values(n), random_values(n), {}};
-    for (float& x : t.second) x *= x;  // Adam's second moment is not negative
-    if (pick(0, 1) == 1) t.copy.resize(t.p.size());
+    for (float& x : t.second_moment) x *= x;  // Adam's second moment is not negative
+    if (pick(0, 1) == 1) t.bf16_copy.resize(t.p.size());
     tensors.push_back(std::move(t));
   }
   const std::vector<Tensor> initial = tensors;
   for (Tensor& t : tensors)
-    updates.push_back({plan(Plan{}), static_cast<int64_t>(t.p.size()), t.p.data(), t.g.data(), t.first.data(),
-                       UpdateRule<Plan>::kHasSecondMoment ? t.second.data() : nullptr,
-                       t.copy.empty() ? nullptr : t.copy.data()});
+    updates.push_back({random_plan(Plan{}), static_cast<int64_t>(t.p.size()), t.p.data(), t.g.data(),
+                       t.first_moment.data(), UpdateRule<Plan>::kHasSecondMoment ? t.second_moment.data() : nullptr,
+                       t.bf16_copy.empty() ? nullptr : t.bf16_copy.data()});
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   RC_ASSERT(update(host::Launcher{device}, updates.data(), static_cast<int64_t>(count)) == nullptr);
   for (size_t i = 0; i < count; ++i)
     for (size_t k = 0; k < tensors[i].p.size(); ++k) {
       const Tensor &before = initial[i], &after = tensors[i];
-      const Element element{before.p[k], before.g[k], before.first[k], before.second[k]};
+      const Element element{before.p[k], before.g[k], before.first_moment[k], before.second_moment[k]};
       const Element expected = step_element(updates[i].plan, element), magnitude = magnitudes(updates[i].plan, element);
       expect_near(after.p[k], expected.p, magnitude.p);
-      expect_near(after.first[k], expected.first, magnitude.first);
-      expect_near(after.second[k], expected.second, magnitude.second);
+      expect_near(after.first_moment[k], expected.first_moment, magnitude.first_moment);
+      expect_near(after.second_moment[k], expected.second_moment, magnitude.second_moment);
       RC_ASSERT(after.g[k] == before.g[k]);
-      if (!after.copy.empty()) RC_ASSERT(after.copy[k] == host::narrow(after.p[k], Bf16{}));
+      if (!after.bf16_copy.empty()) RC_ASSERT(after.bf16_copy[k] == host::narrow(after.p[k], Bf16{}));
     }
 }
 
@@ -142,7 +145,7 @@ TEST_CASE("emulated GPU sums of squares equal sums in double precision", "[cuda]
     host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
     RC_ASSERT(sum_of_squares(host::Launcher{device}, spans.data(), static_cast<int64_t>(spans.size()), sums.data()) ==
               nullptr);
-    // The difference of two sums of the same squares in double precision.
+    // Bound on the relative difference of two sums of the same squares in double precision.
     const double bound = 2.0 * static_cast<double>(kUpdateChunk) * 0x1p-53;
     for (size_t i = 0; i < sums.size(); ++i) RC_ASSERT(std::abs(sums[i] - expected[i]) <= bound * expected[i]);
   }));

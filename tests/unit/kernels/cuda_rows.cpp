@@ -47,7 +47,7 @@ int64_t random_width(int64_t max_width) { return pick(0, 1) == 0 ? pick(1, 300) 
 
 // Returns the number of additions in the sum of a row: the elements of a lane, the lanes of a warp, the warps of a
 // block.
-double additions(int64_t size) { return static_cast<double>(size) / 32 + 10; }
+double num_additions(int64_t size) { return static_cast<double>(size) / 32 + 10; }
 
 void expect_near(double actual, double expected, double bound, const char* name) {
   if (std::abs(actual - expected) <= bound) return;
@@ -83,7 +83,8 @@ void check_cross_entropy() {
     }
     const double lse = max_logit + std::log(sum);
     // First-order errors: of x - max_logit, exp and the sum; of the logarithm, and of its sum with max_logit.
-    const double lse_error = kUnit * (spread / sum + 4 + additions(n) + 2 * std::abs(max_logit) + 2 * std::abs(lse));
+    const double lse_error =
+        kUnit * (spread / sum + 4 + num_additions(n) + 2 * std::abs(max_logit) + 2 * std::abs(lse));
     for (int64_t i = 0; i < n; ++i) {
       const double p = std::exp(to_double(x[i]) - lse), actual = to_double(result[i]);
       const double expected = target < 0 ? 0 : p - e / count - (i == target ? 1 - e : 0);
@@ -99,7 +100,7 @@ void check_cross_entropy() {
     const double smoothed_error = target < 0 || e == 0
                                       ? nll_error
                                       : nll_error + kUnit * (3 * (std::abs(nll) + std::abs(lse)) +
-                                                             (additions(n) + 3) * e * logit_magnitude / count);
+                                                             (num_additions(n) + 3) * e * logit_magnitude / count);
     if (std::isfinite(nll)) expect_near(loss.nll, nll, nll_error, "nll");
     else RC_ASSERT(loss.nll == nll);
     if (std::isfinite(smoothed)) expect_near(loss.smoothed, smoothed, smoothed_error, "smoothed");
@@ -121,12 +122,12 @@ template <class Y>
 void check_sum_norm() {
   const int64_t rows = pick(1, 5), size = random_width(1300), chunk = pick(1, 3), num_elements = rows * size;
   const uint32_t key[2] = {1, 2};
-  const Dropout drop = make_dropout(key, 3, 4, 0.3);
+  const Dropout dropout_params = make_dropout(key, 3, 4, 0.3);
   const auto x = random_values<float>(num_elements), weight = random_values<float>(size),
              bias = random_values<float>(size);
   const auto y = random_values<Y>(num_elements);
   SumNorm params{size, weight.data(), bias.data(), 1e-3F, nullptr, 0};
-  if (pick(0, 1) == 1) params.dropout = &drop, params.dropout_first = static_cast<uint64_t>(pick(0, 9));
+  if (pick(0, 1) == 1) params.dropout = &dropout_params, params.dropout_first = static_cast<uint64_t>(pick(0, 9));
   const Doubles factors = dropout_factors(params.dropout, params.dropout_first, num_elements);
   const bool has_norm = pick(0, 3) > 0, has_sum = !has_norm || pick(0, 1) == 1;
   std::vector<float> sum(x.size(), NAN), norm(x.size(), NAN), mean(static_cast<size_t>(rows), NAN), factor = mean;
@@ -139,8 +140,8 @@ void check_sum_norm() {
   const host::Launcher launcher{device};
   RC_ASSERT(sum_norm<Y>(launcher, params, t) == nullptr);
 
-  Doubles s(x.size()), normed(x.size()), factor_exact(static_cast<size_t>(rows));
-  Doubles normed_error(x.size()), factor_error(factor_exact);  // first-order bounds, like all bounds below
+  Doubles s(x.size()), normalised(x.size()), factor_exact(static_cast<size_t>(rows));
+  Doubles normalised_error(x.size()), factor_error(factor_exact);  // first-order bounds, like all bounds below
   const auto index = [&](int64_t r, int64_t i) { return static_cast<size_t>(r * size + i); };
   const double count = static_cast<double>(size);
   for (int64_t r = 0; r < rows; ++r) {
@@ -153,25 +154,26 @@ void check_sum_norm() {
       sum_error.push_back(2 * kUnit * (std::abs(first) + std::abs(second)));
       mean_exact += s[k] / count, mean_magnitude += std::abs(s[k]) / count, mean_error += sum_error.back() / count;
     }
-    mean_error += kUnit * (additions(size) + 2) * mean_magnitude;
+    mean_error += kUnit * (num_additions(size) + 2) * mean_magnitude;
     for (int64_t i = 0; i < size; ++i) {
       const double distance = std::abs(s[index(r, i)] - mean_exact);
       variance += distance * distance / count;
       variance_error += 2 * distance * (sum_error[static_cast<size_t>(i)] + mean_error + 2 * kUnit * distance) / count;
     }
-    variance_error += kUnit * (additions(size) + 2) * variance;
+    variance_error += kUnit * (num_additions(size) + 2) * variance;
     const double f = factor_exact[static_cast<size_t>(r)] = 1 / std::sqrt(variance + 1e-3);
     const double f_error = factor_error[static_cast<size_t>(r)] = f * f * f * variance_error / 2 + 4 * kUnit * f;
     for (int64_t i = 0; i < size; ++i) {
       const size_t k = index(r, i);
       const double distance = std::abs(s[k] - mean_exact), error = sum_error[static_cast<size_t>(i)];
-      normed[k] = (s[k] - mean_exact) * f;
-      normed_error[k] = f * (error + mean_error + 2 * kUnit * distance) + distance * f_error;
+      normalised[k] = (s[k] - mean_exact) * f;
+      normalised_error[k] = f * (error + mean_error + 2 * kUnit * distance) + distance * f_error;
       const double w = at(weight, i), b = at(bias, i);
       if (has_sum) expect_near(at(sum, r * size + i), s[k], error, "sum");
       if (has_norm)
-        expect_near(at(norm, r * size + i), normed[k] * w + b,
-                    std::abs(w) * normed_error[k] + 2 * kUnit * (std::abs(normed[k] * w) + std::abs(b)), "norm");
+        expect_near(at(norm, r * size + i), normalised[k] * w + b,
+                    std::abs(w) * normalised_error[k] + 2 * kUnit * (std::abs(normalised[k] * w) + std::abs(b)),
+                    "norm");
     }
     if (t.mean == nullptr) continue;
     expect_near(at(mean, r), mean_exact, mean_error, "mean");
@@ -197,12 +199,12 @@ void check_sum_norm() {
     for (int64_t i = 0; has_dnorm && i < size; ++i) {
       const size_t k = index(r, i), c = static_cast<size_t>(r / chunk * size + i);
       const double d = static_cast<double>(dnorm[k]), dw = d * at(weight, i);
-      const double rounding = kUnit * (additions(size) + 3) * std::abs(dw) / count;
-      g += dw / count, gs += dw * normed[k] / count;
-      g_error += rounding, gs_error += rounding * std::abs(normed[k]) + std::abs(dw) * normed_error[k] / count;
-      dweight_exact[c] += d * normed[k], dbias_exact[c] += d;
+      const double rounding = kUnit * (num_additions(size) + 3) * std::abs(dw) / count;
+      g += dw / count, gs += dw * normalised[k] / count;
+      g_error += rounding, gs_error += rounding * std::abs(normalised[k]) + std::abs(dw) * normalised_error[k] / count;
+      dweight_exact[c] += d * normalised[k], dbias_exact[c] += d;
       const double row_rounding = kUnit * static_cast<double>(chunk + 1) * std::abs(d);
-      dweight_error[c] += row_rounding * std::abs(normed[k]) + std::abs(d) * normed_error[k];
+      dweight_error[c] += row_rounding * std::abs(normalised[k]) + std::abs(d) * normalised_error[k];
       dbias_error[c] += row_rounding;
     }
     for (int64_t i = 0; i < size; ++i) {
@@ -210,9 +212,10 @@ void check_sum_norm() {
       double d = has_dsum ? static_cast<double>(dsum[k]) : 0, error = 2 * kUnit * std::abs(d);
       const double f = factor_exact[static_cast<size_t>(r)], f_error = factor_error[static_cast<size_t>(r)];
       if (has_dnorm) {
-        const double dw = static_cast<double>(dnorm[k]) * at(weight, i), inner = dw - g - normed[k] * gs;
-        const double terms = std::abs(dw) + std::abs(g) + std::abs(normed[k] * gs);
-        error += f * (5 * kUnit * terms + g_error + std::abs(normed[k]) * gs_error + std::abs(gs) * normed_error[k]) +
+        const double dw = static_cast<double>(dnorm[k]) * at(weight, i), inner = dw - g - normalised[k] * gs;
+        const double terms = std::abs(dw) + std::abs(g) + std::abs(normalised[k] * gs);
+        error += f * (5 * kUnit * terms + g_error + std::abs(normalised[k]) * gs_error +
+                      std::abs(gs) * normalised_error[k]) +
                  std::abs(inner) * f_error;
         d += inner * f;
       }
