@@ -1,7 +1,7 @@
 // Operations, training steps and decoding on a GPU against the CPU: `torch-tests --device cuda`.
 #include <c10/core/GradMode.h>
 
-#define CATCH_CONFIG_EXTERNAL_INTERFACES  // for a listener
+#define CATCH_CONFIG_EXTERNAL_INTERFACES  // declares TestEventListenerBase
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
@@ -32,7 +32,7 @@ namespace {
 
 std::unique_ptr<model::LanguageModel> small_model(at::Device device, const std::string& extra = "") {
   Config config;
-  // GELU, since rounding could move an input across the step in the gradient of ReLU.
+  // The activation is GELU, since rounding could move an input of ReLU across the step of its gradient.
   config.load_text(
       "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
       "activation = 'gelu'\n" +
@@ -154,7 +154,7 @@ TEST_CASE("optimiser steps on a GPU agree with the CPU", "[device]") {
       gpu_optimizer.step(0.01, 0.5);
     }
     for (auto& p : gpu_parameters.all()) {
-      // In each of five updates both sides round a few operations on numbers of at most the largest magnitude.
+      // In each of five updates the CPU and the GPU round a few operations on numbers of at most the largest magnitude.
       const at::Tensor expected = cpu_parameters.find(p.name())->master();
       CHECK(error(p.master().cpu(), expected) <=
             5 * tolerance::composed_error_bound(0, tolerance::kFp32, max_abs(expected)));
@@ -181,19 +181,19 @@ TEST_CASE("error of sliced cross-entropy on a GPU is at most twice the composed 
     return nn::sliced_cross_entropy(h, w, {}, targets, v, 0.1).smoothed;
   };
   const auto composed = [&](const at::Tensor& h, const at::Tensor& w) {
-    const auto product_type = h.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-    return at::cross_entropy_loss(at::linear(h, w).to(product_type), targets.to(gpu), {}, at::Reduction::Sum, -1, 0.1);
+    const auto logit_type = h.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    return at::cross_entropy_loss(at::linear(h, w).to(logit_type), targets.to(gpu), {}, at::Reduction::Sum, -1, 0.1);
   };
   const Tensors exact = results(at::kDouble, composed);
   for (const auto type : {at::kFloat, at::kBFloat16}) {
-    const Tensors first = results(type, sliced), second = results(type, sliced),
+    const Tensors first_results = results(type, sliced), second_results = results(type, sliced),
                   composed_results = results(type, composed);
     for (size_t i = 0; i < exact.size(); ++i) {
       INFO("result " << i);
-      CHECK(first[i].equal(second[i]));
+      CHECK(first_results[i].equal(second_results[i]));
       const auto error = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exact[i]).abs().max().item<double>(); };
-      CHECK(error(first[i]) <= tolerance::composed_error_bound(error(composed_results[i]), tolerance::kFp32,
-                                                               exact[i].abs().max().item<double>()));
+      CHECK(error(first_results[i]) <= tolerance::composed_error_bound(error(composed_results[i]), tolerance::kFp32,
+                                                                       exact[i].abs().max().item<double>()));
     }
   }
 }
@@ -220,13 +220,13 @@ TEST_CASE("residual dropout, sum and layer norm on a GPU agree with the CPU; two
                  exact = results(at::kCPU, true);
       // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation.
       const double factor = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
-                   cancelled = (1 + max_abs(exact[0])) * factor * max_abs(w0) * max_abs(dnorm);
+                   cancelling_magnitude = (1 + max_abs(exact[0])) * factor * max_abs(w0) * max_abs(dnorm);
       for (size_t i = 0; i < cpu_results.size(); ++i) {
         INFO("result " << i);
         CHECK(error(gpu_results[i].cpu(), exact[i]) <=
               tolerance::composed_error_bound(error(cpu_results[i], exact[i]),
                                               numbers::rounding_unit(cpu_results[i].scalar_type()),
-                                              std::max(max_abs(exact[i]), i == 0 ? 0 : cancelled)));
+                                              std::max(max_abs(exact[i]), i == 0 ? 0 : cancelling_magnitude)));
         CHECK(gpu_results[i].equal(second_run[i]));
       }
     }

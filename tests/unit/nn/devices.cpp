@@ -25,8 +25,8 @@ using namespace mh::nn;
 
 namespace {
 
-// Meta kernel for operations that have none in C++: runs the operation on zeros on the CPU and returns results on
-// "meta".
+// Implements operations that have no meta kernel in C++: runs the operation on zeros on the CPU and returns its results
+// on "meta".
 void run_with_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   INFO(op.schema().name());
   const auto convert = [](const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& conversion) {
@@ -55,7 +55,7 @@ void run_with_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
 void register_meta_kernels() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
-  static const bool registered = [&] {
+  static const bool is_registered = [&] {
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
       const auto op = dispatcher.findSchema(name);
       if (!op || name.name.rfind("aten::", 0) != 0) continue;
@@ -66,10 +66,10 @@ void register_meta_kernels() {
     }
     return true;
   }();
-  static_cast<void>(registered);
+  static_cast<void>(is_registered);
 }
 
-// Sets mae.dropout = 0, since our dropout kernels do not support "meta".
+// Returns `toml` with mae.dropout = 0, since the dropout kernels of this project do not support "meta".
 std::string without_dropout(std::string toml) {
   const std::string mae = "combiner = 'mae'\n";
   if (const size_t at = toml.find(mae); at != toml.npos) toml.insert(at + mae.size(), "mae.dropout = 0\n");
@@ -97,7 +97,7 @@ struct Case {
   }
 };
 
-nn::ForwardContext training() {
+nn::ForwardContext training_context() {
   nn::ForwardContext forward_context;
   forward_context.training = true;
   return forward_context;
@@ -115,16 +115,16 @@ TEST_CASE("forward and backward passes create tensors only on the device of the 
     INFO(toml);
     const Case c(toml);
     ScoreObserver observer;
-    for (const bool experts : {false, true}) {
-      nn::ForwardContext forward_context = training();
+    for (const bool samples_experts : {false, true}) {
+      nn::ForwardContext forward_context = training_context();
       nn::Requests requests;
-      if (experts) requests.add(std::make_shared<attention::SampleExperts>());
+      if (samples_experts) requests.add(std::make_shared<attention::SampleExperts>());
       forward_context.requests = &requests;
       c.hidden(forward_context).sum().backward();
       for (const Parameter& p : c.model->parameters().all())
         if (p.master().grad().defined()) CHECK(p.master().grad().is_meta());
     }
-    c.hidden(training(), &observer).sum().backward();
+    c.hidden(training_context(), &observer).sum().backward();
     const c10::NoGradGuard no_gradient;
     for (const auto path : {attention::Path::automatic, attention::Path::composed}) {
       c.model->set_path(path);
@@ -144,9 +144,10 @@ TEST_CASE("memories and decoding states stay on the device of the parameters, al
     if (c.model->memory() > 0) {
       const auto memory = c.model->new_memory(c.model->memory());
       for (int64_t length : {5, 5, 3}) c.hidden({}, nullptr, memory.get(), length);
-      const auto in_training = c.model->new_memory(c.model->memory());
+      const auto training_memory = c.model->new_memory(c.model->memory());
       const c10::AutoGradMode gradients(true);
-      for (int times = 0; times < 2; ++times) c.hidden(training(), nullptr, in_training.get()).sum().backward();
+      for (int times = 0; times < 2; ++times)
+        c.hidden(training_context(), nullptr, training_memory.get()).sum().backward();
     }
     bool can_decode = !c.encoder_only;
     for (const attention::AttentionLayer* layer : c.model->attention_layers())
@@ -182,7 +183,7 @@ TEST_CASE("regularisers compute their terms on the device of the parameters", "[
     const Case c(translators::kTiny + stages);
     const auto term = train::regularisers().make(name, "");
     term->start(c.model->parameters(), c.config.attention);
-    c.hidden(training(), term->observer());
+    c.hidden(training_context(), term->observer());
     const at::Tensor value = term->loss({9, 0, 10});
     REQUIRE(value.defined());
     CHECK(value.is_meta());

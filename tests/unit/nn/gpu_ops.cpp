@@ -42,7 +42,7 @@ at::Tensor in_double(const at::Tensor& t) { return t.to(at::kDouble); }
 at::Tensor leaf(const at::Tensor& t) { return t.defined() ? t.detach().clone().requires_grad_() : t; }
 
 // Checks that the error of the GPU results is at most twice the error of the CPU results. `terms`: for each result the
-// size of the terms that cancel in it, if that is larger than the result.
+// magnitude of its terms, if the terms cancel so that the result is smaller.
 void check_errors(const Tensors& gpu, const Tensors& cpu, const Tensors& exact, const std::vector<double>& terms = {}) {
   REQUIRE(gpu.size() == exact.size());
   for (size_t i = 0; i < exact.size(); ++i) {
@@ -112,7 +112,7 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
   for (const int64_t size : {1, 17})
     for (const double p : {0.0, 0.3})
       for (const bool bf16 : {false, true})
-        for (const int outputs : {0, 1, 2, 3}) {  // outputs in the loss: 0, norm; 1, sum; 2, both; 3: result of nn::add
+        for (const int outputs : {0, 1, 2, 3}) {  // outputs in the loss: 0: norm; 1: sum; 2: both; 3: result of nn::add
           INFO("size " << size << ", p " << p << ", bf16 " << bf16 << ", outputs " << outputs);
           const auto type = bf16 ? at::kBFloat16 : at::kFloat;
           const at::Tensor x0 = at::randn({2, 35, size}), y0 = at::randn({2, 35, size}).to(type);
@@ -142,8 +142,10 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
           // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is 1 /
           // √epsilon for size 1.
           const double factor = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
-                       cancelled = (1 + max_abs(exact[0])) * factor * max_abs(gain0) * max_abs(dnorm);
-          check_errors(gpu, cpu, exact, {0, cancelled, cancelled, cancelled, cancelled, cancelled, cancelled});
+                       cancelling_magnitude = (1 + max_abs(exact[0])) * factor * max_abs(gain0) * max_abs(dnorm);
+          check_errors(gpu, cpu, exact,
+                       {0, cancelling_magnitude, cancelling_magnitude, cancelling_magnitude, cancelling_magnitude,
+                        cancelling_magnitude, cancelling_magnitude});
           if (outputs != 3) CHECK(gpu[6].equal(gpu[1]));
         }
   // fp16, which has no CPU kernel, and rows wider than the GPU kernel supports.
@@ -177,7 +179,7 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
         at::manual_seed(13);
         Tensors results;
         for (int n = 0; n < 2; ++n) {
-          for (auto& p : list.all())  // one parameter has no gradient
+          for (auto& p : list.all())  // in update n the parameter "w<n>" has no gradient
             p.master().mutable_grad() = p.name() == str("w", n) ? at::Tensor() : at::randn(p.master().sizes());
           results.push_back(at::scalar_tensor(optimizer.gradient_norm(0.5), at::kDouble));
           optimizer.step(0.01, 0.5);
@@ -205,7 +207,7 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
 
 TEST_CASE("loss and gradients of a training step by GPU kernels agree with the CPU", "[gpu-ops]") {
   const at::Tensor tokens = models::random_tokens(3, 17, 50, 14), targets = tokens.roll(1, 1);
-  // The model has GELU, since rounding could move an input across the step in the gradient of ReLU.
+  // The activation is GELU, since rounding could move an input of ReLU across the step of its gradient.
   const std::string bands =
       "input_cutoffs = [10, 30]\noutput_cutoffs = [10, 30]\ntied_projections = true\ndropout_tail = 0.2\n";
   for (const bool bf16 : {false, true})

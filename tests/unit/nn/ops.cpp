@@ -38,9 +38,9 @@ Results run(const F& f, const at::Tensor& x0, const at::Tensor& w0, const at::Te
   return {y.detach(), x.grad(), w.grad(), b.defined() ? b.grad() : b};
 }
 
-// Checks `gradient` against central differences of sum(dy ∘ f(x)), all in double precision. f adds up at most twice as
-// many terms as x has elements; its other operations are at most 20. The rounding of the gradient is far smaller than
-// that of the difference, which is divided by the step.
+// Checks `gradient` against central differences of sum(dy ∘ f(x)), all in double precision. f adds up at most 2
+// x.numel() terms and has at most 20 other operations. The rounding error of the gradient is negligible beside that of
+// the difference, since the difference is divided by the step.
 void check_slopes(const at::Tensor& gradient, const std::function<at::Tensor(const at::Tensor&)>& f,
                   const at::Tensor& x0, const at::Tensor& dy) {
   c10::NoGradGuard guard;
@@ -82,7 +82,7 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
     for (const int64_t rows : {1, 5, 64, 200}) {
       INFO(rows << " rows, bf16 " << bf16);
       const at::Tensor x = at::randn({rows, 3, 32});
-      const auto joint = [&] { return nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}); };
+      const auto joint_linear = [&] { return nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}); };
       const at::Tensor weight = at::cat({weight_a->value(), weight_b->value()}),
                        bias = at::cat({bias_a->value(), bias_b->value()});
       const at::Tensor exact = at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble)),
@@ -91,24 +91,25 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
                              const at::Tensor& exact_result) {
         return numbers::find_excess_error({actual}, {composed_result}, {exact_result}, weight.scalar_type());
       };
-      CHECK(fault(joint(), composed, exact) == "");
+      CHECK(fault(joint_linear(), composed, exact) == "");
       CHECK(nn::linear(x, {weight_b}, {nullptr}).sizes() == at::IntArrayRef({rows, 3, 16}));
       c10::NoGradGuard guard;
       const nn::DecodingProducts products;
-      const at::Tensor first = joint();
+      const at::Tensor first = joint_linear();
       CHECK(fault(first, composed, exact) == "");
-      CHECK(joint().equal(first));
+      CHECK(joint_linear().equal(first));
       for (const auto activation : {nn::Activation::relu, nn::Activation::gelu, nn::Activation::gelu_tanh})
         CHECK(fault(nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}, activation),
                     nn::activation(composed, activation), nn::activation(exact, activation)) == "");
-      const nn::DecodingProducts sharing_cache(&products);
-      CHECK(joint().equal(first));
+      const nn::DecodingProducts nested_products(&products);
+      CHECK(joint_linear().equal(first));
       // A row does not depend on the other rows.
       for (const int64_t row : {int64_t{0}, rows - 1})
         CHECK(nn::linear(x.narrow(0, row, 1), {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b})
                   .equal(first.narrow(0, row, 1)));
       c10::AutoGradMode gradient_mode(true);
-      CHECK(joint().requires_grad());  // cached weights have no gradient and are not used if gradients are enabled
+      CHECK(
+          joint_linear().requires_grad());  // cached weights have no gradient and are not used if gradients are enabled
     }
   }
 }
@@ -224,9 +225,9 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     const int64_t rows = *rc::gen::inRange(1, 4), length = *rc::gen::inRange(1, 70);
     const int64_t size = *rc::gen::element(1, 2, 15, 16, 17, 48, 100, 256, 1000);
     const bool bf16 = *rc::gen::arbitrary<bool>(), with_sum = *rc::gen::arbitrary<bool>(),
-               trains = *rc::gen::arbitrary<bool>();
+               in_training = *rc::gen::arbitrary<bool>();
     const double offset = *rc::gen::element(0.0, 30.0), p = *rc::gen::element(0.0, 0.3);
-    const nn::ForwardContext forward_context{trains, 3, 5, *rc::gen::inRange(0, 9)};
+    const nn::ForwardContext forward_context{in_training, 3, 5, *rc::gen::inRange(0, 9)};
     const nn::DropoutArguments drop{p, forward_context, "place", 2};
     const auto leaf = [](const at::Tensor& t) { return t.detach().clone().requires_grad_(); };
     const at::Tensor x0 = at::randn({rows, length, size}) + offset,
@@ -255,11 +256,11 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is 1 / √epsilon
     // for size 1.
     const double factor = 1 / (centred.square().mean(-1) + 1e-5).sqrt().min().item<double>(),
-                 cancelled = (1 + max_abs(exact[0])) * factor * max_abs(gain0) * max_abs(dnorm);
+                 cancelling_magnitude = (1 + max_abs(exact[0])) * factor * max_abs(gain0) * max_abs(dnorm);
     for (size_t i = 0; i < exact.size(); ++i) {
-      const double size_of_terms = std::max(max_abs(exact[i]), i == 0 ? 0 : cancelled),
-                   bound = tolerance::composed_error_bound(
-                       error(composed[i], exact[i]), numbers::rounding_unit(fused[i].scalar_type()), size_of_terms);
+      const double magnitude = std::max(max_abs(exact[i]), i == 0 ? 0 : cancelling_magnitude),
+                   bound = tolerance::composed_error_bound(error(composed[i], exact[i]),
+                                                           numbers::rounding_unit(fused[i].scalar_type()), magnitude);
       RC_LOG() << "result " << i << ": error " << error(fused[i], exact[i]) << " of " << bound << "\n";
       RC_ASSERT(error(fused[i], exact[i]) <= bound);
     }
@@ -270,7 +271,7 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     RC_ASSERT(nn::add_and_norm(x0, y0, drop, gain0, shift0, 1e-5).sum.equal(fused[0]));
     RC_ASSERT(nn::add(x0, y0, drop).equal(fused[0]));
     // A row does not depend on the other rows.
-    if (!trains)
+    if (!in_training)
       RC_ASSERT(nn::norm_of_sum(x0.narrow(1, 0, 1), y0.narrow(1, 0, 1), drop, gain0, shift0, 1e-5)
                     .equal(fused[1].narrow(1, 0, 1)));
   }));
@@ -279,7 +280,7 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
 TEST_CASE("nn::add passes its gradient unchanged to x and multiplied by the dropout mask to y", "[ops]") {
   at::manual_seed(7);
   const nn::ForwardContext forward_context{true, 3, 5};
-  // Double precision has no kernel of ours and uses LibTorch operations.
+  // For double precision, which has no kernel, nn::add calls LibTorch operations.
   for (const auto& [x_type, y_type] :
        {std::pair(at::kFloat, at::kFloat), std::pair(at::kFloat, at::kBFloat16), std::pair(at::kDouble, at::kDouble)})
     for (const double p : {0.0, 0.25}) {
@@ -289,7 +290,7 @@ TEST_CASE("nn::add passes its gradient unchanged to x and multiplied by the drop
                        dropout_mask = nn::dropout(at::ones({2, 9, 20}), p, forward_context, "place", 1);
       const at::Tensor sum = nn::add(x, y, {p, forward_context, "place", 1});
       CHECK(sum.scalar_type() == x_type);
-      // A product, then a sum.
+      // The product and the sum have one rounding each.
       const at::Tensor product = (y.to(x_type) * dropout_mask).detach();
       CHECK(rounding::agree(sum.detach(), x.detach() + product, 2, max_abs(x.detach()) + max_abs(product)));
       sum.backward(dsum);
@@ -316,7 +317,7 @@ TEST_CASE("gelu is the exact GELU, gelu_tanh the tanh approximation of GPT-2, re
     exact_tanh.push_back(0.5 * v * (1 + std::tanh(inner)));
     exact.push_back(0.5 * v * (1 + std::erf(v / std::sqrt(2.0))));
   }
-  // Up to 10 roundings one after another of numbers up to |x|, which cancel for negative x.
+  // A chain of up to 10 roundings of numbers up to |x|, which cancel for negative x.
   CHECK(rounding::agree(tanh_gelu, at::tensor(exact_tanh, at::kDouble), 10));
   CHECK(rounding::agree(y, at::tensor(exact, at::kDouble), 10));
   CHECK(at::equal(nn::activation(x, nn::Activation::relu), x.clamp_min(0)));

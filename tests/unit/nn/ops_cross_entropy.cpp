@@ -23,8 +23,8 @@ namespace {
 struct Reference {
   double smoothed = 0, nll = 0;
   at::Tensor dhidden, dweight, dbias, log_p;
-  double largest_logit = 1;  // magnitude; at least 1
-  at::Tensor terms;          // (rows): Σ_i p_ij + e / V + (1 - e) [j = target], the absolute terms of dbias
+  double largest_logit = 1;  // largest |logit|, at least 1
+  at::Tensor terms;  // (weight rows): Σ_i (p_ij + e / V + (1 - e) [j = target of i]), the sum of |terms| of dbias
 };
 
 // Returns loss = (1 - e) nll + e / V Σ_j nll_j and its gradients in double precision, row by row; e: label smoothing.
@@ -100,10 +100,11 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       auto leaf = [&](const at::Tensor& t) { return t.defined() ? t.to(type).detach().clone().requires_grad_() : t; };
       at::Tensor h = leaf(hidden), w = leaf(weight), b = leaf(bias);
       nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, c.vocabulary, c.e);
-      // Error of log p: a logit sums d products and the bias; the softmax adds up 64 exponentials at a time, each of 2
-      // units in the last place, and the logarithm is in fp64. It is a relative error of the gradient's terms p. The
-      // gradient of `hidden` sums over the vocabulary terms of at most 2 together, the other gradients sum over rows.
-      // Losses are added in fp64. The reference has the roundings of fp64.
+      // Error of log p: a logit sums d products and the bias; the softmax adds up 64 exponentials at a time, each with
+      // an error of 2 units in the last place; the logarithm is in fp64. An absolute error of log p is a relative error
+      // of the probability p in the gradients. The gradient of `hidden` is a sum over the vocabulary, whose terms add
+      // up to at most 2; the other gradients are sums over rows. Losses are added in fp64. The reference rounds to
+      // fp64.
       const auto bound = [&](int64_t operations, double size) {
         return rounding::bound(type, at::kDouble, operations, size);
       };
@@ -186,7 +187,7 @@ TEST_CASE("the gradient of a weight tied between embedding and output layer is t
     return weight.grad();
   };
   const at::Tensor composed = composed_gradient(at::kFloat), exact = composed_gradient(at::kDouble);
-  // Errors of the logits are relative errors of the terms of the gradient.
+  // An error of a logit is a relative error of a term of the gradient.
   CHECK(error(w.grad(), exact) <= tolerance::composed_error_bound(error(composed, exact), tolerance::kFp32,
                                                                   std::max(max_abs(exact), max_abs(logits.detach()))));
 }
@@ -219,8 +220,8 @@ TEST_CASE("cross-entropy gradients are bit-identical in two calls", "[ops]") {
     return std::pair{h.grad(), w.grad()};
   };
   for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    auto first = run(type), second = run(type);
-    CHECK(at::equal(first.first, second.first));
-    CHECK(at::equal(first.second, second.second));
+    auto first_run = run(type), second_run = run(type);
+    CHECK(at::equal(first_run.first, second_run.first));
+    CHECK(at::equal(first_run.second, second_run.second));
   }
 }

@@ -18,9 +18,9 @@ at::Tensor reference(const at::Tensor& x, double p, const nn::ForwardContext& fo
   RandomStream random(forward_context.seed, stream);
   at::Tensor y = x.to(at::kDouble).clone();
   auto* data = y.data_ptr<double>();
-  auto row = static_cast<uint64_t>(x.numel() / x.size(0));
+  auto row_size = static_cast<uint64_t>(x.numel() / x.size(0));
   for (int64_t i = 0; i < y.numel(); ++i) {
-    auto position = static_cast<uint64_t>(forward_context.row_offset) * row + static_cast<uint64_t>(i);
+    auto position = static_cast<uint64_t>(forward_context.row_offset) * row_size + static_cast<uint64_t>(i);
     data[i] = random.uniform(forward_context.update, site, position) < p ? 0 : data[i] / (1 - p);
   }
   return y;
@@ -58,16 +58,16 @@ TEST_CASE("dropout is bit-identical for any number of threads and micro-batches;
           "[ops]") {
   nn::ForwardContext forward_context{true, 1, 9, 4};
   at::Tensor x = at::randn({6, 50000});
-  at::Tensor whole = nn::dropout(x, 0.3, forward_context, "s", 0);
+  at::Tensor batch_output = nn::dropout(x, 0.3, forward_context, "s", 0);
   int threads = at::get_num_threads();
   at::set_num_threads(1);
-  CHECK(at::equal(nn::dropout(x, 0.3, forward_context, "s", 0), whole));
+  CHECK(at::equal(nn::dropout(x, 0.3, forward_context, "s", 0), batch_output));
   at::set_num_threads(threads);
-  nn::ForwardContext micro_step = forward_context;
-  micro_step.row_offset += 2;
-  CHECK(at::equal(nn::dropout(x.narrow(0, 2, 4), 0.3, micro_step, "s", 0), whole.narrow(0, 2, 4)));
-  CHECK_FALSE(at::equal(nn::dropout(x, 0.3, forward_context, "s", 1).ne(0), whole.ne(0)));
-  CHECK_FALSE(at::equal(nn::dropout(x, 0.3, forward_context, "t", 0).ne(0), whole.ne(0)));
+  nn::ForwardContext micro_batch_context = forward_context;
+  micro_batch_context.row_offset += 2;
+  CHECK(at::equal(nn::dropout(x.narrow(0, 2, 4), 0.3, micro_batch_context, "s", 0), batch_output.narrow(0, 2, 4)));
+  CHECK_FALSE(at::equal(nn::dropout(x, 0.3, forward_context, "s", 1).ne(0), batch_output.ne(0)));
+  CHECK_FALSE(at::equal(nn::dropout(x, 0.3, forward_context, "t", 0).ne(0), batch_output.ne(0)));
 }
 
 TEST_CASE("the gradient of dropout has the mask of the forward pass", "[ops]") {
