@@ -27,25 +27,26 @@ const char* const kBert =
     "'bert'\n";
 
 // Returns the number of parameters without the output heads but with the pooler, like published counts of encoders.
-int64_t encoder_count(const std::string& rest) {
-  const auto model = build_language_model(parse_model_config(kBert + rest), 30522, at::kMeta);
+int64_t encoder_count(const std::string& model_lines) {
+  const auto model = build_language_model(parse_model_config(kBert + model_lines), 30522, at::kMeta);
   int64_t count = 0;
   for (const Parameter& p : model->parameters().all())
     if (p.name().rfind("head.", 0) != 0) count += p.master().numel();
   return count;
 }
 
+// HEAD is replaced by the lines of an output head.
 const std::string kTiny =
     std::string(kBert) + "layers = 2\nwidth = 16\nffn = 24\nHEAD[attention]\nheads = 4\nhead_size = 6\n";
 
-std::string tiny(const std::string& head) { return std::string(kTiny).replace(kTiny.find("HEAD"), 4, head); }
+std::string tiny_config(const std::string& head) { return std::string(kTiny).replace(kTiny.find("HEAD"), 4, head); }
 
 const std::vector<std::string> kOutputHeads{"", "bert.next_sentence = true\n",
                                             "bert.head = 'classes'\nbert.classes = 3\n", "bert.head = 'number'\n",
                                             "bert.head = 'span'\n"};
 
 // Builds a model with noise added to every parameter, so that no bias or gain has its neutral initial value.
-std::unique_ptr<LanguageModel> built(const std::string& toml) {
+std::unique_ptr<LanguageModel> build_perturbed(const std::string& toml) {
   auto model = translators::built(toml, 30);
   c10::NoGradGuard no_gradient;
   at::manual_seed(77);
@@ -112,7 +113,7 @@ struct Reference : reference::NaiveSublayers {
   }
 };
 
-Reference decode_reference(LanguageModel& model) {
+Reference make_reference(LanguageModel& model) {
   Reference r{{model, false}};
   r.head_size = 6, r.gelu = true, r.epsilon = 1e-12;
   return r;
@@ -140,16 +141,16 @@ TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli 
   for (int heads : {8, 32})
     CHECK(encoder_count(std::string(large).replace(large.find("= 16"), 4, str("= ", heads))) == 335141888);
   // Bhojanapalli et al. 2020: width 512, inner width 4096, fixed head sizes.
-  const auto millions_with = [](int heads, int size) {
+  const auto count_in_millions = [](int heads, int size) {
     return static_cast<double>(encoder_count(
                str("layers = 24\nwidth = 512\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = ", heads,
                    "\nhead_size = ", size, "\n"))) /
            1e6;
   };
-  const double published[][3] = {{8, 128, 167.4}, {12, 128, 192.6}, {16, 128, 217.8}, {32, 128, 318.6},
-                                 {8, 32, 129.6},  {8, 64, 142.2},   {8, 256, 217.8}};
-  for (const auto& [heads, size, count] : published)
-    CHECK(millions_with(static_cast<int>(heads), static_cast<int>(size)) == rounding::printed(count, 4));
+  const double published_counts[][3] = {{8, 128, 167.4}, {12, 128, 192.6}, {16, 128, 217.8}, {32, 128, 318.6},
+                                        {8, 32, 129.6},  {8, 64, 142.2},   {8, 256, 217.8}};
+  for (const auto& [heads, size, count] : published_counts)
+    CHECK(count_in_millions(static_cast<int>(heads), static_cast<int>(size)) == rounding::printed(count, 4));
 }
 
 TEST_CASE("the encoder and its output heads match a naive reference in double precision for rows of different lengths",
@@ -160,16 +161,16 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
   for (const std::string& head : kOutputHeads)
     for (auto path : {attention::Path::composed, attention::Path::automatic}) {
       INFO(head);
-      auto model = built(tiny(head));
+      auto model = build_perturbed(tiny_config(head));
       model->set_path(path);
-      const Reference reference = decode_reference(*model);
+      const Reference reference = make_reference(*model);
       const at::Tensor hidden = model->hidden(input, {}), logits = model->logits(hidden),
-                       sentence = model->sentence_logits(hidden);
+                       sentence_logits = model->sentence_logits(hidden);
       // Scores of output heads are sums of products of hidden states, so their terms are as large as hidden states.
       const auto require_close = [&](const at::Tensor& actual, const std::vector<double>& expected) {
         REQUIRE(rounding::passes_agree(*model, actual, at::tensor(expected, at::kDouble), 6, max_abs(hidden)));
       };
-      CHECK(sentence.defined() == (head.find("next") != std::string::npos));
+      CHECK(sentence_logits.defined() == (head.find("next") != std::string::npos));
       for (int64_t b = 0; b < 3; ++b) {
         const int64_t n = lengths[static_cast<size_t>(b)];
         const auto h = reference(reference::row_of(input.tokens, b, n), reference::row_of(input.segments, b, n), 2);
@@ -180,7 +181,8 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
           if (head.find("span") != std::string::npos)
             require_close(logits[b][t], reference.dense("head.span", h[static_cast<size_t>(t)]));
         }
-        if (sentence.defined()) require_close(sentence[b], reference.dense("head.next", reference.pool(h)));
+        if (sentence_logits.defined())
+          require_close(sentence_logits[b], reference.dense("head.next", reference.pool(h)));
         if (head.find("classes") != std::string::npos)
           require_close(logits[b][0], reference.dense("head.classes", reference.pool(h)));
         if (head.find("number") != std::string::npos)
@@ -191,7 +193,7 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
 
 TEST_CASE("an encoder input without segment numbers belongs to the first segment", "[bert]") {
   c10::NoGradGuard no_gradient;
-  auto model = built(tiny(""));
+  auto model = build_perturbed(tiny_config(""));
   Input input = random_input({5, 3}, 3);
   const at::Tensor two_segments = model->hidden(input, {});
   input.segments.zero_();
@@ -206,12 +208,12 @@ TEST_CASE("losses and log-probabilities of the output heads of an encoder match 
   const Input input = random_input({6, 4}, 9);
   for (const std::string& head : kOutputHeads) {
     INFO(head);
-    auto model = built(tiny(head));
+    auto model = build_perturbed(tiny_config(head));
     const at::Tensor targets = example_targets(head), hidden = model->hidden(input, {});
     const SlicedLoss loss = model->loss(hidden, {targets, 1.5}, 0);
     const at::Tensor log_p = model->target_log_probabilities(hidden, targets);
     REQUIRE(log_p.sizes() == targets.sizes());
-    const Reference reference = decode_reference(*model);
+    const Reference reference = make_reference(*model);
     double nll = 0, next_sentence_nll = 0;  // nll: loss of words, classes, number or span
     const double pass_bound = rounding::bound(at::kFloat, at::kDouble, rounding::pass_operations(*model, 6), 1);
     // Returns the bound on the error of a loss, whose terms are as large as hidden states.
@@ -278,7 +280,7 @@ TEST_CASE("an encoder row is independent of padding and of the other rows, with 
     std::string encoder_stage = stage;
     if (const auto at = encoder_stage.find("[attention.decoder"); at != std::string::npos) encoder_stage.resize(at);
     INFO(encoder_stage);
-    auto model = built(tiny("") + encoder_stage);
+    auto model = build_perturbed(tiny_config("") + encoder_stage);
     const at::Tensor batch_hidden = model->hidden(batch, {});
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t n = lengths[static_cast<size_t>(b)];
@@ -288,7 +290,7 @@ TEST_CASE("an encoder row is independent of padding and of the other rows, with 
     }
   }
   // Padding is excluded from the softmax over the positions of a span.
-  auto model = built(tiny("bert.head = 'span'\n"));
+  auto model = build_perturbed(tiny_config("bert.head = 'span'\n"));
   const at::Tensor targets = at::tensor({0, 1, -2}, at::kLong).view({1, 3});
   Input single_row(batch.tokens.narrow(0, 2, 1).narrow(1, 0, 2));
   single_row.segments = batch.segments.narrow(0, 2, 1).narrow(1, 0, 2);
@@ -301,7 +303,7 @@ TEST_CASE("an encoder row is independent of padding and of the other rows, with 
 TEST_CASE("gradients of an encoder and its output heads equal finite differences", "[bert]") {
   for (const std::string& head : kOutputHeads) {
     INFO(head);
-    auto model = built(tiny(head) + "mixer = 'mixhead-b'\n");
+    auto model = build_perturbed(tiny_config(head) + "mixer = 'mixhead-b'\n");
     const Input input = random_input({6, 4}, 21);
     const at::Tensor targets = example_targets(head);
     const auto loss = [&] { return model->loss(model->hidden(input, {}), {targets, 1.5}, 0.1).smoothed; };
@@ -311,18 +313,19 @@ TEST_CASE("gradients of an encoder and its output heads equal finite differences
 
 TEST_CASE("invalid options of an encoder and its output heads are rejected; encoders cannot decode", "[bert]") {
   const auto build = [](const std::string& toml) { build_language_model(parse_model_config(toml), 30, at::kMeta); };
-  CHECK(refusal([&] { build(tiny("bert.head = 'classes'\n")); }).find("model.bert.classes") != std::string::npos);
-  CHECK(refusal([&] { build(tiny("bert.classes = 2\n")); }).find("model.bert.classes") != std::string::npos);
-  CHECK(refusal([&] { build(tiny("bert.head = 'span'\nbert.next_sentence = true\n")); }).find("next_sentence") !=
+  CHECK(refusal([&] { build(tiny_config("bert.head = 'classes'\n")); }).find("model.bert.classes") !=
+        std::string::npos);
+  CHECK(refusal([&] { build(tiny_config("bert.classes = 2\n")); }).find("model.bert.classes") != std::string::npos);
+  CHECK(refusal([&] { build(tiny_config("bert.head = 'span'\nbert.next_sentence = true\n")); }).find("next_sentence") !=
         std::string::npos);
   for (const char* key :
        {"transformer-xl.memory = 4\n", "transformer-xl.same_length = true\n", "output_bias = true\n",
         "encoder-decoder.encoder_layers = 2\n", "encoder-decoder.shared_embedding = true\n", "output_cutoffs = [10]\n"})
-    CHECK(status_of([&] { build(tiny(key)); }) == 2);
+    CHECK(status_of([&] { build(tiny_config(key)); }) == 2);
   for (const char* key : {"bert.segments = 2\n", "bert.embedding_norm = true\n", "bert.head = 'span'\n",
                           "bert.classes = 2\n", "bert.next_sentence = true\n"}) {
     const std::string decoder = str("[model]\nlayers = 1\nwidth = 16\nffn = 16\n", key, "[attention]\nheads = 4\n");
     CHECK(refusal([&] { build(decoder); }).find("model.backbone='bert', which has this option") != std::string::npos);
   }
-  CHECK(status_of([&] { build_language_model(parse_model_config(tiny("")), 30, at::kCPU)->new_state(); }) == 2);
+  CHECK(status_of([&] { build_language_model(parse_model_config(tiny_config("")), 30, at::kCPU)->new_state(); }) == 2);
 }

@@ -98,8 +98,8 @@ struct Reference : reference::NaiveSublayers {
 TEST_CASE("the encoder-decoder matches a naive reference in double precision, pre-norm and post-norm, with padding",
           "[translation]") {
   c10::NoGradGuard no_gradient;
-  for (const bool pre : {true, false}) {
-    auto model = built(std::string(kTiny).replace(8, 0, pre ? "norm = 'pre'\n" : "norm = 'post'\n"));
+  for (const bool pre_norm : {true, false}) {
+    auto model = built(std::string(kTiny).replace(8, 0, pre_norm ? "norm = 'pre'\n" : "norm = 'post'\n"));
     for (Parameter& p : model->parameters().all())  // so that gains and biases are not neutral
       if (p.master().dim() == 1) p.master().add_(at::randn(p.master().sizes()) * 0.2);
     const std::vector<int64_t> source{5, 1, 3}, target{4, 6, 2};
@@ -109,8 +109,8 @@ TEST_CASE("the encoder-decoder matches a naive reference in double precision, pr
       const at::Tensor hidden = model->hidden(input, {});
       for (int64_t b = 0; b < 3; ++b) {
         const auto s = source[static_cast<size_t>(b)], t = target[static_cast<size_t>(b)];
-        const auto expected = Reference{{*model, pre}}(reference::row_of(input.source, b, s),
-                                                       reference::row_of(input.tokens, b, t), 3, 2);
+        const auto expected = Reference{{*model, pre_norm}}(reference::row_of(input.source, b, s),
+                                                            reference::row_of(input.tokens, b, t), 3, 2);
         const at::Tensor rows = at::tensor(Reference::flatten(expected), at::kDouble).view({t, 16});
         REQUIRE(rounding::passes_agree(*model, hidden[b].narrow(0, 0, t), rows, 6));
       }
@@ -123,16 +123,16 @@ TEST_CASE("target logits ignore later target tokens and depend on source tokens,
   for (const std::string& stage : stages()) {
     INFO(stage);
     auto model = built(kTiny + stage);
-    const Input original = random_input({7, 5}, {9, 9}, 3);
-    Input changed_target = original;
-    changed_target.tokens = original.tokens.clone();
+    const Input original_input = random_input({7, 5}, {9, 9}, 3);
+    Input changed_target = original_input;
+    changed_target.tokens = original_input.tokens.clone();
     changed_target.tokens.narrow(1, 6, 3).copy_(random_tokens(2, 3, 30, 2));
-    const at::Tensor x = logits(*model, original), y = logits(*model, changed_target);
+    const at::Tensor x = logits(*model, original_input), y = logits(*model, changed_target);
     CHECK(at::equal(x.narrow(1, 0, 6), y.narrow(1, 0, 6)));
     CHECK(!rounding::passes_agree(*model, x.narrow(1, 6, 3), y.narrow(1, 6, 3), 9));
-    Input changed_source = original;
-    changed_source.source = original.source.clone();
-    changed_source.source.select(1, 4).copy_((original.source.select(1, 4) + 1) % 20);
+    Input changed_source = original_input;
+    changed_source.source = original_input.source.clone();
+    changed_source.source.select(1, 4).copy_((original_input.source.select(1, 4) + 1) % 20);
     CHECK(!rounding::passes_agree(*model, logits(*model, changed_source).select(1, 0), x.select(1, 0), 9));
   }
 }
@@ -143,12 +143,12 @@ TEST_CASE("a translation row is independent of padding and of the other rows, wi
     INFO(stage);
     auto model = built(kTiny + stage);
     // A row that is one position shorter than the longest row.
-    const Input one_shorter = random_input({7, 6}, {4, 3}, 5);
-    const Input shorter{one_shorter.tokens.narrow(0, 1, 1).narrow(1, 0, 3),
-                        one_shorter.source.narrow(0, 1, 1).narrow(1, 0, 6),
-                        {lengths({3}), lengths({6})}};
+    const Input two_rows = random_input({7, 6}, {4, 3}, 5);
+    const Input second_row{two_rows.tokens.narrow(0, 1, 1).narrow(1, 0, 3),
+                           two_rows.source.narrow(0, 1, 1).narrow(1, 0, 6),
+                           {lengths({3}), lengths({6})}};
     CHECK(
-        rounding::passes_agree(*model, logits(*model, shorter)[0], logits(*model, one_shorter)[1].narrow(0, 0, 3), 7));
+        rounding::passes_agree(*model, logits(*model, second_row)[0], logits(*model, two_rows)[1].narrow(0, 0, 3), 7));
     const std::vector<int64_t> source{7, 2, 5, 1}, target{3, 8, 1, 6};
     const Input batch = random_input(source, target, 5);
     const at::Tensor batch_logits = logits(*model, batch);
@@ -165,8 +165,8 @@ TEST_CASE("a translation row is independent of padding and of the other rows, wi
 TEST_CASE("the contents of padding do not change hidden states in training, with every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> source{7, 2, 5, 1}, target{3, 8, 1, 6};
-  const Input original = random_input(source, target, 5);
-  Input changed_padding{original.tokens.clone(), original.source.clone(), original.lengths};
+  const Input original_input = random_input(source, target, 5);
+  Input changed_padding{original_input.tokens.clone(), original_input.source.clone(), original_input.lengths};
   for (int64_t b = 0; b < 4; ++b) {
     const auto s = source[static_cast<size_t>(b)], t = target[static_cast<size_t>(b)];
     changed_padding.source[b].narrow(0, s, 7 - s).fill_(3);
@@ -177,7 +177,7 @@ TEST_CASE("the contents of padding do not change hidden states in training, with
   for (const std::string& stage : stages()) {
     INFO(stage);
     const auto model = built(kTiny + stage);
-    const at::Tensor x = model->hidden(original, forward_context),
+    const at::Tensor x = model->hidden(original_input, forward_context),
                      y = built(kTiny + stage)->hidden(changed_padding, forward_context);
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t t = target[static_cast<size_t>(b)];
@@ -193,33 +193,33 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
     INFO(stage);
     auto model = built(kTiny + stage);
     const Input input = random_input({7, 4, 5}, {9, 9, 9}, 11);
-    const at::Tensor full = logits(*model, input);
+    const at::Tensor full_logits = logits(*model, input);
     auto state = model->new_state();
     int64_t position = 0;
     for (int64_t step : {1, 2, 1}) {
       const Input step_input{input.tokens.narrow(1, position, step), input.source, {{}, input.lengths.encoder}};
       CHECK(rounding::passes_agree(*model, model->logits(model->hidden(step_input, {}, state.get())),
-                                   full.narrow(1, position, step), 9));
+                                   full_logits.narrow(1, position, step), 9));
       position += step;
     }
     // Row 2 twice and row 1; row 0 is dropped, as in beam search.
     const at::Tensor rows = at::tensor({2, 1, 2}, at::kLong);
     state->reorder(rows);
     const at::Tensor next_tokens = random_tokens(3, 1, 30, 12);
-    const Input longer{at::cat({input.tokens.index_select(0, rows).narrow(1, 0, 4), next_tokens}, 1),
-                       input.source.index_select(0, rows),
-                       {{}, input.lengths.encoder.index_select(0, rows)}};
+    const Input longer_input{at::cat({input.tokens.index_select(0, rows).narrow(1, 0, 4), next_tokens}, 1),
+                             input.source.index_select(0, rows),
+                             {{}, input.lengths.encoder.index_select(0, rows)}};
     CHECK(rounding::passes_agree(*model, model->logits(model->hidden(next_tokens, {}, state.get())),
-                                 logits(*model, longer).narrow(1, 4, 1), 7));
+                                 logits(*model, longer_input).narrow(1, 4, 1), 7));
     // A swap of two rows of one sentence.
     const at::Tensor swapped = at::tensor({2, 1, 0}, at::kLong);
     state->reorder(swapped);
     const at::Tensor last_tokens = random_tokens(3, 1, 30, 13);
-    const Input longest{at::cat({longer.tokens.index_select(0, swapped), last_tokens}, 1),
-                        longer.source.index_select(0, swapped),
-                        {{}, longer.lengths.encoder.index_select(0, swapped)}};
+    const Input longest_input{at::cat({longer_input.tokens.index_select(0, swapped), last_tokens}, 1),
+                              longer_input.source.index_select(0, swapped),
+                              {{}, longer_input.lengths.encoder.index_select(0, swapped)}};
     CHECK(rounding::passes_agree(*model, model->logits(model->hidden(last_tokens, {}, state.get())),
-                                 logits(*model, longest).narrow(1, 5, 1), 7));
+                                 logits(*model, longest_input).narrow(1, 5, 1), 7));
   }
 }
 

@@ -28,7 +28,7 @@ using numbers::max_abs;
 
 namespace {
 
-std::unique_ptr<LanguageModel> built(const std::string& toml, at::Device device) {
+std::unique_ptr<LanguageModel> build(const std::string& toml, at::Device device) {
   auto model = build_language_model(models::parse_model_config(toml), every_model::kVocabularies, device);
   model->parameters().initialise(1);
   return model;
@@ -41,7 +41,7 @@ struct Result {
 
 constexpr double kLearningRate = 1e-3;
 
-// Checks results of two_updates(). `gradient_bound`: rounding::gradient_bound() of the model. A small gradient is a
+// Checks results of run_two_updates(). `gradient_bound`: rounding::gradient_bound() of the model. A small gradient is a
 // difference of numbers as large as the largest result.
 void require_near(const std::vector<Result>& actual, const std::vector<Result>& expected, double gradient_bound) {
   REQUIRE(actual.size() == expected.size());
@@ -50,23 +50,23 @@ void require_near(const std::vector<Result>& actual, const std::vector<Result>& 
   const double bound = gradient_bound * size;
   // The effect of the update on the next loss: Adam divides a gradient g with an error of at most `bound` by its own
   // magnitude, so the step of an element changes by at most 2 lr min(1, bound / |g|), and the loss by |g| times this.
-  double effect = 0;
+  double loss_effect = 0;
   for (const Result& result : expected)
     if (result.name.starts_with("gradient of"))
-      effect += 2 * kLearningRate * result.value.abs().clamp_max(bound).sum().item<double>();
+      loss_effect += 2 * kLearningRate * result.value.abs().clamp_max(bound).sum().item<double>();
   for (size_t i = 0; i < actual.size(); ++i) {
     INFO(expected[i].name);
     REQUIRE(actual[i].name == expected[i].name);
     const double difference = error(actual[i].value, expected[i].value);
     INFO("largest difference " << difference);
-    CHECK(difference <= bound + (expected[i].name == "loss 1" ? effect : 0));
+    CHECK(difference <= bound + (expected[i].name == "loss 1" ? loss_effect : 0));
   }
 }
 
-// Runs one update and returns its loss, hidden states, gradients and gradient norm, followed by the loss of the next
-// update.
-std::vector<Result> two_updates(const std::string& toml, at::Device device) {
-  const auto model = built(toml, device);
+// Runs one update and returns its loss, hidden states, gradients and gradient norm, then runs the forward and backward
+// pass of the next update and returns its loss.
+std::vector<Result> run_two_updates(const std::string& toml, at::Device device) {
+  const auto model = build(toml, device);
   const bool encoder_only = toml.find("'bert'") != toml.npos;
   train::TrainOptions options;
   train::Optimizer optimizer(model->parameters(), options, train::Groups());
@@ -100,8 +100,8 @@ TEST_CASE("updates of every model on the test device equal updates on the CPU", 
   const at::Device device = choose_device(test_device());
   for (const std::string& toml : every_model::configurations()) {
     INFO(toml);
-    const auto model = built(toml, at::kCPU);
-    require_near(two_updates(toml, device), two_updates(toml, at::kCPU), rounding::gradient_bound(*model, 7));
+    const auto model = build(toml, at::kCPU);
+    require_near(run_two_updates(toml, device), run_two_updates(toml, at::kCPU), rounding::gradient_bound(*model, 7));
   }
 }
 
@@ -111,8 +111,8 @@ TEST_CASE("beam search on the test device returns the hypotheses of the CPU", "[
   for (const char* stage : {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n"}) {
     INFO(stage);
     std::vector<std::vector<std::vector<search::Hypothesis>>> hypotheses;
-    for (const at::Device on : {device, at::Device(at::kCPU)}) {
-      const auto model = built(translators::kTiny + std::string(stage), on);
+    for (const at::Device run_device : {device, at::Device(at::kCPU)}) {
+      const auto model = build(translators::kTiny + std::string(stage), run_device);
       for (Parameter& p : model->parameters().all())
         if (p.master().dim() == 2) p.master().mul_(1.7);  // so that no two scores are nearly equal
       std::vector<search::Sentence> sentences;
@@ -154,8 +154,8 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
               "[model]\nlayers = 2\nwidth = 32\nffn = 48\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
               "[attention]\nheads = 4\ndropout = 0.1\n") +
           stage;
-      const auto graphed = built(toml, device), eager = built(toml, device);
-      graphed->parameters().set_bf16(bf16), eager->parameters().set_bf16(bf16);
+      const auto graphed_model = build(toml, device), eager_model = build(toml, device);
+      graphed_model->parameters().set_bf16(bf16), eager_model->parameters().set_bf16(bf16);
       const auto pass_of = [](LanguageModel& model) {
         return [&model](const Input& input, const Targets& targets, const nn::ForwardContext& forward_context) {
           const SlicedLoss loss = model.loss(model.hidden(input, forward_context), targets, 0.1, forward_context);
@@ -164,27 +164,28 @@ TEST_CASE("a captured CUDA graph has the losses and gradients of eager kernels",
           return loss;
         };
       };
-      train::GraphedPass pass(*graphed, pass_of(*graphed), make_device_graph);
+      train::GraphedPass pass(*graphed_model, pass_of(*graphed_model), make_device_graph);
       for (uint32_t update = 0; update < 8; ++update) {
         INFO("update " << update);
         const data::Batch batch{{models::random_tokens(3, 9, 30, update)},
                                 models::random_tokens(3, 9, 30, update + 50)};
         const nn::ForwardContext forward_context{true, 1, update, 0};
         const SlicedLoss actual = pass(batch, forward_context),
-                         expected = pass_of(*eager)(batch.input.to(device), batch.model_targets(), forward_context);
+                         expected =
+                             pass_of(*eager_model)(batch.input.to(device), batch.model_targets(), forward_context);
         const double nll = expected.nll.item<double>();
-        CHECK(actual.nll.item<double>() == rounding::within(nll, rounding::pass_bound(*eager, 9) * nll));
+        CHECK(actual.nll.item<double>() == rounding::within(nll, rounding::pass_bound(*eager_model, 9) * nll));
         CHECK(actual.scored == expected.scored);
-        for (const Parameter& p : eager->parameters().all()) {
+        for (const Parameter& p : eager_model->parameters().all()) {
           INFO(p.name());
-          const at::Tensor actual_gradient = graphed->parameters().find(p.name())->master().grad(),
+          const at::Tensor actual_gradient = graphed_model->parameters().find(p.name())->master().grad(),
                            expected_gradient = p.master().grad();
           REQUIRE(actual_gradient.defined() == expected_gradient.defined());
           if (actual_gradient.defined())
             CHECK(error(actual_gradient.to(at::kCPU), expected_gradient.to(at::kCPU)) <=
-                  rounding::gradient_bound(*eager, 9) * std::max(1.0, max_abs(expected_gradient)));
+                  rounding::gradient_bound(*eager_model, 9) * std::max(1.0, max_abs(expected_gradient)));
         }
-        graphed->parameters().zero_gradients(), eager->parameters().zero_gradients();
+        graphed_model->parameters().zero_gradients(), eager_model->parameters().zero_gradients();
       }
       CHECK(pass.is_captured());
     }
