@@ -258,13 +258,13 @@ const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr)
 
 TEST_CASE("each constraint of the fused path rejects its own case and gives the reason") {
   c10::NoGradGuard no_gradient;
-  const auto all = cases();
+  const auto all_cases = cases();
   std::set<std::string> names;
   for (const Constraint& constraint : constraints()) {
     INFO(constraint.name);
     CHECK(names.insert(constraint.name).second);
-    const auto own_case = all.find(constraint.name);
-    REQUIRE(own_case != all.end());  // a new constraint needs a case here
+    const auto own_case = all_cases.find(constraint.name);
+    REQUIRE(own_case != all_cases.end());  // a new constraint needs a case here
     std::string reason = "unset";
     CHECK(unmet_constraint(own_case->second, &reason) == &constraint);
     CHECK_FALSE(own_case->second.reason.empty());
@@ -275,7 +275,7 @@ TEST_CASE("each constraint of the fused path rejects its own case and gives the 
     unmodified_case.set_layer = {}, unmodified_case.set_pass = {}, unmodified_case.kernel = Kernel::composed;
     CHECK(unmet_constraint(unmodified_case) == nullptr);
   }
-  CHECK(names.size() == all.size());
+  CHECK(names.size() == all_cases.size());
 }
 
 TEST_CASE("constraints on the layer are reported without a forward pass, constraints on the forward pass are not") {
@@ -286,10 +286,10 @@ TEST_CASE("constraints on the layer are reported without a forward pass, constra
     LayerView layer = built_case.layer();
     if (c.set_layer) c.set_layer(layer);
     const Dispatcher dispatcher(layer);
-    const auto all = constraints();
-    const auto constraint =
-        std::find_if(all.begin(), all.end(), [&](const Constraint& each) { return each.name == name; });
-    REQUIRE(constraint != all.end());
+    const auto all_constraints = constraints();
+    const auto constraint = std::find_if(all_constraints.begin(), all_constraints.end(),
+                                         [&](const Constraint& each) { return each.name == name; });
+    REQUIRE(constraint != all_constraints.end());
     const auto reasons = dispatcher.unfused_reasons(layer, c.training);
     CHECK(reasons.empty() == constraint->needs_pass());
     CHECK(dispatcher.takes_fused(layer, c.training) == reasons.empty());
@@ -302,8 +302,8 @@ TEST_CASE("constraints on the layer are reported without a forward pass, constra
 }
 
 TEST_CASE("constraints are ordered by scope, since each may rely on constraints of earlier scopes") {
-  const auto all = constraints();
-  CHECK(std::is_sorted(all.begin(), all.end(),
+  const auto all_constraints = constraints();
+  CHECK(std::is_sorted(all_constraints.begin(), all_constraints.end(),
                        [](const Constraint& a, const Constraint& b) { return a.scope < b.scope; }));
 }
 

@@ -66,11 +66,11 @@ TEST_CASE("variants of different groups of rows equal separate forward passes ov
         HeadScales s = scales_of_side(side, scales, 5);
         s.variants.source_groups = source_groups;
         set_head_scales(*l.layer, s);
-        const at::Tensor with_variants = l(x, x, mask), repeated = l.layer->repeat_for_variants(x);
+        const at::Tensor with_variants = l(x, x, mask), repeated_x = l.layer->repeat_for_variants(x);
         REQUIRE(with_variants.sizes() == at::IntArrayRef({10, 5, 8}));
         for (int64_t f = 0; f < 5; ++f) {
           const at::Tensor group = x.narrow(0, 2 * source_groups[static_cast<size_t>(f)], 2);
-          CHECK(at::equal(repeated.narrow(0, 2 * f, 2), group));
+          CHECK(at::equal(repeated_x.narrow(0, 2 * f, 2), group));
           set_head_scales(*l.layer, scales_of_side(side, scales[f]));
           CHECK(rounding.agree(l(group, group, mask), with_variants.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
         }
@@ -85,11 +85,11 @@ TEST_CASE("scaling a score head by 0 equals zeroing its row of the mixing matrix
     PerturbedLayer l("heads = 4\nmixer = 'mixhead-a'\nmixhead-a.on = '" + on + "'\n", 8, 3);
     const layers::LayerRounding rounding = layers::rounding_of(l, x, x);
     set_head_scales(*l.layer, {scale, {}, {}});
-    const at::Tensor scaled = l(x, x, {});
+    const at::Tensor scaled_output = l(x, x, {});
     set_head_scales(*l.layer, {});
-    CHECK(!rounding.agree(scaled, l(x, x, {})));
+    CHECK(!rounding.agree(scaled_output, l(x, x, {})));
     l["mixer.matrix"].select(0, 1).zero_();
-    CHECK(rounding.agree(scaled, l(x, x, {})));
+    CHECK(rounding.agree(scaled_output, l(x, x, {})));
   }
 }
 

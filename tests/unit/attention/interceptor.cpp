@@ -53,19 +53,19 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
   mask.causal = true;
   for (const std::string mixer : {"mixhead-a", "talking-heads"}) {
     PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = 'alphas'\n", 8, 3);
-    const at::Tensor unscaled = l(x, x, mask);
+    const at::Tensor unscaled_output = l(x, x, mask);
     const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
     for (const HeadSide side : {HeadSide::score, HeadSide::value, HeadSide::output}) {
       INFO(mixer << " " << static_cast<int>(side));
       HeadScales scales;
       scales.scales_of(side) = twos;
       set_head_scales(*l.layer, scales);
-      const at::Tensor scaled = l(x, x, mask);
-      CHECK_FALSE(rounding.agree(scaled, unscaled, 2));
+      const at::Tensor scaled_output = l(x, x, mask);
+      CHECK_FALSE(rounding.agree(scaled_output, unscaled_output, 2));
 
       const auto interceptor = std::make_shared<DoublingInterceptor>(side);
       l.layer->set_interceptor(interceptor);
-      CHECK(at::equal(l(x, x, mask), scaled));
+      CHECK(at::equal(l(x, x, mask), scaled_output));
       CHECK(interceptor->recorded_sizes ==
             std::vector<std::vector<int64_t>>{{2, 4, 5, side == HeadSide::score ? 5 : 2}});
       CHECK_THROWS_AS(head_scales(*l.layer), std::logic_error);
@@ -73,7 +73,7 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
       CHECK_FALSE(head_scales(*l.layer).scales_of(side).defined());
 
       DoublingObserver observer(side);
-      CHECK(rounding.agree(l(x, x, mask, {}, &observer), scaled, 2));
+      CHECK(rounding.agree(l(x, x, mask, {}, &observer), scaled_output, 2));
       CHECK(observer.interceptor.recorded_sizes == interceptor->recorded_sizes);
     }
   }

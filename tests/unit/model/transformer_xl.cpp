@@ -133,10 +133,10 @@ TEST_CASE("segments with a memory longer than the text equal one forward pass fo
     initialise_large(model->parameters(), 1);
     for (bool with_gradients : {false, true}) {
       at::AutoGradMode mode(with_gradients);
-      at::Tensor x = tokens(2, 14, 5), full = model->hidden(x, {});
+      at::Tensor x = tokens(2, 14, 5), full_output = model->hidden(x, {});
       for (const auto& lengths : std::vector<std::vector<int64_t>>{{14}, {7, 7}, {1, 1, 5, 3, 4}, {13, 1}}) {
         auto state = model->new_state();
-        CHECK(agree(*model, hidden_by_segments(*model, x, lengths, *state), full));
+        CHECK(agree(*model, hidden_by_segments(*model, x, lengths, *state), full_output));
       }
     }
   }
@@ -145,20 +145,20 @@ TEST_CASE("segments with a memory longer than the text equal one forward pass fo
 TEST_CASE("same_length gives every query M keys, so any segmentation equals one forward pass", "[txl]") {
   // M memory slots equal a window of M keys, the position of the query included.
   auto model = tiny_model("transformer-xl.memory = 4\ntransformer-xl.same_length = true\n");
-  at::Tensor x = tokens(2, 15, 5), full = model->hidden(x, {}), changed_tokens = x.clone();
+  at::Tensor x = tokens(2, 15, 5), full_output = model->hidden(x, {}), changed_tokens = x.clone();
   for (bool with_gradients : {false, true}) {
     at::AutoGradMode mode(with_gradients);
     for (const auto& lengths :
          std::vector<std::vector<int64_t>>{{15}, {5, 5, 5}, {1, 2, 9, 3}, std::vector<int64_t>(15, 1)}) {
       auto state = model->new_state();
-      CHECK(agree(*model, hidden_by_segments(*model, x, lengths, *state), full));
+      CHECK(agree(*model, hidden_by_segments(*model, x, lengths, *state), full_output));
     }
   }
   // The receptive field of three layers is 3 (M - 1) earlier positions.
   changed_tokens.narrow(1, 0, 5).copy_(tokens(2, 5, 9));
   at::Tensor changed_output = model->hidden(changed_tokens, {});
-  CHECK(agree(*model, changed_output.narrow(1, 14, 1), full.narrow(1, 14, 1)));
-  CHECK(!agree(*model, changed_output.narrow(1, 13, 1), full.narrow(1, 13, 1)));
+  CHECK(agree(*model, changed_output.narrow(1, 14, 1), full_output.narrow(1, 14, 1)));
+  CHECK(!agree(*model, changed_output.narrow(1, 13, 1), full_output.narrow(1, 13, 1)));
 }
 
 TEST_CASE("a memory stores the last positions: layer inputs if gradients are enabled, otherwise keys and values",
@@ -192,23 +192,23 @@ TEST_CASE("evaluation reads a memory that training wrote; training rejects a mem
   model->hidden(x.narrow(1, 0, 6), context_of_update(0), training_memory.get());
   c10::NoGradGuard no_gradient;
   model->hidden(x.narrow(1, 0, 6), {}, evaluation_memory.get());
-  at::Tensor next = x.narrow(1, 6, 2);
+  at::Tensor next_tokens = x.narrow(1, 6, 2);
   for (int i = 0; i < 2; ++i)
-    CHECK(agree(*model, model->hidden(next, {}, training_memory.get()),
-                model->hidden(next, {}, evaluation_memory.get())));
-  CHECK_THROWS_AS(model->hidden(next, context_of_update(1), training_memory.get()), Error);
+    CHECK(agree(*model, model->hidden(next_tokens, {}, training_memory.get()),
+                model->hidden(next_tokens, {}, evaluation_memory.get())));
+  CHECK_THROWS_AS(model->hidden(next_tokens, context_of_update(1), training_memory.get()), Error);
 }
 
 TEST_CASE("reordered rows of a decoding state continue as their source rows", "[txl]") {
   for (bool with_gradients : {false, true}) {
     at::AutoGradMode mode(with_gradients);
     auto model = tiny_model("transformer-xl.memory = 20\n");
-    at::Tensor x = tokens(3, 7, 5), rows = at::tensor({2, 0}, at::kLong), next = tokens(2, 1, 6);
+    at::Tensor x = tokens(3, 7, 5), rows = at::tensor({2, 0}, at::kLong), next_tokens = tokens(2, 1, 6);
     auto state = model->new_state();
     model->hidden(x, {}, state.get());
     state->reorder(rows);
-    CHECK(agree(*model, model->hidden(next, {}, state.get()),
-                model->hidden(at::cat({x.index_select(0, rows), next}, 1), {}).narrow(1, 7, 1)));
+    CHECK(agree(*model, model->hidden(next_tokens, {}, state.get()),
+                model->hidden(at::cat({x.index_select(0, rows), next_tokens}, 1), {}).narrow(1, 7, 1)));
   }
 }
 

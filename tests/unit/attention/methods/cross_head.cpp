@@ -106,16 +106,17 @@ TEST_CASE("cross-head attention permutes no heads with rate 0 or in evaluation",
   at::Tensor x = normal({2, 6, 8}, 1);
   // A layer with the parameters of rate_1_layer.
   Layer layer_without_pairing("heads = 4\nhead_size = 4\nscore = 'relative'\n", 8, 5);
-  at::Tensor plain = rate_1_layer.layer->forward(x, x, causal(), {});
-  CHECK(at::equal(layer_without_pairing.layer->forward(x, x, causal(), {}), plain));
+  at::Tensor output_without_permutation = rate_1_layer.layer->forward(x, x, causal(), {});
+  CHECK(at::equal(layer_without_pairing.layer->forward(x, x, causal(), {}), output_without_permutation));
   const layers::LayerRounding rounding = layers::rounding_of(rate_1_layer, x, x, causal());
   int num_equal = 0;
   for (uint32_t i = 0; i < 20; ++i) {
-    ForwardContext evaluation = context_of_update(i);
-    evaluation.training = false;
-    CHECK(at::equal(rate_0_layer.layer->forward(x, x, causal(), context_of_update(i)), plain));
-    CHECK(at::equal(rate_1_layer.layer->forward(x, x, causal(), evaluation), plain));
-    num_equal += rounding.agree(rate_1_layer.layer->forward(x, x, causal(), context_of_update(i)), plain);
+    ForwardContext evaluation_context = context_of_update(i);
+    evaluation_context.training = false;
+    CHECK(at::equal(rate_0_layer.layer->forward(x, x, causal(), context_of_update(i)), output_without_permutation));
+    CHECK(at::equal(rate_1_layer.layer->forward(x, x, causal(), evaluation_context), output_without_permutation));
+    num_equal +=
+        rounding.agree(rate_1_layer.layer->forward(x, x, causal(), context_of_update(i)), output_without_permutation);
   }
   // One of 24 permutations is the identity; four standard deviations above the mean of 20 draws.
   const double p = 1.0 / 24;
@@ -126,10 +127,10 @@ TEST_CASE("cross-head permutations leave the output unchanged if all heads have 
           "[cross-head]") {
   Layer l(attention_lines("relative", 4, 1), 8, 5);
   permute(l, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"}, {2, 2, 2, 2});
-  at::Tensor x = normal({2, 6, 8}, 1), plain = l.layer->forward(x, x, causal(), {});
+  at::Tensor x = normal({2, 6, 8}, 1), output_without_permutation = l.layer->forward(x, x, causal(), {});
   const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal());
   for (uint32_t i = 0; i < 10; ++i)
-    CHECK(rounding.agree(l.layer->forward(x, x, causal(), context_of_update(i)), plain));
+    CHECK(rounding.agree(l.layer->forward(x, x, causal(), context_of_update(i)), output_without_permutation));
 }
 
 TEST_CASE("errors of cross-head attention on the fused path are at most twice those on the composed path",

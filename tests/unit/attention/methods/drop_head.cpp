@@ -24,9 +24,9 @@ ForwardContext training_context(uint32_t update, int64_t row_offset = 0) { retur
 TEST_CASE("DropHead drops heads per batch row, scales the others so that gates sum to h, and is inactive in evaluation",
           "[drop-head]") {
   c10::NoGradGuard no_gradient;
-  Layer l("heads = 4\ncombiner = 'drop-head'\n[attention.drop-head]\nrate = 0.3", 8, 5), plain("heads = 4", 8, 5);
+  Layer l("heads = 4\ncombiner = 'drop-head'\n[attention.drop-head]\nrate = 0.3", 8, 5), plain_layer("heads = 4", 8, 5);
   const at::Tensor x = normal({6, 3, 8}, 1);
-  CHECK(at::equal(l(x, x, causal()), plain(x, x, causal())));
+  CHECK(at::equal(l(x, x, causal()), plain_layer(x, x, causal())));
   const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal());
   int64_t num_dropped = 0, num_complete_rows = 0;
   const uint32_t updates = 200;

@@ -254,13 +254,13 @@ TEST_CASE("experts() lists all sets of dropped heads in lexicographic order, and
   CHECK(experts(4, 2) == std::vector<std::vector<int64_t>>{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}});
   for (int64_t heads = 1; heads < 9; ++heads)
     for (int64_t drop = 0; drop <= heads; ++drop) {
-      const auto all = experts(heads, drop);
+      const auto all_experts = experts(heads, drop);
       const auto expected = dropped_sets(heads, drop);
-      REQUIRE(all.size() == expected.size());
-      CHECK(expert_count(heads, drop) == static_cast<int64_t>(all.size()));
-      for (size_t e = 0; e < all.size(); ++e) {
+      REQUIRE(all_experts.size() == expected.size());
+      CHECK(expert_count(heads, drop) == static_cast<int64_t>(all_experts.size()));
+      for (size_t e = 0; e < all_experts.size(); ++e) {
         std::vector<bool> is_dropped(static_cast<size_t>(heads));
-        for (int64_t head : all[e]) is_dropped[static_cast<size_t>(head)] = true;
+        for (int64_t head : all_experts[e]) is_dropped[static_cast<size_t>(head)] = true;
         CHECK(is_dropped == expected[e]);
       }
     }
@@ -422,8 +422,8 @@ TEST_CASE("gradients of MAE equal finite differences of the sum over experts", "
 }
 
 TEST_CASE("MAE with uniform gates equals multi-head attention for any number of dropped heads", "[mae]") {
-  Layer plain("heads = 4\n", 12);
-  at::Tensor x = normal({2, 6, 12}, 1), expected = plain.forward(x, causal_mask());
+  Layer plain_layer("heads = 4\n", 12);
+  at::Tensor x = normal({2, 6, 12}, 1), expected = plain_layer.forward(x, causal_mask());
   for (int drop : {1, 2, 3}) {
     Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 12);
     at::Tensor g = gates_of(l, x, causal_mask());
@@ -443,19 +443,19 @@ TEST_CASE("MAE with uniform gates equals multi-head attention for any number of 
 
 TEST_CASE("an MAE gate of 1 for one expert scales the heads of the expert by h / (h - t) and drops the others",
           "[mae]") {
-  Layer plain("heads = 4\n", 12);
+  Layer plain_layer("heads = 4\n", 12);
   at::Tensor x = normal({2, 6, 12}, 1);
-  const LayerRounding rounding = rounding_of(plain, x, x, causal_mask());
+  const LayerRounding rounding = rounding_of(plain_layer, x, x, causal_mask());
   for (int64_t drop : {1, 2}) {
-    const auto all = experts(4, drop);
-    for (size_t e = 0; e < all.size(); ++e) {
+    const auto all_experts = experts(4, drop);
+    for (size_t e = 0; e < all_experts.size(); ++e) {
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.init = 'zero'\nmae.drop = ", drop), 12);
       l["gate.down.bias"].detach()[static_cast<int64_t>(e)] = 300;  // exp(-300) is 0, so all other gates are 0
       const double factor = 4 / static_cast<double>(4 - drop);
       at::Tensor scale = at::full({4}, factor);
-      for (int64_t head : all[e]) scale[head] = 0;
-      set_head_scales(*plain.layer, {{}, scale, {}});
-      CHECK(rounding.agree(l.forward(x, causal_mask()), plain.forward(x, causal_mask()), factor));
+      for (int64_t head : all_experts[e]) scale[head] = 0;
+      set_head_scales(*plain_layer.layer, {{}, scale, {}});
+      CHECK(rounding.agree(l.forward(x, causal_mask()), plain_layer.forward(x, causal_mask()), factor));
     }
   }
 }
@@ -476,10 +476,10 @@ TEST_CASE("head weights of MAE sum to h and lie in [0, h / (h - t)]", "[mae]") {
     RC_ASSERT(w.max().item<double>() <= h / static_cast<double>(heads - drop) + error);
     // The weight of head j is h / (h - t) times the sum of the gates of the experts that contain head j.
     at::Tensor g = gates_of(l, x, causal_mask()), expected = at::zeros_like(w);
-    const auto all = experts(heads, drop);
+    const auto all_experts = experts(heads, drop);
     for (int64_t j = 0; j < heads; ++j)
-      for (size_t e = 0; e < all.size(); ++e)
-        if (std::find(all[e].begin(), all[e].end(), j) == all[e].end())
+      for (size_t e = 0; e < all_experts.size(); ++e)
+        if (std::find(all_experts[e].begin(), all_experts[e].end(), j) == all_experts[e].end())
           expected.select(-1, j) += g.select(-1, static_cast<int64_t>(e)) * h / static_cast<double>(heads - drop);
     RC_ASSERT(numbers::error(w, expected) <= error);
   }));
@@ -536,8 +536,8 @@ TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average
        {std::pair("sequence", std::vector<int64_t>{6000, 2, 4}), {"position", {60, 100, 4}}}) {
     HeadWeightLayer sampling_layer(4, str("mae.gate = 'uniform'\nmae.drop = 2\nmae.sample_unit = '", unit, "'\n"));
     at::Tensor w = sampling_layer.forward(at::zeros(sizes), causal_mask(), training_context());
-    const auto all = experts(4, 2);
-    for (const auto& expert : all) {
+    const auto all_experts = experts(4, 2);
+    for (const auto& expert : all_experts) {
       at::Tensor is_dropped = (w.select(-1, expert[0]) == 0) & (w.select(-1, expert[1]) == 0);
       CHECK(is_dropped.to(at::kDouble).mean().item<double>() == rounding::within(p, margin));
     }
@@ -678,7 +678,7 @@ TEST_CASE("resume with mae.sample_unit = position is bit-identical; resume with 
 TEST_CASE("an F pass of MAE has gradients for the heads of the sampled expert only, and none for the gate", "[mae]") {
   Layer l("heads = 4\ncombiner = 'mae'\nmae.drop = 2\n", 12);
   l.randomise_gate(1);
-  const auto all = experts(4, 2);
+  const auto all_experts = experts(4, 2);
   at::Tensor x = normal({1, 6, 12}, 1).requires_grad_(), r = normal({1, 6, 12}, 2);
   const at::Tensor mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
   const at::Tensor g = gates_of(l, x, causal_mask());

@@ -66,25 +66,25 @@ TEST_CASE("rows of mixed probabilities sum to the column sums of the matrix; mas
 TEST_CASE("a permutation matrix permutes the probabilities of heads; the mean matrix makes all heads equal",
           "[mixhead]") {
   c10::NoGradGuard no_gradient;
-  Layer plain("heads = 3", 6, 5), mixed_layer("heads = 3\nmixer = 'mixhead-a'", 6, 5);
+  Layer plain_layer("heads = 3", 6, 5), mixed_layer("heads = 3\nmixer = 'mixhead-a'", 6, 5);
   const std::vector<int64_t> order{2, 0, 1};
   at::Tensor m = at::zeros({3, 3});
   for (int64_t i = 0; i < 3; ++i) m[order[static_cast<size_t>(i)]][i] = 1;
   mixed_layer.set("mixer.matrix", m);
   const at::Tensor x = normal({2, 5, 6}, 1), index = at::tensor(order, at::kLong);
   RecordingObserver plain_recorder, mixed_recorder;
-  plain(x, x, {}, {}, &plain_recorder);
+  plain_layer(x, x, {}, {}, &plain_recorder);
   mixed_layer(x, x, {}, {}, &mixed_recorder);
   const LayerRounding rounding = rounding_of(mixed_layer, x, x);
   CHECK(rounding.probabilities_agree(mixed_recorder.p, plain_recorder.p.index_select(1, index)));
   // With values and output weights permuted in the same order, the layer with mixing equals the layer without mixing.
   for (const auto& [name, axis] : {std::pair{"value.weight", 0}, {"value.bias", 0}, {"output.weight", 1}}) {
-    const auto blocks = plain[name].chunk(3, axis);
+    const auto blocks = plain_layer[name].chunk(3, axis);
     mixed_layer.set(name, at::cat({blocks[2], blocks[0], blocks[1]}, axis));
   }
-  CHECK(rounding.agree(mixed_layer(x, x, {}), plain(x, x, {})));
-  Layer mean("heads = 3\nmixer = 'mean'", 6, 5);
-  mean(x, x, {}, {}, &mixed_recorder);
+  CHECK(rounding.agree(mixed_layer(x, x, {}), plain_layer(x, x, {})));
+  Layer mean_layer("heads = 3\nmixer = 'mean'", 6, 5);
+  mean_layer(x, x, {}, {}, &mixed_recorder);
   CHECK(rounding.probabilities_agree(mixed_recorder.p, plain_recorder.p.mean(1, true).expand_as(plain_recorder.p)));
 }
 
@@ -93,11 +93,11 @@ TEST_CASE("Mixhead A equals multi-head attention whose value-output products are
   c10::NoGradGuard no_gradient;
   const int64_t h = 3, d = 8, dv = 2;
   Layer l("heads = 3\nhead_size = 2\nbias = false\nmixer = 'mixhead-a'", d, 5),
-      plain("heads = 3\nhead_size = 2\nbias = false", d, 5);
+      plain_layer("heads = 3\nhead_size = 2\nbias = false", d, 5);
   l.set("mixer.matrix", normal({h, h}, 4));
   const at::Tensor x = normal({2, 5, d}, 1);
   RecordingObserver recorder;
-  plain(x, x, {}, {}, &recorder);  // recorder.p: P of each head
+  plain_layer(x, x, {}, {}, &recorder);  // recorder.p: P of each head
   at::Tensor y = at::zeros({2, 5, d});
   std::vector<at::Tensor> ov;
   for (int64_t i = 0; i < h; ++i)
@@ -184,13 +184,13 @@ TEST_CASE("Mixhead with scope = released mixes neither in cross-attention nor in
   c10::NoGradGuard no_gradient;
   const char* released_lines = "heads = 2\nmixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'";
   CHECK(Layer(released_lines, 4, 1, AttentionKind::decoder_cross).parameters.find("x.mixer.matrix") == nullptr);
-  Layer l(released_lines, 4, 1), plain("heads = 2", 4, 1);
+  Layer l(released_lines, 4, 1), plain_layer("heads = 2", 4, 1);
   l.set("mixer.matrix", normal({2, 2}, 3));
   const at::Tensor x = normal({1, 3, 4}, 1);
   Mask mask;
   mask.causal = true;
   const LayerRounding rounding = rounding_of(l, x, x, mask);
-  CHECK(!rounding.agree(l(x, x, mask), plain(x, x, mask)));
+  CHECK(!rounding.agree(l(x, x, mask), plain_layer(x, x, mask)));
   Cache cache;
-  CHECK(rounding.agree(l.layer->forward(x, x, mask, {}, &cache), plain(x, x, mask)));
+  CHECK(rounding.agree(l.layer->forward(x, x, mask, {}, &cache), plain_layer(x, x, mask)));
 }

@@ -168,9 +168,10 @@ TEST_CASE("relative attention is invariant to a shift of all positions", "[relat
   Mask mask, window_mask;
   mask.causal = window_mask.causal = true;
   window_mask.window = 4;  // number of keys that the last query of x sees
-  at::Tensor unshifted = l.layer->forward(x, x, mask, {}),
-             shifted = l.layer->forward(longer_x, longer_x, window_mask, {});
-  CHECK(layers::rounding_of(l, longer_x, longer_x, window_mask).agree(unshifted.select(1, 3), shifted.select(1, 8)));
+  at::Tensor unshifted_output = l.layer->forward(x, x, mask, {}),
+             shifted_output = l.layer->forward(longer_x, longer_x, window_mask, {});
+  CHECK(layers::rounding_of(l, longer_x, longer_x, window_mask)
+            .agree(unshifted_output.select(1, 3), shifted_output.select(1, 8)));
 }
 
 TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inactive in evaluation", "[relative]") {
