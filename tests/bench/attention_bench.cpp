@@ -56,29 +56,29 @@ double median(std::vector<double> x) {
 // Measures call() on the CPU, for at least 3 calls and 1 s. clear() drops the gradients before each timed call.
 template <class Call, class Clear>
 Measurement measure_cpu(const Call& call, const Clear& clear) {
-  Measurement f{};
+  Measurement measurement{};
   reset_peak();
-  const int64_t before = peak_kb();
+  const int64_t kb_before = peak_kb();
   call();
-  f.mb = static_cast<double>(peak_kb() - before) / 1024;
+  measurement.mb = static_cast<double>(peak_kb() - kb_before) / 1024;
   std::vector<double> times;
-  const auto began = std::chrono::steady_clock::now();
-  for (double all = 0; times.size() < 3 || all < 1;) {
-    const auto first = std::chrono::steady_clock::now();
+  const auto start_time = std::chrono::steady_clock::now();
+  for (double elapsed_s = 0; times.size() < 3 || elapsed_s < 1;) {
+    const auto call_start = std::chrono::steady_clock::now();
     clear();
     call();
-    const auto last = std::chrono::steady_clock::now();
-    times.push_back(std::chrono::duration<double, std::milli>(last - first).count());
-    all = std::chrono::duration<double>(last - began).count();
+    const auto call_end = std::chrono::steady_clock::now();
+    times.push_back(std::chrono::duration<double, std::milli>(call_end - call_start).count());
+    elapsed_s = std::chrono::duration<double>(call_end - start_time).count();
   }
-  f.ms = median(times);
-  return f;
+  measurement.ms = median(times);
+  return measurement;
 }
 
 // Measures call() on a GPU, for at least 20 calls and 300 ms. clear() drops the gradients before each call.
 template <class Call, class Clear>
 Measurement measure_gpu(at::Device gpu, const Call& call, const Clear& clear) {
-  Measurement f{};
+  Measurement measurement{};
   const c10::impl::VirtualGuardImpl guard(gpu.type());
   const c10::Stream stream = guard.getStream(gpu);
   for (int i = 0; i < 5; ++i) clear(), call();
@@ -87,11 +87,11 @@ Measurement measure_gpu(at::Device gpu, const Call& call, const Clear& clear) {
   auto& allocator = *c10::getDeviceAllocator(gpu.type());
   const auto bytes = [&] { return allocator.getDeviceStats(gpu.index()).allocated_bytes[0]; };
   allocator.resetPeakStats(gpu.index());
-  const int64_t before = bytes().current;
+  const int64_t bytes_before = bytes().current;
   call();
-  f.mb = static_cast<double>(bytes().peak - before) / (1 << 20);
+  measurement.mb = static_cast<double>(bytes().peak - bytes_before) / (1 << 20);
   std::vector<double> times;
-  for (double all = 0; times.size() < 20 || all < 300;) {  // milliseconds
+  for (double elapsed_ms = 0; times.size() < 20 || elapsed_ms < 300;) {
     std::vector<c10::Event> events;
     for (int i = 0; i <= 10; ++i) {
       clear();
@@ -102,11 +102,11 @@ Measurement measure_gpu(at::Device gpu, const Call& call, const Clear& clear) {
     guard.synchronizeDevice(gpu.index());
     for (size_t i = 1; i < events.size(); ++i) {
       times.push_back(events[i - 1].elapsedTime(events[i]));
-      all += times.back();
+      elapsed_ms += times.back();
     }
   }
-  f.ms = median(times);
-  return f;
+  measurement.ms = median(times);
+  return measurement;
 }
 
 // Computes attention with this project's kernels, with head mixing if the mixing matrix m (heads, heads) or
@@ -120,7 +120,7 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   return m.defined() ? attention::head_mixing_gpu(gpu, q, k, v, m, spec) : attention::fused_gpu(gpu, q, k, v, spec);
 }
 
-std::optional<at::ScalarType> type_named(const std::string& name) {
+std::optional<at::ScalarType> parse_type(const std::string& name) {
   if (name == "fp32") return at::kFloat;
   if (name == "bf16") return at::kBFloat16;
   if (name == "fp16") return at::kHalf;
@@ -133,25 +133,25 @@ at::Device default_gpu() {
 }
 
 int measure(std::istream& arguments) {
-  std::string kind, type_name, where;
+  std::string kind, type_name, threads_or_cuda;
   int64_t batch = 0, heads = 0, n = 0, d = 0;
-  arguments >> kind >> batch >> heads >> n >> d >> type_name >> where;
-  const auto type = type_named(type_name);
-  const bool decodes = kind.starts_with("decode"), relative = kind == "relative",
+  arguments >> kind >> batch >> heads >> n >> d >> type_name >> threads_or_cuda;
+  const auto type = parse_type(type_name);
+  const bool decodes = kind.starts_with("decode"), is_relative = kind == "relative",
              mixes_per_query = kind.ends_with("-b"), mixes = kind.starts_with("mixhead") || decodes,
-             cuda = where == "cuda";
+             cuda = threads_or_cuda == "cuda";
   const std::vector<std::string> kinds{"plain",     "kernel",   "cross-head", "scaled",  "mixhead-a",
                                        "mixhead-b", "relative", "decode-a",   "decode-b"};
   if (!arguments || !type || std::find(kinds.begin(), kinds.end(), kind) == kinds.end() ||
       (!cuda && *type == at::kHalf))
     return 2;
   const at::Device device = cuda ? default_gpu() : at::Device(at::kCPU);
-  if (!cuda) nn::prepare_cpu(std::atoi(where.c_str()));
+  if (!cuda) nn::prepare_cpu(std::atoi(threads_or_cuda.c_str()));
   // Returns a random tensor (batch, heads, length, size) with gradient and with the strides of a joint projection.
   const auto leaf = [&](int64_t length) {
     return at::randn({batch, length, heads, d}, device).to(*type).transpose(1, 2).detach().requires_grad_();
   };
-  const int64_t queries = decodes ? 1 : n, keys = relative ? 2 * n : n;
+  const int64_t queries = decodes ? 1 : n, keys = is_relative ? 2 * n : n;
   const at::Tensor q = leaf(queries), k = decodes ? leaf(keys).detach().contiguous() : leaf(keys),
                    v = decodes ? leaf(keys).detach().contiguous() : leaf(keys), dout = leaf(queries).detach();
   at::Tensor m;
@@ -162,15 +162,15 @@ int measure(std::istream& arguments) {
   }
   attention::AttentionSpec spec;
   spec.causal = !decodes;
-  attention::RelativePositions& p = spec.relative;
-  if (relative) {
+  attention::RelativePositions& positions = spec.relative;
+  if (is_relative) {
     const auto random_parameter = [&](const std::vector<int64_t>& sizes, at::ScalarType dtype) {
       return at::randn(sizes).to(device, dtype).requires_grad_();
     };
-    p = {random_parameter({heads, d}, at::kFloat),
-         random_parameter({heads, d}, at::kFloat),
-         random_parameter({heads, keys, d}, *type),
-         {{0, keys, 0}}};
+    positions = {random_parameter({heads, d}, at::kFloat),
+                 random_parameter({heads, d}, at::kFloat),
+                 random_parameter({heads, keys, d}, *type),
+                 {{0, keys, 0}}};
   }
   const bool reads_next_head = kind == "cross-head",
              uses_torch_attention = cuda && (kind == "plain" || reads_next_head || kind == "scaled");
@@ -179,21 +179,22 @@ int measure(std::istream& arguments) {
   const at::Tensor next_heads = reads_next_head ? nn::cached_constant(device, spec.key_heads) : at::Tensor();
   if (kind == "scaled") spec.head_scales = at::rand({batch, heads}).to(device).requires_grad_();
   const auto clear = [&] {
-    for (const at::Tensor& t : {q, k, v, m, p.u, p.v, p.r, spec.head_scales})
+    for (const at::Tensor& t : {q, k, v, m, positions.u, positions.v, positions.r, spec.head_scales})
       if (t.defined()) t.mutable_grad() = at::Tensor();
   };
   const auto call = [&] {
     const c10::AutoGradMode gradient(!decodes);
-    const auto read = [&](const at::Tensor& x) { return reads_next_head ? x.index_select(1, next_heads) : x; };
-    at::Tensor out = uses_torch_attention ? at::scaled_dot_product_attention(q, read(k), read(v), {}, 0.0, true)
-                                          : attend(q, k, v, m, spec);
+    const auto select_heads = [&](const at::Tensor& x) { return reads_next_head ? x.index_select(1, next_heads) : x; };
+    at::Tensor out = uses_torch_attention
+                         ? at::scaled_dot_product_attention(q, select_heads(k), select_heads(v), {}, 0.0, true)
+                         : attend(q, k, v, m, spec);
     if (uses_torch_attention && spec.head_scales.defined())
       out = out * spec.head_scales.to(*type).unsqueeze(-1).unsqueeze(-1);
     if (!decodes) out.backward(dout);
   };
-  const Measurement f = cuda ? measure_gpu(device, call, clear) : measure_cpu(call, clear);
-  const double results = static_cast<double>(2 * q.nbytes() + k.nbytes() + v.nbytes()) / (1 << 20);
-  std::printf("%.3f %.1f\n", f.ms, f.mb - results);
+  const Measurement measurement = cuda ? measure_gpu(device, call, clear) : measure_cpu(call, clear);
+  const double results_mb = static_cast<double>(2 * q.nbytes() + k.nbytes() + v.nbytes()) / (1 << 20);
+  std::printf("%.3f %.1f\n", measurement.ms, measurement.mb - results_mb);
   std::fflush(stdout);
   return 0;
 }

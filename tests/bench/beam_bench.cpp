@@ -19,11 +19,11 @@
 using namespace mh;
 
 int main(int argc, char** argv) {
-  auto number = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
-  const int64_t rounds = number(1, 5), sentences = number(5, 32), beam = number(6, 5), length = number(7, 24),
-                source = number(8, 20), entries = 8000;
+  auto argument = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
+  const int64_t rounds = argument(1, 5), sentences = argument(5, 32), beam = argument(6, 5), length = argument(7, 24),
+                source_length = argument(8, 20), entries = 8000;
   const at::Device device = nn::choose_device(argc > 4 ? argv[4] : "cpu");
-  nn::prepare_cpu(static_cast<int>(number(2, 2)));
+  nn::prepare_cpu(static_cast<int>(argument(2, 2)));
   Config config;
   config.load_text(
       "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 3\nwidth = 256\nffn = "
@@ -33,12 +33,12 @@ int main(int argc, char** argv) {
   const auto model = model::build_language_model(model::ModelConfig::read(config), entries, device);
   model->parameters().initialise(1);
   if (argc > 3 && std::string_view(argv[3]) == "bf16") model->parameters().set_bf16(true);
-  search::SearchOptions o;
-  o.beam = beam, o.max_length_b = o.min_length = length;
+  search::SearchOptions options;
+  options.beam = beam, options.max_length_b = options.min_length = length;
   std::vector<search::Sentence> batch(static_cast<size_t>(sentences));
   uint32_t state = 1;
   for (search::Sentence& s : batch) {
-    for (int64_t i = 1; i < source; ++i) {
+    for (int64_t i = 1; i < source_length; ++i) {
       state = state * 1664525 + 1013904223;
       s.source.push_back(3 + static_cast<int32_t>((state >> 8) % static_cast<uint32_t>(entries - 3)));
     }
@@ -46,11 +46,11 @@ int main(int argc, char** argv) {
   }
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;
-  search::beam_search(*model, batch, {0, 1}, o);  // warm-up
+  search::beam_search(*model, batch, {0, 1}, options);  // warm-up
   for (int64_t round = 0; round < rounds; ++round) {
-    const auto began = std::chrono::steady_clock::now();
-    const auto found = search::beam_search(*model, batch, {0, 1}, o);
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+    const auto start_time = std::chrono::steady_clock::now();
+    const auto results = search::beam_search(*model, batch, {0, 1}, options);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_time;
     std::printf("%.1f\n", static_cast<double>(sentences * (length + 1)) / seconds.count());
     std::fflush(stdout);
   }

@@ -32,7 +32,7 @@ def print_row(row):
         return True
     fixed = not isinstance(row.peer, list)
     peers = [row.peer] * len(row.project) if fixed else row.peer
-    ratios = [(b / a if a else math.inf) if row.less else a / b for a, b in zip(row.project, peers)]
+    ratios = [(b / a if a else math.inf) if row.lower_is_better else a / b for a, b in zip(row.project, peers)]
     low, high = interval(ratios)
     print(f"{row.what}\t{row.unit}\t{statistics.median(row.project):.4g}\t{'-' if fixed else f'{statistics.median(peers):.4g}'}\t"
           f"{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{row.bar:g}\t{'pass' if low >= row.bar else 'FAIL'}", flush=True)
@@ -54,8 +54,8 @@ def section_lines():
 
 def parser_of(doc, rounds):
     """Returns a parser of the options that bench.py and versions.py share."""
-    described = "".join(f"  {name:<15} {description}\n" for name, description in sections.listing())
-    parser = argparse.ArgumentParser(description=doc, epilog=f"sections:\n{described}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    descriptions = "".join(f"  {name:<15} {description}\n" for name, description in sections.listing())
+    parser = argparse.ArgumentParser(description=doc, epilog=f"sections:\n{descriptions}", formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=rounds, help=f"number of rounds of each comparison [{rounds}]")
     parser.add_argument("--threads", type=int, default=2, help="number of threads of each measured program [2]")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"],
@@ -67,10 +67,10 @@ def parser_of(doc, rounds):
     return parser
 
 
-def chosen(parser, names):
+def modules_of(parser, names):
     """Returns the modules of the sections that `names`, the value of --only, lists; ends the program if a name is unknown."""
     try:
-        return sections.chosen(names)
+        return sections.modules_of(names)
     except ValueError as error:
         return parser.error(f"--only: {error}")
 
@@ -80,14 +80,14 @@ def main():
     parser.add_argument("--list-compiled", nargs=0, action=PrintLines, const=attention.compiled_on_gpu,
                         help="print the arguments of each GPU measurement of peers/attention.py that uses torch.compile, and exit")
     parser.add_argument("--tools", required=True, help="folder of the tools; the benchmark programs are in the folder tests beside it")
-    a = parser.parse_args()
-    modules, passed = chosen(parser, a.only), True
+    args = parser.parse_args()
+    modules, passed = modules_of(parser, args.only), True
     print("what\tunit\tproject\tpeer\tratio\tlower\tupper\tbar\tverdict", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(a.tools, folder, a)
+        bench = Bench(args.tools, folder, args)
         for module in modules:
             for step in module.measure(bench):
-                for row in step.measured(a.rounds):
+                for row in step.measure_rows(args.rounds):
                     passed &= print_row(row)
     return 0 if passed else 1
 

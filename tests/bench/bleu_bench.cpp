@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   const auto hypotheses = mh::split(mh::read_text_file(argv[2]), '\n');
   const auto references = mh::split(mh::read_text_file(argv[3]), '\n');
   const mh::metrics::BleuOptions options;
-  const std::clock_t began = std::clock();
+  const std::clock_t start_time = std::clock();
   auto sum = [&](auto metric, auto statistics) {
     for (size_t i = 0; i + 1 < hypotheses.size(); ++i) {  // the element after the last line end is empty
       const std::string_view reference = references.at(i);
@@ -28,6 +28,6 @@ int main(int argc, char** argv) {
                            : bleu_score(sum(mh::metrics::Bleu(options), mh::metrics::BleuStatistics{}), options,
                                         mh::metrics::BleuScope::corpus)
                                  .score;
-  const double spent = 1000.0 * static_cast<double>(std::clock() - began) / CLOCKS_PER_SEC;
-  std::printf("%.3f %.10f\n", spent, score);
+  const double milliseconds = 1000.0 * static_cast<double>(std::clock() - start_time) / CLOCKS_PER_SEC;
+  std::printf("%.3f %.10f\n", milliseconds, score);
 }

@@ -6,11 +6,11 @@ import random
 import subprocess
 
 
-def zipf(words, count, draw):
+def zipf(words, count, rng):
     """Returns `count` words from a vocabulary of `words`, with the frequencies of natural text (Zipf's law); each occurs at least once."""
     names = [f"w{i}" for i in range(words)]
     weights = list(itertools.accumulate(1 / (i + 2.7) for i in range(words)))
-    return names + draw.choices(names, cum_weights=weights, k=max(0, count - words))
+    return names + rng.choices(names, cum_weights=weights, k=max(0, count - words))
 
 
 def write_text(path, words, tokens, seed=1):
@@ -23,13 +23,13 @@ def write_text(path, words, tokens, seed=1):
 
 def write_pairs(source, target, words, pairs, seed=1):
     """Writes `pairs` pairs of random lines; their lengths are distributed as in Multi30k with a joint BPE of 8000 entries."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     lengths = []
     for _ in range(pairs):
-        there = min(60, max(3, round(draw.lognormvariate(2.61, 0.32))))
-        lengths.append((min(70, max(3, round(there * draw.lognormvariate(0.02, 0.18)))), there))
+        target_length = min(60, max(3, round(rng.lognormvariate(2.61, 0.32))))
+        lengths.append((min(70, max(3, round(target_length * rng.lognormvariate(0.02, 0.18)))), target_length))
     for path, side in ((source, 0), (target, 1)):
-        text = iter(zipf(words, sum(pair[side] for pair in lengths), draw))
+        text = iter(zipf(words, sum(pair[side] for pair in lengths), rng))
         with open(path, "w", encoding="ascii") as out:
             for pair in lengths:
                 out.write(" ".join(itertools.islice(text, pair[side])) + "\n")

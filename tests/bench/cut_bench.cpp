@@ -20,9 +20,9 @@ namespace {
 double milliseconds(model::LanguageModel& model, const at::Tensor& x) {
   attention::Mask mask;
   mask.causal = true;
-  const auto began = std::chrono::steady_clock::now();
+  const auto start_time = std::chrono::steady_clock::now();
   for (attention::AttentionLayer* layer : model.attention_layers()) layer->forward(x, x, mask, {});
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_time).count();
 }
 
 double median(std::vector<double> times) {
@@ -34,25 +34,25 @@ double median(std::vector<double> times) {
 
 int main(int argc, char** argv) {
   const c10::NoGradGuard no_gradient;
-  const auto number = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
+  const auto argument = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
   const std::string path = argc > 1 ? argv[1] : "composed", mixer = argc > 2 ? argv[2] : "none";
-  Config text;
-  text.load_text("[model]\nlayers = 4\nwidth = 256\nffn = 256\n[attention]\nheads = 8\nmixer = '" + mixer + "'\n",
-                 "bench");
-  const model::ModelConfig config = model::ModelConfig::read(text);
-  const auto whole = model::build_language_model(config, 100, at::kCPU);
-  whole->parameters().initialise(1);
+  Config settings;
+  settings.load_text("[model]\nlayers = 4\nwidth = 256\nffn = 256\n[attention]\nheads = 8\nmixer = '" + mixer + "'\n",
+                     "bench");
+  const model::ModelConfig config = model::ModelConfig::read(settings);
+  const auto whole_model = model::build_language_model(config, 100, at::kCPU);
+  whole_model->parameters().initialise(1);
   analysis::HeadSet pruned_heads;
   for (int64_t layer = 0; layer < config.model.layers; ++layer)
     for (const int64_t head : {0, 1, 4, 7}) pruned_heads[analysis::AttentionKind::decoder_self].insert({layer, head});
   const auto pruned_model = analysis::prune_heads(
-      config, *whole, analysis::heads_after_pruning(*whole, pruned_heads, analysis::Side::whole, "bench"));
-  for (auto* model : {whole.get(), pruned_model.model.get()}) model->set_path(attention::parse_path(path));
-  const at::Tensor x = at::randn({number(3, 16), number(4, 256), config.model.width});
+      config, *whole_model, analysis::heads_after_pruning(*whole_model, pruned_heads, analysis::Side::whole, "bench"));
+  for (auto* model : {whole_model.get(), pruned_model.model.get()}) model->set_path(attention::parse_path(path));
+  const at::Tensor x = at::randn({argument(3, 16), argument(4, 256), config.model.width});
   std::vector<double> times[2];
-  const int64_t rounds = number(5, 20), warmup_rounds = 3;
+  const int64_t rounds = argument(5, 20), warmup_rounds = 3;
   for (int64_t i = 0; i < rounds + warmup_rounds; ++i) {
-    const double a = milliseconds(*whole, x), b = milliseconds(*pruned_model.model, x);
+    const double a = milliseconds(*whole_model, x), b = milliseconds(*pruned_model.model, x);
     if (i >= warmup_rounds) times[0].push_back(a), times[1].push_back(b);
   }
   std::printf("%.3f %.3f\n", median(times[0]), median(times[1]));

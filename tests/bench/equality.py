@@ -52,24 +52,24 @@ def main():
     parser.add_argument("--warmup", type=int, default=100, help="length of the warm-up in updates [100]")
     parser.add_argument("--tokens", type=int, default=100, help="length of the text in batches [100]")
     parser.add_argument("--verbose", action="store_true", help="print the loss and its difference from PyTorch every ten updates")
-    a = parser.parse_args()
-    words, layers, d, h, f, n, batch = (7996, 4, 256, 8, 1024, 256, 1024) if a.full else (500, 2, 64, 4, 128, 64, 512)
-    seed, lr = 5, a.lr
-    torch.set_num_threads(a.threads)
+    args = parser.parse_args()
+    words, layers, d, h, f, n, batch = (7996, 4, 256, 8, 1024, 256, 1024) if args.full else (500, 2, 64, 4, 128, 64, 512)
+    seed, lr = 5, args.lr
+    torch.set_num_threads(args.threads)
 
     with tempfile.TemporaryDirectory() as name:
-        folder = corpora.Folder(a.tools, name)
-        folder.text(words, a.tokens * batch)
+        folder = corpora.Folder(args.tools, name)
+        folder.text(words, args.tokens * batch)
         (folder.path / "model.toml").write_text(
             f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n"
             f"[train]\nseed = {seed}\nbatch.block = {n}\nbatch.tokens = {batch}\nlr = {lr}\nlog_every = '1u'\n"
             "validation.every = '0u'\ncheckpoint.every = '0u'\n")
-        train = ("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--threads", a.threads)
+        train = ("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--threads", args.threads)
         # One update with learning rate 0 writes a checkpoint of the initial weights.
         folder.run(*train, "--out", "start", "--set", "train.length='1u'", "--set", "train.lr=0.0")
-        folder.run(*train, "--out", "run", "--set", f"train.length='{a.updates}u'",
-             "--set", f"train.schedule.warmup='{a.warmup}u'", "--set", "train.schedule.warmup_lr=0.0")
-        ours = folder.log("run")
+        folder.run(*train, "--out", "run", "--set", f"train.length='{args.updates}u'",
+             "--set", f"train.schedule.warmup='{args.warmup}u'", "--set", "train.schedule.warmup_lr=0.0")
+        project_losses = folder.log("run")
 
         weights = safetensors.torch.load_file(folder.path / "start/last.safetensors")
         tokens = tokens_of(folder)
@@ -81,34 +81,34 @@ def main():
         inputs = torch.cat([torch.tensor([end_of_line]), tokens])
         blocks, rows = -(-len(tokens) // n), batch // n
         per_epoch = -(-blocks // rows)
-        worst, at = 0.0, 0
-        for update in range(a.updates):
+        largest_difference, worst_update = 0.0, 0
+        for update in range(args.updates):
             epoch, index = divmod(update, per_epoch)
             if index == 0:
                 order = shuffle.shuffled(blocks, seed, "batches", epoch)
             x = torch.full((len(order[index * rows:(index + 1) * rows]), n), end_of_line)
             y = torch.full_like(x, -1)
             for i, block in enumerate(order[index * rows:(index + 1) * rows]):
-                part = inputs[block * n:block * n + n + 1]
-                x[i, :len(part) - 1], y[i, :len(part) - 1] = part[:-1], part[1:]
+                window = inputs[block * n:block * n + n + 1]
+                x[i, :len(window) - 1], y[i, :len(window) - 1] = window[:-1], window[1:]
             logits = model(x)
             loss = F.cross_entropy(logits.view(-1, vocabulary), y.view(-1), ignore_index=-1)
             loss.backward()
             for group in optimizer.param_groups:
-                group["lr"] = lr * min(1.0, update / max(1, a.warmup))
+                group["lr"] = lr * min(1.0, update / max(1, args.warmup))
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            difference = abs(loss.item() - ours[update + 1])
-            if a.verbose and (update + 1) % 10 == 0:
+            difference = abs(loss.item() - project_losses[update + 1])
+            if args.verbose and (update + 1) % 10 == 0:
                 print(f"update {update + 1}: loss {loss.item():.6f}, difference {difference:.2e}", file=sys.stderr)
             if math.isnan(difference):  # comparisons with NaN are false
                 difference = math.inf
-            if difference > worst:
-                worst, at = difference, update + 1
-    verdict = worst <= a.tolerance
-    print(f"{a.updates} updates, loss {ours[1]:.4f} to {ours[a.updates]:.4f}: largest difference {worst:.2e} nats at update {at}, "
-          f"allowed {a.tolerance:g}: {'pass' if verdict else 'FAIL'}")
-    return 0 if verdict else 1
+            if difference > largest_difference:
+                largest_difference, worst_update = difference, update + 1
+    passed = largest_difference <= args.tolerance
+    print(f"{args.updates} updates, loss {project_losses[1]:.4f} to {project_losses[args.updates]:.4f}: largest difference {largest_difference:.2e} nats at update {worst_update}, "
+          f"allowed {args.tolerance:g}: {'pass' if passed else 'FAIL'}")
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":

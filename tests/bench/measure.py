@@ -20,18 +20,18 @@ import corpora
 
 here = pathlib.Path(__file__).resolve().parent
 # glibc keeps freed memory under these settings, which makes PyTorch faster on a CPU.
-allocator = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_TOP_PAD_": str(64 << 20)}
+allocator_settings = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 32), "MALLOC_TOP_PAD_": str(64 << 20)}
 
 
-def talk(text):
+def print_progress(text):
     """Prints a progress message to standard error."""
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
 def interval(ratios, draws=10000):
     """Returns the 95% bootstrap interval (low, high) of the median of `ratios`, from `draws` resamples."""
-    pick = random.Random(1)
-    medians = sorted(statistics.median(pick.choices(ratios, k=len(ratios))) for _ in range(draws))
+    rng = random.Random(1)
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(draws))
     return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
 
 
@@ -67,7 +67,7 @@ class Row:
     project: list[float]
     peer: list[float] | float | None  # a number is a fixed bound in the project's unit; None: the peer cannot run
     bar: float
-    less: bool = False  # smaller numbers are better
+    lower_is_better: bool = False
 
 
 @dataclasses.dataclass
@@ -78,11 +78,11 @@ class Comparison:
     sides: list[Side]
     rows: Callable[[dict[str, dict[str, list[float]] | None]], Iterable[Row]]
 
-    def measured(self, rounds):
+    def measure_rows(self, rounds):
         """Measures all sides in all rounds and returns the rows of the table."""
         results = {side.name: {} for side in self.sides}
         for i in range(rounds):
-            talk(f"{self.label}, round {i + 1} of {rounds}")
+            print_progress(f"{self.label}, round {i + 1} of {rounds}")
             for side in self.sides:
                 metrics = results[side.name]
                 if metrics is None:
@@ -93,7 +93,7 @@ class Comparison:
                 except Unavailable as reason:
                     if side.of_project:
                         sys.exit(f"bench: {side.name}: {reason}")
-                    talk(f"{side.name}: {reason}")
+                    print_progress(f"{side.name}: {reason}")
                     results[side.name] = None
         return self.rows(results)
 
@@ -106,8 +106,8 @@ class RepeatingProgram(Comparison):
         super().__init__(label, [project(label, lambda: measure(1)[0])], rows)
         self.measure = measure
 
-    def measured(self, rounds):
-        talk(self.label)
+    def measure_rows(self, rounds):
+        print_progress(self.label)
         repeated = self.measure(rounds)
         return self.rows({self.label: {metric: [metrics[metric] for metrics in repeated] for metric in repeated[0]}})
 
@@ -117,16 +117,16 @@ class Check:
     """A step that runs once, independent of the number of rounds."""
     rows: Callable[[], Iterable[Row]]
 
-    def measured(self, _):
+    def measure_rows(self, _):
         return self.rows()
 
 
 def all_or_none(what, holds):
-    """Returns the row of a property that must hold. `holds`: whether it does."""
+    """Returns the row of a property that must hold. `holds`: whether the property holds."""
     return Row(what, "all or none", [float(holds)], 1.0, 1)
 
 
-class Peak(threading.Thread):
+class PeakMemory(threading.Thread):
     """Polls the peak memory (VmHWM, bytes) of a process until it ends. getrusage would include the memory of this program before
     the exec of the child."""
 
@@ -150,11 +150,11 @@ class Peak(threading.Thread):
 
 def run(command, **options):
     """Runs a command and returns its wall time in seconds and its peak memory in bytes."""
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     with subprocess.Popen([str(c) for c in command], **options) as process:
-        peak = Peak(process.pid)
+        peak = PeakMemory(process.pid)
         process.wait()
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start_time
     peak.join()
     if process.returncode != 0:
         sys.exit(f"bench: {' '.join(map(str, command))}: expected exit status 0; found {process.returncode}")
@@ -176,9 +176,9 @@ def one_core(command):
     return ["taskset", "-c", str(sorted(os.sched_getaffinity(0))[0]), *command]
 
 
-class Lines:
-    """A program that answers each input line with one output line. It starts with the first call of ask() and runs until the context
-    exits."""
+class LineProgram:
+    """A program that answers each input line with one output line. The program starts with the first call of ask() and runs until the
+    context exits."""
 
     def __init__(self, *command):
         self.command, self.process = [str(c) for c in command], None
@@ -262,7 +262,7 @@ class Bench:
             if source:
                 run(["zstd", "-qd", source, "-o", path])
             else:
-                talk("MH_DATA has no WikiText-2; measuring with random words instead")
+                print_progress("MH_DATA has no WikiText-2; measuring with random words instead")
                 corpora.write_text(path, 30000, 1500000)
         return path
 
@@ -309,6 +309,6 @@ class Bench:
         tokens. `tuned`: use the allocator settings that make PyTorch faster and increase its peak memory."""
         options.update(threads=self.threads, device=self.device)
         words = [str(word) for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
-        result = json.loads(output([*peer_program(program), *words], allocator if tuned else None).splitlines()[-1])
+        result = json.loads(output([*peer_program(program), *words], allocator_settings if tuned else None).splitlines()[-1])
         metrics = {"tokens/s": result["tokens_per_second"], "MB": result["peak"] / 1e6}
         return {**metrics, "tokens": result["tokens"]} if "tokens" in result else metrics

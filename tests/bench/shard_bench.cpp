@@ -8,15 +8,15 @@
 #include "io/shard.h"
 
 int main(int argc, char** argv) {
-  auto number = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
-  const int64_t block = number(2, 256), rows = number(3, 16), updates = number(4, 500);
+  auto argument = [&](int i, int64_t default_value) { return argc > i ? std::atoll(argv[i]) : default_value; };
+  const int64_t block = argument(2, 256), rows = argument(3, 16), updates = argument(4, 500);
   mh::io::ShardFile shard(argv[1]);
   const auto blocks = static_cast<int64_t>(shard.counts().tokens) / block - 1;
   mh::RandomSequence random(mh::RandomStream(1, "shard_bench"));
   std::vector<int32_t> tokens(static_cast<size_t>(block) + 1);
-  auto began = std::chrono::steady_clock::now();
+  auto start_time = std::chrono::steady_clock::now();
   for (int64_t i = 0; i < updates * rows; ++i)
     shard.read(random.uniform_below(static_cast<uint64_t>(blocks)) * static_cast<uint64_t>(block), tokens);
-  std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
-  std::printf("%.2f\n", spent.count() * 1e6 / static_cast<double>(updates));
+  std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_time;
+  std::printf("%.2f\n", elapsed.count() * 1e6 / static_cast<double>(updates));
 }

@@ -18,10 +18,10 @@ int main(int argc, char** argv) {
   at::Tensor x = at::empty({count, n, n}, at::kFloat);
   if (!mh::open_source(argv[1])->read_exactly(x.mutable_data_ptr(), x.nbytes())) return 3;
   at::Tensor values = mh::analysis::singular_values(x);  // warm-up
-  const auto began = std::chrono::steady_clock::now();
+  const auto start_time = std::chrono::steady_clock::now();
   values = mh::analysis::singular_values(x);
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - began;
-  std::printf("%.4f\n", 1000 * spent.count() / static_cast<double>(count));
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_time;
+  std::printf("%.4f\n", 1000 * elapsed.count() / static_cast<double>(count));
   if (argc > 5) {
     auto sink = mh::open_sink(argv[5]);
     sink->write(values.const_data_ptr(), values.nbytes());

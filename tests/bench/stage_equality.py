@@ -27,9 +27,9 @@ def largest_difference(folder, name, tokens, size, threads):
     folder.run("mh-train", "-q", "--config", "model.toml", "--train", "text.mhs", "--out", name, "--threads", threads)
     folder.run("mh-eval", "-q", "--per-token", f"{name}.tsv", "--threads", threads,
                f"{name}/last.safetensors", "text.mhs", capture_output=True)
-    rows = [line.split("\t") for line in (folder.path / f"{name}.tsv").read_text(encoding="utf-8").splitlines()]
-    column = rows[0].index("log_probability")
-    ours = torch.tensor([float(row[column]) for row in rows[1:]])
+    table = [line.split("\t") for line in (folder.path / f"{name}.tsv").read_text(encoding="utf-8").splitlines()]
+    column = table[0].index("log_probability")
+    project_log_probs = torch.tensor([float(row[column]) for row in table[1:]])
 
     weights = safetensors.torch.load_file(folder.path / name / "last.safetensors")
     model = stage.model(weights["decoder.embedding.weight"].shape[0], size)
@@ -38,17 +38,17 @@ def largest_difference(folder, name, tokens, size, threads):
     end_of_line = tokens[-1]  # the last token of the text ends a line
     padded = torch.cat([end_of_line.view(1), tokens[:-1], end_of_line.expand(-len(tokens) % size.n)])
     with torch.no_grad():
-        logits = torch.cat([model(part) for part in padded.view(-1, size.n).split(16)]).flatten(0, 1)[:len(tokens)]
-    theirs = logits.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
-    return (ours - theirs).abs().max().item() if len(ours) == len(theirs) else float("inf")
+        logits = torch.cat([model(rows) for rows in padded.view(-1, size.n).split(16)]).flatten(0, 1)[:len(tokens)]
+    peer_log_probs = logits.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
+    return (project_log_probs - peer_log_probs).abs().max().item() if len(project_log_probs) == len(peer_log_probs) else float("inf")
 
 
-def without_peer(folder):
+def stages_without_peer(folder):
     """Returns the stages of `mh-train --list stages` without a reference in peers/stages.py. Every reference has the default stages."""
     listed = folder.run("mh-train", "--list", "stages", capture_output=True, text=True).stdout.splitlines()[1:]
-    asked = "\n".join(stage.attention for stage in stages.STAGES.values())
-    default = {"own", "dot-product", "softmax", "none", "concatenate"}
-    return [name for kind, name, *_ in (line.split("\t") for line in listed) if name not in default and f"{kind} = '{name}'" not in asked]
+    configured = "\n".join(stage.attention for stage in stages.STAGES.values())
+    default_stages = {"own", "dot-product", "softmax", "none", "concatenate"}
+    return [name for kind, name, *_ in (line.split("\t") for line in listed) if name not in default_stages and f"{kind} = '{name}'" not in configured]
 
 
 def main():
@@ -57,23 +57,23 @@ def main():
     parser.add_argument("--stages", help="stages to compare, separated by commas [all; every stage of mh-train must have a reference]")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="maximum difference of two log-probabilities, nats [1e-4]")
     parser.add_argument("--threads", type=int, default=2, help="number of threads of mh-train, mh-eval and PyTorch [2]")
-    a = parser.parse_args()
-    torch.set_num_threads(a.threads)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     size = stages.Size(layers=2, d=64, h=4, f=128, n=64, batch_tokens=512)
-    same = True
+    all_passed = True
     with tempfile.TemporaryDirectory() as name:
-        folder = corpora.Folder(a.tools, name)
+        folder = corpora.Folder(args.tools, name)
         folder.text(500, 20 * size.batch_tokens - 7)
         tokens = equality.tokens_of(folder)
-        for stage in [] if a.stages else without_peer(folder):
-            same = False
+        for stage in [] if args.stages else stages_without_peer(folder):
+            all_passed = False
             print(f"{stage}: expected a reference in peers/stages.py; found none: FAIL", flush=True)
-        for stage in a.stages.split(",") if a.stages else stages.STAGES:
-            difference = largest_difference(folder, stage, tokens, size, a.threads)
-            passed = difference <= a.tolerance
-            same &= passed
-            print(f"{stage}: largest difference {difference:.2e} nats, allowed {a.tolerance:g}: {'pass' if passed else 'FAIL'}", flush=True)
-    return 0 if same else 1
+        for stage in args.stages.split(",") if args.stages else stages.STAGES:
+            difference = largest_difference(folder, stage, tokens, size, args.threads)
+            passed = difference <= args.tolerance
+            all_passed &= passed
+            print(f"{stage}: largest difference {difference:.2e} nats, allowed {args.tolerance:g}: {'pass' if passed else 'FAIL'}", flush=True)
+    return 0 if all_passed else 1
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 import bench
-from measure import Bench, Comparison, Unavailable, interval, talk
+from measure import Bench, Comparison, Unavailable, interval, print_progress
 
 LIMIT = 1.02  # ratio new/old up to which the new version does not count as slower
 
@@ -28,12 +28,12 @@ def ratio_of(unit, old, new):
     return new / old if old else 1.0 if new == old else math.inf
 
 
-def measured(sides, rounds):
+def measure_versions(sides, rounds):
     """Measures a side in the old and the new version. Returns {metric: [(old, new) per round]}. The order of the versions alternates
     between rounds, so that neither version always runs second."""
     values = {}
     for i in range(rounds):
-        talk(f"{sides[0].name}, round {i + 1} of {rounds}")
+        print_progress(f"{sides[0].name}, round {i + 1} of {rounds}")
         metrics = [None, None]
         for version in (0, 1) if i % 2 == 0 else (1, 0):
             metrics[version] = sides[version].measure()
@@ -66,9 +66,9 @@ def compare(modules, benches, rounds):
                     continue
                 seen.add(sides[0].name)
                 try:
-                    values = measured(sides, rounds)
+                    values = measure_versions(sides, rounds)
                 except Unavailable as reason:
-                    talk(f"{sides[0].name}: {reason}")
+                    print_progress(f"{sides[0].name}: {reason}")
                     continue
                 for metric, pairs in values.items():
                     above |= print_row(sides[0].name, metric, pairs)
@@ -78,15 +78,15 @@ def compare(modules, benches, rounds):
 def main():
     parser = bench.parser_of(__doc__, 10)
     parser.add_argument("builds", nargs=2, metavar="FOLDER", help="build folder of the old version, then of the new version")
-    a = parser.parse_args()
-    modules = bench.chosen(parser, a.only)
-    for build in a.builds:
+    args = parser.parse_args()
+    modules = bench.modules_of(parser, args.only)
+    for build in args.builds:
         if not (pathlib.Path(build) / "tools/mh-train").exists():
             parser.error(f"expected a build folder with tools/mh-train; found none in {build}; build that version first")
     print(f"what\tunit\told\tnew\tnew/old\tlower\tupper\tabove {LIMIT:g}", flush=True)
     with contextlib.ExitStack() as stack:
-        benches = [Bench(pathlib.Path(build) / "tools", stack.enter_context(tempfile.TemporaryDirectory()), a) for build in a.builds]
-        return 1 if compare(modules, benches, a.rounds) else 0
+        benches = [Bench(pathlib.Path(build) / "tools", stack.enter_context(tempfile.TemporaryDirectory()), args) for build in args.builds]
+        return 1 if compare(modules, benches, args.rounds) else 0
 
 
 if __name__ == "__main__":

@@ -36,32 +36,33 @@ def peak_mb():
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:")) / 1024
 
 
-def mixed(q, k, v, m, mask):
-    """Returns the output of Mixhead attention, (B, h, T, dk). mask: added to the logits, or None; m: mixing matrix, (h, h) or (B, T, h, h)."""
+def mixhead_attention(q, k, v, m, mask):
+    """Returns the output of Mixhead attention, (B, h, T, dk), for T queries and Tk keys. mask: added to the logits, or None; m: mixing
+    matrix, (h, h) or (B, T, h, h)."""
     batch, heads, queries, size = q.shape
     logits = torch.matmul(q * size**-0.5, k.transpose(2, 3))
     p = (logits if mask is None else logits + mask).softmax(-1)
     if m.dim() == 2:
         p = torch.matmul(m.t().to(q.dtype), p.reshape(batch, heads, -1)).view(batch, heads, queries, -1)
-    else:  # (B, T, h, h) times (B, T, h, S)
+    else:  # (B, T, h, h) times (B, T, h, Tk)
         p = torch.matmul(m.transpose(2, 3).to(q.dtype), p.transpose(1, 2)).transpose(1, 2)
     return torch.matmul(p, v)
 
 
 @functools.cache
-def compiled():
+def compiled_mixhead():
     torch._dynamo.config.recompile_limit = 64  # beyond this limit new shapes run eagerly
-    return torch.compile(mixed, dynamic=False)
+    return torch.compile(mixhead_attention, dynamic=False)
 
 
 @functools.cache
-def flex():
+def compiled_flex_attention():
     from torch.nn.attention.flex_attention import flex_attention
     torch._dynamo.config.recompile_limit = 64
     return torch.compile(flex_attention, dynamic=False)
 
 
-def on_cpu(call, clear):
+def measure_on_cpu(call, clear):
     """Returns the median time of call() in ms and the peak memory that a call adds in MB, results included. clear() drops gradients."""
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
@@ -69,16 +70,17 @@ def on_cpu(call, clear):
     call()
     memory = peak_mb() - before
     times = []
-    began = time.perf_counter()
-    while len(times) < 3 or time.perf_counter() - began < 1:
-        first = time.perf_counter()
+    start_time = time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - start_time < 1:
+        call_start = time.perf_counter()
         clear()
         call()
-        times.append(1000 * (time.perf_counter() - first))
+        times.append(1000 * (time.perf_counter() - call_start))
     return statistics.median(times), memory
 
 
-def on_gpu(call, clear):
+def measure_on_gpu(call, clear):
+    """Returns the same as measure_on_cpu(), for calls on a GPU."""
     for _ in range(5):
         clear()
         call()
@@ -102,14 +104,14 @@ def on_gpu(call, clear):
     return statistics.median(times), memory
 
 
-def measure(kind, batch, heads, n, size, dtype, where):
+def measure(kind, batch, heads, n, size, dtype, threads_or_cuda):
     batch, heads, n, size, dtype = int(batch), int(heads), int(n), int(size), TYPES[dtype]
-    device = "cuda" if where == "cuda" else "cpu"
+    device = "cuda" if threads_or_cuda == "cuda" else "cpu"
     if device == "cpu":
-        torch.set_num_threads(int(where))
+        torch.set_num_threads(int(threads_or_cuda))
 
-    decodes, relative = kind.startswith("decode"), kind == "relative"
-    queries, keys = 1 if decodes else n, 2 * n if relative else n
+    decodes, is_relative = kind.startswith("decode"), kind == "relative"
+    queries, keys = 1 if decodes else n, 2 * n if is_relative else n
 
     def leaf(length):
         return torch.randn(batch, length, heads, size, device=device).to(dtype).transpose(1, 2).detach().requires_grad_()
@@ -117,19 +119,19 @@ def measure(kind, batch, heads, n, size, dtype, where):
     q, k, v = leaf(queries), leaf(keys), leaf(keys)
     if decodes:  # contiguous, as in a key/value cache
         k, v = k.detach().contiguous(), v.detach().contiguous()
-    given = torch.randn(batch, queries, heads, size, device=device).to(dtype).transpose(1, 2)
+    dout = torch.randn(batch, queries, heads, size, device=device).to(dtype).transpose(1, 2)
     m = torch.eye(heads, device=device) + 0.1 * torch.randn(heads, heads, device=device)
     if kind.removesuffix("-compiled").endswith("-b"):
         m = m.expand(batch, queries, heads, heads).contiguous()
     m.requires_grad_()
-    u, bias, r = (torch.randn(shape, device=device).to(dtype).requires_grad_() for shape in ((heads, 1, size), (heads, 1, size), (heads, keys, size)))
-    others = (torch.arange(heads, device=device) + 1) % heads
+    u, position_bias, r = (torch.randn(shape, device=device).to(dtype).requires_grad_() for shape in ((heads, 1, size), (heads, 1, size), (heads, keys, size)))
+    next_heads = (torch.arange(heads, device=device) + 1) % heads
     scales = torch.rand(batch, heads, 1, 1, device=device, requires_grad=True)
     mask = torch.full((queries, keys), float("-inf"), device=device).triu(1 + keys - queries).to(dtype)
 
     if kind == "talking-heads":
-        from x_transformers.attend import Attend  # only this kind needs the package
-        talking = Attend(heads=heads, causal=True, post_talking_heads=True).to(device)
+        from x_transformers.attend import Attend  # only talking-heads needs the package x-transformers
+        talking_heads = Attend(heads=heads, causal=True, post_talking_heads=True).to(device)
 
     if kind == "flex":
         from torch.nn.attention.flex_attention import create_block_mask
@@ -137,26 +139,26 @@ def measure(kind, batch, heads, n, size, dtype, where):
 
     def attend():
         if kind == "talking-heads":
-            return talking(q, k, v)[0]
+            return talking_heads(q, k, v)[0]
         if kind in BACKENDS:
             with torch.nn.attention.sdpa_kernel(BACKENDS[kind]):
                 return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         if kind == "flex":
-            return flex()(q, k, v, block_mask=block_mask)
+            return compiled_flex_attention()(q, k, v, block_mask=block_mask)
         if kind == "sdpa":
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         if kind == "cross-head":
-            return torch.nn.functional.scaled_dot_product_attention(q, k.index_select(1, others), v.index_select(1, others), is_causal=True)
+            return torch.nn.functional.scaled_dot_product_attention(q, k.index_select(1, next_heads), v.index_select(1, next_heads), is_causal=True)
         if kind == "scaled":
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) * scales.to(dtype)
-        if relative:
-            by_distance = torch.matmul((q + bias) * size**-0.5, r.transpose(1, 2))
+        if is_relative:
+            by_distance = torch.matmul((q + position_bias) * size**-0.5, r.transpose(1, 2))
             shifted = torch.nn.functional.pad(by_distance, (1, 0)).view(batch, heads, keys + 1, queries)[:, :, 1:].view_as(by_distance)
             return torch.matmul((torch.matmul((q + u) * size**-0.5, k.transpose(2, 3)) + shifted + mask).softmax(-1), v)
-        return (compiled() if kind.endswith("-compiled") else mixed)(q, k, v, m, None if decodes else mask)
+        return (compiled_mixhead() if kind.endswith("-compiled") else mixhead_attention)(q, k, v, m, None if decodes else mask)
 
     def clear():
-        for t in (q, k, v, m, u, bias, r, scales):
+        for t in (q, k, v, m, u, position_bias, r, scales):
             t.grad = None
 
     def call():
@@ -164,9 +166,9 @@ def measure(kind, batch, heads, n, size, dtype, where):
             with torch.inference_mode():
                 attend()
         else:
-            attend().backward(given)
+            attend().backward(dout)
 
-    milliseconds, memory = (on_gpu if device == "cuda" else on_cpu)(call, clear)
+    milliseconds, memory = (measure_on_gpu if device == "cuda" else measure_on_cpu)(call, clear)
     return f"{milliseconds:.3f} {memory - (2 * q.nbytes + k.nbytes + v.nbytes) / 2**20:.1f}"  # excludes the results: output and gradients
 
 
@@ -177,7 +179,7 @@ def main():
     for line in sys.stdin:
         try:
             answer = measure(*line.split())
-        except Exception as problem:  # no C compiler, too little memory: the next measurement may succeed
+        except Exception as problem:  # such as no C compiler or too little memory; the next measurement may succeed
             answer = f"failed: {type(problem).__name__}: {' '.join(str(problem).split())[:300]}"
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # attention_bench uses the GPU between measurements of this program

@@ -34,28 +34,28 @@ def inputs_of(rows, device, pad=0):
     return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
-def train(a):
-    with open(a.rows, encoding="ascii") as lines:
+def train(args):
+    with open(args.rows, encoding="ascii") as lines:
         rows = [[int(word) for word in line.split()] for line in lines]
     rows = [(max(0, label), (tokens, first)) for label, first, *tokens in rows]
-    model = transformers.BertForSequenceClassification(transformers.BertConfig(**SHAPE, attn_implementation=a.attention)).train().to(a.device)
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(**SHAPE, attn_implementation=args.attention)).train().to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, eps=1e-6, weight_decay=0.0, fused=True)
-    draw, order, done, began = random.Random(1), [], 0, 0
-    for update in range(a.warm + a.updates):
-        if update == a.warm:
-            began = time.perf_counter()
-        if len(order) < a.batch:
-            order = draw.sample(rows, len(rows))
-        batch, order = order[:a.batch], order[a.batch:]
-        labels = torch.tensor([label for label, _ in batch], device=a.device)
-        loss = model(**inputs_of([row for _, row in batch], a.device, a.pad), labels=labels).loss
+    rng, order, rows_done, start_time = random.Random(1), [], 0, 0
+    for update in range(args.warm + args.updates):
+        if update == args.warm:
+            start_time = time.perf_counter()
+        if len(order) < args.batch:
+            order = rng.sample(rows, len(rows))
+        batch, order = order[:args.batch], order[args.batch:]
+        labels = torch.tensor([label for label, _ in batch], device=args.device)
+        loss = model(**inputs_of([row for _, row in batch], args.device, args.pad), labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         loss.item()
-        done += len(batch) if update >= a.warm else 0
-    print(json.dumps({"rows_per_second": done / (time.perf_counter() - began)}))
+        rows_done += len(batch) if update >= args.warm else 0
+    print(json.dumps({"rows_per_second": rows_done / (time.perf_counter() - start_time)}))
 
 
 def best_spans(start, end, first, count=20, longest=30):
@@ -68,27 +68,27 @@ def best_spans(start, end, first, count=20, longest=30):
     return [(scores[i], starts[i // len(ends)], ends[i % len(ends)]) for i in numpy.argsort(-scores)[:count]]
 
 
-def answer(a):
+def answer(args):
     names, rows = [], []
-    with open(a.rows, encoding="ascii") as lines:
+    with open(args.rows, encoding="ascii") as lines:
         for line in lines:
             name, tokens, first, *_ = line.split("\t")
             names.append(name)
             rows.append(([int(t) for t in tokens.split()], int(first)))
-    model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE, attn_implementation=a.attention)).eval().to(a.device)
+    model = transformers.BertForQuestionAnswering(transformers.BertConfig(**SHAPE, attn_implementation=args.attention)).eval().to(args.device)
     answers = {}
     with torch.inference_mode():
-        model(**inputs_of(rows[:a.batch], a.device)).end_logits.cpu()  # warm-up
-        began = time.perf_counter()
-        for at in range(0, len(rows), a.batch):
-            batch = rows[at:at + a.batch]
-            found = model(**inputs_of(batch, a.device))
-            starts, ends = found.start_logits.cpu().numpy(), found.end_logits.cpu().numpy()
+        model(**inputs_of(rows[:args.batch], args.device)).end_logits.cpu()  # warm-up
+        start_time = time.perf_counter()
+        for begin in range(0, len(rows), args.batch):
+            batch = rows[begin:begin + args.batch]
+            outputs = model(**inputs_of(batch, args.device))
+            starts, ends = outputs.start_logits.cpu().numpy(), outputs.end_logits.cpu().numpy()
             for i, (tokens, first) in enumerate(batch):
                 n = len(tokens)
-                answers.setdefault(names[at + i], []).extend(best_spans(starts[i, :n], ends[i, :n], first))
+                answers.setdefault(names[begin + i], []).extend(best_spans(starts[i, :n], ends[i, :n], first))
         best = {name: max(spans) for name, spans in answers.items()}
-    print(json.dumps({"seconds": time.perf_counter() - began, "questions": len(best)}))
+    print(json.dumps({"seconds": time.perf_counter() - start_time, "questions": len(best)}))
 
 
 def main():
@@ -102,10 +102,10 @@ def main():
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    a = parser.parse_args()
-    torch.set_num_threads(a.threads)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    {"train": train, "answer": answer}[a.what](a)
+    {"train": train, "answer": answer}[args.what](args)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from sacrebleu.metrics import BLEU, CHRF
 def main():
     hypotheses, references = (open(path, encoding="utf-8", newline="\n").read().split("\n")[:-1] for path in sys.argv[2:4])
     metric = CHRF() if sys.argv[1] == "chrf" else BLEU(force=True)
-    began = time.process_time()
+    start_time = time.process_time()
     score = metric.corpus_score(hypotheses, [references]).score
-    print(f"{1000 * (time.process_time() - began):.3f} {score:.10f}")
+    print(f"{1000 * (time.process_time() - start_time):.3f} {score:.10f}")
 
 
 if __name__ == "__main__":

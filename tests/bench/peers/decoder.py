@@ -1,6 +1,6 @@
 """Peer of the training benchmarks: a tuned decoder language model in eager PyTorch.
 
-It is tuned by one projection for queries, keys and values, scaled_dot_product_attention, fused AdamW, gradients set to None, a fixed
+The peer uses one projection for queries, keys and values, scaled_dot_product_attention, fused AdamW, gradients set to None, a fixed
 number of threads, and autocast for bf16. The model has the defaults of mh-train: pre-norm, sinusoidal positions, ReLU, tied embeddings.
 
     python peers/decoder.py --rows 8000 --precision fp32 --updates 12     one line of JSON
@@ -49,19 +49,19 @@ class Layer(nn.Module):
 
     def load_project(self, tensors):
         """Loads the weights of a layer from a checkpoint of mh-train. `tensors`: {name within the layer: tensor}."""
-        parts = [p for p in ("query", "key", "value") if f"self.{p}.weight" in tensors]
-        own = {}
+        projections = [p for p in ("query", "key", "value") if f"self.{p}.weight" in tensors]
+        state = {}
         for kind in ("weight", "bias"):
-            own[f"qkv.{kind}"] = torch.cat([tensors[f"self.{p}.{kind}"] for p in parts])
-            own[f"out.{kind}"] = tensors[f"self.output.{kind}"]
-            own[f"norm1.{kind}"] = tensors[f"self.norm.{kind}"]
-            own[f"norm2.{kind}"] = tensors[f"ffn.norm.{kind}"]
-            own[f"up.{kind}"] = tensors[f"ffn.up.{kind}"]
-            own[f"down.{kind}"] = tensors[f"ffn.down.{kind}"]
+            state[f"qkv.{kind}"] = torch.cat([tensors[f"self.{p}.{kind}"] for p in projections])
+            state[f"out.{kind}"] = tensors[f"self.output.{kind}"]
+            state[f"norm1.{kind}"] = tensors[f"self.norm.{kind}"]
+            state[f"norm2.{kind}"] = tensors[f"ffn.norm.{kind}"]
+            state[f"up.{kind}"] = tensors[f"ffn.up.{kind}"]
+            state[f"down.{kind}"] = tensors[f"ffn.down.{kind}"]
         # Additional parameters of a stage are named as in checkpoints of mh-train, with "__" in place of ".".
         for name, _ in itertools.chain(self.named_parameters(), self.named_buffers()):
-            own.setdefault(name, tensors.get(f"self.{name.replace('__', '.')}"))
-        self.load_state_dict({name: tensor for name, tensor in own.items() if tensor is not None})
+            state.setdefault(name, tensors.get(f"self.{name.replace('__', '.')}"))
+        self.load_state_dict({name: tensor for name, tensor in state.items() if tensor is not None})
 
 
 class Decoder(nn.Module):
@@ -71,8 +71,8 @@ class Decoder(nn.Module):
         self.embedding = nn.Embedding(vocabulary, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)
         self.layers = nn.ModuleList(layer(d, h, f) for _ in range(layers))
-        for number, built in enumerate(self.layers):
-            built.number = number
+        for number, module in enumerate(self.layers):
+            module.number = number
         self.norm = nn.LayerNorm(d)
         self.register_buffer("positions", sinusoidal(n, d))
 
@@ -97,7 +97,7 @@ def optimizer_of(model, lr):
 
 
 def update(model, optimizer, tokens, targets, bf16=False):
-    """Performs one update and returns the loss before it, in nats per token."""
+    """Performs one update and returns the loss before the update, in nats per token."""
     with torch.autocast(tokens.device.type, torch.bfloat16, enabled=bf16):
         logits = model(tokens)
         loss = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
@@ -107,11 +107,11 @@ def update(model, optimizer, tokens, targets, bf16=False):
     return loss.item()
 
 
-def peak():
+def peak_bytes():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def measuring(parser):
+def add_measure_options(parser):
     """Adds the options that measure() reads to a parser."""
     parser.add_argument("--rows", type=int, required=True, help="vocabulary size")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
@@ -124,32 +124,32 @@ def measuring(parser):
     parser.add_argument("--compiled", default="no", choices=["no", "yes"], help="use torch.compile [no]")
 
 
-def measure(a, make):
+def measure(args, make):
     """Trains the model that make() returns and prints a line of JSON: tokens per second of wall time and of CPU time, and the peak
     memory in bytes."""
-    torch.set_num_threads(a.threads)
+    torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    at_start = peak()
-    model = make().to(a.device)
+    peak_at_start = peak_bytes()
+    model = make().to(args.device)
     optimizer = optimizer_of(model, 5e-4)
-    if a.compiled == "yes":
+    if args.compiled == "yes":
         model = torch.compile(model, dynamic=False)
-    batch = a.batch_tokens // a.length
-    data = torch.randint(a.rows, (a.warm + a.updates, batch, a.length + 1)).to(a.device)
+    batch = args.batch_tokens // args.length
+    data = torch.randint(args.rows, (args.warm + args.updates, batch, args.length + 1)).to(args.device)
     for i, rows in enumerate(data):
-        if i == a.warm:
-            began, worked = time.perf_counter(), time.process_time()
-        update(model, optimizer, rows[:, :-1], rows[:, 1:], a.precision == "bf16")
-    tokens = a.updates * batch * a.length
-    print(json.dumps({"tokens_per_second": tokens / (time.perf_counter() - began),
-                      "tokens_per_cpu_second": tokens / (time.process_time() - worked), "peak": peak(), "at_start": at_start}))
+        if i == args.warm:
+            start_time, cpu_start = time.perf_counter(), time.process_time()
+        update(model, optimizer, rows[:, :-1], rows[:, 1:], args.precision == "bf16")
+    tokens = args.updates * batch * args.length
+    print(json.dumps({"tokens_per_second": tokens / (time.perf_counter() - start_time),
+                      "tokens_per_cpu_second": tokens / (time.process_time() - cpu_start), "peak": peak_bytes(), "at_start": peak_at_start}))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    measuring(parser)
-    a = parser.parse_args()
-    measure(a, lambda: Decoder(a.rows, n=a.length))
+    add_measure_options(parser)
+    args = parser.parse_args()
+    measure(args, lambda: Decoder(args.rows, n=args.length))
 
 
 if __name__ == "__main__":

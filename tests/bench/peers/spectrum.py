@@ -19,8 +19,8 @@ def main():
     import numpy
 
     if what == "make":
-        random = numpy.random.default_rng(1)
-        q, k = (random.standard_normal((count, n, 64), dtype=numpy.float32) for _ in range(2))
+        rng = numpy.random.default_rng(1)
+        q, k = (rng.standard_normal((count, n, 64), dtype=numpy.float32) for _ in range(2))
         logits = numpy.where(numpy.tri(n, dtype=bool), q @ k.transpose(0, 2, 1) / 8, -numpy.inf)
         p = numpy.exp(logits - logits.max(-1, keepdims=True))
         (p / p.sum(-1, keepdims=True)).astype(numpy.float32).tofile(path)
@@ -29,8 +29,8 @@ def main():
     if what == "check":
         def curves(values):
             return values.cumsum(-1) / values.sum(-1, keepdims=True)
-        found = numpy.fromfile(sys.argv[5], numpy.float64).reshape(count, n)
-        print(abs(curves(found) - curves(numpy.linalg.svd(x.astype(numpy.float64), compute_uv=False))).max())
+        project_values = numpy.fromfile(sys.argv[5], numpy.float64).reshape(count, n)
+        print(abs(curves(project_values) - curves(numpy.linalg.svd(x.astype(numpy.float64), compute_uv=False))).max())
         return
     if what == "numpy":
         def values():
@@ -44,9 +44,9 @@ def main():
         def values():
             return torch.linalg.svdvals(matrices)
     values()
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     values()
-    print(1000 * (time.perf_counter() - began) / count)
+    print(1000 * (time.perf_counter() - start_time) / count)
 
 
 if __name__ == "__main__":

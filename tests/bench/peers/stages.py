@@ -38,15 +38,15 @@ def join(z):
     return z.transpose(1, 2).flatten(2)
 
 
-class Composed(decoder.Layer):
+class ComposedAttention(decoder.Layer):
     """Plain attention with explicit probabilities: softmax(q kᵀ / √dk + mask) v."""
 
     def __init__(self, d, h, f, n):
         super().__init__(d, h, f)
         self.scale = (d // h) ** -0.5
-        later = torch.ones(n, n, dtype=torch.bool).triu(1)
-        self.register_buffer("later", later, persistent=False)
-        self.register_buffer("mask", torch.zeros(n, n).masked_fill_(later, -math.inf), persistent=False)
+        future_mask = torch.ones(n, n, dtype=torch.bool).triu(1)
+        self.register_buffer("future_mask", future_mask, persistent=False)
+        self.register_buffer("mask", torch.zeros(n, n).masked_fill_(future_mask, -math.inf), persistent=False)
 
     def masked_product(self, q, k, mask):
         """Returns mask + q kᵀ / √dk, (B, h, T, T); q (B, h, T, dk), mask broadcastable to (B h, T, T)."""
@@ -67,18 +67,18 @@ class Composed(decoder.Layer):
         return join(self.mix(self.normalise(self.logits(q, k)), q) @ v)
 
 
-def mixed(x, m):
+def mix_heads(x, m):
     """Returns the mixed heads Σ_j m[j, i] x_j, (B, h, T, S); x (B, h, T, S), m (h, h)."""
     return torch.bmm(m.t().expand(x.shape[0], -1, -1), x.flatten(2)).view(x.shape)
 
 
-class MixheadA(Composed):
+class MixheadA(ComposedAttention):
     def __init__(self, d, h, f, n):
         super().__init__(d, h, f, n)
         self.mixer__matrix = nn.Parameter(torch.eye(h))
 
     def mix(self, p, _):
-        return mixed(p, self.mixer__matrix)
+        return mix_heads(p, self.mixer__matrix)
 
 
 class MixheadB(MixheadA):
@@ -91,7 +91,7 @@ class MixheadB(MixheadA):
         return torch.einsum("btji,bjts->bits", m, p)
 
 
-class Fixed(Composed):
+class ConstantMixing(ComposedAttention):
     """Head mixing with a constant matrix: 1 / h, or the matrix of a loaded checkpoint."""
 
     def __init__(self, d, h, f, n):
@@ -99,10 +99,10 @@ class Fixed(Composed):
         self.register_buffer("mixer__matrix", torch.full((h, h), 1 / h))
 
     def mix(self, p, _):
-        return mixed(p, self.mixer__matrix)
+        return mix_heads(p, self.mixer__matrix)
 
 
-class Mean(Composed):
+class Mean(ComposedAttention):
     """All heads attend with the mean of their probabilities, so one product serves the values of all heads."""
 
     def attend(self, x):
@@ -112,7 +112,7 @@ class Mean(Composed):
         return p @ v.transpose(1, 2).reshape(b, t, h * dv)
 
 
-class TalkingHeads(Composed):
+class TalkingHeads(ComposedAttention):
     def __init__(self, d, h, f, n, pre=True, post=True):
         super().__init__(d, h, f, n)
         self.mixer__logits = nn.Parameter(torch.eye(h)) if pre else None
@@ -121,21 +121,21 @@ class TalkingHeads(Composed):
     def logits(self, q, k):
         if self.mixer__logits is None:
             return super().logits(q, k)
-        a = (q * self.scale) @ k.transpose(-1, -2)
-        b, h, t, _ = a.shape
+        scores = (q * self.scale) @ k.transpose(-1, -2)
+        b, h, t, _ = scores.shape
         m = self.mixer__logits.t().expand(b, h, h)
-        return torch.baddbmm(self.mask.view(1, 1, t * t), m, a.flatten(2)).view(a.shape)
+        return torch.baddbmm(self.mask.view(1, 1, t * t), m, scores.flatten(2)).view(scores.shape)
 
     def mix(self, p, _):
-        return p if self.mixer__matrix is None else mixed(p, self.mixer__matrix)
+        return p if self.mixer__matrix is None else mix_heads(p, self.mixer__matrix)
 
 
-class Sigsoftmax(Composed):
+class Sigsoftmax(ComposedAttention):
     def normalise(self, logits):
         return F.logsigmoid(logits).add_(logits).softmax(-1)
 
 
-class Relative(Composed):
+class RelativePositions(ComposedAttention):
     """Relative positions of Transformer-XL, with its relative shift."""
 
     def __init__(self, d, h, f, n):
@@ -154,10 +154,10 @@ class Relative(Composed):
         by_distance = (q + (self.relative__position_bias * self.scale)[:, None]) @ r
         shifted = F.pad(by_distance, (1, 0)).view(b * h, t + 1, t)[:, 1:]
         content = (q + (self.relative__content_bias * self.scale)[:, None]).flatten(0, 1)
-        return torch.baddbmm(shifted, content, k.flatten(0, 1).transpose(1, 2)).masked_fill_(self.later, -math.inf).view(b, h, t, t)
+        return torch.baddbmm(shifted, content, k.flatten(0, 1).transpose(1, 2)).masked_fill_(self.future_mask, -math.inf).view(b, h, t, t)
 
 
-class WithoutKeys(Composed):
+class WithoutKeys(ComposedAttention):
     def __init__(self, d, h, f, n):
         super().__init__(d, h, f, n)
         self.qkv = nn.Linear(d, 2 * d)
@@ -175,8 +175,8 @@ class SynthesizerDense(WithoutKeys):
 
     def attend(self, x):
         q, v = self.project(x)
-        a = F.linear(q.relu(), self.synthesizer__weight.t(), self.synthesizer__bias)
-        return join(a.masked_fill_(self.later, -math.inf).softmax(-1) @ v)
+        logits = F.linear(q.relu(), self.synthesizer__weight.t(), self.synthesizer__bias)
+        return join(logits.masked_fill_(self.future_mask, -math.inf).softmax(-1) @ v)
 
 
 class SynthesizerRandom(WithoutKeys):
@@ -203,7 +203,7 @@ class CrossHead(decoder.Layer):
         return join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
 
 
-class Weighed(decoder.Layer):
+class WeightedHeads(decoder.Layer):
     """Plain attention with the output of each head scaled by a weight."""
 
     def weights(self, x):
@@ -214,7 +214,7 @@ class Weighed(decoder.Layer):
         return (z.transpose(1, 2) * self.weights(x).unsqueeze(-1)).reshape(x.shape)
 
 
-class HeadWeights(Weighed):
+class HeadWeights(WeightedHeads):
     def __init__(self, d, h, f):
         super().__init__(d, h, f)
         self.register_buffer("ones", torch.ones(h), persistent=False)
@@ -223,7 +223,7 @@ class HeadWeights(Weighed):
         return self.ones
 
 
-class Gates(Weighed):
+class Gates(WeightedHeads):
     def __init__(self, d, h, f):
         super().__init__(d, h, f)
         self.combiner__gate__bias = nn.Parameter(torch.zeros(h))
@@ -241,7 +241,7 @@ class InputGates(Gates):
         return F.linear(x, self.combiner__gate__weight, self.combiner__gate__bias).sigmoid()
 
 
-class HardConcrete(Weighed):
+class HardConcrete(WeightedHeads):
     def __init__(self, d, h, f):
         super().__init__(d, h, f)
         self.combiner__log_a = nn.Parameter(torch.zeros(h))
@@ -263,7 +263,7 @@ class Alphas(decoder.Layer):
         return torch.einsum("ij,bjtv->btiv", self.combiner__alpha, z).reshape(x.shape)
 
 
-class Experts(Weighed):
+class Experts(WeightedHeads):
     """Mixture of attentive experts (MAE), each of which leaves out one head; the gate reads the mean of the inputs up to the position.
     `sampling`: an update samples one expert per position and does not train the gate."""
 
@@ -288,10 +288,10 @@ class Experts(Weighed):
     def weights(self, x):
         if self.training and self.sampling:
             with torch.no_grad():
-                left_out = F.one_hot(self.gate(x).multinomial(1).squeeze(1), self.h).to(x.dtype)
+                gates = F.one_hot(self.gate(x).multinomial(1).squeeze(1), self.h).to(x.dtype)
         else:
-            left_out = self.gate(x)
-        return (self.h / (self.h - 1) * (1 - left_out)).view(*x.shape[:2], self.h)
+            gates = self.gate(x)
+        return (self.h / (self.h - 1) * (1 - gates)).view(*x.shape[:2], self.h)
 
 
 class Differential(decoder.Layer):
@@ -304,7 +304,7 @@ class Differential(decoder.Layer):
             self.register_parameter(f"mixer__lambda_{part}", nn.Parameter(torch.empty(d // h).normal_(std=0.1)))
 
     @property
-    def start(self):
+    def lambda_init(self):
         return 0.8 - 0.6 * math.exp(-0.3 * self.number)
 
     def norm(self, z):
@@ -312,9 +312,9 @@ class Differential(decoder.Layer):
 
     def attend(self, x):
         q, k, v = self.project(x)
-        weight = (self.mixer__lambda_query1 @ self.mixer__lambda_key1).exp() - (self.mixer__lambda_query2 @ self.mixer__lambda_key2).exp()
+        learned_lambda = (self.mixer__lambda_query1 @ self.mixer__lambda_key1).exp() - (self.mixer__lambda_query2 @ self.mixer__lambda_key2).exp()
         halves = [F.scaled_dot_product_attention(q, k, v[:, i::2].repeat_interleave(2, 1), is_causal=True) for i in (0, 1)]
-        return join(self.norm(torch.cat([z[:, ::2] - (weight + self.start) * z[:, 1::2] for z in halves], -1)))  # (B, h / 2, T, 2 dv)
+        return join(self.norm(torch.cat([z[:, ::2] - (learned_lambda + self.lambda_init) * z[:, 1::2] for z in halves], -1)))  # (B, h / 2, T, 2 dv)
 
 
 class PairNorm(Differential):
@@ -325,22 +325,22 @@ class PairNorm(Differential):
         self.combiner__norm__weight = nn.Parameter(torch.ones(2 * d // h))
 
     def norm(self, z):
-        return F.rms_norm(z, z.shape[-1:], self.combiner__norm__weight * (1 - self.start), 1e-5)
+        return F.rms_norm(z, z.shape[-1:], self.combiner__norm__weight * (1 - self.lambda_init), 1e-5)
 
 
-class DropHead(Weighed):
+class DropHead(WeightedHeads):
     """Drops each head for a complete sequence with probability 0.1 in training; plain attention in evaluation."""
 
     def weights(self, x):
-        stays = torch.empty(x.shape[0], 1, self.h, device=x.device).bernoulli_(0.9)
-        stays = torch.where(stays.any(-1, keepdim=True), stays, 1.0)
-        return stays * (self.h / stays.sum(-1, keepdim=True))
+        keep_mask = torch.empty(x.shape[0], 1, self.h, device=x.device).bernoulli_(0.9)
+        keep_mask = torch.where(keep_mask.any(-1, keepdim=True), keep_mask, 1.0)
+        return keep_mask * (self.h / keep_mask.sum(-1, keepdim=True))
 
     def attend(self, x):
         return super().attend(x) if self.training else decoder.Layer.attend(self, x)
 
 
-class MixtureOfHeads(Weighed):
+class MixtureOfHeads(WeightedHeads):
     """Each position weighs the outputs of the first `shared` heads and of the `chosen` most probable other heads; all others are 0."""
 
     def __init__(self, d, h, f, shared, chosen):
@@ -352,72 +352,72 @@ class MixtureOfHeads(Weighed):
     def weights(self, x):
         scores = F.linear(x, self.combiner__router__weight)
         p = scores[..., self.shared:].softmax(-1)
-        likeliest, which = p.topk(self.chosen, -1)
-        routed = torch.zeros_like(p).scatter(-1, which, self.chosen * likeliest / likeliest.sum(-1, keepdim=True))
+        top, indices = p.topk(self.chosen, -1)
+        routed_weights = torch.zeros_like(p).scatter(-1, indices, self.chosen * top / top.sum(-1, keepdim=True))
         if not self.shared:
-            return routed
+            return routed_weights
         balance = 2 * F.linear(x, self.combiner__balance__weight).softmax(-1)
-        always = self.shared * scores[..., :self.shared].softmax(-1)
-        return torch.cat([always * balance[..., :1], routed * balance[..., 1:]], -1)
+        shared_weights = self.shared * scores[..., :self.shared].softmax(-1)
+        return torch.cat([shared_weights * balance[..., :1], routed_weights * balance[..., 1:]], -1)
 
 
 @dataclasses.dataclass
 class Stage:
-    """The peer of a stage, and the configuration of the stage for mh-train: lines of [attention], and further sections in `more`."""
-    layer: Callable  # (d, h, f); Composed layers also need n
+    """The peer of a stage, and the configuration of the stage for mh-train: lines of [attention], and other sections."""
+    layer: Callable  # (d, h, f); ComposedAttention also needs n
     attention: str = ""
-    more: str = ""
+    sections: str = ""
 
     def toml(self, size):
         return (f"[model]\nlayers = {size.layers}\nwidth = {size.d}\nffn = {size.f}\n"
-                f"[attention]\nheads = {size.h}\n{self.attention.format(n=size.n)}\n{self.more}\n"
+                f"[attention]\nheads = {size.h}\n{self.attention.format(n=size.n)}\n{self.sections}\n"
                 f"[train]\nbatch.block = {size.n}\nbatch.tokens = {size.batch_tokens}\n")
 
     @property
-    def composed(self):
+    def is_composed(self):
         """True if the peer computes the probabilities explicitly and therefore needs the sequence length."""
-        return isinstance(self.layer, type) and issubclass(self.layer, Composed)
+        return isinstance(self.layer, type) and issubclass(self.layer, ComposedAttention)
 
     def model(self, vocabulary, size):
-        layer = functools.partial(self.layer, n=size.n) if self.composed else self.layer
+        layer = functools.partial(self.layer, n=size.n) if self.is_composed else self.layer
         return decoder.Decoder(vocabulary, size.layers, size.d, size.h, size.f, size.n, layer)
 
 
-def talking(pre, post):
-    class Some(TalkingHeads):
+def talking_heads_stage(pre, post):
+    class Variant(TalkingHeads):
         def __init__(self, d, h, f, n):
             super().__init__(d, h, f, n, pre, post)
-    return Stage(Some, f"mixer = 'talking-heads'\ntalking-heads.pre = {str(pre).lower()}\ntalking-heads.post = {str(post).lower()}")
+    return Stage(Variant, f"mixer = 'talking-heads'\ntalking-heads.pre = {str(pre).lower()}\ntalking-heads.post = {str(post).lower()}")
 
 
-def mixture(shared, chosen):
+def mixture_stage(shared, chosen):
     return Stage(functools.partial(MixtureOfHeads, shared=shared, chosen=chosen),
                  f"combiner = 'mixture-of-heads'\nmixture-of-heads.shared = {shared}\nmixture-of-heads.chosen = {chosen}")
 
 
-class Sampling(Experts):
+class SamplingExperts(Experts):
     def __init__(self, d, h, f):
         super().__init__(d, h, f, sampling=True)
 
 
 STAGES = {
-    "plain": Stage(Composed),
+    "plain": Stage(ComposedAttention),
     "mixhead-a": Stage(MixheadA, "mixer = 'mixhead-a'"),
     "mixhead-b": Stage(MixheadB, "mixer = 'mixhead-b'"),
-    "random-normal": Stage(Fixed, "mixer = 'random-normal'"),
-    "random-uniform": Stage(Fixed, "mixer = 'random-uniform'"),
+    "random-normal": Stage(ConstantMixing, "mixer = 'random-normal'"),
+    "random-uniform": Stage(ConstantMixing, "mixer = 'random-uniform'"),
     "mean": Stage(Mean, "mixer = 'mean'"),
-    "talking-heads-pre": talking(True, False),
-    "talking-heads-post": talking(False, True),
-    "talking-heads": talking(True, True),
+    "talking-heads-pre": talking_heads_stage(True, False),
+    "talking-heads-post": talking_heads_stage(False, True),
+    "talking-heads": talking_heads_stage(True, True),
     "sigsoftmax": Stage(Sigsoftmax, "normaliser = 'sigsoftmax'"),
-    "relative": Stage(Relative, "score = 'relative'\nrelative.shared_biases = false"),
+    "relative": Stage(RelativePositions, "score = 'relative'\nrelative.shared_biases = false"),
     "synthesizer-dense": Stage(SynthesizerDense, "score = 'synthesizer-dense'\nsynthesizer-dense.length = {n}"),
     "synthesizer-random": Stage(SynthesizerRandom, "score = 'synthesizer-random'\nsynthesizer-random.length = {n}"),
     "cross-head": Stage(CrossHead, "pairing = 'cross-head'\ncross-head.rate = 1.0"),
     "alphas": Stage(Alphas, "combiner = 'alphas'"),
     "mae": Stage(Experts, "combiner = 'mae'\nmae.dropout = 0.0"),
-    "mae-sampling": Stage(Sampling, "combiner = 'mae'\nmae.dropout = 0.0\nmae.sample_unit = 'position'",
+    "mae-sampling": Stage(SamplingExperts, "combiner = 'mae'\nmae.dropout = 0.0\nmae.sample_unit = 'position'",
                           "[train.procedures.block-coordinate]\nfirst = 1000000"),
     "head-weights": Stage(HeadWeights, "combiner = 'head-weights'"),
     "gates": Stage(Gates, "combiner = 'gates'"),
@@ -426,21 +426,21 @@ STAGES = {
     "differential": Stage(Differential, "mixer = 'differential'"),
     "differential-pair-norm": Stage(PairNorm, "mixer = 'differential'\ncombiner = 'pair-norm'"),
     "drop-head": Stage(DropHead, "combiner = 'drop-head'"),
-    "mixture-of-heads": mixture(2, 1),
-    "mixture-of-heads-routed": mixture(0, 2),
+    "mixture-of-heads": mixture_stage(2, 1),
+    "mixture-of-heads-routed": mixture_stage(0, 2),
 }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    decoder.measuring(parser)
+    decoder.add_measure_options(parser)
     parser.add_argument("--stage", choices=STAGES, required=True)
     for field in dataclasses.fields(Size):
         if field.name not in ("n", "batch_tokens"):
             parser.add_argument(f"--{field.name}", type=int, default=field.default)
-    a = parser.parse_args()
-    size = Size(a.layers, a.d, a.h, a.f, a.length, a.batch_tokens)
-    decoder.measure(a, lambda: STAGES[a.stage].model(a.rows, size))
+    args = parser.parse_args()
+    size = Size(args.layers, args.d, args.h, args.f, args.length, args.batch_tokens)
+    decoder.measure(args, lambda: STAGES[args.stage].model(args.rows, size))
 
 
 if __name__ == "__main__":

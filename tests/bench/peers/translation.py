@@ -1,7 +1,7 @@
 """Peer of the translation benchmark: a tuned encoder-decoder in eager PyTorch.
 
-It is tuned like decoder.py, and by one projection for the keys and values of the encoder output and one padding mask for all layers
-(None for a batch without padding). It trains on the batches of mh-train, recomputed here from the documented shuffle: pairs of
+The peer has the settings of decoder.py, one projection for the keys and values of the encoder output, and one padding mask for all
+layers (None for a batch without padding). It trains on the batches of mh-train, recomputed here from the documented shuffle: pairs of
 similar length, with up to --batch-tokens tokens after padding to the longest sequence of source and target.
 
     python peers/translation.py --pairs ids.tsv --rows 8000 --updates 40     one line of JSON
@@ -36,7 +36,8 @@ class Attention(nn.Module):
         return x.view(x.shape[0], x.shape[1], parts, self.h, -1).permute(2, 0, 3, 1, 4)
 
     def forward(self, x, memory=None, mask=None, causal=False):
-        """Returns x + attention(norm(x)), (B, T, d); memory (B, S, d); mask (B, 1, 1, S), True where a key is visible."""
+        """Returns x + attention(norm(x)), (B, T, d); memory (B, S, d): encoder output of S source positions;
+        mask (B, 1, 1, S), True where a key is visible."""
         y = self.norm(x)
         if self.cross:
             q, (k, v) = self.split(self.q(y), 1)[0], self.split(self.kv(memory), 2)
@@ -45,14 +46,14 @@ class Attention(nn.Module):
         z = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal).transpose(1, 2).reshape(x.shape)
         return x + F.dropout(self.out(z), self.dropout, self.training)
 
-    def tensors(self, name, of):
-        """Yields (name in checkpoints of mh-train, tensor or slice). `of`: maps a parameter to the tensor to return, such as its gradient."""
+    def tensors(self, name, value_of):
+        """Yields (name in checkpoints of mh-train, tensor or slice). `value_of`: maps a parameter to the tensor to return, such as its gradient."""
         parts = {"query": self.q, "key value": self.kv} if self.cross else {"query key value": self.qkv}
         for names, layer in {**parts, "output": self.out}.items():
             for kind, p in layer.named_parameters():
-                yield from zip((f"{name}.{n}.{kind}" for n in names.split()), of(p).chunk(len(names.split())))
+                yield from zip((f"{name}.{n}.{kind}" for n in names.split()), value_of(p).chunk(len(names.split())))
         for kind, p in self.norm.named_parameters():
-            yield f"{name}.norm.{kind}", of(p)
+            yield f"{name}.norm.{kind}", value_of(p)
 
 
 class FeedForward(nn.Module):
@@ -63,15 +64,15 @@ class FeedForward(nn.Module):
     def forward(self, x):
         return x + F.dropout(self.down(F.relu(self.up(self.norm(x)))), self.dropout, self.training)
 
-    def tensors(self, name, of):
+    def tensors(self, name, value_of):
         for part, p in self.named_parameters():
-            yield f"{name}.{part}", of(p)
+            yield f"{name}.{part}", value_of(p)
 
 
 class EncoderDecoder(nn.Module):
     """Pre-norm (norm = "pre" of mh-train); one embedding matrix for source, target and output."""
 
-    def __init__(self, rows, layers=3, d=256, h=8, f=1024, dropout=0.0, longest=256):
+    def __init__(self, rows, layers=3, d=256, h=8, f=1024, dropout=0.0, max_length=256):
         super().__init__()
         self.d, self.dropout = d, dropout
         self.embedding = nn.Embedding(rows, d)
@@ -82,7 +83,7 @@ class EncoderDecoder(nn.Module):
             nn.ModuleDict({"self": Attention(d, h, False, dropout), "cross": Attention(d, h, True, dropout),
                            "ffn": FeedForward(d, f, dropout)}) for _ in range(layers))
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(d), nn.LayerNorm(d)
-        self.register_buffer("positions", decoder.sinusoidal(longest, d), persistent=False)
+        self.register_buffer("positions", decoder.sinusoidal(max_length, d), persistent=False)
 
     def embed(self, tokens):
         x = self.embedding(tokens) * math.sqrt(self.d) + self.positions[:tokens.shape[1]]
@@ -100,16 +101,16 @@ class EncoderDecoder(nn.Module):
             x = layer["ffn"](layer["cross"](x, memory, mask))
         return F.linear(self.decoder_norm(x), self.embedding.weight)
 
-    def tensors(self, of=lambda p: p.data):
-        """Returns {name in checkpoints of mh-train: tensor of this model}. `of`: maps a parameter to the tensor to return."""
-        found = {"decoder.embedding.weight": of(self.embedding.weight)}
+    def tensors(self, value_of=lambda p: p.data):
+        """Returns {name in checkpoints of mh-train: tensor of this model}. `value_of`: maps a parameter to the tensor to return."""
+        tensors = {"decoder.embedding.weight": value_of(self.embedding.weight)}
         for side, layers, norm in (("encoder", self.encoder, self.encoder_norm), ("decoder", self.decoder, self.decoder_norm)):
             for kind, p in norm.named_parameters():
-                found[f"{side}.norm.{kind}"] = of(p)
+                tensors[f"{side}.norm.{kind}"] = value_of(p)
             for i, layer in enumerate(layers):
                 for part, module in layer.items():
-                    found.update(module.tensors(f"{side}.layers.{i}.{part}", of))
-        return found
+                    tensors.update(module.tensors(f"{side}.layers.{i}.{part}", value_of))
+        return tensors
 
 
 def read_pairs(path):
@@ -124,14 +125,14 @@ class Batches:
     def __init__(self, pairs, batch_tokens, seed=1):
         self.pairs, self.seed, self.epoch = pairs, seed, None
         self.sort(0)
-        self.batches, rows, widest = [], [], 0
+        self.batches, rows, max_width = [], [], 0
         for i, pair in enumerate(self.order):
-            now = max(widest, *map(len, pairs[pair]))
-            if rows and now * (len(rows) + 1) > batch_tokens:
+            width = max(max_width, *map(len, pairs[pair]))
+            if rows and width * (len(rows) + 1) > batch_tokens:
                 self.batches.append(rows)
-                rows, now = [], max(map(len, pairs[pair]))
+                rows, width = [], max(map(len, pairs[pair]))
             rows.append(i)
-            widest = now
+            max_width = width
         self.batches.append(rows)
 
     def sort(self, epoch):
@@ -142,8 +143,8 @@ class Batches:
         epoch, index = divmod(update, len(self.batches))
         if epoch != self.epoch:
             self.sort(epoch)
-            self.turns, self.epoch = shuffle.shuffled(len(self.batches), self.seed, "batches", epoch), epoch
-        return [self.pairs[self.order[i]] for i in self.batches[self.turns[index]]]
+            self.batch_order, self.epoch = shuffle.shuffled(len(self.batches), self.seed, "batches", epoch), epoch
+        return [self.pairs[self.order[i]] for i in self.batches[self.batch_order[index]]]
 
     def __call__(self, update):
         rows = self.rows(update)
@@ -163,11 +164,11 @@ class Batches:
 def losses(model, source, mask, tokens, targets, smoothing):
     """Returns (training loss, loss without label smoothing) of a batch, nats per target token."""
     logits = model(source, mask, tokens).flatten(0, 1)
-    trained = F.cross_entropy(logits, targets.flatten(), ignore_index=-1, label_smoothing=smoothing)
+    training_loss = F.cross_entropy(logits, targets.flatten(), ignore_index=-1, label_smoothing=smoothing)
     if smoothing == 0:
-        return trained, trained
+        return training_loss, training_loss
     with torch.no_grad():
-        return trained, F.cross_entropy(logits, targets.flatten(), ignore_index=-1)
+        return training_loss, F.cross_entropy(logits, targets.flatten(), ignore_index=-1)
 
 
 def main():
@@ -181,26 +182,26 @@ def main():
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    a = parser.parse_args()
-    torch.set_num_threads(a.threads)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    at_start = decoder.peak()
-    model = EncoderDecoder(a.rows, h=a.heads, dropout=a.dropout).to(a.device)
+    peak_at_start = decoder.peak_bytes()
+    model = EncoderDecoder(args.rows, h=args.heads, dropout=args.dropout).to(args.device)
     optimizer = decoder.optimizer_of(model, 5e-4)
-    batches = Batches(read_pairs(a.pairs), a.batch_tokens)
-    ready = [[t if t is None else t.to(a.device) for t in batches(i)] for i in range(a.warm + a.updates)]
-    tokens = sum((batch[3] >= 0).sum().item() for batch in ready[a.warm:])
-    for i, (source, mask, x, y) in enumerate(ready):
-        if i == a.warm:
-            began, worked = time.perf_counter(), time.process_time()
+    batches = Batches(read_pairs(args.pairs), args.batch_tokens)
+    batches_on_device = [[t if t is None else t.to(args.device) for t in batches(i)] for i in range(args.warm + args.updates)]
+    tokens = sum((batch[3] >= 0).sum().item() for batch in batches_on_device[args.warm:])
+    for i, (source, mask, x, y) in enumerate(batches_on_device):
+        if i == args.warm:
+            start_time, cpu_start = time.perf_counter(), time.process_time()
         loss = F.cross_entropy(model(source, mask, x).flatten(0, 1), y.flatten(), ignore_index=-1, label_smoothing=0.1)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         loss.item()
-    print(json.dumps({"tokens_per_second": tokens / (time.perf_counter() - began),
-                      "tokens_per_cpu_second": tokens / (time.process_time() - worked), "tokens": tokens, "peak": decoder.peak(),
-                      "at_start": at_start}))
+    print(json.dumps({"tokens_per_second": tokens / (time.perf_counter() - start_time),
+                      "tokens_per_cpu_second": tokens / (time.process_time() - cpu_start), "tokens": tokens, "peak": decoder.peak_bytes(),
+                      "at_start": peak_at_start}))
 
 
 if __name__ == "__main__":

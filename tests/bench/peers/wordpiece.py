@@ -19,9 +19,9 @@ def main():
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     lines = text.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     encoded = tokenizer.encode_batch_fast(lines, add_special_tokens=False)  # without character offsets
-    print(f"{time.perf_counter() - began:.6f}")
+    print(f"{time.perf_counter() - start_time:.6f}")
     ids.write_text("".join(" ".join(map(str, line.ids)) + "\n" for line in encoded))
 
 

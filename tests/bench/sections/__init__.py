@@ -13,12 +13,13 @@ GROUPS = {"analysis": ("scan", "spectra", "cut"), "encoder": ("fine_tuning", "an
 
 def listing():
     """Returns [(name, description)] of all sections and groups."""
-    described = [(name, module.__doc__.split("\n", maxsplit=1)[0]) for name, module in SECTIONS.items()]
-    return described + [(name, f"The sections {', '.join(members)}.") for name, members in GROUPS.items()]
+    descriptions = [(name, module.__doc__.split("\n", maxsplit=1)[0]) for name, module in SECTIONS.items()]
+    return descriptions + [(name, f"The sections {', '.join(members)}.") for name, members in GROUPS.items()]
 
 
-def chosen(names):
-    """Returns the modules of the sections and groups in a comma-separated list, or of all sections for None. Raises ValueError."""
+def modules_of(names):
+    """Returns the modules of the sections and groups in a comma-separated list, or of all sections for None. Raises ValueError if a name
+    is unknown."""
     if names is None:
         return list(SECTIONS.values())
     modules = []

@@ -3,28 +3,28 @@ import json
 import subprocess
 
 import bert
-from measure import Comparison, Row, peer, project, run, talk
+from measure import Comparison, Row, peer, print_progress, project, run
 
 
 def measure(bench):
     """Measures forward passes, answer search and scoring, on five articles or on all (--full)."""
     questions, vocabulary = bench.data("squad-1.1/dev.json.zst"), bench.data("bert-base-uncased/vocab.txt.zst")
     if questions is None or vocabulary is None:
-        talk("MH_DATA has no SQuAD or no vocabulary of BERT; skipping question answering")
+        print_progress("MH_DATA has no SQuAD or no vocabulary of BERT; skipping question answering")
         return
-    text, pieces, shard, printed = (bench.folder / f"squad.{end}" for end in ("json", "txt", "mhs", "rows"))
-    whole = json.loads(subprocess.run(["zstd", "-dcq", questions], check=True, capture_output=True).stdout)
-    text.write_text(json.dumps({"version": whole["version"], "data": whole["data"][:None if bench.full else 5]}))
+    text, pieces, shard, windows = (bench.folder / f"squad.{end}" for end in ("json", "txt", "mhs", "rows"))
+    dataset = json.loads(subprocess.run(["zstd", "-dcq", questions], check=True, capture_output=True).stdout)
+    text.write_text(json.dumps({"version": dataset["version"], "data": dataset["data"][:None if bench.full else 5]}))
     run(["zstd", "-qd", vocabulary, "-o", pieces])
     run([bench.tools / "mh-prep", "-q", "squad", "--wordpiece", pieces, "-o", shard, text])
-    printed.write_bytes(subprocess.run([bench.tests / "squad-print", "windows", shard, "384", "128", "64"], check=True, capture_output=True).stdout)
+    windows.write_bytes(subprocess.run([bench.tests / "squad-print", "windows", shard, "384", "128", "64"], check=True, capture_output=True).stdout)
     checkpoint = bench.checkpoint("spans", shard, f"[model]\nbert.head = 'span'\n{bert.TOML}batch.block = 384\nbatch.rows = 2\n")
-    ours = "answering questions of SQuAD's dev set"
+    project_name = "answering questions of SQuAD's dev set"
     evaluation = [bench.tools / "mh-eval", "-q", checkpoint, shard, "--threads", bench.threads, "--device", bench.device]
 
-    def theirs(attention):
+    def peer_side(attention):
         def answer():
-            result = bert.run_peer(bench, "answer", printed, attention=attention)
+            result = bert.run_peer(bench, "answer", windows, attention=attention)
             return {"s": result["seconds"], "questions": result["questions"]}
 
         return peer(attention, answer)
@@ -32,6 +32,6 @@ def measure(bench):
     def rows(results):
         for attention in ("sdpa", "eager"):
             yield Row(f"answering {results[attention]['questions'][-1]} questions of SQuAD's dev set, against {attention}", "s",
-                      results[ours]["s"], results[attention]["s"], 1.5, less=True)
+                      results[project_name]["s"], results[attention]["s"], 1.5, lower_is_better=True)
 
-    yield Comparison("SQuAD", [project(ours, lambda: {"s": run(evaluation, stdout=subprocess.DEVNULL)[0]}), theirs("sdpa"), theirs("eager")], rows)
+    yield Comparison("SQuAD", [project(project_name, lambda: {"s": run(evaluation, stdout=subprocess.DEVNULL)[0]}), peer_side("sdpa"), peer_side("eager")], rows)

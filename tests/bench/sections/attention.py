@@ -1,7 +1,7 @@
 """Attention kernels, forward and backward, causal, head size 64; with --device cuda on a GPU, head sizes 64 and 128."""
 import itertools
 
-from measure import Comparison, Lines, Row, allocator, output, peer, peer_program, project
+from measure import Comparison, LineProgram, Row, allocator_settings, output, peer, peer_program, project
 
 
 def measure(bench):
@@ -10,40 +10,40 @@ def measure(bench):
 
 def on_cpu(bench):
     """Yields the comparisons on the CPU: 8 heads, batch size 2, or batch size 8 in incremental decoding."""
-    def measured(command, kind, n, dtype, batch, environment=None):
+    def run_program(command, kind, n, dtype, batch, environment=None):
         time, memory = output([*command, kind, batch, 8, n, 64, dtype, bench.threads], environment).split()
         return {"ms": float(time), "MB": float(memory)}
 
-    def ours(kind, n, dtype="fp32", batch=2):
-        return project(f"attention, {kind}, n {n}, {dtype}", lambda: measured([bench.tests / "attention-bench"], kind, n, dtype, batch))
+    def project_side(kind, n, dtype="fp32", batch=2):
+        return project(f"attention, {kind}, n {n}, {dtype}", lambda: run_program([bench.tests / "attention-bench"], kind, n, dtype, batch))
 
-    def theirs(kind, n, dtype="fp32", batch=2):
-        return peer(f"peer {kind}", lambda: measured(peer_program("attention"), kind, n, dtype, batch, allocator))
+    def peer_side(kind, n, dtype="fp32", batch=2):
+        return peer(f"peer {kind}", lambda: run_program(peer_program("attention"), kind, n, dtype, batch, allocator_settings))
 
-    def compare(what, mine, other, bar, label=None, memory_bar=None):
+    def compare(what, side, baseline, bar, label=None, memory_bar=None):
         def rows(results):
-            yield Row(f"attention, {what}", "ms", results[mine.name]["ms"], results[other.name]["ms"], bar, less=True)
+            yield Row(f"attention, {what}", "ms", results[side.name]["ms"], results[baseline.name]["ms"], bar, lower_is_better=True)
             if memory_bar:
-                yield Row(f"attention, {what}, memory without the results", "MB", results[mine.name]["MB"], results[other.name]["MB"],
-                          memory_bar, less=True)
+                yield Row(f"attention, {what}, memory without the results", "MB", results[side.name]["MB"], results[baseline.name]["MB"],
+                          memory_bar, lower_is_better=True)
 
-        return Comparison(f"attention, {label or what}", [mine, other], rows)
+        return Comparison(f"attention, {label or what}", [side, baseline], rows)
 
     for n in (512, 1024, 2048):
         for kind in ("mixhead-a", "mixhead-b"):
-            yield compare(f"{kind}, n {n}, fp32, against eager", ours(kind, n), theirs(kind, n), 5, memory_bar=25 if n == 2048 else None)
-        yield compare(f"mixhead-a, n {n}, fp32, against talking heads of x-transformers", ours("mixhead-a", n), theirs("talking-heads", n), 5)
-        yield compare(f"mixhead-a, n {n}, against plain attention of the project (1.2 times its time)", ours("mixhead-a", n), ours("plain", n), 1 / 1.2,
+            yield compare(f"{kind}, n {n}, fp32, against eager", project_side(kind, n), peer_side(kind, n), 5, memory_bar=25 if n == 2048 else None)
+        yield compare(f"mixhead-a, n {n}, fp32, against talking heads of x-transformers", project_side("mixhead-a", n), peer_side("talking-heads", n), 5)
+        yield compare(f"mixhead-a, n {n}, against plain attention of the project (1.2 times its time)", project_side("mixhead-a", n), project_side("plain", n), 1 / 1.2,
                       label=f"mixhead-a and plain, n {n}")
         for dtype in ("fp32", "bf16"):
-            yield compare(f"plain, n {n}, {dtype}, against PyTorch's fused attention", ours("plain", n, dtype), theirs("sdpa", n, dtype), 1)
+            yield compare(f"plain, n {n}, {dtype}, against PyTorch's fused attention", project_side("plain", n, dtype), peer_side("sdpa", n, dtype), 1)
     for n in (256, 512, 1024):
-        yield compare(f"relative, n {n}, memory {n}, fp32, against eager", ours("relative", n), theirs("relative", n), 3)
+        yield compare(f"relative, n {n}, memory {n}, fp32, against eager", project_side("relative", n), peer_side("relative", n), 3)
     for kind in ("decode-a", "decode-b"):
-        yield compare(f"{kind} of 8 rows, 1024 keys, fp32, against eager", ours(kind, 1024, batch=8), theirs(kind, 1024, batch=8), 3)
+        yield compare(f"{kind} of 8 rows, 1024 keys, fp32, against eager", project_side(kind, 1024, batch=8), peer_side(kind, 1024, batch=8), 3)
 
 
-# (KIND of attention_bench, KIND of peers/attention.py, bar, metric, comment); bar 0: for information only. Each round measures all
+# (KIND of attention_bench, KIND of peers/attention.py, bar, metric, comment); with bar 0 every ratio passes. Each round measures all
 # kinds.
 GPU_ROWS = [("mixhead-a", "mixhead-a", 4, "ms", "against eager"),
             ("mixhead-a", "mixhead-a-compiled", 2, "ms", "against torch.compile"),
@@ -71,7 +71,7 @@ def gpu_words(kind, n, heads, size):
 
 def compiled_on_gpu():
     """Returns the arguments of each GPU measurement of peers/attention.py that uses torch.compile, one text each."""
-    kinds = [kind for kind in dict.fromkeys(other for _, other, *_ in GPU_ROWS) if kind == "flex" or kind.endswith("-compiled")]
+    kinds = [kind for kind in dict.fromkeys(peer_kind for _, peer_kind, *_ in GPU_ROWS) if kind == "flex" or kind.endswith("-compiled")]
     return [" ".join(map(str, gpu_words(kind, n, heads, size))) for size, n, heads in GPU_SIZES for kind in kinds]
 
 
@@ -83,18 +83,18 @@ def on_gpu(bench):
         time, memory = lines.ask(*gpu_words(kind, n, heads, size))
         return {"ms": max(time, 0), "MB": max(memory, 0.1)}
 
-    with Lines(bench.tests / "attention-bench", "-") as ours, Lines(*peer_program("attention"), "-") as theirs:
+    with LineProgram(bench.tests / "attention-bench", "-") as project_lines, LineProgram(*peer_program("attention"), "-") as peer_lines:
         for size, n, heads in GPU_SIZES:
             kinds = sorted({(kind, False) for _, kind, *_ in GPU_ROWS} | {(kind, True) for kind, *_ in GPU_ROWS})
 
             def side(kind, of_project):
                 if of_project:
-                    return project(name_of(kind, n, heads, size), lambda: ask(ours, kind, n, heads, size))
-                return peer(f"peer {kind}", lambda: ask(theirs, kind, n, heads, size))
+                    return project(name_of(kind, n, heads, size), lambda: ask(project_lines, kind, n, heads, size))
+                return peer(f"peer {kind}", lambda: ask(peer_lines, kind, n, heads, size))
 
             def rows(results):
-                for kind, other, bar, metric, comment in GPU_ROWS:
-                    name, peers = name_of(kind, n, heads, size), results[f"peer {other}"]
-                    yield Row(f"{name}, {comment}", metric, results[name][metric], peers and peers[metric], bar, less=True)
+                for kind, peer_kind, bar, metric, comment in GPU_ROWS:
+                    name, peers = name_of(kind, n, heads, size), results[f"peer {peer_kind}"]
+                    yield Row(f"{name}, {comment}", metric, results[name][metric], peers and peers[metric], bar, lower_is_better=True)
 
             yield Comparison(f"attention on a GPU, n {n}, {heads} heads of {size}", [side(*each) for each in kinds], rows)

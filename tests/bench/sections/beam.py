@@ -2,41 +2,41 @@
 import statistics
 import subprocess
 
-from measure import Comparison, Row, Unavailable, allocator, output, peer, peer_program, project
+from measure import Comparison, Row, Unavailable, allocator_settings, output, peer, peer_program, project
 
 
 def measure(bench):
     threads = str(bench.threads)
     what = "beam search, 3 + 3 layers, d 256, beam 5, batch 32"
-    on_device = []  # omitted on the CPU, since earlier versions of beam-bench have no device argument
+    device_arguments = []  # empty on the CPU, since earlier versions of beam-bench have no device argument
     # CTranslate2 supports bf16 only on CPUs with bf16 instructions.
     bars = [("transformers", "fp32", 3), ("transformers", "bf16", 3), ("ctranslate2", "fp32", 0.5)]
     if bench.device == "cuda":
         what += ", on a GPU"
-        on_device.append("cuda")
+        device_arguments.append("cuda")
         bars.append(("ctranslate2", "bf16", 0.5))
 
     def speed(command, environment):
         return {"tokens/s": statistics.median(float(line) for line in output(command, {"OMP_NUM_THREADS": threads, **environment}).splitlines())}
 
-    def ours(precision):
-        return project(f"{what}, {precision}", lambda: speed([bench.tests / "beam-bench", "3", threads, precision, *on_device], {}))
+    def project_side(precision):
+        return project(f"{what}, {precision}", lambda: speed([bench.tests / "beam-bench", "3", threads, precision, *device_arguments], {}))
 
-    def theirs(name, precision):
+    def peer_side(name, precision):
         command = [*peer_program("beam"), name, "--precision", precision, "--device", bench.device, "--rounds", "3", "--threads", threads]
 
         def measure_peer():
             try:
-                return speed(command, allocator)
-            except subprocess.CalledProcessError as failed:
-                raise Unavailable(f"exit status {failed.returncode}: {failed.stderr.strip().splitlines()[-1:]}") from failed
+                return speed(command, allocator_settings)
+            except subprocess.CalledProcessError as error:
+                raise Unavailable(f"exit status {error.returncode}: {error.stderr.strip().splitlines()[-1:]}") from error
 
         return peer(f"{name}, {precision}", measure_peer)
 
     def rows(results):
         for name, precision, bar in bars:
-            other = results[f"{name}, {precision}"]
-            yield Row(f"{what}, {name}, {precision}", "tokens/s", results[f"{what}, {precision}"]["tokens/s"], other and other["tokens/s"], bar)
+            peer_metrics = results[f"{name}, {precision}"]
+            yield Row(f"{what}, {name}, {precision}", "tokens/s", results[f"{what}, {precision}"]["tokens/s"], peer_metrics and peer_metrics["tokens/s"], bar)
 
     yield Comparison("beam search", [side for precision in ("fp32", "bf16")
-                                     for side in [ours(precision), *(theirs(name, p) for name, p, _ in bars if p == precision)]], rows)
+                                     for side in [project_side(precision), *(peer_side(name, p) for name, p, _ in bars if p == precision)]], rows)

@@ -4,13 +4,13 @@ from measure import Comparison, Row, output, project
 
 def measure(bench):
     for path, mixer in (("fused", "none"), ("composed", "none"), ("composed", "mixhead-a")):
-        ours = f"attention with half of the heads pruned, {path}, mixer {mixer}"
+        name = f"attention with half of the heads pruned, {path}, mixer {mixer}"
 
         def times():
-            whole, half = output([bench.tests / "cut-bench", path, mixer], {"OMP_NUM_THREADS": str(bench.threads)}).split()
-            return {"ms": float(half), "all heads ms": float(whole)}
+            all_heads, pruned = output([bench.tests / "cut-bench", path, mixer], {"OMP_NUM_THREADS": str(bench.threads)}).split()
+            return {"ms": float(pruned), "all heads ms": float(all_heads)}
 
         def rows(results):
-            yield Row(ours, "ms", results[ours]["ms"], results[ours]["all heads ms"], 1.7, less=True)
+            yield Row(name, "ms", results[name]["ms"], results[name]["all heads ms"], 1.7, lower_is_better=True)
 
-        yield Comparison(f"pruned heads, {path}, mixer {mixer}", [project(ours, times)], rows)
+        yield Comparison(f"pruned heads, {path}, mixer {mixer}", [project(name, times)], rows)

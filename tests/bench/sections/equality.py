@@ -2,15 +2,15 @@
 import subprocess
 import sys
 
-from measure import Check, all_or_none, here, talk
+from measure import Check, all_or_none, here, print_progress
 
 
 def measure(bench):
     def losses():
-        talk("comparing 200 updates of mh-train and PyTorch")
-        done = subprocess.run([sys.executable, here / "equality.py", "--tools", bench.tools, "--full", "--threads", str(bench.threads)],
+        print_progress("comparing 200 updates of mh-train and PyTorch")
+        process = subprocess.run([sys.executable, here / "equality.py", "--tools", bench.tools, "--full", "--threads", str(bench.threads)],
                               check=False, capture_output=True, text=True)
-        talk((done.stdout + done.stderr).strip().splitlines()[-1])
-        yield all_or_none("losses of 200 updates within 1e-3 nats of PyTorch's", done.returncode == 0)
+        print_progress((process.stdout + process.stderr).strip().splitlines()[-1])
+        yield all_or_none("losses of 200 updates within 1e-3 nats of PyTorch's", process.returncode == 0)
 
     yield Check(losses)

@@ -5,25 +5,25 @@ from measure import Comparison, Row, all_or_none, one_core, output, peer, peer_p
 
 
 def measure(bench):
-    pick, sides = random.Random(5), [bench.folder / "hyp", bench.folder / "ref"]
+    rng, sides = random.Random(5), [bench.folder / "hyp", bench.folder / "ref"]
     lines = bench.text().read_text(encoding="utf-8").split("\n")
     references = [line.strip() for line in lines if 40 < len(line) < 250][:6750]
     if len(references) < 6750:
         references = (references * (1 + 6750 // len(references)))[:6750]
-    noised = [" ".join(word for word in line.split() if pick.random() > 0.2) for line in references]
-    for path, side in zip(sides, (noised, references)):
+    hypotheses = [" ".join(word for word in line.split() if rng.random() > 0.2) for line in references]
+    for path, side in zip(sides, (hypotheses, references)):
         path.write_text("".join(f"{line}\n" for line in side), encoding="utf-8")
     for metric in ("bleu", "chrf"):
-        ours, scores = f"{metric} of 6750 sentences, one core", set()
+        project_name, scores = f"{metric} of 6750 sentences, one core", set()
 
-        def spent(command):
+        def run_metric(command):
             milliseconds, score = output(one_core([*command, metric, *sides])).split()
             scores.add(score)
             return {"ms": float(milliseconds)}
 
         def rows(results):
-            yield Row(f"{ours}, against sacrebleu", "ms", results[ours]["ms"], results["sacrebleu"]["ms"], 10, less=True)
+            yield Row(f"{project_name}, against sacrebleu", "ms", results[project_name]["ms"], results["sacrebleu"]["ms"], 10, lower_is_better=True)
             yield all_or_none(f"{metric}, score equal to sacrebleu to ten decimals", len(scores) == 1)
 
-        yield Comparison(metric, [project(ours, lambda: spent([bench.tests / "bleu-bench"])),
-                                  peer("sacrebleu", lambda: spent(peer_program("bleu")))], rows)
+        yield Comparison(metric, [project(project_name, lambda: run_metric([bench.tests / "bleu-bench"])),
+                                  peer("sacrebleu", lambda: run_metric(peer_program("bleu")))], rows)

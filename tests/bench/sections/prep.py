@@ -2,7 +2,7 @@
 import subprocess
 import sys
 
-from measure import Check, Comparison, Peak, Row, all_or_none, one_core, output, peer, peer_program, project, run, talk
+from measure import Check, Comparison, PeakMemory, Row, all_or_none, one_core, output, peer, peer_program, print_progress, project, run
 
 
 def measure(bench):
@@ -23,8 +23,8 @@ def speed_of_prep(bench, megabytes, vocabulary, shard, text):
 
 def same_ids(bench, shard, ids):
     """Returns whether the lines of a shard have the token ids in the file `ids`, apart from the end-of-line token or [SEP] of mh-prep."""
-    listed = subprocess.run([bench.tools / "mh-prep", "cat", "--ids", shard], check=True, capture_output=True).stdout
-    return [line.split()[:-1] for line in listed.splitlines()] == [line.split() for line in ids.read_bytes().splitlines()]
+    printed_ids = subprocess.run([bench.tools / "mh-prep", "cat", "--ids", shard], check=True, capture_output=True).stdout
+    return [line.split()[:-1] for line in printed_ids.splitlines()] == [line.split() for line in ids.read_bytes().splitlines()]
 
 
 def pieces_and_words(bench, text, size, model, vocabulary):
@@ -53,12 +53,12 @@ def subwords(bench, text, size):
     vocabulary, codes = bench.folder / "subword", bench.folder / "codes"
     run([bench.tools / "mh-prep", "-q", "vocab", "--type", "subword-nmt", "--merges", "10000", "-o", vocabulary, text])
     codes.write_bytes(subprocess.run([bench.tools / "mh-prep", "codes", vocabulary], check=True, capture_output=True).stdout)
-    ours = "mh-prep, subword-nmt of 10000 merges, one core"
+    project_name = "mh-prep, subword-nmt of 10000 merges, one core"
     apply_bpe = [sys.executable, "-m", "subword_nmt.apply_bpe", "-c", codes, "-i", text, "-o", bench.folder / "pieces"]
     return Comparison("mh-prep and subword-nmt", [
-        project(ours, lambda: speed_of_prep(bench, size, vocabulary, bench.folder / "subword.mhs", text)),
+        project(project_name, lambda: speed_of_prep(bench, size, vocabulary, bench.folder / "subword.mhs", text)),
         peer("subword-nmt", lambda: {"MB/s": size / run(one_core(apply_bpe))[0]})],
-        lambda results: [Row(ours, "MB/s", results[ours]["MB/s"], results["subword-nmt"]["MB/s"], 8)])
+        lambda results: [Row(project_name, "MB/s", results[project_name]["MB/s"], results["subword-nmt"]["MB/s"], 8)])
 
 
 def wordpieces(bench, text, size):
@@ -73,14 +73,14 @@ def wordpieces(bench, text, size):
         run([bench.tools / "mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", "30000", "-o", vocabulary, text])
         pieces.write_bytes(subprocess.run([bench.tools / "mh-prep", "codes", vocabulary], check=True, capture_output=True).stdout)
     ids, encoded = bench.folder / "wordpiece.ids", bench.folder / "wordpiece.mhs"
-    ours = f"mh-prep, WordPiece of {len(pieces.read_bytes().splitlines())}, one core"
+    project_name = f"mh-prep, WordPiece of {len(pieces.read_bytes().splitlines())}, one core"
 
     def rows(results):
-        yield Row(f"{ours}, against tokenizers", "MB/s", results[ours]["MB/s"], results["tokenizers"]["MB/s"], 6)
+        yield Row(f"{project_name}, against tokenizers", "MB/s", results[project_name]["MB/s"], results["tokenizers"]["MB/s"], 6)
         yield all_or_none("mh-prep, WordPiece, ids of all lines equal to tokenizers", same_ids(bench, encoded, ids))
 
     return Comparison("mh-prep and tokenizers", [
-        project(ours, lambda: speed_of_prep(bench, size, vocabulary, encoded, text)),
+        project(project_name, lambda: speed_of_prep(bench, size, vocabulary, encoded, text)),
         peer("tokenizers", lambda: {"MB/s": size / float(output(one_core([*peer_program("wordpiece"), pieces, text, ids])))})], rows)
 
 
@@ -88,19 +88,19 @@ def memory(bench, vocabulary):
     """Yields the rows of the peak memory of mh-prep for a small and a large text."""
     text, peaks = bench.text().read_bytes(), []
     for megabytes in (10, 1000 if bench.full else 200):
-        talk(f"mh-prep, {megabytes} MB")
+        print_progress(f"mh-prep, {megabytes} MB")
         command = [str(bench.tools / "mh-prep"), "-q", "lm", "--vocab", str(vocabulary), "-o", str(bench.folder / "big.mhs"), "-"]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-            peak = Peak(process.pid)
-            left = megabytes * 10**6
-            while left > 0:
-                left -= process.stdin.write(text[:left])
+            peak = PeakMemory(process.pid)
+            bytes_left = megabytes * 10**6
+            while bytes_left > 0:
+                bytes_left -= process.stdin.write(text[:bytes_left])
             process.stdin.close()
             process.wait()
         peak.join()
         if process.returncode != 0:
             sys.exit(f"bench: mh-prep lm on {megabytes} MB: expected exit status 0; found {process.returncode}")
         peaks.append(peak.bytes / 1e6)
-    yield Row(f"mh-prep, memory for {megabytes} MB of text, against the bound 300 MB", "MB", [peaks[1]], 300.0, 1, less=True)
+    yield Row(f"mh-prep, memory for {megabytes} MB of text, against the bound 300 MB", "MB", [peaks[1]], 300.0, 1, lower_is_better=True)
     # Memory grows by about one byte per record.
-    yield Row(f"mh-prep, growth of memory from 10 to {megabytes} MB of text, against the bound 20 MB", "MB", [max(0.1, peaks[1] - peaks[0])], 20.0, 1, less=True)
+    yield Row(f"mh-prep, growth of memory from 10 to {megabytes} MB of text, against the bound 20 MB", "MB", [max(0.1, peaks[1] - peaks[0])], 20.0, 1, lower_is_better=True)

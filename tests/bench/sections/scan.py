@@ -14,13 +14,13 @@ def measure(bench):
         label, differences = f"scan, {what}", []
 
         def scans(rounds):
-            *lines, worst = output([bench.tests / "scan-bench", checkpoint, bench.shard(entries), blocks, rounds, bench.threads,
+            *lines, largest_difference = output([bench.tests / "scan-bench", checkpoint, bench.shard(entries), blocks, rounds, bench.threads,
                                     block]).splitlines()
-            differences.append(float(worst))
+            differences.append(float(largest_difference))
             return [{"s": float(line.split()[0]), "one by one s": float(line.split()[1])} for line in lines]
 
         def rows(results):
-            yield Row(f"scan of {8 * layers} heads, {what}", "s", results[label]["s"], results[label]["one by one s"], 1.8, less=True)
-            yield Row("scan, losses within 1e-5 of separate evaluations", "largest", [max(differences)], 1e-5, 1, less=True)
+            yield Row(f"scan of {8 * layers} heads, {what}", "s", results[label]["s"], results[label]["one by one s"], 1.8, lower_is_better=True)
+            yield Row("scan, losses within 1e-5 of separate evaluations", "largest", [max(differences)], 1e-5, 1, lower_is_better=True)
 
         yield RepeatingProgram(label, scans, rows)

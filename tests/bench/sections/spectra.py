@@ -7,18 +7,18 @@ def measure(bench):
     matrices, values = bench.folder / "matrices", bench.folder / "values"
     program = peer_program("spectrum")
     output([*program, "make", matrices, count, n])
-    ours = f"singular values of 512 x 512, batch of {count}"
+    project_name = f"singular values of 512 x 512, batch of {count}"
 
     def milliseconds(*command):
         return {"ms": float(output(command))}
 
     def rows(results):
         for name in ("numpy", "torch"):
-            yield Row(f"{ours}, against {name}", "ms", results[ours]["ms"], results[name]["ms"], 1.5, less=True)
+            yield Row(f"{project_name}, against {name}", "ms", results[project_name]["ms"], results[name]["ms"], 1.5, lower_is_better=True)
         difference = float(output([*program, "check", matrices, count, n, values]))
-        yield Row("singular values, cumulative curves within 1e-6 of numpy in fp64", "difference", [difference], 1e-6, 1, less=True)
+        yield Row("singular values, cumulative curves within 1e-6 of numpy in fp64", "difference", [difference], 1e-6, 1, lower_is_better=True)
 
     yield Comparison("singular values", [
-        project(ours, lambda: milliseconds(bench.tests / "spectrum-bench", matrices, count, n, bench.threads, values)),
+        project(project_name, lambda: milliseconds(bench.tests / "spectrum-bench", matrices, count, n, bench.threads, values)),
         peer("numpy", lambda: milliseconds(*program, "numpy", matrices, count, n, bench.threads)),
         peer("torch", lambda: milliseconds(*program, "torch", matrices, count, n, bench.threads))], rows)

@@ -8,16 +8,16 @@ def measure(bench):
             updates = 10 if precision == "fp32" else 20  # about 10 seconds
             options = dict(rows=entries, precision=precision)
             what = f"vocabulary {entries}, {precision}"
-            ours = f"training, {what}"
-            sides = [project(ours, lambda: bench.train_language_model(entries, precision, updates=updates)),
+            project_name = f"training, {what}"
+            sides = [project(project_name, lambda: bench.train_language_model(entries, precision, updates=updates)),
                      peer("PyTorch", lambda: bench.train_peer("decoder", **options, warm=3, updates=updates))]
             compare_memory = entries == 33278 and bench.device == "cpu"
             if compare_memory:
                 sides.append(peer("PyTorch's memory", lambda: bench.train_peer("decoder", tuned=False, **options, warm=1, updates=1)))
 
             def rows(results):
-                yield Row(ours, "tokens/s", results[ours]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
+                yield Row(project_name, "tokens/s", results[project_name]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
                 if compare_memory:
-                    yield Row(f"peak memory, {what}", "MB", results[ours]["MB"], results["PyTorch's memory"]["MB"], 2, less=True)
+                    yield Row(f"peak memory, {what}", "MB", results[project_name]["MB"], results["PyTorch's memory"]["MB"], 2, lower_is_better=True)
 
-            yield Comparison(ours, sides, rows)
+            yield Comparison(project_name, sides, rows)

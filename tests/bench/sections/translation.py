@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import corpora
-from measure import Check, Comparison, Row, all_or_none, here, peer, project, talk
+from measure import Check, Comparison, Row, all_or_none, here, peer, print_progress, project
 
 
 def measure(bench):
@@ -14,23 +14,23 @@ def measure(bench):
         toml = ("[model]\nbackbone = 'encoder-decoder'\nlayers = 3\nwidth = 256\nffn = 1024\nencoder-decoder.shared_embedding = true\n" +
                 "".join(f"dropout_{place} = {dropout}\n" for place in ("embedding", "attention", "ffn")) +
                 f"[attention]\nheads = 8\n[train]\nbatch.tokens = {batch_tokens}\nlabel_smoothing = 0.1\n")
-        ours = f"translation training, 3 + 3 layers, dropout {dropout:g}"
+        project_name = f"translation training, 3 + 3 layers, dropout {dropout:g}"
 
         def rows(results):
             # The project and the peer train on the same batches; the peer counts the target tokens.
-            speeds = [tokens / seconds for tokens, seconds in zip(results["PyTorch"]["tokens"], results[ours]["s"])]
-            yield Row(ours, "target tokens/s", speeds, results["PyTorch"]["tokens/s"], 1.2)
+            speeds = [tokens / seconds for tokens, seconds in zip(results["PyTorch"]["tokens"], results[project_name]["s"])]
+            yield Row(project_name, "target tokens/s", speeds, results["PyTorch"]["tokens/s"], 1.2)
 
         yield Comparison(f"translation training, dropout {dropout:g}", [
-            project(ours, lambda: {"s": bench.train(pairs.path / "pairs.mhs", toml, warm, updates)[0]}),
+            project(project_name, lambda: {"s": bench.train(pairs.path / "pairs.mhs", toml, warm, updates)[0]}),
             peer("PyTorch", lambda: bench.train_peer("translation", pairs=pairs.path / "pairs", rows=entries, dropout=dropout,
                                                      batch_tokens=batch_tokens, warm=warm, updates=updates))], rows)
 
     def losses():
-        talk("comparing 100 updates of a translation model in mh-train and PyTorch")
-        done = subprocess.run([sys.executable, here / "translation_equality.py", "--tools", bench.tools, "--full",
+        print_progress("comparing 100 updates of a translation model in mh-train and PyTorch")
+        process = subprocess.run([sys.executable, here / "translation_equality.py", "--tools", bench.tools, "--full",
                                "--threads", str(bench.threads)], check=False, capture_output=True, text=True)
-        talk((done.stdout + done.stderr).strip().splitlines()[-1])
-        yield all_or_none("translation training, gradients within 1e-4 and losses within 1e-3 nats of PyTorch's", done.returncode == 0)
+        print_progress((process.stdout + process.stderr).strip().splitlines()[-1])
+        yield all_or_none("translation training, gradients within 1e-4 and losses within 1e-3 nats of PyTorch's", process.returncode == 0)
 
     yield Check(losses)
