@@ -103,24 +103,24 @@ def keeps_state(combination):
 def in_suite(combination):
     """Returns whether a combination is checked without --full. This subset has each method, backbone and procedure at least once."""
     backbone, method, procedure = combination
-    place = METHODS.index(method) + list(PROCEDURES).index(procedure)
-    return keeps_model(combination) and place % len(BACKBONES) == list(BACKBONES).index(backbone)
+    index = METHODS.index(method) + list(PROCEDURES).index(procedure)
+    return keeps_model(combination) and index % len(BACKBONES) == list(BACKBONES).index(backbone)
 
 
 class Tools:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder).resolve()
         # Tools of another checkout use the configurations of that checkout, since the key names may differ.
-        beside = self.folder.parent.parent / "configs"
-        self.configs = beside if beside.is_dir() else ROOT / "configs"
+        own_configs = self.folder.parent.parent / "configs"
+        self.configs = own_configs if own_configs.is_dir() else ROOT / "configs"
 
     def run(self, tool, *arguments, expected=(0,), folder=None):
         environment = dict(os.environ, OMP_NUM_THREADS="1")
-        done = subprocess.run([str(self.folder / tool), *map(str, arguments)], capture_output=True, text=True, errors="replace",
+        process = subprocess.run([str(self.folder / tool), *map(str, arguments)], capture_output=True, text=True, errors="replace",
                               stdin=subprocess.DEVNULL, env=environment, cwd=folder, check=False)
-        if done.returncode not in expected:
-            raise RuntimeError(f"{tool} {' '.join(map(str, arguments))}: exit status {done.returncode}: {done.stderr.strip()}")
-        return done
+        if process.returncode not in expected:
+            raise RuntimeError(f"{tool} {' '.join(map(str, arguments))}: exit status {process.returncode}: {process.stderr.strip()}")
+        return process
 
 
 def text_lines():
@@ -203,8 +203,8 @@ def begin(tools, shards, folder, combination):
 
 def score(tools, model, shard):
     """Returns the numbers that mh-eval prints for a model, by name."""
-    done = tools.run("mh-eval", "-q", "--threads", 1, "--format", "json", model, shard)
-    return {name: value for name, value in json.loads(done.stdout.splitlines()[0]).items() if isinstance(value, (int, float))}
+    process = tools.run("mh-eval", "-q", "--threads", 1, "--format", "json", model, shard)
+    return {name: value for name, value in json.loads(process.stdout.splitlines()[0]).items() if isinstance(value, (int, float))}
 
 
 def prune_first_head(tools, model, pruned, backbone):
@@ -242,7 +242,7 @@ def require_some(chosen):
     return chosen
 
 
-def each(chosen, work):
+def run_each(chosen, work):
     """Runs work(combination) on all cores and yields (name, result) in the order of `chosen`."""
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         yield from zip(map(name_of, chosen), pool.map(work, chosen))
@@ -250,29 +250,29 @@ def each(chosen, work):
 
 def make(arguments):
     tools = Tools(arguments.tools)
-    with tempfile.TemporaryDirectory() as place:
-        place = pathlib.Path(place)
-        make_shards(tools, place / "shards")
-        results = dict(each(combinations(), lambda one: train(tools, place / "shards", place / "all" / name_of(one), one)))
-        for one in combinations():
-            name, made, archived_folder = name_of(one), place / "all" / name_of(one), place / "kept" / name_of(one)
-            if "refused" in results[name] or not keeps_model(one):
+    with tempfile.TemporaryDirectory() as work_folder:
+        work_folder = pathlib.Path(work_folder)
+        make_shards(tools, work_folder / "shards")
+        results = dict(run_each(combinations(), lambda combination: train(tools, work_folder / "shards", work_folder / "all" / name_of(combination), combination)))
+        for combination in combinations():
+            name, run_folder, archived_folder = name_of(combination), work_folder / "all" / name_of(combination), work_folder / "kept" / name_of(combination)
+            if "refused" in results[name] or not keeps_model(combination):
                 continue
             archived_folder.mkdir(parents=True)
-            if keeps_state(one):
-                shutil.copytree(made / "interrupted", archived_folder / "run")
+            if keeps_state(combination):
+                shutil.copytree(run_folder / "interrupted", archived_folder / "run")
             else:
                 (archived_folder / "run").mkdir()
-                shutil.copy(made / "interrupted/best.safetensors", archived_folder / "run")
-            if (made / "pruned.safetensors").exists() and keeps_state(one) and one[2] == "none":
-                shutil.copy(made / "pruned.safetensors", archived_folder)
-            if (made / "bf16").exists() and one[0] in ("decoder", "bert"):
-                shutil.copy(made / "bf16/best.safetensors", archived_folder / "bf16.safetensors")
-        (place / "kept/results.json").write_text(json.dumps(results), encoding="utf-8")
-        shutil.move(place / "shards", place / "kept/shards")
+                shutil.copy(run_folder / "interrupted/best.safetensors", archived_folder / "run")
+            if (run_folder / "pruned.safetensors").exists() and keeps_state(combination) and combination[2] == "none":
+                shutil.copy(run_folder / "pruned.safetensors", archived_folder)
+            if (run_folder / "bf16").exists() and combination[0] in ("decoder", "bert"):
+                shutil.copy(run_folder / "bf16/best.safetensors", archived_folder / "bf16.safetensors")
+        (work_folder / "kept/results.json").write_text(json.dumps(results), encoding="utf-8")
+        shutil.move(work_folder / "shards", work_folder / "kept/shards")
         with tarfile.open(arguments.archive, "w:xz", preset=9) as archive:
-            for path in sorted((place / "kept").rglob("*"), key=lambda path: (path.name, str(path))):
-                member = archive.gettarinfo(path, str(path.relative_to(place / "kept")))
+            for path in sorted((work_folder / "kept").rglob("*"), key=lambda path: (path.name, str(path))):
+                member = archive.gettarinfo(path, str(path.relative_to(work_folder / "kept")))
                 member.mtime, member.uid, member.gid, member.uname, member.gname = 0, 0, 0, "", ""
                 with (open(path, "rb") if path.is_file() else open(os.devnull, "rb")) as data:
                     archive.addfile(member, data if path.is_file() else None)
@@ -296,7 +296,7 @@ def differences(expected, found, tolerance):
 
 
 def recompute(tools, shards, archived_folder, folder, combination, recorded):
-    """Recomputes losses and scores of a combination from its archived files in `kept`, for comparison with `recorded`."""
+    """Recomputes losses and scores of a combination from its archived files in `archived_folder`, for comparison with `recorded`."""
     if "refused" in recorded or not (archived_folder / "run").exists():
         status = begin(tools, shards, folder, combination)
         return {"refused": status} if status else {"losses": losses_by_update(folder / "run")}
@@ -322,29 +322,29 @@ def recompute(tools, shards, archived_folder, folder, combination, recorded):
 def check(arguments):
     tools = Tools(arguments.tools)
     failed = 0
-    with tempfile.TemporaryDirectory() as place:
-        place = pathlib.Path(place)
+    with tempfile.TemporaryDirectory() as work_folder:
+        work_folder = pathlib.Path(work_folder)
         try:
             with tarfile.open(arguments.archive) as archive:
-                archive.extractall(place / "kept")
+                archive.extractall(work_folder / "kept")
         except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
             sys.exit(f"archive.py: {arguments.archive}: expected an archive that `archive.py make` wrote; found: {error}")
-        results = json.loads((place / "kept/results.json").read_text(encoding="utf-8"))
-        shards = place / "kept/shards"
+        results = json.loads((work_folder / "kept/results.json").read_text(encoding="utf-8"))
+        shards = work_folder / "kept/shards"
         for shard in sorted(shards.glob("*.mhs")):
             tools.run("mh-prep", "info", "-q", shard)
         # Checks only archived combinations: the archive has no results for methods that were added later.
         archived = [tuple(name.split("+")) for name in results if arguments.only in name]
-        chosen = require_some([one for one in archived if arguments.full or arguments.only or in_suite(one)])
+        chosen = require_some([combination for combination in archived if arguments.full or arguments.only or in_suite(combination)])
 
-        def work(one):
-            recorded = dict(results[name_of(one)])
-            found = recompute(tools, shards, place / "kept" / name_of(one), place / "new" / name_of(one), one, recorded)
+        def work(combination):
+            recorded = dict(results[name_of(combination)])
+            found = recompute(tools, shards, work_folder / "kept" / name_of(combination), work_folder / "new" / name_of(combination), combination, recorded)
             if "losses" in found and "losses" in recorded:  # a run without an archived training state has only the first 10 updates
                 recorded["losses"] = {update: loss for update, loss in recorded["losses"].items() if update in found["losses"]}
             return list(differences(recorded, found, TOLERANCE))
 
-        for name, lines in each(chosen, work):
+        for name, lines in run_each(chosen, work):
             failed += bool(lines)
             for line in lines:
                 print(f"{name}: {line}")
@@ -352,7 +352,7 @@ def check(arguments):
     return failed
 
 
-def contents(path):
+def tensors_checksum(path):
     """Returns the SHA-256 of the tensors of a checkpoint; its metadata may differ between versions."""
     data = path.read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
@@ -363,27 +363,27 @@ def contents(path):
 
 def same(arguments):
     failed = 0
-    with tempfile.TemporaryDirectory() as place:
-        place = pathlib.Path(place)
+    with tempfile.TemporaryDirectory() as work_folder:
+        work_folder = pathlib.Path(work_folder)
         versions = {"old": Tools(arguments.old), "new": Tools(arguments.new)}
         for version, tools in versions.items():
-            make_shards(tools, place / version / "shards")
-        for path in sorted((place / "old/shards").iterdir()):
-            if path.read_bytes() != (place / "new/shards" / path.name).read_bytes():
+            make_shards(tools, work_folder / version / "shards")
+        for path in sorted((work_folder / "old/shards").iterdir()):
+            if path.read_bytes() != (work_folder / "new/shards" / path.name).read_bytes():
                 failed += 1
                 print(f"{path.name}: differs")
         chosen = require_some(combinations(arguments.only))
 
-        def work(one):
+        def work(combination):
             results, sums = [], []
             for version, tools in versions.items():
-                folder = place / version / "runs" / name_of(one)
-                results.append(train(tools, place / version / "shards", folder, one))
-                sums.append({str(path.relative_to(folder)): contents(path) for path in sorted(folder.rglob("*.safetensors"))})
+                folder = work_folder / version / "runs" / name_of(combination)
+                results.append(train(tools, work_folder / version / "shards", folder, combination))
+                sums.append({str(path.relative_to(folder)): tensors_checksum(path) for path in sorted(folder.rglob("*.safetensors"))})
                 shutil.rmtree(folder)
             return [*differences(*results, 0), *differences(*sums, 0)]
 
-        for name, lines in each(chosen, work):
+        for name, lines in run_each(chosen, work):
             failed += bool(lines)
             for line in lines:
                 print(f"{name}: {line}")
@@ -394,10 +394,10 @@ def same(arguments):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, places in {"make": ("tools", "archive"), "check": ("tools", "archive"), "same": ("old", "new")}.items():
+    for name, positional in {"make": ("tools", "archive"), "check": ("tools", "archive"), "same": ("old", "new")}.items():
         command = commands.add_parser(name)
-        for place in places:
-            command.add_argument(place)
+        for argument in positional:
+            command.add_argument(argument)
         command.add_argument("--only", default="", help="text that the name of a combination must contain, such as decoder+mae; default: all combinations")
         command.add_argument("--full", action="store_true", help="check all combinations")
     arguments = parser.parse_args()

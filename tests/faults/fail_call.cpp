@@ -36,7 +36,7 @@ std::atomic<bool> in_main = false;
 pid_t first_process = 0;
 int failing_function = -1, failing_errno = 0;
 long failing_call = 0;
-bool fails_from_then_on = false, is_short = false;
+bool fails_from_then_on = false, writes_half = false;
 
 struct ErrorName {
   const char* name;
@@ -47,7 +47,7 @@ constexpr ErrorName kErrors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},      {"EDQUOT
                                  {"EMFILE", EMFILE}, {"EINVAL", EINVAL}};
 
 template <class Call>
-Call real(const char* name) {
+Call real_function(const char* name) {
   return reinterpret_cast<Call>(dlsym(RTLD_NEXT, name));
 }
 
@@ -60,26 +60,29 @@ bool is_ours(void* address) {
   return std::strncmp(name, "mh-", 3) == 0 || std::strncmp(name, "libmultihead", 12) == 0;
 }
 
-// Appends a path to MH_FAULT_WRITES. With system calls of libc only, since it runs in children after fork() too.
+// Appends a path to the file MH_FAULT_WRITES, only with system calls, since children call this function after fork()
+// too.
 void record_write(const char* path) {
   static const char* const log = std::getenv("MH_FAULT_WRITES");
   if (log == nullptr || !in_main) return;
-  const int out = real<int (*)(const char*, int, mode_t)>("open")(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  const int out =
+      real_function<int (*)(const char*, int, mode_t)>("open")(log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   char line[4096];
   const int size = std::snprintf(line, sizeof line, "%s\n", path);
   if (out < 0 || size >= static_cast<int>(sizeof line) ||
-      real<ssize_t (*)(int, const void*, size_t)>("write")(out, line, static_cast<size_t>(size)) != size)
+      real_function<ssize_t (*)(int, const void*, size_t)>("write")(out, line, static_cast<size_t>(size)) != size)
     std::abort();
-  real<int (*)(int)>("close")(out);
+  real_function<int (*)(int)>("close")(out);
 }
-bool writes(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0; }
+bool opens_for_writing(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0; }
 
-// Counts a call; returns whether it must fail.
+// Counts a call. Returns whether the call must fail.
 bool fails(Function function) {
   if (!in_main || getpid() != first_process) return false;
   const long call = ++counts[function];
   return failing_function == function && (call == failing_call || (fails_from_then_on && call > failing_call));
 }
+// Counts a call from the code of the project. Returns whether the call must fail, and sets errno if so.
 bool fails(Function function, void* caller) {
   if (!in_main || !is_ours(caller) || !fails(function)) return false;
   errno = failing_errno;
@@ -97,10 +100,10 @@ void read_fault() {
   }
   for (int i = 0; i < kFunctions; ++i)
     if (std::strcmp(function, kNames[i]) == 0) failing_function = i;
-  is_short = std::strcmp(error, "short") == 0;
+  writes_half = std::strcmp(error, "short") == 0;
   for (const ErrorName& e : kErrors)
     if (std::strcmp(error, e.name) == 0) failing_errno = e.code;
-  if (failing_function < 0 || (failing_errno == 0 && !is_short)) std::abort();
+  if (failing_function < 0 || (failing_errno == 0 && !writes_half)) std::abort();
 }
 
 void write_counts() {
@@ -114,11 +117,11 @@ void write_counts() {
 }
 
 using Main = int (*)(int, char**, char**);
-Main first_main;
-int counted_main(int argc, char** argv, char** environment) {
+Main tool_main;
+int main_with_faults(int argc, char** argv, char** environment) {
   read_fault();
   in_main = true;
-  return first_main(argc, argv, environment);
+  return tool_main(argc, argv, environment);
 }
 
 }  // namespace
@@ -128,19 +131,19 @@ extern "C" {
 int __libc_start_main(Main main, int argc, char** argv, void (*init)(), void (*fini)(), void (*rtld_fini)(),
                       void* stack_end) {
   using Start = int (*)(Main, int, char**, void (*)(), void (*)(), void (*)(), void*);
-  first_main = main;
-  return real<Start>("__libc_start_main")(counted_main, argc, argv, init, fini, rtld_fini, stack_end);
+  tool_main = main;
+  return real_function<Start>("__libc_start_main")(main_with_faults, argc, argv, init, fini, rtld_fini, stack_end);
 }
 
 // The tools end with _Exit(), their children with _exit().
 [[noreturn]] void _Exit(int status) {
   write_counts();
-  real<void (*)(int)>("_Exit")(status);
+  real_function<void (*)(int)>("_Exit")(status);
   __builtin_unreachable();
 }
 [[noreturn]] void _exit(int status) {
   write_counts();
-  real<void (*)(int)>("_exit")(status);
+  real_function<void (*)(int)>("_exit")(status);
   __builtin_unreachable();
 }
 
@@ -150,8 +153,8 @@ int open(const char* path, int flags, ...) {
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
   if (fails(kOpen, __builtin_return_address(0))) return -1;
-  if (writes(flags)) record_write(path);
-  return real<int (*)(const char*, int, mode_t)>("open")(path, flags, mode);
+  if (opens_for_writing(flags)) record_write(path);
+  return real_function<int (*)(const char*, int, mode_t)>("open")(path, flags, mode);
 }
 int open64(const char* path, int flags, ...) {
   va_list arguments;
@@ -159,99 +162,99 @@ int open64(const char* path, int flags, ...) {
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
   if (fails(kOpen, __builtin_return_address(0))) return -1;
-  if (writes(flags)) record_write(path);
-  return real<int (*)(const char*, int, mode_t)>("open64")(path, flags, mode);
+  if (opens_for_writing(flags)) record_write(path);
+  return real_function<int (*)(const char*, int, mode_t)>("open64")(path, flags, mode);
 }
 int mkstemp(char* path) {
   if (fails(kOpen, __builtin_return_address(0))) return -1;
-  const int descriptor = real<int (*)(char*)>("mkstemp")(path);
+  const int descriptor = real_function<int (*)(char*)>("mkstemp")(path);
   record_write(path);
   return descriptor;
 }
 int mkstemp64(char* path) {
   if (fails(kOpen, __builtin_return_address(0))) return -1;
-  const int descriptor = real<int (*)(char*)>("mkstemp64")(path);
+  const int descriptor = real_function<int (*)(char*)>("mkstemp64")(path);
   record_write(path);
   return descriptor;
 }
 ssize_t read(int descriptor, void* data, size_t size) {
   if (fails(kRead, __builtin_return_address(0))) return -1;
-  return real<ssize_t (*)(int, void*, size_t)>("read")(descriptor, data, size);
+  return real_function<ssize_t (*)(int, void*, size_t)>("read")(descriptor, data, size);
 }
 ssize_t write(int descriptor, const void* data, size_t size) {
-  static const auto next = real<ssize_t (*)(int, const void*, size_t)>("write");
+  static const auto real_write = real_function<ssize_t (*)(int, const void*, size_t)>("write");
   if (descriptor != STDERR_FILENO && fails(kWrite, __builtin_return_address(0))) {
-    if (!is_short) return -1;
-    return next(descriptor, data, size > 1 ? size / 2 : size);
+    if (!writes_half) return -1;
+    return real_write(descriptor, data, size > 1 ? size / 2 : size);
   }
-  return next(descriptor, data, size);
+  return real_write(descriptor, data, size);
 }
 int fsync(int descriptor) {
   if (fails(kFsync, __builtin_return_address(0))) return -1;
-  return real<int (*)(int)>("fsync")(descriptor);
+  return real_function<int (*)(int)>("fsync")(descriptor);
 }
 int rename(const char* from, const char* to) {
   if (fails(kRename, __builtin_return_address(0))) return -1;
   record_write(to);
-  return real<int (*)(const char*, const char*)>("rename")(from, to);
+  return real_function<int (*)(const char*, const char*)>("rename")(from, to);
 }
 int link(const char* from, const char* to) {
   if (fails(kLink, __builtin_return_address(0))) return -1;
   record_write(to);
-  return real<int (*)(const char*, const char*)>("link")(from, to);
+  return real_function<int (*)(const char*, const char*)>("link")(from, to);
 }
 FILE* fopen(const char* path, const char* mode) {
   if (std::strpbrk(mode, "wa+") != nullptr) record_write(path);
-  return real<FILE* (*)(const char*, const char*)>("fopen")(path, mode);
+  return real_function<FILE* (*)(const char*, const char*)>("fopen")(path, mode);
 }
 FILE* fopen64(const char* path, const char* mode) {
   if (std::strpbrk(mode, "wa+") != nullptr) record_write(path);
-  return real<FILE* (*)(const char*, const char*)>("fopen64")(path, mode);
+  return real_function<FILE* (*)(const char*, const char*)>("fopen64")(path, mode);
 }
 int openat(int folder, const char* path, int flags, ...) {
   va_list arguments;
   va_start(arguments, flags);
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
-  if (writes(flags)) record_write(path);
-  return real<int (*)(int, const char*, int, mode_t)>("openat")(folder, path, flags, mode);
+  if (opens_for_writing(flags)) record_write(path);
+  return real_function<int (*)(int, const char*, int, mode_t)>("openat")(folder, path, flags, mode);
 }
 int remove(const char* path) {
   record_write(path);
-  return real<int (*)(const char*)>("remove")(path);
+  return real_function<int (*)(const char*)>("remove")(path);
 }
 int unlinkat(int folder, const char* path, int flags) {
   record_write(path);
-  return real<int (*)(int, const char*, int)>("unlinkat")(folder, path, flags);
+  return real_function<int (*)(int, const char*, int)>("unlinkat")(folder, path, flags);
 }
 int unlink(const char* path) {
   record_write(path);
-  return real<int (*)(const char*)>("unlink")(path);
+  return real_function<int (*)(const char*)>("unlink")(path);
 }
 int mkdir(const char* path, mode_t mode) {
   record_write(path);
-  return real<int (*)(const char*, mode_t)>("mkdir")(path, mode);
+  return real_function<int (*)(const char*, mode_t)>("mkdir")(path, mode);
 }
 // Closes the descriptor even if the call fails, as Linux does.
 int close(int descriptor) {
   const bool failing = fails(kClose, __builtin_return_address(0));
-  const int result = real<int (*)(int)>("close")(descriptor);
+  const int result = real_function<int (*)(int)>("close")(descriptor);
   if (!failing) return result;
   errno = failing_errno;
   return -1;
 }
 void* mmap(void* address, size_t size, int protection, int flags, int descriptor, off_t offset) {
   if (descriptor >= 0 && fails(kMmap, __builtin_return_address(0))) return MAP_FAILED;
-  return real<void* (*)(void*, size_t, int, int, int, off_t)>("mmap")(address, size, protection, flags, descriptor,
-                                                                      offset);
+  return real_function<void* (*)(void*, size_t, int, int, int, off_t)>("mmap")(address, size, protection, flags,
+                                                                               descriptor, offset);
 }
 void* mmap64(void* address, size_t size, int protection, int flags, int descriptor, off64_t offset) {
   if (descriptor >= 0 && fails(kMmap, __builtin_return_address(0))) return MAP_FAILED;
-  return real<void* (*)(void*, size_t, int, int, int, off64_t)>("mmap64")(address, size, protection, flags, descriptor,
-                                                                          offset);
+  return real_function<void* (*)(void*, size_t, int, int, int, off64_t)>("mmap64")(address, size, protection, flags,
+                                                                                   descriptor, offset);
 }
 
-// glibc's own names of its allocator, since dlsym() allocates.
+// Names of the allocator within glibc: dlsym() allocates, so it cannot look up the real malloc().
 void* __libc_malloc(size_t size);
 void* __libc_memalign(size_t alignment, size_t size);
 void* __libc_realloc(void* block, size_t size);

@@ -20,21 +20,22 @@ import sys
 
 import scenarios
 
-# The errors with which each function fails. link, and close after EIO, have a fallback or lose nothing: success is allowed.
+# The errors with which each function fails. The command may succeed although link fails, since link has a fallback, or although close
+# fails with EIO, since nothing is lost.
 ERRORS = {"open": ["EMFILE", "EINTR"], "read": ["EIO", "EINTR"], "write": ["ENOSPC", "EIO", "EDQUOT", "EINTR", "short"],
           "fsync": ["EIO", "ENOSPC", "EINTR"], "rename": ["EIO", "ENOSPC"], "mmap": ["ENOMEM"], "link": ["EPERM"], "close": ["EIO", "EINTR"],
           "malloc": ["ENOMEM"]}
 HARMLESS = {"EINTR", "short"}  # a correct caller repeats the call
-STATUSES = {"open": {1, 3, 4}, "read": {1, 3, 4}, "mmap": {1, 3, 4}}  # {1, 4} for the others
+STATUSES = {"open": {1, 3, 4}, "read": {1, 3, 4}, "mmap": {1, 3, 4}}  # allowed exit statuses; {1, 4} for the other functions
 FATAL = {"write", "rename", "malloc"}  # functions whose failure no tool may take for success
-LONGEST = 60  # seconds of a run
-SAMPLE = 1  # calls of a function and an error, without --full
+TIMEOUT = 60  # seconds for each run of a command
+SAMPLE = 1  # number of failing calls for each function and error, without --full
 CAUSES = ("No space left", "Input/output error", "Disk quota exceeded", "Cannot allocate memory", "out of memory", "Too many open files",
           "Operation not permitted")
 
 
 def read_counts(file):
-    """Returns {function: calls} of a process that ended, {} of one that was killed; removes the file."""
+    """Returns {function: number of calls} of a process that ended by itself, or {} of a killed process, and removes the file."""
     if not file.exists():
         return {}
     counts = {function: int(count) for function, count in (line.split() for line in file.read_text().splitlines())}
@@ -42,8 +43,9 @@ def read_counts(file):
     return counts
 
 
-def undisturbed(workplace, library):
-    """Runs the command without a fault; returns the calls of each function and the paths that the command wrote, renamed to or removed."""
+def run_undisturbed(workplace, library):
+    """Runs the command without a fault. Returns the number of calls of each function and the paths that the command wrote, renamed to or
+    removed."""
     workplace.reset()
     counts, writes = workplace.folder.with_suffix(".counts"), workplace.folder.with_suffix(".writes")
     environment = dict(workplace.environment, LD_PRELOAD=library, MH_FAULT_COUNTS=str(counts), MH_FAULT_WRITES=str(writes))
@@ -54,7 +56,7 @@ def undisturbed(workplace, library):
 
 
 def foreign_writes(workplace, paths):
-    """Returns the paths that are no output of the command, no temporary file beside an output, and not in the run folder."""
+    """Returns the paths that are neither an output of the command, nor a temporary file beside an output, nor in the run folder."""
     folder, scenario = workplace.folder.resolve(), workplace.scenario
     outputs = [folder / name for name in scenario.outputs]
     run = folder / scenario.run if scenario.run else None
@@ -67,56 +69,56 @@ def foreign_writes(workplace, paths):
 
 
 def check(workplace, library, fault):
-    """Runs the command with a fault; returns what is wrong."""
+    """Runs the command with a fault. Returns a text for each problem."""
     function, n, error = fault.split(":")
     workplace.reset()
     counts = workplace.folder.with_suffix(".counts")
     try:
         done = scenarios.call(workplace.scenario.command, workplace.folder,
-                              dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault, MH_FAULT_COUNTS=str(counts)), timeout=LONGEST)
+                              dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault, MH_FAULT_COUNTS=str(counts)), timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
-        return [f"did not end within {LONGEST} s"]
+        return [f"did not end within {TIMEOUT} s"]
     status = done.returncode
-    was_reached = read_counts(counts).get(function, 0) >= int(n.rstrip("+"))  # the number of reads of a child's reply varies
-    found = []
+    was_reached = read_counts(counts).get(function, 0) >= int(n.rstrip("+"))  # may be false, since the number of reads of a child's reply varies
+    problems = []
     if status < 0:
-        found.append(f"ended by {signal.Signals(-status).name}")
+        problems.append(f"ended by {signal.Signals(-status).name}")
     elif error in HARMLESS and status != 0:
-        found.append(f"expected success; found exit status {status}: {done.stderr.strip()}")
+        problems.append(f"expected success; found exit status {status}: {done.stderr.strip()}")
     elif status == 0 and was_reached and function in FATAL and error not in HARMLESS:
-        found.append("expected an error; found success")
+        problems.append("expected an error; found success")
     elif status != 0:
         if status not in STATUSES.get(function, {1, 4}):
-            found.append(f"exit status {status}: {done.stderr.strip()}")
+            problems.append(f"exit status {status}: {done.stderr.strip()}")
         if f"{workplace.scenario.tool}: error: " not in done.stderr or not any(cause in done.stderr for cause in CAUSES):
-            found.append(f"expected a message with the cause; found: {done.stderr.strip()}")
-    return found + workplace.problems(status)
+            problems.append(f"expected a message with the cause; found: {done.stderr.strip()}")
+    return problems + workplace.problems(status)
 
 
-def faults_of(counts, full, draw):
+def faults_of(counts, full, rng):
     """Yields the faults to test: each call of each function with each of its errors, or a sample."""
     for function, errors in ERRORS.items():
         for error in errors:
             calls = range(1, counts[function] + 1)
-            for n in calls if full else sorted(draw.sample(calls, min(SAMPLE, len(calls)))):
+            for n in calls if full else sorted(rng.sample(calls, min(SAMPLE, len(calls)))):
                 yield f"{function}:{n}:{error}"
                 if function == "write" and error == "ENOSPC":
                     yield f"{function}:{n}+:{error}"
 
 
-def survey(workplace, a):
-    """Tests a command; returns its line of the report and what is wrong."""
-    scenario, library = workplace.scenario, str(a.library.resolve())
-    counts, written = undisturbed(workplace, library)
+def survey(workplace, args):
+    """Tests a command. Returns its line of the report and a text for each problem."""
+    scenario, library = workplace.scenario, str(args.library.resolve())
+    counts, written_paths = run_undisturbed(workplace, library)
     tested, problems = 0, []
-    foreign = foreign_writes(workplace, written)
+    foreign = foreign_writes(workplace, written_paths)
     if foreign:
         problems.append(f"{scenario.name}: expected writes only to outputs; found {', '.join(foreign)}")
-    for fault in faults_of(counts, a.full, random.Random(f"{a.seed} {scenario.name}")):
+    for fault in faults_of(counts, args.full, random.Random(f"{args.seed} {scenario.name}")):
         tested += 1
-        found = check(workplace, library, fault)
-        if found:
-            problems.append(f"{scenario.name}: MH_FAULT={fault}: " + "; ".join(found))
+        failures = check(workplace, library, fault)
+        if failures:
+            problems.append(f"{scenario.name}: MH_FAULT={fault}: " + "; ".join(failures))
     called = ", ".join(f"{count} {function}" for function, count in counts.items() if count > 0)
     return f"{scenario.name}: survived {tested - len(problems) + bool(foreign)} of {tested} failing calls ({called})", problems
 

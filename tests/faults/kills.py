@@ -4,8 +4,8 @@
     kills.py TOOLS [--kills N] [--seed S] [--only NAME…]
 
 Each command of scenarios.py is killed N times, at moments drawn from the duration of an undisturbed run. Afterwards the output
-is the old file or the new one, whole; a training run resumes to the same weights, bit for bit, as the undisturbed one. The last
-line is `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
+is the complete old file or the complete new file; a training run resumes to the same weights, bit for bit, as the undisturbed run.
+The last line is `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """
 import random
 import subprocess
@@ -15,7 +15,7 @@ import scenarios
 
 
 def kill_after(seconds, workplace):
-    """Runs the command and kills it after a while; returns whether it was still running."""
+    """Runs the command and kills it after `seconds`. Returns whether the command was still running."""
     workplace.reset()
     with subprocess.Popen(workplace.scenario.command.split(), cwd=workplace.folder, env=workplace.environment, stdin=subprocess.DEVNULL,
                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -27,19 +27,19 @@ def kill_after(seconds, workplace):
             return True
 
 
-def survey(workplace, a):
-    """Tests a command; returns its line of the report and what is wrong."""
+def survey(workplace, args):
+    """Tests a command. Returns its line of the report and a text for each problem."""
     name, duration = workplace.scenario.name, workplace.duration
-    draw, kills, problems = random.Random(f"{a.seed} {name}"), 0, []
-    while kills < a.kills:
-        seconds = draw.uniform(0, duration)
+    rng, kills, problems = random.Random(f"{args.seed} {name}"), 0, []
+    while kills < args.kills:
+        seconds = rng.uniform(0, duration)
         if not kill_after(seconds, workplace):
-            duration *= 0.95  # the machine is faster now
+            duration *= 0.95  # the command ended before the kill, so it now runs faster than the undisturbed run
             continue
         kills += 1
-        found = workplace.problems(None, killed=True)
-        if found:
-            problems.append(f"{name}: killed after {seconds:.3f} s: " + "; ".join(found))
+        failures = workplace.problems(None, killed=True)
+        if failures:
+            problems.append(f"{name}: killed after {seconds:.3f} s: " + "; ".join(failures))
     return f"{name}: survived {kills - len(problems)} of {kills} kills within {duration:.2f} s", problems
 
 

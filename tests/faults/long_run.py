@@ -4,9 +4,11 @@
     long_run.py TOOLS [--minutes N]
 
 Every ten seconds the test samples the resident memory and the open file descriptors of mh-train. It expects that
-  - the largest memory of the last tenth of the run is within 1% of the largest one of the second tenth (the first warms up);
+  - the largest memory of the last tenth of the run is at most 1% above that of the second tenth (the first tenth is
+    warm-up);
   - no sample after the first tenth has more file descriptors than the first tenth had;
-  - the reader, which reads log.jsonl from its start once a second, never sees an invalid line or one that vanishes.
+  - the reader, which reads log.jsonl from its start once a second, never finds an invalid line, and never misses a line that it has
+    read before.
 The last line is `mh-tests: 1 passed, 0 failed, 0 skipped`.
 """
 import argparse
@@ -20,7 +22,7 @@ import time
 
 import scenarios
 
-CONFIGURATION = scenarios.SMALL.replace('length = "200u"', 'length = "1000000000u"')
+CONFIGURATION = scenarios.CONFIG.replace('length = "200u"', 'length = "1000000000u"')
 INTERVAL = 10  # seconds between samples
 
 
@@ -29,33 +31,33 @@ def resident_bytes(pid):
 
 
 def read_log(log, seen):
-    """Reads the whole lines of the log and checks them against the `seen` bytes; returns the bytes read and what is wrong."""
+    """Reads the complete lines of the log and checks that they begin with the bytes `seen`. Returns the bytes read and a text for each problem."""
     data = log.read_bytes() if log.exists() else b""
-    whole = data[:data.rfind(b"\n") + 1]
-    if not whole.startswith(seen):
-        return whole, [f"{log.name}: expected the {len(seen)} bytes read before; found others"]
+    complete_lines = data[:data.rfind(b"\n") + 1]
+    if not complete_lines.startswith(seen):
+        return complete_lines, [f"{log.name}: expected the {len(seen)} bytes read before; found others"]
     try:
-        for line in whole[len(seen):].splitlines():
+        for line in complete_lines[len(seen):].splitlines():
             json.loads(line)
     except ValueError as error:
-        return whole, [f"{log.name}: expected JSON; found an invalid line: {error}"]
-    return whole, []
+        return complete_lines, [f"{log.name}: expected JSON; found an invalid line: {error}"]
+    return complete_lines, []
 
 
 def observe(process, log, seconds):
-    """Samples the process for `seconds`; returns [(memory in bytes, file descriptors)] and what is wrong with the log."""
+    """Samples the process for `seconds`; returns [(memory in bytes, number of file descriptors)] and a text for each problem of the log."""
     samples, seen, problems = [], b"", []
-    begin = time.monotonic()
-    while process.poll() is None and time.monotonic() - begin < seconds and not problems:
+    start_time = time.monotonic()
+    while process.poll() is None and time.monotonic() - start_time < seconds and not problems:
         time.sleep(1)
         seen, problems = read_log(log, seen)
-        if time.monotonic() - begin >= INTERVAL * (len(samples) + 1):
+        if time.monotonic() - start_time >= INTERVAL * (len(samples) + 1):
             samples.append((resident_bytes(process.pid), len(os.listdir(f"/proc/{process.pid}/fd"))))
     return samples, problems
 
 
 def growth(samples):
-    """Returns a line on memory and file descriptors, and what is wrong with them."""
+    """Returns a line with the memory and the file descriptors, and a text for each of the two that grows."""
     tenth = max(1, len(samples) // 10)
     early, late = (max(memory for memory, _ in part) for part in (samples[tenth:2 * tenth], samples[-tenth:]))
     open_early, open_late = (max(descriptors for _, descriptors in part) for part in (samples[:tenth], samples[tenth:]))
@@ -71,8 +73,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tools", type=pathlib.Path)
     parser.add_argument("--minutes", type=float, default=60)
-    a = parser.parse_args()
-    environment = dict(os.environ, PATH=f"{a.tools.resolve()}:{os.environ['PATH']}", OMP_NUM_THREADS="1")
+    args = parser.parse_args()
+    environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         scenarios.prepare(folder, environment, has_models=False)
@@ -80,14 +82,14 @@ def main():
         with (folder / "stderr").open("w") as stderr, \
                 subprocess.Popen("mh-train -q --threads 1 --config c.toml --out run".split(), cwd=folder, env=environment,
                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr) as process:
-            samples, problems = observe(process, folder / "run/log.jsonl", 60 * a.minutes)
+            samples, problems = observe(process, folder / "run/log.jsonl", 60 * args.minutes)
             if process.poll() is not None:
                 problems.append(f"expected a running mh-train; found exit status {process.returncode}: {(folder / 'stderr').read_text()}")
             process.kill()
         updates = (folder / "run/log.jsonl").read_bytes().count(b"\n")
         if len(samples) >= 20:
-            line, grown = growth(samples)
-            problems += grown
+            line, growth_problems = growth(samples)
+            problems += growth_problems
             print(f"{len(samples)} samples, {updates} lines of the log: {line}")
         else:
             problems.append(f"expected at least 20 samples; found {len(samples)}; raise --minutes")

@@ -1,5 +1,5 @@
-"""Commands that write files, for the tests of failing calls and of sudden death: how each is set up, what it writes, and what
-must hold afterwards."""
+"""Commands that write files, for failing_calls.py and kills.py: the inputs and outputs of each command, and the checks after it ended
+or was killed."""
 import argparse
 import concurrent.futures
 import dataclasses
@@ -13,9 +13,9 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SAME_RUN = ROOT / "tests/cli/same_run.py"
-OLD = b"the old file\n"  # content of the output before the command
+OLD_CONTENT = b"the old file\n"  # content of each output before the command
 
-SMALL = """
+CONFIG = """
 [data]
 train = "t.mhs"
 valid = "t.mhs"
@@ -71,8 +71,8 @@ SCENARIOS = [
 ]
 
 
-def words(count):
-    """Returns text of `count` lines, the same on each call."""
+def make_text(count):
+    """Returns a text of `count` lines, the same in each call."""
     state, lines = 7, []
     for i in range(count):
         line = []
@@ -91,8 +91,8 @@ def call(command, folder, environment, **options):
 
 def prepare(folder, environment, has_models):
     """Makes the inputs of all scenarios in `folder`."""
-    (folder / "text").write_text(words(400))
-    (folder / "c.toml").write_text(SMALL)
+    (folder / "text").write_text(make_text(400))
+    (folder / "c.toml").write_text(CONFIG)
     commands = ["mh-prep vocab -q text -o v", "mh-prep lm -q --vocab v text -o t.mhs"]
     if has_models:
         commands.append("mh-train -q --threads 1 --config c.toml --out base")
@@ -106,14 +106,14 @@ def prepare(folder, environment, has_models):
 
 
 class Workplace:
-    """A copy of the inputs in which one scenario runs again and again, and the outputs of its undisturbed run."""
+    """A copy of the inputs in which one scenario runs repeatedly, and the outputs of its undisturbed run."""
 
     def __init__(self, scenario, inputs, folder, environment):
         self.scenario, self.folder, self.environment = scenario, folder, environment
         shutil.copytree(inputs, folder)
-        begin = time.monotonic()
+        start_time = time.monotonic()
         done = call(scenario.command, folder, environment)
-        self.duration = time.monotonic() - begin  # of the undisturbed run, seconds
+        self.duration = time.monotonic() - start_time  # duration of the undisturbed run, seconds
         if done.returncode != 0:
             sys.exit(f"{scenario.command}: {done.stderr}")
         self.expected = {name: (folder / name).read_bytes() for name in scenario.outputs}
@@ -122,31 +122,31 @@ class Workplace:
         self.inputs = {path.name for path in folder.iterdir()} - set(scenario.outputs)
 
     def reset(self):
-        """Removes what the last run left and restores the old outputs."""
+        """Removes the files of the last run and restores the old outputs."""
         for path in self.folder.iterdir():
             if path.name not in self.inputs:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
         for name in self.scenario.outputs:
-            (self.folder / name).write_bytes(OLD)
+            (self.folder / name).write_bytes(OLD_CONTENT)
 
     def problems(self, status, killed=False):
-        """Returns what is wrong after a run with this exit status: outputs neither old nor new, new ones after an error, temporary
-        files; and a training run that does not continue to the same weights as the undisturbed one."""
-        found = []
+        """Returns a text for each problem after a run with exit status `status`: an output that is neither the old nor the new file, a new
+        output after an error, a temporary file, or a training run that does not resume to the weights of the undisturbed run."""
+        problems = []
         for name in self.scenario.outputs:
             data = (self.folder / name).read_bytes() if (self.folder / name).exists() else b""
             may_be_old = killed or status != 0
             may_be_new = killed or status == 0 or self.scenario.prints
-            if not (may_be_old and data == OLD or may_be_new and data == self.expected[name]):
-                found.append(f"{name}: expected the {' or the '.join(['old'] * may_be_old + ['new'] * may_be_new)} file; found {len(data)} other bytes")
+            if not (may_be_old and data == OLD_CONTENT or may_be_new and data == self.expected[name]):
+                problems.append(f"{name}: expected the {' or the '.join(['old'] * may_be_old + ['new'] * may_be_new)} file; found {len(data)} other bytes")
         if not killed:
-            found += [f"the temporary file {path.name} is left" for path in self.folder.rglob("*.part*")]
+            problems += [f"the temporary file {path.name} is left" for path in self.folder.rglob("*.part*")]
         if self.scenario.run:
-            found += self.resume()
-        return found
+            problems += self.resume()
+        return problems
 
     def resume(self):
-        """Continues the training run without faults; returns what is wrong with it then."""
+        """Resumes the training run without faults. Returns an error text if resuming fails or the run differs from the undisturbed run."""
         run = self.folder / self.scenario.run
         command = self.scenario.resume if (run / "config.toml").exists() else self.scenario.command
         if command == self.scenario.command and run.exists():
@@ -154,12 +154,12 @@ class Workplace:
         done = call(command, self.folder, self.environment)
         if done.returncode != 0:
             return [f"{command}: exit status {done.returncode}: {done.stderr}"]
-        same = call(f"{sys.executable} {SAME_RUN} whole {self.scenario.run}", self.folder, self.environment)
-        return [] if same.returncode == 0 else [f"the resumed run differs: {same.stderr.strip().splitlines()[-1]}"]
+        comparison = call(f"{sys.executable} {SAME_RUN} whole {self.scenario.run}", self.folder, self.environment)
+        return [] if comparison.returncode == 0 else [f"the resumed run differs: {comparison.stderr.strip().splitlines()[-1]}"]
 
 
 def parser_of(description):
-    """Returns a parser with the options that both tests share."""
+    """Returns a parser with the options that failing_calls.py and kills.py share."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tools", type=pathlib.Path)
     parser.add_argument("--seed", type=int, default=1)
@@ -167,19 +167,19 @@ def parser_of(description):
     return parser
 
 
-def survey_all(a, survey):
-    """Calls survey(workplace, a) for each chosen command, as many at a time as there are cores, and prints the reports and the
-    closing line. Without mh-train in the folder of the tools only mh-prep is tested. Returns the exit status."""
-    has_models = (a.tools / "mh-train").exists()
-    environment = dict(os.environ, PATH=f"{a.tools.resolve()}:{os.environ['PATH']}", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")
-    chosen = [s for s in SCENARIOS if s.name in a.only and (has_models or s.tool == "mh-prep")]
+def survey_all(args, survey):
+    """Calls survey(workplace, args) for each chosen command, as many at a time as there are cores, and prints the reports and the
+    last line. Without mh-train in the folder of the tools only mh-prep is tested. Returns the exit status."""
+    has_models = (args.tools / "mh-train").exists()
+    environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")
+    chosen = [s for s in SCENARIOS if s.name in args.only and (has_models or s.tool == "mh-prep")]
     failed = 0
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         folder = pathlib.Path(name)
         inputs = folder / "inputs"
         inputs.mkdir()
         prepare(inputs, environment, has_models)
-        reports = pool.map(lambda s: survey(Workplace(s, inputs, folder / s.name, environment), a), chosen)
+        reports = pool.map(lambda s: survey(Workplace(s, inputs, folder / s.name, environment), args), chosen)
         for line, problems in reports:
             print(line, flush=True)
             for problem in problems:

@@ -1,4 +1,4 @@
-// Codes files of subword-nmt: parsing, and dividing words by the merges.
+// Codes files of subword-nmt: parsing, and segmentation of words by the merges.
 #include "fuzz/fuzz.h"
 #include "text/merges.h"
 

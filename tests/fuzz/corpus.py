@@ -86,7 +86,7 @@ def torch_file(pickled):
 
 
 def safetensors(tensors, metadata=None):
-    """Returns a safetensors file. tensors: name to type, shape and bytes."""
+    """Returns a safetensors file. `tensors`: {name: (type, shape, bytes)}."""
     header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, (dtype, shape, values) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
@@ -96,7 +96,7 @@ def safetensors(tensors, metadata=None):
 
 
 def xxh64(data):
-    """Returns XXH64 with the seed 0, in hexadecimal digits, by the library that mh-prep is linked to."""
+    """Returns XXH64 with seed 0 in hexadecimal digits, computed by the library that mh-prep uses."""
     library = ctypes.CDLL("libxxhash.so.0")
     library.XXH64.restype = ctypes.c_uint64
     return f"{library.XXH64(data, ctypes.c_size_t(len(data)), ctypes.c_uint64(0)):016x}"
@@ -111,7 +111,7 @@ def without_provenance(shard):
     payload = b"MHSHARD1" + struct.pack("<Q", len(text)) + text + shard[24 + length:size]
     payload += bytes.fromhex(xxh64(payload))[::-1]
     frames, = struct.unpack_from("<I", shard, len(shard) - 9)
-    table = len(shard) - 9 - 8 * frames                 # the sizes of the frames, the header first
+    table = len(shard) - 9 - 8 * frames                 # offset of the table of frame sizes, in which the header is first
     return (shard[:4] + struct.pack("<I", len(payload)) + payload + shard[8 + size:table] + struct.pack("<I", len(payload) + 8) +
             shard[table + 4:])
 
@@ -124,7 +124,7 @@ def vocabulary_of(shard):
 
 
 def add_checkpoints(corpus):
-    """Adds small checkpoints, since the checkpoints of the archive have 12 KB and more, most of it names and tensors."""
+    """Adds small checkpoints. The checkpoints of the archive have 12 KB and more, mostly names and tensors."""
     vocabularies = [vocabulary_of((corpus.folder / "shard" / f"shards-{name}.mhs").read_bytes()) for name in ("lm-bytes", "pairs")]
     tensors = {"a": ("F32", [2, 3], bytes(24)), "b": ("BF16", [2], b"1234"), "c": ("I64", [], bytes(8)), "d": ("BOOL", [0, 2], b"")}
     corpus.add("checkpoint", "plain", safetensors(tensors))
@@ -178,7 +178,7 @@ def add_recorded(corpus):
 
 
 def proto_fields(message):
-    """Yields number, wire type and encoded value of each field of a message of Protocol Buffers."""
+    """Yields the number, wire type and encoded value of each field of a message of Protocol Buffers."""
     def varint(at):
         end = at
         while message[end] >= 128:
@@ -208,15 +208,15 @@ def proto_message(fields):
 
 
 def with_small_table(model):
-    """Returns a SentencePiece model with a normalisation table of 2 KB, which maps A to a, instead of 230 KB."""
+    """Returns a SentencePiece model whose normalisation table has 2 KB instead of 230 KB and maps A to a."""
     normaliser, table = 3, 2
     units = [0] * 512
     units[0] = 256 << 10                                # the children of the root are units 256 ^ byte
-    units[256 ^ ord("A")] = ord("A") | 1 << 8 | (256 ^ ord("A") ^ 2) << 10  # ends a key, whose value is in unit 2
-    units[2] = 1 << 31                                  # offset 0 in the text
-    small = struct.pack("<513I", 4 * len(units), *units) + b"a\0"
+    units[256 ^ ord("A")] = ord("A") | 1 << 8 | (256 ^ ord("A") ^ 2) << 10  # end of the key A, whose value is in unit 2
+    units[2] = 1 << 31                                  # value of the key A: offset 0 in the text of replacements
+    small_map = struct.pack("<513I", 4 * len(units), *units) + b"a\0"
     return proto_message(
-        (number, kind, proto_message((n, k, small if n == table else v) for n, k, v in proto_fields(value)) if number == normaliser else value)
+        (number, kind, proto_message((n, k, small_map if n == table else v) for n, k, v in proto_fields(value)) if number == normaliser else value)
         for number, kind, value in proto_fields(model))
 
 
@@ -227,10 +227,10 @@ def add_prepared(corpus, prep):
         text.write_text(TEXT, encoding="utf-8")
         for options in ("word", "char", "byte", "bpe --size 40", "bpe --size 300 --byte-fallback", "subword-nmt --merges 20",
                         "wordpiece --size 60"):
-            made = subprocess.run([prep, "vocab", "-q", "--type", *options.split(), str(text)], capture_output=True, check=True).stdout
-            corpus.add("vocabulary", options.replace(" ", ""), with_small_table(made) if options.startswith("bpe") else made)
+            vocabulary = subprocess.run([prep, "vocab", "-q", "--type", *options.split(), str(text)], capture_output=True, check=True).stdout
+            corpus.add("vocabulary", options.replace(" ", ""), with_small_table(vocabulary) if options.startswith("bpe") else vocabulary)
             if options.startswith("subword-nmt"):
-                corpus.add("codes", "vocabulary", made)
+                corpus.add("codes", "vocabulary", vocabulary)
     corpus.add("codes", "codes", b"#version: 0.2\nt h\nth e</w>\na t</w>\nc at</w>\n")
 
 
@@ -246,8 +246,8 @@ def main():
     corpus.add("pickle", "state_dict", pickled)
     corpus.add("torch_file", "model.bin", torch_file(pickled))
     corpus.add("tensor_index", "index", b'{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}')
-    for found in (ROOT / "tests/fuzz/found").glob("*/*"):
-        corpus.add(found.parent.name, found.name, found.read_bytes())
+    for input_file in (ROOT / "tests/fuzz/found").glob("*/*"):
+        corpus.add(input_file.parent.name, input_file.name, input_file.read_bytes())
 
 
 if __name__ == "__main__":

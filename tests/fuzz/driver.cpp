@@ -26,17 +26,18 @@ namespace {
 namespace fs = std::filesystem;
 using mh::RandomSequence;
 
-// Maximum size of a file that is mutated. Larger files exceed a limit of memory or time, and no mutation tests more.
+// Maximum size of a file that is mutated. Larger files test limits of memory or time; mutations of them test nothing
+// further.
 constexpr size_t kMaxMutatedBytes = 16 << 10;
 
-std::string input;                           // the input that runs
+std::string input;                           // bytes of the current input
 std::string failure_file;                    // absolute path of the file to which a failing input is written
 std::string saved_message, unsaved_message;  // lines on stderr after the input was written, and after a failed write
 
 bool write_all(int out, const std::string& bytes) {
   return write(out, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
-// Writes the input and a message with system calls only, since it runs in a signal handler too.
+// Writes the input and a message, only with system calls, since a signal handler calls this function too.
 void save_input() {
   const int out = open(failure_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   const bool is_saved = out >= 0 && write_all(out, input);
@@ -54,51 +55,51 @@ void run(std::string bytes) {
   LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
 }
 
-// Numbers at which readers go wrong: 0, -1, and both sides of powers of two.
+// Returns 2^k - 1, 2^k or 2^k + 1 for a random k below 64: numbers at which readers often fail.
 uint64_t boundary(RandomSequence& random) {
   const uint64_t power = uint64_t{1} << random.uniform_below(64);
   return power - 1 + random.uniform_below(3);
 }
 
-// Returns a range of the text of at most `longest` bytes: position and length.
-std::pair<size_t, size_t> range(const std::string& text, size_t longest, RandomSequence& random) {
-  const size_t at = random.uniform_below(text.size() + 1);
-  return {at, random.uniform_below(std::min(longest, text.size() - at) + 1)};
+// Returns the position and the length, at most `max_length` bytes, of a random range of the text.
+std::pair<size_t, size_t> random_range(const std::string& text, size_t max_length, RandomSequence& random) {
+  const size_t position = random.uniform_below(text.size() + 1);
+  return {position, random.uniform_below(std::min(max_length, text.size() - position) + 1)};
 }
 
-// Applies one change of a random kind.
+// Changes the text in one of eight ways, at a random position.
 void mutate(std::string& text, const std::vector<std::string>& corpus, RandomSequence& random) {
-  const auto [at, length] = range(text, 64, random);
+  const auto [position, length] = random_range(text, 64, random);
   switch (random.uniform_below(8)) {
     case 0:  // flips a bit
-      if (at < text.size()) text[at] = static_cast<char>(text[at] ^ 1 << random.uniform_below(8));
+      if (position < text.size()) text[position] = static_cast<char>(text[position] ^ 1 << random.uniform_below(8));
       break;
     case 1:  // replaces a byte
-      if (at < text.size()) text[at] = static_cast<char>(random.uniform_below(256));
+      if (position < text.size()) text[position] = static_cast<char>(random.uniform_below(256));
       break;
     case 2: {  // writes a number of 1, 2, 4 or 8 bytes
       const uint64_t number = boundary(random);
-      const size_t bytes = std::min(size_t{1} << random.uniform_below(4), text.size() - at);
-      std::memcpy(text.data() + at, &number, bytes);
+      const size_t bytes = std::min(size_t{1} << random.uniform_below(4), text.size() - position);
+      std::memcpy(text.data() + position, &number, bytes);
       break;
     }
     case 3:  // truncates
-      text.resize(at);
+      text.resize(position);
       break;
     case 4:  // removes a range
-      text.erase(at, length);
+      text.erase(position, length);
       break;
     case 5:  // repeats a range
-      text.insert(at, text.substr(at, length));
+      text.insert(position, text.substr(position, length));
       break;
-    case 6: {  // inserts a range of another file
+    case 6: {  // inserts a range of a random file of the corpus
       const std::string& other = corpus[random.uniform_below(corpus.size())];
-      const auto [from, bytes] = range(other, 256, random);
-      text.insert(at, other, from, bytes);
+      const auto [from, bytes] = random_range(other, 256, random);
+      text.insert(position, other, from, bytes);
       break;
     }
     case 7: {  // replaces a decimal number
-      const size_t first = text.find_first_of("0123456789", at);
+      const size_t first = text.find_first_of("0123456789", position);
       if (first == text.npos) break;
       const size_t end = std::min(text.find_first_not_of("0123456789", first), text.size());
       text.replace(first, end - first, std::to_string(boundary(random)));
@@ -107,7 +108,7 @@ void mutate(std::string& text, const std::vector<std::string>& corpus, RandomSeq
   }
 }
 
-std::string contents(const fs::path& path) {
+std::string read_file(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -124,7 +125,7 @@ std::vector<std::string> read_corpus(const std::vector<std::string>& paths) {
   for (const fs::path& file : files) {
     if (!fs::exists(file))
       std::fprintf(stderr, "fuzz: expected a file; found none at %s\n", file.c_str()), std::exit(2);
-    corpus.push_back(contents(file));
+    corpus.push_back(read_file(file));
   }
   return corpus;
 }
@@ -151,19 +152,19 @@ int main(int argc, char** argv) {
   unsaved_message = "fuzz: expected to write the failing input to " + failure_file + "; found an error\n";
   std::signal(SIGABRT, on_abort);
   __sanitizer_set_death_callback(save_input);
-  const auto begin = std::chrono::steady_clock::now();
+  const auto start_time = std::chrono::steady_clock::now();
   for (const std::string& bytes : corpus) run(bytes);
-  std::vector<std::string> small;
-  std::copy_if(corpus.begin(), corpus.end(), std::back_inserter(small),
+  std::vector<std::string> small_inputs;
+  std::copy_if(corpus.begin(), corpus.end(), std::back_inserter(small_inputs),
                [](const std::string& bytes) { return bytes.size() <= kMaxMutatedBytes; });
-  if (small.empty()) small = corpus;
+  if (small_inputs.empty()) small_inputs = corpus;
   RandomSequence random(mh::RandomStream(seed, "fuzz"));
   for (uint64_t i = 0; i < mutations; ++i) {
-    std::string bytes = small[random.uniform_below(small.size())];
-    for (uint64_t changes = 1 + random.uniform_below(4); changes > 0; --changes) mutate(bytes, small, random);
+    std::string bytes = small_inputs[random.uniform_below(small_inputs.size())];
+    for (uint64_t changes = 1 + random.uniform_below(4); changes > 0; --changes) mutate(bytes, small_inputs, random);
     run(std::move(bytes));
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
   std::printf("%s: %zu files, %llu mutations, %.1f s\n", name.c_str(), corpus.size(),
               static_cast<unsigned long long>(mutations), seconds);
 }

@@ -22,22 +22,24 @@ namespace fuzz {
 
 namespace {
 
-std::atomic<size_t> live = 0, peak = 0;  // allocated bytes since the start of the current check
+std::atomic<size_t> live_bytes = 0, peak_bytes = 0;  // allocated bytes since the start of the current check
 
 void on_malloc(const volatile void*, size_t size) {
-  const size_t now = live.fetch_add(size) + size;
-  for (size_t before = peak.load(); before < now && !peak.compare_exchange_weak(before, now);) {
+  const size_t now = live_bytes.fetch_add(size) + size;
+  for (size_t before = peak_bytes.load(); before < now && !peak_bytes.compare_exchange_weak(before, now);) {
   }
 }
 void on_free(const volatile void* block) {
-  // A block from before the current check, freed during it, must not turn the count negative.
+  // The current check may free a block from before its start; the count must not become negative.
   const size_t size = __sanitizer_get_allocated_size(block);
-  for (size_t before = live.load(); !live.compare_exchange_weak(before, before > size ? before - size : 0);) {
+  for (size_t before = live_bytes.load();
+       !live_bytes.compare_exchange_weak(before, before > size ? before - size : 0);) {
   }
 }
 
-// Messages of readers would hide the report of a failure.
-const bool is_ready = [] {
+// True if the allocation hooks are installed. Also silences the log, since messages of readers would hide the report of
+// a failure.
+const bool hooks_installed = [] {
   mh::set_log_level(mh::LogLevel::quiet);
   return __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free) != 0;
 }();
@@ -83,8 +85,8 @@ const std::string& memory_folder(std::span<const char* const> names, std::span<c
 }
 
 void check(size_t size, size_t factor, const std::function<void()>& reader) {
-  if (!is_ready) fail("the sanitizer cannot count allocations");
-  live = peak = 0;
+  if (!hooks_installed) fail("the sanitizer cannot count allocations");
+  live_bytes = peak_bytes = 0;
   try {
     reader();
   } catch (const mh::Error& error) {
@@ -92,8 +94,8 @@ void check(size_t size, size_t factor, const std::function<void()>& reader) {
   } catch (const std::exception& error) {
     fail(error.what());
   }
-  if (peak > (size_t{64} << 20) + factor * size) {
-    std::fprintf(stderr, "fuzz: %zu bytes allocated for a file of %zu bytes\n", peak.load(), size);
+  if (peak_bytes > (size_t{64} << 20) + factor * size) {
+    std::fprintf(stderr, "fuzz: %zu bytes allocated for a file of %zu bytes\n", peak_bytes.load(), size);
     std::abort();
   }
 }

@@ -17,20 +17,21 @@ namespace fuzz {
 // has one such file: the next call replaces its content.
 const std::string& memory_file(std::string_view bytes);
 
-// Writes files to a folder in memory (/dev/shm), for readers that take a folder, and returns its path. An empty text
-// makes no file. The process has one such folder: the next call, with the same names, replaces the files that differ.
+// Writes files to a folder in memory (/dev/shm), for readers that take a folder, and returns its path. For an empty
+// text no file is written. The process has one such folder: the next call, with the same names, replaces the files that
+// differ.
 const std::string& memory_folder(std::span<const char* const> names, std::span<const std::string> texts);
 
-// Allocated bytes that a damaged file of `size` bytes may cost: 64 MiB, and `factor` times its size.
+// Factors of check() for binary and text formats: allowed allocations per byte of the file, in addition to 64 MiB.
 inline constexpr size_t kBinaryFactor = 2, kTextFactor = 24;
 
 // Runs a reader of a file of `size` bytes. The reader may return or throw Error(input) or Error(usage), the refusals of
-// a damaged file. Aborts the process after any other exception, and if the allocations that exist at one time exceed 64
-// MiB + factor * size.
+// a damaged file. Aborts the process after any other exception, or if more than 64 MiB + factor * size bytes are
+// allocated at one time.
 void check(size_t size, size_t factor, const std::function<void()>& reader);
 
 // Splits the bytes at each 0x1E (the ASCII record separator) into `count` texts, the contents of several files; missing
-// ones are empty, and the last one has the rest.
+// texts are empty, and the last text has the rest.
 std::vector<std::string> divide(std::string_view bytes, size_t count);
 
 inline std::string_view text_of(const uint8_t* data, size_t size) {

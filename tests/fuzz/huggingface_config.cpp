@@ -1,4 +1,4 @@
-// config.json of Hugging Face: the settings of each architecture, and back.
+// config.json of a Hugging Face folder: conversion to the settings of each architecture and back.
 #include "base/registry.h"
 #include "fuzz/fuzz.h"
 #include "huggingface/architecture.h"

@@ -1,4 +1,4 @@
-// The pickle of a state dict, without the archive, whose checksums would refuse most mutations.
+// The pickle of a state dict without its zip archive; the checksums of the archive would refuse most mutations.
 #include "io/pickle.h"
 
 #include "fuzz/fuzz.h"

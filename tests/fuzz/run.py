@@ -27,18 +27,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--mutations", type=int, default=2000)
-    a = parser.parse_args()
-    corpus = a.build / "corpus"
-    subprocess.run([sys.executable, CORPUS, a.build / "tools/mh-prep", corpus], check=True)
-    programs = sorted(path for path in (a.build / "tests/fuzz").glob("fuzz-*") if path.is_file())
+    args = parser.parse_args()
+    corpus = args.build / "corpus"
+    subprocess.run([sys.executable, CORPUS, args.build / "tools/mh-prep", corpus], check=True)
+    programs = sorted(path for path in (args.build / "tests/fuzz").glob("fuzz-*") if path.is_file())
     if not programs:
-        sys.exit(f"{a.build}/tests/fuzz: expected fuzz targets; found none; build them first")
+        sys.exit(f"{args.build}/tests/fuzz: expected fuzz targets; found none; build them first")
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for program, done in zip(programs, pool.map(lambda program: run(program, corpus, a.mutations), programs)):
-            print(done.stdout, end="", flush=True)
-            if done.returncode != 0:
-                print(f"failed: {program.name} (exit status {done.returncode})", flush=True)
+        for program, process in zip(programs, pool.map(lambda program: run(program, corpus, args.mutations), programs)):
+            print(process.stdout, end="", flush=True)
+            if process.returncode != 0:
+                print(f"failed: {program.name} (exit status {process.returncode})", flush=True)
                 failed += 1
     print(f"mh-tests: {len(programs) - failed} passed, {failed} failed, 0 skipped")
     return 1 if failed else 0

@@ -15,7 +15,8 @@ using namespace mh;
 
 namespace {
 
-// Returns the bytes of a shard with the checksums of its header and its trailer, which would refuse most mutations.
+// Returns the bytes of a shard with corrected checksums of header and trailer, since a reader refuses mutations with
+// wrong checksums.
 std::string with_checksums(std::string bytes) {
   for (size_t offset = 0; offset + 8 <= bytes.size();) {
     const auto* frame = reinterpret_cast<const uint8_t*>(bytes.data()) + offset;
@@ -49,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     text::tokenizers_of(shard.header(), "shard");
     text::verify(shard);
   });
-  // Parsing the header takes most of the time, so an input has one of the two readers of streams.
+  // Parsing the header takes most of the time, so each input is read by only one of the two readers of streams.
   fuzz::check(size, fuzz::kBinaryFactor, [&] {
     io::ShardStream stream(path);
     if (size % 2 == 0) text::read_whole_shard(stream, stream.header().kind);

@@ -1,5 +1,5 @@
 // Tokenizer files of a Hugging Face folder, separated by 0x1E: tokenizer.json, vocab.json, merges.txt, vocab.txt,
-// tokenizer_config.json, added_tokens.json. An empty one does not exist.
+// tokenizer_config.json, added_tokens.json. A file with no bytes is not written.
 #include <iterator>
 
 #include "fuzz/fuzz.h"

@@ -1,4 +1,4 @@
-// Tab-separated examples of GLUE: a task by the first byte, then the file.
+// Tab-separated examples of GLUE. The first byte of the input selects the task; the other bytes are the file.
 #include "base/file.h"
 #include "fuzz/fuzz.h"
 #include "text/records/classification/examples.h"
@@ -9,7 +9,7 @@
 using namespace mh;
 using namespace mh::text;
 
-// Buffers of the usual size, 3 MiB, would take most of the time.
+// Small buffers: allocating buffers of the default size, 3 MiB, would take most of the time.
 constexpr ReadSizes kSmallBuffers = {.batch = 4096, .chunk = 4096, .line = 1 << 16};
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -69,26 +69,26 @@ note() {
 # run NAME SECONDS COMMAND…: runs COMMAND with the log RESULTS/NAME.log and sets $status to its exit status, or to 124
 # after a timeout of SECONDS.
 run() {
-  local name=$1 seconds=$2 began=$SECONDS
+  local name=$1 seconds=$2 start_time=$SECONDS
   shift 2
   echo "== $name, at most $seconds s"
   timeout -k 2 "$seconds" "$@" >"$results/$name.log" 2>&1 </dev/null
   status=$?
   [ "$status" -ne 137 ] || status=124
-  echo "$name: exit status $status after $((SECONDS - began)) s"
+  echo "$name: exit status $status after $((SECONDS - start_time)) s"
 }
 # start NAME SECONDS COMMAND…: does the same as `run` in the background. finish NAME: waits for this step, prints its
 # output and sets $status to its exit status.
 declare -A started
 start() {
   # Two threads per program: with more, the programs oversubscribe the cores and mostly wait.
-  (export OMP_NUM_THREADS=2; run "$@" >"$scratch/$1.said"; exit "$status") &
+  (export OMP_NUM_THREADS=2; run "$@" >"$scratch/$1.output"; exit "$status") &
   started[$1]=$!
 }
 finish() {
   wait "${started[$1]}"
   status=$?
-  cat "$scratch/$1.said"
+  cat "$scratch/$1.output"
 }
 
 # fail NAME REASON: counts a failed step.
@@ -123,8 +123,8 @@ torch_tests=$here/build/tests/torch-tests
 start kernels 70 stdbuf -oL "$torch_tests" --device cuda "[cuda-device],[device]" -d yes
 # compute-sanitizer checks only the kernels of this project; checking the kernels of PyTorch would take minutes.
 sanitizer=$(command -v compute-sanitizer || printf '%s\n' /usr/local/cuda*/bin/compute-sanitizer | tail -n 1)
-watchers=(memcheck racecheck synccheck)
-for tool in "${watchers[@]}"; do
+sanitizer_tools=(memcheck racecheck synccheck)
+for tool in "${sanitizer_tools[@]}"; do
   [ ! -x "$sanitizer" ] || start "$tool" 60 "$sanitizer" --tool "$tool" --report-api-errors no --kernel-name kns=mh7kernels \
     "$torch_tests" --device cuda "[small]"
 done
@@ -141,7 +141,7 @@ fi
 
 finish kernels
 counts kernels
-for tool in "${watchers[@]}"; do
+for tool in "${sanitizer_tools[@]}"; do
   if [ ! -x "$sanitizer" ]; then
     skip "$tool" "compute-sanitizer is not installed"
     continue
@@ -164,21 +164,21 @@ fi
 [ -z "$peer" ] || finish compile
 
 bars=0 missed=0
-# benchmark PART SECONDS ROUNDS: runs a section of bench.py; writes its rows to RESULTS/PART.tsv and its stderr to
-# RESULTS/PART.log.
+# benchmark SECTION SECONDS ROUNDS: runs a section of bench.py; writes its rows to RESULTS/SECTION.tsv and its stderr to
+# RESULTS/SECTION.log.
 benchmark() {
-  local part=$1 before=$missed table=$results/$1.tsv
+  local section=$1 before=$missed table=$results/$1.tsv
   # shellcheck disable=SC2016  # expanded by the inner shell
-  run "$part" "$2" bash -c 'set -o pipefail; python3 -B "$1/tests/bench/bench.py" --tools "$1/build/tools" --device cuda --only "$3" \
-    --rounds "$4" | tee "$2"' - "$here" "$table" "$part" "$3"
+  run "$section" "$2" bash -c 'set -o pipefail; python3 -B "$1/tests/bench/bench.py" --tools "$1/build/tools" --device cuda --only "$3" \
+    --rounds "$4" | tee "$2"' - "$here" "$table" "$section" "$3"
   cat "$table" 2>/dev/null
   bars=$((bars + $(grep -c 'pass$' "$table"))) missed=$((missed + $(grep -c 'FAIL$' "$table")))
-  while IFS=$'\t' read -r what _; do skip "$part: $what" "its baseline does not run here, see $results/$part.log"; done < <(grep 'skip$' "$table")
+  while IFS=$'\t' read -r what _; do skip "$section: $what" "its baseline does not run here, see $results/$section.log"; done < <(grep 'skip$' "$table")
   while IFS=$'\t' read -r what _ _ _ ratio _ _ bar _; do note "bar missed: $what: $ratio of $bar"; done < <(grep 'FAIL$' "$table")
   # bench.py also exits with status 1 if a benchmark misses its bar.
-  if [ "$status" -eq 124 ]; then skip "the rest of $part" "exceeded its time limit"
+  if [ "$status" -eq 124 ]; then skip "the rest of $section" "exceeded its time limit"
   elif [ "$status" -ne 0 ] && [ "$missed" -eq "$before" ]; then
-    fail "$part" "exit status $status: $(tail -n 1 "$results/$part.log")"
+    fail "$section" "exit status $status: $(tail -n 1 "$results/$section.log")"
   fi
 }
 

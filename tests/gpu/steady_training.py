@@ -26,9 +26,9 @@ import corpora  # noqa: E402  (a module of tests/bench)
 
 def minutes_of(entries):
     """Yields (tokens, seconds) of each complete minute of training. `entries`: entries of log.jsonl."""
-    tokens, seconds, before = 0, 0.0, 0
+    tokens, seconds, tokens_before = 0, 0.0, 0
     for entry in entries:
-        tokens, seconds, before = tokens + entry["tokens"] - before, seconds + entry["seconds"], entry["tokens"]
+        tokens, seconds, tokens_before = tokens + entry["tokens"] - tokens_before, seconds + entry["seconds"], entry["tokens"]
         if seconds >= 60:
             yield tokens, seconds
             tokens, seconds = 0, 0.0
@@ -59,23 +59,23 @@ def main():
     parser.add_argument("--tokens", type=int, default=4000000, help="length of the random text in tokens [4000000]")
     parser.add_argument("--device", default="cuda", choices=["cpu", "cuda"], help="device that trains the model [cuda]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="value of a configuration key, as in mh-train --set")
-    a = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         text, vocabulary, shard = folder / "text", folder / "vocabulary", folder / "text.mhs"
-        corpora.write_text(text, a.words - 2, a.tokens)
-        subprocess.run([a.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text], check=True)
-        subprocess.run([a.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", shard, text], check=True)
+        corpora.write_text(text, args.words - 2, args.tokens)
+        subprocess.run([args.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text], check=True)
+        subprocess.run([args.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", shard, text], check=True)
         sets = [word for item in ("log_every=10u", "validation.every=0u", "checkpoint.every=0u") for word in ("--set", f"train.{item}")]
-        sets += [word for item in a.set for word in ("--set", item)]
+        sets += [word for item in args.set for word in ("--set", item)]
         run = folder / "run"
-        with subprocess.Popen([a.tools / "mh-train", "-q", "--device", a.device, "--config", a.recipe, "--train", shard, "--out", run, *sets]) as job:
+        with subprocess.Popen([args.tools / "mh-train", "-q", "--device", args.device, "--config", args.recipe, "--train", shard, "--out", run, *sets]) as job:
             try:
-                sys.exit(f"steady_training: mh-train ended within {a.minutes:g} minutes, exit status {job.wait(60 * a.minutes)}")
+                sys.exit(f"steady_training: mh-train ended within {args.minutes:g} minutes, exit status {job.wait(60 * args.minutes)}")
             except subprocess.TimeoutExpired:
                 job.send_signal(signal.SIGTERM)
         entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    return report([entry for entry in entries if "nll" in entry], a.updates)
+    return report([entry for entry in entries if "nll" in entry], args.updates)
 
 
 if __name__ == "__main__":

@@ -20,11 +20,13 @@ namespace {
 
 template <class T>
 struct Table {
-  std::vector<T> left, right;
+  std::vector<T> first_column, second_column;
 };
 
+// Parses the tables of standard input and calls print() for each of them.
 template <class T>
-void each_table(const std::function<T(const std::string&)>& parse, const std::function<void(const Table<T>&)>& print) {
+void for_each_table(const std::function<T(const std::string&)>& parse,
+                    const std::function<void(const Table<T>&)>& print) {
   Table<T> table;
   std::string line;
   while (std::getline(std::cin, line)) {
@@ -34,8 +36,8 @@ void each_table(const std::function<T(const std::string&)>& parse, const std::fu
       continue;
     }
     const auto columns = mh::split(line, ' ');
-    table.left.push_back(parse(columns.at(0)));
-    table.right.push_back(parse(columns.at(1)));
+    table.first_column.push_back(parse(columns.at(0)));
+    table.second_column.push_back(parse(columns.at(1)));
   }
 }
 
@@ -57,16 +59,18 @@ int main(int argc, char** argv) {
   using namespace mh::metrics;
   const std::string kind = argc == 2 ? argv[1] : "";
   if (kind == "classes") {
-    each_table<int32_t>([](const std::string& text) { return std::stoi(text); },
-                        [](const Table<int32_t>& t) {
-                          std::printf("%.10f %.10f %.10f\n", accuracy(t.left, t.right), f1(t.left, t.right),
-                                      matthews(t.left, t.right));
-                        });
+    for_each_table<int32_t>([](const std::string& text) { return std::stoi(text); },
+                            [](const Table<int32_t>& t) {
+                              std::printf("%.10f %.10f %.10f\n", accuracy(t.first_column, t.second_column),
+                                          f1(t.first_column, t.second_column),
+                                          matthews(t.first_column, t.second_column));
+                            });
   } else if (kind == "numbers") {
-    each_table<double>([](const std::string& text) { return std::strtod(text.c_str(), nullptr); },
-                       [](const Table<double>& t) {
-                         std::printf("%.10f %.10f\n", pearson(t.left, t.right), spearman(t.left, t.right));
-                       });
+    for_each_table<double>([](const std::string& text) { return std::strtod(text.c_str(), nullptr); },
+                           [](const Table<double>& t) {
+                             std::printf("%.10f %.10f\n", pearson(t.first_column, t.second_column),
+                                         spearman(t.first_column, t.second_column));
+                           });
   } else if (kind == "answers") {
     print_answers();
   } else {

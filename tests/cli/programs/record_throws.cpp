@@ -34,8 +34,8 @@ void record() {
         reinterpret_cast<uintptr_t>(frames[static_cast<size_t>(i)]) - reinterpret_cast<uintptr_t>(info.dli_fbase);
     // dladdr names the main program by argv[0], which may lack the folder.
     char program[4096] = {};
-    const bool found = info.dli_fname[0] == '/' || readlink("/proc/self/exe", program, sizeof program - 1) > 0;
-    if (!found) continue;
+    const bool has_path = info.dli_fname[0] == '/' || readlink("/proc/self/exe", program, sizeof program - 1) > 0;
+    if (!has_path) continue;
     line += (line.empty() ? "" : "\t") + std::string(program[0] != 0 ? program : info.dli_fname) + " " +
             std::to_string(offset - 1);
   }

@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   for (std::string line; std::getline(std::cin, line);) lines.push_back(line);
   std::vector<int32_t> tokens;
   if (argc == 3) {
-    const auto start = std::chrono::steady_clock::now();
+    const auto start_time = std::chrono::steady_clock::now();
     size_t count = 0;
     for (int i = 0; i < std::atoi(argv[2]); ++i)
       for (const std::string& line : lines) {
@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
         encoder->encode(line, tokens);
         count += tokens.size();
       }
-    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_time;
     std::fprintf(stderr, "%zu %.6f\n", count, seconds.count());
     return 0;
   }
