@@ -43,12 +43,12 @@ def faults_of(sources, folders):
                 if TENSORS.match(angled) and not tensors[folder]:
                     faults.append(f"{path}: expected no tensor library in {folder}; found <{angled}>")
                 continue
-            other = quoted.split("/")[0] if "/" in quoted else folder
+            included_folder = quoted.split("/")[0] if "/" in quoted else folder
             if (ROOT / "tools" / quoted).exists():  # a header that several tools share
-                other = "tools"
-            if other in ("cpu", "cuda") or (ROOT / "kernels" / quoted).exists():
-                other = "kernels"
-            if level.get(other, 1) > level[folder]:
+                included_folder = "tools"
+            if included_folder in ("cpu", "cuda") or (ROOT / "kernels" / quoted).exists():
+                included_folder = "kernels"
+            if level.get(included_folder, 1) > level[folder]:
                 faults.append(f'{path}: expected a header of {folder} or of a lower folder; found "{quoted}"')
     return faults
 
@@ -87,17 +87,17 @@ def compile_folders(folders, flags):
     for i, (name, _) in enumerate(folders):
         if not (ROOT / "lib" / name).is_dir():
             continue
-        with tempfile.TemporaryDirectory() as place:
-            place = pathlib.Path(place)
+        with tempfile.TemporaryDirectory() as include_folder:
+            include_folder = pathlib.Path(include_folder)
             for lower, _ in folders[i:]:
                 if (ROOT / "lib" / lower).is_dir():
-                    (place / lower).symlink_to(ROOT / "lib" / lower)
+                    (include_folder / lower).symlink_to(ROOT / "lib" / lower)
             headers = sorted(path.relative_to(ROOT / "lib") for path in (ROOT / "lib" / name).rglob("*.h"))
             unit = "".join(f'#include "{header}"\n' for header in headers)
-            done = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-I", place, "-I", ROOT / "kernels", *flags, "-x", "c++", "-"],
+            process = subprocess.run(["c++", "-std=c++20", "-fsyntax-only", "-I", include_folder, "-I", ROOT / "kernels", *flags, "-x", "c++", "-"],
                                   input=unit, text=True, capture_output=True, check=False)
-            if done.returncode != 0:
-                faults.append(f"lib/{name}: expected headers that compile with only this folder and lower ones on the include path; found:\n{done.stderr}")
+            if process.returncode != 0:
+                faults.append(f"lib/{name}: expected headers that compile with only this folder and lower ones on the include path; found:\n{process.stderr}")
     return faults
 
 
@@ -109,15 +109,15 @@ def main():
     faults = faults_of(sources_of(), folders)
     lowest, highest = folders[-2][0], folders[1][0]
     broken = [("lib/x.h", lowest, f'#include "{highest}/x.h"\n'), ("lib/y.h", lowest, "#include <ATen/ATen.h>\n"), ("lib/z.h", "none", "")]
-    for one in broken:
-        if len(faults_of([one], folders)) != 1:
-            faults.append(f"layering.py: expected a fault in {one}; found none")
+    for example in broken:
+        if len(faults_of([example], folders)) != 1:
+            faults.append(f"layering.py: expected a fault in {example}; found none")
     listed = listed_core_sources()
     sources = {path.relative_to(ROOT / "lib").as_posix() for path in (ROOT / "lib").rglob("*.cpp")}
     faults += core_faults(listed, sources, folders)
-    for one in [({f"{highest}/x.cpp"}, {f"{highest}/x.cpp"}), (set(), {f"{lowest}/y.cpp"})]:
-        if len(core_faults(*one, folders)) != 1:
-            faults.append(f"layering.py: expected a fault in the sources of libmultihead-core {one}; found none")
+    for example in [({f"{highest}/x.cpp"}, {f"{highest}/x.cpp"}), (set(), {f"{lowest}/y.cpp"})]:
+        if len(core_faults(*example, folders)) != 1:
+            faults.append(f"layering.py: expected a fault in the sources of libmultihead-core {example}; found none")
     if arguments.compile is not None:
         faults += compile_folders(folders, arguments.compile)
     print("\n".join(faults), end="\n" if faults else "")

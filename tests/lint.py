@@ -21,8 +21,8 @@ def files(*patterns):
 
 def run(*command):
     """Runs a command in the root of the repository. Returns its output if it fails, else ""."""
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, text=True, capture_output=True, check=False)
-    return "" if done.returncode == 0 else done.stdout + done.stderr or f"exit status {done.returncode}"
+    process = subprocess.run([str(part) for part in command], cwd=ROOT, text=True, capture_output=True, check=False)
+    return "" if process.returncode == 0 else process.stdout + process.stderr or f"exit status {process.returncode}"
 
 
 def check_layers():

@@ -26,17 +26,17 @@ def write_text(path, lines):
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
 
 
-def sentence(pick):
-    words = pick.choices(WORDS, k=pick.choice([0, 1, 1, 2, 3, 4, 5, 8, 20, 40]))
-    line = "".join(word.replace("\n", "") + pick.choice([" ", " ", " ", "", "  "]) for word in words)
+def sentence(rng):
+    words = rng.choices(WORDS, k=rng.choice([0, 1, 1, 2, 3, 4, 5, 8, 20, 40]))
+    line = "".join(word.replace("\n", "") + rng.choice([" ", " ", " ", "", "  "]) for word in words)
     return line[:-1] if line.endswith("\r") else line
 
 
-def noised(line, pick):
+def add_noise(line, rng):
     words = line.split(" ")
-    for _ in range(pick.randrange(1 + len(words) // 3)):
-        at = pick.randrange(len(words))
-        words[at:at + pick.randrange(3)] = pick.choices(WORDS, k=pick.randrange(3))
+    for _ in range(rng.randrange(1 + len(words) // 3)):
+        at = rng.randrange(len(words))
+        words[at:at + rng.randrange(3)] = rng.choices(WORDS, k=rng.randrange(3))
         if not words:
             return ""
     line = " ".join(words).replace("\n", "")
@@ -45,9 +45,9 @@ def noised(line, pick):
 
 def make_files(lines):
     """Writes a hypothesis file and two reference files of `lines` generated lines each. Returns the file names."""
-    pick = random.Random(3)
-    hypothesis = [sentence(pick) for _ in range(lines)]
-    sides = [hypothesis, *([noised(line, pick) for line in hypothesis] for _ in range(2))]
+    rng = random.Random(3)
+    hypothesis = [sentence(rng) for _ in range(lines)]
+    sides = [hypothesis, *([add_noise(line, rng) for line in hypothesis] for _ in range(2))]
     for name, side in zip(("hyp", "ref", "ref2"), sides):
         write_text(pathlib.Path(name), side)
     return ["hyp", "ref", "ref2"]
@@ -56,9 +56,9 @@ def make_files(lines):
 def make_characters():
     """Writes `all`, every assigned character (only a few Han and Hangul) next to sigmas, digits and letters, and `lower`, the same
     text lowercased by Python. Returns the file names."""
-    known = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co") and chr(c) not in "\n\r"]
-    known = [c for c in known if not ("一" < c < "鿿" or "가" < c < "힣" or c > "\U00020000")]
-    lines = [" ".join(f"{c}Σ AΣ{c} A{c}Σ AΣ{c}B 1{c}2 a{c}b .{c}. {c}" for c in known[i:i + 8]) + " ." for i in range(0, len(known), 8)]
+    characters = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co") and chr(c) not in "\n\r"]
+    characters = [c for c in characters if not ("一" < c < "鿿" or "가" < c < "힣" or c > "\U00020000")]
+    lines = [" ".join(f"{c}Σ AΣ{c} A{c}Σ AΣ{c}B 1{c}2 a{c}b .{c}. {c}" for c in characters[i:i + 8]) + " ." for i in range(0, len(characters), 8)]
     write_text(pathlib.Path("all"), lines)
     write_text(pathlib.Path("lower"), [line.lower() for line in lines])
     return ["all", "lower"]
@@ -68,15 +68,15 @@ def read(path):
     return pathlib.Path(path).read_bytes().decode("utf-8").removesuffix("\n").split("\n")
 
 
-def ours(options, files):
-    done = subprocess.run(["mh-eval", "bleu", "--format", "json", *options, *files], check=True, capture_output=True, text=True)
-    return [json.loads(line) for line in done.stdout.split("\n") if line]
+def mh_eval_rows(options, files):
+    process = subprocess.run(["mh-eval", "bleu", "--format", "json", *options, *files], check=True, capture_output=True, text=True)
+    return [json.loads(line) for line in process.stdout.split("\n") if line]
 
 
 compared = 0
 
 
-def same(what, a, b):
+def expect_equal(what, a, b):
     global compared
     compared += 1
     a, b = ([f"{x:.10f}" if isinstance(x, float) else x for x in side] for side in (a, b))
@@ -94,26 +94,26 @@ def check(files, options, sentences, **settings):
     chrf = CHRF(word_order=words, lowercase=settings["lowercase"])
     hypothesis, *references = map(read, files)
     if sentences:
-        theirs = [[metric.sentence_score(line, list(others)) for metric in (bleu, chrf)]
+        sacrebleu_scores = [[metric.sentence_score(line, list(others)) for metric in (bleu, chrf)]
                   for line, *others in zip(hypothesis, *references)]
     else:
-        theirs = [[metric.corpus_score(hypothesis, references) for metric in (bleu, chrf)]]
-    mine = ours([*options, "--sentence"] if sentences else options, files)
-    if len(mine) != len(theirs):
-        sys.exit(f"{options}: expected {len(theirs)} rows; found {len(mine)}")
-    for i, (a, (b, c)) in enumerate(zip(mine, theirs)):
-        same(f"{files}, {options}, row {i + 1}",
+        sacrebleu_scores = [[metric.corpus_score(hypothesis, references) for metric in (bleu, chrf)]]
+    rows = mh_eval_rows([*options, "--sentence"] if sentences else options, files)
+    if len(rows) != len(sacrebleu_scores):
+        sys.exit(f"{options}: expected {len(sacrebleu_scores)} rows; found {len(rows)}")
+    for i, (a, (b, c)) in enumerate(zip(rows, sacrebleu_scores)):
+        expect_equal(f"{files}, {options}, row {i + 1}",
              [float(a["score"]), *map(float, a["precisions"]), float(a["brevity_penalty"]), float(a["length_ratio"]), a["hypothesis_tokens"],
               a["reference_tokens"], signature(a["signature"]), float(a["chrf"]), signature(a["chrf_signature"])],
              [float(b.score), *map(float, b.precisions), float(b.bp), float(b.ratio), b.sys_len, b.ref_len,
               signature(str(bleu.get_signature())), float(c.score), signature(str(chrf.get_signature()))])
 
 
-def check_all(files, few):
+def check_all(files, quick):
     smoothings = [("exp", None), ("floor", None), ("floor", 0.01), ("add-k", None), ("add-k", 2.5), ("none", None)]
-    every = itertools.product(("13a", "intl", "char", "none"), smoothings, (False, True), (False, True), range(2, 1 + len(files)), (0, 2))
-    for i, (tokens, (smooth, value), lowercase, sentences, count, words) in enumerate(every):
-        if few and i % 11:
+    combinations = itertools.product(("13a", "intl", "char", "none"), smoothings, (False, True), (False, True), range(2, 1 + len(files)), (0, 2))
+    for i, (tokens, (smooth, value), lowercase, sentences, count, words) in enumerate(combinations):
+        if quick and i % 11:
             continue
         options = ["--tokenize", tokens, "--smooth", smooth, "--chrf"]
         options += ["--smooth-value", str(value)] if value else []
@@ -124,10 +124,10 @@ def check_all(files, few):
 
 def main():
     files = [word for word in sys.argv[1:] if word != "--few"]
-    few = "--few" in sys.argv
+    quick = "--few" in sys.argv
     if not files:
         check(make_characters(), ["--tokenize", "intl", "--lowercase", "--chrf"], True, tokenize="intl", lowercase=True)
-    check_all(files or make_files(40 if few else 300), few)
+    check_all(files or make_files(40 if quick else 300), quick)
     print(f"{compared} rows equal those of sacrebleu {sacrebleu.__version__}")
 
 

@@ -21,7 +21,7 @@ def learn(size):
     if texts:
         tokenizer.train(texts, vocab_size=size, min_frequency=2, special_tokens=["<|endoftext|>"], show_progress=False)
     else:
-        tokenizer.train_from_iterator(made(4000), vocab_size=size, min_frequency=2, special_tokens=["<|endoftext|>"],
+        tokenizer.train_from_iterator(generated_lines(4000), vocab_size=size, min_frequency=2, special_tokens=["<|endoftext|>"],
                                       show_progress=False)
     folder = pathlib.Path(f"gpt2-{size}")
     folder.mkdir()
@@ -31,7 +31,7 @@ def learn(size):
     return ByteLevelBPETokenizer.from_file(f"{folder}/vocab.json", f"{folder}/merges.txt", add_prefix_space=False)
 
 
-def made(count):
+def generated_lines(count):
     random.seed(7)
     parts = ["a", "b", "ab", "the", "'s", "'ll", "'S", "'", "!", "-", "12", "7", " ", " ", " ", "  ", "\t", "\r", "\u00a0", "\u3000", "\u2028",
              "\u0085", "\x1c", "\u00e9", "e\u0301", "\u4e2d\u6587", "\u0663", "\u00bd", "\U0001F600", "\u200b", "\ufeff", "<|endoftext|>"]
@@ -44,24 +44,24 @@ def made(count):
 
 
 def characters():
-    every = [chr(c) for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000 and c != 10]
-    return [f"a{c}a 1{c}1 !{c}! {c} {c}" for c in every]
+    all_characters = [chr(c) for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000 and c != 10]
+    return [f"a{c}a 1{c}1 !{c}! {c} {c}" for c in all_characters]
 
 
 def compare(tokenizer, vocabulary, lines):
     global compared
-    found = subprocess.run([programs / "token-ids", vocabulary], input="\n".join(lines) + "\n", capture_output=True, text=True,
+    id_lines = subprocess.run([programs / "token-ids", vocabulary], input="\n".join(lines) + "\n", capture_output=True, text=True,
                            check=True, encoding="utf-8").stdout.split("\n")[:-1]
-    assert len(found) == len(lines), (len(found), len(lines))
+    assert len(id_lines) == len(lines), (len(id_lines), len(lines))
     for start in range(0, len(lines), 20000):
-        for line, ours, theirs in zip(lines[start:], found[start:], tokenizer.encode_batch(lines[start:start + 20000])):
-            assert [int(i) for i in ours.split()] == theirs.ids, (line, ours, theirs.ids)
+        for line, id_line, encoding in zip(lines[start:], id_lines[start:], tokenizer.encode_batch(lines[start:start + 20000])):
+            assert [int(i) for i in id_line.split()] == encoding.ids, (line, id_line, encoding.ids)
     compared += len(lines)
 
 
 for size in (300, 3000, 20000):
     tokenizer = learn(size)
-    compare(tokenizer, f"v{size}", made(4000))
+    compare(tokenizer, f"v{size}", generated_lines(4000))
     if size == 3000:
         compare(tokenizer, f"v{size}", characters())
     for text in texts:

@@ -18,14 +18,14 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "tests/cli/errors.txt"
 TITLE = "error sites that no test reaches"
-MOST = 40
+MAX_UNREACHED = 40
 
 
 def sources():
     return sorted(path for folder in ("lib", "tools") for suffix in ("cpp", "h") for path in (ROOT / folder).rglob(f"*.{suffix}"))
 
 
-def masked(text):
+def without_comments_and_literals(text):
     """Returns C++ source text with comments and literals replaced by blanks, so that positions in the text stay valid."""
     pattern = r'R"\((?:.|\n)*?\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'|//[^\n]*|/\*(?:.|\n)*?\*/'
     return re.sub(pattern, lambda match: re.sub(r"[^\n]", " ", match[0]), text)
@@ -33,14 +33,14 @@ def masked(text):
 
 def throwing_functions(texts):
     names = {name for text in texts.values() for name in re.findall(r"\[\[noreturn\]\][^;({]*?(\w+)\(", text)}
-    # Excludes functions that pass on an existing error (from a child process or a handler), and run_and_exit, which ends each tool.
+    # Excludes functions that pass on an error of a child process or a handler, and run_and_exit, which ends each tool.
     return names - {"reply", "reply_exception", "on_terminate", "run_and_exit", "part"}
 
 
 def sites():
     """Yields (file, first line, last line, code) of each error site; line numbers count from 1."""
     originals = {path: path.read_text(encoding="utf-8") for path in sources()}
-    texts = {path: masked(text) for path, text in originals.items()}
+    texts = {path: without_comments_and_literals(text) for path, text in originals.items()}
     functions = "|".join(sorted(throwing_functions(texts)))
     pattern = re.compile(rf"\bthrow\b(?!\s*;|\s+std::logic_error)|(?<![\w:>~] )(?<![\w:~])(?:{functions})\(")
     for path, text in texts.items():
@@ -102,11 +102,11 @@ def main():
     arguments = parser.parse_args()
     if arguments.write:
         reached = reached_lines(arguments.write[0], arguments.write[1].resolve())
-        every = list(sites())
-        missed = sorted(label(path, code) for path, first, last, code in every if not reached[path] & set(range(first, last + 1)))
+        all_sites = list(sites())
+        unreached = sorted(label(path, code) for path, first, last, code in all_sites if not reached[path] & set(range(first, last + 1)))
         before, _, _ = PAGE.read_text(encoding="utf-8").partition(f"== {TITLE}\n")
-        PAGE.write_text(before + f"== {TITLE}\n" + "".join(line + "\n" for line in missed), encoding="utf-8")
-        print(f"{len(every)} error sites; {len(missed)} not reached")
+        PAGE.write_text(before + f"== {TITLE}\n" + "".join(line + "\n" for line in unreached), encoding="utf-8")
+        print(f"{len(all_sites)} error sites; {len(unreached)} not reached")
         return 0
     listed = section()
     if listed is None:
@@ -114,8 +114,8 @@ def main():
         return 0
     unknown = collections.Counter(listed) - collections.Counter(label(path, code) for path, _, _, code in sites())
     problems = [f"tests/cli/errors.txt: expected an error site of the sources; found {line}\n" for line in unknown.elements()]
-    if len(listed) > MOST:
-        problems.append(f"tests/cli/errors.txt: expected at most {MOST} error sites that no test reaches; found {len(listed)}\n")
+    if len(listed) > MAX_UNREACHED:
+        problems.append(f"tests/cli/errors.txt: expected at most {MAX_UNREACHED} error sites that no test reaches; found {len(listed)}\n")
     print("".join(problems), end="")
     return 1 if problems else 0
 

@@ -30,7 +30,7 @@ FILES = [
 programs, vocab, glue = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
 fast = transformers.BertTokenizerFast(vocab_file=vocab, do_lower_case=True)
 slow = transformers.BertTokenizer(vocab_file=vocab, do_lower_case=True)
-compared = odd = 0
+compared = odd_splits = 0
 
 
 def run(*command):
@@ -55,25 +55,25 @@ for task, name, options, columns, header in FILES:
     lines = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n").split("\n")[header:]
     texts = [[line.split("\t")[c] for c in columns] for line in lines]
     for length in (128, 24, 21):
-        ours = list(rows_of("shard", length))
-        if len(ours) != len(texts):
-            sys.exit(f"{name}: expected a row for each of {len(texts)} lines; found {len(ours)}")
-        ours = ours if length == 128 else ours[:2000]
-        theirs = encode(fast, texts[:len(ours)], length)
-        for i, (row, segments) in enumerate(ours):
-            if (row, segments) != (theirs["input_ids"][i], theirs["token_type_ids"][i]):
-                sys.exit(f"{name}, length {length}, row {i}: expected {theirs['input_ids'][i]}, as from BertTokenizerFast; found {row}")
+        shard_rows = list(rows_of("shard", length))
+        if len(shard_rows) != len(texts):
+            sys.exit(f"{name}: expected a row for each of {len(texts)} lines; found {len(shard_rows)}")
+        shard_rows = shard_rows if length == 128 else shard_rows[:2000]
+        encodings = encode(fast, texts[:len(shard_rows)], length)
+        for i, (row, segments) in enumerate(shard_rows):
+            if (row, segments) != (encodings["input_ids"][i], encodings["token_type_ids"][i]):
+                sys.exit(f"{name}, length {length}, row {i}: expected {encodings['input_ids'][i]}, as from BertTokenizerFast; found {row}")
             compared += 1
         # BertTokenizer splits an odd number of tokens differently between the two sentences if it truncates both.
-        few = slice(0, 300)
-        theirs = encode(slow, texts[few], length)
-        for i, (row, segments) in enumerate(ours[few]):
-            if (row, segments) == (theirs["input_ids"][i], theirs["token_type_ids"][i]):
+        first_rows = slice(0, 300)
+        encodings = encode(slow, texts[first_rows], length)
+        for i, (row, segments) in enumerate(shard_rows[first_rows]):
+            if (row, segments) == (encodings["input_ids"][i], encodings["token_type_ids"][i]):
                 compared += 1
                 continue
-            both = [len(slow(t, add_special_tokens=False)["input_ids"]) for t in texts[i]]
+            lengths = [len(slow(t, add_special_tokens=False)["input_ids"]) for t in texts[i]]
             room = length - 3
-            if len(both) == 1 or room % 2 == 0 or min(both) <= room // 2:
-                sys.exit(f"{name}, length {length}, row {i}: expected {theirs['input_ids'][i]}, as from BertTokenizer; found {row}")
-            odd += 1
-print(f"{compared} rows equal those of transformers {transformers.__version__}; in {odd} rows BertTokenizer splits an odd number of tokens differently")
+            if len(lengths) == 1 or room % 2 == 0 or min(lengths) <= room // 2:
+                sys.exit(f"{name}, length {length}, row {i}: expected {encodings['input_ids'][i]}, as from BertTokenizer; found {row}")
+            odd_splits += 1
+print(f"{compared} rows equal those of transformers {transformers.__version__}; in {odd_splits} rows BertTokenizer splits an odd number of tokens differently")

@@ -17,7 +17,7 @@ import sys
 
 UPDATES = 200 if os.environ.get("MH_FULL") else 100
 NOT_FUSED = {"score=synthesizer-dense", "score=synthesizer-random", "mixer=talking-heads"}
-TOGETHER = [
+COMBINATIONS = [
     {"mixer": "mixhead-b", "normaliser": "sigsoftmax"},
     {"mixer": "mixhead-a", "pairing": "cross-head", "combiner": "gates"},
     {"mixer": "talking-heads", "talking-heads.pre": False},
@@ -45,15 +45,15 @@ log_every = "1u"
 
 def stages():
     listed = subprocess.run(["mh-train", "--list", "stages"], check=True, capture_output=True, text=True).stdout.splitlines()[1:]
-    alone = {}
+    stages_by_name = {}
     for line in listed:
         kind, name = line.split("\t")[:2]
-        alone[f"{kind}={name}"] = {kind: name}
-    elsewhere = {"combiner=pair-norm",  # needs mixer=differential
-                 "pairing=own", "score=dot-product", "normaliser=softmax", "mixer=none"}  # stages of the plain model, which combiner=concatenate tests
-    alone = {name: stage for name, stage in alone.items() if name not in elsewhere}
-    alone["combiner=head-weights"] = {"combiner": "head-weights", "head-weights.weights": [0.5, 1, 1.5, 2]}
-    return alone | {"+".join(f"{k}={v}" for k, v in each.items()): each for each in TOGETHER}
+        stages_by_name[f"{kind}={name}"] = {kind: name}
+    excluded = {"combiner=pair-norm",  # needs mixer=differential
+                "pairing=own", "score=dot-product", "normaliser=softmax", "mixer=none"}  # stages of the plain model, which combiner=concatenate tests
+    stages_by_name = {name: stage for name, stage in stages_by_name.items() if name not in excluded}
+    stages_by_name["combiner=head-weights"] = {"combiner": "head-weights", "head-weights.weights": [0.5, 1, 1.5, 2]}
+    return stages_by_name | {"+".join(f"{k}={v}" for k, v in combination.items()): combination for combination in COMBINATIONS}
 
 
 def losses(text, stage, path, precision, seed=1):
@@ -62,30 +62,30 @@ def losses(text, stage, path, precision, seed=1):
     settings = [("train.attention_path", path), ("train.precision", precision), ("train.length", f"{UPDATES}u")]
     settings += [(f"attention.{key}", value) for key, value in stage.items()]
     options = [word for key, value in settings for word in ("--set", f"{key}={json.dumps(value)}")]
-    run = subprocess.run(["mh-train", "-q", "--threads", "1", "--config", "base.toml", "--train", text, "--out", str(folder),
+    process = subprocess.run(["mh-train", "-q", "--threads", "1", "--config", "base.toml", "--train", text, "--out", str(folder),
                           "--seed", str(seed), *options], capture_output=True, text=True, check=False)
-    if run.returncode == 2 and path == "fused" and "constraints of the fused path" in run.stderr:
+    if process.returncode == 2 and path == "fused" and "constraints of the fused path" in process.stderr:
         return None
-    if run.returncode != 0:
-        sys.exit(f"{stage}, path {path}: expected exit status 0; found {run.returncode}: {run.stderr}")
-    found = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [row["loss"] for row in found if "loss" in row]
+    if process.returncode != 0:
+        sys.exit(f"{stage}, path {path}: expected exit status 0; found {process.returncode}: {process.stderr}")
+    entries = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [row["loss"] for row in entries if "loss" in row]
 
 
-def end(found):
-    return sum(found[-50:]) / 50
+def mean_of_last_50(losses):
+    return sum(losses[-50:]) / 50
 
 
 def main():
     text = sys.argv[1]
     pathlib.Path("base.toml").write_text(BASE, encoding="utf-8")
-    ends = [end(losses(text, {}, "composed", "bf16", seed)) for seed in (1, 2, 3)]
-    spread = max(ends) - min(ends)
-    same, refused = True, set()
+    plain_losses = [mean_of_last_50(losses(text, {}, "composed", "bf16", seed)) for seed in (1, 2, 3)]
+    spread = max(plain_losses) - min(plain_losses)
+    all_equal, refused = True, set()
     if unknown := IN_BF16 - stages().keys():
         sys.exit(f"expected stages of mh-train in IN_BF16; found {sorted(unknown)}")
     for name, stage in stages().items():
-        in_bf16 = os.environ.get("MH_FULL") or name in IN_BF16 or stage in TOGETHER
+        in_bf16 = os.environ.get("MH_FULL") or name in IN_BF16 or stage in COMBINATIONS
         for precision in ("fp32", "bf16") if in_bf16 else ("fp32",):
             fused = losses(text, stage, "fused", precision)
             if fused is None:
@@ -97,13 +97,13 @@ def main():
             if precision == "fp32":
                 difference, allowed = max(abs(a - b) for a, b in zip(fused, composed)), 1e-3
             else:
-                difference, allowed = abs(end(fused) - end(composed)), spread
-            same &= difference <= allowed
+                difference, allowed = abs(mean_of_last_50(fused) - mean_of_last_50(composed)), spread
+            all_equal &= difference <= allowed
             print(f"{name}, {precision}: {difference:.1e}, allowed {allowed:.1e}{'' if difference <= allowed else ': FAIL'}", flush=True)
     if refused != NOT_FUSED:
         print(f"expected no fused path for {sorted(NOT_FUSED)}; found none for {sorted(refused)}: FAIL")
-        same = False
-    return 0 if same else 1
+        all_equal = False
+    return 0 if all_equal else 1
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from huggingface_recorded import load_tokenizer
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-OLD = transformers.__version__.startswith("4.")  # writes vocab.json, vocab.txt and pytorch_model.bin
+TRANSFORMERS_4 = transformers.__version__.startswith("4.")  # writes vocab.json, vocab.txt and pytorch_model.bin
 names = []
 torch.set_num_threads(1)
 
@@ -33,7 +33,7 @@ def text():
             for _ in range(300)]
 
 
-def randomised(model):
+def randomise(model):
     """Randomises all parameters, so that swapped parameters change the outputs."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -53,7 +53,7 @@ def write_rows(folder, vocabulary, length, segments=False):
     pathlib.Path(folder, "rows").write_text("\n".join(rows) + "\n")
 
 
-def wanted(folder):
+def is_requested(folder):
     names.append(folder)
     if sys.argv[1] == "names":
         return False
@@ -97,13 +97,13 @@ def make():
     size = len(tokenizer)
 
     def gpt2(folder, kind=transformers.GPT2LMHeadModel, rows=size, half=False, shards="5GB", safe=True, tokenizer=tokenizer, **more):
-        if not (safe or OLD) or not wanted(folder):
+        if not (safe or TRANSFORMERS_4) or not is_requested(folder):
             return
         config = GPT2Config(vocab_size=rows, n_positions=24, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, **more)
-        model = randomised(kind(config))
+        model = randomise(kind(config))
         if half:
             model = model.to(half)
-        model.save_pretrained(folder, max_shard_size=shards, **({"safe_serialization": safe} if OLD else {}))
+        model.save_pretrained(folder, max_shard_size=shards, **({"safe_serialization": safe} if TRANSFORMERS_4 else {}))
         tokenizer.save_pretrained(folder)
         write_rows(folder, size, 24)
 
@@ -119,7 +119,7 @@ def make():
     gpt2("gpt2-old", safe=False)
     old_gpt2("gpt2-old")
     more = transformers.AutoTokenizer.from_pretrained("bpe")
-    more.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens" if OLD else "extra_special_tokens": ["<sep>"]})
+    more.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens" if TRANSFORMERS_4 else "extra_special_tokens": ["<sep>"]})
     more.add_tokens([AddedToken("w1 w2", lstrip=True), "w100"])
     gpt2("gpt2-added", rows=len(more), tokenizer=more)
 
@@ -130,11 +130,11 @@ def make():
     pieces = transformers.AutoTokenizer.from_pretrained("wordpiece")
 
     def bert(folder, kind, safe=True, pieces=pieces, **more):
-        if not (safe or OLD) or not wanted(folder):
+        if not (safe or TRANSFORMERS_4) or not is_requested(folder):
             return
         config = BertConfig(vocab_size=len(pieces), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
                             max_position_embeddings=40, **more)
-        randomised(kind(config)).save_pretrained(folder, **({"safe_serialization": safe} if OLD else {}))
+        randomise(kind(config)).save_pretrained(folder, **({"safe_serialization": safe} if TRANSFORMERS_4 else {}))
         pieces.save_pretrained(folder)
         write_rows(folder, len(pieces), 40, segments=True)
 
@@ -191,38 +191,38 @@ def compare(folder, printed):
     rows = rows_of(folder)
     lines = pathlib.Path(printed).read_text().splitlines()
     assert len(lines) == len(rows), (len(lines), len(rows))
-    worst = 0
-    for line, row, theirs in zip(lines, rows, outputs(model, rows)):
-        for values, wanted in zip(line.split("|"), theirs):
-            ours = torch.tensor([float(v) for v in values.split()])
-            if wanted is None:
+    largest_difference = 0
+    for line, row, expected_outputs in zip(lines, rows, outputs(model, rows)):
+        for column, expected in zip(line.split("|"), expected_outputs):
+            values = torch.tensor([float(v) for v in column.split()])
+            if expected is None:
                 continue
-            if ours.numel() != wanted.numel():  # model-print omits the logits of padding rows of the embedding
+            if values.numel() != expected.numel():  # model-print omits the logits of padding rows of the embedding
                 length = len(row.partition("|")[0].split())
-                wanted = wanted[:, :, :ours.numel() // length]
-            worst = max(worst, (ours - wanted.flatten().float()).abs().max().item())
-    assert worst < 1e-4, f"{folder}: differs by {worst}"
-    print(f"{folder}: at most {worst:.1e} from transformers")
+                expected = expected[:, :, :values.numel() // length]
+            largest_difference = max(largest_difference, (values - expected.flatten().float()).abs().max().item())
+    assert largest_difference < 1e-4, f"{folder}: differs by {largest_difference}"
+    print(f"{folder}: at most {largest_difference:.1e} from transformers")
 
 
-def back(folder, written):
+def check_round_trip(folder, written):
     model, _ = load(folder)
-    again, info = load(written)
+    reloaded, info = load(written)
     assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), info
-    numbers = again.state_dict()
+    reloaded_state = reloaded.state_dict()
     for key, value in model.state_dict().items():
         if folder == "bert-untied" and key == "cls.predictions.bias":
             continue  # transformers 5 uses cls.predictions.decoder.bias instead
-        assert key not in numbers or torch.equal(value, numbers[key]), (folder, key)
+        assert key not in reloaded_state or torch.equal(value, reloaded_state[key]), (folder, key)
     rows = rows_of(folder)
-    for a, b in zip(outputs(model, rows), outputs(again, rows)):
+    for a, b in zip(outputs(model, rows), outputs(reloaded, rows)):
         for x, y in zip(a, b):
             if x is not None and y is not None:
                 assert (x - y).abs().max() < 1e-6, (folder, (x - y).abs().max())
     if model.can_generate():
         for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
-            wanted = getattr(model.generation_config, key)
-            assert wanted in (None, getattr(again.generation_config, key)), (folder, key, again.generation_config)
+            expected = getattr(model.generation_config, key)
+            assert expected in (None, getattr(reloaded.generation_config, key)), (folder, key, reloaded.generation_config)
 
 
 def configuration(folder):
@@ -248,21 +248,21 @@ def expected_configuration(folder, tokenizer):
     return config
 
 
-def read(folder, written):
-    theirs, ours = load_tokenizer(folder, transformers), AutoTokenizer.from_pretrained(written)
-    wanted, found = expected_configuration(folder, theirs), configuration(written)
-    for key in wanted.keys() | found.keys():
-        assert key in wanted and key in found and wanted[key] == found[key], (folder, key, wanted.get(key), found.get(key))
-    assert type(theirs) is type(ours), (theirs, ours)
-    assert len(theirs) == len(ours), (folder, len(theirs), len(ours))
-    assert theirs.get_added_vocab() == ours.get_added_vocab(), (folder, theirs.get_added_vocab(), ours.get_added_vocab())
-    assert str(theirs.special_tokens_map) == str(ours.special_tokens_map), (theirs.special_tokens_map, ours.special_tokens_map)
+def compare_readings(folder, written):
+    expected_tokenizer, actual_tokenizer = load_tokenizer(folder, transformers), AutoTokenizer.from_pretrained(written)
+    expected, actual = expected_configuration(folder, expected_tokenizer), configuration(written)
+    for key in expected.keys() | actual.keys():
+        assert key in expected and key in actual and expected[key] == actual[key], (folder, key, expected.get(key), actual.get(key))
+    assert type(expected_tokenizer) is type(actual_tokenizer), (expected_tokenizer, actual_tokenizer)
+    assert len(expected_tokenizer) == len(actual_tokenizer), (folder, len(expected_tokenizer), len(actual_tokenizer))
+    assert expected_tokenizer.get_added_vocab() == actual_tokenizer.get_added_vocab(), (folder, expected_tokenizer.get_added_vocab(), actual_tokenizer.get_added_vocab())
+    assert str(expected_tokenizer.special_tokens_map) == str(actual_tokenizer.special_tokens_map), (expected_tokenizer.special_tokens_map, actual_tokenizer.special_tokens_map)
     lines = text() + ["w1 w2<pad>w100", "a <sep> b  w1 w2 [NEW] w1w1 [SEP]", "W1 Caf\u00c9<|endoftext|>"]
     for line in lines:
-        assert theirs(line)["input_ids"] == ours(line)["input_ids"], (folder, line)
-        ids = theirs(line)["input_ids"]
+        assert expected_tokenizer(line)["input_ids"] == actual_tokenizer(line)["input_ids"], (folder, line)
+        ids = expected_tokenizer(line)["input_ids"]
         for skip in (False, True):
-            assert theirs.decode(ids, skip_special_tokens=skip) == ours.decode(ids, skip_special_tokens=skip), (folder, line)
+            assert expected_tokenizer.decode(ids, skip_special_tokens=skip) == actual_tokenizer.decode(ids, skip_special_tokens=skip), (folder, line)
 
 
 if sys.argv[1] in ("make", "names"):
@@ -271,10 +271,10 @@ if sys.argv[1] in ("make", "names"):
         print("\n".join(names))
 elif sys.argv[1] == "read":
     for name in sys.argv[2:]:
-        read(name, f"{name}.back")
+        compare_readings(name, f"{name}.back")
     print(f"transformers {transformers.__version__}: the configurations and tokenizers of {len(sys.argv) - 2} folders are equal")
 else:
     for name in sys.argv[2:]:
         compare(name, f"{name}.printed")
-        back(name, f"{name}.back")
-        read(name, f"{name}.back")
+        check_round_trip(name, f"{name}.back")
+        compare_readings(name, f"{name}.back")

@@ -64,26 +64,26 @@ def write_weights(folder, changes):
 
 def compare(folder, printed, ids):
     """Compares hidden states of all positions, logits of the last position, next-sentence logits and token ids with the record."""
-    wanted = pathlib.Path(folder, "figures.txt").read_text().splitlines()
+    expected = pathlib.Path(folder, "figures.txt").read_text().splitlines()
     lines = pathlib.Path(printed).read_text().splitlines()
     rows = pathlib.Path(folder, "rows").read_text().splitlines()
-    assert len(lines) == len(wanted) == len(rows) > 0, (len(lines), len(wanted), len(rows))
-    worst = 0
-    for line, theirs, row in zip(lines, wanted, rows):
-        found = [[float(v) for v in part.split()] for part in line.split("|")]
+    assert len(lines) == len(expected) == len(rows) > 0, (len(lines), len(expected), len(rows))
+    largest_difference = 0
+    for line, expected_line, row in zip(lines, expected, rows):
+        actual = [[float(v) for v in part.split()] for part in line.split("|")]
         length = len(row.partition("|")[0].split())
-        found[1] = found[1][-(len(found[1]) // length):]
-        for a, b in zip(found, [[float(v) for v in part.split()] for part in theirs.split("|")]):
+        actual[1] = actual[1][-(len(actual[1]) // length):]
+        for a, b in zip(actual, [[float(v) for v in part.split()] for part in expected_line.split("|")]):
             assert len(a) == len(b), (folder, len(a), len(b))
-            worst = max([worst] + [abs(x - y) for x, y in zip(a, b)])
-    assert worst < 1e-5, f"{folder}: differs by {worst}"
-    found = [line.split() for line in pathlib.Path(ids).read_text().splitlines()]
-    assert found == [line.split() for line in pathlib.Path(folder, "ids").read_text().splitlines()], f"{folder}: the tokens differ"
-    print(f"{folder}: at most {worst:.1e} from the record")
+            largest_difference = max([largest_difference] + [abs(x - y) for x, y in zip(a, b)])
+    assert largest_difference < 1e-5, f"{folder}: differs by {largest_difference}"
+    actual = [line.split() for line in pathlib.Path(ids).read_text().splitlines()]
+    assert actual == [line.split() for line in pathlib.Path(folder, "ids").read_text().splitlines()], f"{folder}: the tokens differ"
+    print(f"{folder}: at most {largest_difference:.1e} from the record")
 
 
 # Keys of config.json that are not compared: the version of transformers and the path of the file.
-APART = ("transformers_version", "_name_or_path")
+IGNORED_KEYS = ("transformers_version", "_name_or_path")
 
 
 def expected_config(folder):
@@ -94,12 +94,12 @@ def expected_config(folder):
 
 
 def compare_config(folder, new):
-    wanted, found = expected_config(folder), json.loads(pathlib.Path(new, "config.json").read_text())
-    for key, value in found.items():
-        assert key in wanted and wanted[key] == value, (key, wanted.get(key), value)
+    expected, actual = expected_config(folder), json.loads(pathlib.Path(new, "config.json").read_text())
+    for key, value in actual.items():
+        assert key in expected and expected[key] == value, (key, expected.get(key), value)
     for key in json.loads(pathlib.Path(folder, "config.json").read_text()):
-        apart = key in APART or key == "position_embedding_type" or key.startswith("summary_")  # keys whose defaults are the same in all versions
-        assert key in found or apart, f"{new}/config.json: expected the key {key}; found none"
+        may_be_absent = key in IGNORED_KEYS or key == "position_embedding_type" or key.startswith("summary_")  # keys whose defaults are the same in all versions
+        assert key in actual or may_be_absent, f"{new}/config.json: expected the key {key}; found none"
 
 
 def encode(tokenizer):
@@ -135,23 +135,23 @@ def peer(*folders):
 
 
 def compare_peer(folder, new, transformers):
-    tell = {}
+    readings = {}
     for one in (folder, new):
         config = transformers.AutoConfig.from_pretrained(one).to_dict()
-        for key in APART:
+        for key in IGNORED_KEYS:
             config.pop(key, None)
         config["dtype"] = str(config["dtype"]).removeprefix("torch.")
         config.setdefault("position_embedding_type", "absolute")  # transformers 5 has only this type and keeps the key if a file has it
-        tell[one] = config, special(load_tokenizer(one, transformers))
-    wanted = tell[folder][0]
-    if wanted["model_type"] == "gpt2":
-        wanted["pad_token_id"] = tell[folder][1]["pad_token_id"]
-    for key in wanted.keys() | tell[new][0].keys():
-        assert wanted.get(key) == tell[new][0].get(key), (key, wanted.get(key), tell[new][0].get(key))
-    assert tell[folder][1] == tell[new][1], (tell[folder][1], tell[new][1])
+        readings[one] = config, special(load_tokenizer(one, transformers))
+    expected = readings[folder][0]
+    if expected["model_type"] == "gpt2":
+        expected["pad_token_id"] = readings[folder][1]["pad_token_id"]
+    for key in expected.keys() | readings[new][0].keys():
+        assert expected.get(key) == readings[new][0].get(key), (key, expected.get(key), readings[new][0].get(key))
+    assert readings[folder][1] == readings[new][1], (readings[folder][1], readings[new][1])
     recorded_special = json.loads(pathlib.Path(folder, "special.json").read_text())
     for key in ("added", "size", "ids", "pad_token_id"):
-        assert recorded_special[key] == tell[folder][1][key], (key, recorded_special[key], tell[folder][1][key])
+        assert recorded_special[key] == readings[folder][1][key], (key, recorded_special[key], readings[folder][1][key])
 
 
 def record():
@@ -159,7 +159,7 @@ def record():
     import transformers
     from tokenizers import ByteLevelBPETokenizer
     version = transformers.__version__.split(".")[0]
-    old = version == "4"
+    is_version_4 = version == "4"
 
     def save(name, model, tokenizer, rows):
         folder = recorded / f"{name}-{version}"
@@ -169,13 +169,13 @@ def record():
         tokenizer.save_pretrained(folder)
         (folder / "model.safetensors").unlink()
         (folder / "generation_config.json").unlink(missing_ok=True)
-        named = dict(model.named_parameters())  # has each tied tensor once, as saved files have
-        (folder / "tensors.txt").write_text("".join(f"{name} {' '.join(map(str, p.shape))}\n" for name, p in named.items()))
+        parameters = dict(model.named_parameters())  # has each tied tensor once, as saved files have
+        (folder / "tensors.txt").write_text("".join(f"{name} {' '.join(map(str, p.shape))}\n" for name, p in parameters.items()))
         with torch.no_grad():
-            for key, value in named.items():
+            for key, value in parameters.items():
                 value.copy_(torch.tensor(numbers(key, value.shape), dtype=torch.float32).view(value.shape))
         model.eval()
-        assert len(state) >= len(named)
+        assert len(state) >= len(parameters)
         figures = []
         for row in rows:
             inputs = {"input_ids": torch.tensor([row])}
@@ -190,38 +190,38 @@ def record():
         segments = [" | " + " ".join(["0"] * (len(r) // 2) + ["1"] * (len(r) - len(r) // 2)) if name == "bert" else "" for r in rows]
         (folder / "rows").write_text("".join(" ".join(map(str, r)) + s + "\n" for r, s in zip(rows, segments)))
         read = transformers.AutoConfig.from_pretrained(folder).to_dict()
-        read = {k: v for k, v in read.items() if k not in APART} | {"dtype": "float32"}
+        read = {k: v for k, v in read.items() if k not in IGNORED_KEYS} | {"dtype": "float32"}
         (folder / "read.json").write_text(json.dumps(read, indent=1, sort_keys=True) + "\n")
-        again = transformers.AutoTokenizer.from_pretrained(folder)
-        (folder / "special.json").write_text(json.dumps(special(again), indent=1) + "\n")
+        reloaded = transformers.AutoTokenizer.from_pretrained(folder)
+        (folder / "special.json").write_text(json.dumps(special(reloaded), indent=1) + "\n")
         # The project never encodes text to special tokens, so their names are tokenised as plain text.
-        plain = [again(line, add_special_tokens=False, split_special_tokens=True)["input_ids"] for line in TEXT]
+        plain = [reloaded(line, add_special_tokens=False, split_special_tokens=True)["input_ids"] for line in TEXT]
         from tokenizers import Tokenizer
-        whole = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        whole.encode_special_tokens = True
-        assert plain == [whole.encode(line, add_special_tokens=False).ids for line in TEXT]
+        fast_tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        fast_tokenizer.encode_special_tokens = True
+        assert plain == [fast_tokenizer.encode(line, add_special_tokens=False).ids for line in TEXT]
         (folder / "ids").write_text("".join(" ".join(map(str, line)) + "\n" for line in plain))
 
     bpe = ByteLevelBPETokenizer()
     bpe.train_from_iterator(TEXT * 3, vocab_size=275, min_frequency=3, special_tokens=["<|endoftext|>"], show_progress=False)
     bpe.save_model("/tmp", "recorded")
-    made = transformers.GPT2TokenizerFast if old else transformers.GPT2Tokenizer
-    if old:
-        tokenizer = made("/tmp/recorded-vocab.json", "/tmp/recorded-merges.txt")
+    tokenizer_class = transformers.GPT2TokenizerFast if is_version_4 else transformers.GPT2Tokenizer
+    if is_version_4:
+        tokenizer = tokenizer_class("/tmp/recorded-vocab.json", "/tmp/recorded-merges.txt")
     else:
         pairs = [tuple(line.split()) for line in open("/tmp/recorded-merges.txt", encoding="utf-8").read().splitlines()[1:]]
-        tokenizer = made(vocab=json.load(open("/tmp/recorded-vocab.json", encoding="utf-8")), merges=pairs)
-    tokenizer.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens" if old else "extra_special_tokens": ["<sep>"]})
+        tokenizer = tokenizer_class(vocab=json.load(open("/tmp/recorded-vocab.json", encoding="utf-8")), merges=pairs)
+    tokenizer.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens" if is_version_4 else "extra_special_tokens": ["<sep>"]})
     end = tokenizer.eos_token_id
     config = transformers.GPT2Config(vocab_size=len(tokenizer), n_positions=16, n_embd=8, n_layer=2, n_head=2, bos_token_id=end, eos_token_id=end)
     save("gpt2", transformers.GPT2LMHeadModel(config), tokenizer, [[0, 5, 270, 3, 100], [17, len(tokenizer) - 2], [9] * 11])
 
     words = "the cat sat on mat caf cafe The CAT w w1 ##1 ##2 ##3 ##10 ##s ##e na ##ive 12 ! , ' s \u4e2d unknow ##able".split()
     pathlib.Path("/tmp/recorded-vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + words) + "\n")
-    made = transformers.BertTokenizerFast if old else transformers.BertTokenizer
-    vocabulary = "/tmp/recorded-vocab.txt" if old else {w: i for i, w in enumerate(open("/tmp/recorded-vocab.txt", encoding="utf-8").read().splitlines())}
-    tokenizer = made(vocabulary, do_lower_case=old)
-    tokenizer.add_special_tokens({"additional_special_tokens" if old else "extra_special_tokens": ["[NEW]"]})
+    tokenizer_class = transformers.BertTokenizerFast if is_version_4 else transformers.BertTokenizer
+    vocabulary = "/tmp/recorded-vocab.txt" if is_version_4 else {w: i for i, w in enumerate(open("/tmp/recorded-vocab.txt", encoding="utf-8").read().splitlines())}
+    tokenizer = tokenizer_class(vocabulary, do_lower_case=is_version_4)
+    tokenizer.add_special_tokens({"additional_special_tokens" if is_version_4 else "extra_special_tokens": ["[NEW]"]})
     config = transformers.BertConfig(vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
                                      max_position_embeddings=20)
     save("bert", transformers.BertForPreTraining(config), tokenizer, [[2, 5, 6, 7, 3, 8, 3], [2, 3], [2] + [9] * 9])

@@ -52,7 +52,7 @@ def choices_of(tool, subcommand, option, entry):
 def faults_of_choices(tool, page, subcommands, known):
     """Returns one line for each choice of an option that the page of the tool lacks.
 
-    subcommands: {arguments of a subcommand: its help}. known: {(option, its help): choices} of all tools so far, since a question costs 0.2 s.
+    subcommands: {arguments of a subcommand: its help}. known: {(option, its help): choices} of all tools so far, since a run of the tool takes 0.2 s.
     """
     text, faults = page.read_text(), []
     words = {word.split(":")[0] for word in macro_words(text)}  # weight:NAME is the choice weight
@@ -61,7 +61,7 @@ def faults_of_choices(tool, page, subcommands, known):
             if kind in ("N", "X", "FILE"):  # numbers and names of files have no choices
                 continue
             entries = re.findall(rf"^\.It Fl (?:.* )?-{option}(?: .*)?\n(?:(?!\.It Fl).*\n)*", text, re.MULTILINE)
-            if any(re.search(r"as in\n\.Xr mh-", entry) for entry in entries):  # another page has the choices
+            if any(re.search(r"as in\n\.Xr mh-", entry) for entry in entries):  # the page refers to another page for the choices
                 continue
             if (option, rest) not in known:
                 known[option, rest] = choices_of(tool, subcommand, option, rest)
@@ -87,12 +87,12 @@ def faults_of_lists(tools, pages, write):
     faults = []
     for name in sorted(page.name for page in pages.glob("*.[157]")):
         text = (pages / name).read_text()
-        made, misplaced = page_lists.with_lists(name, text, tools)
+        generated, misplaced = page_lists.with_lists(name, text, tools)
         faults += misplaced
         if write:
-            (pages / name).write_text(made)
-        elif made != text:
-            found, wanted = text.splitlines(), made.splitlines()
+            (pages / name).write_text(generated)
+        elif generated != text:
+            found, wanted = text.splitlines(), generated.splitlines()
             at = next((i for i, (x, y) in enumerate(zip(found, wanted)) if x != y), min(len(found), len(wanted)))
             faults.append(f"{name}:{at + 1}: expected '{wanted[at] if at < len(wanted) else ''}'; found "
                           f"'{found[at] if at < len(found) else ''}'; run tests/cli/manual.py with --write")
@@ -120,31 +120,31 @@ def main():
     tools, pages = map(pathlib.Path, sys.argv[1:3])
     if "--write" in sys.argv:
         write_stages(tools / "mh-train")
-    wrong, seen, choices = faults_of_lists(tools, pages, "--write" in sys.argv), 0, {}
-    wrong += faults_of_names(tools, pages) + faults_of_environment(pages) + faults_of_installation(pages)
+    faults, num_options, choices = faults_of_lists(tools, pages, "--write" in sys.argv), 0, {}
+    faults += faults_of_names(tools, pages) + faults_of_environment(pages) + faults_of_installation(pages)
     for tool in sorted(tools.glob("mh-*")):
         if not tool.is_file() or tool.suffix:
             continue
         page = pages / f"{tool.name}.1"
         if not page.exists():
-            wrong.append(f"{page.name}: expected a page for each tool; found none; write it")
+            faults.append(f"{page.name}: expected a page for each tool; found none; write it")
             continue
         text = page.read_text()
         help_text = output_of(tool, "--help")
         subcommands = {(): help_text} | {(sub,): output_of(tool, sub, "--help") for sub in subcommands_of_help(help_text)}
         in_help = set().union(*map(options_of_help, subcommands.values()))
-        wrong += faults_of_choices(tool, page, subcommands, choices)
+        faults += faults_of_choices(tool, page, subcommands, choices)
         for sub in subcommands_of_help(help_text):
             if f".Ss {sub}" not in text:
-                wrong.append(f"{page.name}: expected the line '.Ss {sub}' for the subcommand {sub}; found none; add it")
+                faults.append(f"{page.name}: expected the line '.Ss {sub}' for the subcommand {sub}; found none; add it")
         in_page = options_of_page(text)
-        seen += len(in_help)
-        wrong += [f"{page.name}: expected the option --{o}, which --help lists; found none; add it" for o in sorted(in_help - in_page)]
-        wrong += [f"{page.name}: expected only options that --help lists; found --{o}; remove it" for o in sorted(in_page - in_help)]
-    if seen == 0 or not any(choices.values()):
-        wrong.append("expected tools with options and choices in FOLDER-OF-TOOLS; found none")
-    print("\n".join(wrong) if wrong else f"help and manual agree on {seen} options")
-    sys.exit(1 if wrong else 0)
+        num_options += len(in_help)
+        faults += [f"{page.name}: expected the option --{o}, which --help lists; found none; add it" for o in sorted(in_help - in_page)]
+        faults += [f"{page.name}: expected only options that --help lists; found --{o}; remove it" for o in sorted(in_page - in_help)]
+    if num_options == 0 or not any(choices.values()):
+        faults.append("expected tools with options and choices in FOLDER-OF-TOOLS; found none")
+    print("\n".join(faults) if faults else f"help and manual agree on {num_options} options")
+    sys.exit(1 if faults else 0)
 
 
 if __name__ == "__main__":

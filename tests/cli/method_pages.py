@@ -15,14 +15,14 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 METHODS = ROOT / "lib" / "attention" / "methods"
 SECTIONS = ("Equations", "Stages", "Tensors", "Elsewhere")
-MOST_LINES = 40
+MAX_LINES = 40
 
 
 def output_of(tool, *arguments):
-    done = subprocess.run([tool, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    if done.returncode != 0:
-        sys.exit(f"{tool} {' '.join(arguments)}: exit status {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
+    process = subprocess.run([tool, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+    if process.returncode != 0:
+        sys.exit(f"{tool} {' '.join(arguments)}: exit status {process.returncode}: {process.stderr.strip()}")
+    return process.stdout
 
 
 def table_of(tool, *arguments):
@@ -85,8 +85,8 @@ def faults_of(texts, stages, tensors):
             faults.append(f"{where}: expected the sections {', '.join(SECTIONS)}; found {', '.join(headings)}")
         if "\nSource: " not in text:
             faults.append(f"{where}: expected a line that begins with 'Source: '; found none")
-        if text.count("\n") > MOST_LINES:
-            faults.append(f"{where}: expected at most {MOST_LINES} lines; found {text.count(chr(10))}")
+        if text.count("\n") > MAX_LINES:
+            faults.append(f"{where}: expected at most {MAX_LINES} lines; found {text.count(chr(10))}")
         faults += [f"{where}: expected paths in the repository; found {path}, which does not exist" for path in paths_of(text) if not (ROOT / path).exists()]
     for row in stages:
         stage, name, options = row["stage"], row["name"], row["options"]
@@ -99,9 +99,9 @@ def faults_of(texts, stages, tensors):
                 faults.append(f"{folder}/METHOD.md: expected the options `{options}` of {stage} {name}; found `{written}`")
     known = {(row["stage"], row["name"]) for row in stages}
     for folder, text in texts.items():
-        own = stages_of(text)
-        faults += [f"{folder}/METHOD.md: expected registered stages; found {' '.join(stage)}" for stage in own if stage not in known]
-        wanted = {row["tensor"] for row in tensors if tuple(row["of"].split(" ", 1)) in own}
+        stages_on_page = stages_of(text)
+        faults += [f"{folder}/METHOD.md: expected registered stages; found {' '.join(stage)}" for stage in stages_on_page if stage not in known]
+        wanted = {row["tensor"] for row in tensors if tuple(row["of"].split(" ", 1)) in stages_on_page}
         written = set(meanings_of(text))
         faults += [f"{folder}/METHOD.md: expected the tensor {name} of a stage on this page; found none" for name in sorted(wanted - written)]
         faults += [f"{folder}/METHOD.md: expected tensors of the stages on this page; found {name}" for name in sorted(written - wanted)]

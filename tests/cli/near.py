@@ -3,15 +3,15 @@
 
 usage: near.py WANTED FOUND
 Results of a model in fp32 differ between processors, which sum up to some thousand terms in different orders, by a few roundings
-(6e-8 each). So a number in FOUND may differ from its number in WANTED by a relative error of 1e-4 or, since it may itself be a
-difference, by 1e-6 of the largest number in the line. Integers and words must be equal. Prints each line that differs; exit status 1
-if a line differs.
+(6e-8 each). So a number in FOUND may differ from the number in WANTED by 1e-4 of its magnitude or, since a number may be a
+difference of larger numbers, by 1e-6 of the largest number in the line. Integers and words must be equal. Prints each line that
+differs; exit status 1 if a line differs.
 """
 import re
 import sys
 
 NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+(?:e[-+]?\d+)?|e[-+]?\d+)(?![\w.])")
-OF_ITSELF, OF_LARGEST = 1e-4, 1e-6
+RELATIVE_TOLERANCE, TOLERANCE_OF_LARGEST = 1e-4, 1e-6
 
 
 def near(wanted, found):
@@ -20,10 +20,10 @@ def near(wanted, found):
         return False
     numbers = [float(text) for text in NUMBER.findall(wanted)]
     largest = max(map(abs, numbers), default=0)
-    return all(abs(b - a) <= max(OF_ITSELF * abs(a), OF_LARGEST * largest) for a, b in zip(numbers, map(float, NUMBER.findall(found))))
+    return all(abs(b - a) <= max(RELATIVE_TOLERANCE * abs(a), TOLERANCE_OF_LARGEST * largest) for a, b in zip(numbers, map(float, NUMBER.findall(found))))
 
 
-def differing(wanted, found):
+def differences(wanted, found):
     """Returns the lines that differ, in the format of `diff`."""
     lines = []
     for i in range(max(len(wanted), len(found))):
@@ -39,7 +39,7 @@ def main():
         assert not near(wanted, found), (wanted, found)
     assert near('{"nll":12.5,"layer":0}', '{"nll":12.500001,"layer":0}') and near("90.0\t0.01", "90.0\t0.01005")
     texts = [open(name, encoding="utf-8").read().splitlines() for name in sys.argv[1:3]]
-    lines = differing(*texts)
+    lines = differences(*texts)
     print("\n".join(lines), end="\n" if lines else "")
     sys.exit(1 if lines else 0)
 

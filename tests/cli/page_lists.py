@@ -98,26 +98,26 @@ def owners(rows, section, tables):
 
 
 def stages(stage):
-    def made(tools):
+    def make_list(tools):
         rows = table(tools, "stages")
         return owners([(row["name"], row["does"]) for row in rows if row["stage"] == stage], "attention", keys_by_table(tools))
-    return made
+    return make_list
 
 
-def named(what):
+def owner_list(what):
     column, section = OWNERS[what]
     return lambda tools: owners([(row[column], row["does"]) for row in table(tools, what)],
                                 section, keys_by_table(tools))
 
 
 def meanings(what):
-    def made(tools):
+    def make_list(tools):
         rows = table(tools, what)
         return tagged((f"Li {row['key']}", prose(row["meaning"])) for row in rows)
-    return made
+    return make_list
 
 
-def joined(rows):
+def merge_biases(rows):
     """Returns the rows (name, shape, setting) with each weight and its bias merged into one row."""
     rows = list(rows)
     out = []
@@ -138,7 +138,7 @@ def backbone_tensors(tools):
             by_backbone.setdefault(name, []).append((row["tensor"], row["shape"], "" if row["setting"] == "-" else row["setting"]))
     text = ""
     for rows, names in itertools.groupby(sorted(by_backbone, key=lambda name: str(by_backbone[name])), key=by_backbone.get):
-        text += f".Ss {', '.join(names)}\n" + literal(columns(joined(rows)))
+        text += f".Ss {', '.join(names)}\n" + literal(columns(merge_biases(rows)))
     return text
 
 
@@ -170,16 +170,16 @@ def name_list(what, column, where=lambda row: True, conjunction="or", end=" ."):
 
 def entries(what, column, text, where=lambda row: True, macro="Cm"):
     """Returns a function that lists the column `text` by the column `column`; adjacent rows with the same text share an entry."""
-    def made(tools):
+    def make_list(tools):
         rows = [row for row in table(tools, what) if where(row)]
         return tagged((f"{macro} {' , '.join(row[column] for row in group)}", prose(meaning))
                       for meaning, group in itertools.groupby(rows, key=lambda row: row[text]))
-    return made
+    return make_list
 
 
 def changeable_keys(rule):
     """Returns a function that lists the keys whose resume rule is `rule`, by their sections; a section of such keys alone is one item."""
-    def made(tools):
+    def make_list(tools):
         sections = {}
         for row in table(tools, "keys"):
             section, key = row["key"].rsplit(".", 1)
@@ -193,7 +193,7 @@ def changeable_keys(rule):
                 *first, last = [f"{section}.{chosen[0]}", *chosen[1:]]
                 items.append(f".Cm {' , '.join(first)}\nand\n.Cm {last}" if first else f".Cm {last}")
         return ".Bl -bullet -compact\n" + "".join(f".It\n{item} {';' if item is not items[-1] else '.'}\n" for item in items) + ".El\n"
-    return made
+    return make_list
 
 
 def record_kinds(tools):
@@ -218,7 +218,7 @@ def glue_tasks(tools):
 
 LISTS = {
     "mh-config.5": {f"keys {table_name}": keys(table_name) for table_name in KEY_TABLES} |
-                   {f"stages {stage}": stages(stage) for stage in STAGES} | {what: named(what) for what in OWNERS},
+                   {f"stages {stage}": stages(stage) for stage in STAGES} | {what: owner_list(what) for what in OWNERS},
     "mh-checkpoint.5": {"metadata": meanings("metadata"), "training": meanings("training"), "backbone tensors": backbone_tensors,
               "stage tensors": stage_tensors},
     "mh-convert.1": {"architectures": entries("architectures", "architecture", "does")},
@@ -249,11 +249,11 @@ def with_lists(page, text, tools):
     for name in re.findall(r'^\.\\" list (.*?):', text, re.MULTILINE):
         if name not in wanted:
             faults.append(f"{page}: expected only lists that page_lists.py generates; found the list {name}")
-    for name, made in wanted.items():
+    for name, make_list in wanted.items():
         begin = BEGIN.format(name)
         if text.count(begin) != 1 or END not in text.split(begin, 1)[1]:
             faults.append(f"{page}: expected the list {name} once, between its first and last comment line; found {text.count(begin)}")
             continue
         before, rest = text.split(begin, 1)
-        text = before + begin + made(tools) + END + rest.split(END, 1)[1]
+        text = before + begin + make_list(tools) + END + rest.split(END, 1)[1]
     return text, faults

@@ -36,25 +36,25 @@ def dry_run(tools, text, *options):
     return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, done.stderr.strip())
 
 
-def of_small(recipe):
+def options_of_small_recipe(recipe):
     """Returns options of mh-train for the settings that a small recipe takes from its data and, for fine-tuning, from the checkpoint."""
     model = ["--set", "model.backbone=bert"] if "mh-finetune" in recipe.read_text() else []
     return ["--set", "model.vocabulary_rows=8000", *model]
 
 
-def agrees(counted, paper):
+def agrees(parameters, paper):
     """Returns whether a parameter count agrees with the count of the paper: exactly, or in millions (rounded or truncated) plus the
     parameters that a method adds. Returns true if the text `paper` states a reason for a difference after a comma."""
     exact = re.fullmatch(r"(\d{1,3}(?:,\d{3})+)(, .+)?", paper)
     if exact:
-        return bool(exact.group(2)) or int(exact.group(1).replace(",", "")) == counted
+        return bool(exact.group(2)) or int(exact.group(1).replace(",", "")) == parameters
     millions = re.fullmatch(r"(\d+)M(?: \+ ([\d,]+))?(, .+)?", paper)
     if not millions:
         return False
     if millions.group(3):
         return True
     added = int((millions.group(2) or "0").replace(",", ""))
-    return int(millions.group(1)) in ((counted - added) // 10**6, round((counted - added) / 10**6))
+    return int(millions.group(1)) in ((parameters - added) // 10**6, round((parameters - added) / 10**6))
 
 
 def training_of(found, name, experiment):
@@ -81,11 +81,11 @@ def check(row, name, found, training):
     for key in ("parameters", "tokens_per_update", "memory_bytes", *updates):
         if not found.get(key, 0) > 0:
             yield f"{name}: expected {key} in the output of --dry-run; found none"
-    counted = f"{found['parameters']:,}"
-    if counted != row["parameters"]:
-        yield f"{name}: expected the parameter count of the table, {row['parameters']}; found {counted}; run recipes.py with --write"
+    parameters = f"{found['parameters']:,}"
+    if parameters != row["parameters"]:
+        yield f"{name}: expected the parameter count of the table, {row['parameters']}; found {parameters}; run recipes.py with --write"
     if row["paper"] and not agrees(found["parameters"], row["paper"]):
-        yield f"{name}: expected the parameter count of the paper, {row['paper']}; found {counted}"
+        yield f"{name}: expected the parameter count of the paper, {row['paper']}; found {parameters}"
     expected = next((", ".join(fields[1:5]) for fields in training if fnmatch.fnmatch(name, fields[0])), "none")
     resolved = ", ".join(training_of(found, name, row["experiment"]))
     if expected != resolved:
@@ -98,28 +98,28 @@ def main():
     training = read_table(folder / "training.tsv")
     papers = {path: read_table(path) for path in sorted(folder.glob("*.tsv")) if path.name != "training.tsv"}
     recipes = [(f"{path.stem}/{fields[0]}", fields) for path, (_, *rows) in papers.items() for fields in rows]
-    wrong = [] if recipes else [f"{folder}: expected tables PAPER.tsv of recipes; found none"]
+    faults = [] if recipes else [f"{folder}: expected tables PAPER.tsv of recipes; found none"]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         texts = dict(pool.map(lambda recipe: (recipe[0], expand(folder, recipe[0])), recipes))
         distinct = dict.fromkeys(text for text, error in texts.values() if not error)  # some experiments have the same configuration
         built = dict(zip(distinct, pool.map(lambda text: dry_run(tools, text), distinct)))
         small = sorted(folder.glob("*.toml"))
-        for recipe, (_, error) in zip(small, pool.map(lambda r: dry_run(tools, f'include = "{r.resolve()}"', *of_small(r)), small)):
-            wrong += [f"{recipe.name}: {error}"] if error else []
+        for recipe, (_, error) in zip(small, pool.map(lambda r: dry_run(tools, f'include = "{r.resolve()}"', *options_of_small_recipe(r)), small)):
+            faults += [f"{recipe.name}: {error}"] if error else []
     for name, fields in recipes:
         row, (text, error) = dict(zip(columns, fields)), texts[name]
         found, error = ({}, error) if error else built[text]
         if error:
-            wrong.append(f"{name}: {error}")
+            faults.append(f"{name}: {error}")
             continue
         if write:
             fields[columns.index("parameters")] = row["parameters"] = f"{found['parameters']:,}"
-        wrong += check(row, name, found, training)
+        faults += check(row, name, found, training)
     if write:
         for path, rows in papers.items():
             path.write_text("".join("\t".join(fields) + "\n" for fields in rows), encoding="utf-8")
-    print("\n".join(wrong) if wrong else f"{len(recipes)} recipes, {len(small)} small ones")
-    sys.exit(1 if wrong else 0)
+    print("\n".join(faults) if faults else f"{len(recipes)} recipes, {len(small)} small ones")
+    sys.exit(1 if faults else 0)
 
 
 if __name__ == "__main__":

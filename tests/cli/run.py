@@ -82,7 +82,7 @@ def errors_of(case, recorded, sections):
             f"tests/cli/run.py {sys.argv[1]} {case.stem}\n" + "".join(difflib.unified_diff(old, new, "errors.txt", "found", n=0)))
 
 
-def outcome(case):
+def run_case(case):
     """Runs a case and returns its verdict, its output and its duration in seconds."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as golden:
@@ -93,7 +93,7 @@ def outcome(case):
         environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", ROOT=str(root), LC_ALL="C.UTF-8",
                            GOLDEN=str(here / "golden" / case.stem), GOLDEN_WORK=golden,
                            GOLDEN_RENEW="1" if renew else "", GOLDEN_TOOLS=sys.argv[1])
-        environment.setdefault("OMP_NUM_THREADS", "1")  # as many cases as cores run in parallel
+        environment.setdefault("OMP_NUM_THREADS", "1")  # one thread per case, since as many cases as cores run in parallel
         with subprocess.Popen(["bash", "-euo", "pipefail", "-c", f"source '{here}/helpers.sh'; source '{case}'"],
                               cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True) as process:
@@ -101,14 +101,14 @@ def outcome(case):
                 output, _ = process.communicate(timeout=600)
                 status = process.returncode
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # with all child processes
+                os.killpg(process.pid, signal.SIGKILL)  # kills the child processes too
                 status, output = 1, "took longer than 10 minutes\n" + process.communicate()[0]
         if status == 0:
             unused = unused_golden_files(case, set(compared.read_text().split()))
             if pathlib.Path(golden, "record").exists():
                 unused += "FAILED: expected golden_record after the last record; found none\n"
             last = output.strip().splitlines()[-1:]
-            if not any(line.startswith("without ") for line in last):  # the case skipped no comparison
+            if not any(line.startswith("without ") for line in last):  # true if the case skipped no comparison
                 unused += errors_of(case, errors.read_text(errors="replace"), sections)
             status, output = int(bool(unused)), output + unused
     return {0: "passed", 77: "skipped"}.get(status, "failed"), output, time.monotonic() - begin
@@ -118,7 +118,7 @@ sections = read_sections(errors_page)
 counts = {"passed": 0, "failed": 0, "skipped": 0}
 cases = [case for case in sorted((here / "cases").glob("*.sh")) if case.name.startswith(prefixes)]
 with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-    for case, (verdict, output, seconds) in zip(cases, pool.map(outcome, cases)):
+    for case, (verdict, output, seconds) in zip(cases, pool.map(run_case, cases)):
         counts[verdict] += 1
         last = output.strip().splitlines()[-1] if output.strip() else ""
         reason = f" ({last})" if last and (verdict == "skipped" or verdict == "passed" and last.startswith("without ")) else ""

@@ -25,17 +25,17 @@ def log(path, fields):
 
 
 def main():
-    one, other = map(pathlib.Path, sys.argv[1:3])
+    folder_a, folder_b = map(pathlib.Path, sys.argv[1:3])
     for name in ("last.safetensors", "best.safetensors"):
-        a, b = tensors(one / name), tensors(other / name)
+        a, b = tensors(folder_a / name), tensors(folder_b / name)
         assert a.keys() == b.keys(), f"{name}: expected the same tensors in both folders; found in one folder only: {sorted(a.keys() ^ b.keys())}"
-        differ = [key for key in a if a[key] != b[key]]
-        assert not differ, f"{name}: {len(differ)} tensors differ, first {differ[0]}"
+        different = [key for key in a if a[key] != b[key]]
+        assert not different, f"{name}: {len(different)} tensors differ, first {different[0]}"
     fields = FIELDS | set(sys.argv[3:])
-    lines = log(one / "log.jsonl", fields)
+    lines = log(folder_a / "log.jsonl", fields)
     for field in sys.argv[3:]:
         assert any(field in line for line in lines), f"expected the field {field} in the log; found no line with it"
-    assert lines == log(other / "log.jsonl", fields), "the logs differ"
+    assert lines == log(folder_b / "log.jsonl", fields), "the logs differ"
 
 
 main()

@@ -35,20 +35,20 @@ def write_lines(path, lines):
     pathlib.Path(path).write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
 
 
-def expect(what, ours, theirs):
+def expect(what, actual, expected):
     global compared
     compared += 1
-    if ours != theirs:
-        sys.exit(f"{what}: expected {ascii(theirs)}; found {ascii(ours)}")
+    if actual != expected:
+        sys.exit(f"{what}: expected {ascii(expected)}; found {ascii(actual)}")
 
 
-def peer(pieces, lowercase, strip):
+def peer_tokenizer(pieces, lowercase, strip):
     """Returns the reference tokenizer of the package. It has no special tokens, so that their names are tokenised as plain text."""
-    made = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]", max_input_chars_per_word=100))
-    made.normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=strip, lowercase=lowercase)
-    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    made.decoder = decoders.WordPiece(cleanup=False)
-    return made
+    tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=strip, lowercase=lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(cleanup=False)
+    return tokenizer
 
 
 def options_of(lowercase, strip):
@@ -67,59 +67,59 @@ def places_in_characters(line, places):
 
 def check_text(name, lines, vocabulary, pieces, lowercase, strip):
     write_lines("text", lines)
-    theirs = peer(pieces, lowercase, strip)
+    peer = peer_tokenizer(pieces, lowercase, strip)
     separator = pieces.index("[SEP]")
     ids = run("mh-prep", "cat", "--ids", "-", input=run("mh-prep", "-q", "lm", "--threads", 1, "--vocab", vocabulary, "text"))
     ids = [list(map(int, line.split())) for line in ids.decode().split("\n")[:-1]]
     with open("text", "rb") as text:
-        placed = run(programs / "wordpiece-places", vocabulary, stdin=text).decode().split("\n")[:-1]
-    expect(f"{name}: lines", (len(ids), len(placed)), (len(lines), len(lines)))
-    encodings = theirs.encode_batch(lines, add_special_tokens=False)
-    for line, mine, places, encoding in zip(lines, ids, placed, encodings):
+        place_lines = run(programs / "wordpiece-places", vocabulary, stdin=text).decode().split("\n")[:-1]
+    expect(f"{name}: lines", (len(ids), len(place_lines)), (len(lines), len(lines)))
+    encodings = peer.encode_batch(lines, add_special_tokens=False)
+    for line, actual, places, encoding in zip(lines, ids, place_lines, encodings):
         what = f"{name}, lowercase {lowercase}, strip_accents {strip}, {ascii(line)}"
-        expect(what, mine, encoding.ids + [separator])
+        expect(what, actual, encoding.ids + [separator])
         triples = [tuple(map(int, place.split(":"))) for place in places.split()]
         expect(what, [t[0] for t in triples], encoding.ids)
         expect(what, places_in_characters(line, [t[1:] for t in triples]), encoding.offsets)
     return encodings
 
 
-def check_decoded(lines, vocabulary, encodings, theirs):
+def check_decoded(lines, vocabulary, encodings, peer):
     write_lines("text", lines)
     texts = run("mh-prep", "cat", "-", input=run("mh-prep", "-q", "lm", "--vocab", vocabulary, "text")).decode().split("\n")[:-1]
     for line, text, encoding in zip(lines, texts, encodings):
-        expect(f"decoded {ascii(line)}", text, theirs.decode(encoding.ids, skip_special_tokens=False))
+        expect(f"decoded {ascii(line)}", text, peer.decode(encoding.ids, skip_special_tokens=False))
 
 
-def line_of(pick):
-    words = pick.choices(WORDS, k=pick.choice([0, 1, 1, 2, 3, 5, 8, 20]))
-    return "".join(word + pick.choice([" ", " ", " ", "", "  ", "\t"]) for word in words).removesuffix("\r")
+def line_of(rng):
+    words = rng.choices(WORDS, k=rng.choice([0, 1, 1, 2, 3, 5, 8, 20]))
+    return "".join(word + rng.choice([" ", " ", " ", "", "  ", "\t"]) for word in words).removesuffix("\r")
 
 
 def pieces_of(vocabulary):
     return run("mh-prep", "codes", vocabulary).decode().split("\n")[:-1]
 
 
-def check_made(count):
-    pick = random.Random(11)
-    lines = [line_of(pick) for _ in range(count)]
+def check_generated_text(count):
+    rng = random.Random(11)
+    lines = [line_of(rng) for _ in range(count)]
     write_lines("learn", lines)
     for lowercase, strip in itertools.product((True, False), (None, True, False)):
         options = options_of(lowercase, strip)
         run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", 600, "--alphabet", 200, *options, "-o", "learnt", "learn")
         pieces = pieces_of("learnt")
         encodings = check_text("made text", lines, "learnt", pieces, lowercase, strip)
-        check_decoded(lines, "learnt", encodings, peer(pieces, lowercase, strip))
+        check_decoded(lines, "learnt", encodings, peer_tokenizer(pieces, lowercase, strip))
 
 
 def check_characters():
     """Compares texts with every character, alone and between others; the vocabulary has all characters that normalisation can produce."""
-    known = [chr(c) for c in range(0x20, 0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Co", "Cn") or not c % 257 and not 0xD800 <= c < 0xE000]
-    known = [c for c in known if not ("一" < c < "鿿" or "가" < c < "힣" or "\U00020005" < c < "\U0002a6d0" or "\U00017005" < c < "\U00018cf0")]
+    characters = [chr(c) for c in range(0x20, 0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Co", "Cn") or not c % 257 and not 0xD800 <= c < 0xE000]
+    characters = [c for c in characters if not ("一" < c < "鿿" or "가" < c < "힣" or "\U00020005" < c < "\U0002a6d0" or "\U00017005" < c < "\U00018cf0")]
     later = "\u1c89\u1c8a\ua7cb\ua7cc\ua7cd\ua7da\ua7db\ua7dc\u0264\u019b\U00010d50\U00010d70"
-    pieces = SPECIAL + sorted({c for c in (*known, *later) if not c.isspace()})
+    pieces = SPECIAL + sorted({c for c in (*characters, *later) if not c.isspace()})
     write_lines("all.txt", pieces + [f"##{c}" for c in pieces[5:]])
-    lines = [" ".join(f"{c} x{c}y {c}{c} \u302e{c} {c}\u302e\u0301 \U0001d16d{c}\u0323" for c in known[i:i + 50]) for i in range(0, len(known), 50)]
+    lines = [" ".join(f"{c} x{c}y {c}{c} \u302e{c} {c}\u302e\u0301 \U0001d16d{c}\u0323" for c in characters[i:i + 50]) for i in range(0, len(characters), 50)]
     lines += [" ".join(f"x{chr(c)}y" for c in range(i, i + 256)).replace("\n", " ") for i in (1, 0xD700, 0xF900, 0xFF00, 0x1F300)]
     for lowercase, strip in ((True, None), (False, None), (False, True), (True, False)):
         run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--from", "all.txt", *options_of(lowercase, strip), "-o", "all")
@@ -129,24 +129,24 @@ def check_characters():
 def check_learnt(rounds):
     """Compares learnt vocabularies. The trainer of tokenizers assigns random ids to characters with ##, and ids break ties between
     equal counts; so the trainer receives the characters as special tokens, in the order of mh-prep."""
-    pick = random.Random(13)
+    rng = random.Random(13)
     for i in range(rounds):
-        letters = pick.choice(["ab", "abc", "abcdefgh", "aäbß東"])
-        words = ["".join(pick.choices(letters, k=pick.choice([1, 2, 3, 5, 8, 13]))) for _ in range(pick.choice([1, 5, 40, 200]))]
-        lines = [" ".join(pick.choices(words, k=pick.choice([1, 5, 20]))) for _ in range(pick.choice([1, 10, 60]))]
+        letters = rng.choice(["ab", "abc", "abcdefgh", "aäbß東"])
+        words = ["".join(rng.choices(letters, k=rng.choice([1, 2, 3, 5, 8, 13]))) for _ in range(rng.choice([1, 5, 40, 200]))]
+        lines = [" ".join(rng.choices(words, k=rng.choice([1, 5, 20]))) for _ in range(rng.choice([1, 10, 60]))]
         write_lines("learn", lines)
-        size, least = pick.choice([40, 60, 200]), pick.choice([1, 1, 2, 5])
-        run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", size, "--min-count", least, "-o", "learnt", "learn")
-        mine = pieces_of("learnt")
-        theirs = peer([], True, None)
-        characters = sorted({piece for piece in mine[5:] if len(piece.removeprefix("##")) == 1}, key=mine.index)
-        trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=least, special_tokens=SPECIAL + characters, show_progress=False)
-        theirs.train_from_iterator(lines, trainer)
-        numbers = theirs.get_vocab()
-        expect(f"learnt, round {i}, size {size}, least {least}, {lines[:3]}", mine, sorted(numbers, key=numbers.get))
+        size, min_count = rng.choice([40, 60, 200]), rng.choice([1, 1, 2, 5])
+        run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", size, "--min-count", min_count, "-o", "learnt", "learn")
+        actual = pieces_of("learnt")
+        peer = peer_tokenizer([], True, None)
+        characters = sorted({piece for piece in actual[5:] if len(piece.removeprefix("##")) == 1}, key=actual.index)
+        trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=min_count, special_tokens=SPECIAL + characters, show_progress=False)
+        peer.train_from_iterator(lines, trainer)
+        numbers = peer.get_vocab()
+        expect(f"learnt, round {i}, size {size}, least {min_count}, {lines[:3]}", actual, sorted(numbers, key=numbers.get))
 
 
-def check_given(vocab, texts):
+def check_with_given_vocabulary(vocab, texts):
     run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--from", vocab, "-o", "given")
     pieces = pieces_of("given")
     expect("pieces", pieces, pathlib.Path(vocab).read_text(encoding="utf-8").split("\n")[:-1])
@@ -157,13 +157,13 @@ def check_given(vocab, texts):
 
 def main():
     files = [word for word in sys.argv[2:] if word != "--few"]
-    few = "--few" in sys.argv
+    quick = "--few" in sys.argv
     if files:
-        check_given(files[0], files[1:])
+        check_with_given_vocabulary(files[0], files[1:])
     else:
-        check_made(100 if few else 3000)
+        check_generated_text(100 if quick else 3000)
         check_characters()
-        check_learnt(20 if few else 1000)
+        check_learnt(20 if quick else 1000)
     print(f"{compared} results equal those of tokenizers {tokenizers.__version__}")
 
 
