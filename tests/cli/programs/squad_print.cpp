@@ -38,7 +38,7 @@ void print_windows(const text::Questions& questions) {
     for (int32_t token : example.tokens) std::printf("%d ", token);
     std::printf("\t%d\t%d\t%d\t", example.first, static_cast<int>(example.targets[0]),
                 static_cast<int>(example.targets[1]));
-    for (bool counts : questions.scored_tokens(row)) std::putchar(counts ? '1' : '0');
+    for (bool is_scored : questions.scored_tokens(row)) std::putchar(is_scored ? '1' : '0');
     std::putchar('\n');
   }
 }

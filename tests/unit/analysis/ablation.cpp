@@ -29,12 +29,13 @@ std::unique_ptr<model::LanguageModel> build(const std::string& model, const std:
   config.load_text(
       str("[model]\nlayers = ", layers, "\nwidth = 12\nffn = 16\n", model, "\n[attention]\nheads = 3\n", attention),
       "test");
-  auto built = model::build_language_model(model::ModelConfig::read(config), 11, at::kCPU);
-  built->parameters().initialise(1);
+  auto language_model = model::build_language_model(model::ModelConfig::read(config), 11, at::kCPU);
+  language_model->parameters().initialise(1);
   c10::NoGradGuard no_gradient;
   uint64_t seed = 5;
-  for (auto& p : built->parameters().all()) p.master().add_(numbers::normal(p.master().sizes().vec(), seed++), 0.3);
-  return built;
+  for (auto& p : language_model->parameters().all())
+    p.master().add_(numbers::normal(p.master().sizes().vec(), seed++), 0.3);
+  return language_model;
 }
 
 std::vector<int32_t> some_text(int n) {
@@ -44,30 +45,30 @@ std::vector<int32_t> some_text(int n) {
 }
 
 // Returns the score of the model without each set of heads in `ablated`, from one evaluation per set.
-std::vector<task::Score> reference_scores(const AnalysisInput& s, const std::vector<HeadSet>& ablated) {
+std::vector<task::Score> reference_scores(const AnalysisInput& input, const std::vector<HeadSet>& ablated) {
   std::vector<task::Score> scores;
   for (const HeadSet& heads : ablated) {
-    for (attention::AttentionLayer* layer : s.model.attention_layers()) {
+    for (attention::AttentionLayer* layer : input.model.attention_layers()) {
       using attention::HeadSide;
-      const auto scale = [&, &masked = heads](HeadSide of) {
-        at::Tensor factors = at::ones({layer->layer_spec().heads_of(of)});
+      const auto scale = [&, &masked = heads](HeadSide head_side) {
+        at::Tensor factors = at::ones({layer->layer_spec().heads_of(head_side)});
         for (const auto& [kind, set] : masked)
           for (const Head& head : set)
             if (kind == layer->layer_spec().kind && head.layer == layer->layer_spec().layer) factors[head.head] = 0;
         return factors;
       };
       attention::HeadScales scales;
-      const auto selected = [&](Side side, HeadSide of) {
-        return layer->has_separate_heads(of) && (s.side == Side::whole || s.side == side);
+      const auto selects = [&](Side side, HeadSide head_side) {
+        return layer->has_separate_heads(head_side) && (input.side == Side::whole || input.side == side);
       };
-      if (selected(Side::score, HeadSide::score)) scales.score = scale(HeadSide::score);
-      if (selected(Side::value, HeadSide::value)) scales.value = scale(HeadSide::value);
-      if (selected(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
+      if (selects(Side::score, HeadSide::score)) scales.score = scale(HeadSide::score);
+      if (selects(Side::value, HeadSide::value)) scales.value = scale(HeadSide::value);
+      if (selects(Side::output, HeadSide::output)) scales.output = scale(HeadSide::output);
       set_head_scales(*layer, scales);
     }
-    scores.push_back(task::score(s.model, s.corpus, s.scoring));
+    scores.push_back(task::score(input.model, input.corpus, input.scoring));
   }
-  for (attention::AttentionLayer* layer : s.model.attention_layers()) set_head_scales(*layer, {});
+  for (attention::AttentionLayer* layer : input.model.attention_layers()) set_head_scales(*layer, {});
   return scores;
 }
 
@@ -94,42 +95,42 @@ std::vector<HeadSet> ablation_sets(model::LanguageModel& model, Side side) {
   return sets;
 }
 
-// Returns the bound on the relative difference of two scores of the same ablated model, from passes with other batches.
-double score_bound(const AnalysisInput& s) {
-  return rounding::pass_bound(s.model, s.scoring.block + s.scoring.context + s.model.memory());
+// Returns the bound on the relative difference of two scores of the same ablated model in different batches.
+double score_bound(const AnalysisInput& input) {
+  return rounding::pass_bound(input.model, input.scoring.block + input.scoring.context + input.model.memory());
 }
 
-// Matches the score of the same ablated model in other batches.
-Approx near_score(const AnalysisInput& s, const task::Score& score) {
-  return rounding::within(score.nll, score_bound(s) * score.nll);
+// Returns a matcher for the score of the same ablated model in different batches.
+Approx near_score(const AnalysisInput& input, const task::Score& score) {
+  return rounding::within(score.nll, score_bound(input) * score.nll);
 }
 
-// Matches the perplexity of the same ablated model in other batches.
-Approx near_perplexity(const AnalysisInput& s, const task::Score& score) {
+// Returns a matcher for the perplexity of the same ablated model in different batches.
+Approx near_perplexity(const AnalysisInput& input, const task::Score& score) {
   const double loss = nll_per_token(score);
-  return rounding::within(std::exp(loss), std::exp(loss) * score_bound(s) * loss);
+  return rounding::within(std::exp(loss), std::exp(loss) * score_bound(input) * loss);
 }
 
 // Checks that score_ablations() returns the scores of reference_scores(), and that no layer has head scales afterwards.
-void check_against_reference(const AnalysisInput& s) {
-  const auto sets = ablation_sets(s.model, s.side);
-  const auto expected = reference_scores(s, sets);
+void check_against_reference(const AnalysisInput& input) {
+  const auto sets = ablation_sets(input.model, input.side);
+  const auto expected = reference_scores(input, sets);
   bool differs = false;
   for (const auto& score : expected)
-    differs = differs || std::abs(score.nll - expected[4].nll) > score_bound(s) * (score.nll + expected[4].nll);
+    differs = differs || std::abs(score.nll - expected[4].nll) > score_bound(input) * (score.nll + expected[4].nll);
   CHECK(differs);
   // Limits on the tokens of a forward pass: all ablated models in one pass, several models per pass, one model per
   // pass.
   for (int64_t tokens : {1 << 16, 60, 1}) {
-    const auto actual = score_ablations(s, sets, tokens);
+    const auto actual = score_ablations(input, sets, tokens);
     REQUIRE(actual.size() == expected.size());
     for (size_t i = 0; i < sets.size(); ++i) {
       INFO("set " << i << ", " << tokens << " tokens per pass");
       CHECK(actual[i].tokens == expected[i].tokens);
-      CHECK(actual[i].nll == near_score(s, expected[i]));
+      CHECK(actual[i].nll == near_score(input, expected[i]));
     }
   }
-  for (auto* layer : s.model.attention_layers()) CHECK(!head_scales(*layer).value.defined());
+  for (auto* layer : input.model.attention_layers()) CHECK(!head_scales(*layer).value.defined());
 }
 
 }  // namespace
@@ -141,133 +142,134 @@ TEST_CASE("scoring many ablated models in one pass over the text gives the score
        {"", "mixer = 'mixhead-a'\n", "mixer = 'mixhead-b'\n", "mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n",
         "mixer = 'talking-heads'\n", "combiner = 'alphas'\n", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n",
         "combiner = 'mae'\n", "combiner = 'gates'\n", "pairing = 'cross-head'\n"})
-    for (const std::string model :
+    for (const std::string backbone :
          {"", "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n"}) {
-      INFO(model << attention);
-      auto m = build(model, attention + (model.empty() ? "" : "score = 'relative'\n"));
+      INFO(backbone << attention);
+      auto model = build(backbone, attention + (backbone.empty() ? "" : "score = 'relative'\n"));
       data::ScoringOptions scoring;
-      scoring.block = 6, scoring.streams = model.empty() ? 0 : 3;
+      scoring.block = 6, scoring.streams = backbone.empty() ? 0 : 3;
       scoring.batch = 2;
-      const data::Text source = corpora::text_of(text, 0);
-      check_against_reference({*m, source, scoring, Side::whole});
-      check_against_reference({*m, source, scoring, Side::value});
+      const data::Text corpus = corpora::text_of(text, 0);
+      check_against_reference({*model, corpus, scoring, Side::whole});
+      check_against_reference({*model, corpus, scoring, Side::value});
       for (Side side : {Side::score, Side::output})
-        if (m->attention_layers()[0]->has_separate_heads(side == Side::score ? attention::HeadSide::score
-                                                                             : attention::HeadSide::output))
-          check_against_reference({*m, source, scoring, side});
-        else CHECK(status_of([&] { score_ablations({*m, source, scoring, side}, {{}}); }) == 2);
+        if (model->attention_layers()[0]->has_separate_heads(side == Side::score ? attention::HeadSide::score
+                                                                                 : attention::HeadSide::output))
+          check_against_reference({*model, corpus, scoring, side});
+        else CHECK(status_of([&] { score_ablations({*model, corpus, scoring, side}, {{}}); }) == 2);
     }
 }
 
 TEST_CASE("ablating only score, value or output heads in layers with unequal head counts equals separate evaluations",
           "[ablation]") {
   const auto text = some_text(77);
-  const auto unequal = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
-  const data::Text source = corpora::text_of(text, 0);
-  AnalysisInput s{*unequal, source, {}};
-  s.scoring.block = 8, s.scoring.batch = 3;
-  s.scoring = source.resolve(s.scoring, *unequal);
-  CHECK(status_of([&] { all_heads(*unequal, s.side); }) == 2);
+  const auto unequal_model = build("", "mixer = 'mixhead-a'\nvalue_heads = 4\ncombiner = 'alphas'\noutput_heads = 5\n");
+  const data::Text corpus = corpora::text_of(text, 0);
+  AnalysisInput input{*unequal_model, corpus, {}};
+  input.scoring.block = 8, input.scoring.batch = 3;
+  input.scoring = corpus.resolve(input.scoring, *unequal_model);
+  CHECK(status_of([&] { all_heads(*unequal_model, input.side); }) == 2);
   for (const auto& [side, heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
-    s.side = side;
-    CHECK(all_heads(*unequal, side).at(AttentionKind::decoder_self).size() == static_cast<size_t>(3 * heads));
-    check_against_reference(s);
+    input.side = side;
+    CHECK(all_heads(*unequal_model, side).at(AttentionKind::decoder_self).size() == static_cast<size_t>(3 * heads));
+    check_against_reference(input);
   }
 }
 
 TEST_CASE("scoring ablated models on sampled blocks of text with context or memory equals separate evaluations",
           "[ablation]") {
   const auto text = some_text(90);
-  const data::Text source = corpora::text_of(text, 0);
-  auto m = build("", "");
+  const data::Text corpus = corpora::text_of(text, 0);
+  auto model = build("", "");
   data::ScoringOptions scoring;
   scoring.block = 7, scoring.context = 3, scoring.sample.blocks = 5, scoring.sample.seed = 3;
-  check_against_reference({*m, source, source.resolve(scoring, *m)});
-  auto xl =
+  check_against_reference({*model, corpus, corpus.resolve(scoring, *model)});
+  auto transformer_xl =
       build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n", "score = 'relative'\n");
   scoring.context = 0;
-  check_against_reference({*xl, source, source.resolve(scoring, *xl)});
+  check_against_reference({*transformer_xl, corpus, corpus.resolve(scoring, *transformer_xl)});
 }
 
 TEST_CASE("ablating a head that the model does not have is a usage error that states the valid range of heads",
           "[ablation]") {
-  auto m = build("", "");
+  auto model = build("", "");
   const auto text = some_text(20);
-  const data::Text source = corpora::text_of(text, 0);
+  const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring;
   scoring.block = 5;
-  const AnalysisInput s{*m, source, source.resolve(scoring, *m)};
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
   for (const HeadSet& heads :
        {HeadSet{{AttentionKind::decoder_self, {{3, 0}}}}, HeadSet{{AttentionKind::decoder_self, {{1, 3}}}},
         HeadSet{{AttentionKind::decoder_self, {{0, -1}}}}, HeadSet{{AttentionKind::encoder_self, {{0, 0}}}}}) {
-    CHECK(status_of([&] { score_ablations(s, {heads}); }) == 2);
-    CHECK(status_of([&] { HeadMaskGuard(*m, Side::whole, heads); }) == 2);
+    CHECK(status_of([&] { score_ablations(input, {heads}); }) == 2);
+    CHECK(status_of([&] { HeadMaskGuard(*model, Side::whole, heads); }) == 2);
   }
-  CHECK_THROWS_WITH(check_heads(*m, Side::whole, {{AttentionKind::decoder_self, {{1, 3}}}}, "--heads"),
+  CHECK_THROWS_WITH(check_heads(*model, Side::whole, {{AttentionKind::decoder_self, {{1, 3}}}}, "--heads"),
                     Catch::Contains("a head from 0 to 2"));
 }
 
 TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGuard, whose destructor unmasks its heads",
           "[ablation]") {
-  auto m = build("", "");
+  auto model = build("", "");
   const auto text = some_text(40);
-  const data::Text source = corpora::text_of(text, 0);
+  const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring;
   scoring.block = 8;
-  const AnalysisInput s{*m, source, source.resolve(scoring, *m)};
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
   const auto heads = [](std::set<Head> set) { return HeadSet{{AttentionKind::decoder_self, set}}; };
-  const auto expected = reference_scores(s, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
+  const auto expected =
+      reference_scores(input, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
-    const HeadMaskGuard masked(*m, Side::whole, heads({{0, 1}}));
-    const auto actual = score_ablations(s, {{}, heads({{0, 2}}), heads({{2, 0}})});
-    for (size_t i = 0; i < 3; ++i) CHECK(actual[i].nll == near_score(s, expected[i]));
+    const HeadMaskGuard masked(*model, Side::whole, heads({{0, 1}}));
+    const auto actual = score_ablations(input, {{}, heads({{0, 2}}), heads({{2, 0}})});
+    for (size_t i = 0; i < 3; ++i) CHECK(actual[i].nll == near_score(input, expected[i]));
   }
-  CHECK(score_ablations(s, {{}})[0].nll == near_score(s, expected[3]));
+  CHECK(score_ablations(input, {{}})[0].nll == near_score(input, expected[3]));
 }
 
 TEST_CASE("deviation() reproduces the standard deviations of the Skip Cross-Head paper's table 3, layer 1",
           "[ablation]") {
-  // Skip Cross-Head Transformer-XL, table 3, layer 1: the loss from ablating each head, for Transformer-XL (`plain`)
-  // and with cross-head attention (`crossed`).
-  const double plain = deviation({-.01, -.01, -.01, .77, -.01, -.01, -.01, -.01});
-  const double crossed = deviation({0, -.02, -.01, -.01, 0, -.01, -.02, -.01});
-  CHECK(plain == rounding::printed(.276, 3));
-  CHECK(crossed == rounding::printed(.0076, 2));
+  // Skip Cross-Head Transformer-XL, table 3, layer 1: the degradation by ablating each head, for Transformer-XL
+  // and for Transformer-XL with cross-head attention.
+  const double plain_deviation = deviation({-.01, -.01, -.01, .77, -.01, -.01, -.01, -.01});
+  const double cross_head_deviation = deviation({0, -.02, -.01, -.01, 0, -.01, -.02, -.01});
+  CHECK(plain_deviation == rounding::printed(.276, 3));
+  CHECK(cross_head_deviation == rounding::printed(.0076, 2));
   CHECK(std::isnan(deviation({1})));
   CHECK(deviation({3, 3}) == 0);
 }
 
 TEST_CASE("the measure ablation is the increase of the loss without the head, and random depends only on the seed",
           "[ablation]") {
-  auto m = build("", "mixer = 'mixhead-a'\n");
+  auto model = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
-  const data::Text source = corpora::text_of(text, 0);
+  const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring;
   scoring.block = 8;
-  AnalysisInput s{*m, source, source.resolve(scoring, *m)};
+  AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
   std::vector<HeadSet> sets{{}};
   for (int64_t layer = 0; layer < 3; ++layer)
     for (int64_t head = 0; head < 3; ++head) sets.push_back({{AttentionKind::decoder_self, {{layer, head}}}});
-  const auto expected = reference_scores(s, sets);
-  const auto scores = importance_of("ablation", s).at(AttentionKind::decoder_self);
+  const auto expected = reference_scores(input, sets);
+  const auto scores = importance_of("ablation", input).at(AttentionKind::decoder_self);
   for (size_t i = 0; i < 9; ++i)
     CHECK(scores[i / 3][i % 3] == rounding::within((expected[i + 1].nll - expected[0].nll) / 40,
-                                                   score_bound(s) * (expected[i + 1].nll + expected[0].nll) / 40));
-  const auto first = importance_of("random", s);
-  CHECK((first == importance_of("random", s)));
-  s.scoring.sample.seed = 2;
-  CHECK((first != importance_of("random", s)));
+                                                   score_bound(input) * (expected[i + 1].nll + expected[0].nll) / 40));
+  const auto first = importance_of("random", input);
+  CHECK((first == importance_of("random", input)));
+  input.scoring.sample.seed = 2;
+  CHECK((first != importance_of("random", input)));
 }
 
 TEST_CASE("an ablation scan by head, by all heads but one and by layer equals separate evaluations", "[ablation]") {
-  auto m = build("", "mixer = 'mixhead-a'\n");
+  auto model = build("", "mixer = 'mixhead-a'\n");
   const auto text = some_text(40);
-  const data::Text source = corpora::text_of(text, 0);
+  const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring;
   scoring.block = 8;
-  const AnalysisInput s{*m, source, source.resolve(scoring, *m)};
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
   const HeadSet heads{{AttentionKind::decoder_self, {{0, 1}, {2, 0}, {2, 2}}}};
-  const auto cases = scan_cases(*m, Side::whole, {}, {heads, true, true});
+  const auto cases = scan_cases(*model, Side::whole, {}, {heads, true, true});
   const auto layer = [](int64_t l) { return HeadSet{{AttentionKind::decoder_self, {{l, 0}, {l, 1}, {l, 2}}}}; };
   const std::vector<HeadSet> expected_masks{layer(0),
                                             {{AttentionKind::decoder_self, {{0, 1}}}},
@@ -280,26 +282,26 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   REQUIRE(cases.size() == expected_masks.size());
   std::vector<HeadSet> sets{{}};
   sets.insert(sets.end(), expected_masks.begin(), expected_masks.end());
-  const auto expected = reference_scores(s, sets);
-  const Scan scan = scan_heads(s, cases);
+  const auto expected = reference_scores(input, sets);
+  const Scan scan = scan_heads(input, cases);
   // The same scan with a metric callback, which evaluates the model while the heads of the current case are masked.
   // Progress is counted in rows, summed over the full model and the 8 cases.
   int64_t last_done = 0, last_total = 0;
-  AnalysisInput input_with_progress = s;
+  AnalysisInput input_with_progress = input;
   input_with_progress.progress = [&](int64_t done, int64_t total) { last_done = done, last_total = total; };
   const Scan metric_scan = scan_heads(input_with_progress, cases, [&](const auto& progress) {
     progress(5, 5);
-    return nll_per_token(task::score(*m, source, s.scoring));
+    return nll_per_token(task::score(*model, corpus, input.scoring));
   });
   CHECK(last_done == 5 * 9);
   CHECK(last_total == 5 * 9);
   for (size_t k = 0; k < expected_masks.size(); ++k) {
     CHECK((cases[k].masked == expected_masks[k]));
-    CHECK(scan.value(k) == near_perplexity(s, expected[k + 1]));
+    CHECK(scan.value(k) == near_perplexity(input, expected[k + 1]));
     const double loss = nll_per_token(expected[k + 1]);
-    CHECK(metric_scan.value(k) == rounding::within(loss, score_bound(s) * loss));
+    CHECK(metric_scan.value(k) == rounding::within(loss, score_bound(input) * loss));
   }
-  CHECK(scan.total() == near_perplexity(s, expected[0]));
+  CHECK(scan.total() == near_perplexity(input, expected[0]));
   // Perplexities of the two cases that mask a single head of layer 2.
   const std::vector<double> values{scan.value(4), scan.value(6)};
   CHECK(scan.layer_deviation(4) == deviation(values));
@@ -330,21 +332,21 @@ TEST_CASE("rank_heads() sorts heads by ascending score, then by layer and head",
 
 TEST_CASE("a pruning curve masks the least important heads first, whether or not the ranking is repeated at each step",
           "[ablation]") {
-  auto m = build("", "", 4);
+  auto model = build("", "", 4);
   const auto text = some_text(50);
-  const data::Text source = corpora::text_of(text, 0);
+  const data::Text corpus = corpora::text_of(text, 0);
   data::ScoringOptions scoring;
   scoring.block = 10;
-  const AnalysisInput s{*m, source, source.resolve(scoring, *m)};
-  const auto order = rank_heads(importance_of("ablation", s), false);
+  const AnalysisInput input{*model, corpus, corpus.resolve(scoring, *model)};
+  const auto order = rank_heads(importance_of("ablation", input), false);
   for (const bool rerank : {false, true})
     for (const bool per_layer : {false, true}) {
       INFO(rerank << per_layer);
-      const auto points = pruning_curve(s, s, "ablation", {0.3, per_layer, rerank});
+      const auto points = pruning_curve(input, input, "ablation", {0.3, per_layer, rerank});
       REQUIRE(points.size() == 5);  // fractions 0, .3, .6, .9 and 1 of the heads
       std::vector<HeadSet> sets;
       for (const auto& point : points) sets.push_back(point.masked);
-      const auto expected = reference_scores(s, sets);
+      const auto expected = reference_scores(input, sets);
       const std::vector<int64_t> counts{0, 4, 7, 11, 12};
       for (size_t i = 0; i < 5; ++i) {
         auto& masked = sets[i][AttentionKind::decoder_self];
@@ -355,17 +357,17 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
         for (int64_t layer = 0; per_layer && layer < 4; ++layer)
           CHECK(std::count_if(masked.begin(), masked.end(), [&](const Head& h) { return h.layer == layer; }) ==
                 std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
-        CHECK(points[i].score.nll == near_score(s, expected[i]));
+        CHECK(points[i].score.nll == near_score(input, expected[i]));
       }
       // Differences from the full model in perplexity, and in a metric that returns the number of its calls so far.
       double calls = 0;
-      CurveMeter meter(s, [&] { return ++calls; });
+      CurveMeter meter(input, [&] { return ++calls; });
       for (size_t i = 0; i < 5; ++i) {
         const CurveLoss loss = meter.loss(points[i]);
         if (!per_layer) CHECK(loss.heads == counts[i]);
         const double perplexity = std::exp(nll_per_token(expected[i])), full = std::exp(nll_per_token(expected[0])),
-                     bound =
-                         score_bound(s) * (perplexity * nll_per_token(expected[i]) + full * nll_per_token(expected[0]));
+                     bound = score_bound(input) *
+                             (perplexity * nll_per_token(expected[i]) + full * nll_per_token(expected[0]));
         CHECK(loss.difference == rounding::within(perplexity - full, bound));
         CHECK(loss.value_difference == static_cast<double>(i));
       }
@@ -375,10 +377,10 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
       // The second step masks the 3 least important of the remaining heads; with reranking, importance is measured
       // while the heads of the first step are masked.
-      const HeadMaskGuard masked(*m, Side::whole, rerank ? sets[1] : HeadSet{});
+      const HeadMaskGuard masked(*model, Side::whole, rerank ? sets[1] : HeadSet{});
       int64_t remaining = 3;
-      for (const auto& r : rank_heads(importance_of("ablation", s), false))
+      for (const auto& r : rank_heads(importance_of("ablation", input), false))
         if (first.count(r.head) == 0 && remaining-- > 0) CHECK(sets[2][AttentionKind::decoder_self].count(r.head) == 1);
     }
-  CHECK(status_of([&] { pruning_curve(s, s, "none", {}); }) == 2);
+  CHECK(status_of([&] { pruning_curve(input, input, "none", {}); }) == 2);
 }

@@ -64,7 +64,7 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
   for (const auto& p : mean.model->parameters().all()) {
     INFO(p.name());
     const auto* actual = p.master().const_data_ptr<float>();
-    int wrong = 0, changed = 0;
+    int num_wrong = 0, num_changed = 0;
     for (int64_t i = 0; i < p.master().numel(); ++i) {
       double sum = 0;
       float first = 0;
@@ -74,18 +74,18 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
         sum += static_cast<double>(value);
         if (file == all[0]) first = value;
       }
-      wrong += actual[i] == static_cast<float>(sum / 3) ? 0 : 1;
-      changed += actual[i] == first ? 0 : 1;
+      num_wrong += actual[i] == static_cast<float>(sum / 3) ? 0 : 1;
+      num_changed += actual[i] == first ? 0 : 1;
     }
-    CHECK(wrong == 0);
-    CHECK(changed > 0);
+    CHECK(num_wrong == 0);
+    CHECK(num_changed > 0);
     statistics += p.traits().trainable ? 0 : 1;
   }
   CHECK(statistics == 4);  // running mean and variance of the batch norm in the gates of 2 layers
   CHECK(mean.tokenizers.target->size() == 6);
   // The average of a single checkpoint has the parameters of that checkpoint.
-  const model::LoadedModel one = analysis::average({all[1]}), second = model::load_model(*all[1], at::kCPU);
-  for (const auto& p : one.model->parameters().all())
+  const model::LoadedModel average_of_one = analysis::average({all[1]}), second = model::load_model(*all[1], at::kCPU);
+  for (const auto& p : average_of_one.model->parameters().all())
     CHECK(at::equal(p.master(), second.model->parameters().find(p.name())->master()));
 }
 
@@ -108,15 +108,15 @@ TEST_CASE("averaging refuses checkpoints with different model configurations, vo
     CHECK(contains(text, difference));
     CHECK((contains(text, a.name()) && contains(text, file->name())));
   }
-  auto words = text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"e", 1}});
-  io::Metadata other = a.metadata();
-  other[io::kTokenizerKey] = io::base64(words->serialize());
-  other[io::kFingerprintKey] = words->fingerprint();
-  other.erase(io::kChecksumsKey);
+  auto word_tokenizer = text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"e", 1}});
+  io::Metadata other_metadata = a.metadata();
+  other_metadata[io::kTokenizerKey] = io::base64(word_tokenizer->serialize());
+  other_metadata[io::kFingerprintKey] = word_tokenizer->fingerprint();
+  other_metadata.erase(io::kChecksumsKey);
   std::vector<io::TensorView> views;
   for (const io::TensorInfo& info : a.tensors()) views.push_back({info, a.data(info.name)});
   auto sink = open_sink(folder.file("words"));
-  io::write_checkpoint(*sink, views, other);
+  io::write_checkpoint(*sink, views, other_metadata);
   sink->close();
   const io::Checkpoint other_vocabulary(folder.file("words"));
   CHECK((contains(average_error({&a, &other_vocabulary}), "the vocabulary of " + a.name()) &&

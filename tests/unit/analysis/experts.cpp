@@ -73,10 +73,10 @@ struct GateReplacer : attention::Observer, attention::Subscriber<attention::Gate
   }
 };
 
-// Returns whether y are the outputs of the layer for these gates by output_by_heads(). An entry sums h · dv = 8
-// products and the bias; gates of experts add at most the choice among 6 experts and a scale.
-bool equals_output_by_heads(const at::Tensor& y, layers::Layer& l, const at::Tensor& z, const at::Tensor& gates) {
-  return rounding::agree(y, layers::output_by_heads(l, z, gates), 8 + 1 + 6 + 1);
+// Returns whether y equals output_by_heads() of the layer for these gates, up to rounding. An entry of y sums h · dv =
+// 8 products and the bias; gates of experts add a sum over at most 6 experts and a scale.
+bool equals_output_by_heads(const at::Tensor& y, layers::Layer& layer, const at::Tensor& z, const at::Tensor& gates) {
+  return rounding::agree(y, layers::output_by_heads(layer, z, gates), 8 + 1 + 6 + 1);
 }
 
 const char* const kMae = "combiner = 'mae'\n[attention.mae]\nhidden = 5\n";
@@ -91,7 +91,8 @@ TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales 
   mask.causal = true;
   for (const char* options : {"drop = 1\n", "drop = 2\n", "drop = 2\ngate = 'uniform'\n"}) {
     INFO(options);
-    layers::PerturbedLayer l(std::string("heads = 4\ncombiner = 'mae'\n[attention.mae]\nhidden = 5\n") + options, 8, 3);
+    layers::PerturbedLayer layer(std::string("heads = 4\ncombiner = 'mae'\n[attention.mae]\nhidden = 5\n") + options, 8,
+                                 3);
     const int64_t drop = std::string(options).find('2') != std::string::npos ? 2 : 1;
     const auto all = attention::experts(4, drop);
     const bool gates_per_row = std::string(options).find("uniform") != std::string::npos;
@@ -101,18 +102,18 @@ TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales 
       replacer.replacement =
           at::zeros(gates_per_row ? std::vector<int64_t>{2, count} : std::vector<int64_t>{2, 5, count});
       replacer.replacement.select(-1, static_cast<int64_t>(e)).fill_(1);
-      const at::Tensor y = l(x, x, mask, {}, &replacer);
+      const at::Tensor y = layer(x, x, mask, {}, &replacer);
       at::Tensor scale = at::full({4}, 4.0 / static_cast<double>(4 - drop));
       for (int64_t head : all[e]) scale[head] = 0;
-      CHECK(equals_output_by_heads(y, l, replacer.z, scale));
+      CHECK(equals_output_by_heads(y, layer, replacer.z, scale));
     }
   }
   // An observer can also replace the gates of the combiner 'gates', which has one gate per head.
-  layers::PerturbedLayer l("heads = 4\ncombiner = 'gates'\n", 8, 3);
+  layers::PerturbedLayer layer("heads = 4\ncombiner = 'gates'\n", 8, 3);
   GateReplacer replacer;
   replacer.replacement = normal({4}, 5);
-  const at::Tensor y = l(x, x, mask, {}, &replacer);
-  CHECK(equals_output_by_heads(y, l, replacer.z, replacer.replacement));
+  const at::Tensor y = layer(x, x, mask, {}, &replacer);
+  CHECK(equals_output_by_heads(y, layer, replacer.z, replacer.replacement));
 }
 
 namespace {
@@ -160,7 +161,8 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
     CHECK(report.layers[layer].units == 62);
     CHECK(report.layers[layer].counts == counts);
     // In fp32: the softmax over 4 experts (exponential, sum, division), and the logarithm and product of each term. The
-    // report divides by the sum of the gates, which changes the entropy, at most ln 4 for each unit, as much.
+    // division by the sum of the gates in the report has an error of the same size. The entropy of a unit is at most
+    // ln 4.
     CHECK(report.layers[layer].entropy ==
           rounding::within(entropy, tolerance::chain_error_bound(4 + 2 + 2, tolerance::kFp32, 62 * std::log(4))));
   }
@@ -212,14 +214,15 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
   const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring).nll;
   CHECK(scores[0].score == rounding::within(std::exp(nll / 62), rounding::perplexity_bound(*model, 6, nll, 62)));
   // The bound on the perplexity of experts, from the largest perplexity.
-  const double largest = std::max({scores[0].score, scores[1].score, scores[2].score + 2 * scores[2].deviation}),
-               bound = rounding::perplexity_bound(*model, 6, 62 * std::log(largest), 62);
+  const double max_score = std::max({scores[0].score, scores[1].score, scores[2].score + 2 * scores[2].deviation}),
+               bound = rounding::perplexity_bound(*model, 6, 62 * std::log(max_score), 62);
   CHECK(std::abs(scores[1].score - scores[0].score) > bound);
   CHECK(std::isnan(scores[1].deviation));
   CHECK(scores[2].deviation > 0);
   CHECK(scores[2].num_evaluations == 3);
   for (size_t i = 0; i < 3; ++i) CHECK(scores[i].score == rounding::within(other_batch[i].score, bound));
-  // A deviation of n scores is |x - mean| / √(n - 1), so it changes by at most √(n / (n - 1)) times as much as a score.
+  // A deviation of n scores is |x - mean| / √(n - 1), so its error is at most √(n / (n - 1)) times the error of a
+  // score.
   CHECK(other_batch[2].deviation == rounding::within(scores[2].deviation, std::sqrt(3. / 2) * bound));
 }
 

@@ -40,9 +40,9 @@ void check_refused(const model::ModelConfig& config, model::LanguageModel& model
 
 TEST_CASE("folding a matrix into the output projection equals plain loops in fp64", "[fold]") {
   CHECK(rc::check([] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const int64_t values = pick(1, 5), outputs = pick(1, 5), d = pick(1, 6), dv = pick(1, 4);
-    const auto seed = static_cast<uint64_t>(pick(1, 1000000));
+    const auto draw = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    const int64_t values = draw(1, 5), outputs = draw(1, 5), d = draw(1, 6), dv = draw(1, 4);
+    const auto seed = static_cast<uint64_t>(draw(1, 1000000));
     const at::Tensor m = normal({values, outputs}, seed), w = normal({d, outputs * dv}, seed + 1);
     const at::Tensor actual = analysis::fold(m, w);
     RC_ASSERT((actual.sizes() == at::IntArrayRef{d, values * dv}));
@@ -96,9 +96,10 @@ TEST_CASE("a folded model has the outputs of the full model for every foldable c
 
 TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned layers and models with two combiners",
           "[fold]") {
-  const Model unequal("decoder", "value_heads = 6\noutput_heads = 3\nmixer = 'talking-heads'\ncombiner = 'alphas'\n");
-  auto folded = fold_model(unequal.config, *unequal.model);
-  check_close(hidden_states(*folded.model), hidden_states(*unequal.model));
+  const Model unequal_model("decoder",
+                            "value_heads = 6\noutput_heads = 3\nmixer = 'talking-heads'\ncombiner = 'alphas'\n");
+  auto folded = fold_model(unequal_model.config, *unequal_model.model);
+  check_close(hidden_states(*folded.model), hidden_states(*unequal_model.model));
   CHECK(folded.model->parameters().find("decoder.layers.0.self.output.weight")->master().size(1) == 30);
 
   for (const char* combiner : {"alphas", "gates"}) {
@@ -121,10 +122,10 @@ TEST_CASE("folding keeps the outputs of layers with unequal head counts, pruned 
     CHECK(folded_pruned.layers == std::vector<std::string>{"decoder.layers.0.self", "decoder.layers.2.self"});
     check_close(hidden_states(*folded_pruned.model), hidden_states(*pruned.model));
   }
-  const Model mixed("decoder", "combiner = 'mixture-of-heads'\ndecoder.self.1.combiner = 'alphas'\n");
-  folded = fold_model(mixed.config, *mixed.model);
+  const Model two_combiners("decoder", "combiner = 'mixture-of-heads'\ndecoder.self.1.combiner = 'alphas'\n");
+  folded = fold_model(two_combiners.config, *two_combiners.model);
   CHECK(folded.layers == std::vector<std::string>{"decoder.layers.1.self"});
-  check_close(hidden_states(*folded.model), hidden_states(*mixed.model));
+  check_close(hidden_states(*folded.model), hidden_states(*two_combiners.model));
   check_refused(folded.config, *folded.model, "concatenate, mixture-of-heads");
 }
 

@@ -29,9 +29,9 @@ namespace {
 
 constexpr Side kSides[] = {Side::whole, Side::score, Side::value, Side::output};
 
-std::unique_ptr<model::LanguageModel> build(const std::string& attention, const std::string& more = "") {
+std::unique_ptr<model::LanguageModel> build(const std::string& attention, const std::string& model_lines = "") {
   Config config;
-  config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\nactivation = 'gelu'\n" + more +
+  config.load_text("[model]\nlayers = 2\nwidth = 12\nffn = 16\nactivation = 'gelu'\n" + model_lines +
                        "[attention]\nheads = 3\n" + attention,
                    "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), 7, at::kCPU);
@@ -57,9 +57,10 @@ struct MeasuredModel {
   std::vector<int32_t> tokens = some_text(61);
   data::Text text = corpora::text_of(tokens, 0);
   data::ScoringOptions scoring;
-  explicit MeasuredModel(const std::string& attention, const std::string& more = "") : model(build(attention, more)) {
+  explicit MeasuredModel(const std::string& attention, const std::string& model_lines = "")
+      : model(build(attention, model_lines)) {
     scoring.block = 8;
-    if (!more.empty()) scoring.streams = 3;
+    if (!model_lines.empty()) scoring.streams = 3;
     scoring.batch = 1;
     scoring = text.resolve(scoring, *model);
   }
@@ -97,41 +98,42 @@ struct Recorder : attention::Observer, attention::Subscriber<attention::WeightOb
   void begin(const attention::Lengths& lengths) override { length = lengths.decoder[0].item<int64_t>(); }
   void probabilities(const attention::LayerSpec& s, const at::Tensor& p) override { current[s.layer].p = p; }
   at::Tensor heads(HeadSide side, const attention::LayerSpec& s, const at::Tensor& x) override {
-    ObservedTensors::Pass& n = current[s.layer];
-    return (side == HeadSide::score ? n.x : side == HeadSide::value ? n.z : n.c) = x;
+    ObservedTensors::Pass& tensors = current[s.layer];
+    return (side == HeadSide::score ? tensors.x : side == HeadSide::value ? tensors.z : tensors.c) = x;
   }
   void receive(const attention::LayerSpec& s, attention::WeightObservation& observation) override {
     current[s.layer].w = observation.weights;
   }
 };
 
-ObservedTensors observe_passes(MeasuredModel& measured) {
+ObservedTensors observe_passes(MeasuredModel& measured_model) {
   ObservedTensors recording;
   Recorder recorder;
   data::BatchVisitor visitor;
   visitor.observer = &recorder;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
-    const auto loss = measured.model->loss(pass.hidden, pass.batch.targets, 0).smoothed;
+    const auto loss = measured_model.model->loss(pass.hidden, pass.batch.targets, 0).smoothed;
     // A single call for all gradients: the sliced cross-entropy can be differentiated only once.
     std::vector<at::Tensor> inputs;
-    for (const auto& n : recorder.current)
-      for (const at::Tensor& t : {n.z, n.c, n.x})
+    for (const auto& tensors : recorder.current)
+      for (const at::Tensor& t : {tensors.z, tensors.c, tensors.x})
         if (t.defined()) inputs.push_back(t);
     const auto gradients = torch::autograd::grad({loss}, inputs);
     size_t next = 0;
     for (size_t layer = 0; layer < 2; ++layer) {
-      ObservedTensors::Pass& n = recorder.current[layer];
-      n.length = recorder.length;
-      n.dz = gradients[next++][0], n.dc = gradients[next++][0];
-      if (n.x.defined()) n.dx = gradients[next++][0], n.x = n.x[0];
-      n.p = n.p[0], n.z = n.z[0], n.c = n.c[0];
-      for (at::Tensor* t : {&n.x, &n.p, &n.z, &n.c, &n.w, &n.dx, &n.dz, &n.dc})
+      ObservedTensors::Pass& tensors = recorder.current[layer];
+      tensors.length = recorder.length;
+      tensors.dz = gradients[next++][0], tensors.dc = gradients[next++][0];
+      if (tensors.x.defined()) tensors.dx = gradients[next++][0], tensors.x = tensors.x[0];
+      tensors.p = tensors.p[0], tensors.z = tensors.z[0], tensors.c = tensors.c[0];
+      for (at::Tensor* t :
+           {&tensors.x, &tensors.p, &tensors.z, &tensors.c, &tensors.w, &tensors.dx, &tensors.dz, &tensors.dc})
         if (t->defined()) *t = t->detach().to(at::kDouble).contiguous();
-      recording.layers[layer].push_back(n);
+      recording.layers[layer].push_back(tensors);
     }
-    for (auto& n : recorder.current) n = {};
+    for (auto& tensors : recorder.current) tensors = {};
   };
-  data::for_each_batch(*measured.model, measured.text, measured.scoring, visitor);
+  data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring, visitor);
   return recording;
 }
 
@@ -271,21 +273,21 @@ const LayerScores& decoder_self_scores(const std::map<AttentionKind, LayerScores
 }  // namespace
 
 TEST_CASE("importance from attention weights, head outputs and gradients equals plain loops", "[importance]") {
-  for (const std::string& more : {std::string(), kMemory})
+  for (const std::string& model_lines : {std::string(), kMemory})
     for (const StageCase& stages : all_stages()) {
-      MeasuredModel measured(stages.attention, more);
-      const ObservedTensors recording = observe_passes(measured);
+      MeasuredModel measured_model(stages.attention, model_lines);
+      const ObservedTensors recording = observe_passes(measured_model);
       for (const char* measure : {"avg-l2", "avg-l2-outputs", "confidence", "received", "entropy", "taylor"})
         for (Side side : kSides) {
           if (!is_defined(measure, side, stages)) continue;
-          INFO(stages.attention << more << measure << " " << analysis::name_of(side));
-          const auto scores = decoder_self_scores(importance_of(measure, measured.analysis_input(side)));
+          INFO(stages.attention << model_lines << measure << " " << analysis::name_of(side));
+          const auto scores = decoder_self_scores(importance_of(measure, measured_model.analysis_input(side)));
           REQUIRE(scores.size() == 2);
           std::set<double> distinct_scores;
           for (size_t layer = 0; layer < 2; ++layer) {
             CHECK(is_near(scores[layer],
-                          reference_scores(measure, side, recording.layers[layer], measured.layer(layer)),
-                          measured.importance_bound()));
+                          reference_scores(measure, side, recording.layers[layer], measured_model.layer(layer)),
+                          measured_model.importance_bound()));
             distinct_scores.insert(scores[layer].begin(), scores[layer].end());
           }
           CHECK(distinct_scores.size() > 1);
@@ -296,18 +298,18 @@ TEST_CASE("importance from attention weights, head outputs and gradients equals 
 TEST_CASE("check_importance() refuses exactly the measures that are undefined for whole, score, value or output heads",
           "[importance]") {
   for (const StageCase& stages : all_stages()) {
-    MeasuredModel measured(stages.attention);
+    MeasuredModel measured_model(stages.attention);
     for (const std::string& measure : importances().names())
       for (Side side : kSides) {
         if (measure == "ablation") continue;
         INFO(stages.attention << measure << " " << analysis::name_of(side));
-        const int status = status_of([&] { check_importance(measure, "--by", *measured.model, side); });
+        const int status = status_of([&] { check_importance(measure, "--by", *measured_model.model, side); });
         CHECK(status == (is_defined(measure, side, stages) ? 0 : 2));
-        if (status == 2) CHECK(status_of([&] { importance_of(measure, measured.analysis_input(side)); }) == 2);
+        if (status == 2) CHECK(status_of([&] { importance_of(measure, measured_model.analysis_input(side)); }) == 2);
       }
   }
-  MeasuredModel measured("");
-  CHECK(status_of([&] { importance_of("tailor", measured.analysis_input(Side::whole)); }) == 2);
+  MeasuredModel measured_model("");
+  CHECK(status_of([&] { importance_of("tailor", measured_model.analysis_input(Side::whole)); }) == 2);
 }
 
 TEST_CASE("in cross-attention, the measure received is the mean over unmasked keys of the largest weight of each key",
@@ -337,9 +339,9 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
         std::string("combiner = 'mae'\n[attention.mae]\nhidden = 5\ndrop = 2\n"),
         std::string("combiner = 'mae'\nmae.gate = 'uniform'\n")}) {
     INFO(attention);
-    MeasuredModel measured(attention);
-    const ObservedTensors recording = observe_passes(measured);
-    const auto scores = decoder_self_scores(importance_of("gate", measured.analysis_input(Side::whole)));
+    MeasuredModel measured_model(attention);
+    const ObservedTensors recording = observe_passes(measured_model);
+    const auto scores = decoder_self_scores(importance_of("gate", measured_model.analysis_input(Side::whole)));
     for (size_t layer = 0; layer < 2; ++layer) {
       CHECK(is_near(scores[layer],
                     mean_over_positions(recording.layers[layer],
@@ -347,7 +349,7 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
                                           const at::Tensor w = pass.w.dim() == 1 ? pass.w : pass.w[0][t];
                                           return std::abs(w[i].item<double>());
                                         }),
-                    measured.pass_bound()));
+                    measured_model.pass_bound()));
       // The combiner multiplies head outputs by these weights; the weights of 3 experts are added first, in 4
       // roundings.
       for (const auto& pass : recording.layers[layer])
@@ -364,13 +366,13 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
 
 TEST_CASE("the measure taylor is independent of the batch size and does not change gradients or frozen parameters",
           "[importance]") {
-  MeasuredModel measured("mixer = 'mixhead-a'\n");
-  auto& parameters = measured.model->parameters();
+  MeasuredModel measured_model("mixer = 'mixhead-a'\n");
+  auto& parameters = measured_model.model->parameters();
   parameters.all()[1].set_trained(false);
-  const auto batch_1 = decoder_self_scores(importance_of("taylor", measured.analysis_input(Side::whole, 1)));
-  const auto batch_100 = decoder_self_scores(importance_of("taylor", measured.analysis_input(Side::whole, 100)));
+  const auto batch_1 = decoder_self_scores(importance_of("taylor", measured_model.analysis_input(Side::whole, 1)));
+  const auto batch_100 = decoder_self_scores(importance_of("taylor", measured_model.analysis_input(Side::whole, 100)));
   for (size_t layer = 0; layer < 2; ++layer)
-    CHECK(is_near(batch_1[layer], batch_100[layer], measured.importance_bound()));
+    CHECK(is_near(batch_1[layer], batch_100[layer], measured_model.importance_bound()));
   for (const auto& p : parameters.all()) {
     CHECK_FALSE(p.master().grad().defined());
     CHECK(p.master().requires_grad() == (p.traits().trainable && &p != &parameters.all()[1]));
@@ -380,27 +382,28 @@ TEST_CASE("the measure taylor is independent of the batch size and does not chan
 TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss with respect to the scale of a head",
           "[importance]") {
   for (const StageCase& stages : all_stages()) {
-    MeasuredModel measured(stages.attention);
+    MeasuredModel measured_model(stages.attention);
     for (Side side : kSides) {
       if (!is_defined("taylor", side, stages)) continue;
       INFO(stages.attention << analysis::name_of(side));
-      HeadProducts products(*measured.model, side);
+      HeadProducts products(*measured_model.model, side);
       std::vector<at::Tensor> sums(2);
       data::BatchVisitor visitor;
       visitor.observer = &products;
       visitor.visit = [&](const data::ForwardedBatch& pass) {
-        for (const auto& layer : products.collect(measured.model->loss(pass.hidden, pass.batch.targets, 0).smoothed)) {
+        for (const auto& layer :
+             products.collect(measured_model.model->loss(pass.hidden, pass.batch.targets, 0).smoothed)) {
           at::Tensor& sum = sums[static_cast<size_t>(layer.layer_spec->layer)];
           const at::Tensor batch_sum = layer.products.to(at::kDouble).sum(at::IntArrayRef({0, 2}));
           sum = sum.defined() ? sum + batch_sum : batch_sum;
         }
       };
-      data::for_each_batch(*measured.model, measured.text, measured.scoring, visitor);
+      data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring, visitor);
       // The loss is computed in fp32. The error of one token's loss is at most chain_error_bound(), and the errors of
       // different tokens are independent.
-      const int64_t operations = rounding::pass_operations(*measured.model, measured.keys());
-      const auto tokens = static_cast<double>(measured.tokens.size());
-      const double sum_nll = task::score(*measured.model, measured.text, measured.scoring).nll,
+      const int64_t operations = rounding::pass_operations(*measured_model.model, measured_model.keys());
+      const auto tokens = static_cast<double>(measured_model.tokens.size());
+      const double sum_nll = task::score(*measured_model.model, measured_model.text, measured_model.scoring).nll,
                    noise =
                        std::sqrt(tokens) * tolerance::chain_error_bound(operations, tolerance::kFp32, sum_nll / tokens);
       double largest = 0, largest_bound = 0;
@@ -410,23 +413,25 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
             at::Tensor scale = at::ones({3});
             scale[head] = weight;
             HeadScales scales;
-            const auto sides = sides_in(measured.layer(layer), side);
+            const auto sides = sides_in(measured_model.layer(layer), side);
             for (HeadSide s : sides)
               (s == HeadSide::score ? scales.score : s == HeadSide::value ? scales.value : scales.output) = scale;
-            set_head_scales(measured.layer(layer), scales);
-            const double nll = task::score(*measured.model, measured.text, measured.scoring).nll;
-            set_head_scales(measured.layer(layer), {});
+            set_head_scales(measured_model.layer(layer), scales);
+            const double nll = task::score(*measured_model.model, measured_model.text, measured_model.scoring).nll;
+            set_head_scales(measured_model.layer(layer), {});
             return nll;
           };
           // Richardson extrapolation of central differences, which cancels the cubic term.
           constexpr double kStep = 0.01;
           auto difference = [&](double step) { return (loss(1 + step) - loss(1 - step)) / (2 * step); };
-          const double near = difference(kStep), far = difference(2 * kStep), slope = (4 * near - far) / 3;
+          const double near_slope = difference(kStep), far_slope = difference(2 * kStep),
+                       slope = (4 * near_slope - far_slope) / 3;
           const double actual = sums[layer][head].item<double>();
-          // The truncation error is less than the term that the extrapolation cancels, (near - far) / 3. The noise of
-          // the four losses has the weights 2 / 3h, twice, and 1 / 12h, twice, together less than 1 / h. The gradient
-          // follows from a forward and a backward pass.
-          const double bound = std::abs(near - far) / 3 + noise / kStep +
+          // The truncation error is less than the term that the extrapolation cancels, (near_slope - far_slope)
+          // / 3. The
+          // independent errors of the four losses have the weights 2 / 3h, twice, and 1 / 12h, twice; the root of the
+          // sum of their squares is less than 1 / h. The gradient follows from a forward and a backward pass.
+          const double bound = std::abs(near_slope - far_slope) / 3 + noise / kStep +
                                tolerance::chain_error_bound(2 * operations, tolerance::kFp32, std::abs(slope));
           CHECK(std::abs(actual - slope) <= bound);
           largest = std::max(largest, std::abs(slope)), largest_bound = std::max(largest_bound, bound);
@@ -437,12 +442,12 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
 }
 
 TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a head", "[importance]") {
-  MeasuredModel measured("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
+  MeasuredModel measured_model("mixer = 'mixhead-a'\ncombiner = 'alphas'\n");
   auto parameter = [&](const std::string& name) {
-    const at::Tensor x = measured.model->parameters().find("decoder.layers.1.self." + name)->master();
+    const at::Tensor x = measured_model.model->parameters().find("decoder.layers.1.self." + name)->master();
     return x.detach().to(at::kDouble).reshape({x.size(0), -1}).contiguous();
   };
-  // Return Σ w² over the rows, or over the columns, of a parameter that belong to a head.
+  // rows() and columns() return Σ w² over the rows or the columns of a parameter that belong to a head.
   auto rows = [&](const std::string& name, int64_t head) {
     const at::Tensor x = parameter(name);
     const int64_t size = x.size(0) / 3;
@@ -480,7 +485,7 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
     for (const auto& [side, row] : by_side) {
       INFO(measure << " " << analysis::name_of(side));
       // Sums over the entries of the rows and columns of a head, fewer than 400, in fp64.
-      CHECK(is_near(decoder_self_scores(importance_of(measure, measured.analysis_input(side)))[1], row,
+      CHECK(is_near(decoder_self_scores(importance_of(measure, measured_model.analysis_input(side)))[1], row,
                     rounding::fp64_bound(400, 1)));
     }
 }
@@ -493,22 +498,23 @@ TEST_CASE("normalise_by_layer() divides the scores of a layer by their l2 norm a
 }
 
 TEST_CASE("head discrepancy before and after the combiner equals plain loops", "[discrepancy]") {
-  for (const std::string& more : {std::string(), kMemory}) {
-    MeasuredModel measured("combiner = 'alphas'\n", more);
-    const ObservedTensors recording = observe_passes(measured);
+  for (const std::string& model_lines : {std::string(), kMemory}) {
+    MeasuredModel measured_model("combiner = 'alphas'\n", model_lines);
+    const ObservedTensors recording = observe_passes(measured_model);
     Discrepancy discrepancy;
     data::BatchVisitor visitor;
     visitor.observer = &discrepancy;
     visitor.visit = [](const data::ForwardedBatch&) {};
-    data::for_each_batch(*measured.model, measured.text, measured.analysis_input(Side::whole, 3).scoring, visitor);
+    data::for_each_batch(*measured_model.model, measured_model.text,
+                         measured_model.analysis_input(Side::whole, 3).scoring, visitor);
     const auto layers = discrepancy.layers().at(AttentionKind::decoder_self);
     REQUIRE(layers.size() == 2);
     for (size_t layer = 0; layer < 2; ++layer)
-      for (auto place : {&Discrepancy::Layer::before_combiner, &Discrepancy::Layer::after_combiner}) {
+      for (auto point : {&Discrepancy::Layer::before_combiner, &Discrepancy::Layer::after_combiner}) {
         double cosine = 0, euclidean = 0, count = 0;
         for (const auto& pass : recording.layers[layer]) {
           if (pass.length == 0) continue;
-          const at::Tensor z = place == &Discrepancy::Layer::before_combiner ? pass.z : pass.c;
+          const at::Tensor z = point == &Discrepancy::Layer::before_combiner ? pass.z : pass.c;
           for (int64_t i = 0; i < 3; ++i)
             for (int64_t j = 0; j < 3; ++j) {
               if (i == j) continue;
@@ -522,15 +528,16 @@ TEST_CASE("head discrepancy before and after the combiner equals plain loops", "
             }
           ++count;
         }
-        const auto& actual = layers[layer].*place;
+        const auto& actual = layers[layer].*point;
         CHECK(discrepancy.sequences() == static_cast<int64_t>(count));
         CHECK(actual.heads == 3);
         CHECK(actual.pairs() == 6);
         // 6 ordered pairs of heads, each with a cosine up to 1.
-        CHECK(actual.cosine == rounding::within(cosine / count, measured.pass_bound() * 6));
-        CHECK(actual.euclidean == rounding::within(euclidean / count, measured.pass_bound() * euclidean / count));
+        CHECK(actual.cosine == rounding::within(cosine / count, measured_model.pass_bound() * 6));
+        CHECK(actual.euclidean == rounding::within(euclidean / count, measured_model.pass_bound() * euclidean / count));
       }
-    CHECK(std::abs(layers[0].before_combiner.cosine - layers[0].after_combiner.cosine) > measured.pass_bound() * 2 * 6);
+    CHECK(std::abs(layers[0].before_combiner.cosine - layers[0].after_combiner.cosine) >
+          measured_model.pass_bound() * 2 * 6);
   }
 }
 
@@ -564,10 +571,12 @@ TEST_CASE("a layer without heads has no scores, and whole heads are refused in a
   const auto pairs = heads_to_pair(layer_without_heads.model->parameters(), Selection::random, 1, 0, {}, {},
                                    [](const char* key) { return std::string(key); });
   CHECK((pairs.at(AttentionKind::decoder_self) == std::vector<int64_t>{0, 3}));
-  const MeasuredModel unequal("mixer = 'mixhead-a'\nvalue_heads = 2\n");
+  const MeasuredModel unequal_model("mixer = 'mixhead-a'\nvalue_heads = 2\n");
   for (const std::string name : {"taylor", "weight-norm"}) {
-    CHECK(status_of([&] { importance_of(name, unequal.analysis_input(Side::whole)); }) == 2);
-    CHECK(importance_of(name, unequal.analysis_input(Side::score)).at(AttentionKind::decoder_self)[0].size() == 3);
-    CHECK(importance_of(name, unequal.analysis_input(Side::value)).at(AttentionKind::decoder_self)[0].size() == 2);
+    CHECK(status_of([&] { importance_of(name, unequal_model.analysis_input(Side::whole)); }) == 2);
+    CHECK(importance_of(name, unequal_model.analysis_input(Side::score)).at(AttentionKind::decoder_self)[0].size() ==
+          3);
+    CHECK(importance_of(name, unequal_model.analysis_input(Side::value)).at(AttentionKind::decoder_self)[0].size() ==
+          2);
   }
 }

@@ -40,18 +40,18 @@ Heads iota_heads(int64_t heads) {
 }
 
 // Returns a mask of shape (heads), with 1 for kept heads and 0 for all other heads.
-at::Tensor head_mask(const Heads& kept, int64_t heads) {
+at::Tensor head_mask(const Heads& kept_heads, int64_t heads) {
   at::Tensor mask = at::zeros({heads});
-  for (const int64_t head : kept) mask[head] = 1;
+  for (const int64_t head : kept_heads) mask[head] = 1;
   return mask;
 }
 
-void mask(AttentionLayer& layer, const KeptHeads& kept) {
+void mask(AttentionLayer& layer, const KeptHeads& kept_heads) {
   HeadScales scales;
   const LayerSpec& s = layer.layer_spec();
-  if (layer.has_separate_heads(HeadSide::score)) scales.score = head_mask(kept.score, s.heads);
-  scales.value = head_mask(kept.value, s.value_heads);
-  scales.output = head_mask(kept.output, s.output_heads);
+  if (layer.has_separate_heads(HeadSide::score)) scales.score = head_mask(kept_heads.score, s.heads);
+  scales.value = head_mask(kept_heads.value, s.value_heads);
+  scales.output = head_mask(kept_heads.output, s.output_heads);
   set_head_scales(layer, scales);
 }
 
@@ -78,10 +78,10 @@ struct SingleLayer {
   }
 };
 
-std::unique_ptr<SingleLayer> prune_layer(SingleLayer& full, const KeptHeads& kept) {
+std::unique_ptr<SingleLayer> prune_layer(SingleLayer& full, const KeptHeads& kept_heads) {
   const LayerSpec& s = full.layer->layer_spec();
-  auto pruned = std::make_unique<SingleLayer>(full.layer->options_after_pruning(kept), s.kind, s.width);
-  analysis::copy_remaining_parameters(full.parameters, {{s.kind, {{0, kept}}}}, pruned->parameters);
+  auto pruned = std::make_unique<SingleLayer>(full.layer->options_after_pruning(kept_heads), s.kind, s.width);
+  analysis::copy_remaining_parameters(full.parameters, {{s.kind, {{0, kept_heads}}}}, pruned->parameters);
   return pruned;
 }
 
@@ -92,13 +92,14 @@ struct Sizes {
 
 // Checks that `full`, whose pruned heads are masked, and `pruned` have the same outputs in every use that the stages
 // support: with padding, with a memory, and in incremental decoding.
-void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& z) {
+void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& sizes) {
   c10::NoGradGuard no_gradient;
   const AttentionKind kind = full.layer->layer_spec().kind;
   const Capabilities capabilities = full.layer->capabilities();
-  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed), m = normal({z.rows, z.keys, z.width}, z.seed + 1);
+  const at::Tensor x = normal({sizes.rows, sizes.queries, sizes.width}, sizes.seed),
+                   m = normal({sizes.rows, sizes.keys, sizes.width}, sizes.seed + 1);
   Mask lengths;
-  lengths.key_lengths = at::tensor({z.queries, z.queries - 1}, at::kLong).narrow(0, 0, z.rows);
+  lengths.key_lengths = at::tensor({sizes.queries, sizes.queries - 1}, at::kLong).narrow(0, 0, sizes.rows);
   if (kind == AttentionKind::decoder_cross) {
     CHECK(close(pruned(x, m, {}), full(x, m, {})));
     CHECK(close(pruned(x, m, lengths), full(x, m, lengths)));
@@ -110,27 +111,27 @@ void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& z) {
     Mask mask;
     mask.causal = true;
     CHECK(close(pruned(x, x, mask), full(x, x, mask)));
-    mask.offset = z.keys;
+    mask.offset = sizes.keys;
     const at::Tensor memory_and_x = at::cat({m, x}, 1);
     if (capabilities.memory) CHECK(close(pruned(x, memory_and_x, mask), full(x, memory_and_x, mask)));
   }
   if (!capabilities.incremental || kind == AttentionKind::encoder_self) return;
   Cache pruned_cache, full_cache;
-  for (int64_t at = 0, size = 1; at < z.queries; at += size) {
-    size = std::min<int64_t>(1 + at % 2, z.queries - at);
-    const at::Tensor part = x.narrow(1, at, size);
+  for (int64_t begin = 0, size = 1; begin < sizes.queries; begin += size) {
+    size = std::min<int64_t>(1 + begin % 2, sizes.queries - begin);
+    const at::Tensor step_input = x.narrow(1, begin, size);
     Mask mask;
     mask.causal = kind == AttentionKind::decoder_self;
-    if (mask.causal) mask.offset = at;
-    const at::Tensor& keys = mask.causal ? part : m;
-    CHECK(close(pruned(part, keys, mask, &pruned_cache), full(part, keys, mask, &full_cache)));
+    if (mask.causal) mask.offset = begin;
+    const at::Tensor& keys = mask.causal ? step_input : m;
+    CHECK(close(pruned(step_input, keys, mask, &pruned_cache), full(step_input, keys, mask, &full_cache)));
     CHECK(pruned_cache.length() == full_cache.length());
   }
 }
 
 // Checks that the pruned layer has finite outputs in training mode and that its backward pass runs.
-void check_trains(SingleLayer& pruned, const Sizes& z) {
-  const at::Tensor x = normal({z.rows, z.queries, z.width}, z.seed);
+void check_trains(SingleLayer& pruned, const Sizes& sizes) {
+  const at::Tensor x = normal({sizes.rows, sizes.queries, sizes.width}, sizes.seed);
   Mask mask;
   mask.causal = pruned.layer->layer_spec().kind == AttentionKind::decoder_self;
   ForwardContext forward_context;
@@ -144,11 +145,12 @@ struct Combination {
   std::string pairing, score, normaliser, mixer, combiner, extra;
   bool prunes_in_pairs() const { return mixer == "differential" || combiner == "pair-norm"; }
   std::string name() const { return str(pairing, " ", score, " ", normaliser, " ", mixer, " ", combiner, " ", extra); }
-  AttentionOptions options(const Sizes& z, AttentionKind kind) const {
-    return layers::options_of(str("heads = ", z.heads, "\nhead_size = ", z.head_size, "\nvalue_size = ", z.value_size,
-                                  "\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser,
-                                  "'\nmixer = '", mixer, "'\ncombiner = '", combiner, "'\n", extra),
-                              kind);
+  AttentionOptions options(const Sizes& sizes, AttentionKind kind) const {
+    return layers::options_of(
+        str("heads = ", sizes.heads, "\nhead_size = ", sizes.head_size, "\nvalue_size = ", sizes.value_size,
+            "\npairing = '", pairing, "'\nscore = '", score, "'\nnormaliser = '", normaliser, "'\nmixer = '", mixer,
+            "'\ncombiner = '", combiner, "'\n", extra),
+        kind);
   }
 };
 
@@ -186,17 +188,17 @@ std::vector<Combination> combinations() {
 Heads draw_kept(int64_t heads, bool pairs, bool none) {
   const int64_t step = pairs ? 2 : 1, count = heads / step;
   const auto bits = none ? 0 : *rc::gen::inRange<int64_t>(1, int64_t{1} << count);
-  Heads kept;
+  Heads kept_heads;
   for (int64_t i = 0; i < heads; ++i)
-    if ((bits >> (i / step) & 1) != 0) kept.push_back(i);
-  return kept;
+    if ((bits >> (i / step) & 1) != 0) kept_heads.push_back(i);
+  return kept_heads;
 }
 
-// Returns the hidden states of the full model, with all heads masked except the kept ones in the layers of `kept`.
-std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const KeptHeadsByLayer& kept,
+// Returns the hidden states of the full model, in which the layers of `kept_heads` have all other heads masked.
+std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const KeptHeadsByLayer& kept_heads,
                                              bool decodes = true) {
   for (AttentionLayer* layer : model.attention_layers())
-    if (auto of_kind = kept.find(layer->layer_spec().kind); of_kind != kept.end())
+    if (auto of_kind = kept_heads.find(layer->layer_spec().kind); of_kind != kept_heads.end())
       if (auto it = of_kind->second.find(layer->layer_spec().layer); it != of_kind->second.end())
         mask(*layer, it->second);
   auto all = hidden_states(model, decodes);
@@ -218,64 +220,65 @@ bool contains(const std::string& text, const std::string& part) {
 TEST_CASE("a pruned layer has the outputs of the full layer with the same heads masked, for any combination of stages",
           "[prune]") {
   const std::vector<Combination> all = combinations();
-  int drawn = 0, built = 0;
+  int num_drawn = 0, num_built = 0;
   CHECK(rc::check([&] {
-    const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
+    const auto draw = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     for (const AttentionKind kind :
          {AttentionKind::decoder_self, AttentionKind::encoder_self, AttentionKind::decoder_cross}) {
-      ++drawn;
-      const Combination c = all[static_cast<size_t>(pick(0, static_cast<int64_t>(all.size()) - 1))];
-      Sizes z;
-      z.width = 2 * pick(2, 9);
-      z.head_size = pick(1, 9);
-      z.value_size = pick(1, 9);
-      z.queries = pick(2, 9);
-      z.keys = pick(2, 9);
-      if (kind == AttentionKind::decoder_cross) z.keys = std::max(z.keys, z.queries);
-      z.seed = static_cast<uint64_t>(pick(1, 1000000));
+      ++num_drawn;
+      const Combination c = all[static_cast<size_t>(draw(0, static_cast<int64_t>(all.size()) - 1))];
+      Sizes sizes;
+      sizes.width = 2 * draw(2, 9);
+      sizes.head_size = draw(1, 9);
+      sizes.value_size = draw(1, 9);
+      sizes.queries = draw(2, 9);
+      sizes.keys = draw(2, 9);
+      if (kind == AttentionKind::decoder_cross) sizes.keys = std::max(sizes.keys, sizes.queries);
+      sizes.seed = static_cast<uint64_t>(draw(1, 1000000));
       std::unique_ptr<SingleLayer> full;
       try {
-        full = std::make_unique<SingleLayer>(c.options(z, kind), kind, z.width);
+        full = std::make_unique<SingleLayer>(c.options(sizes, kind), kind, sizes.width);
       } catch (const Error&) {
         continue;  // these stages do not support this kind of attention
       }
-      ++built;
-      full->perturb(z.seed);
+      ++num_built;
+      full->perturb(sizes.seed);
       INFO(c.name());
-      const bool none = pick(0, 9) == 0;
-      KeptHeads kept;
-      kept.value = draw_kept(z.heads, c.prunes_in_pairs(), none);
-      kept.score = full->layer->can_prune_separately(HeadSide::score) && c.pairing != "cross-head"
-                       ? draw_kept(z.heads, false, false)
-                       : kept.value;
-      kept.output = full->layer->can_prune_separately(HeadSide::output) ? draw_kept(z.heads, false, false) : kept.value;
-      if (kept.value.empty() && !kept.score.empty() && c.pairing == "cross-head") continue;
-      const auto pruned = prune_layer(*full, kept);
+      const bool prunes_all = draw(0, 9) == 0;
+      KeptHeads kept_heads;
+      kept_heads.value = draw_kept(sizes.heads, c.prunes_in_pairs(), prunes_all);
+      kept_heads.score = full->layer->can_prune_separately(HeadSide::score) && c.pairing != "cross-head"
+                             ? draw_kept(sizes.heads, false, false)
+                             : kept_heads.value;
+      kept_heads.output =
+          full->layer->can_prune_separately(HeadSide::output) ? draw_kept(sizes.heads, false, false) : kept_heads.value;
+      if (kept_heads.value.empty() && !kept_heads.score.empty() && c.pairing == "cross-head") continue;
+      const auto pruned = prune_layer(*full, kept_heads);
       const LayerSpec& s = pruned->layer->layer_spec();
-      if (none) {
+      if (prunes_all) {
         REQUIRE(s.heads == 0);
         REQUIRE(pruned->parameters.all().size() == 1);
       } else {
-        REQUIRE(s.heads == static_cast<int64_t>(kept.score.size()));
-        REQUIRE(s.value_heads == static_cast<int64_t>(kept.value.size()));
-        REQUIRE(s.output_heads == static_cast<int64_t>(kept.output.size()));
-        REQUIRE(s.key_size == z.head_size);
-        REQUIRE(s.value_size == z.value_size);
+        REQUIRE(s.heads == static_cast<int64_t>(kept_heads.score.size()));
+        REQUIRE(s.value_heads == static_cast<int64_t>(kept_heads.value.size()));
+        REQUIRE(s.output_heads == static_cast<int64_t>(kept_heads.output.size()));
+        REQUIRE(s.key_size == sizes.head_size);
+        REQUIRE(s.value_size == sizes.value_size);
       }
-      mask(*full->layer, kept);
-      check_pruned(*full, *pruned, z);
-      if (kind != AttentionKind::decoder_cross) check_trains(*pruned, z);
+      mask(*full->layer, kept_heads);
+      check_pruned(*full, *pruned, sizes);
+      if (kind != AttentionKind::decoder_cross) check_trains(*pruned, sizes);
       // Pruning a second time removes the first value head of the pruned layer.
-      if (none || c.prunes_in_pairs() || kept.value.size() < 2 || c.pairing == "cross-head") continue;
-      KeptHeads again{iota_heads(s.heads), iota_heads(s.value_heads), iota_heads(s.output_heads)};
-      again.value.erase(again.value.begin());
-      if (!pruned->layer->can_prune_separately(HeadSide::score)) again.score = again.value;
-      if (!pruned->layer->can_prune_separately(HeadSide::output)) again.output = again.value;
-      mask(*pruned->layer, again);
-      check_pruned(*pruned, *prune_layer(*pruned, again), z);
+      if (prunes_all || c.prunes_in_pairs() || kept_heads.value.size() < 2 || c.pairing == "cross-head") continue;
+      KeptHeads second_kept_heads{iota_heads(s.heads), iota_heads(s.value_heads), iota_heads(s.output_heads)};
+      second_kept_heads.value.erase(second_kept_heads.value.begin());
+      if (!pruned->layer->can_prune_separately(HeadSide::score)) second_kept_heads.score = second_kept_heads.value;
+      if (!pruned->layer->can_prune_separately(HeadSide::output)) second_kept_heads.output = second_kept_heads.value;
+      mask(*pruned->layer, second_kept_heads);
+      check_pruned(*pruned, *prune_layer(*pruned, second_kept_heads), sizes);
     }
   }));
-  CHECK(3 * built > drawn);
+  CHECK(3 * num_built > num_drawn);
 }
 
 TEST_CASE("pruning copies the parameters of kept heads bit for bit and removes those of pruned heads", "[prune]") {
@@ -285,27 +288,29 @@ TEST_CASE("pruning copies the parameters of kept heads bit for bit and removes t
       AttentionKind::decoder_self, d);
   full.perturb(1);
   const auto pruned = prune_layer(full, {{0, 3}, {1, 2, 3}, {2}});
-  auto is = [&](const std::string& part, const at::Tensor& expected) {
+  auto check_pruned_parameter = [&](const std::string& part, const at::Tensor& expected) {
     INFO(part);
     CHECK(at::equal(pruned->parameters.find("decoder.layers.0.self" + part)->master(), expected));
   };
-  auto was = [&](const std::string& part) {
+  auto full_parameter = [&](const std::string& part) {
     return full.parameters.find("decoder.layers.0.self" + part)->master().detach();
   };
-  const auto rows = [](const at::Tensor& x, std::initializer_list<at::indexing::TensorIndex> by) {
+  const auto select = [](const at::Tensor& x, std::initializer_list<at::indexing::TensorIndex> by) {
     return x.index(by);
   };
   using at::indexing::Slice;
-  const at::Tensor q = was(".query.weight");
-  is(".query.weight", at::cat({q.narrow(0, 0, dk), q.narrow(0, 3 * dk, dk)}));
-  is(".key.bias", at::cat({was(".key.bias").narrow(0, 0, dk), was(".key.bias").narrow(0, 3 * dk, dk)}));
-  is(".value.weight", rows(was(".value.weight"), {Slice(dv, 4 * dv)}));
-  is(".output.weight", was(".output.weight").narrow(1, 2 * dv, dv));
-  is(".output.bias", was(".output.bias"));
-  is(".mixer.matrix",
-     at::cat({was(".mixer.matrix").narrow(0, 0, 1), was(".mixer.matrix").narrow(0, 3, 1)}).narrow(1, 1, 3));
-  is(".mixer.query.weight", was(".mixer.query.weight").narrow(0, 1, 3));
-  is(".combiner.alpha", was(".combiner.alpha").narrow(0, 2, 1).narrow(1, 1, 3));
+  const at::Tensor q = full_parameter(".query.weight");
+  check_pruned_parameter(".query.weight", at::cat({q.narrow(0, 0, dk), q.narrow(0, 3 * dk, dk)}));
+  check_pruned_parameter(".key.bias", at::cat({full_parameter(".key.bias").narrow(0, 0, dk),
+                                               full_parameter(".key.bias").narrow(0, 3 * dk, dk)}));
+  check_pruned_parameter(".value.weight", select(full_parameter(".value.weight"), {Slice(dv, 4 * dv)}));
+  check_pruned_parameter(".output.weight", full_parameter(".output.weight").narrow(1, 2 * dv, dv));
+  check_pruned_parameter(".output.bias", full_parameter(".output.bias"));
+  check_pruned_parameter(".mixer.matrix", at::cat({full_parameter(".mixer.matrix").narrow(0, 0, 1),
+                                                   full_parameter(".mixer.matrix").narrow(0, 3, 1)})
+                                              .narrow(1, 1, 3));
+  check_pruned_parameter(".mixer.query.weight", full_parameter(".mixer.query.weight").narrow(0, 1, 3));
+  check_pruned_parameter(".combiner.alpha", full_parameter(".combiner.alpha").narrow(0, 2, 1).narrow(1, 1, 3));
   CHECK(pruned->parameters.num_trainable_elements() ==
         2 * 2 * dk * (d + 1) + 3 * dv * (d + 1) + d * dv + d + 2 * 3 + 3 * dk + 1 * 3);
 }
@@ -333,10 +338,10 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
            {"transformer-xl", "relative.shared_biases = false\ncombiner = 'alphas'\n", Side::output}}) {
     INFO(c.backbone << " " << c.attention << " " << static_cast<int>(c.side));
     Model full(c.backbone, c.attention);
-    const KeptHeadsByLayer kept =
+    const KeptHeadsByLayer kept_heads =
         analysis::heads_after_pruning(*full.model, self_heads({{0, 1}, {0, 3}, {2, 0}}), c.side, "test");
-    const auto expected = masked_hidden_states(*full.model, kept);
-    const auto pruned = analysis::prune_heads(full.config, *full.model, kept);
+    const auto expected = masked_hidden_states(*full.model, kept_heads);
+    const auto pruned = analysis::prune_heads(full.config, *full.model, kept_heads);
     CHECK(pruned.model->parameters().num_trainable_elements() < full.model->parameters().num_trainable_elements());
     check_close(hidden_states(*pruned.model), expected);
 
@@ -350,18 +355,19 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
                           {io::kTokenizerKey, io::base64(tokenizer->serialize())},
                           {io::kFingerprintKey, tokenizer->fingerprint()}});
     sink->close();
-    const auto read = model::load_model(path, at::kCPU);
-    CHECK(read.config.toml() == pruned.config.toml());
-    check_close(hidden_states(*read.model), expected);
+    const auto reloaded = model::load_model(path, at::kCPU);
+    CHECK(reloaded.config.toml() == pruned.config.toml());
+    check_close(hidden_states(*reloaded.model), expected);
 
     // The second pruning removes all remaining heads of layer 0 if the first pruning removed value heads of the layer.
     // If the first pruning removed only score or output heads, layer 0 keeps some heads.
-    const KeptHeadsByLayer rest = analysis::heads_after_pruning(
-        *read.model, self_heads({{0, 0}, {0, 1}, {1, 2}}), c.side == Side::whole ? Side::whole : Side::value, "test");
+    const KeptHeadsByLayer kept_after_second =
+        analysis::heads_after_pruning(*reloaded.model, self_heads({{0, 0}, {0, 1}, {1, 2}}),
+                                      c.side == Side::whole ? Side::whole : Side::value, "test");
     const bool loses_all_heads = c.side == Side::whole || c.side == Side::value;
-    const auto again = analysis::prune_heads(read.config, *read.model, rest);
-    CHECK((again.model->attention_layers()[0]->layer_spec().heads == 0) == loses_all_heads);
-    check_close(hidden_states(*again.model), masked_hidden_states(*read.model, rest));
+    const auto twice_pruned = analysis::prune_heads(reloaded.config, *reloaded.model, kept_after_second);
+    CHECK((twice_pruned.model->attention_layers()[0]->layer_spec().heads == 0) == loses_all_heads);
+    check_close(hidden_states(*twice_pruned.model), masked_hidden_states(*reloaded.model, kept_after_second));
   }
 }
 
@@ -371,10 +377,10 @@ TEST_CASE("a model without heads still runs, and pruning or swapping its heads i
     std::set<analysis::Head> all;
     for (int64_t layer : {0, 1, 2})
       for (int64_t head = 0; head < 4; ++head) all.insert({layer, head});
-    const KeptHeadsByLayer kept =
+    const KeptHeadsByLayer kept_heads =
         analysis::heads_after_pruning(*full.model, {{AttentionKind::decoder_self, all}}, Side::whole, "test");
-    const auto pruned = analysis::prune_heads(full.config, *full.model, kept);
-    check_close(hidden_states(*pruned.model), masked_hidden_states(*full.model, kept));
+    const auto pruned = analysis::prune_heads(full.config, *full.model, kept_heads);
+    check_close(hidden_states(*pruned.model), masked_hidden_states(*full.model, kept_heads));
     for (AttentionLayer* layer : pruned.model->attention_layers()) {
       CHECK(layer->describe_path(false) == "no attention, since the layer has no heads");
       CHECK_FALSE(layer->has_separate_heads(HeadSide::value));
@@ -405,10 +411,10 @@ TEST_CASE("swapping two heads of a pruned layer, together with their stage param
     const auto pruned = analysis::prune_heads(
         full.config, *full.model,
         analysis::heads_after_pruning(*full.model, self_heads({{0, 1}, {1, 0}}), Side::whole, "test"));
-    const auto before = hidden_states(*pruned.model);
+    const auto expected = hidden_states(*pruned.model);
     analysis::swap_heads(pruned.model->parameters(), {{AttentionKind::decoder_self, {0, 1}, {0, 2}}}, {true, true},
                          "test");
-    check_close(hidden_states(*pruned.model), before);
+    check_close(hidden_states(*pruned.model), expected);
   }
 }
 
@@ -425,11 +431,11 @@ TEST_CASE("swapping heads is refused in a layer whose score and value head count
 
 TEST_CASE("pruning refuses missing heads, score or output heads that are not separate, and half of a head pair",
           "[prune]") {
-  auto prune_error = [](const char* attention, std::initializer_list<analysis::Head> cut, Side side) {
+  auto prune_error = [](const char* attention, std::initializer_list<analysis::Head> pruned_heads, Side side) {
     return refusal([&] {
       Model full("decoder", attention);
       analysis::prune_heads(full.config, *full.model,
-                            analysis::heads_after_pruning(*full.model, self_heads(cut), side, "--heads"));
+                            analysis::heads_after_pruning(*full.model, self_heads(pruned_heads), side, "--heads"));
     });
   };
   CHECK(prune_error("", {{0, 1}}, Side::whole).empty());
@@ -489,11 +495,12 @@ TEST_CASE("a layer refuses head counts that its stages do not support", "[prune]
                              "4\nmixture-of-heads.kept_heads = [1, 1]\n"),
                  "each head once"));
   // With a mixer that changes the number of heads, an additive mask must be shared by all heads.
-  layers::Layer l("heads = 2\nvalue_heads = 3\nhead_size = 4\nmixer = 'talking-heads'\ntalking-heads.inside = 3\n", 12);
+  layers::Layer layer("heads = 2\nvalue_heads = 3\nhead_size = 4\nmixer = 'talking-heads'\ntalking-heads.inside = 3\n",
+                      12);
   const at::Tensor x = normal({1, 4, 12}, 1);
   Mask mask;
   mask.additive = at::zeros({1, 2, 4, 4});
-  CHECK(contains(refusal([&] { l(x, x, mask); }), "an additive mask that all heads share"));
+  CHECK(contains(refusal([&] { layer(x, x, mask); }), "an additive mask that all heads share"));
 }
 
 TEST_CASE("least_important() selects the heads with the lowest scores in the model or in each layer", "[prune]") {
@@ -501,19 +508,19 @@ TEST_CASE("least_important() selects the heads with the lowest scores in the mod
   using Set = std::set<Head>;
   const AttentionKind kind = AttentionKind::decoder_self;
   const std::map<AttentionKind, analysis::LayerScores> scores = {{kind, {{3, 1, 2}, {}, {1, 1, 5, 9}}}};
-  auto least = [&](const analysis::PruneAmount& amount, bool per_layer = false) {
+  auto least_heads = [&](const analysis::PruneAmount& amount, bool per_layer = false) {
     return analysis::least_important(scores, amount, per_layer, "--count").at(kind);
   };
-  CHECK((least({1, 0}) == Set{{0, 1}}));
-  CHECK((least({3, 0}) == Set{{0, 1}, {2, 0}, {2, 1}}));
-  CHECK((least({4, 0}) == Set{{0, 1}, {0, 2}, {2, 0}, {2, 1}}));
-  CHECK((least({0, 0.3}) == Set{{0, 1}, {2, 0}}));  // 30% of 7 heads is 2.1
-  CHECK(least({0, 1}).size() == 7);
-  CHECK((least({2, 0}, true) == Set{{0, 1}, {0, 2}, {2, 0}, {2, 1}}));
-  CHECK((least({0, 0.5}, true) == Set{{0, 1}, {2, 0}, {2, 1}}));
-  CHECK(contains(refusal([&] { least({8, 0}); }), "at most 7, the number of heads; found 8"));
-  CHECK(contains(refusal([&] { least({4, 0}, true); }), "at most 3, the number of heads of layer 0; found 4"));
-  CHECK(contains(refusal([&] { least({0, 0.1}); }), "at least one head"));
+  CHECK((least_heads({1, 0}) == Set{{0, 1}}));
+  CHECK((least_heads({3, 0}) == Set{{0, 1}, {2, 0}, {2, 1}}));
+  CHECK((least_heads({4, 0}) == Set{{0, 1}, {0, 2}, {2, 0}, {2, 1}}));
+  CHECK((least_heads({0, 0.3}) == Set{{0, 1}, {2, 0}}));  // 30% of 7 heads is 2.1
+  CHECK(least_heads({0, 1}).size() == 7);
+  CHECK((least_heads({2, 0}, true) == Set{{0, 1}, {0, 2}, {2, 0}, {2, 1}}));
+  CHECK((least_heads({0, 0.5}, true) == Set{{0, 1}, {2, 0}, {2, 1}}));
+  CHECK(contains(refusal([&] { least_heads({8, 0}); }), "at most 7, the number of heads; found 8"));
+  CHECK(contains(refusal([&] { least_heads({4, 0}, true); }), "at most 3, the number of heads of layer 0; found 4"));
+  CHECK(contains(refusal([&] { least_heads({0, 0.1}); }), "at least one head"));
   CHECK(analysis::parse_fraction("12.5%", "") == 0.125);
   for (const char* text : {"12", "101%", "-1%", "%", "1e1%"})
     CHECK(contains(refusal([&] { analysis::parse_fraction(text, "--fraction"); }), "0% to 100%"));

@@ -195,8 +195,8 @@ TEST_CASE("swapping all heads of two layers, together with W^O and its bias, exc
     INFO(toml);
     LayerStack stack("heads = 4\n" + toml);
     const at::Tensor x = layers::normal({2, 5, LayerStack::kWidth}, 9);
-    const at::Tensor first = stack.run(AttentionKind::decoder_self, 0, x),
-                     last = stack.run(AttentionKind::decoder_self, 2, x);
+    const at::Tensor outputs_0 = stack.run(AttentionKind::decoder_self, 0, x),
+                     outputs_2 = stack.run(AttentionKind::decoder_self, 2, x);
     std::vector<HeadPair> pairs;
     for (int64_t head = 0; head < 4; ++head) pairs.push_back(pair(0, head, 2, head));
     swap_heads(stack.parameters, pairs, {true, true}, "test");
@@ -206,19 +206,19 @@ TEST_CASE("swapping all heads of two layers, together with W^O and its bias, exc
                  b = stack.parameters.find("decoder.layers.2.self.output.bias")->master(), old_a = a.clone();
       a.copy_(b), b.copy_(old_a);
     }
-    CHECK(at::equal(stack.run(AttentionKind::decoder_self, 0, x), last));
-    CHECK(at::equal(stack.run(AttentionKind::decoder_self, 2, x), first));
+    CHECK(at::equal(stack.run(AttentionKind::decoder_self, 0, x), outputs_2));
+    CHECK(at::equal(stack.run(AttentionKind::decoder_self, 2, x), outputs_0));
   }
 }
 
 TEST_CASE("swap_heads() swaps the extra tensors of a parameter, such as moments, along with the parameter",
           "[rotation]") {
   LayerStack stack("heads = 4\n");
-  std::map<std::string, at::Tensor> companions;
-  for (auto& p : stack.parameters.all()) companions[p.name()] = p.master().detach().clone();
+  std::map<std::string, at::Tensor> extra_tensors;
+  for (auto& p : stack.parameters.all()) extra_tensors[p.name()] = p.master().detach().clone();
   swap_heads(stack.parameters, {pair(0, 1, 2, 3)}, {}, "test",
-             [&](const nn::Parameter& p) { return std::vector<at::Tensor>{companions.at(p.name())}; });
-  CHECK(stack.changed_since(companions).empty());
+             [&](const nn::Parameter& p) { return std::vector<at::Tensor>{extra_tensors.at(p.name())}; });
+  CHECK(stack.changed_since(extra_tensors).empty());
 }
 
 TEST_CASE("a swap of missing or repeated heads, or between layers of different shapes, is refused and changes nothing",
@@ -241,10 +241,12 @@ TEST_CASE("a swap of missing or repeated heads, or between layers of different s
     const auto init = nn::Init::normal(1);
     std::vector<std::unique_ptr<attention::AttentionLayer>> two_layers;
     for (int64_t i = 0; i < 2; ++i) {
-      const auto o = layers::options_of("heads = 4\n" + (i == 0 ? "" : second_layer));
-      two_layers.push_back(std::make_unique<attention::AttentionLayer>(
-          list, o, make_layer_spec(o, AttentionKind::decoder_self, i, 12, prefix_of(AttentionKind::decoder_self, i)),
-          attention::AttentionLayer::Inits{init, init, init}));
+      const auto attention_options = layers::options_of("heads = 4\n" + (i == 0 ? "" : second_layer));
+      two_layers.push_back(
+          std::make_unique<attention::AttentionLayer>(list, attention_options,
+                                                      make_layer_spec(attention_options, AttentionKind::decoder_self, i,
+                                                                      12, prefix_of(AttentionKind::decoder_self, i)),
+                                                      attention::AttentionLayer::Inits{init, init, init}));
     }
     list.initialise(1);
     swap_heads(list, {pair(0, 0, 1, 0)}, options, "test");
@@ -260,16 +262,16 @@ TEST_CASE("a swap of missing or repeated heads, or between layers of different s
 
 TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of the published example", "[rotation]") {
   const RotationSchedule schedule{2, 4, 1, 20};
-  std::vector<int64_t> swaps, undone;
-  int64_t at = 0;
+  std::vector<int64_t> swaps, undos;
+  int64_t last_swap = 0;
   bool active = false;
   for (int64_t epoch = 1; epoch <= 40; ++epoch) {
-    const auto next_action = schedule.action_before(epoch, at, active);
-    if (next_action == RotationSchedule::Action::swap) swaps.push_back(epoch), at = epoch, active = true;
-    if (next_action == RotationSchedule::Action::undo) undone.push_back(epoch), active = false;
+    const auto next_action = schedule.action_before(epoch, last_swap, active);
+    if (next_action == RotationSchedule::Action::swap) swaps.push_back(epoch), last_swap = epoch, active = true;
+    if (next_action == RotationSchedule::Action::undo) undos.push_back(epoch), active = false;
   }
   CHECK(swaps == std::vector<int64_t>{2, 7, 12, 17});
-  CHECK(undone == std::vector<int64_t>{6, 11, 16, 21});
+  CHECK(undos == std::vector<int64_t>{6, 11, 16, 21});
   // After `end`, heads are swapped back without waiting for `frequency` epochs.
   CHECK(RotationSchedule{2, 10, 1, 4}.action_before(5, 2, true) == RotationSchedule::Action::undo);
   CHECK(RotationSchedule{2, 10, 1, 4}.action_before(4, 2, true) == RotationSchedule::Action::none);
@@ -306,14 +308,14 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
     RandomSequence random(RandomStream(seed, "test"));
     LayerScores scores(1 + random.uniform_below(5));
     std::vector<int64_t> heads;
-    std::vector<double> sorted;
+    std::vector<double> sorted_scores;
     for (auto& layer : scores) {
       layer.resize(1 + random.uniform_below(9));
       // Few distinct scores, so that ties occur.
-      for (double& score : layer) score = static_cast<double>(random.uniform_below(20)), sorted.push_back(score);
+      for (double& score : layer) score = static_cast<double>(random.uniform_below(20)), sorted_scores.push_back(score);
       heads.push_back(static_cast<int64_t>(layer.size()));
     }
-    std::sort(sorted.begin(), sorted.end());
+    std::sort(sorted_scores.begin(), sorted_scores.end());
     auto score = [&](const Head& h) { return scores[static_cast<size_t>(h.layer)][static_cast<size_t>(h.head)]; };
     auto check_disjoint = [](const std::vector<HeadPair>& pairs) {
       std::set<Head> used;
@@ -321,38 +323,39 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
       RC_ASSERT(used.size() == 2 * pairs.size());
     };
     const int64_t num_pairs = max_pairs(Selection::hard, heads);
-    const auto hard = pair_hard(AttentionKind::decoder_self, scores, num_pairs);
-    check_disjoint(hard);
-    RC_ASSERT(static_cast<int64_t>(hard.size()) == num_pairs);
-    for (size_t i = 0; i < hard.size(); ++i) {
-      RC_ASSERT(score(hard[i].a) == sorted[sorted.size() - 1 - i]);
-      RC_ASSERT(score(hard[i].b) == sorted[i]);
+    const auto hard_pairs = pair_hard(AttentionKind::decoder_self, scores, num_pairs);
+    check_disjoint(hard_pairs);
+    RC_ASSERT(static_cast<int64_t>(hard_pairs.size()) == num_pairs);
+    for (size_t i = 0; i < hard_pairs.size(); ++i) {
+      RC_ASSERT(score(hard_pairs[i].a) == sorted_scores[sorted_scores.size() - 1 - i]);
+      RC_ASSERT(score(hard_pairs[i].b) == sorted_scores[i]);
     }
     const int64_t soft_k = max_pairs(Selection::soft, heads);
-    const auto soft = pair_soft(AttentionKind::decoder_self, scores, soft_k, 0);
+    const auto soft_pairs = pair_soft(AttentionKind::decoder_self, scores, soft_k, 0);
     const auto layer_pairs = static_cast<int64_t>(scores.size()) / 2;
     const int64_t t_max =
         layer_pairs > 0 ? 1 + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(layer_pairs))) : 0;
-    const auto outer = pair_soft(AttentionKind::decoder_self, scores, soft_k, t_max);
-    RC_ASSERT(static_cast<int64_t>(outer.size()) == t_max * soft_k);
-    RC_ASSERT(texts(outer) == texts({soft.begin(), soft.begin() + t_max * soft_k}));
-    check_disjoint(soft);
-    for (const HeadPair& p : soft) {
+    const auto outermost_pairs = pair_soft(AttentionKind::decoder_self, scores, soft_k, t_max);
+    RC_ASSERT(static_cast<int64_t>(outermost_pairs.size()) == t_max * soft_k);
+    RC_ASSERT(texts(outermost_pairs) == texts({soft_pairs.begin(), soft_pairs.begin() + t_max * soft_k}));
+    check_disjoint(soft_pairs);
+    for (const HeadPair& p : soft_pairs) {
       RC_ASSERT(p.a.layer + p.b.layer == static_cast<int64_t>(scores.size()) - 1);
       for (const Head& head : {p.a, p.b}) {
         const auto& layer = scores[static_cast<size_t>(head.layer)];
         RC_ASSERT(std::count_if(layer.begin(), layer.end(), [&](double s) { return s < score(head); }) < soft_k);
       }
     }
-    const int64_t released = max_pairs(Selection::released, heads);
-    check_disjoint(pair_released(AttentionKind::decoder_self, scores, released));
+    const int64_t released_k = max_pairs(Selection::released, heads);
+    check_disjoint(pair_released(AttentionKind::decoder_self, scores, released_k));
     check_disjoint(pair_random(AttentionKind::decoder_self, heads, num_pairs, random));
   }));
-  RandomSequence first(RandomStream(5, "x"), 1), repeated(RandomStream(5, "x"), 1), other(RandomStream(5, "x"), 2);
+  RandomSequence random_sequence(RandomStream(5, "x"), 1), same_random(RandomStream(5, "x"), 1),
+      other_random(RandomStream(5, "x"), 2);
   const std::vector<int64_t> heads{8, 8, 8};
-  const auto drawn = texts(pair_random(AttentionKind::decoder_self, heads, 6, first));
-  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, repeated)) == drawn);
-  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, other)) != drawn);
+  const auto drawn = texts(pair_random(AttentionKind::decoder_self, heads, 6, random_sequence));
+  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, same_random)) == drawn);
+  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, other_random)) != drawn);
 }
 
 TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops and ignore padding", "[rotation]") {
@@ -368,8 +371,9 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
     std::map<std::string, std::vector<double>> expected;
     for (const char* name : {"avg-l2", "avg-l2-outputs", "confidence"}) expected[name].resize(static_cast<size_t>(h));
     double num_rows = 0, num_queries = 0;  // numbers of non-empty rows and of their queries, without padding
-    std::map<std::string, std::unique_ptr<Measure>> all;
-    for (const auto& [name, means] : expected) all[name] = importances().make(name, "")->make_observer(Side::whole);
+    std::map<std::string, std::unique_ptr<Measure>> measures;
+    for (const auto& [name, means] : expected)
+      measures[name] = importances().make(name, "")->make_observer(Side::whole);
     for (int64_t pass = 0; pass < passes; ++pass) {
       const int64_t batch = draw(1, 3);
       const at::Tensor p =
@@ -377,7 +381,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
       const at::Tensor z = layers::normal({batch, h, queries, 3}, seed + 2 + 2 * static_cast<uint64_t>(pass));
       std::vector<int64_t> lengths;
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(pads ? draw(0, queries) : queries);
-      for (auto& [name, measure] : all) {
+      for (auto& [name, measure] : measures) {
         if (pads) measure->begin(at::tensor(lengths, at::kLong));
         measure->probabilities(spec, p);
         RC_ASSERT(measure->heads(attention::HeadSide::value, spec, z).is_same(z));
@@ -406,7 +410,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
         }
       }
     }
-    for (const auto& [name, measure] : all) {
+    for (const auto& [name, measure] : measures) {
       const auto scores = measure->mean_scores();
       if (num_rows == 0) continue;
       const auto& layer = scores.at(spec.kind).at(static_cast<size_t>(spec.layer));

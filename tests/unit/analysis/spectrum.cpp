@@ -113,9 +113,9 @@ const std::vector<int32_t>& some_text() {
 }
 
 data::ScoringOptions blocks_of(int64_t block, int64_t sample = 0) {
-  data::ScoringOptions o;
-  o.block = block, o.sample.blocks = sample;
-  return o;
+  data::ScoringOptions options;
+  options.block = block, options.sample.blocks = sample;
+  return options;
 }
 
 // Returns the source `name` after it has collected the spectra of the model on some_text().
@@ -157,11 +157,11 @@ MatrixRecorder record_matrices(model::LanguageModel& model, bool with_logits, in
   return recorder;
 }
 
-// Checks that the mean measures of rank of a place equal the means of naive_ranks() over `matrices` (blocks, h, m, n).
+// Checks that the mean measures of rank of `entry` equal the means of naive_ranks() over `matrices` (blocks, h, m, n).
 // `pass_bound`: bound on relative differences of the entries of the analysed matrices from `matrices`.
-void check_mean_ranks(const SpectraEntry& place, const at::Tensor& matrices, double pass_bound = 0) {
-  const Ranks means = place.spectra.means();
-  REQUIRE(place.spectra.blocks() == matrices.size(0));
+void check_mean_ranks(const SpectraEntry& entry, const at::Tensor& matrices, double pass_bound = 0) {
+  const Ranks means = entry.spectra.means();
+  REQUIRE(entry.spectra.blocks() == matrices.size(0));
   for (int64_t h = 0; h < matrices.size(1); ++h) {
     NaiveRanks mean;
     mean.curve.resize(static_cast<size_t>(means.curve.size(1)));
@@ -207,7 +207,7 @@ TEST_CASE("singular_values() equals Jacobi rotations on random matrices and refu
   CHECK(status_of([] { singular_values(at::full({40, 40}, INFINITY)); }) == 1);
 }
 
-TEST_CASE("values_by_tensors() equals singular_values() on batches of fp32 and bf16 matrices", "[spectrum]") {
+TEST_CASE("batched_singular_values() equals singular_values() on batches of fp32 and bf16 matrices", "[spectrum]") {
   CHECK(rc::check([] {
     const auto m = *rc::gen::inRange(0, 40), n = *rc::gen::inRange(1, 40), rank = *rc::gen::inRange(1, 12);
     const auto heads = *rc::gen::inRange(1, 4);
@@ -222,7 +222,8 @@ TEST_CASE("values_by_tensors() equals singular_values() on batches of fp32 and b
     for (int64_t i = 0; i < 3; ++i)
       for (int64_t j = 0; j < heads; ++j) {
         const Vector a = doubles(actual[i][j]), b = doubles(expected[i][j]), errors = spectra::value_errors(b, m, n);
-        for (size_t k = 0; k < b.size(); ++k) RC_ASSERT(std::abs(a[k] - b[k]) <= 2 * errors[k]);  // of both sides
+        for (size_t k = 0; k < b.size(); ++k)
+          RC_ASSERT(std::abs(a[k] - b[k]) <= 2 * errors[k]);  // errors of both methods
       }
   }));
   CHECK(batched_singular_values(at::full({2, 3, 3}, INFINITY).narrow(0, 0, 0)).numel() == 0);
@@ -258,12 +259,12 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
   const int64_t n = 24;
   const at::Tensor uniform = at::full({1, 1, n, n}, 1.0 / n, at::kDouble), identity = at::eye(n).view({1, 1, n, n});
   const Ranks uniform_ranks = ranks_of(singular_values(uniform)), identity_ranks = ranks_of(singular_values(identity));
-  Vector rank_1(static_cast<size_t>(n)), equal(static_cast<size_t>(n), 1);  // singular values
+  Vector rank_1(static_cast<size_t>(n)), all_ones(static_cast<size_t>(n), 1);  // singular values
   rank_1[0] = 1;
   const auto errors_of = [&](const Vector& values) {
     return spectra::rank_errors(values, spectra::value_errors(values, n, n));
   };
-  const spectra::RankErrors uniform_errors = errors_of(rank_1), identity_errors = errors_of(equal);
+  const spectra::RankErrors uniform_errors = errors_of(rank_1), identity_errors = errors_of(all_ones);
   CHECK(uniform_ranks.effective_rank.item<double>() == within(1, uniform_errors.effective_rank));
   CHECK(uniform_ranks.stable_rank.item<double>() == within(1, uniform_errors.stable_rank));
   CHECK(uniform_ranks.area.item<double>() == within(1, uniform_errors.curve));
@@ -348,7 +349,7 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
   }
   CHECK(sampled.blocks() == 4000);
   // A quantile q of kSample values of density 2 has the standard deviation √(q (1 - q) / kSample) / 2; the bound is 4
-  // of them.
+  // standard deviations.
   for (double q : {0.1, 0.5})
     CHECK(sampled.percentile(q)[0][0].item<double>() ==
           within(0.5 + q / 2, 4 * std::sqrt(q * (1 - q) / static_cast<double>(SpectrumMeans::kSample)) / 2));
@@ -379,15 +380,15 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     const auto full_blocks = [](const std::vector<at::Tensor>& passes) { return at::cat(passes).narrow(0, 0, 7); };
     const auto attention_source = collect_spectra(*model, "attention");
     REQUIRE(attention_source->entries().size() == 2);
-    const SpectraEntry& place = *attention_source->entries()[1];
-    CHECK(place.name == "decoder.layers.1.self");
-    CHECK(place.kind == "decoder.self");
-    CHECK(place.layer == 1);
-    check_mean_ranks(place, full_blocks(recorder.p), bound);
+    const SpectraEntry& entry = *attention_source->entries()[1];
+    CHECK(entry.name == "decoder.layers.1.self");
+    CHECK(entry.kind == "decoder.self");
+    CHECK(entry.layer == 1);
+    check_mean_ranks(entry, full_blocks(recorder.p), bound);
     EntropyMeans entropy;
     entropy.add(full_blocks(recorder.p));
     // Relative errors of the probabilities change Σ p ln p by Σ p |ln p + 1| ≤ 1 + ln n times as much.
-    CHECK(numbers::error(place.entropy.entropy(), entropy.entropy()) <= bound * (1 + std::log(6)));
+    CHECK(numbers::error(entry.entropy.entropy(), entropy.entropy()) <= bound * (1 + std::log(6)));
     check_mean_ranks(*collect_spectra(*model, "logits")->entries()[1], full_blocks(recorder.logits), bound);
     if (recorder.before_mixing.empty()) {
       CHECK(status_of([&] { collect_spectra(*model, "before-mixing"); }) == 2);
@@ -395,10 +396,11 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
       CHECK(status_of([&] { collect_spectra(*model, "alphas"); }) == 2);
       continue;
     }
-    const auto before = collect_spectra(*model, "before-mixing");
-    CHECK(before->entries()[1]->matrix_kind == (logits_mixed ? "logits-before-mixing" : "attention-before-mixing"));
-    CHECK(before->entries()[1]->has_entropy == !logits_mixed);
-    check_mean_ranks(*before->entries()[1], full_blocks(recorder.before_mixing), bound);
+    const auto before_mixing = collect_spectra(*model, "before-mixing");
+    CHECK(before_mixing->entries()[1]->matrix_kind ==
+          (logits_mixed ? "logits-before-mixing" : "attention-before-mixing"));
+    CHECK(before_mixing->entries()[1]->has_entropy == !logits_mixed);
+    check_mean_ranks(*before_mixing->entries()[1], full_blocks(recorder.before_mixing), bound);
     const auto mixing = collect_spectra(*model, "mixing");
     at::Tensor m = recorder.mixing_matrices.front();
     if (m.dim() == 2) m = m.unsqueeze(0);
@@ -427,24 +429,24 @@ TEST_CASE("observed logits include masked query-key pairs, and observing logits 
   mask.causal = true;
   for (const auto& score : attention::scores().names()) {
     INFO(score);
-    layers::PerturbedLayer l("heads = 2\nscore = '" + score + "'\nmixer = 'talking-heads'\n", 8, 3);
+    layers::PerturbedLayer layer("heads = 2\nscore = '" + score + "'\nmixer = 'talking-heads'\n", 8, 3);
     // The test compares only the outputs of the layer; MatrixRecorder records nothing of layer 0.
     MatrixRecorder without_logits, with_logits;
     with_logits.records_logits = true;
     // Products of all queries and keys may add in another order than causal products.
-    CHECK(rounding::agree(l(x, x, mask, {}, &with_logits), l(x, x, mask, {}, &without_logits),
-                          rounding::parameter_operations(l.parameters) + 2 * 5));
+    CHECK(rounding::agree(layer(x, x, mask, {}, &with_logits), layer(x, x, mask, {}, &without_logits),
+                          rounding::parameter_operations(layer.parameters) + 2 * 5));
   }
-  layers::PerturbedLayer l("heads = 2\n", 8, 3);
+  layers::PerturbedLayer layer("heads = 2\n", 8, 3);
   struct LogitRecorder : attention::Observer {
     at::Tensor logits;
     bool wants_scores() const override { return true; }
     void scores(const attention::LayerSpec&, const at::Tensor& observed) override { logits = observed; }
   } recorder;
-  l(x, x, mask, {}, &recorder);
+  layer(x, x, mask, {}, &recorder);
   REQUIRE(recorder.logits.sizes() == at::IntArrayRef({2, 2, 5, 5}));
   const auto projected = [&](const char* part) {
-    const auto parameter = [&](const char* name) { return l[std::string(part) + name].to(at::kDouble); };
+    const auto parameter = [&](const char* name) { return layer[std::string(part) + name].to(at::kDouble); };
     return (at::matmul(x.to(at::kDouble), parameter(".weight").t()) + parameter(".bias")).view({2, 5, 2, 4});
   };
   const at::Tensor q = projected("query"), k = projected("key");
@@ -465,7 +467,7 @@ TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknow
   const auto parameter = [&](const std::string& name) { return model->parameters().find(name)->master().detach(); };
   const auto alphas = collect_spectra(*model, "alphas");
   REQUIRE(alphas->entries().size() == 4);
-  for (const auto& place : alphas->entries()) check_mean_ranks(*place, parameter(place->name).view({1, 1, 3, 3}));
+  for (const auto& entry : alphas->entries()) check_mean_ranks(*entry, parameter(entry->name).view({1, 1, 3, 3}));
   const auto product = collect_spectra(*model, "output-value");
   const at::Tensor v = parameter("decoder.layers.1.self.value.weight").view({3, 4, 12});
   const at::Tensor o = parameter("decoder.layers.1.self.output.weight").view({12, 3, 4});
@@ -482,10 +484,11 @@ TEST_CASE("spectra of parameters equal the spectra of their matrices, and unknow
   const auto weight = collect_spectra(*model, "weight:decoder.layers.1.self.query.weight");
   check_mean_ranks(*weight->entries()[0], parameter("decoder.layers.1.self.query.weight").view({1, 1, 12, 12}));
   CHECK(weight->entries()[0]->layer == 1);
-  for (const char* wrong : {"weight", "weight:", "alphas:x", "attentoin", "weight:decoder.layers.1.self.query.weigth",
-                            "weight:decoder.layers.1.self.query.bias"}) {
-    INFO(wrong);
-    CHECK(status_of([&] { collect_spectra(*model, wrong); }) == 2);
+  for (const char* unknown_name :
+       {"weight", "weight:", "alphas:x", "attentoin", "weight:decoder.layers.1.self.query.weigth",
+        "weight:decoder.layers.1.self.query.bias"}) {
+    INFO(unknown_name);
+    CHECK(status_of([&] { collect_spectra(*model, unknown_name); }) == 2);
   }
 }
 

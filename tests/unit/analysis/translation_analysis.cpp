@@ -71,10 +71,10 @@ HeadSet draw_heads(model::LanguageModel& model, int64_t step = 1) {
 }
 
 // Returns the sum of the scores of all sentence pairs, each from its own forward pass.
-task::Score score_by_pair(const AnalysedModel& analysed) {
+task::Score score_by_pair(const AnalysedModel& analysed_model) {
   task::Score sum;
-  for (const auto& pair : analysed.sentences) {
-    const task::Score s = task::score(*analysed.model, translation::corpus_of({pair}), {});
+  for (const auto& pair : analysed_model.sentences) {
+    const task::Score s = task::score(*analysed_model.model, translation::corpus_of({pair}), {});
     sum.nll += s.nll, sum.tokens += s.tokens;
   }
   return sum;
@@ -88,7 +88,7 @@ struct ObservedTensors {
 using LayerKey = std::pair<AttentionKind, int64_t>;
 
 // Returns the observed tensors of each layer, one element per sentence pair.
-std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedModel& analysed) {
+std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedModel& analysed_model) {
   struct Recorder : attention::Observer {
     std::map<LayerKey, ObservedTensors> current;
     void probabilities(const attention::LayerSpec& s, const at::Tensor& x) override {
@@ -99,11 +99,11 @@ std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedMod
     }
   };
   std::map<LayerKey, std::vector<ObservedTensors>> all;
-  for (int64_t pair = 0; pair < analysed.size(); ++pair) {
+  for (int64_t pair = 0; pair < analysed_model.size(); ++pair) {
     Recorder recorder;
-    const data::Batch batch = translation::load_pair(analysed.corpus, pair);
-    const at::Tensor hidden = analysed.model->hidden(batch.input, {}, nullptr, &recorder);
-    const at::Tensor loss = analysed.model->loss(hidden, batch.targets, 0).smoothed;
+    const data::Batch batch = translation::load_pair(analysed_model.corpus, pair);
+    const at::Tensor hidden = analysed_model.model->hidden(batch.input, {}, nullptr, &recorder);
+    const at::Tensor loss = analysed_model.model->loss(hidden, batch.targets, 0).smoothed;
     std::vector<at::Tensor> outputs;
     for (const auto& [layer, s] : recorder.current) outputs.push_back(s.z);
     const auto gradients = torch::autograd::grad({loss}, outputs);
@@ -128,23 +128,23 @@ std::vector<double> reference_scores(const std::string& measure, AttentionKind k
     double sum = 0, count = 0;
     for (const ObservedTensors& s : all) {
       const int64_t queries = s.p.size(1), keys = s.p.size(2);
-      const auto at = [&](int64_t t, int64_t k) { return s.p[i][t][k].item<double>(); };
+      const auto p = [&](int64_t t, int64_t k) { return s.p[i][t][k].item<double>(); };
       const bool queries_in_encoder = kind == AttentionKind::encoder_self,
                  keys_in_encoder = kind != AttentionKind::decoder_self;
       const int64_t first = queries_in_encoder ? 0 : 1, last = queries_in_encoder ? queries - 1 : queries;
       if (measure == "confidence" || measure == "entropy") {
         for (int64_t t = first; t < last; ++t, ++count) {
-          double largest = 0, h = 0;
+          double largest = 0, entropy_sum = 0;
           for (int64_t k = 0; k < keys; ++k) {
-            largest = std::max(largest, at(t, k));
-            if (at(t, k) > 0) h += at(t, k) * std::log(at(t, k));
+            largest = std::max(largest, p(t, k));
+            if (p(t, k) > 0) entropy_sum += p(t, k) * std::log(p(t, k));
           }
-          sum += measure == "entropy" ? h : largest;
+          sum += measure == "entropy" ? entropy_sum : largest;
         }
       } else if (measure == "received") {
         for (int64_t k = keys_in_encoder ? 0 : 1; k < (keys_in_encoder ? keys - 1 : keys); ++k, ++count) {
           double largest = 0;
-          for (int64_t t = 0; t < queries; ++t) largest = std::max(largest, at(t, k));
+          for (int64_t t = 0; t < queries; ++t) largest = std::max(largest, p(t, k));
           sum += largest;
         }
       } else if (measure == "taylor") {
@@ -186,44 +186,46 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
   CHECK(rc::check([&] {
     if (checks >= 24) return;  // each case takes many forward passes
     const std::string stage = stages[checks++ % stages.size()];
-    const AnalysedModel analysed(stage, 7);
+    const AnalysedModel analysed_model(stage, 7);
     std::vector<HeadSet> sets;
-    for (int i = *rc::gen::inRange(1, 6); i > 0; --i) sets.push_back(draw_heads(*analysed.model));
-    const auto actual = score_ablations(analysed.analysis_input(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})),
-                                        sets, *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
+    for (int i = *rc::gen::inRange(1, 6); i > 0; --i) sets.push_back(draw_heads(*analysed_model.model));
+    const auto actual =
+        score_ablations(analysed_model.analysis_input(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})), sets,
+                        *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
     for (size_t i = 0; i < sets.size(); ++i) {
-      const HeadMaskGuard masked(*analysed.model, Side::whole, sets[i]);
-      const task::Score expected = score_by_pair(analysed);
+      const HeadMaskGuard masked(*analysed_model.model, Side::whole, sets[i]);
+      const task::Score expected = score_by_pair(analysed_model);
       RC_ASSERT(actual[i].tokens == expected.tokens);
-      RC_ASSERT(std::abs(actual[i].nll - expected.nll) <= analysed.pass_bound() * expected.nll);
+      RC_ASSERT(std::abs(actual[i].nll - expected.nll) <= analysed_model.pass_bound() * expected.nll);
     }
-    for (auto* layer : analysed.model->attention_layers()) RC_ASSERT(!head_scales(*layer).value.defined());
+    for (auto* layer : analysed_model.model->attention_layers()) RC_ASSERT(!head_scales(*layer).value.defined());
   }));
   CHECK(checks >= stages.size());
   // For each kind of attention, ablating all heads of the kind changes the loss.
-  const AnalysedModel analysed("");
-  const auto all = all_heads(*analysed.model, Side::whole);
-  const auto scores = score_ablations(analysed.analysis_input(),
+  const AnalysedModel analysed_model("");
+  const auto all = all_heads(*analysed_model.model, Side::whole);
+  const auto scores = score_ablations(analysed_model.analysis_input(),
                                       {{},
                                        {{AttentionKind::encoder_self, all.at(AttentionKind::encoder_self)}},
                                        {{AttentionKind::decoder_self, all.at(AttentionKind::decoder_self)}},
                                        {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}}});
   for (size_t i = 1; i < 4; ++i)
-    CHECK(std::abs(scores[i].nll - scores[0].nll) > analysed.pass_bound() * (scores[i].nll + scores[0].nll));
+    CHECK(std::abs(scores[i].nll - scores[0].nll) > analysed_model.pass_bound() * (scores[i].nll + scores[0].nll));
 }
 
 TEST_CASE("measures of importance equal plain loops over sentences, for each kind of attention", "[translation]") {
-  const AnalysedModel analysed("");
-  const auto observed = observe_pairs(analysed);
+  const AnalysedModel analysed_model("");
+  const auto observed = observe_pairs(analysed_model);
   for (const char* measure : {"avg-l2", "avg-l2-outputs", "confidence", "received", "entropy", "taylor"})
     for (const int64_t tokens : {1, 4096}) {
       INFO(measure << " " << tokens);
-      const auto scores = importance_of(measure, analysed.analysis_input(tokens));
+      const auto scores = importance_of(measure, analysed_model.analysis_input(tokens));
       REQUIRE(scores.size() == 3);
       for (const auto& [layer, rows] : observed) {
         INFO(name_of(layer.first) << " " << layer.second);
         const auto& actual = scores.at(layer.first)[static_cast<size_t>(layer.second)];
-        CHECK(numbers::worst(actual, reference_scores(measure, layer.first, rows)) <= analysed.importance_bound());
+        CHECK(numbers::worst(actual, reference_scores(measure, layer.first, rows)) <=
+              analysed_model.importance_bound());
       }
     }
 }
@@ -232,35 +234,36 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
           "[translation]") {
   for (const char* stage : {"mixer = 'mixhead-a'\ncombiner = 'alphas'\n",
                             "combiner = 'mae'\n[attention.encoder.self.mae]\nmean = 'full'\n"}) {
-    const AnalysedModel analysed(stage);
+    const AnalysedModel analysed_model(stage);
     for (const std::string& measure : importances().names()) {
-      if (status_of([&] { check_importance(measure, "--by", *analysed.model, Side::whole); }) != 0) continue;
+      if (status_of([&] { check_importance(measure, "--by", *analysed_model.model, Side::whole); }) != 0) continue;
       INFO(stage << measure);
-      const auto scores_by_pair = importance_of(measure, analysed.analysis_input(1)),
-                 all = importance_of(measure, analysed.analysis_input());
-      check_near(scores_by_pair, all, analysed.importance_bound());
+      const auto scores_by_pair = importance_of(measure, analysed_model.analysis_input(1)),
+                 all = importance_of(measure, analysed_model.analysis_input());
+      check_near(scores_by_pair, all, analysed_model.importance_bound());
       std::set<double> distinct_scores;
       for (const auto& [kind, layers] : kLayers) {
         REQUIRE(static_cast<int64_t>(all.at(kind).size()) == layers);
         for (const auto& layer : all.at(kind)) distinct_scores.insert(layer.begin(), layer.end());
       }
       CHECK(distinct_scores.size() == 28);
-      auto cross = importance_of(measure, analysed.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}));
+      auto cross =
+          importance_of(measure, analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}));
       REQUIRE(cross.size() == 1);
       if (measure != "random")
         check_near(cross, {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}},
-                   analysed.importance_bound());
+                   analysed_model.importance_bound());
     }
   }
   // Only encoder.self has score heads in this model.
-  const AnalysedModel analysed("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
-  CHECK(status_of([&] { importance_of("confidence", analysed.analysis_input(4096, Side::score)); }) == 2);
+  const AnalysedModel analysed_model("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
+  CHECK(status_of([&] { importance_of("confidence", analysed_model.analysis_input(4096, Side::score)); }) == 2);
   const auto scores =
-      importance_of("confidence", analysed.analysis_input(4096, Side::score, {AttentionKind::encoder_self}));
+      importance_of("confidence", analysed_model.analysis_input(4096, Side::score, {AttentionKind::encoder_self}));
   REQUIRE(scores.size() == 1);
   CHECK(scores.at(AttentionKind::encoder_self).size() == 3);
-  CHECK(importance_of("ablation", analysed.analysis_input(4096, Side::score, {AttentionKind::encoder_self})).size() ==
-        1);
+  CHECK(importance_of("ablation", analysed_model.analysis_input(4096, Side::score, {AttentionKind::encoder_self}))
+            .size() == 1);
 }
 
 TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence pairs, but no position of a text",
@@ -293,7 +296,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
           "[translation]") {
   for (const std::string& stage : translation::stages()) {
     INFO(stage);
-    const AnalysedModel analysed(stage, 5);
+    const AnalysedModel analysed_model(stage, 5);
     const bool prunes_in_pairs =
         stage.find("differential") != std::string::npos || stage.find("pair-norm") != std::string::npos;
     // Of each kind of attention, all heads of the last layer are pruned, and one head or one pair of heads of layer 0.
@@ -303,34 +306,37 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
       pruned_heads[kind].insert({0, 2});
       if (prunes_in_pairs) pruned_heads[kind].insert({0, 3});
     }
-    const PrunedModel pruned = prune_heads(analysed.config, *analysed.model,
-                                           heads_after_pruning(*analysed.model, pruned_heads, Side::whole, "--heads"));
+    const PrunedModel pruned =
+        prune_heads(analysed_model.config, *analysed_model.model,
+                    heads_after_pruning(*analysed_model.model, pruned_heads, Side::whole, "--heads"));
     for (const auto* layer : pruned.model->attention_layers()) {
       const auto& s = layer->layer_spec();
       const int64_t num_pruned = s.layer == kLayers.at(s.kind) - 1 ? 4 : s.layer == 0 ? (prunes_in_pairs ? 2 : 1) : 0;
       CHECK(s.value_heads == 4 - num_pruned);
     }
-    const data::Pairs& all = analysed.corpus;
+    const data::Pairs& all = analysed_model.corpus;
     std::vector<data::Row> rows;
-    for (int64_t pair = 0; pair < analysed.size(); ++pair) rows.push_back(all.row_of(pair));
+    for (int64_t pair = 0; pair < analysed_model.size(); ++pair) rows.push_back(all.row_of(pair));
     const data::Batch batch = data::load_pairs(all, rows);
     {
       c10::NoGradGuard no_gradient;
-      const int64_t operations = rounding::pass_operations(*analysed.model, analysed.analysis_input().scoring.block);
-      const HeadMaskGuard masked(*analysed.model, Side::whole, pruned_heads);
-      const at::Tensor expected = analysed.model->logits(analysed.model->hidden(batch.input, {})),
+      const int64_t operations =
+          rounding::pass_operations(*analysed_model.model, analysed_model.analysis_input().scoring.block);
+      const HeadMaskGuard masked(*analysed_model.model, Side::whole, pruned_heads);
+      const at::Tensor expected = analysed_model.model->logits(analysed_model.model->hidden(batch.input, {})),
                        actual = pruned.model->logits(pruned.model->hidden(batch.input, {}));
       for (size_t b = 0; b < rows.size(); ++b)
         CHECK(rounding::agree(actual[static_cast<int64_t>(b)].narrow(0, 0, rows[b].length),
                               expected[static_cast<int64_t>(b)].narrow(0, 0, rows[b].length), operations));
       // Incremental decoding equals one pass over the whole sentence, also in layers without heads.
-      const data::Batch one = translation::load_pair(analysed.corpus, 1);
-      const at::Tensor full = pruned.model->logits(pruned.model->hidden(one.input, {}));
+      const data::Batch pair_batch = translation::load_pair(analysed_model.corpus, 1);
+      const at::Tensor full = pruned.model->logits(pruned.model->hidden(pair_batch.input, {}));
       auto state = pruned.model->new_state();
-      for (int64_t t = 0; t < one.input.tokens.size(1); ++t)
-        CHECK(rounding::agree(pruned.model->logits(pruned.model->hidden(
-                                  {one.input.tokens.narrow(1, t, 1), one.input.source, {{}, one.input.lengths.encoder}},
-                                  {}, state.get())),
+      for (int64_t t = 0; t < pair_batch.input.tokens.size(1); ++t)
+        CHECK(rounding::agree(pruned.model->logits(pruned.model->hidden({pair_batch.input.tokens.narrow(1, t, 1),
+                                                                         pair_batch.input.source,
+                                                                         {{}, pair_batch.input.lengths.encoder}},
+                                                                        {}, state.get())),
                               full.narrow(1, t, 1), operations));
     }
     // A model built from the pruned configuration has parameters of the same shapes, and the pruned model has a finite
@@ -359,8 +365,8 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
 
 TEST_CASE("swapping heads changes only attention of their kind, and swapping twice restores all parameters",
           "[translation]") {
-  AnalysedModel analysed("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
-  auto& parameters = analysed.model->parameters();
+  AnalysedModel analysed_model("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
+  auto& parameters = analysed_model.model->parameters();
   const auto copy = [&] {
     std::map<std::string, at::Tensor> all;
     for (const auto& p : parameters.all()) all[p.name()] = p.master().detach().clone();
@@ -389,12 +395,12 @@ TEST_CASE("swapping heads changes only attention of their kind, and swapping twi
   std::vector<HeadPair> cross_layer_pairs, same_layer_pairs;
   for (const auto& [kind, pair] : pairs)
     cross_layer_pairs.push_back(pair), same_layer_pairs.push_back({kind, {1, 0}, {1, 3}});
-  const double score = score_by_pair(analysed).nll;
+  const double score = score_by_pair(analysed_model).nll;
   swap_heads(parameters, cross_layer_pairs, {}, "test");
-  CHECK(std::abs(score_by_pair(analysed).nll - score) > 2 * analysed.pass_bound() * score);
+  CHECK(std::abs(score_by_pair(analysed_model).nll - score) > 2 * analysed_model.pass_bound() * score);
   swap_heads(parameters, cross_layer_pairs, {}, "test");
   swap_heads(parameters, same_layer_pairs, swap_all, "test");
-  CHECK(score_by_pair(analysed).nll == rounding::within(score, analysed.pass_bound() * score));
+  CHECK(score_by_pair(analysed_model).nll == rounding::within(score, analysed_model.pass_bound() * score));
   CHECK(status_of([] { parse_pair("decoder.self:0.0-decoder.cross:1.0", "--pairs"); }) == 2);
   CHECK(status_of([&] {
           check_swap(parameters, {{AttentionKind::decoder_cross, {0, 0}, {2, 0}}}, {}, "--pairs");
@@ -410,12 +416,12 @@ TEST_CASE("swapping heads changes only attention of their kind, and swapping twi
 
 TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, or only of the selected kinds",
           "[translation]") {
-  const AnalysedModel analysed("");
+  const AnalysedModel analysed_model("");
   for (const Kinds& kinds : {Kinds{}, Kinds{AttentionKind::decoder_cross}}) {
-    const AnalysisInput s = analysed.analysis_input(4096, Side::whole, kinds);
-    const auto points = pruning_curve(s, s, "confidence", {0.25, false, false, false});
+    const AnalysisInput input = analysed_model.analysis_input(4096, Side::whole, kinds);
+    const auto points = pruning_curve(input, input, "confidence", {0.25, false, false, false});
     REQUIRE(points.size() == 5);
-    const auto order = rank_heads(importance_of("confidence", s), false);
+    const auto order = rank_heads(importance_of("confidence", input), false);
     const size_t heads = kinds.empty() ? 28 : 8;
     REQUIRE(order.size() == heads);
     for (size_t i = 0; i < points.size(); ++i) {
@@ -424,21 +430,21 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
       HeadSet actual = points[i].masked;
       for (auto it = actual.begin(); it != actual.end();) it = it->second.empty() ? actual.erase(it) : std::next(it);
       CHECK((actual == expected));
-      const HeadMaskGuard masked(*analysed.model, Side::whole, expected);
-      const double nll = score_by_pair(analysed).nll;
-      CHECK(points[i].score.nll == rounding::within(nll, analysed.pass_bound() * nll));
+      const HeadMaskGuard masked(*analysed_model.model, Side::whole, expected);
+      const double nll = score_by_pair(analysed_model).nll;
+      CHECK(points[i].score.nll == rounding::within(nll, analysed_model.pass_bound() * nll));
     }
   }
 }
 
 TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
   c10::NoGradGuard no_gradient;
-  const AnalysedModel analysed("combiner = 'alphas'\n");
+  const AnalysedModel analysed_model("combiner = 'alphas'\n");
   Discrepancy discrepancy;
-  observe(analysed.analysis_input(), discrepancy);
-  CHECK(discrepancy.sequences() == analysed.size());
+  observe(analysed_model.analysis_input(), discrepancy);
+  CHECK(discrepancy.sequences() == analysed_model.size());
   c10::AutoGradMode gradients(true);
-  const auto observed = observe_pairs(analysed);
+  const auto observed = observe_pairs(analysed_model);
   for (const auto& [layer, rows] : observed) {
     double cosine = 0, euclidean = 0;
     for (const ObservedTensors& s : rows)
@@ -451,7 +457,7 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
         }
     const auto actual = discrepancy.layers().at(layer.first)[static_cast<size_t>(layer.second)];
     // 12 ordered pairs of heads, each with a cosine up to 1.
-    const double bound = analysed.pass_bound();
+    const double bound = analysed_model.pass_bound();
     CHECK(actual.before_combiner.euclidean == rounding::within(euclidean, bound * euclidean));
     CHECK(actual.before_combiner.cosine == rounding::within(cosine, bound * 12));
     CHECK(std::abs(actual.after_combiner.euclidean - euclidean) >
@@ -499,16 +505,16 @@ ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices, double p
   return m;
 }
 
-// Checks that the mean measures of rank of a place equal reference_ranks() over `matrices`, one (h, m, n) per pair.
-void check_spectra(const SpectraEntry& place, const std::vector<at::Tensor>& matrices, double pass_bound) {
-  const Ranks actual = place.spectra.means();
-  REQUIRE(place.spectra.blocks() == static_cast<int64_t>(matrices.size()));
-  CHECK(place.spectra.varying_size());
+// Checks that the mean measures of rank of `entry` equal reference_ranks() over `matrices`, one (h, m, n) per pair.
+void check_spectra(const SpectraEntry& entry, const std::vector<at::Tensor>& matrices, double pass_bound) {
+  const Ranks actual = entry.spectra.means();
+  REQUIRE(entry.spectra.blocks() == static_cast<int64_t>(matrices.size()));
+  CHECK(entry.spectra.varying_size());
   for (int64_t h = 0; h < matrices[0].size(0); ++h) {
     std::vector<at::Tensor> head_matrices;
     for (const at::Tensor& x : matrices) head_matrices.push_back(x[h]);
     const ReferenceRanks m = reference_ranks(head_matrices, pass_bound);
-    CHECK(place.spectra.size() == rounding::fp64(m.size, 2 * place.spectra.blocks()));
+    CHECK(entry.spectra.size() == rounding::fp64(m.size, 2 * entry.spectra.blocks()));
     CHECK(actual.first[h].item<double>() == rounding::within(m.first, m.errors.curve));
     CHECK(actual.area[h].item<double>() == rounding::within(m.area, m.errors.curve));
     CHECK(actual.effective_rank[h].item<double>() == rounding::within(m.effective_rank, m.errors.effective_rank));
@@ -519,11 +525,11 @@ void check_spectra(const SpectraEntry& place, const std::vector<at::Tensor>& mat
 }
 
 // Returns the source `name` after it has collected the spectra of the model, in batches of at most `tokens` tokens.
-std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed, const std::string& name, int64_t tokens,
-                                                const Kinds& kinds = {}) {
+std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed_model, const std::string& name,
+                                                int64_t tokens, const Kinds& kinds = {}) {
   auto [source, argument] = source_named(name, "--of");
-  const AnalysisInput s = analysed.analysis_input(tokens);
-  source->start(*analysed.model, {argument, true, s.scoring.block, true, kinds});
+  const AnalysisInput s = analysed_model.analysis_input(tokens);
+  source->start(*analysed_model.model, {argument, true, s.scoring.block, true, kinds});
   if (source->reads_text()) observe(s, *source);
   return std::move(source);
 }
@@ -532,19 +538,19 @@ std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed, c
 
 TEST_CASE("spectra and entropies of sentences equal those of their attention matrices without padding",
           "[translation]") {
-  const AnalysedModel analysed("");
-  const auto observed = observe_pairs(analysed);
+  const AnalysedModel analysed_model("");
+  const auto observed = observe_pairs(analysed_model);
   for (const int64_t tokens : {1, 70, 4096}) {
     INFO(tokens);
-    const auto source = collect_spectra(analysed, "attention", tokens);
+    const auto source = collect_spectra(analysed_model, "attention", tokens);
     REQUIRE(source->entries().size() == 7);
     std::set<std::string> kinds;
-    for (const auto& place : source->entries()) {
-      INFO(place->name);
-      kinds.insert(place->kind);
+    for (const auto& entry : source->entries()) {
+      INFO(entry->name);
+      kinds.insert(entry->kind);
       std::vector<at::Tensor> matrices;
       std::vector<double> entropy(4), normalised_entropy(4), queries(4), multi_key_queries(4);
-      for (const ObservedTensors& s : observed.at({kind_named(place->kind, ""), place->layer})) {
+      for (const ObservedTensors& s : observed.at({kind_named(entry->kind, ""), entry->layer})) {
         matrices.push_back(s.p);
         for (int64_t h = 0; h < 4; ++h)
           for (int64_t t = 0; t < s.p.size(1); ++t) {
@@ -556,16 +562,17 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
             if (visible > 1) normalised_entropy[i] += e / std::log(visible), ++multi_key_queries[i];
           }
       }
-      check_spectra(*place, matrices, analysed.pass_bound());
+      check_spectra(*entry, matrices, analysed_model.pass_bound());
       for (size_t h = 0; h < 4; ++h) entropy[h] /= queries[h], normalised_entropy[h] /= multi_key_queries[h];
-      // Relative errors of the probabilities change Σ p ln p by Σ p |ln p + 1| ≤ 1 + ln n times as much. Entropy
-      // divided by ln n ≥ ln 2 has at most (1 + ln 2) / ln 2 times this error, which is less for more than 4 keys.
-      const auto keys = static_cast<double>(analysed.analysis_input().scoring.block);
-      const double bound = analysed.pass_bound() * (1 + std::log(std::max(5.0, keys)));
-      CHECK(numbers::worst(numbers::doubles(place->entropy.entropy()), entropy) <= bound);
-      CHECK(numbers::worst(numbers::doubles(place->entropy.normalised_entropy()), normalised_entropy) <= bound);
+      // Relative errors of the probabilities change Σ p ln p by Σ p |ln p + 1| ≤ 1 + ln n times as much. For the
+      // entropy divided by ln n ≥ ln 2 the factor is (1 + ln n) / ln n ≤ (1 + ln 2) / ln 2, which is less than 1 +
+      // ln 5.
+      const auto keys = static_cast<double>(analysed_model.analysis_input().scoring.block);
+      const double bound = analysed_model.pass_bound() * (1 + std::log(std::max(5.0, keys)));
+      CHECK(numbers::worst(numbers::doubles(entry->entropy.entropy()), entropy) <= bound);
+      CHECK(numbers::worst(numbers::doubles(entry->entropy.normalised_entropy()), normalised_entropy) <= bound);
       // Percentile curves increase, and the 10th percentile is at most the 90th.
-      const at::Tensor low = place->spectra.percentile(0.1), high = place->spectra.percentile(0.9);
+      const at::Tensor low = entry->spectra.percentile(0.1), high = entry->spectra.percentile(0.9);
       CHECK((low <= high).all().item<bool>());
       CHECK((low.diff(1, -1) >= 0).all().item<bool>());
     }
@@ -578,7 +585,7 @@ TEST_CASE("resample_curve() interpolates curves linearly and keeps points that l
   const at::Tensor resampled = resample_curve(c);
   REQUIRE(resampled.size(0) == kGridPoints);
   for (int64_t k = 0; k < 4; ++k) CHECK(resampled[25 * (k + 1) - 1].item<double>() == c[k].item<double>());
-  // An interpolation has 5 roundings, as many as the closed forms and the curves of this test at most.
+  // An interpolation has 5 roundings; the closed forms and the curves of this test have at most as many.
   CHECK(resampled[0].item<double>() == rounding::fp64(0.5 / 25, 5));
   CHECK(resampled[29].item<double>() == rounding::fp64(0.5 + 0.3 / 5, 5));
   CHECK(resample_curve(at::ones({2, 3, 1}, at::kDouble)).sizes() == at::IntArrayRef({2, 3, kGridPoints}));
@@ -590,7 +597,7 @@ TEST_CASE("resample_curve() interpolates curves linearly and keeps points that l
 
 TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be restricted to kinds of attention",
           "[translation]") {
-  const AnalysedModel analysed("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
+  const AnalysedModel analysed_model("mixer = 'mixhead-b'\ncombiner = 'alphas'\n");
   struct Recorder : attention::Observer, attention::Subscriber<attention::MixingObservation> {
     std::map<std::string, std::vector<at::Tensor>> logits, before_mixing, mixing_matrices;
     bool wants_scores() const override { return true; }
@@ -606,22 +613,23 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   Recorder recorder;
   {
     c10::NoGradGuard no_gradient;
-    for (int64_t pair = 0; pair < analysed.size(); ++pair)
-      analysed.model->hidden(translation::load_pair(analysed.corpus, pair).input, {}, nullptr, &recorder);
+    for (int64_t pair = 0; pair < analysed_model.size(); ++pair)
+      analysed_model.model->hidden(translation::load_pair(analysed_model.corpus, pair).input, {}, nullptr, &recorder);
   }
   for (const int64_t tokens : {1, 4096}) {
-    const auto logits = collect_spectra(analysed, "logits", tokens),
-               mixing = collect_spectra(analysed, "mixing", tokens);
-    const double bound = analysed.pass_bound();
-    for (const auto& place : logits->entries()) check_spectra(*place, recorder.logits[place->name], bound);
-    const auto before = collect_spectra(analysed, "before-mixing", tokens);
-    CHECK(before->entries().size() == 7);
-    for (const auto& place : before->entries()) check_spectra(*place, recorder.before_mixing[place->name], bound);
-    for (const auto& place : mixing->entries()) {
-      const at::Tensor all = at::cat(recorder.mixing_matrices[place->name]).to(at::kDouble);  // (positions, h, h)
-      CHECK(place->spectra.blocks() == all.size(0));
-      CHECK(!place->spectra.varying_size());
-      CHECK(numbers::error(place->mean_matrix, all.mean(0)) <= bound * numbers::max_abs(all));
+    const auto logits = collect_spectra(analysed_model, "logits", tokens),
+               mixing = collect_spectra(analysed_model, "mixing", tokens);
+    const double bound = analysed_model.pass_bound();
+    for (const auto& entry : logits->entries()) check_spectra(*entry, recorder.logits[entry->name], bound);
+    const auto before_mixing = collect_spectra(analysed_model, "before-mixing", tokens);
+    CHECK(before_mixing->entries().size() == 7);
+    for (const auto& entry : before_mixing->entries())
+      check_spectra(*entry, recorder.before_mixing[entry->name], bound);
+    for (const auto& entry : mixing->entries()) {
+      const at::Tensor all = at::cat(recorder.mixing_matrices[entry->name]).to(at::kDouble);  // (positions, h, h)
+      CHECK(entry->spectra.blocks() == all.size(0));
+      CHECK(!entry->spectra.varying_size());
+      CHECK(numbers::error(entry->mean_matrix, all.mean(0)) <= bound * numbers::max_abs(all));
       const at::Tensor values = at::linalg_svdvals(all);  // (positions, h)
       spectra::RankErrors errors;
       for (int64_t i = 0; i < all.size(0); ++i) {
@@ -630,16 +638,16 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
         spectra::add_perturbation(value_errors, position_values, bound);
         errors.add(spectra::rank_errors(position_values, value_errors), 1 / static_cast<double>(all.size(0)));
       }
-      CHECK(numbers::error(place->spectra.means().curve[0], ranks_of(values).curve.mean(0)) <= errors.curve);
+      CHECK(numbers::error(entry->spectra.means().curve[0], ranks_of(values).curve.mean(0)) <= errors.curve);
     }
   }
   for (const char* name : {"attention", "logits", "before-mixing", "mixing", "output-value"}) {
-    const auto cross = collect_spectra(analysed, name, 4096, {AttentionKind::decoder_cross});
+    const auto cross = collect_spectra(analysed_model, name, 4096, {AttentionKind::decoder_cross});
     CHECK(cross->entries().size() == 2);
-    for (const auto& place : cross->entries()) CHECK(place->kind == "decoder.cross");
+    for (const auto& entry : cross->entries()) CHECK(entry->kind == "decoder.cross");
   }
-  CHECK(collect_spectra(analysed, "alphas", 1)->entries().size() == 14);
-  CHECK(collect_spectra(analysed, "alphas", 1, {AttentionKind::encoder_self})->entries().size() == 6);
+  CHECK(collect_spectra(analysed_model, "alphas", 1)->entries().size() == 14);
+  CHECK(collect_spectra(analysed_model, "alphas", 1, {AttentionKind::encoder_self})->entries().size() == 6);
   const AnalysedModel mixed_encoder("[attention.encoder.self]\nmixer = 'mixhead-a'\n");
   CHECK(collect_spectra(mixed_encoder, "before-mixing", 4096)->entries().size() == 3);
   CHECK(status_of([&] { collect_spectra(mixed_encoder, "before-mixing", 4096, {AttentionKind::decoder_cross}); }) == 2);
@@ -648,8 +656,9 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
 
 TEST_CASE("the expert report of an encoder counts source words by sentence, without end-of-sentence symbols",
           "[translation]") {
-  const AnalysedModel analysed("combiner = 'mae'\nmae.hidden = 5\n[attention.encoder.self.mae]\nmean = 'full'\n", 60);
-  CHECK(status_of([&] { require_experts(*analysed.model); }) == 0);
+  const AnalysedModel analysed_model("combiner = 'mae'\nmae.hidden = 5\n[attention.encoder.self.mae]\nmean = 'full'\n",
+                                     60);
+  CHECK(status_of([&] { require_experts(*analysed_model.model); }) == 0);
   struct Recorder : attention::Observer, attention::Subscriber<attention::GateObservation> {
     std::map<std::string, std::vector<at::Tensor>> gates;  // by name of the layer; one tensor (units, E) per pair
     void receive(const attention::LayerSpec& s, attention::GateObservation& observation) override {
@@ -657,10 +666,10 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     }
   } recorder;
   c10::NoGradGuard no_gradient;
-  for (int64_t pair = 0; pair < analysed.size(); ++pair)
-    analysed.model->hidden(translation::load_pair(analysed.corpus, pair).input, {}, nullptr, &recorder);
+  for (int64_t pair = 0; pair < analysed_model.size(); ++pair)
+    analysed_model.model->hidden(translation::load_pair(analysed_model.corpus, pair).input, {}, nullptr, &recorder);
   for (const int64_t tokens : {1, 4096}) {
-    const ExpertReport report = report_experts(analysed.analysis_input(tokens), 4, 2);
+    const ExpertReport report = report_experts(analysed_model.analysis_input(tokens), 4, 2);
     REQUIRE(report.layers.size() == 7);
     CHECK(report.is_source);
     for (const LayerGates& layer : report.layers) {
@@ -668,10 +677,10 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
       INFO(name_of(layer.kind) << " " << layer.layer);
       CHECK(layer.by_position == (layer.kind != AttentionKind::encoder_self));
       CHECK(layer.units == g.size(0));
-      // Entropies up to ln 4 of gates that differ by the rounding of a pass; see the entropies of attention.
+      // Entropies up to ln 4 of gates that differ by the rounding of a pass, with the bound of the attention entropies.
       const double entropy = -at::xlogy(g.to(at::kDouble), g.to(at::kDouble)).sum().item<double>();
-      CHECK(layer.entropy ==
-            rounding::within(entropy, analysed.pass_bound() * static_cast<double>(g.size(0)) * (1 + std::log(4))));
+      CHECK(layer.entropy == rounding::within(entropy, analysed_model.pass_bound() * static_cast<double>(g.size(0)) *
+                                                           (1 + std::log(4))));
       for (int64_t e = 0; e < 4; ++e)
         CHECK(layer.counts[static_cast<size_t>(e)] == (g.argmax(-1) == e).sum().item<int64_t>());
     }
@@ -679,9 +688,9 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     std::map<int64_t, double> expert_counts;
     std::map<int32_t, double> token_counts;
     double all = 0;
-    for (size_t i = 0; i < analysed.sentences.size(); ++i) {
+    for (size_t i = 0; i < analysed_model.sentences.size(); ++i) {
       const auto expert = recorder.gates.at("encoder.layers.0.self")[i].argmax().item<int64_t>();
-      for (int32_t token : analysed.sentences[i].first)
+      for (int32_t token : analysed_model.sentences[i].first)
         ++joint[{expert, token}], ++expert_counts[expert], ++token_counts[token], ++all;
     }
     CHECK(expert_counts.size() > 1);
@@ -698,7 +707,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   // If only decoder layers are analysed, the report counts the input tokens of the decoder by position, without the
   // end-of-sentence symbol at the start.
   const ExpertReport cross =
-      report_experts(analysed.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
+      report_experts(analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
   REQUIRE(cross.layers.size() == 2);
   CHECK_FALSE(cross.is_source);
   int64_t num_reported = 0, num_words = 0;
@@ -706,15 +715,16 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     CHECK(t.token != 0);
     num_reported += t.count;
   }
-  for (const auto& pair : analysed.sentences) num_words += static_cast<int64_t>(pair.second.size());
+  for (const auto& pair : analysed_model.sentences) num_words += static_cast<int64_t>(pair.second.size());
   CHECK(num_reported == num_words);
   // Scores are independent of the batch size. If only one kind of attention is evaluated, layers of other kinds keep
   // their own gates.
-  const auto a = evaluate_experts(analysed.analysis_input(1), 2), b = evaluate_experts(analysed.analysis_input(), 2);
+  const auto a = evaluate_experts(analysed_model.analysis_input(1), 2),
+             b = evaluate_experts(analysed_model.analysis_input(), 2);
   // Perplexities: d exp(x) = exp(x) dx.
-  const auto bound = [&](double perplexity) { return perplexity * analysed.pass_bound() * std::log(perplexity); };
+  const auto bound = [&](double perplexity) { return perplexity * analysed_model.pass_bound() * std::log(perplexity); };
   for (size_t i = 0; i < 3; ++i) CHECK(a[i].score == rounding::within(b[i].score, bound(b[i].score)));
-  const auto c = evaluate_experts(analysed.analysis_input(4096, Side::whole, {AttentionKind::decoder_self}), 1);
+  const auto c = evaluate_experts(analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_self}), 1);
   CHECK(c[0].score == rounding::within(a[0].score, bound(a[0].score)));
   CHECK(std::abs(c[1].score - a[1].score) > bound(c[1].score) + bound(a[1].score));
   const AnalysedModel encoder_experts("[attention.encoder.self]\ncombiner = 'mae'\n");

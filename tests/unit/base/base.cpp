@@ -26,7 +26,7 @@ using namespace mh;
 
 // Returns the exit status of a tool whose work throws std::runtime_error(message).
 static int exit_status_of_tool(const std::string& message) {
-  const pid_t child = fork();  // Tool installs signal handlers, so it runs in a child process
+  const pid_t child = fork();  // the tool runs in a child process, since Tool installs signal handlers
   if (child == 0) {
     close(STDERR_FILENO);
     Tool tool({"tool", "purpose", "examples"});
@@ -90,7 +90,7 @@ std::string message(const std::function<void()>& action) {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-struct Inner {
+struct InnerOptions {
   double lr = 5e-4;
   Length every{100, Length::Unit::updates};
   std::vector<double> betas{0.9, 0.98};
@@ -103,11 +103,11 @@ struct Inner {
     f.field("momentum", momentum, "Momentum; -1: none.", or_unset(-1, between(0, 1)));
   }
 };
-struct Outer {
+struct OuterOptions {
   int64_t heads = 8;
   bool tied = true;
   std::string norm = "pre";
-  Inner train;
+  InnerOptions train;
   void describe(Fields& f) {
     f.field("heads", heads, "Number of attention heads.", at_least(1));
     f.field("tied", tied, "Whether the embeddings share their weights.");
@@ -144,11 +144,11 @@ TEST_CASE("philox4x32 reproduces the published known-answer values") {
 }
 
 TEST_CASE("random numbers follow their distributions and depend on seed, stream name, update and site") {
-  RandomSequence s(RandomStream(1, "test"));
+  RandomSequence random(RandomStream(1, "test"));
   double sum = 0, squares = 0;
   const int n = 200000;
   for (int i = 0; i < n; ++i) {
-    double x = s.normal();
+    double x = random.normal();
     sum += x;
     squares += x * x;
   }
@@ -165,25 +165,26 @@ TEST_CASE("random numbers follow their distributions and depend on seed, stream 
   CHECK(first_draw(1, "a", 0, 0) == first_draw(1, "a", 0, 0));
 
   std::vector<int> counts(7);
-  for (int i = 0; i < 70000; ++i) ++counts[s.uniform_below(7)];
+  for (int i = 0; i < 70000; ++i) ++counts[random.uniform_below(7)];
   // 4 standard deviations of a binomial distribution.
   for (int c : counts) CHECK(std::abs(c - 10000) < 4 * std::sqrt(70000 * (1. / 7) * (6. / 7)));
   std::vector<int64_t> order{0, 1, 2, 3, 4, 5, 6, 7};
-  s.shuffle(order);
+  random.shuffle(order);
   std::sort(order.begin(), order.end());
   CHECK(order == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
 }
 
-TEST_CASE("RandomSequence: below(0) throws, below(1) returns 0, and shuffle() accepts 0 or 1 elements") {
-  RandomSequence s(RandomStream(1, "test"));
-  CHECK_THROWS_AS(s.uniform_below(0), std::logic_error);
-  CHECK(s.uniform_below(1) == 0);
+TEST_CASE(
+    "RandomSequence: uniform_below(0) throws, uniform_below(1) returns 0, and shuffle() accepts 0 or 1 elements") {
+  RandomSequence random(RandomStream(1, "test"));
+  CHECK_THROWS_AS(random.uniform_below(0), std::logic_error);
+  CHECK(random.uniform_below(1) == 0);
   std::vector<int64_t> empty, single{7};
-  s.shuffle(empty);
-  s.shuffle(single);
+  random.shuffle(empty);
+  random.shuffle(single);
   CHECK(empty.empty());
   CHECK(single == std::vector<int64_t>{7});
-  for (uint64_t bound = 1; bound < 100; ++bound) CHECK(s.uniform_below(bound) < bound);
+  for (uint64_t bound = 1; bound < 100; ++bound) CHECK(random.uniform_below(bound) < bound);
 }
 
 TEST_CASE("Config fills a struct, later values override earlier ones, and written TOML reads back equal") {
@@ -191,7 +192,7 @@ TEST_CASE("Config fills a struct, later values override earlier ones, and writte
   config.load_text("heads = 4\nnorm = 'post'\n[inner]\nlr = 1\nbetas = [0.5, 0.75]\n", "a.toml");
   config.set("inner.every=2e");
   config.set("heads=2");
-  Outer outer;
+  OuterOptions outer;
   config.read("", outer);
   config.check_all_known();
   CHECK(outer.heads == 2);
@@ -204,7 +205,7 @@ TEST_CASE("Config fills a struct, later values override earlier ones, and writte
   writer.section("", outer);
   Config reread_config;
   reread_config.load_text(writer.text(), "written");
-  Outer reread_outer;
+  OuterOptions reread_outer;
   reread_config.read("", reread_outer);
   reread_config.check_all_known();
   TomlWriter rewriter;
@@ -217,7 +218,7 @@ TEST_CASE("an error for an invalid configuration value names its file and line, 
     return message([&] {
       Config config;
       config.load_text(text, "a.toml");
-      Outer outer;
+      OuterOptions outer;
       config.read("", outer);
       config.check_all_known();
     });
@@ -251,7 +252,7 @@ TEST_CASE("include paths are relative to the including file, and an include cycl
   std::filesystem::create_symlink("../d.toml", folder.path / "base" / "link.toml");
   Config config;
   config.load_file(folder.file("a.toml"));
-  Outer outer;
+  OuterOptions outer;
   config.read("", outer);
   CHECK(outer.heads == 5);
   CHECK(outer.tied == false);
@@ -266,7 +267,7 @@ TEST_CASE("include paths are relative to the including file, and an include cycl
 
 TEST_CASE("command-line options fill the same struct as a configuration file") {
   CLI::App app;
-  Outer outer;
+  OuterOptions outer;
   CommandLineFields fields(app);
   fields.declare(outer);
   app.parse("--heads 3 --tied=false --inner-lr 0.5 --inner-betas 0.1,0.2", false);
@@ -294,7 +295,7 @@ struct Shape::Adapter : Shape {
 struct Square : Shape {
   int corners() const override { return 4; }
 };
-using Six = std::integral_constant<int, 6>;  // not derived from Shape; the registry constructs Shape::Of<Six>
+using Six = std::integral_constant<int, 6>;  // not derived from Shape; the registry constructs Shape::Adapter<Six>
 
 }  // namespace
 

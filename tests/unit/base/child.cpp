@@ -57,7 +57,8 @@ class ScopedSignalAction {
   struct sigaction previous_action_ {};
 };
 
-// Called in a child process: returns the descriptor of the socket to the parent, the only socket of the child.
+// Returns the descriptor of the socket to the parent. Must be called in a child process, where this socket is the only
+// one.
 int socket_of_child() {
   for (int descriptor = 0; descriptor < 1024; ++descriptor) {
     int type = 0;
@@ -90,9 +91,9 @@ void remove_file_of_parent(int) { unlink(file_of_parent.c_str()); }
 
 TEST_CASE("the parent receives the result of the child's work, and the child's standard error line by line",
           "[child]") {
-  std::string text, longest(300000, 'x');
+  std::string text, long_line(300000, 'x');
   for (int i = 0; i < 20000; ++i) text += std::to_string(i) + "\n";
-  text += longest + "\n\nlast";
+  text += long_line + "\n\nlast";
   const Outcome outcome = run(
       [](ChildInput& input) {
         std::string all, line;
@@ -108,7 +109,7 @@ TEST_CASE("the parent receives the result of the child's work, and the child's s
   CHECK(outcome.end.cause.empty());
   std::string expected;
   for (int i = 0; i < 20000; ++i) expected += "<" + std::to_string(i) + ">";
-  CHECK(outcome.end.result == expected + "<" + longest + "><><last>");
+  CHECK(outcome.end.result == expected + "<" + long_line + "><><last>");
   CHECK(outcome.lines == std::vector<std::string>{"line of 1 bytes", "line of 300000 bytes", "no line feed"});
 }
 
@@ -164,9 +165,9 @@ TEST_CASE("the parent survives a child that crashes, exits or throws, and report
           std::thread([] { throw std::runtime_error("in a thread"); }).join();
           return "";
         }) == "threw an exception: in a thread");
-  // A child that exits with status 0 without a reply is not done.
+  // A child that exits with status 0 without a reply has not succeeded.
   CHECK(cause([](ChildInput&) -> std::string { _exit(0); }) == "ended by exit status 0");
-  // A child that exits with status 0 after a truncated reply is not done.
+  // A child that exits with status 0 after a truncated reply has not succeeded.
   CHECK(cause([](ChildInput&) -> std::string {
           const std::string truncated_reply = std::string("R") + "\x64" + std::string(7, '\0') + "less than 100 bytes";
           if (send(socket_of_child(), truncated_reply.data(), truncated_reply.size(), 0) < 0) std::abort();
@@ -194,7 +195,7 @@ TEST_CASE("the cause of a child's end is reported even if the parent ignores SIG
   CHECK(restored_action.sa_handler == SIG_IGN);
 }
 
-TEST_CASE("a child whose exit status was consumed by another waitpid() call is reported as not done", "[child]") {
+TEST_CASE("a child whose exit status was consumed by another waitpid() call is reported as not succeeded", "[child]") {
   Child child([](ChildInput&) { return std::string("result"); }, [](std::string_view) {});
   REQUIRE(waitpid(child.pid(), nullptr, 0) == child.pid());
   const ChildEnd end = child.finish();
@@ -229,16 +230,16 @@ TEST_CASE("a child has one descriptor of its socket, and its output pipe only as
   };
   CHECK(run(work).end.result == "1 2 one");
   // The child has the same descriptors if the parent has closed its standard input, output or error.
-  for (int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+  for (int standard_stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     std::fflush(nullptr);
-    const int copy = dup(standard);
-    close(standard);
+    const int saved_descriptor = dup(standard_stream);
+    close(standard_stream);
     const Outcome outcome = run([](ChildInput&) {
       std::fputs("line\n", stderr);
       return descriptors_of_same_file(STDERR_FILENO);
     });
-    dup2(copy, standard);
-    close(copy);
+    dup2(saved_descriptor, standard_stream);
+    close(saved_descriptor);
     CHECK(outcome.end.result == "1 2 ");
     CHECK(outcome.lines == std::vector<std::string>{"line"});
   }

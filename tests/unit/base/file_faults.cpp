@@ -16,14 +16,14 @@ using namespace mh;
 
 namespace {
 
-struct Ended {
-  int status;        // of waitpid()
+struct ProcessEnd {
+  int status;        // status from waitpid()
   std::string text;  // standard error
 };
 
-// Runs the action in a fork and returns how it ended.
+// Runs the action in a child process and returns its status and its standard error.
 template <class Action>
-Ended run_in_fork(const Action& action) {
+ProcessEnd run_in_fork(const Action& action) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t child = fork();
@@ -34,12 +34,13 @@ Ended run_in_fork(const Action& action) {
     _exit(0);
   }
   close(ends[1]);
-  Ended ended{0, {}};
+  ProcessEnd process_end{0, {}};
   char buffer[4096];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) ended.text.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
+    process_end.text.append(buffer, static_cast<size_t>(n));
   close(ends[0]);
-  REQUIRE(waitpid(child, &ended.status, 0) == child);
-  return ended;
+  REQUIRE(waitpid(child, &process_end.status, 0) == child);
+  return process_end;
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ TEST_CASE("a mapped file truncated by another program ends the tool with status 
   const Folder folder;
   const std::string path = folder.file("data.mhs"), unfinished = folder.file("out");
   write_file_atomically(path, std::string(100'000, 'x'));
-  const Ended ended = run_in_fork([&] {
+  const ProcessEnd process_end = run_in_fork([&] {
     report_truncated_files();
     const MappedFile file(path);
     const auto sink = open_sink(unfinished);
@@ -57,19 +58,19 @@ TEST_CASE("a mapped file truncated by another program ends the tool with status 
     volatile uint8_t byte = file.data()[50'000];
     (void)byte;
   });
-  REQUIRE(WIFEXITED(ended.status));
-  CHECK(WEXITSTATUS(ended.status) == 3);
-  CHECK_THAT(ended.text, Catch::Contains(path) && Catch::Contains("restore the file"));
+  REQUIRE(WIFEXITED(process_end.status));
+  CHECK(WEXITSTATUS(process_end.status) == 3);
+  CHECK_THAT(process_end.text, Catch::Contains(path) && Catch::Contains("restore the file"));
   for (const auto& entry : std::filesystem::directory_iterator(folder.path)) CHECK(entry.path() == path);
 }
 
 TEST_CASE("a bus error outside mapped files still ends the process by the signal") {
-  const Ended ended = run_in_fork([] {
+  const ProcessEnd process_end = run_in_fork([] {
     report_truncated_files();
     std::raise(SIGBUS);
   });
-  REQUIRE(WIFSIGNALED(ended.status));
-  CHECK(WTERMSIG(ended.status) == SIGBUS);
+  REQUIRE(WIFSIGNALED(process_end.status));
+  CHECK(WTERMSIG(process_end.status) == SIGBUS);
 }
 
 TEST_CASE("append() writes all bytes to a pipe that takes them in parts") {

@@ -2,13 +2,13 @@
 
 #include <catch2/catch.hpp>
 
-TEST_CASE("nearest() returns the intended word for a typing error, and \"\" for an unrelated word") {
+TEST_CASE("nearest_word() returns the intended word for a typing error, and \"\" for an unrelated word") {
   CHECK(mh::nearest_word("leanring_rate", {"learning_rate", "length"}) == "learning_rate");
   CHECK(mh::nearest_word("xyz", {"learning_rate", "length"}) == "");
   CHECK(mh::did_you_mean("lrr", {"lr", "wd"}) == "did you mean 'lr'?");
 }
 
-TEST_CASE("rounded() prints the requested number of decimals for any magnitude") {
+TEST_CASE("fixed_decimal() prints the requested number of decimals for any magnitude") {
   CHECK(mh::fixed_decimal(2.71828, 2) == "2.72");
   CHECK(mh::fixed_decimal(-2, 3) == "-2.000");
   CHECK(mh::fixed_decimal(1e300, 4).size() == 301 + 5);

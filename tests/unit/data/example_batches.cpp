@@ -63,10 +63,10 @@ data::Examples examples(std::vector<int64_t> lengths, const std::string& head, i
   return data::Examples(std::make_shared<SyntheticRows>(std::move(lengths), head, growth), padding);
 }
 
-train::TrainOptions options(int64_t rows) {
-  train::TrainOptions o;
-  o.batch.block = 64, o.batch.rows = rows, o.batch.tokens = 64;
-  return o;
+train::TrainOptions train_options(int64_t rows) {
+  train::TrainOptions options;
+  options.batch.block = 64, options.batch.rows = rows, options.batch.tokens = 64;
+  return options;
 }
 
 // Returns the row numbers of an update in the order of its batches; a row number is the first token of the row minus 1.
@@ -121,10 +121,10 @@ TEST_CASE("every example is in exactly one update per epoch, and the split into 
           "[examples]") {
   CHECK(rc::check([] {
     const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
-    train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 12));
-    o.batch.micro_tokens = *rc::gen::element<int64_t>(0, 64, 200);
+    train::TrainOptions options = train_options(*rc::gen::inRange<int64_t>(1, 12));
+    options.batch.micro_tokens = *rc::gen::element<int64_t>(0, 64, 200);
     const auto corpus = examples(lengths, "classes");
-    const auto batches = corpora::make_batches(corpus, o), same_batches = corpora::make_batches(corpus, o);
+    const auto batches = corpora::make_batches(corpus, options), same_batches = corpora::make_batches(corpus, options);
     std::vector<std::vector<int64_t>> orders;
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
       std::vector<int64_t> order;
@@ -136,7 +136,7 @@ TEST_CASE("every example is in exactly one update per epoch, and the split into 
           RC_ASSERT(micro_batch.first == rows);
           const data::Batch batch = batches->load(update, micro_batch);
           const int64_t width = batch.input.tokens.size(1);
-          RC_ASSERT(o.batch.micro_tokens == 0 || width * micro_batch.count <= o.batch.micro_tokens);
+          RC_ASSERT(options.batch.micro_tokens == 0 || width * micro_batch.count <= options.batch.micro_tokens);
           RC_ASSERT(width <= previous_width);  // micro-batches are in order of falling width
           widths.insert(widths.end(), static_cast<size_t>(micro_batch.count), 0);
           for (int64_t b = 0; b < micro_batch.count; ++b)
@@ -145,10 +145,10 @@ TEST_CASE("every example is in exactly one update per epoch, and the split into 
           RC_ASSERT(batch.input.lengths.encoder.max().item<int64_t>() == width);
           previous_width = width, rows += micro_batch.count;
         }
-        RC_ASSERT(cost == min_split_cost(widths, o.batch.micro_tokens));
+        RC_ASSERT(cost == min_split_cost(widths, options.batch.micro_tokens));
         const auto rows_of_update = rows_of(*batches, update);
         RC_ASSERT(static_cast<int64_t>(rows_of_update.size()) == rows);
-        RC_ASSERT(rows == o.batch.rows || u + 1 == batches->updates_per_epoch());
+        RC_ASSERT(rows == options.batch.rows || u + 1 == batches->updates_per_epoch());
         RC_ASSERT(rows_of_update == rows_of(*same_batches, update));
         order.insert(order.end(), rows_of_update.begin(), rows_of_update.end());
       }
@@ -164,14 +164,14 @@ TEST_CASE("with length bucketing, the updates of a bucket have length ranges tha
           "[examples]") {
   CHECK(rc::check([] {
     const auto lengths = *rc::gen::nonEmpty(rc::gen::container<std::vector<int64_t>>(rc::gen::inRange<int64_t>(2, 65)));
-    train::TrainOptions o = options(*rc::gen::inRange<int64_t>(1, 6));
-    o.batch.bucket_updates = *rc::gen::inRange<int64_t>(2, 5);
-    const auto batches = corpora::make_batches(examples(lengths, "classes"), o);
+    train::TrainOptions options = train_options(*rc::gen::inRange<int64_t>(1, 6));
+    options.batch.bucket_updates = *rc::gen::inRange<int64_t>(2, 5);
+    const auto batches = corpora::make_batches(examples(lengths, "classes"), options);
     const int64_t updates = batches->updates_per_epoch();
     std::set<int64_t> rows;
-    for (int64_t first = 0; first < updates; first += o.batch.bucket_updates) {
+    for (int64_t first = 0; first < updates; first += options.batch.bucket_updates) {
       std::vector<std::pair<int64_t, int64_t>> ranges;
-      for (int64_t u = first; u < std::min(updates, first + o.batch.bucket_updates); ++u) {
+      for (int64_t u = first; u < std::min(updates, first + options.batch.bucket_updates); ++u) {
         std::pair<int64_t, int64_t> range{1 << 20, 0};
         const auto rows_of_update = rows_of(*batches, u);
         for (int64_t row : rows_of_update) {
@@ -179,7 +179,7 @@ TEST_CASE("with length bucketing, the updates of a bucket have length ranges tha
           range = {std::min(range.first, length), std::max(range.second, length)};
         }
         rows.insert(rows_of_update.begin(), rows_of_update.end());
-        RC_ASSERT(static_cast<int64_t>(rows_of_update.size()) == o.batch.rows || u + 1 == updates);
+        RC_ASSERT(static_cast<int64_t>(rows_of_update.size()) == options.batch.rows || u + 1 == updates);
         ranges.push_back(range);
       }
       std::sort(ranges.begin(), ranges.end());
@@ -190,9 +190,9 @@ TEST_CASE("with length bucketing, the updates of a bucket have length ranges tha
   // The order of the updates of a bucket differs between epochs.
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 40; ++i) lengths.push_back(2 + i);
-  train::TrainOptions o = options(4);
-  o.batch.bucket_updates = 10;
-  const auto batches = corpora::make_batches(examples(lengths, "classes"), o);
+  train::TrainOptions options = train_options(4);
+  options.batch.bucket_updates = 10;
+  const auto batches = corpora::make_batches(examples(lengths, "classes"), options);
   std::vector<std::vector<int64_t>> orders(2);
   for (int64_t u = 0; u < 20; ++u) orders[static_cast<size_t>(u / 10)].push_back(rows_of(*batches, u)[0]);
   CHECK(orders[0] != orders[1]);
@@ -202,34 +202,34 @@ TEST_CASE("with length bucketing, the updates of a bucket have length ranges tha
 
 TEST_CASE("every epoch has as many rows as epoch 0, even if the source of examples has more or fewer", "[examples]") {
   for (const int64_t growth : {1, -1}) {
-    const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes", growth), options(2));
+    const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes", growth), train_options(2));
     REQUIRE(batches->updates_per_epoch() == 3);
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
       std::vector<int64_t> order;
       for (int64_t u = 0; u < 3; ++u)
         for (int64_t row : rows_of(*batches, 3 * epoch + u)) order.push_back(row);
       CHECK(order.size() == 5);
-      const std::set<int64_t> distinct(order.begin(), order.end());
-      CHECK(static_cast<int64_t>(distinct.size()) == std::min<int64_t>(5, 5 + epoch * growth));
+      const std::set<int64_t> distinct_rows(order.begin(), order.end());
+      CHECK(static_cast<int64_t>(distinct_rows.size()) == std::min<int64_t>(5, 5 + epoch * growth));
     }
   }
 }
 
 TEST_CASE("the loss weight of a next-sentence target is the mean number of predicted words per row of the update",
           "[examples]") {
-  train::TrainOptions o = options(3);
-  const auto batches = corpora::make_batches(examples({5, 9, 120}, "words"), o);
+  train::TrainOptions options = train_options(3);
+  const auto batches = corpora::make_batches(examples({5, 9, 120}, "words"), options);
   const auto micro_batches = batches->micro_batches(0);
   REQUIRE(micro_batches.size() > 1);
   for (const auto& micro_batch : micro_batches) CHECK(batches->load(0, micro_batch).next_weight == (2 + 4 + 60) / 3.0);
 }
 
 TEST_CASE("the length of training on examples may be in updates or epochs, not in tokens", "[examples]") {
-  const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes"), options(2));
+  const auto batches = corpora::make_batches(examples({5, 6, 7, 8, 9}, "classes"), train_options(2));
   CHECK(batches->updates({7, Length::Unit::updates}) == 7);
   CHECK(batches->updates({2, Length::Unit::epochs}) == 6);
   CHECK(refusal([&] { batches->updates({7, Length::Unit::tokens}); }).find("updates or epochs") != std::string::npos);
-  CHECK(status_of([] { corpora::make_batches(examples({}, "classes"), options(2)); }) == 3);
+  CHECK(status_of([] { corpora::make_batches(examples({}, "classes"), train_options(2)); }) == 3);
 }
 
 TEST_CASE("without data, a length in tokens is converted for texts, unknown for pairs and refused for examples",
@@ -266,13 +266,13 @@ TEST_CASE("the gradient of an update of examples does not depend on its split in
     const auto config = models::parse_model_config(str(kBertConfig, head, "[attention]\nheads = 4\n"));
     const auto corpus = examples({40, 41, 42, 40, 41, 5, 6}, config.model.bert.head);
     std::vector<at::Tensor> gradients[2];
-    int64_t operations = 0;  // roundings one after another in a gradient
+    int64_t operations = 0;  // number of roundings in sequence in the computation of a gradient
     for (const int64_t micro_tokens : {0, 100}) {
       auto model = model::build_language_model(config, 60, at::kCPU);
       model->parameters().initialise(1);
-      train::TrainOptions o = options(7);
-      o.batch.micro_tokens = micro_tokens;
-      const auto batches = corpora::make_batches(corpus, o);
+      train::TrainOptions options = train_options(7);
+      options.batch.micro_tokens = micro_tokens;
+      const auto batches = corpora::make_batches(corpus, options);
       const auto micro_batches = batches->micro_batches(0);
       CHECK(micro_batches.size() == (micro_tokens > 0 ? 4 : 2));
       for (const auto& micro_batch : micro_batches) {

@@ -51,14 +51,14 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
   pairs::write(folder.file("t.mhs"), sentences, 10, 10);
   const io::ShardFile shard(folder.file("t.mhs"));
   CHECK(rc::check([&] {
-    TrainOptions o;
-    o.batch.block = 12;
-    o.batch.tokens = *rc::gen::inRange(12, 400);
-    o.batch.micro_tokens = *rc::gen::elementOf(std::vector<int64_t>{0, 12, 40});
-    o.batch.micro_tokens = std::min(o.batch.micro_tokens, o.batch.tokens);
-    o.seed = *rc::gen::inRange(0, 100);
-    const auto batches = corpora::make_batches(pairs_of(shard), o),
-               same_batches = corpora::make_batches(pairs_of(shard), o);
+    TrainOptions options;
+    options.batch.block = 12;
+    options.batch.tokens = *rc::gen::inRange(12, 400);
+    options.batch.micro_tokens = *rc::gen::elementOf(std::vector<int64_t>{0, 12, 40});
+    options.batch.micro_tokens = std::min(options.batch.micro_tokens, options.batch.tokens);
+    options.seed = *rc::gen::inRange(0, 100);
+    const auto batches = corpora::make_batches(pairs_of(shard), options),
+               same_batches = corpora::make_batches(pairs_of(shard), options);
     std::vector<std::string> order_of_epoch_0;
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
       std::multiset<std::pair<pairs::Sentence, pairs::Sentence>> seen_pairs;
@@ -70,22 +70,23 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
           RC_ASSERT(micro_batch.first == rows);
           rows += micro_batch.count;
           const data::Batch batch = batches->load(update, micro_batch);
-          const auto& in = batch.input;
-          RC_ASSERT(in.tokens.size(0) == micro_batch.count);
-          max_length = std::max({max_length, in.tokens.size(1), in.source.size(1)});
-          if (o.batch.micro_tokens > 0)
+          const auto& input = batch.input;
+          RC_ASSERT(input.tokens.size(0) == micro_batch.count);
+          max_length = std::max({max_length, input.tokens.size(1), input.source.size(1)});
+          if (options.batch.micro_tokens > 0)
             RC_ASSERT(micro_batch.count == 1 ||
-                      micro_batch.count * std::max(in.tokens.size(1), in.source.size(1)) <= o.batch.micro_tokens);
+                      micro_batch.count * std::max(input.tokens.size(1), input.source.size(1)) <=
+                          options.batch.micro_tokens);
           for (int64_t r = 0; r < micro_batch.count; ++r) {
-            const auto source_length = in.lengths.encoder[r].item<int64_t>(),
-                       target_length = in.lengths.decoder[r].item<int64_t>();
+            const auto source_length = input.lengths.encoder[r].item<int64_t>(),
+                       target_length = input.lengths.decoder[r].item<int64_t>();
             pairs::Sentence source, target;
-            for (int64_t i = 0; i < source_length; ++i) source.push_back(in.source[r][i].item<int32_t>());
+            for (int64_t i = 0; i < source_length; ++i) source.push_back(input.source[r][i].item<int32_t>());
             for (int64_t i = 0; i < target_length; ++i) {
               target.push_back(batch.targets[r][i].item<int32_t>());
               // The input of the decoder is the target shifted right by one position, with an end-of-line token at
               // position 0.
-              RC_ASSERT(in.tokens[r][i].item<int32_t>() == (i == 0 ? 0 : target[static_cast<size_t>(i) - 1]));
+              RC_ASSERT(input.tokens[r][i].item<int32_t>() == (i == 0 ? 0 : target[static_cast<size_t>(i) - 1]));
             }
             for (int64_t i = target_length; i < batch.targets.size(1); ++i)
               RC_ASSERT(batch.targets[r][i].item<int64_t>() == -1);
@@ -95,7 +96,7 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
             seen_pairs.insert({source, target});
           }
         }
-        RC_ASSERT(rows == 1 || rows * max_length <= o.batch.tokens);
+        RC_ASSERT(rows == 1 || rows * max_length <= options.batch.tokens);
         RC_ASSERT(batches->describe_rows(update) == same_batches->describe_rows(update));
         order.push_back(batches->describe_rows(update));
       }
@@ -134,9 +135,9 @@ TEST_CASE("sentence pairs in order of length fill each batch: one more pair woul
         rows = 1, max_length = std::max(target, source);
       }
     }
-    TrainOptions o;
-    o.batch.block = 12, o.batch.tokens = max_tokens;
-    CHECK(corpora::make_batches(pairs_of(shard), o)->updates_per_epoch() == expected_updates);
+    TrainOptions options;
+    options.batch.block = 12, options.batch.tokens = max_tokens;
+    CHECK(corpora::make_batches(pairs_of(shard), options)->updates_per_epoch() == expected_updates);
   }
 }
 
@@ -148,12 +149,12 @@ TEST_CASE("each epoch shuffles sentence pairs of equal length and the order of t
   pairs::write(folder.file("equal.mhs"), equal_lengths, 10, 10);
   pairs::write(folder.file("distinct.mhs"), distinct_lengths, 10, 10);
   const io::ShardFile equal_shard(folder.file("equal.mhs")), distinct_shard(folder.file("distinct.mhs"));
-  TrainOptions o;
-  o.batch.block = 2, o.batch.tokens = 6;
-  const auto batches_of_three = corpora::make_batches(pairs_of(equal_shard), o);
+  TrainOptions options;
+  options.batch.block = 2, options.batch.tokens = 6;
+  const auto batches_of_three = corpora::make_batches(pairs_of(equal_shard), options);
   REQUIRE(batches_of_three->updates_per_epoch() == 3);
-  o.batch.block = o.batch.tokens = 10;
-  const auto batches_of_one = corpora::make_batches(pairs_of(distinct_shard), o);
+  options.batch.block = options.batch.tokens = 10;
+  const auto batches_of_one = corpora::make_batches(pairs_of(distinct_shard), options);
   REQUIRE(batches_of_one->updates_per_epoch() == 5);
   std::set<std::set<std::set<int64_t>>> groupings;
   std::set<std::vector<std::string>> orders;
@@ -176,13 +177,13 @@ TEST_CASE("pairs longer than train.batch.block are refused, and the message stat
   Folder folder;
   pairs::write(folder.file("t.mhs"), {{{2}, {3}}, {{2, 2, 2}, {3}}, {{2}, {3, 3, 3, 3}}}, 10, 10);
   const io::ShardFile shard(folder.file("t.mhs"));
-  TrainOptions o;
-  o.batch.block = 3, o.batch.tokens = 100;
-  const std::string text = refusal([&] { corpora::make_batches(pairs_of(shard), o); });
+  TrainOptions options;
+  options.batch.block = 3, options.batch.tokens = 100;
+  const std::string text = refusal([&] { corpora::make_batches(pairs_of(shard), options); });
   CHECK(contains(text, "at least 5, the longest source or target"));
   CHECK(contains(text, "2 of 3 pairs"));
-  o.batch.block = 5;
-  CHECK(corpora::make_batches(pairs_of(shard), o)->updates_per_epoch() == 1);
+  options.batch.block = 5;
+  CHECK(corpora::make_batches(pairs_of(shard), options)->updates_per_epoch() == 1);
 }
 
 TEST_CASE("a translation model learns to copy; resuming is bit-identical, and micro-batches change only rounding",
@@ -194,8 +195,8 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
   const auto dataset =
       task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), uninterrupted.tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
-  const auto loss = [&](const model::LoadedModel& m) {
-    const task::Score s = task::score(*m.model, corpus, {});
+  const auto loss = [&](const model::LoadedModel& loaded) {
+    const task::Score s = task::score(*loaded.model, corpus, {});
     CHECK(s.tokens == corpus.targets());
     return s.nll / static_cast<double>(s.tokens);
   };
@@ -230,8 +231,9 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   const auto tokenizers = text::tokenizers_of(shard.header(), "t.mhs");
   Config config;
   config.load_text(kModelConfig, "test");
-  auto m = model::build_language_model(model::ModelConfig::read(config), model::vocabularies_of(tokenizers), at::kCPU);
-  m->parameters().initialise(1);
+  auto model =
+      model::build_language_model(model::ModelConfig::read(config), model::vocabularies_of(tokenizers), at::kCPU);
+  model->parameters().initialise(1);
   const auto dataset = task::task_of_kind(io::kPairsKind, "t.mhs")->open(text::FileRecords(shard), tokenizers, {});
   const data::Corpus& corpus = dataset->corpus();
   std::vector<double> log_probabilities;
@@ -244,26 +246,26 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   };
   data::ScoringOptions small_batches;
   small_batches.batch = 3;
-  const task::Score score = task::score(*m, corpus, small_batches, observer);
-  const double pass_bound = rounding::pass_bound(*m, 12);
-  size_t at = 0;
+  const task::Score score = task::score(*model, corpus, small_batches, observer);
+  const double pass_bound = rounding::pass_bound(*model, 12);
+  size_t position = 0;
   double sum = 0;
   for (auto [from, to] : sentences) {
     from.push_back(0), to.push_back(0);
     std::vector<int64_t> in{0}, source(from.begin(), from.end());
     in.insert(in.end(), to.begin(), to.end() - 1);
     const model::Input input{at::tensor(in).unsqueeze(0), at::tensor(source).unsqueeze(0)};
-    const at::Tensor log_p = at::log_softmax(m->logits(m->hidden(input, {}))[0], -1);
-    for (size_t i = 0; i < to.size(); ++i, ++at) {
-      REQUIRE(tokens[at] == to[i]);
+    const at::Tensor log_p = at::log_softmax(model->logits(model->hidden(input, {}))[0], -1);
+    for (size_t i = 0; i < to.size(); ++i, ++position) {
+      REQUIRE(tokens[position] == to[i]);
       const auto p = log_p[static_cast<int64_t>(i)][to[i]].item<double>();
       // The logits that cancel in a log-probability have a magnitude of at least 1.
-      REQUIRE(log_probabilities[at] == rounding::within(p, pass_bound * std::max(1.0, -p)));
+      REQUIRE(log_probabilities[position] == rounding::within(p, pass_bound * std::max(1.0, -p)));
       sum -= p;
     }
   }
-  CHECK(at == log_probabilities.size());
-  CHECK(score.tokens == static_cast<int64_t>(at));
+  CHECK(position == log_probabilities.size());
+  CHECK(score.tokens == static_cast<int64_t>(position));
   CHECK(score.nll == rounding::within(sum, pass_bound * sum));
   data::ScoringOptions sample;
   sample.sample.blocks = 7;
@@ -272,13 +274,13 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     for (const data::Row& row : pass.rows) pairs_seen.insert(row.pair);
   };
-  data::for_each_batch(*m, corpus, sample, visitor);
+  data::for_each_batch(*model, corpus, sample, visitor);
   CHECK(pairs_seen.size() == 7);
   sample.sample.blocks = 61;
-  CHECK(contains(refusal([&] { data::for_each_batch(*m, corpus, sample, visitor); }), "at most 60"));
+  CHECK(contains(refusal([&] { data::for_each_batch(*model, corpus, sample, visitor); }), "at most 60"));
   data::ScoringOptions blocks;
   blocks.block = 5;
-  CHECK(contains(refusal([&] { task::score(*m, corpus, blocks); }), "--block"));
+  CHECK(contains(refusal([&] { task::score(*model, corpus, blocks); }), "--block"));
 }
 
 TEST_CASE("checkpoint.retain_by = 'best' retains the checkpoints of lowest validation loss, also after a resume",

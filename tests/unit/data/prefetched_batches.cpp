@@ -25,15 +25,16 @@ std::unique_ptr<Batches> text_batches(Batching batching, int64_t micro_tokens) {
     for (int32_t i = 0; i < 203; ++i) tokens.push_back(i * i % 17);
     return tokens;
   }();
-  TrainOptions o;
-  o.batch.block = 5, o.batch.tokens = 30, o.batch.micro_tokens = micro_tokens, o.batch.order = batching;
-  return corpora::make_batches(corpora::text_of(text, 0), o);
+  TrainOptions options;
+  options.batch.block = 5, options.batch.tokens = 30, options.batch.micro_tokens = micro_tokens,
+  options.batch.order = batching;
+  return corpora::make_batches(corpora::text_of(text, 0), options);
 }
 
 std::unique_ptr<Batches> pair_batches() {
-  TrainOptions o;
-  o.batch.block = 16, o.batch.tokens = 40, o.batch.micro_tokens = 20;
-  return corpora::make_batches(translation::corpus_of(translation::sentences(30)), o);
+  TrainOptions options;
+  options.batch.block = 16, options.batch.tokens = 40, options.batch.micro_tokens = 20;
+  return corpora::make_batches(translation::corpus_of(translation::sentences(30)), options);
 }
 
 // Adds 100 to the targets. As the `prepare` argument of prefetch(), it marks the batches that prefetch() has prepared.
@@ -73,7 +74,7 @@ TEST_CASE("prefetched batches equal directly loaded batches for any order of req
     RC_ASSERT(actual->rows_per_micro_batch() == expected->rows_per_micro_batch());
     RC_ASSERT(actual->tokens_per_update() == expected->tokens_per_update());
     int64_t update = *rc::gen::inRange<int64_t>(0, end);
-    for (int times = 0; times < 25; ++times) {
+    for (int request = 0; request < 25; ++request) {
       RC_ASSERT(actual->continues(update) == expected->continues(update));
       require_equal_batches(*actual, *expected, update);
       switch (*rc::gen::inRange(0, 8)) {
@@ -108,7 +109,8 @@ TEST_CASE("an error while prefetching an update is thrown when this update is re
   const auto prefetched = data::prefetch(std::make_unique<FailingBatches>(), 10, add_marker);
   for (int64_t update = 0; update < 3; ++update)
     CHECK(prefetched->load(update, prefetched->micro_batches(update)[0]).targets.item<int64_t>() == 100 + update);
-  for (int times = 0; times < 2; ++times) CHECK_THROWS_WITH(prefetched->micro_batches(3), Catch::Contains("update 3"));
+  for (int request = 0; request < 2; ++request)
+    CHECK_THROWS_WITH(prefetched->micro_batches(3), Catch::Contains("update 3"));
   CHECK_THROWS_WITH(prefetched->micro_batches(7), Catch::Contains("update 7"));
   CHECK(prefetched->load(1, prefetched->micro_batches(1)[0]).targets.item<int64_t>() == 101);
 }

@@ -91,51 +91,51 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
                   block = *rc::gen::inRange<int64_t>(1, 12);
     RC_PRE(tokens >= rows);
     const std::vector<int32_t> text = make_tokens(tokens);
-    TrainOptions o;
-    o.batch.order = Batching::streams, o.batch.block = block, o.batch.tokens = rows * block;
-    auto batches = corpora::make_batches(corpora::text_of(text, 5), o);
+    TrainOptions options;
+    options.batch.order = Batching::streams, options.batch.block = block, options.batch.tokens = rows * block;
+    auto batches = corpora::make_batches(corpora::text_of(text, 5), options);
     // Naive reference: the text is divided into streams, the longer streams first, and each stream into blocks.
     std::vector<std::vector<int64_t>> streams(static_cast<size_t>(rows));
-    int64_t at = 0, longest = 0;
+    int64_t at = 0, max_length = 0;
     for (int64_t s = 0; s < rows; ++s) {
       int64_t length = 0;
       for (int64_t i = s; i < tokens; i += rows) ++length;
       for (int64_t i = 0; i < length; ++i) streams[static_cast<size_t>(s)].push_back(at++);
-      longest = std::max(longest, length);
+      max_length = std::max(max_length, length);
     }
     RC_ASSERT(at == tokens);
-    RC_ASSERT(batches->updates_per_epoch() == (longest + block - 1) / block);
+    RC_ASSERT(batches->updates_per_epoch() == (max_length + block - 1) / block);
     for (int64_t u = 0; u < 2 * batches->updates_per_epoch(); ++u) {
       const int64_t segment = u % batches->updates_per_epoch();
       RC_ASSERT(batches->continues(u) == (segment > 0));
       const auto update = batches->rows_of(u);
-      const int64_t width = std::min(block, longest - segment * block);
+      const int64_t width = std::min(block, max_length - segment * block);
       const data::Batch batch = batches->load(u, {0, static_cast<int64_t>(update.rows.size())});
       RC_ASSERT(batch.input.tokens.sizes() == at::IntArrayRef({rows, width}));
       const auto* in = batch.input.tokens.const_data_ptr<int64_t>();
       const auto* out = batch.targets.const_data_ptr<int64_t>();
       for (const auto& stream : streams)
         for (int64_t t = 0; t < width; ++t, ++in, ++out) {
-          const auto place = static_cast<size_t>(segment * block + t);
-          if (place >= stream.size()) {
+          const auto position = static_cast<size_t>(segment * block + t);
+          if (position >= stream.size()) {
             RC_ASSERT(*out == -1);
             continue;
           }
-          const auto i = static_cast<size_t>(stream[place]);
+          const auto i = static_cast<size_t>(stream[position]);
           RC_ASSERT(*out == text[i]);
           RC_ASSERT(*in == (i == 0 ? 5 : text[i - 1]));
         }
       // A micro-batch is a slice of the rows of its update.
-      const data::Batch part = batches->load(u, {1, std::min<int64_t>(2, rows - 1)});
-      RC_ASSERT(at::equal(part.targets, batch.targets.slice(0, 1, 3)));
+      const data::Batch micro_batch = batches->load(u, {1, std::min<int64_t>(2, rows - 1)});
+      RC_ASSERT(at::equal(micro_batch.targets, batch.targets.slice(0, 1, 3)));
     }
   }));
   const std::vector<int32_t> text = make_tokens(5);
-  TrainOptions o;
-  o.batch.order = Batching::streams, o.batch.block = 2, o.batch.tokens = 12;
-  CHECK(contains(refusal([&] { corpora::make_batches(corpora::text_of(text, 5), o); }), "at most 5 streams"));
-  CHECK(length_to_updates({1, Length::Unit::epochs}, o.batch, 100) == 9);  // ceil(ceil(100 / 6 streams) / 2)
-  CHECK(length_to_updates({101, Length::Unit::tokens}, o.batch, 100) == 10);
+  TrainOptions options;
+  options.batch.order = Batching::streams, options.batch.block = 2, options.batch.tokens = 12;
+  CHECK(contains(refusal([&] { corpora::make_batches(corpora::text_of(text, 5), options); }), "at most 5 streams"));
+  CHECK(length_to_updates({1, Length::Unit::epochs}, options.batch, 100) == 9);  // ceil(ceil(100 / 6 streams) / 2)
+  CHECK(length_to_updates({101, Length::Unit::tokens}, options.batch, 100) == 10);
 }
 
 TEST_CASE("the score of a text in parallel streams equals a loop over its tokens for any batch size", "[streams]") {
@@ -143,8 +143,8 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
   constexpr int64_t kKeys = 7 + 4;  // memory and block
   for (int64_t layers : {1, 3}) {
     auto model = build(str("layers = ", layers, "\ntransformer-xl.memory = 9\n"));
-    data::ScoringOptions o;
-    o.block = 4, o.memory = 7, o.streams = 5;
+    data::ScoringOptions options;
+    options.block = 4, options.memory = 7, options.streams = 5;
     double expected_nll = 0;
     for (int64_t s = 0; s < 5; ++s) {
       const int64_t first = s * 20 + std::min<int64_t>(s, 3), length = s < 3 ? 21 : 20;
@@ -172,7 +172,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
       }
     }
     for (int64_t batch : {1, 2, 4, 50}) {
-      o.batch = batch;
+      options.batch = batch;
       std::vector<int64_t> order;
       double observed_nll = 0;
       task::ScoreObserver observer;
@@ -182,7 +182,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
         observed_nll -= p;
         CHECK(token == text[static_cast<size_t>(index)]);
       };
-      const task::Score score = task::score(*model, corpora::text_of(text, 2), o, observer);
+      const task::Score score = task::score(*model, corpora::text_of(text, 2), options, observer);
       CHECK(score.tokens == 103);
       CHECK(score.nll == rounding::within(expected_nll, rounding::pass_bound(*model, kKeys) * expected_nll));
       CHECK(observed_nll == rounding::fp64(score.nll, 103));  // the same terms in another order
@@ -196,11 +196,11 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
 TEST_CASE("the scoring protocol of a text follows from the options and the model's memory", "[streams]") {
   auto with_memory = build("layers = 1\ntransformer-xl.memory = 9\n"), without_memory = build("layers = 1\n");
   auto resolve_options = [](model::LanguageModel& m, int64_t context, int64_t memory, int64_t streams) {
-    data::ScoringOptions o;
-    o.block = 4, o.context = context, o.memory = memory, o.streams = streams;
-    return data::Text(100, 0, {}).resolve(o, m);
+    data::ScoringOptions options;
+    options.block = 4, options.context = context, options.memory = memory, options.streams = streams;
+    return data::Text(100, 0, {}).resolve(options, m);
   };
-  auto protocol = [](const data::ScoringOptions& o) { return std::string(data::protocol_of(o)); };
+  auto protocol = [](const data::ScoringOptions& options) { return std::string(data::protocol_of(options)); };
   CHECK(protocol(resolve_options(*with_memory, 0, -1, 0)) == "streams");
   CHECK(resolve_options(*with_memory, 0, -1, 0).memory == 9);
   CHECK(resolve_options(*with_memory, 0, -1, 0).streams == 10);
@@ -215,23 +215,23 @@ TEST_CASE("the scoring protocol of a text follows from the options and the model
 }
 
 TEST_CASE("queries attend to an initial memory of zeros, which therefore differs from an empty memory", "[streams]") {
-  auto zeros = build("layers = 2\ntransformer-xl.memory = 5\ntransformer-xl.initial_memory = 'zeros'\n"),
-       empty = build("layers = 2\ntransformer-xl.memory = 5\n");
+  auto zeros_model = build("layers = 2\ntransformer-xl.memory = 5\ntransformer-xl.initial_memory = 'zeros'\n"),
+       empty_model = build("layers = 2\ntransformer-xl.memory = 5\n");
   at::manual_seed(1);
   const at::Tensor x = at::randint(6, {2, 9}, at::kLong);
   for (bool with_autograd : {false, true}) {
     at::AutoGradMode mode(with_autograd);
-    auto zeros_memory = zeros->new_memory(5), explicit_zeros = empty->new_memory(5),
-         empty_memory = empty->new_memory(5);
+    auto zeros_memory = zeros_model->new_memory(5), explicit_zeros = empty_model->new_memory(5),
+         empty_memory = empty_model->new_memory(5);
     for (auto& layer : explicit_zeros->layers) {
       layer.inputs = at::zeros({2, 5, 16});
       layer.positions = {-5, -4, -3, -2, -1};
     }
     for (int64_t t = 0; t < 9; t += 3) {
-      const at::Tensor hidden = zeros->hidden(x.narrow(1, t, 3), {}, zeros_memory.get());
-      CHECK(at::equal(hidden, empty->hidden(x.narrow(1, t, 3), {}, explicit_zeros.get())));
-      const at::Tensor without_zeros = empty->hidden(x.narrow(1, t, 3), {}, empty_memory.get());
-      CHECK_FALSE(rounding::passes_agree(*empty, hidden, without_zeros, 8));
+      const at::Tensor hidden = zeros_model->hidden(x.narrow(1, t, 3), {}, zeros_memory.get());
+      CHECK(at::equal(hidden, empty_model->hidden(x.narrow(1, t, 3), {}, explicit_zeros.get())));
+      const at::Tensor without_zeros = empty_model->hidden(x.narrow(1, t, 3), {}, empty_memory.get());
+      CHECK_FALSE(rounding::passes_agree(*empty_model, hidden, without_zeros, 8));
     }
   }
 }
@@ -410,9 +410,9 @@ TEST_CASE("the validation loss of a training run equals an evaluation with the s
                                              {"validation.memory = 0\n", 8, 0}}) {
     const std::string name = std::to_string(block * 100 + memory);
     auto loaded = train_in_folder(folder, name, valid + extra);
-    data::ScoringOptions o;
-    o.block = block, o.memory = memory;
-    const task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), o);
+    data::ScoringOptions options;
+    options.block = block, options.memory = memory;
+    const task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), options);
     const double valid_nll = read_log(folder.file(name), "valid_nll").back()["valid_nll"];
     CHECK(valid_nll == rounding::fp64(score.nll / 133, 133));  // a mean in fp64 of the same terms
   }
@@ -478,22 +478,22 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resumi
     return events;
   };
   auto uninterrupted = train_in_folder(folder, "whole", config(40, 3));
-  double best = INFINITY;
-  int64_t worse_validations = 0, return_update = 0, last_update = 0, returns = 0;
+  double best_nll = INFINITY;
+  int64_t worse_validations = 0, return_update = 0, last_update = 0, num_returns = 0;
   for (const LogEvent& event : log_of("whole")) {
     last_update = event.update;
     if (std::isnan(event.nll)) {
       CHECK(worse_validations == 3);
       CHECK(return_update == 0);
       return_update = event.update, worse_validations = 0;
-      ++returns;
+      ++num_returns;
       continue;
     }
     CHECK(worse_validations < 3);  // 3 worse validations end the phase or the run
-    worse_validations = event.nll < best ? 0 : worse_validations + 1;
-    best = std::min(best, event.nll);
+    worse_validations = event.nll < best_nll ? 0 : worse_validations + 1;
+    best_nll = std::min(best_nll, event.nll);
   }
-  REQUIRE(returns == 1);
+  REQUIRE(num_returns == 1);
   REQUIRE(return_update < 36);
   CHECK((last_update == 40 || worse_validations == 3));
   CHECK(last_update > return_update);
@@ -524,16 +524,16 @@ TEST_CASE("the plan of a resumed run states the update of the next validation", 
   Folder folder;
   const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidation.every = '4u'\n");
   const auto batches = corpora::make_batches(data::Text(400, 0, {}), run.train);
-  auto next = [&](int64_t update, bool validation_done) {
+  auto next_validation_after = [&](int64_t update, bool validation_done) {
     TrainState state;
     state.update = update, state.is_complete = validation_done;
     return plan_of(run, *batches, true, state).next_validation;
   };
-  CHECK(next(0, true) == 4);
-  CHECK(next(3, true) == 4);
-  CHECK(next(4, true) == 8);
-  CHECK(next(4, false) == 4);  // the validation at update 4 was interrupted by a signal
-  CHECK(next(8, true) == 10);
+  CHECK(next_validation_after(0, true) == 4);
+  CHECK(next_validation_after(3, true) == 4);
+  CHECK(next_validation_after(4, true) == 8);
+  CHECK(next_validation_after(4, false) == 4);  // the validation at update 4 was interrupted by a signal
+  CHECK(next_validation_after(8, true) == 10);
   CHECK_FALSE(plan_of(run, *batches, true).has_best);
 }
 
@@ -548,7 +548,7 @@ TEST_CASE("invalid options of streams, memories and Skip-Retain are refused befo
     CHECK_FALSE(std::filesystem::exists(out));
     return message;
   };
-  const std::string skips = "[train.procedures.skip-retain]\n",
+  const std::string skip_retain = "[train.procedures.skip-retain]\n",
                     valid = "[data]\nvalid = '" + folder.file("t.mhs") + "'\n";
   CHECK(contains(refusal_of("[train]\nbatch.order = 'blocks'\n"), "train.batch.order"));
   CHECK(contains(refusal_of("[train]\nbatch.tokens = 4000\n"), "at most 400 streams"));
@@ -556,12 +556,12 @@ TEST_CASE("invalid options of streams, memories and Skip-Retain are refused befo
   CHECK(contains(refusal_of("[model]\ntransformer-xl.memory = 0\n[train]\nvalidation.memory = 3\n"),
                  "train.validation.memory"));
   CHECK(contains(
-      refusal_of(skips +
+      refusal_of(skip_retain +
                  "[model]\nbackbone = 'decoder'\ntransformer-xl.memory = 0\noutput_bias = false\n[attention]\nscore = "
                  "'dot-product'\n"),
       "skip layers"));
-  CHECK(contains(refusal_of(skips + "until = '2u'\n"), "no --valid"));
-  CHECK(contains(refusal_of(skips + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"),
+  CHECK(contains(refusal_of(skip_retain + "until = '2u'\n"), "no --valid"));
+  CHECK(contains(refusal_of(skip_retain + "until = '2u'\n" + valid + "[train]\nvalidation.every = '3u'\n"),
                  "no validation up to update"));
   // Streams without a memory are allowed: their blocks are independent sequences.
   CHECK_NOTHROW(train_in_folder(folder, "no-memory", "[train]\nlength = '9u'\n[model]\ntransformer-xl.memory = 0\n"));
@@ -578,11 +578,11 @@ TEST_CASE("loading a checkpoint may override configuration keys that change no p
   CHECK(overridden.config.model.transformer_xl.same_length);
   CHECK(overridden.model->memory() == 20);
   const std::vector<int32_t> text = make_tokens(90);
-  data::ScoringOptions o;
-  o.block = 8, o.memory = 20;
+  data::ScoringOptions options;
+  options.block = 8, options.memory = 20;
   // Without the overrides both models would compute the same bits.
-  CHECK(task::score(*original.model, corpora::text_of(text, 0), o).nll !=
-        task::score(*overridden.model, corpora::text_of(text, 0), o).nll);
+  CHECK(task::score(*original.model, corpora::text_of(text, 0), options).nll !=
+        task::score(*overridden.model, corpora::text_of(text, 0), options).nll);
   CHECK(contains(refusal([&] { load({"model.layers=3"}); }), "leave all parameters unchanged"));
   CHECK(contains(refusal([&] { load({"model.ffn=32"}); }), "(16, 16)"));
   CHECK(

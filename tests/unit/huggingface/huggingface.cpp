@@ -101,7 +101,7 @@ TEST_CASE("a written config.json reads back to the same settings, and each tenso
       CHECK(unprefixed_name(architecture->prefix() + pair.huggingface_name, architecture->prefix()) ==
             pair.huggingface_name);
       CHECK_FALSE(architecture->is_buffer(pair.huggingface_name));
-      for (const std::string& one : pair.multihead_names) CHECK(library_names.insert(one).second);
+      for (const std::string& library_name : pair.multihead_names) CHECK(library_names.insert(library_name).second);
     }
     for (const auto& [copy, original] : names.aliases) {
       CHECK(transformers_names.count(copy) == 0);

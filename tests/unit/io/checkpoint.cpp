@@ -46,15 +46,15 @@ void write_to(const std::string& path, const Content& c) {
 }
 
 bool has_content(const std::string& path, const Content& c) {
-  Checkpoint read(path);
-  read.verify();
-  if (read.tensors().size() != 4) return false;
+  Checkpoint checkpoint(path);
+  checkpoint.verify();
+  if (checkpoint.tensors().size() != 4) return false;
   for (const TensorView& v : c.views()) {
-    const TensorInfo* info = read.find(v.info.name);
+    const TensorInfo* info = checkpoint.find(v.info.name);
     if (info == nullptr || info->shape != v.info.shape || info->type != v.info.type) return false;
-    if (v.info.bytes() > 0 && std::memcmp(read.data(v.info.name), v.data, v.info.bytes()) != 0) return false;
+    if (v.info.bytes() > 0 && std::memcmp(checkpoint.data(v.info.name), v.data, v.info.bytes()) != 0) return false;
   }
-  return read.entry(kConfigKey) == "heads = 8\n";
+  return checkpoint.entry(kConfigKey) == "heads = 8\n";
 }
 
 std::string safetensors_bytes(const std::string& json, const std::string& data) {
@@ -69,9 +69,9 @@ TEST_CASE("a written checkpoint reads back equal") {
   Folder folder;
   write_to(folder.file("x"), sample_content());
   CHECK(has_content(folder.file("x"), sample_content()));
-  Checkpoint read(folder.file("x"));
-  CHECK(from_base64(read.entry(kTokenizerKey)) == std::string("a\0b", 3));
-  CHECK(status_of([&] { read.entry("multihead.none"); }) == 3);
+  Checkpoint checkpoint(folder.file("x"));
+  CHECK(from_base64(checkpoint.entry(kTokenizerKey)) == std::string("a\0b", 3));
+  CHECK(status_of([&] { checkpoint.entry("multihead.none"); }) == 3);
 }
 
 TEST_CASE("base64 decodes to the encoded bytes, and invalid base64 is refused") {
@@ -195,7 +195,7 @@ TEST_CASE("a safetensors file without metadata of multihead is read as plain ten
   Folder folder;
   write_file_atomically(folder.file("y"),
                         safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "0000"));
-  Checkpoint read(folder.file("y"));
-  CHECK(read.tensors().size() == 1);
-  CHECK(std::memcmp(read.data("a"), "0000", 4) == 0);
+  Checkpoint checkpoint(folder.file("y"));
+  CHECK(checkpoint.tensors().size() == 1);
+  CHECK(std::memcmp(checkpoint.data("a"), "0000", 4) == 0);
 }

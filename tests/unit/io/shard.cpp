@@ -56,11 +56,11 @@ void write_shard(const std::string& path, const ShardHeader& h, const Sequences&
   sink->close();
 }
 
-Sequences random_runs(size_t count, int32_t vocabulary, uint64_t seed, size_t longest = 40) {
+Sequences random_runs(size_t count, int32_t vocabulary, uint64_t seed, size_t max_length = 40) {
   RandomSequence random(RandomStream(seed, "runs"));
   Sequences runs(count);
   for (auto& run : runs) {
-    run.resize(random.uniform_below(longest));
+    run.resize(random.uniform_below(max_length));
     for (int32_t& t : run) t = static_cast<int32_t>(random.uniform_below(static_cast<uint64_t>(vocabulary)));
   }
   return runs;
@@ -210,7 +210,7 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
 
 TEST_CASE("a shard header that claims implausible sizes is refused before memory of these sizes is allocated") {
   Folder folder;
-  const bool measured = reset_peak();
+  const bool can_reset_peak = reset_peak();
   const int64_t initial_peak_kb = peak_kb();
   auto check_refused = [&](const std::string& bytes) {
     write_file_atomically(folder.file("y.mhs"), bytes);
@@ -232,12 +232,12 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   store32(frame_head, kHeaderMagic);
   store32(frame_head, static_cast<uint32_t>(payload.size()));
   check_refused(frame_head + payload);
-  std::string huge = encode_header(header());
-  huge[8 + 7] = 0x10;
+  std::string oversized_payload = encode_header(header());
+  oversized_payload[8 + 7] = 0x10;
   frame_head.clear();
   store32(frame_head, kHeaderMagic);
-  store32(frame_head, static_cast<uint32_t>(huge.size()));
-  check_refused(frame_head + huge);
+  store32(frame_head, static_cast<uint32_t>(oversized_payload.size()));
+  check_refused(frame_head + oversized_payload);
   // A header with a valid checksum whose JSON would overflow the call stack if it had more levels.
   h = header();
   h.provenance = std::string(100, '[') + std::string(100, ']');
@@ -248,7 +248,7 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   check_refused(frame_head + payload);
   CHECK(status_of([&] { ShardFile file(folder.file("none.mhs")); }) == 3);
   CHECK(status_of([&] { ShardFile file(folder.path.string()); }) == 3);
-  if (!measured) SKIP("peak memory cannot be reset on this system");
+  if (!can_reset_peak) SKIP("peak memory cannot be reset on this system");
   CHECK(peak_kb() - initial_peak_kb < 64 << 10);
 }
 
@@ -365,20 +365,20 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
 }
 
 TEST_CASE("source and target of a shard of pairs share a joint vocabulary or have one each", "[pairs]") {
-  const ShardHeader joint = pair_header(10, 0), separate = pair_header(10, 20);
+  const ShardHeader joint_header = pair_header(10, 0), separate_header = pair_header(10, 20);
   for (Side side : {Side::source, Side::target}) {
-    CHECK(joint.vocabulary_of(side) == 10);
-    CHECK(joint.tokenizer_of(side) == joint.tokenizer);
-    require_vocabulary(joint, "x.mhs", *word_tokenizer(10), "m", side);
+    CHECK(joint_header.vocabulary_of(side) == 10);
+    CHECK(joint_header.tokenizer_of(side) == joint_header.tokenizer);
+    require_vocabulary(joint_header, "x.mhs", *word_tokenizer(10), "m", side);
   }
-  CHECK(separate.vocabulary_of(Side::source) == 20);
-  CHECK(separate.vocabulary_of(Side::target) == 10);
-  CHECK(separate.largest_limit() == 20);
-  require_vocabulary(separate, "x.mhs", *word_tokenizer(20), "m", Side::source);
-  require_vocabulary(separate, "x.mhs", *word_tokenizer(10), "m", Side::target);
-  CHECK(status_of([&] { require_vocabulary(separate, "x.mhs", *word_tokenizer(11), "m", Side::source); }) == 3);
+  CHECK(separate_header.vocabulary_of(Side::source) == 20);
+  CHECK(separate_header.vocabulary_of(Side::target) == 10);
+  CHECK(separate_header.largest_limit() == 20);
+  require_vocabulary(separate_header, "x.mhs", *word_tokenizer(20), "m", Side::source);
+  require_vocabulary(separate_header, "x.mhs", *word_tokenizer(10), "m", Side::target);
+  CHECK(status_of([&] { require_vocabulary(separate_header, "x.mhs", *word_tokenizer(11), "m", Side::source); }) == 3);
   try {
-    require_vocabulary(separate, "x.mhs", *word_tokenizer(10), "m", Side::source);
+    require_vocabulary(separate_header, "x.mhs", *word_tokenizer(10), "m", Side::source);
     FAIL("the target vocabulary was accepted as the source vocabulary");
   } catch (const Error& error) {
     CHECK(std::string(error.what()).find("source vocabulary") != std::string::npos);
@@ -445,21 +445,21 @@ TEST_CASE("all readers refuse a shard of pairs that has valid checksums but inva
     verify(ShardFile(path));
     CHECK(read_pairs(path).tokens == concatenate(runs));
   };
-  const ShardHeader separate = pair_header(10, 20);
-  check_runs({{19, 0}, {9, 0}, {0}, {0}}, separate, true);
-  check_runs({{19, 0}, {10, 0}}, separate, false);        // target outside its vocabulary, inside the source's
-  check_runs({{20, 0}, {9, 0}}, separate, false);         // source outside both vocabularies
-  check_runs({{19, 0}, {9}}, separate, false);            // target without end token
-  check_runs({{19}, {9, 0}}, separate, false);            // source without end token
-  check_runs({{19, 0, 18, 0}, {9, 0}}, separate, false);  // an end token within the source
-  check_runs({{19, 0}, {}}, separate, false);             // an empty target
-  check_runs({{19, 0, 9}, {0}}, separate, false);         // valid tokens; a token of the target moved to the source
-  ShardHeader inconsistent = separate;
-  std::swap(inconsistent.tokenizer, inconsistent.source_tokenizer);
-  check_runs({{9, 0}, {9, 0}}, inconsistent, false);
-  inconsistent = separate;
-  inconsistent.source_tokenizer = "not a vocabulary";
-  check_runs({{9, 0}, {9, 0}}, inconsistent, false);
+  const ShardHeader separate_header = pair_header(10, 20);
+  check_runs({{19, 0}, {9, 0}, {0}, {0}}, separate_header, true);
+  check_runs({{19, 0}, {10, 0}}, separate_header, false);        // target outside its vocabulary, inside the source's
+  check_runs({{20, 0}, {9, 0}}, separate_header, false);         // source outside both vocabularies
+  check_runs({{19, 0}, {9}}, separate_header, false);            // target without end token
+  check_runs({{19}, {9, 0}}, separate_header, false);            // source without end token
+  check_runs({{19, 0, 18, 0}, {9, 0}}, separate_header, false);  // an end token within the source
+  check_runs({{19, 0}, {}}, separate_header, false);             // an empty target
+  check_runs({{19, 0, 9}, {0}}, separate_header, false);  // valid tokens; a token of the target moved to the source
+  ShardHeader inconsistent_header = separate_header;
+  std::swap(inconsistent_header.tokenizer, inconsistent_header.source_tokenizer);
+  check_runs({{9, 0}, {9, 0}}, inconsistent_header, false);
+  inconsistent_header = separate_header;
+  inconsistent_header.source_tokenizer = "not a vocabulary";
+  check_runs({{9, 0}, {9, 0}}, inconsistent_header, false);
   // read_pairs() refuses a shard of text.
   write_shard(path, header(), {{1, 2}});
   CHECK(status_of([&] { read_pairs(path); }) == 3);

@@ -14,11 +14,13 @@ using namespace mh::io;
 
 namespace {
 
-const auto n = bytes_of_number;
+const auto little_endian = bytes_of_number;
 using Numbers = std::vector<uint64_t>;
 
-std::string text(const std::string& s) { return "X" + n(s.size(), 4) + s; }
-std::string integer(uint64_t i) { return i < 256 ? "K" + n(i, 1) : i < 65536 ? "M" + n(i, 2) : "\x8a\x08" + n(i, 8); }
+std::string text(const std::string& s) { return "X" + little_endian(s.size(), 4) + s; }
+std::string integer(uint64_t i) {
+  return i < 256 ? "K" + little_endian(i, 1) : i < 65536 ? "M" + little_endian(i, 2) : "\x8a\x08" + little_endian(i, 8);
+}
 std::string tuple(const Numbers& numbers) {
   std::string out = "(";
   for (uint64_t i : numbers) out += integer(i);
@@ -134,10 +136,10 @@ TEST_CASE("a pickle with references to its memo and with attributes of its dict 
   // Tensor b takes its storage and its rebuild function from the memo; the dict has the attribute _metadata, as a dict
   // from state_dict() does.
   std::string pickle = "\x80\x02" + kOrderedDict + "q\x01(" + text("a");
-  pickle += "ctorch._utils\n_rebuild_tensor_v2\nr" + n(300, 4) + "(" + storage_of("FloatStorage", "0", 6) + "q\x02" +
-            integer(0) + tuple({6}) + tuple({1}) + "\x89" + kOrderedDict + "tR";
-  pickle += text("b") + "j" + n(300, 4) + "(h\x02" + integer(2) + integer(2) + "\x85" + integer(1) + "\x85\x89" +
-            kOrderedDict + "tR" + "u";
+  pickle += "ctorch._utils\n_rebuild_tensor_v2\nr" + little_endian(300, 4) + "(" + storage_of("FloatStorage", "0", 6) +
+            "q\x02" + integer(0) + tuple({6}) + tuple({1}) + "\x89" + kOrderedDict + "tR";
+  pickle += text("b") + "j" + little_endian(300, 4) + "(h\x02" + integer(2) + integer(2) + "\x85" + integer(1) +
+            "\x85\x89" + kOrderedDict + "tR" + "u";
   pickle += "}" + text("_metadata") + kOrderedDict + text("") + "}" + text("version") + integer(1) + "sssb.";
   const auto tensors = read(pickle);
   REQUIRE(tensors.size() == 2);
@@ -149,22 +151,23 @@ TEST_CASE("a pickle with references to its memo and with attributes of its dict 
 }
 
 TEST_CASE("a pickle whose values would exceed the memory limit is refused", "[torch-file]") {
-  // NONE, EMPTY_DICT and EMPTY_TUPLE create a value with one byte, BINGET repeats one with two, and LONG_BINPUT fills
-  // the memo.
-  const auto repeated = [](const std::string& opcodes, size_t count) {
+  // NONE, EMPTY_DICT and EMPTY_TUPLE create a value with an opcode of one byte, BINGET repeats a value with two bytes,
+  // and LONG_BINPUT fills the memo.
+  const auto repeat = [](const std::string& opcodes, size_t count) {
     std::string out;
     for (size_t i = 0; i < count; ++i) out += opcodes;
     return out;
   };
   std::string memo = "N";
-  for (uint64_t i = 0; i < 1'000'000; ++i) memo += "r" + n(i, 4);
-  for (const std::string& opcodes : {repeated("N", 2'000'000), repeated("}", 2'000'000), repeated(")", 2'000'000), memo,
-                                     text(std::string(1000, 'a')) + "q" + n(0, 1) + repeated("h" + n(0, 1), 2'000'000)})
+  for (uint64_t i = 0; i < 1'000'000; ++i) memo += "r" + little_endian(i, 4);
+  for (const std::string& opcodes :
+       {repeat("N", 2'000'000), repeat("}", 2'000'000), repeat(")", 2'000'000), memo,
+        text(std::string(1000, 'a')) + "q" + little_endian(0, 1) + repeat("h" + little_endian(0, 1), 2'000'000)})
     CHECK_THAT(error_of("\x80\x02" + opcodes + "."), Catch::Contains("values of at most 50331648 bytes"));
   // A text in the memo is shared, not copied.
-  CHECK_THAT(
-      error_of("\x80\x02" + text(std::string(100'000, 'a')) + "q" + n(0, 1) + repeated("h" + n(0, 1), 100'000) + "."),
-      Catch::Contains("a dict"));
+  CHECK_THAT(error_of("\x80\x02" + text(std::string(100'000, 'a')) + "q" + little_endian(0, 1) +
+                      repeat("h" + little_endian(0, 1), 100'000) + "."),
+             Catch::Contains("a dict"));
 }
 
 TEST_CASE("a pickle that names a function other than PyTorch's rebuild functions is refused", "[torch-file]") {

@@ -47,18 +47,18 @@ struct ScoredSpan {
   std::string text;
 };
 
-// Returns all spans of at most `longest` tokens that may answer a question, by falling score, found by brute force.
+// Returns all spans of at most `max_tokens` tokens that may answer a question, by falling score, found by brute force.
 std::vector<ScoredSpan> ranked_spans(const text::Questions& questions, const RowScores& s, int64_t question,
-                                     int64_t longest) {
+                                     int64_t max_tokens) {
   std::vector<ScoredSpan> spans;
   const auto [begin, end] = questions.rows_of(question);
   for (int64_t row = begin; row < end; ++row) {
     const auto shift = static_cast<int32_t>(questions.paragraph_begins(row));
     const text::Window& w = questions.window(row);
-    const auto counts = questions.scored_tokens(row);
+    const auto is_scored = questions.scored_tokens(row);
     for (int32_t i = 0; i < w.count; ++i)
-      for (int32_t k = i; k < w.count && k - i + 1 <= longest; ++k)
-        if (counts[i])
+      for (int32_t k = i; k < w.count && k - i + 1 <= max_tokens; ++k)
+        if (is_scored[i])
           spans.push_back({static_cast<double>(s.start[row][shift + i]) + s.end[row][shift + k], row, shift + i,
                            shift + k, questions.paragraph_of(question).text_of({w.first + i, w.first + k})});
   }
@@ -80,8 +80,8 @@ std::vector<ScoredSpan> best_distinct_texts(const std::vector<ScoredSpan>& spans
 
 TEST_CASE("answers: the n-best list equals that of a brute-force search") {
   CHECK(rc::check("answers: the n-best list equals that of a brute-force search", [] {
-    const RandomSquad m = random_squad();
-    const text::Questions questions = questions_of(shard_of(m.json), m.options);
+    const RandomSquad squad = random_squad();
+    const text::Questions questions = questions_of(shard_of(squad.json), squad.options);
     const RowScores s = random_row_scores(questions);
     const metrics::AnswerOptions options{*rc::gen::inRange(1, 25), *rc::gen::inRange(1, 8), 0};
     metrics::AnswerSearch search(questions, options);
@@ -109,8 +109,8 @@ TEST_CASE("answers: the n-best list equals that of a brute-force search") {
 
 TEST_CASE("answers: the null answer is ranked by its score if questions may be impossible") {
   CHECK(rc::check("answers: the null answer is ranked by its score", [] {
-    const RandomSquad m = random_squad(true);
-    const text::Questions questions = questions_of(shard_of(m.json, kKeepUnanswerable), m.options);
+    const RandomSquad squad = random_squad(true);
+    const text::Questions questions = questions_of(shard_of(squad.json, kKeepUnanswerable), squad.options);
     RC_ASSERT(questions.unanswerable());
     const RowScores s = random_row_scores(questions);
     const metrics::AnswerOptions options{*rc::gen::inRange(1, 6), 30, static_cast<double>(*rc::gen::inRange(-3, 4))};
@@ -183,13 +183,13 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
   answers[2].best = {{"ab", 1.5, 2, 0.75}, {"", 1, 2, 0.25}};
   const Folder folder;
   write_file_atomically(folder.file("answers.json"), metrics::predictions_json(questions, answers));
-  const auto read = metrics::read_predictions(folder.file("answers.json"));
-  CHECK(read == metrics::Predictions{{"1", "CAB abc."}, {"\"2\"", "ab\n\"é"}, {"3", "ab"}});
+  const auto predictions = metrics::read_predictions(folder.file("answers.json"));
+  CHECK(predictions == metrics::Predictions{{"1", "CAB abc."}, {"\"2\"", "ab\n\"é"}, {"3", "ab"}});
   CHECK(
       ordered_json::parse(metrics::best_json(questions, answers)) ==
       ordered_json::parse(R"({"1":[],"\"2\"":[],"3":[{"text":"ab","probability":0.75,"start_logit":1.5,"end_logit":2.0},
                                 {"text":"","probability":0.25,"start_logit":1.0,"end_logit":2.0}]})"));
-  const auto scores = metrics::score_predictions(questions, read);
+  const auto scores = metrics::score_predictions(questions, predictions);
   CHECK(scores.all.questions() == 3);
   CHECK(scores.all.percent().exact == rounding::fp64(100.0 / 3, 2));
   CHECK(scores.all.percent().f1 == rounding::fp64(200.0 / 3, 4));
@@ -216,13 +216,13 @@ TEST_CASE("predictions: exact match and F1 follow SQuAD 2.0 if questions may be 
     const auto s = metrics::answer_score(q, answer, unanswerable);
     return std::pair(s.exact, s.f1);
   };
-  using P = std::pair<double, double>;
-  CHECK(score(impossible, "", true) == P{1, 1});
-  CHECK(score(impossible, "the", true) == P{1, 1});
-  CHECK(score(impossible, "abc", true) == P{0, 0});
-  CHECK(score(article_only, "an", true) == P{1, 1});
-  CHECK(score(article_only, "an", false) == P{1, 0});  // SQuAD 1.1: F1 is 0 without a common word
-  CHECK(score(answerable, "", true) == P{0, 0});
-  CHECK(score(answerable, "", false) == P{1, 0});
-  CHECK(score(answerable, "abc", true) == P{1, 1});
+  using Scores = std::pair<double, double>;
+  CHECK(score(impossible, "", true) == Scores{1, 1});
+  CHECK(score(impossible, "the", true) == Scores{1, 1});
+  CHECK(score(impossible, "abc", true) == Scores{0, 0});
+  CHECK(score(article_only, "an", true) == Scores{1, 1});
+  CHECK(score(article_only, "an", false) == Scores{1, 0});  // SQuAD 1.1: F1 is 0 without a common word
+  CHECK(score(answerable, "", true) == Scores{0, 0});
+  CHECK(score(answerable, "", false) == Scores{1, 0});
+  CHECK(score(answerable, "abc", true) == Scores{1, 1});
 }

@@ -44,10 +44,10 @@ std::string tokens_13a(std::string_view text) { return join(tokenise(BleuTokens:
 std::string tokens_intl(std::string_view text) { return join(tokenise(BleuTokens::international, text), " "); }
 
 BleuOptions plain_options(BleuSmoothing smooth = BleuSmoothing::none) {
-  BleuOptions o;
-  o.tokenize = BleuTokens::none;
-  o.smooth = smooth;
-  return o;
+  BleuOptions options;
+  options.tokenize = BleuTokens::none;
+  options.smooth = smooth;
+  return options;
 }
 
 BleuStatistics statistics_of(const BleuOptions& options, std::string_view hypothesis,
@@ -206,9 +206,9 @@ TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   CHECK(s.matches == std::array<int64_t, 4>{5, 3, 1, 0});
   CHECK(s.totals == std::array<int64_t, 4>{6, 5, 4, 3});
   auto score = [&](BleuSmoothing smooth, double value = 0) {
-    BleuOptions o = plain_options(smooth);
-    o.smooth_value = value;
-    return bleu_score(s, o, BleuScope::corpus).score;
+    BleuOptions options = plain_options(smooth);
+    options.smooth_value = value;
+    return bleu_score(s, options, BleuScope::corpus).score;
   };
   auto root = [](double product) { return rounding::within(100 * std::pow(product, 0.25), kScoreBound); };
   CHECK(score(BleuSmoothing::none) == 0);
@@ -246,9 +246,9 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
         *rc::gen::container<std::vector<std::pair<Words, Sentences>>>(rc::gen::pair(sentence(), references()));
     const auto smooth =
         *rc::gen::element(BleuSmoothing::exponential, BleuSmoothing::floor, BleuSmoothing::add_k, BleuSmoothing::none);
-    BleuOptions o = plain_options(smooth);
-    o.smooth_value = smooth == BleuSmoothing::floor || smooth == BleuSmoothing::add_k ? 0.25 : 0;
-    Bleu bleu(o);
+    BleuOptions options = plain_options(smooth);
+    options.smooth_value = smooth == BleuSmoothing::floor || smooth == BleuSmoothing::add_k ? 0.25 : 0;
+    Bleu bleu(options);
     BleuStatistics sum, naive_sum;
     for (const auto& [hypothesis, sentence_references] : texts) {
       const std::vector<std::string> lines = joined(sentence_references);
@@ -256,14 +256,14 @@ TEST_CASE("BLEU of random sentences equals a naive implementation", "[bleu]") {
           bleu.statistics(join(hypothesis, " "), std::vector<std::string_view>(lines.begin(), lines.end()));
       const BleuStatistics naive = naive_statistics(hypothesis, sentence_references);
       RC_ASSERT(s == naive);
-      RC_ASSERT(std::abs(bleu_score(s, o, BleuScope::sentence).score - naive_score(naive, smooth, 0.25, true)) <=
+      RC_ASSERT(std::abs(bleu_score(s, options, BleuScope::sentence).score - naive_score(naive, smooth, 0.25, true)) <=
                 kScoreBound);
       sum += s;
       naive_sum += naive;
     }
     RC_ASSERT(sum.sentences == static_cast<int64_t>(texts.size()));
-    RC_ASSERT(std::abs(bleu_score(sum, o, BleuScope::corpus).score - naive_score(naive_sum, smooth, 0.25, false)) <=
-              kScoreBound);
+    RC_ASSERT(std::abs(bleu_score(sum, options, BleuScope::corpus).score -
+                       naive_score(naive_sum, smooth, 0.25, false)) <= kScoreBound);
   }));
   CHECK(rc::check("a hypothesis that equals one of its references scores 100", [] {
     Sentences sentence_references = *references();
@@ -285,25 +285,26 @@ TEST_CASE("statistics of a line of 300000 words are exact and take less than qua
 
 TEST_CASE("signatures list the options of a score", "[bleu]") {
   const std::string version = std::string("|version:mh-") + mh::version();
-  BleuOptions o;
-  CHECK(bleu_signature(o, 1, BleuScope::corpus) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" + version);
-  o = plain_options(BleuSmoothing::floor);
-  o.lowercase = o.compound_split = true;
-  CHECK(bleu_signature(o, 3, BleuScope::sentence) ==
+  BleuOptions options;
+  CHECK(bleu_signature(options, 1, BleuScope::corpus) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" + version);
+  options = plain_options(BleuSmoothing::floor);
+  options.lowercase = options.compound_split = true;
+  CHECK(bleu_signature(options, 3, BleuScope::sentence) ==
         "nrefs:3|case:lc|eff:yes|tok:none+compound-split|smooth:floor[0.10]" + version);
-  o = BleuOptions{.smooth = BleuSmoothing::add_k, .smooth_value = 2.5};
-  CHECK(bleu_signature(o, 1, BleuScope::corpus) == "nrefs:1|case:mixed|eff:no|tok:13a|smooth:add-k[2.50]" + version);
+  options = BleuOptions{.smooth = BleuSmoothing::add_k, .smooth_value = 2.5};
+  CHECK(bleu_signature(options, 1, BleuScope::corpus) ==
+        "nrefs:1|case:mixed|eff:no|tok:13a|smooth:add-k[2.50]" + version);
   CHECK(chrf_signature({.lowercase = true, .words = 2}, 2) == "nrefs:2|case:lc|eff:yes|nc:6|nw:2|space:no" + version);
 }
 
 TEST_CASE("inconsistent BLEU options are refused", "[bleu]") {
-  BleuOptions value;
-  value.smooth_value = 0.5;
-  CHECK(status_of([&] { Bleu{value}; }) == static_cast<int>(Exit::usage));
-  BleuOptions characters;
-  characters.tokenize = BleuTokens::characters;
-  characters.compound_split = true;
-  CHECK(status_of([&] { Bleu{characters}; }) == static_cast<int>(Exit::usage));
+  BleuOptions unused_value;
+  unused_value.smooth_value = 0.5;
+  CHECK(status_of([&] { Bleu{unused_value}; }) == static_cast<int>(Exit::usage));
+  BleuOptions split_characters;
+  split_characters.tokenize = BleuTokens::characters;
+  split_characters.compound_split = true;
+  CHECK(status_of([&] { Bleu{split_characters}; }) == static_cast<int>(Exit::usage));
 }
 
 namespace {
@@ -334,27 +335,26 @@ Words chrf_words(const Words& words) {
 }
 
 double naive_chrf(const Words& hypothesis, const Words& reference, size_t words) {
-  double p = 0, r = 0;
+  double precision_sum = 0, recall_sum = 0;
   int orders = 0;
   auto add = [&](const Words& a, const Words& b, size_t n) {
     const auto [precision, recall] = naive_order(a, b, n);
     if (precision < 0) return;
-    p += precision, r += recall, ++orders;
+    precision_sum += precision, recall_sum += recall, ++orders;
   };
-  const Words ha = letters(join(hypothesis, "")), hb = letters(join(reference, ""));
-  for (size_t n = 1; n <= 6; ++n) add(ha, hb, n);
+  const Words hypothesis_letters = letters(join(hypothesis, "")), reference_letters = letters(join(reference, ""));
+  for (size_t n = 1; n <= 6; ++n) add(hypothesis_letters, reference_letters, n);
   for (size_t n = 1; n <= words; ++n) add(chrf_words(hypothesis), chrf_words(reference), n);
-  if (p + r == 0) return 0;
-  p /= orders, r /= orders;
-  return 100 * 5 * p * r / (4 * p + r);
+  if (precision_sum + recall_sum == 0) return 0;
+  precision_sum /= orders, recall_sum /= orders;
+  return 100 * 5 * precision_sum * recall_sum / (4 * precision_sum + recall_sum);
 }
 
 }  // namespace
 
 TEST_CASE("chrF equals values computed by hand", "[chrf]") {
-  auto statistics = [](std::string_view hypothesis, std::vector<std::string_view> reference_texts, ChrfOptions o) {
-    return Chrf(o).statistics(hypothesis, reference_texts);
-  };
+  auto statistics = [](std::string_view hypothesis, std::vector<std::string_view> reference_texts,
+                       ChrfOptions options) { return Chrf(options).statistics(hypothesis, reference_texts); };
   // abcd and abxd: 3 of 4 letters and 1 of 3 bigrams match. The two trigrams and the 4-gram of each do not match.
   const double mean = (3. / 4 + 1. / 3) / 4;
   CHECK(chrf_score(statistics("ab cd", {"abx d"}, {})) == rounding::within(100 * mean, kScoreBound));

@@ -42,8 +42,8 @@ double pearson_of_pairs(const Numbers& x, const Numbers& y) {
   return xy / std::sqrt(xx * yy);
 }
 
-// Returns the average rank of each number: how many numbers are smaller, plus half of how many are equal (itself
-// included), plus 1/2.
+// Returns the average rank of each number: the number of smaller numbers, plus half the number of equal numbers
+// (including the number itself), plus 1/2.
 Numbers naive_ranks(const Numbers& numbers) {
   Numbers ranks;
   for (double a : numbers) {
@@ -63,7 +63,7 @@ bool is_near(double a, double b) { return std::abs(a - b) <= rounding::fp64_boun
 
 AnswerScore score_of(const std::string& answer, const Words& truth) { return answer_score(answer, truth); }
 
-constexpr double kInfinite = std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -120,14 +120,14 @@ TEST_CASE("Pearson and Spearman equal sums over pairs of elements, and equal num
     RC_ASSERT(std::isnan(spearman(x, y)) == undefined);
     if (undefined) return;
     // Sums over elements in fp64. All numbers are multiples of 1/4 up to 2, so that sums over pairs are exact. The mean
-    // is rounded, by up to 2 kFp64, which is up to 16 kFp64 of the largest deviation, at least 1/8. The mean of ranks
-    // is exact.
+    // is rounded by up to 2 kFp64, which is up to 16 kFp64 relative to the largest deviation from the mean, at least
+    // 1/8. The mean of ranks is exact.
     const auto operations = static_cast<int64_t>(x.size()) + 6;
     RC_ASSERT(std::abs(pearson(x, y) - pearson_of_pairs(x, y)) <= rounding::fp64_bound(operations, 16));
     RC_ASSERT(std::abs(spearman(x, y) - pearson_of_pairs(naive_ranks(x), naive_ranks(y))) <=
               rounding::fp64_bound(operations, 1));
   }));
-  CHECK(average_ranks(Numbers{3, 1, 3, kInfinite, 2, 3}) == Numbers{4, 1, 4, 6, 2, 4});
+  CHECK(average_ranks(Numbers{3, 1, 3, kInfinity, 2, 3}) == Numbers{4, 1, 4, 6, 2, 4});
 }
 
 TEST_CASE("Pearson does not overflow and is NaN for non-finite numbers; Spearman accepts infinities", "[metrics]") {
@@ -135,9 +135,9 @@ TEST_CASE("Pearson does not overflow and is NaN for non-finite numbers; Spearman
   CHECK(is_near(pearson(Numbers{1e200, 2e200, -1e200}, Numbers{1, 2, 3}), expected));
   CHECK(is_near(pearson(Numbers{1e-200, 2e-200, -1e-200}, Numbers{1, 2, 3}), expected));
   CHECK(pearson(Numbers{0.1, 0.2, 0.3}, Numbers{0.3, 0.6, 0.9}) <= 1);
-  CHECK(is_near(spearman(Numbers{1, 2, kInfinite}, Numbers{1, 2, 3}), 1));
+  CHECK(is_near(spearman(Numbers{1, 2, kInfinity}, Numbers{1, 2, 3}), 1));
   const Numbers finite{1, 2, 3};
-  for (double not_finite : {std::nan(""), kInfinite}) CHECK(std::isnan(pearson(finite, Numbers{1, 2, not_finite})));
+  for (double not_finite : {std::nan(""), kInfinity}) CHECK(std::isnan(pearson(finite, Numbers{1, 2, not_finite})));
   CHECK(std::isnan(spearman(finite, Numbers{1, 2, std::nan("")})));
   CHECK(std::isnan(spearman(Numbers{std::nan(""), 1, 2}, finite)));
   for (auto* score : {pearson, spearman}) {

@@ -89,7 +89,7 @@ double forced_log_probability(model::LanguageModel& model, const std::vector<int
 }
 
 // Returns the hypotheses of one sentence by plain loops, which extend one hypothesis at a time and sort all extensions.
-std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sentence& s, const SearchOptions& o) {
+std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sentence& s, const SearchOptions& options) {
   struct PartialHypothesis {
     std::vector<int32_t> tokens;
     double log_probability;
@@ -97,8 +97,8 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
   std::vector<PartialHypothesis> live{{{}, 0}};
   std::vector<Hypothesis> finished;
   const int64_t max_length =
-      static_cast<int64_t>(o.max_length_a * static_cast<double>(s.source.size())) + o.max_length_b;
-  const auto beam = static_cast<size_t>(o.beam);
+      static_cast<int64_t>(options.max_length_a * static_cast<double>(s.source.size())) + options.max_length_b;
+  const auto beam = static_cast<size_t>(options.beam);
   for (int64_t n = 0; !live.empty() && finished.size() < beam; ++n) {
     std::vector<PartialHypothesis> extensions;
     for (const PartialHypothesis& partial : live) {
@@ -109,8 +109,8 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
           if (token != s.prefix[static_cast<size_t>(n)]) continue;
         } else if (n >= max_length) {
           if (token != kSpecialTokens.end) continue;
-        } else if ((n < o.min_length && token == kSpecialTokens.end) ||
-                   (o.no_unknown && token == kSpecialTokens.unknown)) {
+        } else if ((n < options.min_length && token == kSpecialTokens.end) ||
+                   (options.no_unknown && token == kSpecialTokens.unknown)) {
           continue;
         }
         extensions.push_back({partial.tokens, partial.log_probability + p[t]});
@@ -124,8 +124,9 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
     for (size_t i = 0; i < std::min(2 * beam, extensions.size()) && live.size() < beam && finished.size() < beam; ++i) {
       if (extensions[i].tokens.back() != kSpecialTokens.end) live.push_back(extensions[i]);
       else if (i < beam)
-        finished.push_back({extensions[i].tokens, extensions[i].log_probability,
-                            extensions[i].log_probability / std::pow(static_cast<double>(n + 1), o.length_penalty)});
+        finished.push_back(
+            {extensions[i].tokens, extensions[i].log_probability,
+             extensions[i].log_probability / std::pow(static_cast<double>(n + 1), options.length_penalty)});
     }
   }
   std::stable_sort(finished.begin(), finished.end(),
@@ -151,17 +152,17 @@ void require_same(model::LanguageModel& model, const std::vector<Hypothesis>& ac
     REQUIRE(actual[i].tokens == expected[i].tokens);
     const double bound = log_probability_bound(model, expected[i]), log_p = expected[i].log_probability;
     REQUIRE(actual[i].log_probability == rounding::within(log_p, bound));
-    // The length penalty divides both.
+    // The length penalty divides the log-probability and its error.
     REQUIRE(actual[i].score == rounding::within(expected[i].score, bound * expected[i].score / log_p));
   }
 }
 
 // Calls search_on_device() with the arguments of beam_search().
 std::vector<std::vector<Hypothesis>> device_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                                   const SearchOptions& o, const SamplingOptions& sampling = {}) {
+                                                   const SearchOptions& options, const SamplingOptions& sampling = {}) {
   Sentences all;
   for (const Sentence& s : sentences) all.push_back(&s);
-  return search_on_device(model, all, BeamPolicy(kSpecialTokens, o, sampling));
+  return search_on_device(model, all, BeamPolicy(kSpecialTokens, options, sampling));
 }
 
 std::vector<Sentence> some_sentences(const std::vector<int64_t>& lengths, int64_t vocabulary) {
@@ -175,9 +176,9 @@ std::vector<Sentence> some_sentences(const std::vector<int64_t>& lengths, int64_
 
 namespace {
 
-// Bound on the error of a log-sum-exp: exponentials with errors of up to 2 units in the last place, of which up to 64
-// are added in fp32 one after another; the sums are added in fp64, and the relative error of the sum is the error of
-// its logarithm.
+// Bound on the error of a log-sum-exp: exponentials with errors of up to 2 units in the last place, up to 64 of them
+// added in sequence in fp32; these partial sums are added in fp64. The relative error of the sum is the absolute error
+// of its logarithm.
 const double kLogSumError = tolerance::chain_error_bound(64 + 4, tolerance::kFp32, 1);
 
 }  // namespace
@@ -222,7 +223,7 @@ TEST_CASE("best_entries() returns the largest logits of a row in stable order, a
   }
 }
 
-TEST_CASE("best_of() returns the tokens, logits and log-sum-exps of candidates_of()", "[search]") {
+TEST_CASE("best_candidates() returns the tokens, logits and log-sum-exps of candidates_of()", "[search]") {
   CHECK(rc::check([] {
     const int64_t entries = *rc::gen::inRange(1, 700), rows = *rc::gen::inRange(1, 4);
     const int64_t count = *rc::gen::inRange(1, 40), levels = *rc::gen::inRange(1, 400);
@@ -258,7 +259,7 @@ TEST_CASE("a key/value cache equals index_select and concatenation after any seq
     attention::Cache cache;
     cache.append(k, v);
     at::Tensor expected_k = k, expected_v = v;
-    for (int times = 0; times < 3; ++times) {
+    for (int step = 0; step < 3; ++step) {
       const int64_t rows = expected_k.size(0);
       const auto from = *rc::gen::container<std::vector<int64_t>>(static_cast<size_t>(*rc::gen::inRange(1, 8)),
                                                                   rc::gen::inRange<int64_t>(0, rows));
@@ -281,13 +282,13 @@ TEST_CASE("beam search equals plain loops without a cache for any search options
   CHECK(rc::check([&] {
     const bool translates = *rc::gen::arbitrary<bool>();
     model::LanguageModel& model = translates ? *translator : *decoder;
-    SearchOptions o;
-    o.beam = *rc::gen::inRange(1, 8);
-    o.length_penalty = *rc::gen::elementOf(std::vector<double>{0, 0.6, 1, 2, -1});
-    o.max_length_a = *rc::gen::elementOf(std::vector<double>{0, 0.5});
-    o.max_length_b = *rc::gen::inRange(2, 7);
-    o.min_length = *rc::gen::inRange(0, 3);
-    o.no_unknown = *rc::gen::arbitrary<bool>();
+    SearchOptions options;
+    options.beam = *rc::gen::inRange(1, 8);
+    options.length_penalty = *rc::gen::elementOf(std::vector<double>{0, 0.6, 1, 2, -1});
+    options.max_length_a = *rc::gen::elementOf(std::vector<double>{0, 0.5});
+    options.max_length_b = *rc::gen::inRange(2, 7);
+    options.min_length = *rc::gen::inRange(0, 3);
+    options.no_unknown = *rc::gen::arbitrary<bool>();
     std::vector<Sentence> sentences;
     const int count = *rc::gen::inRange(1, 5);
     for (int i = 0; i < count; ++i) {
@@ -297,10 +298,10 @@ TEST_CASE("beam search equals plain loops without a cache for any search options
                                                            rc::gen::inRange<int32_t>(2, 9));
       sentences.push_back(s);
     }
-    const auto host_hypotheses = beam_search(model, sentences, kSpecialTokens, o);
-    const auto device_hypotheses = device_search(model, sentences, o);
+    const auto host_hypotheses = beam_search(model, sentences, kSpecialTokens, options);
+    const auto device_hypotheses = device_search(model, sentences, options);
     for (size_t i = 0; i < sentences.size(); ++i) {
-      const auto expected = reference_search(model, sentences[i], o);
+      const auto expected = reference_search(model, sentences[i], options);
       require_same(model, host_hypotheses[i], expected);
       require_same(model, device_hypotheses[i], expected);
     }
@@ -313,24 +314,24 @@ TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long se
   auto mixing_translator =
       build_peaked(std::string(kTiny) + "mixer = 'mixhead-b'\nnormaliser = 'sigsoftmax'\n", {70, 20});
   auto decoder = build_peaked(kDecoder, 70);
-  auto recurrent = build_peaked(
+  auto transformer_xl = build_peaked(
       "[model]\nbackbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 0\nlayers = 2\nwidth = "
       "16\nffn = "
       "24\n[attention]\nheads = 4\nscore = 'relative'\n",
       70);
   CHECK(rc::check([&] {
-    const int which = *rc::gen::inRange(0, 4);
-    model::LanguageModel& model = *(which == 0   ? translator
-                                    : which == 1 ? mixing_translator
-                                    : which == 2 ? decoder
-                                                 : recurrent);
-    SearchOptions o;
-    o.beam = *rc::gen::elementOf(std::vector<int64_t>{1, 2, 3, 5, 8, 70});
-    o.length_penalty = *rc::gen::elementOf(std::vector<double>{0, 1, 2});
-    o.max_length_a = *rc::gen::elementOf(std::vector<double>{0, 2});
-    o.max_length_b = *rc::gen::inRange(1, 30);
-    o.min_length = *rc::gen::inRange<int64_t>(0, std::min<int64_t>(o.max_length_b, 20) + 1);
-    o.no_unknown = *rc::gen::arbitrary<bool>();
+    const int model_index = *rc::gen::inRange(0, 4);
+    model::LanguageModel& model = *(model_index == 0   ? translator
+                                    : model_index == 1 ? mixing_translator
+                                    : model_index == 2 ? decoder
+                                                       : transformer_xl);
+    SearchOptions options;
+    options.beam = *rc::gen::elementOf(std::vector<int64_t>{1, 2, 3, 5, 8, 70});
+    options.length_penalty = *rc::gen::elementOf(std::vector<double>{0, 1, 2});
+    options.max_length_a = *rc::gen::elementOf(std::vector<double>{0, 2});
+    options.max_length_b = *rc::gen::inRange(1, 30);
+    options.min_length = *rc::gen::inRange<int64_t>(0, std::min<int64_t>(options.max_length_b, 20) + 1);
+    options.no_unknown = *rc::gen::arbitrary<bool>();
     SamplingOptions sampling;
     if (*rc::gen::inRange(0, 3) == 0) {
       sampling.samples = *rc::gen::inRange(1, 6);
@@ -343,13 +344,13 @@ TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long se
       Sentence s;
       if (model.has_encoder()) s.source = some_source(*rc::gen::inRange(1, 12), 20, *rc::gen::inRange<uint64_t>(0, 99));
       s.prefix = *rc::gen::container<std::vector<int32_t>>(
-          static_cast<size_t>(*rc::gen::inRange(0, static_cast<int>(std::min<int64_t>(o.max_length_b, 12)))),
+          static_cast<size_t>(*rc::gen::inRange(0, static_cast<int>(std::min<int64_t>(options.max_length_b, 12)))),
           rc::gen::inRange<int32_t>(2, 9));
       s.number = i;
       sentences.push_back(s);
     }
-    const auto expected = beam_search(model, sentences, kSpecialTokens, o, sampling),
-               actual = device_search(model, sentences, o, sampling);
+    const auto expected = beam_search(model, sentences, kSpecialTokens, options, sampling),
+               actual = device_search(model, sentences, options, sampling);
     RC_ASSERT(actual.size() == expected.size());
     for (size_t i = 0; i < expected.size(); ++i) require_same(model, actual[i], expected[i]);
   }));
@@ -359,27 +360,28 @@ TEST_CASE("a beam as wide as the search space returns the hypotheses of exhausti
   c10::NoGradGuard no_gradient;
   for (double penalty : {0.0, 1.0, 1.5}) {
     auto model = build_peaked(kTiny, {4, 6});
-    SearchOptions o;
-    o.max_length_b = 4, o.min_length = 0, o.beam = 3 * 3 * 3 * 3 * 4, o.length_penalty = penalty;
+    SearchOptions options;
+    options.max_length_b = 4, options.min_length = 0, options.beam = 3 * 3 * 3 * 3 * 4,
+    options.length_penalty = penalty;
     const Sentence s{some_source(5, 6, 3), {}, 0};
     std::vector<Hypothesis> all;
     std::vector<std::vector<int32_t>> prefixes{{}};
     for (int n = 0; n <= 4; ++n) {
-      std::vector<std::vector<int32_t>> longer;
+      std::vector<std::vector<int32_t>> longer_prefixes;
       for (const auto& prefix : prefixes) {
-        auto ended = prefix;
-        ended.push_back(kSpecialTokens.end);
-        const double log_p = forced_log_probability(*model, s.source, ended);
-        all.push_back({ended, log_p, log_p / std::pow(static_cast<double>(ended.size()), penalty)});
+        auto finished = prefix;
+        finished.push_back(kSpecialTokens.end);
+        const double log_p = forced_log_probability(*model, s.source, finished);
+        all.push_back({finished, log_p, log_p / std::pow(static_cast<double>(finished.size()), penalty)});
         for (int32_t token = 1; token < 4; ++token) {
-          longer.push_back(prefix);
-          longer.back().push_back(token);
+          longer_prefixes.push_back(prefix);
+          longer_prefixes.back().push_back(token);
         }
       }
-      prefixes = longer;
+      prefixes = longer_prefixes;
     }
     std::sort(all.begin(), all.end(), [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
-    const auto actual = beam_search(*model, {s}, kSpecialTokens, o)[0];
+    const auto actual = beam_search(*model, {s}, kSpecialTokens, options)[0];
     REQUIRE(actual.size() == 1 + 3 + 9 + 27 + 81);
     require_same(*model, actual, all);
   }
@@ -388,10 +390,10 @@ TEST_CASE("a beam as wide as the search space returns the hypotheses of exhausti
 TEST_CASE("a beam of size 1 selects the most probable token at every step", "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = build_peaked(kTiny, {30, 20});
-  SearchOptions o;
-  o.beam = 1, o.max_length_b = 12;
+  SearchOptions options;
+  options.beam = 1, options.max_length_b = 12;
   const auto sentences = some_sentences({6, 2, 9}, 20);
-  const auto actual = beam_search(*model, sentences, kSpecialTokens, o);
+  const auto actual = beam_search(*model, sentences, kSpecialTokens, options);
   for (size_t i = 0; i < sentences.size(); ++i) {
     std::vector<int32_t> tokens;
     while (tokens.empty() || tokens.back() != kSpecialTokens.end) {
@@ -411,10 +413,10 @@ TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of on
   for (const std::string& stage : stages()) {
     INFO(stage);
     auto model = build_peaked(kTiny + stage, {30, 20}, 1.3);
-    SearchOptions o;
-    o.beam = 4, o.max_length_b = 9;
+    SearchOptions options;
+    options.beam = 4, options.max_length_b = 9;
     const auto sentences = some_sentences({7, 2, 5, 5, 3}, 20);
-    const auto batched = beam_search(*model, sentences, kSpecialTokens, o);
+    const auto batched = beam_search(*model, sentences, kSpecialTokens, options);
     for (size_t i = 0; i < sentences.size(); ++i) {
       REQUIRE(batched[i].size() == 4);
       for (const Hypothesis& h : batched[i]) {
@@ -423,7 +425,7 @@ TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of on
         CHECK(h.score == rounding::fp64(h.log_probability / static_cast<double>(h.tokens.size()), 2));
         CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.end) == 1);
       }
-      require_same(*model, beam_search(*model, {sentences[i]}, kSpecialTokens, o)[0], batched[i]);
+      require_same(*model, beam_search(*model, {sentences[i]}, kSpecialTokens, options)[0], batched[i]);
     }
   }
 }
@@ -434,9 +436,9 @@ TEST_CASE("hypotheses are sorted and distinct, and independent of the order and 
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 24; ++i) lengths.push_back(1 + (i * 7) % 11);
   const auto sentences = some_sentences(lengths, 20);
-  SearchOptions o;
-  o.beam = 6, o.max_length_a = 1, o.max_length_b = 3;
-  const auto all = beam_search(*model, sentences, kSpecialTokens, o);
+  SearchOptions options;
+  options.beam = 6, options.max_length_a = 1, options.max_length_b = 3;
+  const auto all = beam_search(*model, sentences, kSpecialTokens, options);
   for (const auto& hypotheses : all) {
     std::set<std::vector<int32_t>> distinct;
     for (size_t k = 0; k < hypotheses.size(); ++k) {
@@ -452,7 +454,7 @@ TEST_CASE("hypotheses are sorted and distinct, and independent of the order and 
     order.resize(static_cast<size_t>(*rc::gen::inRange(1, 25)));
     std::vector<Sentence> subset;
     for (int64_t i : order) subset.push_back(sentences[static_cast<size_t>(i)]);
-    const auto actual = beam_search(*model, subset, kSpecialTokens, o);
+    const auto actual = beam_search(*model, subset, kSpecialTokens, options);
     for (size_t i = 0; i < order.size(); ++i) require_same(*model, actual[i], all[static_cast<size_t>(order[i])]);
   }));
 }
@@ -478,16 +480,16 @@ TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "
        {Case{1, 0, false}, {5, 0, false}, {8, 0, false}, {1, 8, false}, {1, 0, true}, {5, 0, true}, {1, 8, true}}) {
     INFO("beam " << beam << ", samples " << samples << (bf16 ? ", bf16" : ""));
     model->parameters().set_bf16(bf16);
-    SearchOptions o;
-    o.beam = beam, o.max_length_b = 12;
+    SearchOptions options;
+    options.beam = beam, options.max_length_b = 12;
     SamplingOptions sampling;
     sampling.samples = samples;
-    const auto all = beam_search(*model, sentences, kSpecialTokens, o, sampling);
+    const auto all = beam_search(*model, sentences, kSpecialTokens, options, sampling);
     for (size_t size : {1, 2, 13})
       for (size_t first = 0; first + size <= sentences.size(); first += size) {
         const auto begin = sentences.begin() + static_cast<ptrdiff_t>(first);
         const auto actual =
-            beam_search(*model, {begin, begin + static_cast<ptrdiff_t>(size)}, kSpecialTokens, o, sampling);
+            beam_search(*model, {begin, begin + static_cast<ptrdiff_t>(size)}, kSpecialTokens, options, sampling);
         for (size_t i = 0; i < size; ++i) {
           REQUIRE(actual[i].size() == all[first + i].size());
           for (size_t k = 0; k < actual[i].size(); ++k) {
@@ -506,22 +508,22 @@ TEST_CASE("beam search with several threads has the hypotheses and errors of bea
   for (int64_t i = 0; i < 40; ++i) lengths.push_back(1 + (i * 7) % 11);
   auto sentences = some_sentences(lengths, 20);
   for (size_t i = 0; i < sentences.size(); i += 5) sentences[i].prefix = {5, 7};
-  SearchOptions o;
-  o.beam = 5, o.max_length_a = 1, o.max_length_b = 3;
+  SearchOptions options;
+  options.beam = 5, options.max_length_a = 1, options.max_length_b = 3;
   SamplingOptions six_samples;
   six_samples.samples = 6;
   const int threads = at::get_num_threads();
   for (const SamplingOptions& sampling : {SamplingOptions(), six_samples}) {
     at::set_num_threads(1);
-    const auto single_threaded = beam_search(*model, sentences, kSpecialTokens, o, sampling);
+    const auto single_threaded = beam_search(*model, sentences, kSpecialTokens, options, sampling);
     for (int num_threads : {2, 3}) {
       at::set_num_threads(num_threads);
-      const auto actual = beam_search(*model, sentences, kSpecialTokens, o, sampling);
+      const auto actual = beam_search(*model, sentences, kSpecialTokens, options, sampling);
       REQUIRE(actual.size() == single_threaded.size());
       for (size_t i = 0; i < actual.size(); ++i) require_same(*model, actual[i], single_threaded[i]);
       auto too_long = sentences;
       too_long[17].prefix.assign(30, 5);
-      CHECK(refusal([&] { beam_search(*model, too_long, kSpecialTokens, o, sampling); }).find("sentence 18") !=
+      CHECK(refusal([&] { beam_search(*model, too_long, kSpecialTokens, options, sampling); }).find("sentence 18") !=
             std::string::npos);
     }
   }
@@ -533,14 +535,15 @@ TEST_CASE("ties between extensions go to the earlier hypothesis, then to the sma
   auto model = built(kTiny, {12, 20});
   // Weights of zero make all tokens equally probable at every step.
   for (auto& p : model->parameters().all()) p.master().zero_();
-  SearchOptions o;
-  o.beam = 3, o.max_length_b = 2, o.length_penalty = 0;
+  SearchOptions options;
+  options.beam = 3, options.max_length_b = 2, options.length_penalty = 0;
   const auto sentences = some_sentences({4, 2, 6}, 20);
   // After the first step the live hypotheses are the tokens 1, 2 and 3. In the second step the extensions of token 1
   // come first, including the extension by the end token.
   const std::vector<std::vector<int32_t>> expected{{1, 0}, {1, 1, 0}, {1, 2, 0}};
-  for (const auto& searched : {beam_search(*model, sentences, kSpecialTokens, o), device_search(*model, sentences, o)})
-    for (const auto& hypotheses : searched) {
+  for (const auto& all_hypotheses :
+       {beam_search(*model, sentences, kSpecialTokens, options), device_search(*model, sentences, options)})
+    for (const auto& hypotheses : all_hypotheses) {
       REQUIRE(hypotheses.size() == 3);
       for (size_t k = 0; k < 3; ++k) CHECK(hypotheses[k].tokens == expected[k]);
     }
@@ -550,16 +553,16 @@ TEST_CASE("samples depend only on the seed and the number of the sentence, and o
           "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = build_peaked(kTiny, {30, 20});
-  SearchOptions o;
-  o.max_length_b = 8;
+  SearchOptions options;
+  options.max_length_b = 8;
   SamplingOptions sampling;
   sampling.samples = 5;
   const auto sentences = some_sentences({7, 2, 5}, 20);
-  const auto samples = beam_search(*model, sentences, kSpecialTokens, o, sampling);
+  const auto samples = beam_search(*model, sentences, kSpecialTokens, options, sampling);
   std::set<std::vector<int32_t>> distinct;
   for (size_t i = 0; i < 3; ++i) {
     REQUIRE(samples[i].size() == 5);
-    require_same(*model, beam_search(*model, {sentences[i]}, kSpecialTokens, o, sampling)[0], samples[i]);
+    require_same(*model, beam_search(*model, {sentences[i]}, kSpecialTokens, options, sampling)[0], samples[i]);
     for (const Hypothesis& h : samples[i]) {
       distinct.insert(h.tokens);
       CHECK(h.log_probability == rounding::within(forced_log_probability(*model, sentences[i].source, h.tokens),
@@ -568,26 +571,26 @@ TEST_CASE("samples depend only on the seed and the number of the sentence, and o
   }
   CHECK(distinct.size() > 8);
   sampling.seed = 2;
-  CHECK(beam_search(*model, sentences, kSpecialTokens, o, sampling)[0][0].tokens != samples[0][0].tokens);
+  CHECK(beam_search(*model, sentences, kSpecialTokens, options, sampling)[0][0].tokens != samples[0][0].tokens);
   // min_length and no_unknown hold for samples, too.
-  SearchOptions strict = o;
-  strict.min_length = 8, strict.no_unknown = true;
-  for (const auto& sentence_samples : beam_search(*model, sentences, kSpecialTokens, strict, sampling))
+  SearchOptions strict_options = options;
+  strict_options.min_length = 8, strict_options.no_unknown = true;
+  for (const auto& sentence_samples : beam_search(*model, sentences, kSpecialTokens, strict_options, sampling))
     for (const Hypothesis& h : sentence_samples) {
       CHECK(h.tokens.size() == 9);
       CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.unknown) == 0);
     }
   // Sampling with top_k = 1 or temperature = 0 is greedy search.
-  o.beam = 1;
-  const auto greedy = beam_search(*model, sentences, kSpecialTokens, o);
+  options.beam = 1;
+  const auto greedy_hypotheses = beam_search(*model, sentences, kSpecialTokens, options);
   for (const bool use_top_k : {true, false}) {
-    SamplingOptions deterministic;
-    deterministic.samples = 2;
-    if (use_top_k) deterministic.top_k = 1;
-    else deterministic.temperature = 0;
-    const auto sentence_samples = beam_search(*model, sentences, kSpecialTokens, o, deterministic);
+    SamplingOptions greedy_sampling;
+    greedy_sampling.samples = 2;
+    if (use_top_k) greedy_sampling.top_k = 1;
+    else greedy_sampling.temperature = 0;
+    const auto sentence_samples = beam_search(*model, sentences, kSpecialTokens, options, greedy_sampling);
     for (size_t i = 0; i < 3; ++i)
-      for (const Hypothesis& h : sentence_samples[i]) CHECK(h.tokens == greedy[i][0].tokens);
+      for (const Hypothesis& h : sentence_samples[i]) CHECK(h.tokens == greedy_hypotheses[i][0].tokens);
   }
 }
 
@@ -595,13 +598,13 @@ TEST_CASE("the frequencies of sampled tokens are within 4 standard deviations of
           "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = build_peaked(kTiny, {6, 20});
-  SearchOptions o;
-  o.max_length_b = 1, o.min_length = 0;
+  SearchOptions options;
+  options.max_length_b = 1, options.min_length = 0;
   SamplingOptions sampling;
   sampling.samples = 6000;
   const auto sentences = some_sentences({4}, 20);
   std::vector<double> frequency(6, 0);
-  const auto samples = beam_search(*model, sentences, kSpecialTokens, o, sampling);
+  const auto samples = beam_search(*model, sentences, kSpecialTokens, options, sampling);
   for (const Hypothesis& h : samples[0]) frequency[static_cast<size_t>(h.tokens[0])] += 1.0 / 6000;
   const auto p = log_probabilities(*model, sentences[0].source, {});
   for (size_t t = 0; t < 6; ++t) {
@@ -612,60 +615,64 @@ TEST_CASE("the frequencies of sampled tokens are within 4 standard deviations of
 
 TEST_CASE("forced tokens are sampled even if every token of the vocabulary is excluded", "[search]") {
   c10::NoGradGuard no_gradient;
-  auto two_tokens = built(kTiny, {2, 20});
-  SearchOptions o;
-  o.max_length_b = 2, o.min_length = 1, o.no_unknown = true;
+  auto model_of_two_tokens = built(kTiny, {2, 20});
+  SearchOptions options;
+  options.max_length_b = 2, options.min_length = 1, options.no_unknown = true;
   SamplingOptions sampling;
   sampling.samples = 3;
   // The first token is forced, while end and unknown token are excluded; the second token can only be the end token.
   Sentence s{some_source(3, 20, 1), {kSpecialTokens.unknown}, 0};
-  for (const auto& searched :
-       {beam_search(*two_tokens, {s}, kSpecialTokens, o, sampling), device_search(*two_tokens, {s}, o, sampling)}) {
-    REQUIRE(searched[0].size() == 3);
-    for (const Hypothesis& h : searched[0])
+  for (const auto& all_hypotheses : {beam_search(*model_of_two_tokens, {s}, kSpecialTokens, options, sampling),
+                                     device_search(*model_of_two_tokens, {s}, options, sampling)}) {
+    REQUIRE(all_hypotheses[0].size() == 3);
+    for (const Hypothesis& h : all_hypotheses[0])
       CHECK(h.tokens == std::vector<int32_t>{kSpecialTokens.unknown, kSpecialTokens.end});
   }
   // A sentence without a prefix has no allowed first token.
   std::vector<Sentence> sentences{s, s};
   sentences[1].prefix.clear();
   CHECK(refusal([&] {
-          beam_search(*two_tokens, sentences, kSpecialTokens, o, sampling);
+          beam_search(*model_of_two_tokens, sentences, kSpecialTokens, options, sampling);
         }).find("an allowed next token") != std::string::npos);
-  CHECK(refusal([&] { device_search(*two_tokens, sentences, o, sampling); }).find("an allowed next token") !=
-        std::string::npos);
+  CHECK(refusal([&] {
+          device_search(*model_of_two_tokens, sentences, options, sampling);
+        }).find("an allowed next token") != std::string::npos);
 }
 
 TEST_CASE("invalid search options, prefixes that are too long and logits of NaN are refused", "[search]") {
   c10::NoGradGuard no_gradient;
   auto model = built(kTiny, {6, 20});
-  SearchOptions o;
-  o.beam = 7;
-  CHECK(refusal([&] { o.check(*model); }).find("at most 6, the size of the vocabulary") != std::string::npos);
-  o.beam = 2, o.max_length_b = 2, o.min_length = 3;
-  CHECK(refusal([&] { o.check(*model); }).find("min_length") != std::string::npos);
-  o.min_length = 1;
+  SearchOptions options;
+  options.beam = 7;
+  CHECK(refusal([&] { options.check(*model); }).find("at most 6, the size of the vocabulary") != std::string::npos);
+  options.beam = 2, options.max_length_b = 2, options.min_length = 3;
+  CHECK(refusal([&] { options.check(*model); }).find("min_length") != std::string::npos);
+  options.min_length = 1;
   Sentence s{some_source(3, 20, 1), {2, 3, 4}, 0};
-  CHECK(refusal([&] { beam_search(*model, {s}, kSpecialTokens, o); }).find("the prefix of sentence 1") !=
+  CHECK(refusal([&] { beam_search(*model, {s}, kSpecialTokens, options); }).find("the prefix of sentence 1") !=
         std::string::npos);
   s.prefix.clear();
-  auto two_tokens = built(kTiny, {2, 20});
-  o.no_unknown = true;
-  CHECK(refusal([&] { beam_search(*two_tokens, {s}, kSpecialTokens, o); }).find("an allowed next token") !=
+  auto model_of_two_tokens = built(kTiny, {2, 20});
+  options.no_unknown = true;
+  CHECK(refusal([&] {
+          beam_search(*model_of_two_tokens, {s}, kSpecialTokens, options);
+        }).find("an allowed next token") != std::string::npos);
+  CHECK(refusal([&] { device_search(*model_of_two_tokens, {s}, options); }).find("an allowed next token") !=
         std::string::npos);
-  CHECK(refusal([&] { device_search(*two_tokens, {s}, o); }).find("an allowed next token") != std::string::npos);
   for (auto& p : model->parameters().all())
     if (p.master().dim() == 2) p.master().fill_(NAN);
-  CHECK(status_of([&] { beam_search(*model, {s}, kSpecialTokens, o); }) == 1);
-  CHECK(status_of([&] { device_search(*model, {s}, o); }) == 1);
+  CHECK(status_of([&] { beam_search(*model, {s}, kSpecialTokens, options); }) == 1);
+  CHECK(status_of([&] { device_search(*model, {s}, options); }) == 1);
   // Learned positions limit the length of hypotheses, too: the last position predicts the end token.
-  auto bounded = built(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
-  CHECK(max_hypothesis_length({}, *bounded, 3) == 4);
-  CHECK(beam_search(*bounded, {s}, kSpecialTokens, {})[0].size() == 5);
-  CHECK(device_search(*bounded, {s}, {})[0].size() == 5);
-  o = {2, 1, 1, 0, 4, false};
-  o.check(*bounded);
-  o.min_length = 5;
-  CHECK(refusal([&] { o.check(*bounded); }).find("at most 4, the maximum length of the model") != std::string::npos);
-  o.check(*model);
+  auto bounded_model = built(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
+  CHECK(max_hypothesis_length({}, *bounded_model, 3) == 4);
+  CHECK(beam_search(*bounded_model, {s}, kSpecialTokens, {})[0].size() == 5);
+  CHECK(device_search(*bounded_model, {s}, {})[0].size() == 5);
+  options = {2, 1, 1, 0, 4, false};
+  options.check(*bounded_model);
+  options.min_length = 5;
+  CHECK(refusal([&] { options.check(*bounded_model); }).find("at most 4, the maximum length of the model") !=
+        std::string::npos);
+  options.check(*model);
   CHECK(max_hypothesis_length({5, 1, 1.2, 10, 1, false}, *model, 6) == 17);
 }

@@ -38,20 +38,21 @@ struct ScoredTokens {
   std::vector<double> log_probabilities;
 };
 
-// Matches the log-probability of the same token in a batch of another shape. Its logits have a magnitude of at least 1.
-Approx same_log_probability(model::LanguageModel& model, double log_p, const data::ScoringOptions& o) {
-  const double bound = rounding::pass_bound(model, o.block + o.context + model.memory());
+// Returns a matcher for the log-probability of the same token in a batch of another shape. The logits that cancel in a
+// log-probability have a magnitude of at least 1.
+Approx same_log_probability(model::LanguageModel& model, double log_p, const data::ScoringOptions& options) {
+  const double bound = rounding::pass_bound(model, options.block + options.context + model.memory());
   return rounding::within(log_p, bound * std::max(1.0, std::abs(log_p)));
 }
 
-ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text, const data::ScoringOptions& o) {
+ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text, const data::ScoringOptions& options) {
   ScoredTokens s;
   task::ScoreObserver observer;
   observer.on_token = [&](const task::TokenScore& scored) {
     s.indices.push_back(scored.index);
     s.log_probabilities.push_back(scored.log_probability);
   };
-  const task::Score total = task::score(model, corpora::text_of(text, 0), o, observer);
+  const task::Score total = task::score(model, corpora::text_of(text, 0), options, observer);
   CHECK(total.tokens == static_cast<int64_t>(s.indices.size()));
   return s;
 }
@@ -62,35 +63,35 @@ TEST_CASE("a sample contains whole blocks selected by the seed, and their tokens
           "[sample]") {
   auto model = build("");
   const auto text = some_text(61);
-  data::ScoringOptions o;
-  o.block = 6, o.context = 2, o.sample.blocks = 5;
+  data::ScoringOptions options;
+  options.block = 6, options.context = 2, options.sample.blocks = 5;
   std::set<std::vector<int64_t>> draws;
   const ScoredTokens all = score(*model, text, [&] {
-    data::ScoringOptions unsampled = o;
+    data::ScoringOptions unsampled = options;
     unsampled.sample.blocks = 0;
     return unsampled;
   }());
   for (int seed = 0; seed < 8; ++seed) {
-    o.sample.seed = seed;
-    o.batch = 1 + seed % 3;
-    const ScoredTokens s = score(*model, text, o);
+    options.sample.seed = seed;
+    options.batch = 1 + seed % 3;
+    const ScoredTokens s = score(*model, text, options);
     REQUIRE(s.indices.size() == 20);
     for (size_t i = 0; i < 20; ++i) {
       if (i % 4 == 0) CHECK(s.indices[i] % 4 == 0);
       else CHECK(s.indices[i] == s.indices[i - 1] + 1);
       if (i > 0) CHECK(s.indices[i] > s.indices[i - 1]);
       const double expected = all.log_probabilities[static_cast<size_t>(s.indices[i])];
-      CHECK(s.log_probabilities[i] == same_log_probability(*model, expected, o));
+      CHECK(s.log_probabilities[i] == same_log_probability(*model, expected, options));
     }
     draws.insert(s.indices);
-    CHECK(score(*model, text, o).indices == s.indices);
+    CHECK(score(*model, text, options).indices == s.indices);
   }
   CHECK(draws.size() > 4);
   // The text has 14 blocks with a full context before them. The first block has no context and cannot be sampled.
-  o.sample.blocks = 14;
-  CHECK(score(*model, text, o).indices.size() == 56);
-  o.sample.blocks = 15;
-  CHECK(status_of([&] { score(*model, text, o); }) == 2);
+  options.sample.blocks = 14;
+  CHECK(score(*model, text, options).indices.size() == 56);
+  options.sample.blocks = 15;
+  CHECK(status_of([&] { score(*model, text, options); }) == 2);
 }
 
 TEST_CASE("a sampled block is scored with a full memory, and the blocks that fill the memory are not visited",
@@ -98,9 +99,9 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
   c10::NoGradGuard no_gradient;
   auto model = build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n");
   const auto text = some_text(61);
-  data::ScoringOptions o;
-  o.block = 4, o.sample.blocks = 6;
-  const ScoredTokens s = score(*model, text, o);
+  data::ScoringOptions options;
+  options.block = 4, options.sample.blocks = 6;
+  const ScoredTokens s = score(*model, text, options);
   REQUIRE(s.indices.size() == 24);
   CHECK(s.indices[0] >= 12);
   for (size_t i = 0; i < s.indices.size(); i += 4) {
@@ -112,7 +113,7 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
     }
     for (int64_t t = 0; t < 4; ++t)
       CHECK(s.log_probabilities[i + static_cast<size_t>(t)] ==
-            same_log_probability(*model, log_p[t].item<double>(), o));
+            same_log_probability(*model, log_p[t].item<double>(), options));
   }
   struct RowCounter : attention::Observer {
     int64_t rows = 0;
@@ -123,7 +124,7 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
   int64_t num_rows = 0;
   visitor.visit = [&](const data::ForwardedBatch& pass) { num_rows += static_cast<int64_t>(pass.rows.size()); };
   const data::Text corpus = corpora::text_of(text, 0);
-  data::for_each_batch(*model, corpus, o, visitor);
+  data::for_each_batch(*model, corpus, options, visitor);
   CHECK(counter.rows == 24);
   CHECK(num_rows == 6);
 }

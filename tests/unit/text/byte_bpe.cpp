@@ -181,8 +181,9 @@ TEST_CASE("byte_bpe_word_end() equals a naive reference for any text", "[byte-bp
   }));
 }
 
-TEST_CASE("byte-level BPE equals a naive reference, decodes to the text, and encodes text split at cut() equally",
-          "[byte-bpe]") {
+TEST_CASE(
+    "byte-level BPE equals a naive reference, decodes to the text, and encodes text split at find_split() equally",
+    "[byte-bpe]") {
   const auto [pieces, merges] = pieces_and_merges(kMerges);
   const auto tokenizer = tokenizer_of(kMerges);
   CHECK(rc::check([&, p = pieces, m = merges] {

@@ -37,9 +37,9 @@ Symbols apply_merge(const Symbols& symbols, const Merge& m) {
   return out;
 }
 
-// Learns merges by recounting all pairs for each merge. Sets `recreated` to true if a merge creates a symbol that
-// already existed.
-std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size_t merges, bool* recreated) {
+// Learns merges by recounting all pairs for each merge. Sets `recreates_symbol` to true if a merge creates a symbol
+// that already existed.
+std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size_t merges, bool* recreates_symbol) {
   std::vector<std::pair<Symbols, int64_t>> text;
   std::set<std::string> existing;
   for (const auto& [word, count] : words) {
@@ -57,7 +57,7 @@ std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size
       if (count >= max_count) max_count = count, merge = {pair.first, pair.second};
     if (max_count < 2) break;
     result.push_back(merge);
-    *recreated = *recreated || !existing.insert(merge.left + merge.right).second;
+    *recreates_symbol = *recreates_symbol || !existing.insert(merge.left + merge.right).second;
     for (auto& [symbols, count] : text) symbols = apply_merge(symbols, merge);
   }
   return result;
@@ -66,12 +66,12 @@ std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size
 Symbols naive_divide(const std::string& word, const std::vector<Merge>& merges) {
   Symbols symbols = symbols_of(word);
   for (;;) {
-    size_t first = merges.size();
+    size_t best_rank = merges.size();
     for (size_t i = 0; i + 1 < symbols.size(); ++i)
-      for (size_t m = 0; m < first; ++m)
-        if (merges[m] == Merge{symbols[i], symbols[i + 1]}) first = m;
-    if (first == merges.size()) break;
-    symbols = apply_merge(symbols, merges[first]);
+      for (size_t m = 0; m < best_rank; ++m)
+        if (merges[m] == Merge{symbols[i], symbols[i + 1]}) best_rank = m;
+    if (best_rank == merges.size()) break;
+    symbols = apply_merge(symbols, merges[best_rank]);
   }
   symbols.back().resize(symbols.back().size() - 4);
   return symbols;
@@ -118,11 +118,11 @@ TEST_CASE("learn_merges() equals a naive reference that recounts all pairs for e
         rc::gen::container<std::vector<Symbols>>(rc::gen::nonEmpty(rc::gen::container<Symbols>(letter))));
     std::map<std::string, int64_t> words;
     for (const Symbols& word : list) words[join(word, "")] += *rc::gen::inRange(1, 30);
-    bool recreated = false;
-    const std::vector<Merge> expected = naive_learn(words, 30, &recreated);
+    bool recreates_symbol = false;
+    const std::vector<Merge> expected = naive_learn(words, 30, &recreates_symbol);
     // If several merges create the same symbol, subword-nmt's learn-bpe counts some pairs with this symbol twice.
     // learn_merges() reproduces these counts; naive_learn() does not.
-    RC_PRE(!recreated);
+    RC_PRE(!recreates_symbol);
     RC_ASSERT(learn(words, 30) == expected);
   }));
   CHECK(learn({{"a</w>a", 1}, {"a</w>aa", 1}}, 9).size() == 5);

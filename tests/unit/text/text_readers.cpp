@@ -55,7 +55,7 @@ std::string place_of(const std::string& bytes, size_t at) {
 
 }  // namespace
 
-TEST_CASE("each text reader treats each special character as TextReader::cells specifies", "[text]") {
+TEST_CASE("each text reader treats each special character as TextReader::outcome_letters specifies", "[text]") {
   const ScopedQuietLog quiet;
   for (const TextReader& reader : all_readers()) {
     REQUIRE(reader.outcome_letters.size() == kUnusualCharacters.size());
@@ -117,8 +117,8 @@ TEST_CASE("TextBatches drops and counts the byte order mark of each file, except
     write_file_atomically(files.back(), text);
   }
   for (const LineEnds ends : {LineEnds::refuse_crlf, LineEnds::keep})
-    for (size_t piece : {4, 1 << 20}) {
-      TextBatches text(files, ends, nullptr, {1, piece, 1 << 20});
+    for (size_t chunk_size : {4, 1 << 20}) {
+      TextBatches text(files, ends, nullptr, {1, chunk_size, 1 << 20});
       std::string lines;
       uint64_t bytes = 0;
       for (TextBatch batch; text.next(batch); bytes += batch.input_bytes)
@@ -193,12 +193,12 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
       INFO(reader.name << ", " << text.place);
       CHECK_THAT(expected.message, Catch::StartsWith(text.place));
       CHECK(expected.message.empty() == text.place.empty());
-      for (size_t batch : {1, 30, 1 << 20})
-        for (size_t piece : {4, 5, 7, 64, 1 << 20})
+      for (size_t batch_size : {1, 30, 1 << 20})
+        for (size_t chunk_size : {4, 5, 7, 64, 1 << 20})
           for (int threads : {1, 3}) {
-            const Outcome outcome = read_bytes(reader, bytes, {{batch, piece, 1 << 20}, threads});
+            const Outcome outcome = read_bytes(reader, bytes, {{batch_size, chunk_size, 1 << 20}, threads});
             if (outcome.text == expected.text && outcome.message == expected.message) continue;
-            INFO("batches of " << batch << ", chunks of " << piece << ", " << threads << " threads");
+            INFO("batches of " << batch_size << ", chunks of " << chunk_size << ", " << threads << " threads");
             CHECK(outcome.text == expected.text);
             CHECK(outcome.message == expected.message);
           }
@@ -212,17 +212,17 @@ TEST_CASE("PairBatches counts every byte of its files, line ends included", "[te
   const std::string source = "a\r\nbb\r\nc\n", target = "x\r\n\r\nzzz", pairs = "a\tx\r\nbb\ty\n";
   for (const auto& [name, text] : {std::pair("source", source), {"target", target}, {"pairs", pairs}})
     write_file_atomically(folder.file(name), text);
-  const auto bytes = [&](const std::vector<std::string>& names, size_t batch) {
+  const auto bytes = [&](const std::vector<std::string>& names, size_t batch_size) {
     std::vector<std::string> files;
     for (const std::string& name : names) files.push_back(folder.file(name));
-    PairBatches reader(files, LineEnds::normalise_crlf, {batch, 1 << 20, 1 << 20});
+    PairBatches reader(files, LineEnds::normalise_crlf, {batch_size, 1 << 20, 1 << 20});
     uint64_t sum = 0;
     for (PairBatch read; reader.next(read);) sum += read.source.input_bytes + read.target.input_bytes;
     return sum;
   };
-  for (size_t batch : {1, 4, 1 << 20}) {
-    CHECK(bytes({"source", "target"}, batch) == source.size() + target.size());
-    CHECK(bytes({"pairs"}, batch) == pairs.size());
+  for (size_t batch_size : {1, 4, 1 << 20}) {
+    CHECK(bytes({"source", "target"}, batch_size) == source.size() + target.size());
+    CHECK(bytes({"pairs"}, batch_size) == pairs.size());
   }
 }
 
@@ -231,9 +231,9 @@ TEST_CASE("the error in the earlier line of two files is reported; for equal lin
   const ScopedQuietLog quiet;
   const Folder folder;
   const std::vector<std::string> files{folder.file("source"), folder.file("target")};
-  const auto message = [&](size_t batch) -> std::string {
+  const auto message = [&](size_t batch_size) -> std::string {
     try {
-      PairBatches text(files, LineEnds::refuse_crlf, {batch, 1 << 20, 1 << 20});
+      PairBatches text(files, LineEnds::refuse_crlf, {batch_size, 1 << 20, 1 << 20});
       for (PairBatch pairs; text.next(pairs);)
         for (size_t i = 0; i < pairs.source.segments.size(); ++i) {
           check_text(pairs.source, pairs.source.segments[i], false);
@@ -259,9 +259,9 @@ TEST_CASE("the error in the earlier line of two files is reported; for equal lin
                           {"\xFF\nb\n", "a\n", "source:1: byte 0"}}) {
     write_file_atomically(files[0], sides.source);
     write_file_atomically(files[1], sides.target);
-    for (size_t batch : {1, 3, 1 << 20}) {
-      INFO(sides.error << ", batches of " << batch);
-      const std::string actual = message(batch);
+    for (size_t batch_size : {1, 3, 1 << 20}) {
+      INFO(sides.error << ", batches of " << batch_size);
+      const std::string actual = message(batch_size);
       CHECK(actual.empty() == sides.error.empty());
       CHECK_THAT(actual, Catch::Contains(sides.error));
     }

@@ -60,15 +60,15 @@ rc::Gen<std::string> characters(uint32_t low, uint32_t high) {
 // 16-byte paths of WordMap, white space of all kinds, control, combining and astral characters, and U+2581, which
 // SentencePiece writes for a space.
 rc::Gen<std::string> line_of_text() {
-  auto repeated = rc::gen::element<std::string>("a", "ab", "the", "tha", "thin", "<x>", "<unk>", "caf\u00e9",
-                                                "cafe\u0301", "\u6771\u4eac", "\U0001F600", "\u00bd", "\ufb01");
+  auto repeated_word = rc::gen::element<std::string>("a", "ab", "the", "tha", "thin", "<x>", "<unk>", "caf\u00e9",
+                                                     "cafe\u0301", "\u6771\u4eac", "\U0001F600", "\u00bd", "\ufb01");
   auto spaces = rc::gen::element<std::string>(" ", " ", " ", "  ", "\t", "\v", "\f", "\u3000", "\u00a0", "\u2581",
                                               "\ufeff", "\u200b", "\r");
-  auto sized = rc::gen::map(rc::gen::inRange<size_t>(1, 40), [](size_t n) { return std::string(n, 'x'); });
-  auto any =
+  auto long_word = rc::gen::map(rc::gen::inRange<size_t>(1, 40), [](size_t n) { return std::string(n, 'x'); });
+  auto any_character =
       rc::gen::oneOf(characters(1, 0x20), characters(0x20, 0x80), characters(0x80, 0x300), characters(0x300, 0x370),
                      characters(0x2000, 0x3100), characters(0xE000, 0x10000), characters(0x10000, 0x110000));
-  auto part = rc::gen::oneOf(repeated, repeated, spaces, spaces, sized, any);
+  auto part = rc::gen::oneOf(repeated_word, repeated_word, spaces, spaces, long_word, any_character);
   return rc::gen::map(rc::gen::container<Words>(part), [](const Words& parts) { return join_text(parts); });
 }
 
@@ -95,9 +95,9 @@ Words characters_of(const std::string& text) {
   return all;
 }
 
-std::vector<Piece> add_special_pieces(const std::string& end_of_line, const Words& known) {
+std::vector<Piece> add_special_pieces(const std::string& end_of_line, const Words& known_texts) {
   std::vector<Piece> pieces{{end_of_line, 1}, {kUnknownPiece, 0}};
-  for (const std::string& text : std::set<std::string>(known.begin(), known.end()))
+  for (const std::string& text : std::set<std::string>(known_texts.begin(), known_texts.end()))
     if (text != end_of_line && text != kUnknownPiece) pieces.push_back({text, 2});
   return pieces;
 }
@@ -109,8 +109,8 @@ Words even_elements(const Words& all) {
   return selected;
 }
 
-Words replace_unknown(const Words& all, const Words& known) {
-  std::set<std::string> set(known.begin(), known.end());
+Words replace_unknown(const Words& all, const Words& known_texts) {
+  std::set<std::string> set(known_texts.begin(), known_texts.end());
   Words result;
   for (const std::string& text : all) result.push_back(set.count(text) > 0 ? text : kUnknownPiece);
   return result;
@@ -208,8 +208,8 @@ TEST_CASE("WordMap has the same contents as std::map after the same insertions")
       std::string longer_text = key + "aaaaaaaaaaaaaaaaaaaaaaaa";
       const char* end = longer_text.data() + longer_text.size();
       RC_ASSERT(*map.find(WordKey({longer_text.data(), key.size()}, end)) == value);
-      const int32_t* extended = map.find(WordKey({longer_text.data(), key.size() + 1}, end));
-      RC_ASSERT((extended != nullptr) == (expected.count(key + "a") > 0));
+      const int32_t* extended_value = map.find(WordKey({longer_text.data(), key.size() + 1}, end));
+      RC_ASSERT((extended_value != nullptr) == (expected.count(key + "a") > 0));
     }
     size_t visited = 0;
     map.for_each([&](std::string_view key, int32_t value) {
@@ -234,12 +234,12 @@ TEST_CASE("WordMap has the same contents as std::map after the same insertions")
 TEST_CASE("the word tokenizer decodes to words joined by single spaces, with <unk> for unknown words") {
   REQUIRE(rc::check("the word tokenizer equals a naive reference", [] {
     const std::string line = *line_of_text();
-    const Words all = words_of(line), known = *rc::gen::arbitrary<bool>() ? all : even_elements(all);
-    const std::vector<Piece> pieces = add_special_pieces(kEndOfLinePiece, known);
+    const Words all = words_of(line), known_texts = *rc::gen::arbitrary<bool>() ? all : even_elements(all);
+    const std::vector<Piece> pieces = add_special_pieces(kEndOfLinePiece, known_texts);
     auto tokenizer = make_word_tokenizer(pieces);
     const Ids ids = encode_text(*tokenizer, line);
     RC_ASSERT(ids == naive_ids(pieces, all));
-    RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(all, known), " "));
+    RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(all, known_texts), " "));
     RC_ASSERT(parse_tokenizer(tokenizer->serialize(), "x")->serialize() == tokenizer->serialize());
   }));
 }
@@ -247,12 +247,12 @@ TEST_CASE("the word tokenizer decodes to words joined by single spaces, with <un
 TEST_CASE("the char tokenizer decodes to the text, with <unk> for unknown characters") {
   REQUIRE(rc::check("the char tokenizer equals a naive reference", [] {
     const std::string line = *line_of_text();
-    const Words all = characters_of(line), known = *rc::gen::arbitrary<bool>() ? all : even_elements(all);
-    const std::vector<Piece> pieces = add_special_pieces("\n", known);
+    const Words all = characters_of(line), known_texts = *rc::gen::arbitrary<bool>() ? all : even_elements(all);
+    const std::vector<Piece> pieces = add_special_pieces("\n", known_texts);
     auto tokenizer = make_char_tokenizer(pieces);
     const Ids ids = encode_text(*tokenizer, line);
     RC_ASSERT(ids == naive_ids(pieces, all));
-    RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(all, known)));
+    RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(all, known_texts)));
     RC_ASSERT(parse_tokenizer(tokenizer->serialize(), "x")->serialize() == tokenizer->serialize());
   }));
 }
@@ -332,8 +332,8 @@ TEST_CASE("encode_lines() writes the same shard with several threads as with one
 
 TEST_CASE("a long last line is one record, and is not joined to the first line of the next file") {
   Folder folder;
-  const size_t longest = size_t{1} << 20;
-  for (size_t size : {longest - 1, longest, longest + 1, 2 * longest, 3 * longest}) {
+  const size_t chunk_limit = size_t{1} << 20;
+  for (size_t size : {chunk_limit - 1, chunk_limit, chunk_limit + 1, 2 * chunk_limit, 3 * chunk_limit}) {
     std::string line;
     while (line.size() < size) line += "ab ";
     line.resize(size);
@@ -349,38 +349,38 @@ TEST_CASE("a long last line is one record, and is not joined to the first line o
       auto tokenizer = options.type == "word" ? make_word_tokenizer(add_special_pieces(kEndOfLinePiece, words_of(line)))
                                               : make_vocabulary(options, text);
       encode_to_shard(files, *tokenizer, 1, folder.file("x.mhs"));
-      const TextShard read = read_tokens(folder.file("x.mhs"));
-      CHECK(read.counts.records == 2);
-      CHECK(read.counts.text_bytes == size + 5);
+      const TextShard shard = read_tokens(folder.file("x.mhs"));
+      CHECK(shard.counts.records == 2);
+      CHECK(shard.counts.text_bytes == size + 5);
       const bool adds_end_of_line = !tokenizer->takes_any_bytes();
       Ids expected = encode_text(*tokenizer, line);
       if (adds_end_of_line) expected.push_back(tokenizer->end_of_line());
       const Ids second_line = encode_text(*tokenizer, "next");
       expected.insert(expected.end(), second_line.begin(), second_line.end());
       expected.push_back(tokenizer->end_of_line());
-      CHECK(read.tokens == expected);
+      CHECK(shard.tokens == expected);
     }
   }
 }
 
 TEST_CASE("a vocabulary's fingerprint depends on its type and on the texts, counts and order of its pieces") {
-  const Words known{"a", "b", "c"};
-  auto base = add_special_pieces(kEndOfLinePiece, known);
-  const std::string fingerprint = make_word_tokenizer(base)->fingerprint();
+  const Words known_texts{"a", "b", "c"};
+  auto pieces = add_special_pieces(kEndOfLinePiece, known_texts);
+  const std::string fingerprint = make_word_tokenizer(pieces)->fingerprint();
   CHECK(fingerprint.size() == 32);
-  CHECK(make_word_tokenizer(base)->fingerprint() == fingerprint);
-  CHECK(parse_tokenizer(make_word_tokenizer(base)->serialize(), "x")->fingerprint() == fingerprint);
-  CHECK(make_char_tokenizer(base)->fingerprint() != fingerprint);
-  for (size_t i = 0; i < base.size(); ++i) {
-    auto changed = base;
+  CHECK(make_word_tokenizer(pieces)->fingerprint() == fingerprint);
+  CHECK(parse_tokenizer(make_word_tokenizer(pieces)->serialize(), "x")->fingerprint() == fingerprint);
+  CHECK(make_char_tokenizer(pieces)->fingerprint() != fingerprint);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    auto changed = pieces;
     changed[i].text += "z";
     CHECK(make_word_tokenizer(changed)->fingerprint() != fingerprint);
-    changed = base;
+    changed = pieces;
     ++changed[i].count;
     CHECK(make_word_tokenizer(changed)->fingerprint() != fingerprint);
   }
-  std::swap(base[2], base[3]);
-  CHECK(make_word_tokenizer(base)->fingerprint() != fingerprint);
+  std::swap(pieces[2], pieces[3]);
+  CHECK(make_word_tokenizer(pieces)->fingerprint() != fingerprint);
 }
 
 TEST_CASE("a damaged vocabulary is refused") {

@@ -94,8 +94,8 @@ rc::Gen<std::string> any_text() {
                                                "\u00ad", "\ufffd", "\u0301", "\u0344\u0316", "\U0001d16d", "\u302e",
                                                "\uac01", "\U0001F600", "\v", "\f");
   auto space = rc::gen::element<std::string>(" ", " ", "\t", "\r", "\u00a0", "\u3000", "\u2028");
-  auto sized = rc::gen::map(rc::gen::inRange<size_t>(55, 110), [](size_t n) { return std::string(n, 'a'); });
-  auto part = rc::gen::weightedOneOf<std::string>({{8, letter}, {3, special}, {3, space}, {1, sized}});
+  auto long_word = rc::gen::map(rc::gen::inRange<size_t>(55, 110), [](size_t n) { return std::string(n, 'a'); });
+  auto part = rc::gen::weightedOneOf<std::string>({{8, letter}, {3, special}, {3, space}, {1, long_word}});
   return rc::gen::map(rc::gen::container<Words>(part), [](const Words& parts) { return join(parts, ""); });
 }
 
@@ -168,14 +168,15 @@ TEST_CASE("a word is split into the longest pieces, and a word that the pieces c
   CHECK(tokenizer->unknown() == 1);
 
   // A word of 100 characters, with any number of bytes, is split into pieces; a longer word is [UNK].
-  const auto letters = tokenizer_of({"a", "##a", "\u00e9", "##\u00e9"}, {.lowercase = false, .strip_accents = false});
+  const auto letter_tokenizer =
+      tokenizer_of({"a", "##a", "\u00e9", "##\u00e9"}, {.lowercase = false, .strip_accents = false});
   for (const std::string letter : {"a", "\u00e9"}) {
     std::string word;
     for (int i = 0; i < 100; ++i) word += letter;
-    CHECK(encode(*letters, word).size() == 100);
-    CHECK(encode(*letters, word + letter) == Ids{1});
-    CHECK(encode(*letters, word + "\u200b").size() == 100);  // U+200B is removed before the count
-    CHECK(pieces_with_text(*letters, word + letter) == Words{"[UNK]:" + word + letter});
+    CHECK(encode(*letter_tokenizer, word).size() == 100);
+    CHECK(encode(*letter_tokenizer, word + letter) == Ids{1});
+    CHECK(encode(*letter_tokenizer, word + "\u200b").size() == 100);  // U+200B is removed before the count
+    CHECK(pieces_with_text(*letter_tokenizer, word + letter) == Words{"[UNK]:" + word + letter});
   }
 }
 
@@ -192,7 +193,7 @@ TEST_CASE("byte ranges of pieces refer to the text before normalisation", "[word
   CHECK(pieces_with_text(*tokenizer, "\uac01") == Words{"\u1100:\uac01", "##\u1161:\uac01", "##\u11a8:\uac01"});
 }
 
-TEST_CASE("encode(), encode_part() and encode_with_ranges() equal a naive reference", "[wordpiece]") {
+TEST_CASE("encode(), encode_uncached() and encode_with_ranges() equal a naive reference", "[wordpiece]") {
   for (const BertText options :
        {BertText{true, true}, BertText{false, false}, BertText{true, false}, BertText{false, true}}) {
     const auto tokenizer = tokenizer_of(kPieces, options);
@@ -207,9 +208,9 @@ TEST_CASE("encode(), encode_part() and encode_with_ranges() equal a naive refere
         encoder->encode(text, ids);
         RC_ASSERT(ids == expected);
       }
-      Ids ids, part_ids;
-      tokenizer->encode_uncached(text, part_ids);
-      RC_ASSERT(part_ids == expected);
+      Ids ids, uncached_ids;
+      tokenizer->encode_uncached(text, uncached_ids);
+      RC_ASSERT(uncached_ids == expected);
       std::vector<TextRange> ranges;
       tokenizer->encode_with_ranges(text, ids, ranges);
       RC_ASSERT(ids == expected);
@@ -219,10 +220,10 @@ TEST_CASE("encode(), encode_part() and encode_with_ranges() equal a naive refere
         RC_ASSERT(r.end <= text.size());
       }
       // Text that is split at find_split() has the tokens of the undivided text.
-      const size_t find_split = tokenizer->find_split(text);
-      if (find_split == text.npos) return;
-      Ids joined = encode(*tokenizer, text.substr(0, find_split));
-      for (int32_t id : encode(*tokenizer, text.substr(find_split))) joined.push_back(id);
+      const size_t split_position = tokenizer->find_split(text);
+      if (split_position == text.npos) return;
+      Ids joined = encode(*tokenizer, text.substr(0, split_position));
+      for (int32_t id : encode(*tokenizer, text.substr(split_position))) joined.push_back(id);
       RC_ASSERT(joined == expected);
     }));
   }
@@ -249,14 +250,14 @@ TEST_CASE("a WordPiece vocabulary reads back with its pieces and normalisation o
   CHECK(status_of([] { require_wordpiece(*make_byte_tokenizer(), "v"); }) == 3);
 
   const std::string valid = tokenizer_of({"a"})->serialize();
-  auto changed = [&](const std::string& from, const std::string& to) {
+  auto edited = [&](const std::string& from, const std::string& to) {
     std::string text = valid;
     REQUIRE(text.find(from) != text.npos);
     return text.replace(text.find(from), from.size(), to);
   };
   CHECK(status_of([&] { parse_tokenizer(valid, "v"); }) == 0);
-  for (const std::string& invalid : {changed("lowercase yes", "lowercase maybe"), changed("lowercase yes\n", ""),
-                                     changed("strip_accents yes", "strip_accents"), changed("entries 6", "entries 7")})
+  for (const std::string& invalid : {edited("lowercase yes", "lowercase maybe"), edited("lowercase yes\n", ""),
+                                     edited("strip_accents yes", "strip_accents"), edited("entries 6", "entries 7")})
     CHECK(status_of([&] { parse_tokenizer(invalid, "v"); }) == 3);
   for (size_t missing = 0; missing < 5; ++missing) {
     std::vector<Piece> pieces = add_special_pieces({"a"});
@@ -287,9 +288,9 @@ Words learn(const std::map<std::string, int64_t>& words, const WordPieceOptions&
   return learn_wordpieces(counts, options);
 }
 
-// Learns pieces by recounting all pairs for each merge. Sets `recreated` to true if a merge creates a piece that
+// Learns pieces by recounting all pairs for each merge. Sets `recreates_piece` to true if a merge creates a piece that
 // already existed.
-Words naive_learn(const std::map<std::string, int64_t>& words, size_t size, int64_t min_count, bool* recreated) {
+Words naive_learn(const std::map<std::string, int64_t>& words, size_t size, int64_t min_count, bool* recreates_piece) {
   Words pieces{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   std::map<std::string, size_t> numbers;
   auto add = [&](const std::string& piece) {
@@ -318,7 +319,7 @@ Words naive_learn(const std::map<std::string, int64_t>& words, size_t size, int6
     if (max_count < std::max<int64_t>(1, min_count)) break;
     const std::string left = pieces[best.first], right = pieces[best.second];
     const std::string joined = left + (right.starts_with("##") ? right.substr(2) : right);
-    *recreated = *recreated || numbers.count(joined) > 0;
+    *recreates_piece = *recreates_piece || numbers.count(joined) > 0;
     add(joined);
     for (auto& entry : text) {
       Words merged;
@@ -345,11 +346,11 @@ TEST_CASE("learn_wordpieces() equals a naive reference that recounts all pairs f
     std::map<std::string, int64_t> words;
     for (const Words& word : list) words[join(word, "")] += *rc::gen::inRange(1, 30);
     const auto min_count = *rc::gen::inRange<int64_t>(0, 40);
-    bool recreated = false;
-    const Words expected = naive_learn(words, 40, min_count, &recreated);
+    bool recreates_piece = false;
+    const Words expected = naive_learn(words, 40, min_count, &recreates_piece);
     // If several merges create the same piece, learn_wordpieces() merges some pairs with this piece later than
     // naive_learn() does.
-    RC_PRE(!recreated);
+    RC_PRE(!recreates_piece);
     RC_ASSERT(learn(words, {.size = 40, .alphabet = 1000, .min_count = min_count}) == expected);
   }));
 }

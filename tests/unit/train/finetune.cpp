@@ -85,7 +85,7 @@ TEST_CASE("only parameters selected by train.trainable change, and resume gives 
          names.insert("decoder.norm.weight");
          return names;
        }()}};
-  int number = 0;
+  int num_cases = 0;
   for (const Case& c : cases) {
     INFO(c.method << " " << c.trainable);
     Folder folder;
@@ -105,9 +105,9 @@ TEST_CASE("only parameters selected by train.trainable change, and resume gives 
     CHECK(changed_parameters(uninterrupted, resumed).empty());
     CHECK(contains(refusal([&] { train_in_folder(folder, "halves", c.method + train_length(20), true); }),
                    "train.trainable"));
-    ++number;
+    ++num_cases;
   }
-  CHECK(number == 10);
+  CHECK(num_cases == 10);
 }
 
 TEST_CASE("trainable = gates trains gates in every epoch, by the SGD of their group, on the full mixture",

@@ -66,37 +66,37 @@ TEST_CASE("frozen parameters do not change, and Adam's bias correction starts wh
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   auto start = train_in_folder(folder, "start", "[train]\nlength = '1u'\nlr = 0.0\n");
-  auto frozen = train_in_folder(
+  auto frozen_run = train_in_folder(
       folder, "frozen", "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*', '*.ffn.*']\nfrozen = true\n");
-  auto late = train_in_folder(folder, "late",
-                              "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*']\nfreeze_until = '5u'\n");
+  auto late_run = train_in_folder(
+      folder, "late", "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*']\nfreeze_until = '5u'\n");
   for (auto& p : start.model->parameters().all()) {
     INFO(p.name());
     const bool in_attention = matches("*.self.*", p.name()), in_ffn = matches("*.ffn.*", p.name());
-    CHECK(at::equal(p.master(), find(frozen, p.name())) == (in_attention || in_ffn));
-    CHECK(at::equal(p.master(), find(late, p.name())) == in_attention);
+    CHECK(at::equal(p.master(), find(frozen_run, p.name())) == (in_attention || in_ffn));
+    CHECK(at::equal(p.master(), find(late_run, p.name())) == in_attention);
   }
   // Adam's first step is lr g / (g + ε) for the gradient g, since the bias correction counts the steps of the
   // parameter instead of the steps of the run. The first moment of the first step is (1 - β₁) g.
-  auto thawed = train_in_folder(
+  auto unfrozen_run = train_in_folder(
       folder, "thawed",
       "[train]\nlength = '6u'\n[train.groups.x]\nmatch = ['*.self.query.weight']\nfreeze_until = '5u'\n");
   const std::string query = "decoder.layers.0.self.query.weight";
   at::Tensor moment = at::empty({16, 16});
   model::load_tensor(io::Checkpoint(folder.file("thawed") + "/last.safetensors"), "optimizer." + query + ".first",
                      moment);
-  const OptimizerOptions o;
-  const double lr = 0.01, beta1 = o.betas[0], beta2 = o.betas[1],
+  const OptimizerOptions options;
+  const double lr = 0.01, beta1 = options.betas[0], beta2 = options.betas[1],
                largest_gradient = numbers::max_abs(moment) / (1 - beta1);
-  const at::Tensor first_step = find(thawed, query) - find(start, query);
+  const at::Tensor first_step = find(unfrozen_run, query) - find(start, query);
   // The difference of two weights has the rounding of a weight, and the step about 10 roundings. 1 - β of β in fp32
   // has the relative error kFp32 / (1 - β).
   const double step_error = tolerance::chain_error_bound(10, tolerance::kFp32, lr) +
                             lr * tolerance::kFp32 * (1 / (1 - beta1) + 0.5 / (1 - beta2));
   CHECK(numbers::max_abs(first_step) ==
-        rounding::within(
-            lr * largest_gradient / (largest_gradient + o.epsilon),
-            step_error + tolerance::chain_error_bound(2, tolerance::kFp32, numbers::max_abs(find(thawed, query)))));
+        rounding::within(lr * largest_gradient / (largest_gradient + options.epsilon),
+                         step_error + tolerance::chain_error_bound(2, tolerance::kFp32,
+                                                                   numbers::max_abs(find(unfrozen_run, query)))));
   CHECK(status_of([&] {
           train_in_folder(folder, "none", "[train]\nlength = '1u'\n[train.groups.x]\nmatch = ['*.slef.*']\n");
         }) == 2);
@@ -165,11 +165,11 @@ TEST_CASE("a run is refused if a pass of any epoch would train only frozen param
     CHECK(std::filesystem::exists(out) == message.empty());
     return message;
   };
-  const std::string gates = "match = ['*.gate.*']\n", frozen = "only frozen parameters";
+  const std::string gates = "match = ['*.gate.*']\n", frozen_message = "only frozen parameters";
   auto contains = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
   CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst = 0\n"), "pass 1 of an update"));
   CHECK(contains(start_error(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3, counted from 0"));
-  CHECK(contains(start_error(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen));
+  CHECK(contains(start_error(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen_message));
   CHECK(
       contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"), "epoch 0, counted from 0"));
   CHECK(start_error(gates + "freeze_until = '14u'", "every = 5\nfirst = 2\n").empty());
@@ -194,18 +194,19 @@ TEST_CASE("options of a parameter group that have no effect are refused in an er
     INFO(text);
     CHECK(text.find(part) != std::string::npos);
   };
-  const std::string a = "[train.groups.a]\nmatch = ['*.self.*']\n",
-                    b = "[train.groups.b]\nmatch = ['*.query.weight']\n";
-  check_contains(group_error(a + "momentum = 0.5\n"),
+  const std::string group_a = "[train.groups.a]\nmatch = ['*.self.*']\n",
+                    group_b = "[train.groups.b]\nmatch = ['*.query.weight']\n";
+  check_contains(group_error(group_a + "momentum = 0.5\n"),
                  "train.groups.a.momentum: expected the update rule sgd or nag; found adamw");
-  check_contains(group_error(a + "momentum = 0.0\n"), "train.groups.a.momentum");
-  check_contains(group_error(a + "momentum = 0.5\nrule = 'adamw'\n", "optimizer.rule = 'sgd'\n"), "found adamw");
-  check_contains(group_error(a + b),
+  check_contains(group_error(group_a + "momentum = 0.0\n"), "train.groups.a.momentum");
+  check_contains(group_error(group_a + "momentum = 0.5\nrule = 'adamw'\n", "optimizer.rule = 'sgd'\n"), "found adamw");
+  check_contains(group_error(group_a + group_b),
                  "train.groups.b: expected a trainable parameter that is in no earlier group; found all matching "
                  "parameters in earlier groups: a");
-  check_contains(group_error(a + "frozen = true\nlr = 0.1\n"), "either frozen = true or keys that affect updates");
-  check_contains(group_error(a + "frozen = true\nfreeze_until = '3u'\n"), "train.groups.a");
-  check_contains(group_error(a + "[train.groups.0]\nmatch = ['*.query.weight']\nlr = 0.1\n"), "no error");
+  check_contains(group_error(group_a + "frozen = true\nlr = 0.1\n"),
+                 "either frozen = true or keys that affect updates");
+  check_contains(group_error(group_a + "frozen = true\nfreeze_until = '3u'\n"), "train.groups.a");
+  check_contains(group_error(group_a + "[train.groups.0]\nmatch = ['*.query.weight']\nlr = 0.1\n"), "no error");
 }
 
 TEST_CASE("a parameter group inherits the momentum of the optimizer unless it sets its own rule or momentum",

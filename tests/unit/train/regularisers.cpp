@@ -34,8 +34,9 @@ double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& lay
 }
 
 // Matches a term in fp32 with its reference in fp64: a chain of sums over the entries of a head, over heads, rows and
-// layers, and of a few products, together at most 64 roundings. Differences such as the sum over all pairs of heads
-// minus the sum over equal heads subtract less than half of the larger number, so that its magnitude is twice the term.
+// layers, and of a few products, together at most 64 roundings. In a difference, such as the sum over all pairs of
+// heads minus the sum over equal heads, the subtrahend is less than half of the minuend, so that the minuend is at most
+// twice the term.
 Approx term_in_fp32(double expected) {
   return rounding::within(expected, tolerance::chain_error_bound(64, tolerance::kFp32, 2 * expected));
 }
@@ -370,11 +371,11 @@ TEST_CASE("frozen alphas stay exactly the identity matrix, and their Adam moment
     model::load_tensor(checkpoint, "optimizer.decoder.layers.0.self.combiner.alpha.first", first);
     return first.abs().max().item<double>();
   };
-  auto frozen = runs::train_in_folder(folder, "frozen", method("1.0")),
-       thawed = runs::train_in_folder(folder, "thawed", method("0.5"));
-  CHECK(at::equal(runs::find(frozen, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
+  auto frozen_run = runs::train_in_folder(folder, "frozen", method("1.0")),
+       unfrozen_run = runs::train_in_folder(folder, "thawed", method("0.5"));
+  CHECK(at::equal(runs::find(frozen_run, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
   CHECK(largest_moment("frozen") == 0);
-  CHECK_FALSE(at::equal(runs::find(thawed, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
+  CHECK_FALSE(at::equal(runs::find(unfrozen_run, "decoder.layers.0.self.combiner.alpha"), at::eye(4)));
   CHECK(largest_moment("thawed") > 0);
 }
 
@@ -426,7 +427,9 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     bool per_row;                // whether the term is a mean over rows; else a mean over positions
     std::function<void(attention::Observer&, const at::Tensor&)> show;
   };
-  const auto probabilities = [&](attention::Observer& o, const at::Tensor& x) { o.probabilities(spec, x); };
+  const auto probabilities = [&](attention::Observer& observer, const at::Tensor& x) {
+    observer.probabilities(spec, x);
+  };
   const std::vector<Case> cases{
       {"disagreement", "of = 'positions'", {heads, n + memory}, true, false, probabilities},
       {"disagreement",
@@ -434,7 +437,9 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
        {heads, 5},
        true,
        true,
-       [&](attention::Observer& o, const at::Tensor& x) { o.heads(attention::HeadSide::value, spec, x); }},
+       [&](attention::Observer& observer, const at::Tensor& x) {
+         observer.heads(attention::HeadSide::value, spec, x);
+       }},
       {"subspace-overlap", "of = 'rows'", {heads, n + memory}, true, true, probabilities},
       {"subspace-overlap", "of = 'columns'", {heads, n + memory}, true, true, probabilities},
       {"orthogonal-mixing",
@@ -442,17 +447,19 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
        {heads, heads},
        false,
        false,
-       [&](attention::Observer& o, const at::Tensor& x) { o.show(spec, attention::MixingObservation{x}); }},
-      {"head-balance", "", {heads}, false, false, [&](attention::Observer& o, const at::Tensor& x) {
-         o.show(spec, attention::RoutingObservation{x, (x > 0.5).to(at::kFloat)});
+       [&](attention::Observer& observer, const at::Tensor& x) {
+         observer.show(spec, attention::MixingObservation{x});
+       }},
+      {"head-balance", "", {heads}, false, false, [&](attention::Observer& observer, const at::Tensor& x) {
+         observer.show(spec, attention::RoutingObservation{x, (x > 0.5).to(at::kFloat)});
        }}};
   for (const Case& c : cases) {
     INFO(c.name << ' ' << c.options);
     auto term = make(c.name, c.options);
     auto value_of = [&](const at::Tensor& x, const at::Tensor& lengths) {
-      attention::Observer& o = *term->observer();
-      o.begin(lengths);
-      c.show(o, c.heads_first ? x.transpose(1, 2) : x);
+      attention::Observer& observer = *term->observer();
+      observer.begin(lengths);
+      c.show(observer, c.heads_first ? x.transpose(1, 2) : x);
       return term->loss({});
     };
     const std::vector<int64_t> lengths{4, 2, 1, 0};
@@ -481,7 +488,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
       for (int64_t b = 0; b < 3; ++b) rows.push_back(x.detach()[b].narrow(0, 0, lengths[static_cast<size_t>(b)]));
       expected = value_of(at::cat(rows).unsqueeze(0).requires_grad_(), at::Tensor()).item<double>();
     }
-    // Both in fp32.
+    // The value with padding and the reference are both computed in fp32.
     CHECK(padded.item<double>() ==
           rounding::within(expected, rounding::bound(at::kFloat, at::kFloat, 64, 2 * expected)));
     for (int64_t b = 0; b < 4; ++b) {

@@ -11,21 +11,23 @@ using namespace mh::train;
 
 namespace {
 
-// Roundings one after another in a rate low + (high - low) (1 + cos(π t)) / 2: difference, quotient t, product, cosine,
-// and four more; π t is at most 4 π, so that an error of the phase counts four times.
+// Number of roundings in sequence in a rate low + (high - low) (1 + cos(π t)) / 2: difference, quotient t, product,
+// cosine, and four more; π t is at most 4 π, so that an error of the phase counts four times.
 constexpr int64_t kCosineOperations = 8 + 4;
 
 TrainOptions options_of(const std::string& schedule, double lr, double warmup_lr = 0, double min_lr = 0) {
-  TrainOptions o;
-  o.schedule.rule = schedule, o.lr = lr, o.schedule.warmup_lr = warmup_lr, o.schedule.min_lr = min_lr;
-  return o;
+  TrainOptions options;
+  options.schedule.rule = schedule, options.lr = lr, options.schedule.warmup_lr = warmup_lr,
+  options.schedule.min_lr = min_lr;
+  return options;
 }
 
 // Checks that updates 1, 2, … of a run have the learning rates `expected`, exact or with 9 significant digits.
-void check_rates(const TrainOptions& o, const ScheduleLengths& lengths, const std::vector<double>& expected) {
+void check_rates(const TrainOptions& options, const ScheduleLengths& lengths, const std::vector<double>& expected) {
   for (size_t update = 1; update <= expected.size(); ++update) {
-    INFO(o.schedule.rule << " from " << o.schedule.decay_from << ", update " << update);
-    CHECK(learning_rate(o, lengths, static_cast<int64_t>(update) - 1) == rounding::printed(expected[update - 1], 9));
+    INFO(options.schedule.rule << " from " << options.schedule.decay_from << ", update " << update);
+    CHECK(learning_rate(options, lengths, static_cast<int64_t>(update) - 1) ==
+          rounding::printed(expected[update - 1], 9));
   }
 }
 
@@ -43,38 +45,39 @@ TEST_CASE("linear and cosine decay after warm-up equal the schedules of transfor
 // google-research/bert, optimization.py: polynomial_decay of the global step to 0, replaced by lr · step / W during the
 // W warm-up steps.
 TEST_CASE("linear decay from the first update equals the schedule of BERT") {
-  TrainOptions o = options_of("linear", 1);
-  o.schedule.decay_from = "start";
-  check_rates(o, {4, 10, 0}, {0, .25, .5, .75, .6, .5, .4, .3, .2, .1});
-  check_rates(o, {0, 2, 0}, {1, .5});
+  TrainOptions options = options_of("linear", 1);
+  options.schedule.decay_from = "start";
+  check_rates(options, {4, 10, 0}, {0, .25, .5, .75, .6, .5, .4, .3, .2, .1});
+  check_rates(options, {0, 2, 0}, {1, .5});
   // BERT's fine-tuning on MRPC: 343 updates, 34 of them warm-up, learning rate 2e-5.
-  o.lr = 2e-5;
-  CHECK(learning_rate(o, {34, 343, 0}, 33) == rounding::fp64(2e-5 * 33 / 34, 4));
-  CHECK(learning_rate(o, {34, 343, 0}, 34) == rounding::fp64(2e-5 * 309 / 343, 4));
+  options.lr = 2e-5;
+  CHECK(learning_rate(options, {34, 343, 0}, 33) == rounding::fp64(2e-5 * 33 / 34, 4));
+  CHECK(learning_rate(options, {34, 343, 0}, 34) == rounding::fp64(2e-5 * 309 / 343, 4));
 }
 
 // BERT: int(538 · 0.1); transformers: ceil(538 · 0.1). BERT's fine-tuning on STS-B has 538 updates.
 TEST_CASE("warmup_ratio is rounded down as in BERT for decay from the start, else up as in transformers") {
-  TrainOptions o = options_of("linear", 1);
-  o.schedule.warmup_ratio = 0.1;
-  CHECK(warmup_from_ratio(o, 538) == 54);
-  CHECK(warmup_from_ratio(o, 540) == 54);
-  CHECK(warmup_from_ratio(o, 531) == 54);
-  o.schedule.decay_from = "start";
-  CHECK(warmup_from_ratio(o, 538) == 53);
-  CHECK(warmup_from_ratio(o, 540) == 54);
+  TrainOptions options = options_of("linear", 1);
+  options.schedule.warmup_ratio = 0.1;
+  CHECK(warmup_from_ratio(options, 538) == 54);
+  CHECK(warmup_from_ratio(options, 540) == 54);
+  CHECK(warmup_from_ratio(options, 531) == 54);
+  options.schedule.decay_from = "start";
+  CHECK(warmup_from_ratio(options, 538) == 53);
+  CHECK(warmup_from_ratio(options, 540) == 54);
 }
 
 // Transformer-XL's training loop with PyTorch's CosineAnnealingLR, for 10 updates. The loop sets the rate after each
 // update and counts updates from 0.
 TEST_CASE("cosine decay from the first update equals the schedule of Transformer-XL") {
-  TrainOptions o = options_of("cosine", 1);
-  o.schedule.decay_from = "start";
-  check_rates(o, {4, 10, 0}, {1, .25, .5, .75, .6545084972, .5, .3454915028, .2061073739, .0954915028, .0244717419});
-  o.lr = 2.5e-4;
-  CHECK(learning_rate(o, {0, 200000, 0}, 0) == 2.5e-4);
-  CHECK(learning_rate(o, {0, 200000, 0}, 100000) == rounding::fp64(1.25e-4, kCosineOperations));
-  CHECK(learning_rate(o, {20000, 500000, 0}, 20000) ==
+  TrainOptions options = options_of("cosine", 1);
+  options.schedule.decay_from = "start";
+  check_rates(options, {4, 10, 0},
+              {1, .25, .5, .75, .6545084972, .5, .3454915028, .2061073739, .0954915028, .0244717419});
+  options.lr = 2.5e-4;
+  CHECK(learning_rate(options, {0, 200000, 0}, 0) == 2.5e-4);
+  CHECK(learning_rate(options, {0, 200000, 0}, 100000) == rounding::fp64(1.25e-4, kCosineOperations));
+  CHECK(learning_rate(options, {20000, 500000, 0}, 20000) ==
         rounding::fp64(1.25e-4 * (1 + std::cos(M_PI / 25)), kCosineOperations));
 }
 
@@ -82,24 +85,24 @@ TEST_CASE("cosine decay from the first update equals the schedule of Transformer
 TEST_CASE("cyclic-cosine equals the schedule of Skip Cross-Head Transformer-XL") {
   check_rates(options_of("cyclic-cosine", 1), {4, 0, 4},
               {1, .25, .5, .75, 0, .1464466094, .5, .8535533906, 1, .8535533906, .5, .1464466094, 0});
-  const TrainOptions o = options_of("cyclic-cosine", 2.5e-4);
+  const TrainOptions options = options_of("cyclic-cosine", 2.5e-4);
   for (auto [completed, rate] :
        {std::pair{8000, 1.25e-4}, {16000, 0.0}, {24000, 1.25e-4}, {32000, 2.5e-4}, {48000, 0.0}, {64000, 2.5e-4}})
-    CHECK(learning_rate(o, {16000, 0, 16000}, completed) ==
-          rounding::within(rate, rounding::fp64_bound(kCosineOperations, o.lr)));
+    CHECK(learning_rate(options, {16000, 0, 16000}, completed) ==
+          rounding::within(rate, rounding::fp64_bound(kCosineOperations, options.lr)));
 }
 
 // fairseq computes the rate of an update from the number of completed updates, so that the first update has the rate at
 // the start of the warm-up.
 TEST_CASE("inverse-sqrt and cosine with periods equal the schedules of fairseq") {
-  TrainOptions o = options_of("inverse-sqrt", 5e-4, 1e-7);
+  TrainOptions options = options_of("inverse-sqrt", 5e-4, 1e-7);
   for (auto [completed, rate] :
        {std::pair{0, 1e-7}, {1, 2.24975e-7}, {2000, 2.5005e-4}, {4000, 5e-4}, {16000, 2.5e-4}, {50000, 1.41421e-4}})
-    CHECK(learning_rate(o, {4000, 0, 0}, completed) == rounding::printed(rate, 6));
-  CHECK(learning_rate(o, {0, 0, 0}, 0) == 5e-4);  // no reference: fairseq requires a warm-up
+    CHECK(learning_rate(options, {4000, 0, 0}, completed) == rounding::printed(rate, 6));
+  CHECK(learning_rate(options, {0, 0, 0}, 0) == 5e-4);  // no reference: fairseq requires a warm-up
   // Baevski & Auli: 1e-7 to 1 over 16000 updates, then cycles of 270000 · 2^i, rates multiplied by .75^i.
-  o = options_of("cosine", 1, 1e-7, 1e-4);
-  o.schedule.period_growth = 2, o.schedule.period_shrink = 0.75;
+  options = options_of("cosine", 1, 1e-7, 1e-4);
+  options.schedule.period_growth = 2, options.schedule.period_shrink = 0.75;
   const ScheduleLengths lengths{16000, 286000, 270000};
   for (auto [completed, rate] : {std::pair{0, 1e-7},
                                  {16000, 1.0},
@@ -108,18 +111,18 @@ TEST_CASE("inverse-sqrt and cosine with periods equal the schedules of fairseq")
                                  {218500, .146532},
                                  {285999, 1.0000e-4},
                                  {286000, .75}})
-    CHECK(learning_rate(o, lengths, completed) == rounding::printed(rate, 6));
+    CHECK(learning_rate(options, lengths, completed) == rounding::printed(rate, 6));
 }
 
 TEST_CASE("decay_from = start is refused for schedules without a decay to the end of training") {
   for (const char* schedule : {"constant", "inverse-sqrt", "cyclic-cosine"}) {
-    TrainOptions o = options_of(schedule, 1);
-    o.schedule.decay_from = "start";
-    CHECK(refusal([&] { o.check(); }).find("train.schedule.decay_from") != std::string::npos);
+    TrainOptions options = options_of(schedule, 1);
+    options.schedule.decay_from = "start";
+    CHECK(refusal([&] { options.check(); }).find("train.schedule.decay_from") != std::string::npos);
   }
-  TrainOptions o = options_of("cosine", 1);
-  o.schedule.decay_from = "start", o.schedule.period = {5, Length::Unit::updates};
-  CHECK(refusal([&] { o.check(); }).find("train.schedule.period=5u") != std::string::npos);
+  TrainOptions options = options_of("cosine", 1);
+  options.schedule.decay_from = "start", options.schedule.period = {5, Length::Unit::updates};
+  CHECK(refusal([&] { options.check(); }).find("train.schedule.period=5u") != std::string::npos);
 }
 
 // Checks the learning rates that the trainer logs, in runs of 10 updates and of a single update.

@@ -27,7 +27,7 @@ namespace {
 // element in fp64. The arguments of `reference_step` are the number of the update, from 1; the learning rates of this
 // update and of the previous update; the gradient; the state, which is the element and its two moments. Each update in
 // fp32 takes at most 12 roundings one after another, all of numbers that are not larger than the largest element.
-void compare_optimizer(TrainOptions o,
+void compare_optimizer(TrainOptions options,
                        const std::function<void(int, double, double, double, double*)>& reference_step) {
   nn::ParameterList list(at::kCPU);
   list.add("w", {4}, {nn::Init::normal(1), true, false});
@@ -36,17 +36,17 @@ void compare_optimizer(TrainOptions o,
   std::vector<std::array<double, 3>> state(4);
   for (int i = 0; i < 4; ++i) state[static_cast<size_t>(i)] = {static_cast<double>(w.detach()[i].item<float>()), 0, 0};
   const Groups groups;
-  Optimizer optimizer(list, o, groups);
+  Optimizer optimizer(list, options, groups);
   double previous_lr = 0.01;
-  for (int n = 1; n <= 20; ++n) {
-    const double lr = 0.01 / n, scale = 0.5;
+  for (int update = 1; update <= 20; ++update) {
+    const double lr = 0.01 / update, scale = 0.5;
     w.mutable_grad() = at::randn({4});
     for (int i = 0; i < 4; ++i)
-      reference_step(n, lr, n == 1 ? lr : previous_lr, scale * static_cast<double>(w.grad()[i].item<float>()),
+      reference_step(update, lr, update == 1 ? lr : previous_lr, scale * static_cast<double>(w.grad()[i].item<float>()),
                      state[static_cast<size_t>(i)].data());
     optimizer.step(lr, scale);
     previous_lr = lr;
-    const double bound = tolerance::chain_error_bound(12 * n, tolerance::kFp32, numbers::max_abs(w));
+    const double bound = tolerance::chain_error_bound(12 * update, tolerance::kFp32, numbers::max_abs(w));
     for (int i = 0; i < 4; ++i)
       CHECK(static_cast<double>(w.detach()[i].item<float>()) ==
             rounding::within(state[static_cast<size_t>(i)][0], bound));
@@ -56,27 +56,27 @@ void compare_optimizer(TrainOptions o,
 }  // namespace
 
 TEST_CASE("adamw, sgd and nag equal plain loops in double precision") {
-  TrainOptions o;
-  o.optimizer.weight_decay = 0.1;
-  o.optimizer.betas = {0.9, 0.98};
+  TrainOptions options;
+  options.optimizer.weight_decay = 0.1;
+  options.optimizer.betas = {0.9, 0.98};
   for (const bool decays_all : {true, false}) {  // no effect: the parameter is neither a norm nor a bias
-    o.optimizer.decay_norms_and_biases = decays_all;
-    compare_optimizer(o, [](int n, double lr, double, double g, double* s) {
+    options.optimizer.decay_norms_and_biases = decays_all;
+    compare_optimizer(options, [](int n, double lr, double, double g, double* s) {
       s[0] -= lr * 0.1 * s[0];
       s[1] = 0.9 * s[1] + 0.1 * g;
       s[2] = 0.98 * s[2] + 0.02 * g * g;
       s[0] -= lr * (s[1] / (1 - std::pow(0.9, n))) / (std::sqrt(s[2] / (1 - std::pow(0.98, n))) + 1e-8);
     });
   }
-  o.optimizer.rule = "sgd";
-  o.optimizer.momentum = 0.9;
-  compare_optimizer(o, [](int, double lr, double, double g, double* s) {
+  options.optimizer.rule = "sgd";
+  options.optimizer.momentum = 0.9;
+  compare_optimizer(options, [](int, double lr, double, double g, double* s) {
     s[1] = 0.9 * s[1] + g + 0.1 * s[0];
     s[0] -= lr * s[1];
   });
-  o.optimizer.rule = "nag";
-  o.optimizer.momentum = 0.99;
-  compare_optimizer(o, [](int, double lr, double previous_lr, double g, double* s) {
+  options.optimizer.rule = "nag";
+  options.optimizer.momentum = 0.99;
+  compare_optimizer(options, [](int, double lr, double previous_lr, double g, double* s) {
     const double m = 0.99, c = lr / previous_lr;
     s[0] = s[0] * (1 - lr * 0.1) + m * m * c * s[1] - (1 + m) * lr * g;
     s[1] = m * c * s[1] - lr * g;
@@ -111,10 +111,10 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
   io::ShardFile shard(folder.file("t.mhs"));
   std::vector<int32_t> text(1003);
   shard.read(0, text);
-  TrainOptions o;
-  o.batch.block = 10, o.batch.tokens = 70;
-  auto owned = corpora::make_batches(corpora::text_of(shard, 0), o);
-  data::TextBatches& batches = *owned;
+  TrainOptions options;
+  options.batch.block = 10, options.batch.tokens = 70;
+  auto text_batches = corpora::make_batches(corpora::text_of(shard, 0), options);
+  data::TextBatches& batches = *text_batches;
   CHECK(batches.updates_per_epoch() == 15);
   std::vector<int64_t> first_order;
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
@@ -152,8 +152,8 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
   }
   CHECK(batches.updates({2, Length::Unit::epochs}) == 30);
   CHECK(batches.updates({701, Length::Unit::tokens}) == 11);
-  o.batch.tokens = 9;
-  CHECK(status_of([&] { corpora::make_batches(corpora::text_of(shard, 0), o); }) == 2);
+  options.batch.tokens = 9;
+  CHECK(status_of([&] { corpora::make_batches(corpora::text_of(shard, 0), options); }) == 2);
 }
 
 TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text below 0.2 nats per token") {
@@ -311,11 +311,11 @@ TEST_CASE("scores are independent of the batch size and equal a token-by-token e
   model->parameters().initialise(1);
   std::vector<int32_t> text;
   for (int i = 0; i < 53; ++i) text.push_back(i * i % 6);
-  data::ScoringOptions o;
-  o.block = 8, o.context = 5;
+  data::ScoringOptions options;
+  options.block = 8, options.context = 5;
   auto score = [&](int64_t batch) {
-    o.batch = batch;
-    return task::score(*model, corpora::text_of(text, 0), o).nll;
+    options.batch = batch;
+    return task::score(*model, corpora::text_of(text, 0), options).nll;
   };
   const double bound = rounding::pass_bound(*model, 8) * score(1);
   CHECK(score(1) == rounding::within(score(4), bound));
@@ -339,19 +339,19 @@ TEST_CASE("resume keeps log lines with control characters, quotes and non-ASCII 
       "\r", "\n", "\t",     std::string(1, '\0'), "\u2028", "\u0085", "\ufeff", "\\", "\"",
       "}",  "a",  "\u00e9", "\U0001F600"};
   RandomSequence random(RandomStream(3, "log"));
-  std::vector<nlohmann::ordered_json> written;
+  std::vector<nlohmann::ordered_json> written_lines;
   {
     RunFolder run(folder.file("run"), false);
     for (int64_t update = 0; update < 200; ++update) {
       std::string text;
       for (uint64_t n = random.uniform_below(6); n > 0; --n)
         text += characters[random.uniform_below(characters.size())];
-      written.push_back({{"update", update}, {"configuration", text}});
-      run.log(written.back());
+      written_lines.push_back({{"update", update}, {"configuration", text}});
+      run.log(written_lines.back());
     }
     run.rewind_log(199, true);
   }
-  const auto read = runs::read_log(folder.file("run"));
-  REQUIRE(read.size() == written.size());
-  for (size_t i = 0; i < read.size(); ++i) CHECK(read[i] == nlohmann::json(written[i]));
+  const auto log_lines = runs::read_log(folder.file("run"));
+  REQUIRE(log_lines.size() == written_lines.size());
+  for (size_t i = 0; i < log_lines.size(); ++i) CHECK(log_lines[i] == nlohmann::json(written_lines[i]));
 }

@@ -191,11 +191,11 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
   const at::Tensor value = config.regularisers.loss({5, 0, 10});
   REQUIRE(value.defined());
   value.backward();
-  int modules = 0;
+  int num_layers = 0;
   double norms = 0;  // γ Σ r |α|_* over layers
   for (const auto& p : model->parameters().all()) {
     if (!matches("*.combiner.alpha", p.name())) continue;
-    ++modules;
+    ++num_layers;
     INFO(p.name());
     const AttentionKind kind = analysis::layer_of(p.name())->kind;
     const double ratio = kind == AttentionKind::decoder_cross ? 2 : kind == AttentionKind::decoder_self ? 0 : 1;
@@ -215,7 +215,7 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
   const double expected = 0.5 * 1e-4 * (3 + 2 * 2);
   CHECK(value.item<double>() == rounding::within(expected, tolerance::chain_error_bound(1, tolerance::kFp32, expected) +
                                                                rounding::fp64_bound(10 * 8, norms)));
-  CHECK(modules == 7);
+  CHECK(num_layers == 7);
   auto until_start = data.run("half", growth + train_length("2e") + "schedule.length = '4e'\n"),
        full_length = data.run("whole", growth + train_length("4e"));
   for (const auto& p : until_start.model->parameters().all()) {
@@ -338,8 +338,8 @@ TEST_CASE("a training pass is independent of the order of its rows and of paddin
   const pairs::Sentences sentences = translation::sentences(9);
   const data::Pairs corpus = translation::corpus_of(sentences);
   const std::vector<int64_t> order{0, 1, 2, 3, 4, 5, 6, 7, 8}, shuffled{7, 2, 5, 0, 8, 1, 6, 4, 3};
-  const std::string mae = "combiner = 'mae'\n[attention.mae]\nhidden = 6\ndropout = 0.0\n",
-                    full = "[attention.encoder.self.mae]\nmean = 'full'\n";
+  const std::string mae_lines = "combiner = 'mae'\n[attention.mae]\nhidden = 6\ndropout = 0.0\n",
+                    full_mean = "[attention.encoder.self.mae]\nmean = 'full'\n";
   struct Case {
     std::string attention, regulariser;
     bool samples = false;
@@ -351,10 +351,10 @@ TEST_CASE("a training pass is independent of the order of its rows and of paddin
                                 {"mixer = 'mixhead-b'\n", "orthogonal-mixing]\nof = 'positions'\nweight = 0.5\n"},
                                 {"combiner = 'mixture-of-heads'\n", "head-balance]\nweight = 0.5\n"},
                                 {"combiner = 'alphas'\n", "nuclear-growth]\nweight = 0.5\nstart = 0.0\n"},
-                                {mae, ""},
-                                {mae + full, ""},
-                                {mae, "", true},
-                                {mae + full, "", true},
+                                {mae_lines, ""},
+                                {mae_lines + full_mean, ""},
+                                {mae_lines, "", true},
+                                {mae_lines + full_mean, "", true},
                                 {"combiner = 'mae'\nmae.gate = 'uniform'\n", "", true}};
   for (const Case& c : cases) {
     INFO(c.attention << c.regulariser << c.samples);

@@ -205,10 +205,10 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   CHECK(encode_files({"1.5\ta\tb\n2\tb\n"}, number_task(), {"2", "3", "1", false}).status == 3);
   const std::string malformed = "x\ty\tz\na\tb\nb\tc\tno\na\tb\tc\tno\n";
   CHECK(encode_files({malformed}, pair_task(), columns).status == 3);
-  const EncodingResult dropped = encode_files({malformed}, pair_task(), columns, true);
-  CHECK(dropped.summary.malformed == 2);
-  CHECK(dropped.text.counts.dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
-  CHECK(sequence(dropped.text, 0, 0) == Ids{6});
+  const EncodingResult without_malformed = encode_files({malformed}, pair_task(), columns, true);
+  CHECK(without_malformed.summary.malformed == 2);
+  CHECK(without_malformed.text.counts.dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
+  CHECK(sequence(without_malformed.text, 0, 0) == Ids{6});
   // No line of a file without labels may be dropped, since predictions for the file are numbered by line.
   CHECK(encode_files({"x\ty\na\n"}, pair_task(), {"x", "y", ""}, true).status == 3);
   CHECK(encode_files({"x\ty\tz\na\tb\tmaybe\n"}, pair_task(), columns, true).status == 3);
@@ -216,7 +216,8 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   CHECK(encode_files({"x\ty\tz\na\tb\xff\tno\n"}, pair_task(), columns).status == 3);
   CHECK(encode_files({"x\tz\n"}, pair_task(), columns).status == 3);
   CHECK(encode_files({"x\ty\tz\r\n"}, pair_task(), columns).status == 3);
-  CHECK(encode_files({"x\ty\tz\n", "a\tb\tno\n"}, pair_task(), columns).status == 3);  // each file needs its own header
+  CHECK(encode_files({"x\ty\tz\n", "a\tb\tno\n"}, pair_task(), columns).status ==
+        3);  // each file needs a header of its own
 }
 
 TEST_CASE("records of examples do not depend on the number of threads", "[examples]") {
@@ -230,7 +231,7 @@ TEST_CASE("records of examples do not depend on the number of threads", "[exampl
   CHECK(one_thread.text.ends == three_threads.text.ends);
 }
 
-TEST_CASE("kept_lengths() truncates the longer of two sentences first", "[examples]") {
+TEST_CASE("truncate_lengths() truncates the longer of two sentences first", "[examples]") {
   using Lengths = std::pair<int64_t, int64_t>;
   CHECK(text::truncate_lengths(3, 4, 7) == Lengths{3, 4});
   CHECK(text::truncate_lengths(3, 10, 7) == Lengths{3, 4});
@@ -307,9 +308,10 @@ TEST_CASE("the vocabulary for BERT is read from a vocabulary file, a checkpoint 
   tokenizers.target = make_byte_tokenizer();
   write_model("bytes.safetensors", tokenizers);
   const auto status = [&](const std::string& vocab, const std::string& wordpiece) {
-    BertVocabulary b;
-    b.vocab = vocab.empty() ? "" : folder.file(vocab), b.wordpiece = wordpiece.empty() ? "" : folder.file(wordpiece);
-    return status_of([&] { b.load(); });
+    BertVocabulary bert_vocabulary;
+    bert_vocabulary.vocab = vocab.empty() ? "" : folder.file(vocab),
+    bert_vocabulary.wordpiece = wordpiece.empty() ? "" : folder.file(wordpiece);
+    return status_of([&] { bert_vocabulary.load(); });
   };
   CHECK(status("bytes.safetensors", "") == 3);
   CHECK(status("vocab.txt", "") == 3);

@@ -22,7 +22,7 @@ using text::PretrainingOptions;
 namespace {
 
 constexpr int32_t kStart = 2, kSeparator = 3, kMask = 4, kFirstWord = 5;
-constexpr int32_t kEntries = 1005;  // vocabulary size; from kFirstWord on words, every third a ## continuation
+constexpr int32_t kEntries = 1005;  // vocabulary size; entries from kFirstWord on are words, every third a ## piece
 
 bool continues_word(int32_t token) { return token >= kFirstWord && token % 3 == 0; }
 
@@ -119,52 +119,53 @@ rc::Gen<std::vector<Document>> any_documents(int min_count) {
 }
 
 PretrainingOptions random_options() {
-  PretrainingOptions o;
-  o.short_share = *rc::gen::element(0.0, 0.1, 1.0);
-  o.mask_share = *rc::gen::element(0.0, 0.15, 0.5, 1.0);
-  o.max_predictions = *rc::gen::element<int64_t>(1, 5, 20, 1000);
-  o.whole_word = *rc::gen::arbitrary<bool>();
-  o.next_sentence = *rc::gen::arbitrary<bool>();
-  o.length = *rc::gen::inRange<int64_t>(o.next_sentence ? 5 : 3, 70);  // at least one token per segment
-  return o;
+  PretrainingOptions options;
+  options.short_share = *rc::gen::element(0.0, 0.1, 1.0);
+  options.mask_share = *rc::gen::element(0.0, 0.15, 0.5, 1.0);
+  options.max_predictions = *rc::gen::element<int64_t>(1, 5, 20, 1000);
+  options.whole_word = *rc::gen::arbitrary<bool>();
+  options.next_sentence = *rc::gen::arbitrary<bool>();
+  options.length = *rc::gen::inRange<int64_t>(options.next_sentence ? 5 : 3, 70);  // at least one token per segment
+  return options;
 }
 
-// Checks that `row` consists of the segments in `plan`, truncated to o.length, with special tokens and predicted tokens
-// as `o` specifies.
-void check_row(const Corpus& corpus, const PretrainingOptions& o, const Pretraining::Row& plan, const Example& row) {
+// Checks that `row` consists of the segments in `plan`, truncated to options.length, with special tokens and predicted
+// tokens as `options` specifies.
+void check_row(const Corpus& corpus, const PretrainingOptions& options, const Pretraining::Row& plan,
+               const Example& row) {
   const Sentence tokens = tokens_before_masking(row);
   const auto size = static_cast<int64_t>(tokens.size());
-  RC_ASSERT(size <= o.length);
+  RC_ASSERT(size <= options.length);
   RC_ASSERT(row.targets.size() == tokens.size());
   RC_ASSERT(tokens.front() == kStart);
   RC_ASSERT(tokens.back() == kSeparator);
-  RC_ASSERT(std::count(tokens.begin(), tokens.end(), kSeparator) == (o.next_sentence ? 2 : 1));
+  RC_ASSERT(std::count(tokens.begin(), tokens.end(), kSeparator) == (options.next_sentence ? 2 : 1));
   RC_ASSERT(tokens[static_cast<size_t>(row.first) - 1] == kSeparator);
-  RC_ASSERT((row.first == size) == !o.next_sentence);
-  RC_ASSERT(row.targets[0] == (o.next_sentence ? (plan.is_next ? 0 : 1) : -1));
+  RC_ASSERT((row.first == size) == !options.next_sentence);
+  RC_ASSERT(row.targets[0] == (options.next_sentence ? (plan.is_next ? 0 : 1) : -1));
   const Sentence first = corpus.tokens_of(plan.first), second = corpus.tokens_of(plan.second);
   const Sentence first_segment(tokens.begin() + 1, tokens.begin() + row.first - 1);
   RC_ASSERT(position_in(first_segment, first) >= 0);
   Sentence second_segment;
-  if (o.next_sentence) {
+  if (options.next_sentence) {
     second_segment.assign(tokens.begin() + row.first, tokens.end() - 1);
     RC_ASSERT(position_in(second_segment, second) >= 0);
   }
   // Only tokens that do not fit into the row are removed, and always from the longer segment.
   const bool truncated = first.size() > first_segment.size() || second.size() > second_segment.size();
-  RC_ASSERT(!truncated || size == o.length);
+  RC_ASSERT(!truncated || size == options.length);
   if (first.size() > first_segment.size()) RC_ASSERT(first_segment.size() >= second_segment.size());
   if (second.size() > second_segment.size()) RC_ASSERT(second_segment.size() + 1 >= first_segment.size());
   const auto max_predicted = std::min<int64_t>(
-      o.max_predictions,
-      std::max<int64_t>(1, static_cast<int64_t>(std::nearbyint(static_cast<double>(size) * o.mask_share))));
-  const auto special = static_cast<int64_t>(o.next_sentence ? 3 : 2);
-  if (o.whole_word) RC_ASSERT(static_cast<int64_t>(count_predicted(row)) <= max_predicted);
+      options.max_predictions,
+      std::max<int64_t>(1, static_cast<int64_t>(std::nearbyint(static_cast<double>(size) * options.mask_share))));
+  const auto special = static_cast<int64_t>(options.next_sentence ? 3 : 2);
+  if (options.whole_word) RC_ASSERT(static_cast<int64_t>(count_predicted(row)) <= max_predicted);
   else RC_ASSERT(static_cast<int64_t>(count_predicted(row)) == std::min(max_predicted, size - special));
   for (size_t i = 1; i < tokens.size(); ++i) {
     if (tokens[i] == kSeparator) RC_ASSERT(row.targets[i] == -1);
     const bool begins_word = i == 1 || static_cast<int32_t>(i) == row.first || !continues_word(tokens[i]);
-    if (o.whole_word && !begins_word) RC_ASSERT((row.targets[i] >= 0) == (row.targets[i - 1] >= 0));
+    if (options.whole_word && !begins_word) RC_ASSERT((row.targets[i] >= 0) == (row.targets[i - 1] >= 0));
   }
 }
 
@@ -173,10 +174,10 @@ void check_row(const Corpus& corpus, const PretrainingOptions& o, const Pretrain
 TEST_CASE("the segments of rows are contiguous sentences of one document, and every sentence is in a row",
           "[pretraining]") {
   CHECK(rc::check([] {
-    PretrainingOptions o = random_options();
-    const auto all_documents = *any_documents(o.next_sentence ? 2 : 1);
+    PretrainingOptions options = random_options();
+    const auto all_documents = *any_documents(options.next_sentence ? 2 : 1);
     const Corpus corpus(all_documents);
-    const Pretraining training = make_pretraining(corpus, o, 3);
+    const Pretraining training = make_pretraining(corpus, options, 3);
     RC_ASSERT(training.documents() == static_cast<int64_t>(all_documents.size()));
     const Pretraining::Epoch epoch = training.plan(2);
     const auto document_of = [&](uint32_t sentence) {
@@ -189,13 +190,13 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
       const Pretraining::Row& plan = epoch.row(i);
       const Example row = epoch.make(i);
       RC_ASSERT(static_cast<int64_t>(row.tokens.size()) == epoch.length(i));
-      check_row(corpus, o, plan, row);
+      check_row(corpus, options, plan, row);
       for (uint32_t s = plan.first.begin; s < plan.first.end; ++s) covered.insert(s);
-      if (o.next_sentence && plan.is_next) {
+      if (options.next_sentence && plan.is_next) {
         RC_ASSERT(plan.second.begin == plan.first.end);
         RC_ASSERT(document_of(plan.second.end - 1) == document_of(plan.first.begin));
         for (uint32_t s = plan.second.begin; s < plan.second.end; ++s) covered.insert(s);
-      } else if (o.next_sentence) {
+      } else if (options.next_sentence) {
         RC_ASSERT(document_of(plan.second.begin) != document_of(plan.first.begin));
         RC_ASSERT(document_of(plan.second.begin) == document_of(plan.second.end - 1));
       }
@@ -211,11 +212,11 @@ TEST_CASE("the rows of an epoch depend on the seed and the epoch, not on the ord
   const Corpus corpus(random_documents(20, 30, 3, 12, 5));
   const auto rows_of_epoch = [&](uint64_t seed, uint32_t epoch, bool backwards) {
     const Pretraining training = make_pretraining(corpus, {}, seed);
-    const Pretraining::Epoch planned = training.plan(epoch);
+    const Pretraining::Epoch epoch_plan = training.plan(epoch);
     std::map<int64_t, std::pair<Sentence, std::vector<int64_t>>> rows;
-    for (int64_t i = 0; i < planned.size(); ++i) {
-      const int64_t at = backwards ? planned.size() - 1 - i : i;
-      const Example row = planned.make(at);
+    for (int64_t i = 0; i < epoch_plan.size(); ++i) {
+      const int64_t at = backwards ? epoch_plan.size() - 1 - i : i;
+      const Example row = epoch_plan.make(at);
       rows[at] = {row.tokens, row.targets};
     }
     return rows;
@@ -228,9 +229,9 @@ TEST_CASE("the rows of an epoch depend on the seed and the epoch, not on the ord
 
 TEST_CASE("the same row has different masks in different epochs", "[pretraining]") {
   const Corpus corpus(random_documents(3, 100, 3, 12, 19));
-  PretrainingOptions o;
-  o.short_share = 0, o.next_sentence = false;  // rows are the same in every epoch
-  const Pretraining training = make_pretraining(corpus, o);
+  PretrainingOptions options;
+  options.short_share = 0, options.next_sentence = false;  // rows are the same in every epoch
+  const Pretraining training = make_pretraining(corpus, options);
   const Pretraining::Epoch epoch_0 = training.plan(0), epoch_1 = training.plan(1);
   REQUIRE(epoch_0.size() == epoch_1.size());
   for (int64_t i = 0; i < epoch_0.size(); ++i) {
@@ -278,9 +279,9 @@ TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replac
 
 TEST_CASE("predicted tokens are distributed uniformly over the positions of a row", "[pretraining]") {
   const Corpus corpus(random_documents(50, 60, 5, 5, 9));
-  PretrainingOptions o;
-  o.length = 43, o.short_share = 0;
-  const Pretraining training = make_pretraining(corpus, o);
+  PretrainingOptions options;
+  options.length = 43, options.short_share = 0;
+  const Pretraining training = make_pretraining(corpus, options);
   std::vector<int64_t> predicted_at(43);
   int64_t rows = 0;
   for (uint32_t epoch_number = 0; epoch_number < 20; ++epoch_number) {
@@ -299,10 +300,10 @@ TEST_CASE("predicted tokens are distributed uniformly over the positions of a ro
 TEST_CASE("the second segment follows the first in half of the rows with two or more sentences", "[pretraining]") {
   const std::vector<Document> all_documents = random_documents(300, 50, 2, 8, 11);
   const Corpus corpus(all_documents);
-  PretrainingOptions o;
-  o.length = 64, o.short_share = 0;
-  const Pretraining training = make_pretraining(corpus, o);
-  int64_t num_next = 0, splittable = 0;
+  PretrainingOptions options;
+  options.length = 64, options.short_share = 0;
+  const Pretraining training = make_pretraining(corpus, options);
+  int64_t num_next = 0, num_splittable = 0;
   std::vector<int64_t> second_segments_per_document(300);
   std::vector<Pretraining::Row> rows;
   for (uint32_t epoch_number = 0; epoch_number < 4; ++epoch_number) {
@@ -324,15 +325,15 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
       const bool last = row.second.end == training.document(row.second.begin / 51).end;
       CHECK((static_cast<int64_t>(corpus.tokens_of(row.second).size()) >= needed || last));
     }
-    splittable += row.first.begin + 1 < training.document(row.first.begin / 51).end ? 1 : 0;
+    num_splittable += row.first.begin + 1 < training.document(row.first.begin / 51).end ? 1 : 0;
   }
-  check_fraction("second segment follows", 0.5, num_next, splittable);
+  check_fraction("second segment follows", 0.5, num_next, num_splittable);
   CHECK(std::count(second_segments_per_document.begin(), second_segments_per_document.end(), 0) <
         3);  // about 12 second segments per document
   // In documents of a single sentence, the second segment never follows the first.
-  const std::vector<Document> singles = random_documents(30, 1, 5, 5, 13);
-  const Corpus single_corpus(singles);
-  const Pretraining single_training = make_pretraining(single_corpus, o);
+  const std::vector<Document> single_sentences = random_documents(30, 1, 5, 5, 13);
+  const Corpus single_corpus(single_sentences);
+  const Pretraining single_training = make_pretraining(single_corpus, options);
   const Pretraining::Epoch epoch = single_training.plan(0);
   CHECK(epoch.size() == 30);
   for (int64_t i = 0; i < epoch.size(); ++i) CHECK(!epoch.row(i).is_next);
@@ -341,9 +342,10 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
 TEST_CASE("a row is split into two segments after any of its sentences but the last, with equal probability",
           "[pretraining]") {
   const Corpus corpus(random_documents(400, 100, 1, 1, 15));
-  PretrainingOptions o;
-  o.length = 13, o.short_share = 0;  // a row has ten sentences of one token; its first segment has one to nine
-  const Pretraining training = make_pretraining(corpus, o);
+  PretrainingOptions options;
+  options.length = 13,
+  options.short_share = 0;  // a row has ten sentences of one token; its first segment has one to nine
+  const Pretraining training = make_pretraining(corpus, options);
   std::map<uint32_t, int64_t> rows_by_first_length;
   int64_t full_rows = 0;
   const Pretraining::Epoch epoch = training.plan(0);
@@ -363,9 +365,9 @@ TEST_CASE("a tenth of the rows gets a shorter target length, sampled uniformly",
   std::vector<Document> all_documents = random_documents(1, 400000, 1, 1, 17);
   all_documents.push_back({{5}, {7}});
   const Corpus corpus(all_documents);
-  PretrainingOptions o;
-  o.length = 43;
-  const Pretraining training = make_pretraining(corpus, o);
+  PretrainingOptions options;
+  options.length = 43;
+  const Pretraining training = make_pretraining(corpus, options);
   const Pretraining::Epoch epoch = training.plan(0);
   std::map<uint32_t, int64_t> lengths;
   int64_t num_next = 0;
@@ -392,9 +394,9 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
         all_documents[d][s].push_back(kFirstWord + static_cast<int32_t>((d * 7 + s * 40) % 500) + t);
   }
   const Corpus corpus(all_documents);
-  PretrainingOptions o;
-  o.length = 60, o.short_share = 0;
-  const Pretraining training = make_pretraining(corpus, o);
+  PretrainingOptions options;
+  options.length = 60, options.short_share = 0;
+  const Pretraining training = make_pretraining(corpus, options);
   const Pretraining::Epoch epoch = training.plan(0);
   int64_t removed_at_start = 0, removed = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
@@ -410,9 +412,9 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
 
 TEST_CASE("a row with room for one word token contains one", "[pretraining]") {
   const Corpus corpus({{{5, 7, 8}}, {{10, 11, 13}, {14}}});
-  PretrainingOptions o;
-  o.length = 3, o.next_sentence = false, o.short_share = 1;  // a shorter target length for every row
-  const Pretraining training = make_pretraining(corpus, o);
+  PretrainingOptions options;
+  options.length = 3, options.next_sentence = false, options.short_share = 1;  // a shorter target length for every row
+  const Pretraining training = make_pretraining(corpus, options);
   for (uint32_t epoch_number = 0; epoch_number < 20; ++epoch_number) {
     const Pretraining::Epoch epoch = training.plan(epoch_number);
     REQUIRE(epoch.size() == 3);  // one row per sentence, truncated to one word token
@@ -422,13 +424,15 @@ TEST_CASE("a row with room for one word token contains one", "[pretraining]") {
 
 TEST_CASE("documents that give no rows are refused", "[pretraining]") {
   const Corpus single_document({{{5, 7}, {8}}}), no_documents({});
-  PretrainingOptions o;
-  CHECK(status_of([&] { make_pretraining(single_document, o); }) == 2);
-  CHECK(status_of([&] { make_pretraining(no_documents, o); }) == 3);
-  o.next_sentence = false;
-  CHECK(status_of([&] { make_pretraining(no_documents, o); }) == 3);
-  CHECK(make_pretraining(single_document, o).plan(0).size() == 1);
-  CHECK(make_pretraining(single_document, o).tokens() == 3);
-  CHECK(make_pretraining(single_document, o).plan(0).make(0).targets[0] == -1);
-  CHECK(status_of([&] { make_pretraining(Corpus({{{5}}, {}}), o); }) == 3);  // the second document has no sentence
+  PretrainingOptions options;
+  CHECK(status_of([&] { make_pretraining(single_document, options); }) == 2);
+  CHECK(status_of([&] { make_pretraining(no_documents, options); }) == 3);
+  options.next_sentence = false;
+  CHECK(status_of([&] { make_pretraining(no_documents, options); }) == 3);
+  CHECK(make_pretraining(single_document, options).plan(0).size() == 1);
+  CHECK(make_pretraining(single_document, options).tokens() == 3);
+  CHECK(make_pretraining(single_document, options).plan(0).make(0).targets[0] == -1);
+  CHECK(status_of([&] {
+          make_pretraining(Corpus({{{5}}, {}}), options);
+        }) == 3);  // the second document has no sentence
 }

@@ -22,16 +22,16 @@ double context_score(const text::Window& w, int32_t token) {
 
 TEST_CASE("questions: windows equal those of BERT, and every token is scored in exactly one window") {
   CHECK(rc::check("questions: windows equal those of BERT", [] {
-    const RandomSquad m = random_squad();
-    const auto shard = shard_of(m.json);
-    const text::Questions questions = questions_of(shard, m.options);
+    const RandomSquad squad = random_squad();
+    const auto shard = shard_of(squad.json);
+    const text::Questions questions = questions_of(shard, squad.options);
     const auto special = tokenizer()->special();
     int64_t row = 0, truncated = 0;
     for (size_t q = 0; q < shard.size(); ++q) {
       const text::QuestionRecord record = record_of(shard, q);
-      const auto question_length = std::min<size_t>(record.question.size(), m.options.question);
+      const auto question_length = std::min<size_t>(record.question.size(), squad.options.question);
       truncated += record.question.size() > question_length ? 1 : 0;
-      const auto room = static_cast<size_t>(m.options.length) - 3 - question_length;
+      const auto room = static_cast<size_t>(squad.options.length) - 3 - question_length;
       std::vector<int> num_windows(record.context.size()), num_scored(record.context.size());
       RC_ASSERT(questions.rows_of(static_cast<int64_t>(q)).first == row);
       for (size_t start = 0; start < record.context.size();) {
@@ -48,12 +48,12 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
         RC_ASSERT(example.first == static_cast<int32_t>(first));
         RC_ASSERT(questions.length(row) == static_cast<int64_t>(tokens.size()));
         RC_ASSERT(questions.paragraph_begins(row) == static_cast<int64_t>(first));
-        RC_ASSERT(static_cast<int64_t>(tokens.size()) <= m.options.length);
-        const auto counts = questions.scored_tokens(row);
-        for (size_t i = 0; i < length; ++i) num_scored[start + i] += counts[i] ? 1 : 0;
+        RC_ASSERT(static_cast<int64_t>(tokens.size()) <= squad.options.length);
+        const auto is_scored = questions.scored_tokens(row);
+        for (size_t i = 0; i < length; ++i) num_scored[start + i] += is_scored[i] ? 1 : 0;
         ++row;
         if (start + length == record.context.size()) break;
-        start += std::min(length, static_cast<size_t>(m.options.stride));
+        start += std::min(length, static_cast<size_t>(squad.options.stride));
       }
       RC_ASSERT(questions.rows_of(static_cast<int64_t>(q)).second == row);
       RC_ASSERT(std::all_of(num_windows.begin(), num_windows.end(), [](int n) { return n > 0; }));
@@ -66,12 +66,12 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
 
 TEST_CASE("questions: a token is scored in the window with the most context") {
   CHECK(rc::check("questions: the scoring window has the most context", [] {
-    const RandomSquad m = random_squad();
-    const text::Questions questions = questions_of(shard_of(m.json), m.options);
+    const RandomSquad squad = random_squad();
+    const text::Questions questions = questions_of(shard_of(squad.json), squad.options);
     for (int64_t row = 0; row < questions.size(); ++row) {
       const auto [begin, end] = questions.rows_of(questions.window(row).question);
-      const auto counts = questions.scored_tokens(row);
-      for (size_t i = 0; i < counts.size(); ++i) {
+      const auto is_scored = questions.scored_tokens(row);
+      for (size_t i = 0; i < is_scored.size(); ++i) {
         const int32_t token = questions.window(row).first + static_cast<int32_t>(i);
         int64_t best_row = -1;
         double max_score = -1;
@@ -81,7 +81,7 @@ TEST_CASE("questions: a token is scored in the window with the most context") {
           max_score = context_score(w, token);
           best_row = r;
         }
-        RC_ASSERT(counts[i] == (best_row == row));
+        RC_ASSERT(is_scored[i] == (best_row == row));
       }
     }
   }));
@@ -89,36 +89,38 @@ TEST_CASE("questions: a token is scored in the window with the most context") {
 
 TEST_CASE("questions: the span of an answer contains the tokens that share a character with the answer") {
   CHECK(rc::check("questions: spans of answers", [] {
-    const RandomSquad m = random_squad();
-    const auto shard = shard_of(m.json);
-    const text::Questions questions = questions_of(shard, m.options);
+    const RandomSquad squad = random_squad();
+    const auto shard = shard_of(squad.json);
+    const text::Questions questions = questions_of(shard, squad.options);
     for (size_t q = 0; q < shard.size(); ++q) {
       const text::Question& question = questions.questions()[q];
       const text::Paragraph& paragraph = questions.paragraph_of(static_cast<int64_t>(q));
       const text::TextRange range = *question.answers[0].byte_range;
       // Indices of the tokens that share a character with the answer.
-      std::vector<int32_t> overlapping;
+      std::vector<int32_t> overlapping_tokens;
       for (size_t i = 0; i < paragraph.token_ranges.size(); ++i)
         if (paragraph.token_ranges[i].begin < range.end && paragraph.token_ranges[i].end > range.begin)
-          overlapping.push_back(static_cast<int32_t>(i));
-      RC_ASSERT(question.answer.none() == overlapping.empty());
-      if (overlapping.empty()) continue;
-      RC_ASSERT(question.answer == (text::Span{overlapping.front(), overlapping.back()}));
+          overlapping_tokens.push_back(static_cast<int32_t>(i));
+      RC_ASSERT(question.answer.none() == overlapping_tokens.empty());
+      if (overlapping_tokens.empty()) continue;
+      RC_ASSERT(question.answer == (text::Span{overlapping_tokens.front(), overlapping_tokens.back()}));
       const auto [begin, end] = questions.rows_of(static_cast<int64_t>(q));
       for (int64_t row = begin; row < end; ++row) {
         const text::Window& w = questions.window(row);
         const auto targets = questions.make(row).targets;
-        const bool contains_answer = overlapping.front() >= w.first && overlapping.back() < w.first + w.count;
+        const bool contains_answer =
+            overlapping_tokens.front() >= w.first && overlapping_tokens.back() < w.first + w.count;
         RC_ASSERT((targets == std::vector<int64_t>{0, 0}) == !contains_answer);
         if (!contains_answer) continue;
         const int32_t shift = static_cast<int32_t>(questions.paragraph_begins(row)) - w.first;
-        RC_ASSERT((targets == std::vector<int64_t>{overlapping.front() + shift, overlapping.back() + shift}));
+        RC_ASSERT(
+            (targets == std::vector<int64_t>{overlapping_tokens.front() + shift, overlapping_tokens.back() + shift}));
       }
       // The text of the span may lack white space and accents at the start and the end of the answer, and may have more
       // letters if its first token begins before the answer or its last token ends after the answer.
       const std::string span_text = paragraph.text_of(question.answer);
-      const bool whole_tokens = paragraph.token_ranges[overlapping.front()].begin >= range.begin &&
-                                paragraph.token_ranges[overlapping.back()].end <= range.end;
+      const bool whole_tokens = paragraph.token_ranges[overlapping_tokens.front()].begin >= range.begin &&
+                                paragraph.token_ranges[overlapping_tokens.back()].end <= range.end;
       if (whole_tokens) RC_ASSERT(question.answers[0].text.find(span_text) != std::string::npos);
       else RC_ASSERT(span_text.size() > 1u);
     }

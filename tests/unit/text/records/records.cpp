@@ -142,7 +142,7 @@ TEST_CASE("ShardWriter refuses token runs and headers that the record kind does 
     CHECK(status_of([&] { decode_header(encode_header(h), "x.mhs"); }) == 3);
   };
   check_header_refused(header_of(kExamplesKind, {256, 256}));
-  CHECK(header_of(kExamplesKind, {256, 300}).largest_limit() == 300);  // also with too few limits
+  CHECK(header_of(kExamplesKind, {256, 300}).largest_limit() == 300);  // largest_limit() accepts too few limits
   check_header_refused(header_of(kExamplesKind, {256, 256, 2, 2}));
   check_header_refused(header_of(kExamplesKind, {256, 256, 0}));
   check_header_refused(header_of(kExamplesKind, {256, 257, 2}));
@@ -184,12 +184,12 @@ TEST_CASE("all readers refuse a shard that has valid checksums but token runs th
   check_runs(examples, {{1}, {200}, {}}, false);
   check_runs(examples, {{}, {}, {}, {1}, {200}, {2}}, false);
   check_runs(examples, {{1}, {2}, {1, 1}}, false);
-  ShardHeader altered = examples;
-  altered.fingerprint = "another";
-  check_runs(altered, {{1}, {}, {}}, false);
-  altered = examples;
-  altered.tokenizer = "not a vocabulary";
-  check_runs(altered, {{1}, {}, {}}, false);
+  ShardHeader altered_header = examples;
+  altered_header.fingerprint = "another";
+  check_runs(altered_header, {{1}, {}, {}}, false);
+  altered_header = examples;
+  altered_header.tokenizer = "not a vocabulary";
+  check_runs(altered_header, {{1}, {}, {}}, false);
   // The readers of other kinds refuse a shard of documents.
   write_shard(path, documents, {{1}, {}});
   CHECK(status_of([&] { read_whole_shard(path, kExamplesKind); }) == 3);

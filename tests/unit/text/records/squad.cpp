@@ -80,7 +80,8 @@ TEST_CASE("squad: an error names the article, paragraph or question") {
     json[ordered_json::json_pointer(pointer)] = value;
     return refusal_of_json(json);
   };
-  const std::string p = "/data/1/paragraphs/0", q = p + "/qas/0", a = q + "/answers/0";
+  const std::string paragraph_path = "/data/1/paragraphs/0", question_path = paragraph_path + "/qas/0",
+                    answer_path = question_path + "/answers/0";
   auto check_contains = [](const std::string& message, const std::vector<std::string>& parts) {
     for (const std::string& part : parts) {
       INFO(message);
@@ -90,18 +91,18 @@ TEST_CASE("squad: an error names the article, paragraph or question") {
   check_contains(changed("/data", 1), {"'data'", "number"});
   check_contains(changed("/data/1", 1), {"article 2", "'title'"});
   check_contains(changed("/data/1/paragraphs", "x"), {"article 2 (T)", "'paragraphs'", "a list", "string"});
-  check_contains(changed(p + "/context", 1), {"article 2 (T), paragraph 1", "'context'"});
-  check_contains(changed(p + "/context", std::string("a\0b", 3)), {"paragraph 1", "NUL"});
-  check_contains(changed(q + "/question", std::string("\0", 1)), {"question q1", "NUL"});
-  check_contains(changed(q + "/id", 7), {"paragraph 1", "'id'", "text"});
-  check_contains(changed(q + "/id", "q0"), {"question q0", "a unique id"});
-  check_contains(changed(q + "/answers", ordered_json::object()), {"question q1", "'answers'", "object"});
-  check_contains(changed(q + "/answers", ordered_json::array()), {"question q1", "at least one answer"});
-  check_contains(changed(q + "/is_impossible", "no"), {"question q1", "true or false"});
-  check_contains(changed(a + "/text", nullptr), {"question q1", "'text'", "null"});
-  check_contains(changed(a + "/answer_start", 1.5), {"question q1", "a whole number"});
+  check_contains(changed(paragraph_path + "/context", 1), {"article 2 (T), paragraph 1", "'context'"});
+  check_contains(changed(paragraph_path + "/context", std::string("a\0b", 3)), {"paragraph 1", "NUL"});
+  check_contains(changed(question_path + "/question", std::string("\0", 1)), {"question q1", "NUL"});
+  check_contains(changed(question_path + "/id", 7), {"paragraph 1", "'id'", "text"});
+  check_contains(changed(question_path + "/id", "q0"), {"question q0", "a unique id"});
+  check_contains(changed(question_path + "/answers", ordered_json::object()), {"question q1", "'answers'", "object"});
+  check_contains(changed(question_path + "/answers", ordered_json::array()), {"question q1", "at least one answer"});
+  check_contains(changed(question_path + "/is_impossible", "no"), {"question q1", "true or false"});
+  check_contains(changed(answer_path + "/text", nullptr), {"question q1", "'text'", "null"});
+  check_contains(changed(answer_path + "/answer_start", 1.5), {"question q1", "a whole number"});
   for (const ordered_json& start : {ordered_json(-1), ordered_json(11), ordered_json(UINT64_MAX)})
-    check_contains(changed(a + "/answer_start", start), {"question q1", "11 characters", start.dump()});
+    check_contains(changed(answer_path + "/answer_start", start), {"question q1", "11 characters", start.dump()});
   for (const char* key : {"context", "qas"}) {
     auto json = file({article(kContext, {valid_question})});
     json["data"][0]["paragraphs"][0].erase(key);

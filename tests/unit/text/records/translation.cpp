@@ -96,19 +96,23 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
       source.push_back(s);
       target.push_back(t);
       tab_separated.push_back(s + "\t" + t);
-      const double n = static_cast<double>((s.size() + 1) / 2), m = static_cast<double>((t.size() + 1) / 2);
-      if (n == 0 || m == 0) ++dropped["empty"];
-      else if (std::min(n, m) < static_cast<double>(filters.min_length)) ++dropped["short"];
-      else if (filters.max_length > 0 && std::max(n, m) > static_cast<double>(filters.max_length)) ++dropped["long"];
-      else if (filters.max_ratio > 0 && std::max(n, m) / std::min(n, m) > filters.max_ratio) ++dropped["ratio"];
+      const double source_words = static_cast<double>((s.size() + 1) / 2),
+                   target_words = static_cast<double>((t.size() + 1) / 2);
+      if (source_words == 0 || target_words == 0) ++dropped["empty"];
+      else if (std::min(source_words, target_words) < static_cast<double>(filters.min_length)) ++dropped["short"];
+      else if (filters.max_length > 0 && std::max(source_words, target_words) > static_cast<double>(filters.max_length))
+        ++dropped["long"];
+      else if (filters.max_ratio > 0 &&
+               std::max(source_words, target_words) / std::min(source_words, target_words) > filters.max_ratio)
+        ++dropped["ratio"];
       else {
         auto with_unk = [](std::string text) {
           for (size_t q = text.find('q'); q != text.npos; q = text.find('q')) text.replace(q, 1, "<unk>");
           return text;
         };
         expected.push_back(with_unk(s) + "\t" + with_unk(t));
-        tokens[0] += static_cast<uint64_t>(n) + 1;
-        tokens[1] += static_cast<uint64_t>(m) + 1;
+        tokens[0] += static_cast<uint64_t>(source_words) + 1;
+        tokens[1] += static_cast<uint64_t>(target_words) + 1;
         unknown[0] += static_cast<uint64_t>(std::count(s.begin(), s.end(), 'q'));
         unknown[1] += static_cast<uint64_t>(std::count(t.begin(), t.end(), 'q'));
         target_bytes += t.size() + 1;
