@@ -427,10 +427,9 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
           const double near_slope = difference(kStep), far_slope = difference(2 * kStep),
                        slope = (4 * near_slope - far_slope) / 3;
           const double actual = sums[layer][head].item<double>();
-          // The truncation error is less than the term that the extrapolation cancels, (near_slope - far_slope)
-          // / 3. The
-          // independent errors of the four losses have the weights 2 / 3h, twice, and 1 / 12h, twice; the root of the
-          // sum of their squares is less than 1 / h. The gradient follows from a forward and a backward pass.
+          // The truncation error is less than the term that the extrapolation cancels, (near_slope - far_slope) / 3.
+          // The independent errors of the four losses have the weights 2 / 3h, twice, and 1 / 12h, twice; the root of
+          // the sum of their squares is less than 1 / h. The gradient follows from a forward and a backward pass.
           const double bound = std::abs(near_slope - far_slope) / 3 + noise / kStep +
                                tolerance::chain_error_bound(2 * operations, tolerance::kFp32, std::abs(slope));
           CHECK(std::abs(actual - slope) <= bound);
