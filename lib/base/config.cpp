@@ -46,7 +46,8 @@ toml::table parse(const std::string& text, const std::string& name) {
     return toml::parse(text, name);
   } catch (const toml::parse_error& error) {
     throw Error(Exit::usage, Problem{str(name, ":", error.source().begin.line, ":", error.source().begin.column),
-                                     "text in TOML syntax", std::string(error.description()), ""});
+                                     "text in TOML syntax", str("the syntax error '", error.description(), "'"),
+                                     "correct the line"});
   }
 }
 

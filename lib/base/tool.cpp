@@ -33,16 +33,28 @@ std::string command_name(const CLI::App& app, const std::string& name) {
   return subs.empty() ? name : name + " " + subs.back()->get_name();
 }
 
-// Returns the message of CLI11, but rewrites errors about arguments that exclude each other, and names the nearest
-// option for an unknown one.
+// Returns the message of CLI11, but states what was expected and found if arguments exclude or need each other or are
+// missing, and names the nearest option for an unknown one.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   if (const size_t verb = message.find(" excludes "); error.get_name() == "ExcludesError" && verb != message.npos) {
-    const std::string first_option = message.substr(0, verb), second_argument = message.substr(verb + 10);
-    const CLI::Option* positional = second_argument[0] == '-' ? nullptr : app.get_option_no_throw(second_argument);
-    return positional == nullptr ? str(first_option, " cannot be combined with ", second_argument)
+    const std::string first_option = message.substr(0, verb), second_option = message.substr(verb + 10);
+    const CLI::Option* positional = second_option[0] == '-' ? nullptr : app.get_option_no_throw(second_option);
+    return positional == nullptr ? str(first_option, ": expected no ", second_option, " together with ", first_option,
+                                       "; found both; leave one of the two out")
                                  : str(first_option, ": expected only arguments of ", first_option,
                                        "; found the additional argument ", join(positional->results(), " "));
+  }
+  if (const size_t verb = message.find(" requires "); error.get_name() == "RequiresError" && verb != message.npos) {
+    const std::string first_option = message.substr(0, verb), second_option = message.substr(verb + 10);
+    return str(first_option, ": expected ", second_option, " with this option; found no ", second_option, "; add ",
+               second_option, ", or leave ", first_option, " out");
+  }
+  if (const size_t verb = message.find(" is required"); error.get_name() == "RequiredError" && verb != message.npos) {
+    const std::string name = message.substr(0, verb);
+    return name == "A subcommand"
+               ? "expected a subcommand; found none"
+               : str("expected the ", name[0] == '-' ? "option " : "argument ", name, "; found none");
   }
   std::vector<std::string> names;
   collect_options(app, names);
@@ -82,7 +94,8 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
       app_->exit(success);
       std::cout.flush();
       if (!std::cout && errno != EPIPE)
-        throw Error(Exit::failed, Problem{kStandardOutput, "a writable output", std::strerror(errno), ""});
+        throw Error(Exit::failed, Problem{kStandardOutput, "a writable output", std::strerror(errno),
+                                          "redirect standard output to another file"});
       return static_cast<int>(Exit::done);
     } catch (const CLI::ParseError& error) {
       throw Error(Exit::usage,
@@ -90,7 +103,9 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     }
     set_log_level(quiet_ ? LogLevel::quiet : verbose_ ? LogLevel::verbose : LogLevel::normal);
     body();
-    if (std::fflush(stdout) != 0) throw Error(Exit::failed, "standard output could not be written");
+    if (std::fflush(stdout) != 0)
+      throw Error(Exit::failed, Problem{kStandardOutput, "a writable output", std::strerror(errno),
+                                        "redirect standard output to another file"});
     return status_;
   } catch (const Error& error) {
     log_error(error.what());
