@@ -145,9 +145,12 @@ std::string AttentionConfig::toml() const {
 LayerSpec make_layer_spec(const AttentionOptions& o, AttentionKind kind, int64_t layer, int64_t width,
                           const std::string& name) {
   if (o.heads == 0) {
-    if (o.value_heads > 0) refuse_usage("attention.value_heads", "0, since attention.heads is 0", str(o.value_heads));
+    if (o.value_heads > 0)
+      refuse_usage("attention.value_heads", "0, since attention.heads is 0", str(o.value_heads),
+                   "leave attention.value_heads out");
     if (o.output_heads > 0)
-      refuse_usage("attention.output_heads", "0, since attention.heads is 0", str(o.output_heads));
+      refuse_usage("attention.output_heads", "0, since attention.heads is 0", str(o.output_heads),
+                   "leave attention.output_heads out");
   } else if (o.head_size == 0 && width % o.heads != 0) {
     refuse_usage("attention.heads", str("a divisor of the width ", width), str(o.heads),
                  "set attention.heads to a divisor, or set attention.head_size, which may have any value");

@@ -149,7 +149,7 @@ void write_folder(const model::LoadedModel& loaded_model, const std::string& fol
   namespace fs = std::filesystem;
   if (fs::exists(folder))
     throw Error(Exit::usage,
-                Problem{folder, "a new folder", "an existing folder", "remove it, or choose another name"});
+                Problem{folder, "a new folder", "an existing folder", "remove the folder, or choose another name"});
   const Writer writer(loaded_model);
   const std::string temporary_folder = folder + ".part";
   std::error_code error;

@@ -199,9 +199,9 @@ void check_encoder_decoder(const EncoderDecoderOptions& o, const Vocabularies& v
                         str("two vocabularies, of ", v.source, " and ", v.target, " entries"),
                         "prepare the data with mh-prep translation --vocab"});
   if (o.shared_embedding && o.source_rows > 0)
-    throw Error(Exit::usage,
-                Problem{"model.encoder-decoder.source_rows",
-                        "0, since model.vocabulary_rows is the size of the shared embedding", str(o.source_rows), ""});
+    throw Error(Exit::usage, Problem{"model.encoder-decoder.source_rows",
+                                     "0, since model.vocabulary_rows is the size of the shared embedding",
+                                     str(o.source_rows), "leave model.encoder-decoder.source_rows out"});
   check_rows("model.encoder-decoder.source_rows", o.source_rows, v.source > 0 ? v.source : v.target);
 }
 

@@ -53,7 +53,7 @@ void LanguageModel::require_length(const std::string& length_option, int64_t len
   if (const auto [limit, key] = max_length_and_key(*this); limit > 0 && length > limit)
     throw Error(Exit::usage, Problem{length_option, str("at most ", key, ", ", limit, " tokens"), str(length),
                                      str(length_option.find(' ') == length_option.npos ? "lower " + length_option
-                                                                                       : "shorten the text",
+                                                                                       : "use fewer tokens",
                                          ", or use a model with a higher ", key)});
 }
 
@@ -82,7 +82,7 @@ std::vector<std::string> LanguageModel::describe_paths(bool training) {
   std::vector<std::string> lines;
   lines.reserve(path_counts.size());
   for (const auto& [kind_and_path, count] : path_counts)
-    lines.push_back(str(kind_and_path.first, ", ", count, " layers: ", kind_and_path.second));
+    lines.push_back(str(kind_and_path.first, ", ", count, count == 1 ? " layer: " : " layers: ", kind_and_path.second));
   return lines;
 }
 

@@ -32,7 +32,9 @@ ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::st
   new_config.load_text(config.toml(), "the checkpoint's configuration");
   for (const std::string& assignment : overrides) {
     if (assignment.rfind("model.", 0) != 0 && assignment.rfind("attention.", 0) != 0)
-      throw Error(Exit::usage, Problem{"--set", "a key of [model] or [attention]", assignment, ""});
+      throw Error(Exit::usage,
+                  Problem{"--set", "a key of [model] or [attention], or of the section of the model's task", assignment,
+                          str("leave ", assignment, " out")});
     new_config.set(assignment);
   }
   ModelConfig result = ModelConfig::read(new_config);
@@ -61,7 +63,8 @@ void require_same_parameters(const ModelConfig& checkpoint_config, const ModelCo
   };
   const auto old_shapes = shapes(checkpoint_config), new_shapes = shapes(config);
   auto refuse = [&](const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{where, expected, found, "set only keys that leave all parameters unchanged"});
+    throw Error(Exit::usage,
+                Problem{where, expected, found, "set only keys that keep the names and shapes of all parameters"});
   };
   for (const auto& [name, shape] : old_shapes)
     if (auto it = new_shapes.find(name); it == new_shapes.end())

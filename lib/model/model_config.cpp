@@ -86,7 +86,8 @@ void ModelOptions::describe(Fields& f) {
           "vocabulary",
           between(1, 1 << 30));
   f.field("cutoff_factor", cutoff_factor,
-          "ratio of the widths of successive bands; 1: all bands have the width of the model, in one table "
+          "ratio of the width of a band to the width of the next band; 1: all bands have the width of the model, in "
+          "one table "
           "without projections",
           between(1, kMaxWidth));
   f.field("tied_projections", tied_projections,
@@ -177,7 +178,8 @@ ModelConfig ModelConfig::read(Config& config) {
   const auto layers = backbones().make(c.model.backbone, "model.backbone")->layers(c.model);
   c.attention.read(config, layers);
   if (c.model.positions == Positions::sinusoidal && c.model.width % 2 != 0)
-    throw Error(Exit::usage, Problem{"model.width", "an even width for sinusoidal positions", str(c.model.width), ""});
+    throw Error(Exit::usage, Problem{"model.width", "an even width for sinusoidal positions", str(c.model.width),
+                                     "set model.width to an even number"});
   for (const auto& [kind, count] : layers)
     for (int64_t layer = 0; layer < count; ++layer)
       attention::make_layer_spec(c.attention.layer(kind, layer), kind, layer, c.model.width, "");

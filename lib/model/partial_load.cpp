@@ -48,7 +48,7 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
     } else if (const auto& shape = checkpoint.find(p.name())->shape; shape != p.master().sizes().vec()) {
       refuse_usage(where, str("the parameter ", p.name(), " with the checkpoint's shape, ", shape_text(shape)),
                    str("the shape ", shape_text(p.master().sizes()), " in the configured model"),
-                   "set only keys that leave all parameters unchanged");
+                   "set only keys that keep the names and shapes of all parameters");
     }
   }
   for (const io::TensorInfo& info : checkpoint.tensors()) {
@@ -59,7 +59,7 @@ PartialLoad compare_with_checkpoint(const io::Checkpoint& checkpoint, const nn::
       const std::string suggestion = did_you_mean(info.name, parameter_names);
       refuse_usage(where, str("the checkpoint's parameter ", info.name, " ", shape_text(info.shape)),
                    "no parameter of this name in the configured model",
-                   suggestion.empty() ? "set only keys that leave all parameters unchanged" : suggestion);
+                   suggestion.empty() ? "set only keys that keep the names and shapes of all parameters" : suggestion);
     }
     result.ignored_tensors.push_back(info.name);
   }
@@ -72,12 +72,12 @@ void require_same_heads(LanguageModel& old_model, LanguageModel& new_model, cons
     const attention::LayerSpec &old_spec = old_layers[i]->layer_spec(), &new_spec = new_layers[i]->layer_spec();
     for (const nn::HeadSide side : {nn::HeadSide::score, nn::HeadSide::value, nn::HeadSide::output})
       if (old_spec.heads_of(side) != new_spec.heads_of(side))
-        throw Error(
-            Exit::usage,
-            Problem{where,
-                    str("as many heads as in the checkpoint, ", old_spec.heads_of(side), " in layer ", old_spec.layer),
-                    str(new_spec.heads_of(side)),
-                    "keep the checkpoint's head counts, since other counts assign the columns to other heads"});
+        throw Error(Exit::usage, Problem{where,
+                                         str("as many heads as in the checkpoint, ", old_spec.heads_of(side),
+                                             " in layer ", old_spec.layer),
+                                         str(new_spec.heads_of(side)),
+                                         "keep the checkpoint's head counts, since other counts assign the columns of "
+                                         "the projections to other heads"});
   }
 }
 

@@ -21,12 +21,14 @@ void check_head(const BertOptions& o) {
     refuse_usage("model.bert.classes", str("2 or more, with model.bert.head='", o.head, "'"), str(o.classes),
                  "set the number of classes");
   if (!head->has_classes() && o.classes > 0)
-    refuse_usage("model.bert.classes", "0, or model.bert.head='classes'", str(o.classes));
+    refuse_usage("model.bert.classes", "0, or model.bert.head='classes'", str(o.classes),
+                 "leave model.bert.classes out, or set model.bert.head='classes'");
   if (!o.labels.empty() && static_cast<int64_t>(o.labels.size()) != o.classes)
     refuse_usage("model.bert.labels", str("one name for each of the ", o.classes, " classes, or an empty list"),
-                 join(o.labels, ", "));
+                 join(o.labels, ", "), "change model.bert.labels or model.bert.classes");
   if (!head->has_next_sentence() && o.next_sentence)
-    refuse_usage("model.bert.next_sentence", "false, or model.bert.head='words'", "true");
+    refuse_usage("model.bert.next_sentence", "false, or model.bert.head='words'", "true",
+                 "leave model.bert.next_sentence out, or set model.bert.head='words'");
 }
 
 }  // namespace mh::model

@@ -111,8 +111,8 @@ int64_t num_scored_rows(const ModelOptions& o, int64_t vocabulary) {
 
 void check_rows(const char* key, int64_t rows, int64_t entries) {
   if (rows > 0 && rows < entries)
-    throw Error(Exit::usage,
-                Problem{key, str("at least ", entries, ", the size of the vocabulary, or 0"), str(rows), ""});
+    throw Error(Exit::usage, Problem{key, str("at least ", entries, ", the size of the vocabulary, or 0"), str(rows),
+                                     str("raise ", key, ", or set ", key, "=0")});
 }
 
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& o,

@@ -27,8 +27,10 @@ class TransformerXl : public LanguageModel {
                           "absolute positions",
                           "set model.positions=none, and attention.score=relative for relative positions"});
     if (options_.transformer_xl.same_length && options_.transformer_xl.memory == 0)
-      throw Error(Exit::usage, Problem{"model.transformer-xl.same_length", "a memory, which sets the number of keys",
-                                       "model.transformer-xl.memory=0", ""});
+      throw Error(Exit::usage,
+                  Problem{"model.transformer-xl.same_length", "a memory, which sets the number of keys",
+                          "model.transformer-xl.memory=0",
+                          "raise model.transformer-xl.memory, or set model.transformer-xl.same_length=false"});
     embedding_ = make_token_embedding(parameters_, options_, vocabulary);
     for (int64_t i = 0; i < options_.layers; ++i) {
       blocks_.emplace_back(parameters_, config, attention::AttentionKind::decoder_self, i, str("decoder.layers.", i));

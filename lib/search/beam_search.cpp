@@ -210,15 +210,15 @@ int64_t num_sub_batches(model::LanguageModel& model, int64_t rows) {
 
 void SearchOptions::check(model::LanguageModel& model) const {
   if (beam > model.vocabularies().target)
-    throw Error(Exit::usage,
-                Problem{"the beam size", str("at most ", model.vocabularies().target, ", the size of the vocabulary"),
-                        str(beam), "lower the beam size"});
+    throw Error(Exit::usage, Problem{"the beam size (option --beam, key beam)",
+                                     str("at most ", model.vocabularies().target, ", the size of the vocabulary"),
+                                     str(beam), "lower the beam size"});
   const int64_t bound = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
   if (const int64_t length_limit = max_length_a == 0 ? std::min(max_length_b, bound) : bound; min_length > length_limit)
-    throw Error(Exit::usage, Problem{"min_length",
+    throw Error(Exit::usage, Problem{"the minimum length of a hypothesis (option --min-length, key min_length)",
                                      str("at most ", length_limit, ", the maximum length",
                                          length_limit == bound ? " of the model" : ""),
-                                     str(min_length), ""});
+                                     str(min_length), "lower the minimum length"});
 }
 
 int64_t max_hypothesis_length(const SearchOptions& o, model::LanguageModel& model, int64_t source_length) {

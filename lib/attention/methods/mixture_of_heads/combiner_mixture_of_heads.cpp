@@ -36,10 +36,12 @@ class MixtureOfHeads : public GatedCombiner {
         heads_(options.heads.resolve_for(layer_spec, "mixture-of-heads")),
         num_routed_(heads_.count - options.shared) {
     if (options.chosen > num_routed_)
-      throw Error(Exit::usage, Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
-                                       str("shared + chosen of at most ", heads_.count, ", the number of heads"),
-                                       str(options.shared, " + ", options.chosen),
-                                       "lower shared or chosen, or raise attention.heads"});
+      throw Error(
+          Exit::usage,
+          Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
+                  str("a sum of attention.mixture-of-heads.shared and attention.mixture-of-heads.chosen of at most ",
+                      heads_.count, ", the number of heads"),
+                  str(options.shared, " + ", options.chosen), "lower one of these keys, or raise attention.heads"});
   }
   // The router of a pruned layer still chooses among all heads that the layer had before pruning.
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,

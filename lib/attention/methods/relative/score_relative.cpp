@@ -52,8 +52,8 @@ class RelativeScore : public Score {
   using Options = RelativeOptions;
   RelativeScore(const RelativeOptions& options, const LayerSpec& layer_spec) : options_(options) {
     if (layer_spec.width % 2 != 0)
-      throw Error(Exit::usage,
-                  Problem{"model.width", "an even width with score 'relative'", str(layer_spec.width), ""});
+      throw Error(Exit::usage, Problem{"model.width", "an even width with score 'relative'", str(layer_spec.width),
+                                       "set model.width to an even number"});
   }
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& s) override {

@@ -15,7 +15,7 @@ void check_length(const LayerSpec& layer_spec, const char* name, int64_t num_pos
   if (num_positions > length)
     throw Error(Exit::usage,
                 Problem{layer_spec.name, str("at most ", length, " positions, by attention.", name, ".length"),
-                        str(num_positions), "raise this option, or shorten blocks or contexts"});
+                        str(num_positions), str("raise attention.", name, ".length, or shorten blocks or contexts")});
 }
 
 struct DenseOptions : OptionsOf<DenseOptions> {
@@ -23,7 +23,9 @@ struct DenseOptions : OptionsOf<DenseOptions> {
   bool per_head = false;
   void describe(Fields& f) override {
     f.field("length", length, "maximum number of key positions, cached keys included", between(1, 1 << 20));
-    f.field("per_head", per_head, "whether each head has a separate second matrix; false: all heads share the matrix");
+    f.field("per_head", per_head,
+            "whether each head has a separate second matrix, from the hidden layer to the logits; false: all heads "
+            "share the matrix");
   }
 };
 

@@ -15,10 +15,10 @@ struct TalkingHeadsOptions : OptionsOf<TalkingHeadsOptions> {
   void describe(Fields& f) override {
     f.field("pre", pre, "whether a matrix mixes the logits");
     f.field("post", post, "whether a matrix mixes the probabilities");
-    f.field(
-        "inside", inside,
-        "number of heads between the matrix of logits and the matrix of probabilities; 0: the number of score heads",
-        between(0, 1 << 16));
+    f.field("inside", inside,
+            "number of heads in the softmax, between the matrix of logits and the matrix of probabilities; 0: the "
+            "number of score heads",
+            between(0, 1 << 16));
     f.field("init", init, "initial values of the mixing matrices", {"identity", "xavier"});
   }
 };
