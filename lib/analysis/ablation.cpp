@@ -174,7 +174,7 @@ void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, c
     for (const Head& head : kind_heads) {
       if (layers.empty()) refuse("a kind of attention that the model has", kind, head);
       const auto layer = layers.find(head.layer);
-      if (layer == layers.end()) refuse(str("a head of layers 0 to ", layers.rbegin()->first), kind, head);
+      if (layer == layers.end()) refuse(str("a layer from 0 to ", layers.rbegin()->first), kind, head);
       if (head.head < 0 || head.head >= layer->second)
         refuse(layer->second > 0 ? str("a head from 0 to ", layer->second - 1, " in layer ", head.layer)
                                  : "a layer whose heads are not all pruned",

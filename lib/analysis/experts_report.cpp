@@ -26,8 +26,9 @@ using attention::LayerSpec;
 // Throws Error(usage) unless g are gates over experts, (B, E) or (B, Tq, E), that sum to 1.
 void require_expert_gates(const LayerSpec& layer_spec, const at::Tensor& g) {
   if (g.dim() >= 2 && (g.detach().to(at::kDouble).sum(-1) - 1).abs().max().item<double>() < 1e-3) return;
-  throw Error(Exit::usage, Problem{layer_spec.name, "a mixture of experts, whose gates sum to 1",
-                                   "gates of single heads, which do not sum to 1", "use a model with combiner 'mae'"});
+  throw Error(Exit::usage,
+              Problem{layer_spec.name, "a mixture of attentive experts, whose gates sum to 1",
+                      "gates of single heads, which do not sum to 1", "use a model with attention.combiner='mae'"});
 }
 
 // Counts the units of each expert and sums the entropy of the gates, layer by layer.
@@ -139,9 +140,9 @@ void require_experts(model::LanguageModel& model, const Kinds& kinds) {
   model.hidden({token, model.has_encoder() ? token : at::Tensor()}, {}, nullptr, &gate_observer);
   if (gate_observer.layers().empty())
     throw Error(Exit::usage,
-                Problem{"mh-spectrum experts", "a model with a mixture of experts",
+                Problem{"mh-spectrum experts", "a model with a mixture of attentive experts",
                         kinds.empty() ? "no layer with gates" : "no layer with gates among the selected kinds",
-                        "use a model with combiner 'mae'"});
+                        "use a model with attention.combiner='mae'"});
 }
 
 std::map<AttentionKind, double> mean_entropies(const std::vector<LayerGates>& layers) {

@@ -127,7 +127,7 @@ HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, cons
       throw Error(Exit::usage, Problem{where,
                                        str("at most ", num_heads, ", the number of heads",
                                            per_layer ? str(" of layer ", r.head.layer) : ""),
-                                       str(num_pruned), ""});
+                                       str(num_pruned), "lower " + where});
     if (r.rank <= num_pruned) selected_heads[r.kind].insert(r.head);
   }
   if (selected_heads.empty())

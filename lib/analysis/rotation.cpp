@@ -130,11 +130,12 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
                                                             const SwapOptions& options,
                                                             const std::function<std::string(const char*)>& key) {
   if (t_max > 0 && selection != Selection::soft)
-    throw Error(Exit::usage, Problem{key("t_max"),
-                                     selection == Selection::released
-                                         ? "0 with released, since k is then the number of pairs of layers"
-                                         : "0, or mode soft",
-                                     str(t_max), str("leave ", key("t_max"), " out")});
+    throw Error(Exit::usage,
+                Problem{key("t_max"),
+                        selection == Selection::released
+                            ? "0 with the selection 'released', since k is then the number of pairs of layers"
+                            : "0, or the mode soft",
+                        str(t_max), str("leave ", key("t_max"), " out")});
   const auto heads_by_kind = heads_of(parameters);
   std::map<AttentionKind, std::vector<int64_t>> selected_heads;
   const Kinds selected_kinds = kinds_named(kinds, parameters, key("kind"));
@@ -144,7 +145,7 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
     const int64_t max_k = max_pairs(selection, layers);
     if (max_k == 0)
       throw Error(Exit::usage, Problem{key("mode"), required_heads(selection) + str(" in ", name_of(kind)),
-                                       str("numbers of heads by layer: ", join_counts(layers)),
+                                       str("layers with these numbers of heads: ", join_counts(layers)),
                                        "use another mode, or a model with more layers or heads"});
     if (k > max_k)
       throw Error(Exit::usage, Problem{key("k"), str("at most ", count_text(selection, max_k), " in ", name_of(kind)),

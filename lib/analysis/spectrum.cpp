@@ -82,7 +82,8 @@ class SingularValueSolver {
 };
 
 void throw_not_finite() {
-  throw Error(Exit::failed, Problem{"singular values", "finite numbers", "infinity or NaN", "the model has diverged"});
+  throw Error(Exit::failed, Problem{"singular values", "finite numbers", "NaN or infinity",
+                                    "use another checkpoint: the parameters are damaged, or training diverged"});
 }
 
 }  // namespace

@@ -236,9 +236,9 @@ class WeightSource : public ParameterSource {
     }
     const at::Tensor x = p->master().detach();
     if (x.dim() != 2 && x.dim() != 3)
-      throw Error(Exit::usage,
-                  Problem{"--of weight", "a parameter with 2 or 3 axes",
-                          str(request.argument, ", which has ", x.dim(), x.dim() == 1 ? " axis" : " axes"), ""});
+      throw Error(Exit::usage, Problem{"--of weight", "a parameter with 2 or 3 axes",
+                                       str(request.argument, ", which has ", x.dim(), x.dim() == 1 ? " axis" : " axes"),
+                                       "name a parameter with more axes, such as a weight"});
     const at::Tensor values = singular_values(x);
     add("weight", p->name(), x.dim() == 2 ? values.unsqueeze(0) : values, x.dim() == 3);
   }

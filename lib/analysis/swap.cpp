@@ -54,7 +54,7 @@ void require_matching_layers(nn::ParameterList& parameters, const std::vector<in
   auto refuse = [&](const std::string& found) {
     throw Error(Exit::usage,
                 Problem{str(where, ", ", to_string(pair)), "layers whose heads have equal sizes and parameters", found,
-                        "name the pairs of heads, within layers of equal sizes and parameters"});
+                        "name pairs of heads in layers of equal sizes and parameters"});
   };
   int64_t num_parameters_a = 0, num_parameters_b = 0;
   for (const nn::Parameter& p : parameters.all()) {
