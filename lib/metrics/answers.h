@@ -27,7 +27,8 @@ struct AnswerOptions {
   int64_t longest = 30;
   double null_threshold = 0;
   void describe(Fields& f) {
-    f.field("best", best, "number of best-scoring answers per question", at_least(1));
+    f.field("best", best, "number of highest-scoring answers in the list of best answers to each question",
+            at_least(1));
     f.field("longest", longest, "maximum length of an answer in tokens", at_least(1));
     f.field("null_threshold", null_threshold,
             "threshold for questions that may be impossible: no answer is predicted if the score of no answer exceeds "

@@ -50,12 +50,14 @@ void BleuOptions::describe(Fields& f) {
 
 void BleuOptions::check() const {
   if (smooth_value > 0 && !takes_value(smooth))
-    throw Error(Exit::usage, Problem{"the smoothing value of BLEU", "0, unless the smoothing method is floor or add-k",
+    throw Error(Exit::usage, Problem{"the smoothing value of BLEU (option --smooth-value, key smooth_value)",
+                                     "0, unless the smoothing method is floor or add-k",
                                      str(smooth_value, " with the method ", name_of(smoothing_names(), smooth)),
                                      "leave the smoothing value out, or choose the method floor or add-k"});
   if (compound_split && tokenize == BleuTokens::characters)
-    throw Error(Exit::usage, Problem{"the compound split of BLEU", "a tokeniser that produces whole words, such as 13a",
-                                     "char", "choose another tokeniser, or leave the compound split out"});
+    throw Error(Exit::usage, Problem{"the compound split of BLEU (option --compound-split, key compound_split)",
+                                     "a tokeniser that produces whole words, such as 13a", "char",
+                                     "choose another tokeniser, or leave the compound split out"});
 }
 
 BleuStatistics& BleuStatistics::operator+=(const BleuStatistics& other) {

@@ -29,7 +29,8 @@ struct ChrfOptions {
   int64_t words = 0;
   static constexpr int64_t kMaxWordOrder = 2;
   void describe(Fields& f) {
-    f.field("words", words, "maximum order of word n-grams; 0: chrF, 2: chrF++", between(0, kMaxWordOrder));
+    f.field("words", words, "maximum order of the word n-grams in chrF; 0: no word n-grams, 2: chrF++",
+            between(0, kMaxWordOrder));
   }
 };
 

@@ -105,7 +105,7 @@ void check_labels(const ExampleTask& task, const model::BertOptions& model, cons
         str("use a shard with ", model.classes, " classes, or a model with model.bert.classes=", task.labels.size()));
   if (!model.labels.empty() && task.labels != model.labels)
     refuse("the classes in the model's order, " + join(model.labels, ", "), join(task.labels, ", "),
-           "make the shard with the model's labels in the model's order; only if the labels differ just in spelling, "
+           "make the shard again with the classes in the model's order; if only the spelling of the classes differs, "
            "set model.bert.labels=[] instead");
 }
 

@@ -23,9 +23,9 @@ void TaskOptions::read(Config& config, const model::ModelOptions& model) {
     if (section.empty()) continue;
     config.read(section, *task);
     if (const auto keys = config.keys_below(section); !keys.empty() && !task->serves(model))
-      throw Error(Exit::usage,
-                  Problem{str(section, ".", keys[0]), str("a model for the task of the section [", section, "]"),
-                          "a model for another task", str("leave ", section, ".", keys[0], " out")});
+      throw Error(Exit::usage, Problem{str(section, ".", keys[0]),
+                                       str("a model for the task that the section [", section, "] configures"),
+                                       "a model for another task", str("leave ", section, ".", keys[0], " out")});
   }
 }
 

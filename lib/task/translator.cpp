@@ -50,9 +50,9 @@ std::string protocol_of(const search::SearchOptions& o, const search::SamplingOp
                                    ? str("beam ", o.beam)
                                    : str(s.samples, " samples at temperature ", shortest_decimal(s.temperature),
                                          s.top_k > 0 ? str(" of the ", s.top_k, " likeliest") : "");
-  return str(decoding, ", length penalty ", shortest_decimal(o.length_penalty), ", at most ",
-             shortest_decimal(o.max_length_a), "·s + ", o.max_length_b, " tokens, at least ", o.min_length,
-             o.no_unknown ? ", no unknown ones" : "");
+  return str(decoding, ", length penalty ", shortest_decimal(o.length_penalty), ", hypotheses of ", o.min_length,
+             " to ", shortest_decimal(o.max_length_a), "·x + ", o.max_length_b, " tokens (x: source length)",
+             o.no_unknown ? ", no unknown tokens" : "");
 }
 
 Translator::Translator(model::LanguageModel& model, const SourceTargetTokenizers& tokenizers,
@@ -112,8 +112,9 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
       continue;
     }
     if (!sentences[i].prefix.empty())
-      throw Error(Exit::input, Problem{name(sentences[i].number), "a sentence, since the line has a prefix",
-                                       "an empty line", "leave this line of the prefix file empty"});
+      throw Error(Exit::input,
+                  Problem{name(sentences[i].number), "a sentence, since the prefix file has a prefix for this line",
+                          "an empty line", "leave this line of the prefix file empty"});
     translations[i].resize(static_cast<size_t>(std::max<int64_t>(1, sampling_.samples)),
                            search::Hypothesis{{special_tokens.end}, 0, 0});
   }

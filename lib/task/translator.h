@@ -47,8 +47,8 @@ struct DecodingOptions {
   std::string signature() const { return metrics::bleu_signature(bleu, 1, metrics::BleuScope::corpus); }
 };
 
-// Describes the decoding options in words: for beam search, "beam 5, length penalty 1, at most 0·s + 200 tokens, at
-// least 1" (s: source length); for sampling, "3 samples at temperature 1, length penalty 1, …".
+// Describes the decoding options in words: for beam search, "beam 5, length penalty 1, hypotheses of 1 to 0·x + 200
+// tokens (x: source length)"; for sampling, "3 samples at temperature 1, length penalty 1, …".
 std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling = {});
 
 // Non-owning pointers to the tokenizers of source and target. The tokenizers must outlive this object.

@@ -19,7 +19,8 @@ Lines::Lines(const std::string& path) : name(path == "-" ? "standard input" : pa
                                        "convert the line ends to LF"});
     remaining_text.remove_prefix(end == remaining_text.npos ? remaining_text.size() : end + 1);
   }
-  if (lines.empty()) throw Error(Exit::input, Problem{name, "one sentence per line", "no lines", ""});
+  if (lines.empty())
+    throw Error(Exit::input, Problem{name, "one sentence per line", "no lines", "name a file with at least one line"});
 }
 
 void require_line_count(const std::string& counterpart, size_t num_sentences, const Lines& lines) {

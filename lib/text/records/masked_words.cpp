@@ -60,9 +60,9 @@ Pretraining::Pretraining(Sequences sequences, const WordPieceTokenizer& tokenize
   if (options_.next_sentence && documents_.size() == 1)
     throw Error(
         Exit::usage,
-        Problem{"next_sentence",
+        Problem{"model.bert.next_sentence",
                 "two or more documents, since a second segment that does not follow the first is from another document",
-                "one", "separate documents by empty lines, or set next_sentence to false"});
+                "one", "separate documents by empty lines, or set model.bert.next_sentence=false"});
   for (const Piece& piece : tokenizer.pieces()) continues_word_.push_back(piece.text.starts_with(kContinuationPrefix));
 }
 

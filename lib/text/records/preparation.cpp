@@ -78,7 +78,7 @@ void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
 
 void refuse_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& found,
                    const std::string& next) {
-  throw Error(Exit::input, Problem{join(arguments.inputs, " "), expected, found, next});
+  throw Error(Exit::input, Problem{join(arguments.inputs, ", "), expected, found, next});
 }
 
 std::string format_throughput(uint64_t bytes, double seconds) {

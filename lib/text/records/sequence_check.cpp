@@ -62,7 +62,7 @@ void SequenceCheck::refuse(const Field& field, int32_t token) const {
       str(name_, ": record ", sequence_ / fields_.size() + 1, ", field ", field.name),
       str("numbers below ", field.limit,
           field.end_of_line < 0 ? "" : str(", and the end-of-line token ", field.end_of_line, " only at the end")),
-      str(token, ", ", remaining_tokens_, " numbers before the end"));
+      str("the number ", token, " at ", remaining_tokens_, " numbers before the end"));
 }
 
 }  // namespace mh::text

@@ -64,7 +64,7 @@ struct ExamplesOptions {
     f.section("", vocabulary);
     f.section("", columns);
     f.field("labels", labels, "names of the classes in order, separated by commas, such as no,yes");
-    f.field("number", number, "instead of --labels: lower and upper bound of numeric labels, such as 0,5", at_least(0));
+    f.field("number", number, "lower and upper bound of numeric labels, such as 0,5; replaces --labels", at_least(0));
     f.field("metrics", metrics,
             "metrics, separated by commas; classes: accuracy (default), f1 and matthews; numbers: pearson and spearman "
             "(default: both)");

@@ -32,8 +32,8 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
   refuse_output_onto(arguments, {options.vocab});
   auto tokenizer = load_tokenizer(options.vocab);
   if (tokenizer->takes_any_bytes() && arguments.crlf == "normalise")
-    throw Error(Exit::usage, Problem{"--crlf", "refuse, since a vocabulary of bytes keeps all bytes", arguments.crlf,
-                                     "leave --crlf out"});
+    throw Error(Exit::usage, Problem{"--crlf", "--crlf refuse, since a vocabulary of the type byte keeps all bytes",
+                                     "--crlf " + arguments.crlf, "leave --crlf out"});
   if (tokenizer->takes_any_bytes()) warn_compressed_inputs(arguments.inputs);
   TextBatches text(arguments.inputs, line_ends(arguments, tokenizer->takes_any_bytes()),
                    [&](std::string_view t) { return tokenizer->find_split(t); });
