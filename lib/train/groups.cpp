@@ -119,7 +119,8 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
       throw Error(Exit::usage,
                   Problem{"train.groups." + name, "a trainable parameter that is in no earlier group",
                           describe_earlier_groups(parameters, group),
-                          "a parameter belongs to the first matching group in alphabetical order of the group names"});
+                          "rename the group, since a parameter belongs to the first matching group in alphabetical "
+                          "order of the group names, or narrow the patterns of the earlier groups"});
   }
 }
 

@@ -136,8 +136,8 @@ struct ValidationOptions {
             at_least(0))
         .changeable();
     f.field("min_improvement", min_improvement,
-            "Smallest change that early stopping counts as an improvement, in the unit of the metric: perplexity, "
-            "loss of examples or score; 0: any improvement counts.",
+            "Smallest change that early stopping counts as an improvement, in the unit of the metric (perplexity, "
+            "loss of examples, or score); 0: any improvement counts.",
             at_least(0))
         .changeable();
     f.section("decode", decode).fixed_once_validated();

@@ -62,8 +62,8 @@ void RunConfig::check() const {
 void RunConfig::check_without_data() const {
   train.check();
   if (train.label_smoothing > 0 && !model.model.output_cutoffs.empty())
-    refuse_usage("train.label_smoothing", "0 with model.output_cutoffs", std::to_string(train.label_smoothing),
-                 "remove one of the two keys: label smoothing requires a full softmax over the vocabulary");
+    refuse_usage("train.label_smoothing", "0 with model.output_cutoffs", str(train.label_smoothing),
+                 "leave one of the two keys out, since label smoothing requires a full softmax over the vocabulary");
   check_task_options();
   const int64_t memory = model.model.transformer_xl.memory;
   if (memory > 0 && train.batch.order == Batching::blocks)

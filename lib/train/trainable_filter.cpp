@@ -63,7 +63,7 @@ TrainableFilter::TrainableFilter(const std::vector<std::string>& names, const nn
                             "of the words head (the task head), ",
                             join({known_words.begin() + 1, known_words.end()}, ", ")),
                         str("'", name, "', which matches no trainable parameter of this model"),
-                        find_word(name) != nullptr ? "" : suggestion});
+                        find_word(name) != nullptr || suggestion.empty() ? str("leave '", name, "' out") : suggestion});
   }
 }
 

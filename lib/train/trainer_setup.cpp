@@ -80,8 +80,9 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     check_restored_state(state_, config_.train, schedule_lengths_, end_);
   } else if (resume) {
     if (folder_->has_progress())
-      throw Error(Exit::input, Problem{state_path, "the training state of a run that has saved weights", "no such file",
-                                       "restore the file, or start a new run with another --out"});
+      throw Error(Exit::input,
+                  Problem{state_path, "the training state of the run, since the folder contains saved weights",
+                          "no such file", "restore the file, or start a new run with another --out"});
     require_same_run(config_, read_text_file(folder_->file("config.toml")), "config.toml");
   }
   if (start.checkpoint != nullptr) {

@@ -32,7 +32,7 @@ class BlockCoordinate : public Procedure {
   void start(model::LanguageModel& model) override {
     find_parameters(model.parameters(), str("*", attention::kExpertGate, "*"),
                     {"train.procedures.block-coordinate", "a model with learned gates", "no parameters of gates",
-                     "set attention.combiner = \"mae\" and attention.mae.gate = \"learned\""});
+                     "set attention.combiner = \"mae\" and attention.mae.gate = \"learned\", or remove the procedure"});
   }
   std::vector<Pass> passes(const TrainProgress& progress) const override {
     Pass gate_pass, expert_pass;

@@ -219,23 +219,30 @@ class HeadRotation : public Procedure {
     };
     if (mode_ != Mode::manual) {
       if (!pairs_.empty())
-        refuse("pairs", "mode = \"manual\", or no pairs", str(pairs_.size(), pairs_.size() == 1 ? " pair" : " pairs"));
-      if (!epochs_.empty()) refuse("epochs", "mode = \"manual\", or no epochs", str(epochs_.size(), " epochs"));
-      if (schedule_.end < schedule_.start) refuse("end", str("at least start, ", schedule_.start), str(schedule_.end));
-      if (soft_variant_ != SoftVariant::paper && mode_ != Mode::soft) refuse("soft", "mode = \"soft\"", "another mode");
+        refuse("pairs", "mode = \"manual\", or no pairs", str(pairs_.size(), pairs_.size() == 1 ? " pair" : " pairs"),
+               "set mode = \"manual\", or leave pairs out");
+      if (!epochs_.empty())
+        refuse("epochs", "mode = \"manual\", or no epochs", str(epochs_.size(), " epochs"),
+               "set mode = \"manual\", or leave epochs out");
+      if (schedule_.end < schedule_.start)
+        refuse("end", str("at least start, ", schedule_.start), str(schedule_.end), "raise end, or lower start");
+      if (soft_variant_ != SoftVariant::paper && mode_ != Mode::soft)
+        refuse("soft", "mode = \"soft\"", "another mode", "leave soft out");
       return;
     }
-    if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_));
+    if (t_max_ > 0) refuse("t_max", "0, or mode = \"soft\"", str(t_max_), "leave t_max out");
     if (pairs_.empty())
       refuse("pairs", "pairs of heads, for mode = \"manual\"", "no pairs", "for example [\"decoder.self:1.0-5.3\"]");
     if (epochs_.empty())
       refuse("epochs", "epochs before which the pairs are swapped, for mode = \"manual\"", "no epochs",
              "for example [2, 4], to swap the pairs before epoch 2 and back before epoch 4");
     if (!kinds_.empty())
-      refuse("kind", "an empty list with mode = \"manual\", whose pairs contain the kind", join(kinds_, ", "));
+      refuse("kind", "an empty list with mode = \"manual\", whose pairs contain the kind", join(kinds_, ", "),
+             "leave kind out");
     for (size_t i = 1; i < epochs_.size(); ++i)
       if (epochs_[i] <= epochs_[i - 1])
-        refuse("epochs", "each epoch once, in ascending order", str(epochs_[i - 1], ", ", epochs_[i]));
+        refuse("epochs", "each epoch once, in ascending order", str(epochs_[i - 1], ", ", epochs_[i]),
+               "for example [2, 4]");
   }
 
   // Throws Error(usage) if swap_optimizer_state is set and layers of one kind have different update rules, between

@@ -68,8 +68,7 @@ class NuclearGrowth : public Regulariser {
     double ratio = 1;
     void describe(Fields& f) {
       f.field("ratio", ratio,
-              "factor r of the term for alphas of the kind of attention in the name of the key; 0: these alphas stay "
-              "frozen",
+              "factor r of the term for the alphas of one kind of attention; 0: the alphas of this kind stay frozen",
               at_least(0));
     }
   };
