@@ -57,10 +57,9 @@ void Metric::check(model::LoadedModel& model, const task::Dataset& dataset, cons
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
     throw Error(
         Exit::usage,
-        Problem{
-            "--metric " + name_, decodes ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
-            str(shard, has_task ? ", whose scores are " + join(scores, ", ") : ", which holds no examples of a task"),
-            has_task ? "use --metric " + join(scores, " or ") : "use --metric perplexity for a language model"});
+        Problem{"--metric " + name_, decodes ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
+                str(shard, ", which is scored with ", has_task ? join(scores, ", ") : "perplexity"),
+                has_task ? "use --metric " + join(scores, " or ") : "use --metric perplexity"});
   if (scoring.sample.blocks > 0)
     throw Error(Exit::usage,
                 Problem{"--blocks",

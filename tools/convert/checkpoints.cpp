@@ -20,7 +20,9 @@ namespace {
 
 // Throws Error(usage) for invalid arguments. Called before any file is opened.
 void check(const Arguments& args) {
-  if (!args.average && !args.fold) refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder", "none");
+  if (!args.average && !args.fold)
+    refuse_usage("mh-convert", "--average, --fold or a Hugging Face folder", "none",
+                 "mh-convert --help shows all options");
   if (args.files.empty()) refuse_usage("mh-convert", "a checkpoint", "none", "mh-convert --help shows all options");
   if (!args.average && args.files.size() > 1)
     refuse_usage("--fold", "one checkpoint", str(args.files.size()), "add --average to average the checkpoints first");
@@ -29,7 +31,7 @@ void check(const Arguments& args) {
     refuse_usage(has_seed ? "--seed" : "--padded-vocabulary", "a Hugging Face folder with this option", "checkpoints",
                  "leave the option out");
   if (std::count(args.files.begin(), args.files.end(), "-") > 1)
-    refuse_usage("mh-convert", "standard input (-) for at most one file", "- twice");
+    refuse_usage("mh-convert", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   check_output(args);
 }
 

@@ -46,7 +46,8 @@ bool is_from_huggingface(const Arguments& args) {
 void read_huggingface(const Arguments& args) {
   refuse_steps(args, "Hugging Face folder");
   if (args.files.size() != 1)
-    refuse_usage("mh-convert", "one Hugging Face folder", str(args.files.size(), " arguments"));
+    refuse_usage("mh-convert", "one Hugging Face folder", str(args.files.size(), " arguments"),
+                 "mh-convert --help shows examples");
   check_output(args);
   nn::prepare_cpu(args.threads);
   const std::string folder = strip_slashes(args.files.front());
@@ -64,13 +65,16 @@ void read_huggingface(const Arguments& args) {
 void write_huggingface(const Arguments& args) {
   refuse_steps(args, "--to huggingface");
   if (args.files.size() != 2)
-    refuse_usage("--to huggingface", "a checkpoint and a new folder", str(args.files.size(), " arguments"));
+    refuse_usage("--to huggingface", "a checkpoint and a new folder", str(args.files.size(), " arguments"),
+                 "mh-convert --help shows examples");
   if (args.output != Arguments{}.output)
-    refuse_usage("--output", "no --output with --to huggingface, whose second argument is the new folder", args.output);
+    refuse_usage("--output", "no --output with --to huggingface, whose second argument is the new folder", args.output,
+                 "leave --output out");
   if (args.keep_padded_rows)
-    refuse_usage("--padded-vocabulary", "a Hugging Face folder as input with this option", "--to huggingface");
+    refuse_usage("--padded-vocabulary", "a Hugging Face folder as input with this option", "--to huggingface",
+                 "leave --padded-vocabulary out");
   if (args.seed != Arguments{}.seed)
-    refuse_usage("--seed", "a Hugging Face folder as input with this option", "--to huggingface");
+    refuse_usage("--seed", "a Hugging Face folder as input with this option", "--to huggingface", "leave --seed out");
   nn::prepare_cpu(args.threads);
   const std::string folder = strip_slashes(args.files.back());
   const model::LoadedModel model = model::load_model(args.files.front(), at::kCPU);

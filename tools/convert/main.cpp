@@ -30,12 +30,12 @@ int main(int argc, char** argv) {
       "--fold", args.fold,
       "fold combiners that mix heads by one matrix for all inputs, such as alphas, into the output projection");
   app.add_option("--to", args.output_format,
-                 "output format huggingface: write the model in the first argument to a new Hugging Face folder, the "
-                 "second argument")
+                 "output format; huggingface: a new Hugging Face folder, the second argument, with the model of the "
+                 "first argument")
       ->type_name("huggingface")
       ->check(CLI::IsMember({"huggingface"}));
   app.add_flag("--padded-vocabulary", args.keep_padded_rows,
-               "keep the embedding rows past the end of the vocabulary, for a Hugging Face folder");
+               "keep the embedding rows of a Hugging Face folder that are past the end of the vocabulary");
   app.add_option("--seed", args.seed,
                  "seed of the initial values of an output head that a Hugging Face folder lacks [1]")
       ->type_name("N")

@@ -66,10 +66,11 @@ void score_text(BleuJob job) {
   job.bleu.check();
   job.chrf_options.lowercase = job.bleu.lowercase;
   if (job.chrf_options.words > 0 && !job.chrf)
-    throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with this option", "none", "add --chrf"});
+    throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with this option", "no --chrf",
+                                     "add --chrf, or leave --chrf-words out"});
   if (std::count(job.references.begin(), job.references.end(), "-") + (job.hypotheses == "-" ? 1 : 0) > 1)
-    throw Error(Exit::usage,
-                Problem{"mh-eval bleu", "standard input (-) for at most one file", "- more than once", ""});
+    throw Error(Exit::usage, Problem{"mh-eval bleu", "standard input (-) for at most one file", "- more than once",
+                                     "write the other inputs to files"});
   const text::Lines hypotheses(job.hypotheses);
   std::deque<text::Lines> references;
   for (const std::string& path : job.references)

@@ -29,7 +29,8 @@ void DecodeJob::prepare() {
   if (!has_options) return;
   options.check();
   if (hypotheses == "-")
-    throw Error(Exit::usage, Problem{"--hypotheses", "a file, as the scores go to standard output", "-", ""});
+    throw Error(Exit::usage,
+                Problem{"--hypotheses", "a file, since the scores go to standard output", "-", "name a file"});
   if (!references.empty()) reference_lines = std::make_shared<text::Lines>(references);
 }
 

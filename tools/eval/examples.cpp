@@ -29,7 +29,8 @@ void check(const ScoreJob& job, const TextSource& source, const task::Dataset& d
   const std::vector<std::string> files = dataset.output_files();
   const auto has_file = [&](const char* name) { return std::ranges::find(files, name) != files.end(); };
   if (!examples.predictions.empty() && !has_file(task::kPredictions))
-    refuse("--predictions", "a shard of classes, numbers or answers", source.task().prediction_noun());
+    refuse("--predictions", "a shard of classes, numbers or answers",
+           str("a shard of ", source.task().prediction_noun()));
   if (!examples.best_answers.empty() && !has_file(task::kBestAnswers))
     refuse("--best-answers", "a shard of questions", source.name());
 }
@@ -44,8 +45,8 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
     refuse_output_onto_input(path, files);
   }
   if (same_file(predictions, best_answers))
-    throw Error(Exit::usage,
-                Problem{"--best-answers", "a file other than the file of --predictions", best_answers, ""});
+    throw Error(Exit::usage, Problem{"--best-answers", "a file other than the file of --predictions", best_answers,
+                                     "name another file"});
 }
 
 ordered_json score_examples(const ScoreJob& job, const TextSource& source, model::LoadedModel& model,

@@ -47,9 +47,11 @@ void check(const ScoreJob& job) {
                                      job.files.empty() ? "none" : str(job.files[0], ", without data"),
                                      "usage: mh-eval MODEL... DATA"});
   if (std::count(job.files.begin(), job.files.end(), "-") > 1)
-    throw Error(Exit::usage, Problem{"mh-eval", "standard input (-) for at most one file", "- more than once", ""});
+    throw Error(Exit::usage, Problem{"mh-eval", "standard input (-) for at most one file", "- more than once",
+                                     "write the other inputs to files"});
   if (job.per_token == "-")
-    throw Error(Exit::usage, Problem{"--per-token", "a file, as the scores go to standard output", "-", ""});
+    throw Error(Exit::usage,
+                Problem{"--per-token", "a file, since the scores go to standard output", "-", "name a file"});
   refuse_misspelling(*job.tool, job.files[0]);
   std::vector<std::string> inputs = job.files;
   if (!decoding.references.empty()) inputs.push_back(decoding.references);
@@ -58,8 +60,8 @@ void check(const ScoreJob& job) {
     for (const std::string& output : {job.per_token, decoding.hypotheses})
       if (!output.empty()) refuse_output_onto_input(file_of(job, output, i), inputs);
     if (!job.per_token.empty() && same_file(file_of(job, job.per_token, i), file_of(job, decoding.hypotheses, i)))
-      throw Error(Exit::usage,
-                  Problem{"--hypotheses", "a file other than the file of --per-token", decoding.hypotheses, ""});
+      throw Error(Exit::usage, Problem{"--hypotheses", "a file other than the file of --per-token", decoding.hypotheses,
+                                       "name another file"});
     if (job.files[i] != "-") io::Checkpoint header(job.files[i]);
   }
 }

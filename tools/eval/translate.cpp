@@ -42,19 +42,22 @@ void TranslateJob::describe(Fields& f) {
 
 void TranslateJob::check() const {
   if (std::count(files.begin(), files.end(), "-") + (model == "-" ? 1 : 0) + (prefix_file == "-" ? 1 : 0) > 1)
-    refuse_usage("mh-eval translate", "standard input (-) for at most one file", "- more than once");
+    refuse_usage("mh-eval translate", "standard input (-) for at most one file", "- more than once",
+                 "write the other inputs to files");
   if (sampling.samples > 0 && nbest > 1)
-    refuse_usage("--nbest", "1 with --samples, since all samples are written", str(nbest));
+    refuse_usage("--nbest", "1 with --samples, since all samples are written", str(nbest), "leave --nbest out");
   const search::SearchOptions search;
   if (sampling.samples > 0 && translation.search.beam != search.beam)
     refuse_usage("--beam", "no --samples with this option, since samples replace beam search",
-                 str("--samples ", sampling.samples));
+                 str("--samples ", sampling.samples), "leave --beam or --samples out");
   if (nbest > translation.search.beam)
-    refuse_usage("--nbest", str("at most the value of --beam, ", translation.search.beam), str(nbest));
+    refuse_usage("--nbest", str("at most the value of --beam, ", translation.search.beam), str(nbest),
+                 "lower --nbest, or raise --beam");
   const search::SamplingOptions defaults;
   if (sampling.samples == 0 && (sampling.temperature != defaults.temperature || sampling.top_k != defaults.top_k ||
                                 sampling.seed != defaults.seed))
-    refuse_usage("--temperature, --top-k, --seed", "--samples with these options", "no --samples");
+    refuse_usage("--temperature, --top-k, --seed", "--samples with these options", "no --samples",
+                 "add --samples N, or leave these options out");
 }
 
 // Writes the translations of consecutive source lines. `first`: index of the first of these lines, from 0.

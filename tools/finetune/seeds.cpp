@@ -37,7 +37,9 @@ void check_files(const Arguments& args) {
 }  // namespace
 
 void run_seeds(const Arguments& args, Tool& tool) {
-  if (args.out.empty()) throw Error(Exit::usage, Problem{"--out", "the folder of the runs", "none", ""});
+  if (args.out.empty())
+    throw Error(Exit::usage,
+                Problem{"--out", "the folder of the runs", "none", "mh-finetune --help shows all options"});
   if (args.seeds > 1) check_files(args);
   const train::Seeds seeds{args.out, args.seed >= 0 ? args.seed : 1, args.seeds, args.resume};
   train::check_seeds(seeds);

@@ -34,15 +34,18 @@ void check(const Arguments& args) {
   if (args.heads.empty() == args.measure.empty())
     refuse_usage("mh-prune cut", "either --heads or --by", args.heads.empty() ? "neither" : "both",
                  args.heads.empty() ? "for example --by taylor --data valid.mhs --fraction 30%" : "leave one out");
-  if (args.output.empty()) refuse_usage("-o", "a file, or - for standard output", "none");
+  if (args.output.empty())
+    refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!args.measure.empty()) {
-    if (args.data.empty()) refuse_usage("--data", "a shard on which --by measures importance", "none");
+    if (args.data.empty())
+      refuse_usage("--data", "a shard on which --by measures importance", "none", "add --data SHARD");
     if (args.fraction.empty() == (args.count == 0))
       refuse_usage("--by", "either --fraction or --count, for the number of heads to prune",
                    args.count == 0 ? "neither" : "both",
                    args.count == 0 ? "for example --fraction 30%" : "leave one out");
     if (args.model == "-" && args.data == "-")
-      refuse_usage("mh-prune cut", "standard input (-) for at most one file", "- twice");
+      refuse_usage("mh-prune cut", "standard input (-) for at most one file", "- twice",
+                   "write the other input to a file");
   }
   refuse_output_onto_input(args.output,
                            args.data.empty() ? std::vector{args.model} : std::vector{args.model, args.data});

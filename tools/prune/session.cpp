@@ -55,7 +55,8 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
                                      args.files.empty() ? "none" : str(args.files[0], ", without data"),
                                      "name a shard after the models"});
   if (std::count(args.files.begin(), args.files.end(), "-") > 1)
-    throw Error(Exit::usage, Problem{"mh-prune", "standard input (-) for at most one file", "- more than once", ""});
+    throw Error(Exit::usage, Problem{"mh-prune", "standard input (-) for at most one file", "- more than once",
+                                     "write the other inputs to files"});
   refuse_output_onto_input("-", args.files);
   if (!args.plot.empty()) {
     refuse_output_onto_input(args.plot, args.files);

@@ -77,7 +77,8 @@ void show_experts(const ExpertsJob& job) {
     throw Error(Exit::usage, Problem{"--metric", "--show scores with this option", "--show " + job.show,
                                      "pass --show scores, or leave --metric out"});
   if (job.model == "-" && job.data == "-")
-    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- twice", ""});
+    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- twice",
+                                     "write the other input to a file"});
   refuse_output_onto_input("-", {job.model, job.data});
   const io::Checkpoint checkpoint(job.model);
   const TextSource data(job.data);
@@ -122,8 +123,9 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args,
   sub->add_option("data", job->data, "shard")->required()->type_name("DATA");
   sub->add_option(
          "--show", job->show,
-         "table to print: gates (entropy of the gates, and percentage of positions whose largest gate belongs to each "
-         "expert; of sequences, if the gates do not depend on the position), tokens (the tokens with the highest "
+         "table to print: gates (entropy of the gates, and percentage of the positions, or of the sequences if the "
+         "gates do not depend on the position, whose largest gate belongs to each expert), tokens (the tokens with the "
+         "highest "
          "pointwise mutual information with each expert), scores (perplexity with the model's own gates, with only the "
          "expert of the largest gate, and with random experts) [gates]")
       ->type_name("WHAT")

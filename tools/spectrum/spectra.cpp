@@ -40,15 +40,17 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
     throw Error(Exit::usage, Problem{str("--of ", job.matrices), "models only, since these matrices need no data",
                                      models.back(), "leave the data out"});
   if (std::count(job.files.begin(), job.files.end(), "-") > 1)
-    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- more than once", ""});
+    throw Error(Exit::usage, Problem{"mh-spectrum", "standard input (-) for at most one file", "- more than once",
+                                     "write the other inputs to files"});
   refuse_output_onto_input("-", job.files);
   std::set<std::string> outputs;
   for (const auto& [option, file] :
        {std::pair{"--curves", job.curves}, std::pair{"--plot", job.plot}, std::pair{"--dump", job.dump}}) {
     if (file.empty() || (file == "-" && std::string(option) == "--plot")) continue;
-    if (file == "-") throw Error(Exit::usage, Problem{option, "a file, as the table goes to standard output", "-", ""});
+    if (file == "-")
+      throw Error(Exit::usage, Problem{option, "a file, since the table goes to standard output", "-", "name a file"});
     if (!outputs.insert(file).second)
-      throw Error(Exit::usage, Problem{option, "a file that no other option writes", file, ""});
+      throw Error(Exit::usage, Problem{option, "a file that no other option writes", file, "name another file"});
     refuse_output_onto_input(file, job.files);
   }
   const int64_t blocks = job.args->scoring.sample.blocks;
@@ -57,7 +59,7 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
                                      models.size() != 1 ? str(models.size(), " models")
                                      : blocks == 0      ? std::string("--blocks 0")
                                                         : "--of " + job.matrices,
-                                     ""});
+                                     "change the command, or leave --dump out"});
 }
 
 // The models on the command line, of which one is loaded at a time, and the shard, if the source of matrices reads
@@ -82,7 +84,7 @@ class SpectraInputs {
     for (const auto& checkpoint : checkpoints_) shard_->require_for(*checkpoint);
     if (shard_->holds_pairs() && !job.dump.empty())
       throw Error(Exit::usage, Problem{"--dump", "a text, whose attention matrices have equal sizes",
-                                       str(data, ", which contains pairs of different lengths"), ""});
+                                       str(data, ", which contains pairs of different lengths"), "leave --dump out"});
   }
 
   const std::vector<std::string>& models() const { return models_; }
@@ -115,8 +117,9 @@ struct PreparedSource {
 
 void refuse_no_matrices(const SpectraJob& job, const std::string& model, bool reads_text) {
   throw Error(Exit::usage, Problem{str("--of ", job.matrices),
-                                   reads_text ? "layers with heads and a text with a full block" : "layers with heads",
-                                   str("no matrices for ", model),
+                                   reads_text ? "attention layers with heads, and a text with a full block"
+                                              : "attention layers with heads",
+                                   str("none in ", model),
                                    reads_text ? "use a model with attention heads, a longer text, or a lower --block"
                                               : "use a model that has attention layers with heads"});
 }

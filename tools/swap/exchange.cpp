@@ -46,7 +46,7 @@ void check(const ExchangeJob& job) {
   if (job.output.empty() && !job.dry_run)
     refuse_usage("--output", "a file for the new checkpoint", "none", "use -o FILE, or -o - for standard output");
   if (!job.dry_run && job.args->format != "table")
-    refuse_usage("--format", "--dry-run or report, which print tables", "neither");
+    refuse_usage("--format", "--dry-run or report, which print tables", "neither", "leave --format out");
   const bool uses_importance = !job.mode.empty() && analysis::uses_importance(analysis::selection_named(job.mode));
   if (uses_importance && job.data.empty())
     refuse_usage("--data", str("a shard to rank heads on, for --mode ", job.mode), "none",
@@ -55,7 +55,7 @@ void check(const ExchangeJob& job) {
     refuse_usage("--data", "--mode hard, soft or released, which rank heads, or --dry-run",
                  job.mode.empty() ? "--pairs" : "--mode " + job.mode, "leave --data out");
   if (job.model == "-" && job.data == "-")
-    refuse_usage("mh-swap", "standard input (-) for at most one file", "- twice");
+    refuse_usage("mh-swap", "standard input (-) for at most one file", "- twice", "write the other input to a file");
   std::vector<std::string> inputs{job.model};
   if (!job.data.empty()) inputs.push_back(job.data);
   refuse_output_onto_input(job.dry_run ? "-" : job.output, inputs);
