@@ -41,7 +41,7 @@ cut -f3 out | awk 'NR % 3 == 1' > best
 expect 0 mh-eval translate $m three --beam 4; cmp out best
 expect 0 mh-eval translate $m three --beam 4 --scores; [ "$(cut -f3 out)" = "$(cat best)" ] || fail "--scores"
 expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9; cut -f1,3 out > samples
-said "2 samples at temperature 1 of the 9 likeliest, length penalty 1, at most 0·s + 200 tokens, at least 1"
+said "2 samples at temperature 1 of the 9 likeliest, length penalty 1, hypotheses of 1 to 0·x + 200 tokens (x: source length)"
 expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9 --batch-tokens 1; cut -f1,3 out | cmp - samples
 printf 'v3 v5\n\nv1\n' > begin
 expect 0 mh-eval translate $m three --prefix-file begin
@@ -74,7 +74,7 @@ refused 2 "1 with --samples" translate $m s --samples 2 --nbest 2
 refused 2 "no --samples with this option" translate $m s --samples 2 --beam 7
 refused 2 "from -10 to 10" translate $m s --length-penalty 11
 printf 'v3\nv1\n\n' > begin2
-refused 3 "gap:2: expected a sentence, since the line has a prefix" translate $m gap --prefix-file begin2
+refused 3 "gap:2: expected a sentence, since the prefix file has a prefix for this line" translate $m gap --prefix-file begin2
 printf '\nv1 <eos> v2\n\n' > begin2
 refused 3 "begin2:2: expected text without the end-of-line token; found '<eos>'" translate $m three --prefix-file begin2
 printf 'w1\nw1 <eos>\n' > ended
@@ -93,7 +93,7 @@ refused 2 "the prefix of sentence 1" translate $m one --prefix-file much
 head -20 t > few
 refused 3 "lines, as many as in" $m p.mhs --beam 2 --references few --hypotheses none
 refused 3 "missing" $m p.mhs --references missing
-refused 2 "a file, as the scores go to standard output" $m p.mhs --hypotheses -
+refused 2 "a file, since the scores go to standard output" $m p.mhs --hypotheses -
 refused 2 "an output that is not an input" $m p.mhs --hypotheses p.mhs
 mh-prep lm -q --vocab tv t -o t.mhs
 mh-train -q --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \

@@ -90,7 +90,7 @@ refused() {
 refused 2 mh-prune scan --heads 0:4 $a t.mhs
 said "a head from 0 to 3"
 refused 2 mh-prune scan --heads 2:0 $a t.mhs
-said "layers 0 to 1"
+said "a layer from 0 to 1"
 refused 2 mh-prune scan --heads 0.1 $a t.mhs
 refused 2 mh-prune scan --heads encoder.self:0:1 $a t.mhs
 refused 2 mh-prune scan --side score $b $a t.mhs

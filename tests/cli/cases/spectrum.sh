@@ -99,8 +99,8 @@ refuse 2 "one model" $model t.mhs --of logits --dump no/p.safetensors
 refuse 2 "one model" $model t.mhs --blocks 0 --dump no/p.safetensors
 refuse 3 "nowhere" $model nowhere.mhs --curves no/c
 refuse 3 "nowhere" nowhere.safetensors t.mhs --curves no/c
-refuse 2 "a mixture of experts" experts $model t.mhs
-refuse 2 "cannot be combined with" experts $mixed t.mhs --summary
+refuse 2 "a mixture of attentive experts" experts $model t.mhs
+refuse 2 "expected no --summary together with experts" experts $mixed t.mhs --summary
 refuse 2 "--show tokens with this option" experts $mixed t.mhs --least 3
 refuse 2 "--show scores with this option" experts $mixed t.mhs --show tokens --random 3
 sed 's/w/x/g' text > other

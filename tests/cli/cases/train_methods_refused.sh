@@ -34,7 +34,7 @@ try "a model with learned gates" --set train.procedures.block-coordinate.every=5
 try "less than 2, the number of heads" --set attention.combiner=mae --set attention.mae.drop=2
 try "lets gates read later tokens" --set attention.combiner=mae --set attention.mae.mean=full
 try "attention.combiner = \"mixture-of-heads\"" --set train.regularisers.head-balance.weight=1
-try "shared + chosen of at most 2, the number of heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
+try "mixture-of-heads.chosen of at most 2, the number of heads" --set attention.combiner=mixture-of-heads --set attention.mixture-of-heads.chosen=1
 try "an even number of score heads" --set attention.mixer=differential --set attention.heads=1
 # Blocks longer than the maximum length of a synthesizer.
 for s in synthesizer-dense synthesizer-random; do
@@ -73,7 +73,7 @@ dry "a layer that meets the constraints of the fused path" --set train.attention
 dry "since a regulariser reads attention probabilities" --set train.attention_path=fused --set train.regularisers.disagreement.weight=0.1
 dry "since the procedure head-rotation reads attention probabilities during validation" --set train.attention_path=fused --set train.validation.every=1e --set $r.mode=hard --set $r.k=1
 dry "0, or mode = \"soft\"" --set $r.mode=manual --set "$r.pairs=['decoder.self:0.0-0.1']" --set "$r.epochs=[2]" --set $r.t_max=1
-dry "t_max: expected 0, or mode soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
+dry "t_max: expected 0, or the mode soft" --set $r.mode=random --set $r.k=1 --set $r.t_max=1
 dry "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap
 dry "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
 expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
