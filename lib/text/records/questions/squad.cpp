@@ -89,7 +89,7 @@ bool has_type(const json& value, EntryType type) {
 // Returns the entry `key` of a JSON object, or null if there is none. Throws Error(input) for an entry of another type.
 const json* find_entry(const json& object, const char* key, EntryType type, const FileLocation& location) {
   if (!object.is_object()) location.refuse(str("an object with the entry '", key, "'"), object.type_name());
-  const auto it = object.find_entry(key);
+  const auto it = object.find(key);
   if (it == object.end()) return nullptr;
   if (!has_type(*it, type)) location.refuse(str("the entry '", key, "': ", describe_type(type)), it->type_name());
   return &*it;
@@ -105,7 +105,7 @@ const json& require_entry(const json& object, const char* key, EntryType type, c
 // Returns the text of the entry `key`, which will be encoded; refuses text with NUL or of 2 GiB or more.
 std::string require_text(const json& object, const char* key, const FileLocation& location) {
   auto text = require_entry(object, key, EntryType::text, location).get<std::string>();
-  if (text.find_entry('\0') != text.npos)
+  if (text.find('\0') != text.npos)
     location.refuse(str("text without NUL in '", key, "'"), "a NUL byte", "remove NUL bytes");
   if (text.size() >= INT32_MAX) location.refuse(str("less than 2 GiB in '", key, "'"), human_bytes(text.size()));
   return text;
