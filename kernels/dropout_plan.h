@@ -19,7 +19,7 @@ struct Dropout {
 
 // Dropout of a tensor whose elements are a range of a random stream.
 struct DropoutRange {
-  Dropout how;
+  Dropout params;
   uint64_t first;  // stream element of the first tensor element
 };
 

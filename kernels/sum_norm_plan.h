@@ -29,9 +29,9 @@ struct SumNormTensors {
   const float *dsum = nullptr, *dnorm = nullptr;
   float* dx = nullptr;
   void* dy = nullptr;  // null on a GPU: dy equals dx and is not stored
-  // Gradients of weight and bias, summed over each chunk of `piece` rows: (chunks, size).
+  // Gradients of weight and bias, summed over each chunk of `chunk_rows` rows: (chunks, size).
   float *dweight = nullptr, *dbias = nullptr;
-  int64_t piece = 0;
+  int64_t chunk_rows = 0;
 };
 
 }  // namespace mh::kernels

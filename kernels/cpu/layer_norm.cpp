@@ -86,7 +86,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
               *factor = row_at(tensors.factor, first);
   float* dx = tensors.dx + first * size;
   Y* dy = static_cast<Y*>(tensors.dy) + first * size;
-  const int64_t chunk_offset = tensors.piece > 0 ? first / tensors.piece * size : 0;
+  const int64_t chunk_offset = tensors.chunk_rows > 0 ? first / tensors.chunk_rows * size : 0;
   float *dweight = row_at(tensors.dweight, chunk_offset), *dbias = row_at(tensors.dbias, chunk_offset);
   for (int64_t r = 0; r < rows; ++r, dx += size, dy += size) {
     const float* dropout_mask = dropout_mask_row(params, first + r, scratch);

@@ -22,7 +22,7 @@ struct IndexRange {
 };
 
 // A tensor whose element type is the type of the kernels (AttentionKernels).
-using UntypedRows = Rows<void>;
+using UntypedTensor = Rows<void>;
 
 // Statistics of one query and query head for the backward pass with head mixing: lse2, the log-sum-exp in base 2;
 // inv_sum, 1 / (sum of the recomputed probabilities), or 0 for a fully masked row; and delta = Σ P dP over the keys.
@@ -37,7 +37,7 @@ constexpr int kStatsPadding = 16;
 // to.
 struct AttentionTensors {
   int64_t batch = 0;
-  UntypedRows q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
+  UntypedTensor q{}, k{}, v{}, out{}, dout{}, dq{}, dk{}, dv{};
   // Whether each head of k and of v is read by exactly one query head or output head. If so, dk and dv have the heads
   // of k and v. Otherwise dk has in_heads and dv has out_heads heads, and the caller sums those that share a key/value
   // head.
@@ -59,7 +59,7 @@ struct AttentionTensors {
   // Relative positions with mixing: q + u and q + v, each rounded to the type of the kernels. Their gradients are dq
   // and dq_v. The forward pass also reads q. Without relative positions q_v and dq_v are unused, and q_u has no data or
   // is q.
-  UntypedRows q_u{}, q_v{}, dq_v{};
+  UntypedTensor q_u{}, q_v{}, dq_v{};
   // Split-KV of the forward pass: number of splits, and their partial results (scratch), if there is more than one
   // split. Without mixing: num_splits of the kernels' num_splits(), partial_out (batch, heads, queries, num_splits,
   // value_size + 2). With mixing: num_splits of head_mixing_num_splits(), or any power of two (only 1 with relative
@@ -90,7 +90,7 @@ struct KernelTensors : AttentionTensors {
 
  private:
   template <class U>
-  static Rows<U> rows_of(const UntypedRows& rows) {
+  static Rows<U> rows_of(const UntypedTensor& rows) {
     return {static_cast<U*>(rows.data), rows.batch_stride, rows.head_stride, rows.row_stride};
   }
 };

@@ -127,8 +127,8 @@ struct SumNormGradient {
   }
 };
 
-// The kernel body of dweight and dbias, one sum for each chunk of tensors.piece rows. One thread computes one column of
-// a chunk. Grid: (chunks, columns / kThreads rounded up).
+// The kernel body of dweight and dbias, one sum for each chunk of tensors.chunk_rows rows. One thread computes one
+// column of a chunk. Grid: (chunks, columns / kThreads rounded up).
 struct SumNormWeightGradient {
   static constexpr int kThreads = 128;
   int64_t size;
@@ -138,8 +138,8 @@ struct SumNormWeightGradient {
   MH_DEVICE void operator()(const Thread& thread, void*) const {
     const int64_t column = static_cast<int64_t>(thread.block_y()) * kThreads + thread.index();
     if (column >= size) return;
-    const int64_t chunk = thread.block_x(), first = chunk * tensors.piece;
-    const int64_t end = first + tensors.piece < tensors.rows ? first + tensors.piece : tensors.rows;
+    const int64_t chunk = thread.block_x(), first = chunk * tensors.chunk_rows;
+    const int64_t end = first + tensors.chunk_rows < tensors.rows ? first + tensors.chunk_rows : tensors.rows;
     float weight = 0, bias = 0;
     for (int64_t r = first; r < end; ++r) {
       const float g = tensors.dnorm[r * size + column];
@@ -165,7 +165,7 @@ const char* sum_norm_backward(const Launcher& launcher, const SumNorm& params, c
   const char* problem = launcher(Grid{static_cast<int>(tensors.rows)}, threads_for_row(params.size),
                                  sizeof(WarpResults), RowGradient{SumNormRow(params), tensors});
   if (problem != nullptr || tensors.dnorm == nullptr) return problem;
-  return launcher(Grid{static_cast<int>((tensors.rows + tensors.piece - 1) / tensors.piece),
+  return launcher(Grid{static_cast<int>((tensors.rows + tensors.chunk_rows - 1) / tensors.chunk_rows),
                        static_cast<int>((params.size + WeightGradient::kThreads - 1) / WeightGradient::kThreads)},
                   WeightGradient::kThreads, 0, WeightGradient{params.size, tensors});
 }

@@ -58,7 +58,7 @@ std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const 
   }
   std::vector<HeadSet> masked_sets;
   masked_sets.reserve(points.size());
-  for (const CurvePoint& point : points) masked_sets.push_back(point.masked);
+  for (const CurvePoint& point : points) masked_sets.push_back(point.masked_heads);
   const auto scores = score_ablations(scoring_input, masked_sets);
   for (size_t i = 0; i < points.size(); ++i) points[i].score = scores[i];
   return points;
@@ -66,16 +66,16 @@ std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const 
 
 CurveLoss CurveMeter::loss(const CurvePoint& point) {
   CurveLoss loss;
-  for (const auto& [kind, heads] : point.masked) loss.heads += static_cast<int64_t>(heads.size());
+  for (const auto& [kind, heads] : point.masked_heads) loss.heads += static_cast<int64_t>(heads.size());
   loss.nll = nll_per_token(point.score);
   loss.perplexity = loss.value = std::exp(loss.nll);
   if (metric_) {
-    const HeadMaskGuard mask_guard(scoring_input_.model, scoring_input_.side, point.masked);
+    const HeadMaskGuard mask_guard(scoring_input_.model, scoring_input_.side, point.masked_heads);
     loss.value = metric_();
   }
   if (point.fraction == 0) full_perplexity_ = loss.perplexity, full_value_ = loss.value;
   loss.difference = loss.perplexity - full_perplexity_;
-  loss.relative = 100 * (loss.perplexity / full_perplexity_ - 1);
+  loss.percent_difference = 100 * (loss.perplexity / full_perplexity_ - 1);
   loss.value_difference = loss.value - full_value_;
   return loss;
 }

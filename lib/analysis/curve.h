@@ -22,9 +22,9 @@ struct CurveOptions {
 };
 
 struct CurvePoint {
-  double fraction = 0;  // fraction of the heads that are masked: 0, step, 2 step, …, 1
-  HeadSet masked;       // the masked heads
-  task::Score score;    // score of the model with these heads masked
+  double fraction = 0;   // fraction of the heads that are masked: 0, step, 2 step, …, 1
+  HeadSet masked_heads;  // the masked heads
+  task::Score score;     // score of the model with these heads masked
 };
 
 // Returns the points of a pruning curve. `measure`: name of the importance measure. Importance is measured on the text
@@ -39,10 +39,10 @@ struct CurveLoss {
   int64_t heads = 0;  // number of masked heads
   double nll = 0;     // cross-entropy, nats per token
   double perplexity = 0;
-  double difference = 0;        // perplexity minus the full model's perplexity
-  double relative = 0;          // `difference` in percent of the full model's perplexity
-  double value = 0;             // value of the metric; perplexity if CurveMeter has no metric
-  double value_difference = 0;  // `value` minus the full model's value
+  double difference = 0;          // perplexity minus the full model's perplexity
+  double percent_difference = 0;  // `difference` in percent of the full model's perplexity
+  double value = 0;               // value of the metric; perplexity if CurveMeter has no metric
+  double value_difference = 0;    // `value` minus the full model's value
 };
 
 // Compares the points of one curve with the first point, the full model.

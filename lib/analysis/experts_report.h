@@ -49,7 +49,7 @@ struct ExpertToken {
 
 struct ExpertReport {
   std::vector<LayerGates> layers;   // layers with gates, from the model's input to its output
-  bool is_source = false;           // whether the tokens are source tokens
+  bool has_source_tokens = false;   // whether the tokens are source tokens
   std::vector<ExpertToken> tokens;  // ordered by expert, then descending PMI, then token
 };
 

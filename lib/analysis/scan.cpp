@@ -58,7 +58,7 @@ double Scan::layer_deviation(size_t c) const {
 
 Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric) {
   std::vector<HeadSet> masked_sets{{}};
-  for (const ScanCase& c : cases) masked_sets.push_back(c.masked);
+  for (const ScanCase& c : cases) masked_sets.push_back(c.masked_heads);
   Scan scan;
   scan.cases = std::move(cases);
   scan.scores.resize(masked_sets.size());
@@ -69,7 +69,7 @@ Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const M
     for (const task::Score& score : scan.scores) scan.values.push_back(std::exp(nll_per_token(score)));
   }
   for (size_t c = 0; c < scan.cases.size(); ++c)
-    scan.by_layer[{scan.cases[c].kind, scan.cases[c].layer, scan.cases[c].mode}].push_back(scan.value(c));
+    scan.values_by_layer[{scan.cases[c].kind, scan.cases[c].layer, scan.cases[c].mode}].push_back(scan.value(c));
   return scan;
 }
 
@@ -77,7 +77,7 @@ LayerLoss layer_loss(double total, const std::vector<double>& values) {
   LayerLoss loss;
   loss.difference = -total;
   for (double value : values) loss.difference += value / static_cast<double>(values.size());
-  loss.relative = 100 * loss.difference / total;
+  loss.percent_difference = 100 * loss.difference / total;
   loss.deviation = deviation(values);
   return loss;
 }

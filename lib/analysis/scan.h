@@ -25,7 +25,7 @@ struct ScanCase {
   AttentionKind kind = AttentionKind::decoder_self;
   int64_t layer = 0;
   int64_t head = 0;  // index of the masked head; all_but_one: of the unmasked head; layer: -1
-  HeadSet masked;
+  HeadSet masked_heads;
 };
 
 struct ScanOptions {
@@ -51,7 +51,7 @@ struct Scan {
   // perplexity is computed; zeros for other metrics.
   std::vector<double> values;
   std::vector<task::Score> scores;
-  std::map<ScanLayer, std::vector<double>> by_layer;  // metric of each case, by layer and mode
+  std::map<ScanLayer, std::vector<double>> values_by_layer;  // metric of each case, by layer and mode
 
   double total() const { return values[0]; }
   double value(size_t c) const { return values[c + 1]; }
@@ -67,9 +67,9 @@ Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const M
 
 // The metric of the cases of one layer and mode, compared with the metric of the full model.
 struct LayerLoss {
-  double difference = 0;  // mean over the cases minus the value of the full model
-  double relative = 0;    // `difference` in percent of the value of the full model
-  double deviation = 0;   // sample standard deviation over the cases
+  double difference = 0;          // mean over the cases minus the value of the full model
+  double percent_difference = 0;  // `difference` in percent of the value of the full model
+  double deviation = 0;           // sample standard deviation over the cases
 };
 // `total`: metric of the full model; `values`: metric of each case.
 LayerLoss layer_loss(double total, const std::vector<double>& values);

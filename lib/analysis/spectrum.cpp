@@ -185,10 +185,10 @@ void SpectrumMeans::add(const at::Tensor& values) {
     ++blocks_;
     if (!samples_curves_) continue;
     // Reservoir sampling: every block so far is in the sample with the same probability.
-    if (blocks_ <= kSample) {
+    if (blocks_ <= kSampleSize) {
       sample_.push_back(r.curve[b].to(at::kFloat));
     } else if (const auto slot = random_.uniform_below(static_cast<uint64_t>(blocks_));
-               slot < static_cast<uint64_t>(kSample)) {
+               slot < static_cast<uint64_t>(kSampleSize)) {
       sample_[slot] = r.curve[b].to(at::kFloat);
     }
   }

@@ -57,10 +57,10 @@ at::Tensor resample_curve(const at::Tensor& curve);
 
 // Statistics of the spectra of a layer's heads, or of a parameter, over many text blocks: means of the measures of
 // rank, and percentiles of the curves. Memory use is independent of the number of blocks: percentiles are exact for up
-// to kSample blocks, and estimated from a uniform sample of kSample blocks beyond that.
+// to kSampleSize blocks, and estimated from a uniform sample of kSampleSize blocks beyond that.
 class SpectrumMeans {
  public:
-  static constexpr int64_t kSample = 256;
+  static constexpr int64_t kSampleSize = 256;
   // `curves`: whether percentile() will be called. `varying_size`: whether the matrices differ in size, so that curves
   // are resampled to kGridPoints points.
   explicit SpectrumMeans(bool curves = false, bool varying_size = false)

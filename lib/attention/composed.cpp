@@ -19,7 +19,7 @@ void AttentionLayer::gather_key_heads(Context& c) {
   for (at::Tensor* t : {&c.k, &c.v}) *t = t->index_select(1, heads);
 }
 
-at::Tensor AttentionLayer::composed(Context& c) {
+at::Tensor AttentionLayer::attend_composed(Context& c) {
   gather_key_heads(c);
   auto expand_to_rows = [&](const at::Tensor& x) {  // (1, h, Tq, Tk) or (B, h, Tq, Tk) -> (B, h, Tq, Tk)
     const int64_t rows = c.v.size(0);

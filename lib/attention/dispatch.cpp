@@ -329,10 +329,10 @@ void Dispatcher::require_fused(const LayerView& layer, bool training) const {
     refuse_path(layer.layer_spec, "a layer that meets the constraints of the fused path", join(reasons, "; "));
 }
 
-Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
+KernelChoice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
   if (path_ == Path::composed) return {};
   ConstraintInput c{layer, features_, path_, pass.forward_context.training, &pass};
-  Choice& choice = c.choice;
+  KernelChoice& choice = c.choice;
   choice.unmet_constraint = first_unmet_at_construction_;
   if (first_unmet_at_construction_ != nullptr) return std::move(choice);
   for (const Constraint& constraint : kConstraints) {
@@ -357,7 +357,7 @@ Choice Dispatcher::choose(const LayerView& layer, const Context& pass) const {
   return std::move(choice);
 }
 
-void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, const Choice& choice) const {
+void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, const KernelChoice& choice) const {
   if (choice.unmet_constraint == nullptr) return;
   const bool training = pass.forward_context.training;
   const bool is_layer_reason = !choice.unmet_constraint->needs_pass();

@@ -106,7 +106,7 @@ inline constexpr KernelSet kInPlaceKernels{Kernel::head_mixing_in_place, Kernel:
 struct Constraint;
 
 // The dispatcher's decision for one forward pass.
-struct Choice {
+struct KernelChoice {
   Kernel kernel = Kernel::composed;
   // With Kernel::composed: first unmet constraint. If only constraints of Scope::kernel are unmet, the last one in the
   // list among the first unmet constraints of the candidate kernels. Null for other kernels, and with Path::composed.
@@ -135,7 +135,7 @@ struct ConstraintInput {
   Path path = Path::automatic;
   bool training = false;
   const Context* pass = nullptr;  // null: only the layer is checked
-  Choice choice = {};             // decision so far; Scope::kernel reads `mask`, `matrix` and `gpu`
+  KernelChoice choice = {};       // decision so far; Scope::kernel reads `mask`, `matrix` and `gpu`
 };
 
 // The inputs that a constraint reads. Constraints are checked in the order of the scopes.
@@ -184,11 +184,11 @@ class Dispatcher {
   // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(const LayerView& layer, bool training) const;
   // Chooses the kernel of a forward pass, whose new keys and values are not yet appended to the cache.
-  Choice choose(const LayerView& layer, const Context& pass) const;
+  KernelChoice choose(const LayerView& layer, const Context& pass) const;
   // Reports that a forward pass falls back to the composed path: throws Error(usage) under Path::fused, otherwise logs
   // the reason if it depends on the forward pass or on an interceptor. All other reasons are part of describe(), which
   // is logged when a model is built.
-  void report_fallback(const LayerView& layer, const Context& pass, const Choice& choice) const;
+  void report_fallback(const LayerView& layer, const Context& pass, const KernelChoice& choice) const;
 
   const KernelFeatures& features() const { return features_; }
 

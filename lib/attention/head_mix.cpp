@@ -89,7 +89,7 @@ void clear_range(T* data, int64_t stride, int64_t heads, int64_t begin, int64_t 
 
 // Allocates a tensor (B, heads, T, S) for x (B, h, T, S). `by_position`: stored as (B, T, heads, S).
 at::Tensor allocate_output(const at::Tensor& x, int64_t heads, bool by_position) {
-  if (by_position) return attention::by_position(x, heads, x.size(2), x.size(3));
+  if (by_position) return attention::allocate_by_position(x, heads, x.size(2), x.size(3));
   return at::empty({x.size(0), heads, x.size(2), x.size(3)}, x.options());
 }
 

@@ -95,13 +95,13 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   c.keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
   stages_.pairing->pair(c);
   c.weights = stages_.combiner->weights(c);
-  const Choice choice = dispatcher_.choose(view(), c);
+  const KernelChoice choice = dispatcher_.choose(view(), c);
   if (choice.kernel == Kernel::composed) dispatcher_.report_fallback(view(), c, choice);
   if (choice.is_in_place()) {
     c.head_outputs = attend_in_place(c, choice, *cache);
   } else {
     if (cache != nullptr && !p.is_cached) std::tie(c.k, c.v) = cache->append(c.k, c.v);
-    c.head_outputs = choice.kernel == Kernel::composed ? composed(c) : fused(c, choice);
+    c.head_outputs = choice.kernel == Kernel::composed ? attend_composed(c) : attend_fused(c, choice);
   }
   const bool has_interception = observer != nullptr || interceptor_ != nullptr;
   if (has_interception) c.head_outputs = intercept(HeadSide::value, c, c.head_outputs);

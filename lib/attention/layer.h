@@ -51,7 +51,7 @@ class AttentionLayer {
   bool is_per_query() const;
   // Returns the type and name of a stage that samples on the host in training (Stage::samples_on_host), such as
   // "pairing 'cross-head'"; empty if no stage does.
-  std::string samples_on_host() const;
+  std::string host_sampling_stage() const;
   // Returns the maximum number of positions that all stages support, and the configuration key that sets it; 0 if
   // unlimited.
   std::pair<int64_t, std::string> max_length() const;
@@ -115,17 +115,17 @@ class AttentionLayer {
   void check_heads() const;
   nn::HeadRole role_of(const Stage& stage) const;
   // Computes the head outputs (B, hv, Tq, dv) with tensor operations.
-  at::Tensor composed(Context& context);
+  at::Tensor attend_composed(Context& context);
   const Variants* variants_of_rows() const { return interceptor_ != nullptr ? interceptor_->variants() : nullptr; }
   // Returns x (B, h, …), the tensor of the heads of this side, after the observer and the interceptor. Repeats batch
   // rows for the interceptor's variants at the first side that the interceptor acts on.
   at::Tensor intercept(HeadSide side, Context& context, const at::Tensor& x) const;
   LayerView view() const;
   // Computes the head outputs (B, hv, Tq, dv) with the kernel of `choice`.
-  at::Tensor fused(Context& context, const Choice& choice);
+  at::Tensor attend_fused(Context& context, const KernelChoice& choice);
   // Computes the head outputs (B, hv, 1, dv) of a step of incremental decoding with the in-place kernel of `choice`,
   // which also appends the new key and value to the cache.
-  at::Tensor attend_in_place(const Context& context, const Choice& choice, Cache& cache) const;
+  at::Tensor attend_in_place(const Context& context, const KernelChoice& choice, Cache& cache) const;
   // Computes the head outputs (B, h, Tq, dv) with SDPA. `square`: whether the mask is causal over equal numbers of
   // queries and keys, and no other mask applies.
   at::Tensor attend_with_sdpa(Context& context, bool square) const;

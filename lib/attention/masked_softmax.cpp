@@ -54,7 +54,7 @@ void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind so
 // Computes the masked softmax with LibTorch operations, for devices and types that the row kernel does not support.
 at::Tensor softmax_by_tensor_ops(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind softmax_kind) {
   // exp(a) σ(a) = exp(a + log σ(a)) = exp(2a - softplus(a))
-  const at::Tensor x = softmax_kind == SoftmaxKind::sigmoid ? a + at::log_sigmoid(a) : a;
+  const at::Tensor x = softmax_kind == SoftmaxKind::sigsoftmax ? a + at::log_sigmoid(a) : a;
   if (!allowed.defined()) return at::softmax(x, -1);
   return at::softmax(x.masked_fill(~allowed, -INFINITY), -1).masked_fill_(~allowed, 0);
 }
@@ -71,7 +71,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     } else {
       p = softmax_by_tensor_ops(a, allowed, softmax_kind);
     }
-    context->save_for_backward({p, softmax_kind == SoftmaxKind::sigmoid ? a : at::Tensor()});
+    context->save_for_backward({p, softmax_kind == SoftmaxKind::sigsoftmax ? a : at::Tensor()});
     context->saved_data["kind"] = kind;
     return p;
   }
@@ -84,7 +84,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     const auto softmax_kind = static_cast<SoftmaxKind>(context->saved_data["kind"].toInt());
     if (!has_row_kernel(p)) {
       at::Tensor da = at::_softmax_backward_data(gradients[0], p, -1, p.scalar_type());
-      if (softmax_kind == SoftmaxKind::sigmoid) da = da * (1 + at::sigmoid(-a));
+      if (softmax_kind == SoftmaxKind::sigsoftmax) da = da * (1 + at::sigmoid(-a));
       return {da, {}, {}, {}};
     }
     const bool can_overwrite = can_reuse_storage(gradients[0]) && gradients[0].is_contiguous();
@@ -111,15 +111,15 @@ at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxKin
 }  // namespace
 
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxKind::exponential, false);
+  return apply(logits, allowed, SoftmaxKind::softmax, false);
 }
 
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxKind::exponential, can_reuse_storage(logits) && logits.is_contiguous());
+  return apply(logits, allowed, SoftmaxKind::softmax, can_reuse_storage(logits) && logits.is_contiguous());
 }
 
 at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxKind::sigmoid, false);
+  return apply(logits, allowed, SoftmaxKind::sigsoftmax, false);
 }
 
 }  // namespace mh::attention

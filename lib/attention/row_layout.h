@@ -13,7 +13,7 @@ inline at::Tensor with_contiguous_rows(const at::Tensor& x) {
 
 // Allocates a tensor (B, heads, length, size) with the batch size, type and device of `like`, stored as
 // (B, length, heads, size), so that concatenating the heads needs no copy.
-inline at::Tensor by_position(const at::Tensor& like, int64_t heads, int64_t length, int64_t size) {
+inline at::Tensor allocate_by_position(const at::Tensor& like, int64_t heads, int64_t length, int64_t size) {
   return at::empty({like.size(0), length, heads, size}, like.options()).transpose(1, 2);
 }
 

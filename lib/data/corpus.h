@@ -21,7 +21,7 @@ class Corpus {
  public:
   virtual ~Corpus() = default;
   // Returns the number of targets: tokens of a text, target tokens of sentence pairs, or examples.
-  virtual int64_t targets() const = 0;
+  virtual int64_t num_targets() const = 0;
   // Returns the options with every default replaced by its value for this corpus and model. A text requires
   // options.block > 0. For pairs and examples, `block` becomes the length of the longest row, and `batch` the number of
   // rows of that length in a forward pass. Throws Error(usage) for options that exclude each other, for options that

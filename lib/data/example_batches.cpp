@@ -57,7 +57,7 @@ class ExampleBatches : public Batches {
     const std::span<const Example> rows(update_rows_);
     Batch batch = load_examples(
         examples_, rows.subspan(static_cast<size_t>(micro_batch.first), static_cast<size_t>(micro_batch.count)));
-    batch.next_weight = next_weight_;
+    batch.next_sentence_weight = next_weight_;
     return batch;
   }
 
@@ -123,7 +123,7 @@ class ExampleBatches : public Batches {
     update_rows_.clear();
     for (int64_t row : rows) update_rows_.push_back(source.make(epoch, row));
     longest_row_ = rows[0];
-    next_weight_ = source.next_weight(update_rows_);
+    next_weight_ = source.next_sentence_weight(update_rows_);
     update_ = update;
   }
 

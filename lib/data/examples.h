@@ -26,7 +26,7 @@ class ExampleSource {
   // head "span" requires (model::Targets).
   virtual bool needs_lengths() const { return false; }
   // Returns the weight of a next-sentence class in the loss of an update of these rows, relative to a masked word.
-  virtual double next_weight(std::span<const text::Example> /*update*/) const { return 1; }
+  virtual double next_sentence_weight(std::span<const text::Example> /*update*/) const { return 1; }
 };
 
 class Examples : public IndependentRows {
@@ -39,7 +39,7 @@ class Examples : public IndependentRows {
   int32_t padding() const { return padding_; }
   int64_t size() const override { return source_->rows(0); }  // number of rows in epoch 0
   int64_t max_length() const override;
-  int64_t targets() const override { return size(); }
+  int64_t num_targets() const override { return size(); }
   std::pair<int64_t, int64_t> lengths(int64_t row) const override { return {source_->length(0, row), 0}; }
   Batch load(const std::vector<int64_t>& indices, std::vector<Row>& rows) const override;
   std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const override;
@@ -49,7 +49,7 @@ class Examples : public IndependentRows {
   int32_t padding_;
 };
 
-// Returns a batch of examples, padded to the longest. The caller sets Batch::next_weight.
+// Returns a batch of examples, padded to the longest. The caller sets Batch::next_sentence_weight.
 Batch load_examples(const Examples& corpus, std::span<const text::Example> examples);
 
 }  // namespace mh::data

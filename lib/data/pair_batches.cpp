@@ -63,8 +63,8 @@ class PairBatches : public Batches {
     return count_updates(length, updates_per_epoch_, [&](int64_t tokens) {
       // Batches differ in their number of tokens. The part of an epoch is converted with the mean number of tokens of
       // the epoch's batches.
-      return epochs_to_updates(tokens / pairs_.targets(), updates_per_epoch_, length) +
-             ceil_div(tokens % pairs_.targets() * updates_per_epoch_, pairs_.targets());
+      return epochs_to_updates(tokens / pairs_.num_targets(), updates_per_epoch_, length) +
+             ceil_div(tokens % pairs_.num_targets() * updates_per_epoch_, pairs_.num_targets());
     });
   }
 

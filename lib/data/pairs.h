@@ -20,7 +20,7 @@ class Pairs : public IndependentRows {
 
   int64_t size() const override { return static_cast<int64_t>(lengths_->targets_before.size()); }
   int64_t max_length() const override { return lengths_->max_length; }
-  int64_t targets() const override { return lengths_->targets; }
+  int64_t num_targets() const override { return lengths_->targets; }
   std::pair<int64_t, int64_t> lengths(int64_t pair) const override {
     return {target_length(pair), source_length(pair)};
   }

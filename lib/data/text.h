@@ -20,7 +20,7 @@ class Text : public Corpus {
   Text(int64_t count, int32_t end, TokenReader reader)
       : tokens(count), end_of_line(end), read_tokens(std::move(reader)) {}
 
-  int64_t targets() const override { return tokens; }
+  int64_t num_targets() const override { return tokens; }
   ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const override;
   MiniBatches mini_batches(const ScoringOptions& resolved) const override;
   std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const override;

@@ -214,7 +214,7 @@ class Bert : public Architecture {
                                                       const std::string& name) const override {
     const auto* tokenizer = dynamic_cast<const text::WordPieceTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, text::WordPieceTokenizer::kType);
-    const text::BertText& text = tokenizer->text();
+    const text::BertNormalisation& text = tokenizer->text();
     Json config{{"tokenizer_class", "BertTokenizer"},
                 {"do_lower_case", text.lowercase},
                 {"strip_accents", text.strip_accents},

@@ -14,7 +14,7 @@ void write_special_tokens(const text::AddedTokens& tokens, const std::vector<tex
     for (const char* flag : text::kTokenFlags) token[flag] = attributes.count(flag) > 0;
     for (const char* role : text::kTokenRoles)
       if (attributes.count(role) > 0) config[role] = piece;
-    if (attributes.count(text::kMoreSpecialTokens) > 0) config[text::kMoreSpecialTokens].push_back(piece);
+    if (attributes.count(text::kAdditionalSpecialTokens) > 0) config[text::kAdditionalSpecialTokens].push_back(piece);
   }
 }
 

@@ -296,7 +296,7 @@ void Checkpoint::verify() const {
   for (const TensorInfo& info : infos_) data(info.name);
 }
 
-std::string base64(const std::string& bytes) {
+std::string to_base64(const std::string& bytes) {
   static const char* digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string text;
   for (size_t i = 0; i < bytes.size(); i += 3) {

@@ -96,7 +96,7 @@ class Checkpoint {
   Metadata metadata_;
 };
 
-std::string base64(const std::string& bytes);
+std::string to_base64(const std::string& bytes);
 std::string from_base64(const std::string& text);  // throws std::invalid_argument
 
 }  // namespace mh::io

@@ -39,7 +39,7 @@ Json parse_object(const std::string& text, const std::string& path) {
 ConfigFile::ConfigFile(const std::string& text, const std::string& path)
     : path_(path), values_(parse_object(text, path)) {}
 
-ConfigFile ConfigFile::optional(const std::string& path) {
+ConfigFile ConfigFile::read_if_exists(const std::string& path) {
   return {std::filesystem::exists(path) ? read_text_file(path) : "{}", path};
 }
 

@@ -21,7 +21,7 @@ class ConfigFile {
   // Parses `text`, a JSON object. `path`: name of the file for messages. Throws Error(input) for other text.
   ConfigFile(const std::string& text, const std::string& path);
   // Reads a file; a missing file counts as an empty object.
-  static ConfigFile optional(const std::string& path);
+  static ConfigFile read_if_exists(const std::string& path);
   const std::string& path() const { return path_; }
   bool empty() const { return values_.empty(); }
 

@@ -23,7 +23,7 @@ std::vector<AnswerSearch::Candidate> AnswerSearch::best_candidates(int64_t row, 
                                                                    std::span<const float> end, size_t count) const {
   const text::Window& w = questions_.window(row);
   const std::vector<bool> is_scored = questions_.scored_tokens(row);
-  const auto paragraph_begin = static_cast<size_t>(questions_.paragraph_begins(row));
+  const auto paragraph_begin = static_cast<size_t>(questions_.paragraph_start(row));
   const std::span<const float> start_logits = start.subspan(paragraph_begin, is_scored.size()),
                                end_logits = end.subspan(paragraph_begin, is_scored.size());
   std::vector<Candidate> best;

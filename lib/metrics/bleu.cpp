@@ -54,7 +54,7 @@ void BleuOptions::check() const {
                                      "0, unless the smoothing method is floor or add-k",
                                      str(smooth_value, " with the method ", name_of(smoothing_names(), smooth)),
                                      "leave the smoothing value out, or choose the method floor or add-k"});
-  if (compound_split && tokenize == BleuTokens::characters)
+  if (compound_split && tokenize == BleuTokenizer::characters)
     throw Error(Exit::usage, Problem{"the compound split of BLEU (option --compound-split, key compound_split)",
                                      "a tokeniser that produces whole words, such as 13a", "char",
                                      "choose another tokeniser, or leave the compound split out"});

@@ -38,7 +38,7 @@ namespace mh::metrics {
 enum class BleuSmoothing { exponential, floor, add_k, none };
 
 struct BleuOptions {
-  BleuTokens tokenize = BleuTokens::mteval_13a;
+  BleuTokenizer tokenize = BleuTokenizer::mteval_13a;
   bool lowercase = false;
   bool compound_split = false;
   BleuSmoothing smooth = BleuSmoothing::exponential;

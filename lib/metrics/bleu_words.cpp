@@ -92,24 +92,24 @@ void separate_compounds(std::u32string& line) {
 
 }  // namespace
 
-const std::vector<std::pair<BleuTokens, std::string>>& bleu_tokenizer_names() {
-  static const std::vector<std::pair<BleuTokens, std::string>> names{{BleuTokens::mteval_13a, "13a"},
-                                                                     {BleuTokens::international, "intl"},
-                                                                     {BleuTokens::characters, "char"},
-                                                                     {BleuTokens::none, "none"}};
+const std::vector<std::pair<BleuTokenizer, std::string>>& bleu_tokenizer_names() {
+  static const std::vector<std::pair<BleuTokenizer, std::string>> names{{BleuTokenizer::mteval_13a, "13a"},
+                                                                        {BleuTokenizer::international, "intl"},
+                                                                        {BleuTokenizer::characters, "char"},
+                                                                        {BleuTokenizer::none, "none"}};
   return names;
 }
 
-std::vector<std::u32string_view> bleu_words(std::u32string& line, BleuTokens tokens, bool split_compounds) {
+std::vector<std::u32string_view> bleu_words(std::u32string& line, BleuTokenizer tokens, bool split_compounds) {
   while (!line.empty() && is_space(line.back())) line.pop_back();
-  if (tokens == BleuTokens::characters) {
+  if (tokens == BleuTokenizer::characters) {
     std::vector<std::u32string_view> words;
     for (size_t i = 0; i < line.size(); ++i)
       if (!is_space(line[i])) words.push_back(std::u32string_view(line).substr(i, 1));
     return words;
   }
-  if (tokens == BleuTokens::mteval_13a) separate_13a(line);
-  if (tokens == BleuTokens::international) separate_international(line);
+  if (tokens == BleuTokenizer::mteval_13a) separate_13a(line);
+  if (tokens == BleuTokenizer::international) separate_international(line);
   if (split_compounds) separate_compounds(line);
   return words_of(line);
 }

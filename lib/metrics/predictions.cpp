@@ -44,7 +44,7 @@ std::string predictions_json(const text::Questions& questions, const std::vector
   return json_by_question(questions, answers, [](const Answers& a) { return ordered_json(a.text); });
 }
 
-std::string best_json(const text::Questions& questions, const std::vector<Answers>& answers) {
+std::string best_answers_json(const text::Questions& questions, const std::vector<Answers>& answers) {
   return json_by_question(questions, answers, [](const Answers& a) {
     ordered_json list = ordered_json::array();
     for (const Answer& answer : a.best)

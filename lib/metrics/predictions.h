@@ -27,7 +27,7 @@ using Predictions = std::map<std::string, std::string>;
 std::string predictions_json(const text::Questions& questions, const std::vector<Answers>& answers);
 // Returns the JSON object {id: [{text, probability, start_logit, end_logit}, …], …}, in the format of BERT, with the
 // best answer of each question first.
-std::string best_json(const text::Questions& questions, const std::vector<Answers>& answers);
+std::string best_answers_json(const text::Questions& questions, const std::vector<Answers>& answers);
 // Reads a file in the format of predictions_json(), or standard input for "-". Throws Error(input) for other content.
 Predictions read_predictions(const std::string& path);
 

@@ -47,7 +47,8 @@ class TranslationState : public DecodingState {
     source_of_row_ = std::move(sources);
     select_sources(selected_sources);
   }
-  void reorder_within(const at::Tensor& rows) override {  // the keys and values of cross-attention stay in place
+  void reorder_within_sources(
+      const at::Tensor& rows) override {  // the keys and values of cross-attention stay in place
     for (auto& cache : self_caches) cache.reorder(rows);
     for (auto& cache : cross_caches) cache.reorder_state(rows);
   }

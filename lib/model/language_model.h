@@ -37,7 +37,7 @@ class DecodingState {
   // Does the same as reorder() under two conditions: the number of rows does not change, and new row i
   // continues a hypothesis of the source of old row i. `rows`: (B) int64, on the device of the model; the host does not
   // wait for the values.
-  virtual void reorder_within(const at::Tensor& rows) { reorder(rows); }
+  virtual void reorder_within_sources(const at::Tensor& rows) { reorder(rows); }
 };
 
 // The input of a model. Tokens beyond the length of a row are padding with arbitrary vocabulary entries.
@@ -62,11 +62,11 @@ struct Input {
 //   span     n = 3: first position of the answer, last position of the answer, and minus the length of the row
 struct Targets {
   at::Tensor values;
-  double next_weight = 1;     // words: weight of the next-sentence loss relative to the loss of a masked word
-  at::Tensor on_device = {};  // copy of `values` on the device of the model; undefined: loss() makes the copy
+  double next_sentence_weight = 1;  // words: weight of the next-sentence loss relative to the loss of a masked word
+  at::Tensor device_values = {};    // copy of `values` on the device of the model; undefined: loss() makes the copy
   // Implicit, since the targets of a model without next-sentence prediction are one tensor: loss(hidden, targets, 0).
   Targets(at::Tensor target_values, double next_sentence_weight = 1)
-      : values(std::move(target_values)), next_weight(next_sentence_weight) {}
+      : values(std::move(target_values)), next_sentence_weight(next_sentence_weight) {}
 };
 
 // The sizes of the target vocabulary and the source vocabulary, in entries.
@@ -123,7 +123,7 @@ class LanguageModel {
   virtual std::unique_ptr<Memories> new_memory(int64_t positions);
   // Returns the number of layers that a forward pass can skip (SkipLayers in model/skip_layers.h); 0: skipping is not
   // supported.
-  virtual int64_t skippable_layers() const { return 0; }
+  virtual int64_t num_skippable_layers() const { return 0; }
 
   // Returns all attention layers, in the order of the forward pass. The model owns the layers.
   virtual std::vector<attention::AttentionLayer*> attention_layers() = 0;

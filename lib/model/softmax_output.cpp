@@ -24,9 +24,10 @@ class SoftmaxOutput : public OutputLayer {
 
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                       const nn::ForwardContext&) const override {
-    const at::Tensor on_device = targets.on_device.defined() ? targets.on_device.flatten() : targets.on_device;
+    const at::Tensor device_values =
+        targets.device_values.defined() ? targets.device_values.flatten() : targets.device_values;
     return nn::sliced_cross_entropy(hidden.flatten(0, 1), weight_->value(), bias(), targets.values.flatten(),
-                                    num_scored_rows_, smoothing, on_device);
+                                    num_scored_rows_, smoothing, device_values);
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {

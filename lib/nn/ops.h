@@ -42,8 +42,8 @@ at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forw
                    uint32_t site);
 // Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout().
 // `row_size`: number of elements of x[0].
-kernels::DropoutRange dropout_from(int64_t row_size, double p, const nn::ForwardContext& forward_context,
-                                   std::string_view stream, uint32_t site);
+kernels::DropoutRange dropout_range_of(int64_t row_size, double p, const nn::ForwardContext& forward_context,
+                                       std::string_view stream, uint32_t site);
 
 // The arguments of dropout() apart from the tensor. Holds references, so it must not outlive the call that receives it.
 struct DropoutArguments {

@@ -134,7 +134,7 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
   if (needs.bias) result.dbias = at::zeros(input.bias.sizes(), input.bias.options().dtype(sum_type));
 
   const int64_t* targets = input.targets.cpu_targets.const_data_ptr<int64_t>();
-  result.scored = count_scored(input.targets.cpu_targets, vocabulary);
+  result.num_scored = count_scored(input.targets.cpu_targets, vocabulary);
   static_assert(sizeof(kernels::CrossEntropyRow) == 2 * sizeof(double));
   result.losses = at::empty({n, 2}, input.hidden.options().dtype(at::kDouble));
   const Gpu gpu = gpu_of(input.hidden.device());
@@ -172,7 +172,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
     LossesAndGradients result = compute_losses({hidden, weight, bias, targets}, needs);
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
-    loss->scored = result.scored;
+    loss->scored = result.num_scored;
     // saved_data stores the gradients, which are intermediate results that backward() uses once; save_for_backward() is
     // only for inputs and outputs of the node.
     context->saved_data["hidden"] = result.dhidden;

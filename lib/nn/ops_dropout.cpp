@@ -72,8 +72,8 @@ struct Dropout : torch::autograd::Function<Dropout> {
 
 }  // namespace
 
-kernels::DropoutRange dropout_from(int64_t row_size, double p, const nn::ForwardContext& forward_context,
-                                   std::string_view stream, uint32_t site) {
+kernels::DropoutRange dropout_range_of(int64_t row_size, double p, const nn::ForwardContext& forward_context,
+                                       std::string_view stream, uint32_t site) {
   const auto key = RandomStream(forward_context.seed, stream).key();
   kernels::Dropout params = kernels::make_dropout(key.data(), forward_context.update, site, p);
   params.update_ptr = forward_context.update_ptr;
@@ -83,8 +83,8 @@ kernels::DropoutRange dropout_from(int64_t row_size, double p, const nn::Forward
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context, std::string_view stream,
                    uint32_t site) {
   if (!forward_context.training || p == 0 || x.numel() == 0) return x;
-  const kernels::DropoutRange range = dropout_from(x.numel() / x.size(0), p, forward_context, stream, site);
-  return Dropout::apply(x, range.how, range.first);
+  const kernels::DropoutRange range = dropout_range_of(x.numel() / x.size(0), p, forward_context, stream, site);
+  return Dropout::apply(x, range.params, range.first);
 }
 
 }  // namespace mh::nn

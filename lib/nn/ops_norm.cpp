@@ -36,7 +36,7 @@ struct SumNormCall {
       : dropout(dropout_range) {
     params.size = size, params.epsilon = static_cast<float>(epsilon);
     if (weight.defined()) params.weight = weight.const_data_ptr<float>(), params.bias = bias.const_data_ptr<float>();
-    if (dropout) params.dropout = &dropout->how, params.dropout_first = dropout->first;
+    if (dropout) params.dropout = &dropout->params, params.dropout_first = dropout->first;
   }
   SumNormCall(const SumNormCall&) = delete;
   SumNormCall& operator=(const SumNormCall&) = delete;
@@ -136,7 +136,7 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
       return {dx, dy, sums[0], sums[1], {}, {}};
     };
     kernels::SumNormTensors t;
-    t.rows = rows, t.piece = kRowsPerItem;
+    t.rows = rows, t.chunk_rows = kRowsPerItem;
     t.sum = const_cast<float*>(const_data_or_null(sum)), t.mean = mutable_data_or_null(mean),
     t.factor = mutable_data_or_null(factor);
     t.dsum = const_data_or_null(ds), t.dnorm = const_data_or_null(dn), t.dx = mutable_data_or_null(dx),
@@ -179,8 +179,8 @@ SumAndNorm sum_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutA
   const at::Tensor x_contiguous = x.contiguous(), y_contiguous = y.contiguous();
   std::optional<kernels::DropoutRange> dropout;
   if (dropout_arguments.forward_context.training && dropout_arguments.p > 0)
-    dropout = dropout_from(y.numel() / y.size(0), dropout_arguments.p, dropout_arguments.forward_context,
-                           dropout_arguments.stream, dropout_arguments.site);
+    dropout = dropout_range_of(y.numel() / y.size(0), dropout_arguments.p, dropout_arguments.forward_context,
+                               dropout_arguments.stream, dropout_arguments.site);
   const auto needs_gradient = [](const at::Tensor& t) { return t.defined() && t.requires_grad(); };
   if (!c10::GradMode::is_enabled() ||
       !(needs_gradient(x) || needs_gradient(y) || needs_gradient(weight) || needs_gradient(bias))) {

@@ -228,7 +228,7 @@ int64_t max_hypothesis_length(const SearchOptions& o, model::LanguageModel& mode
 }
 
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                                 const EndTokens& special_tokens, const SearchOptions& options,
+                                                 const SpecialTokens& special_tokens, const SearchOptions& options,
                                                  const SamplingOptions& sampling, attention::Observer* observer) {
   const c10::NoGradGuard no_gradient;
   const nn::DecodingProducts products;

@@ -90,7 +90,7 @@ struct Hypothesis {
 
 // Special tokens of the target vocabulary. `end`: the token that ends a hypothesis, and that precedes the first token
 // as input of the model. `unknown`: the unknown token; -1: the vocabulary has none.
-struct EndTokens {
+struct SpecialTokens {
   int32_t end = 0, unknown = -1;
 };
 
@@ -104,7 +104,7 @@ int64_t max_hypothesis_length(const SearchOptions& options, model::LanguageModel
 // hypotheses. `observer`: called for each forward pass; may be null. Throws Error(usage) if a prefix is longer than the
 // maximum length, or if the model does not support the options; Error(failed) if a distribution is not finite.
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
-                                                 const EndTokens& special_tokens, const SearchOptions& options,
+                                                 const SpecialTokens& special_tokens, const SearchOptions& options,
                                                  const SamplingOptions& sampling = {},
                                                  attention::Observer* observer = nullptr);
 

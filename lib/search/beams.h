@@ -45,9 +45,9 @@ inline bool precedes(const Extension& x, const Extension& y) {
 // The rules of beam search and sampling: which tokens are allowed, which extensions become live or finished hypotheses.
 class BeamPolicy {
  public:
-  BeamPolicy(const EndTokens& special_tokens, const SearchOptions& options, const SamplingOptions& sampling)
+  BeamPolicy(const SpecialTokens& special_tokens, const SearchOptions& options, const SamplingOptions& sampling)
       : special_tokens_(special_tokens), options_(options), sampling_(sampling) {}
-  const EndTokens& special_tokens() const { return special_tokens_; }
+  const SpecialTokens& special_tokens() const { return special_tokens_; }
   const SearchOptions& options() const { return options_; }
   const SamplingOptions& sampling() const { return sampling_; }
   // Returns whether tokens are sampled instead of searched.
@@ -74,7 +74,7 @@ class BeamPolicy {
  private:
   // Returns the live hypothesis p of `length` tokens, extended by the end token. `sum`: log-probability of the result.
   Hypothesis finish(const LiveHypothesis& p, double sum, int64_t length) const;
-  EndTokens special_tokens_;
+  SpecialTokens special_tokens_;
   SearchOptions options_;
   SamplingOptions sampling_;
 };

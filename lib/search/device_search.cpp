@@ -155,7 +155,7 @@ class DeviceSearch {
     // In the first step, all rows of a sentence continue its only row.
     if (old_rows_per_sentence < beam) state_->reorder(at::arange(num_sentences(), at::kLong).repeat_interleave(beam));
     else if (beam > 1)
-      state_->reorder_within((result.rows.gather(1, live_indices) + sentence_indices * beam).flatten());
+      state_->reorder_within_sources((result.rows.gather(1, live_indices) + sentence_indices * beam).flatten());
     return result;
   }
 

@@ -75,7 +75,7 @@ class ClassificationDataset : public ExampleDataset {
         examples_(examples),
         shard_(std::move(shard)) {}
   std::string name() const override { return examples_->task().name; }
-  void require_targets() const override { require_any_target(examples_->unlabelled() < examples_->size(), shard_); }
+  void require_targets() const override { require_any_target(examples_->num_unlabelled() < examples_->size(), shard_); }
   std::vector<std::string> score_names() const override { return examples_->task().metrics; }
   std::vector<std::string> output_files() const override { return {kPredictions}; }
 
@@ -147,11 +147,11 @@ class Classification : public Task {
     check_labels(task, o.bert, name);
     require_segments(task.sentences, o, name);
     const auto examples = std::make_shared<const text::Classification>(records.sequences(), task, tokenizer, o.block);
-    if (const int64_t num_unlabelled = examples->unlabelled(); o.training && num_unlabelled > 0)
+    if (const int64_t num_unlabelled = examples->num_unlabelled(); o.training && num_unlabelled > 0)
       throw Error(Exit::input, Problem{name, "a label for each training example",
                                        str(num_unlabelled, " of ", examples->size(), " examples without a label"),
                                        "use a shard whose examples all have labels"});
-    if (const int64_t truncated = examples->truncated(); truncated > 0)
+    if (const int64_t truncated = examples->num_truncated(); truncated > 0)
       log_info(str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are truncated to ", o.block,
                    " tokens"));
     return std::make_unique<ClassificationDataset>(examples, tokenizer.special().padding, name);

@@ -23,7 +23,7 @@ struct LossSums {
   int64_t num_scored = 0, num_next_sentence = 0;
   void add(const ScoredExamples& outputs) {
     const nn::SlicedLoss loss = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);
-    nll += loss.nll.item<double>(), num_scored += loss.scored;
+    nll += loss.nll.item<double>(), num_scored += loss.num_scored;
     if (!outputs.next_sentence.defined()) return;
     const at::Tensor labels = outputs.batch.targets.select(1, 0);
     next_sentence_nll += at::cross_entropy_loss(outputs.next_sentence, labels.to(outputs.next_sentence.device()), {},

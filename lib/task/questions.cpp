@@ -78,7 +78,7 @@ class SpanTally : public ExampleTally {
       return metrics::predictions_json(questions, *shared_answers);
     };
     result.output_files[kBestAnswers] = [&questions = questions_, shared_answers] {
-      return metrics::best_json(questions, *shared_answers);
+      return metrics::best_answers_json(questions, *shared_answers);
     };
   }
 

@@ -103,7 +103,7 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
     std::vector<search::Sentence> sentences, const NameFunction& name,
     const std::function<void(int64_t completed)>& progress) {
   for (search::Sentence& s : sentences) truncate_source(s, name);
-  const search::EndTokens special_tokens{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
+  const search::SpecialTokens special_tokens{tokenizers_.target->end_of_line(), tokenizers_.target->unknown()};
   std::vector<std::vector<search::Hypothesis>> translations(sentences.size());
   std::vector<size_t> order;
   for (size_t i = 0; i < sentences.size(); ++i) {

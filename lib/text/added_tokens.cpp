@@ -12,7 +12,7 @@ bool is_attribute(std::string_view word) {
   const auto is_listed = [&](const auto& list) {
     return std::find(std::begin(list), std::end(list), word) != std::end(list);
   };
-  return word == kAppended || word == kMoreSpecialTokens || is_listed(kTokenFlags) || is_listed(kTokenRoles);
+  return word == kAppended || word == kAdditionalSpecialTokens || is_listed(kTokenFlags) || is_listed(kTokenRoles);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ constexpr const char* kSpecialToken = "special";
 constexpr const char* kTokenFlags[] = {kSpecialToken, "normalized", "lstrip", "rstrip", "single_word"};
 constexpr const char* kTokenRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                        "pad_token", "cls_token", "mask_token"};
-constexpr const char* kMoreSpecialTokens = "additional_special_tokens";  // role that several tokens may have
+constexpr const char* kAdditionalSpecialTokens = "additional_special_tokens";  // role that several tokens may have
 
 // Returns the lowest id of a token with the role `role`, or -1.
 int64_t token_of_role(const AddedTokens& tokens, std::string_view role);

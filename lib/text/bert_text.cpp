@@ -186,7 +186,7 @@ bool is_bert_punctuation(char32_t c) {
   return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
 }
 
-std::vector<BertCharacter> bert_characters(std::string_view text, const BertText& options) {
+std::vector<BertCharacter> bert_characters(std::string_view text, const BertNormalisation& options) {
   std::vector<BertCharacter> characters = clean_text(text);
   if (options.strip_accents) strip_accents(characters);
   if (options.lowercase) lower_case(characters);

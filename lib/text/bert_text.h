@@ -20,10 +20,10 @@
 
 namespace mh::text {
 
-struct BertText {
+struct BertNormalisation {
   bool lowercase = true;
   bool strip_accents = true;
-  bool operator==(const BertText&) const = default;
+  bool operator==(const BertNormalisation&) const = default;
 };
 
 // A character of the normalised text, and the byte range [begin, end) of the original character.
@@ -33,7 +33,7 @@ struct BertCharacter {
 };
 
 // Returns the normalised characters of valid UTF-8 of less than 4 GiB. The only remaining white space is U+0020.
-std::vector<BertCharacter> bert_characters(std::string_view text, const BertText& options);
+std::vector<BertCharacter> bert_characters(std::string_view text, const BertNormalisation& options);
 
 bool is_bert_punctuation(char32_t c);
 

@@ -41,7 +41,7 @@ void BertVocabulary::check() const {
 
 std::unique_ptr<WordPieceTokenizer> BertVocabulary::load() const {
   check();
-  const BertText normalisation = bert_normalisation(cased, strip_accents);
+  const BertNormalisation normalisation = bert_normalisation(cased, strip_accents);
   if (!wordpiece.empty() && std::filesystem::is_directory(wordpiece)) return read_wordpiece_folder(wordpiece);
   if (!wordpiece.empty())
     return make_wordpiece_tokenizer(read_wordpieces(read_text_file(wordpiece), wordpiece), normalisation, wordpiece);

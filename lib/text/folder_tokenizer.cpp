@@ -35,8 +35,8 @@ class FolderReader {
  public:
   explicit FolderReader(const std::string& folder)
       : folder_(folder),
-        config_(io::ConfigFile::optional(folder + "/tokenizer_config.json")),
-        special_tokens_map_(io::ConfigFile::optional(folder + "/special_tokens_map.json")) {}
+        config_(io::ConfigFile::read_if_exists(folder + "/tokenizer_config.json")),
+        special_tokens_map_(io::ConfigFile::read_if_exists(folder + "/special_tokens_map.json")) {}
 
   std::unique_ptr<ByteBpeTokenizer> read_byte_bpe() {
     config_.require("add_prefix_space", false, {false}, "multihead encodes text without a leading space");
@@ -73,7 +73,7 @@ class FolderReader {
     config_.require("tokenize_chinese_chars", true, {true}, "multihead encodes each ideograph as a word");
     config_.require("do_basic_tokenize", true, {true}, "multihead always splits text into words");
     const std::string json_path = path("tokenizer.json"), words_path = path("vocab.txt");
-    BertText normalisation;
+    BertNormalisation normalisation;
     if (const auto json_text = read_if_exists(json_path)) {
       TokenizerJson json = read_wordpiece_json(*json_text, json_path);
       if (const auto file_text = read_if_exists(words_path))
@@ -227,9 +227,9 @@ class FolderReader {
       else if (id >= 0) added_tokens_[id].insert({role, kSpecialToken});
     }
     for (const io::ConfigFile* file : {&config_, &special_tokens_map_})
-      for (const char* key : {kMoreSpecialTokens, "extra_special_tokens"})
+      for (const char* key : {kAdditionalSpecialTokens, "extra_special_tokens"})
         for (const io::Json& token : file->value(key, nullptr))
-          if (!token_text(token).empty()) assign_role(kMoreSpecialTokens, token_text(token));
+          if (!token_text(token).empty()) assign_role(kAdditionalSpecialTokens, token_text(token));
   }
 
   // Returns the added tokens to store: none if they equal `default_tokens`, which added_tokens() of a tokenizer returns

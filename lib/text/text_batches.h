@@ -51,9 +51,9 @@ class TextBatches {
   // Returns the total size of the inputs in bytes, for progress displays; 0 if an input is a pipe.
   uint64_t expected_bytes() const;
   // Returns the number of lines that ended in CR LF and were normalised.
-  uint64_t num_normalised() const { return num_normalised_; }
+  uint64_t num_normalised_lines() const { return num_normalised_; }
   // Returns the number of files whose byte order mark was dropped.
-  uint64_t byte_order_marks() const { return byte_order_marks_; }
+  uint64_t num_byte_order_marks() const { return byte_order_marks_; }
 
  private:
   void read_segments(TextBatch& batch);

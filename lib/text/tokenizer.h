@@ -108,13 +108,13 @@ std::string escape_piece(const std::string& piece);
 // and byte-bpe have merges, only wordpiece has normalisation options, and only wordpiece and byte-bpe have added
 // tokens. Throws Error(input) for entries and merges that read_vocabulary() would reject.
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
-                             const std::vector<Merge>* merges = nullptr, const BertText* normalisation = nullptr,
-                             const AddedTokens& added_tokens = {});
+                             const std::vector<Merge>* merges = nullptr,
+                             const BertNormalisation* normalisation = nullptr, const AddedTokens& added_tokens = {});
 struct VocabularyFile {
   std::string type;
   std::vector<Piece> pieces;
   std::vector<Merge> merges;
-  BertText text;
+  BertNormalisation text;
   AddedTokens added_tokens;
 };
 bool is_vocabulary_file(std::string_view bytes);

@@ -20,7 +20,7 @@ struct TokenizerJson {
   };
   NumberedPieces pieces;  // pieces of the model, without kAppended tokens
   std::vector<Merge> merges;
-  BertText normalisation;
+  BertNormalisation normalisation;
   std::vector<Token> added_tokens;
 };
 

@@ -69,10 +69,10 @@ io::ShardHeader header_of(const Tokenizer& tokenizer) {
 }
 
 io::Metadata entries_of(const Tokenizers& tokenizers) {
-  io::Metadata entries{{io::kTokenizerKey, io::base64(tokenizers.target->serialize())},
+  io::Metadata entries{{io::kTokenizerKey, io::to_base64(tokenizers.target->serialize())},
                        {io::kFingerprintKey, tokenizers.target->fingerprint()}};
   if (tokenizers.source != nullptr)
-    entries.insert({{io::kSourceTokenizerKey, io::base64(tokenizers.source->serialize())},
+    entries.insert({{io::kSourceTokenizerKey, io::to_base64(tokenizers.source->serialize())},
                     {io::kSourceFingerprintKey, tokenizers.source->fingerprint()}});
   return entries;
 }

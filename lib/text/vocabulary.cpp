@@ -128,7 +128,7 @@ std::unique_ptr<Tokenizer> make_subword_vocabulary(const VocabularyOptions& opti
                                 std::move(merges));
 }
 
-BertText normalisation_of(const VocabularyOptions& options) {
+BertNormalisation normalisation_of(const VocabularyOptions& options) {
   return bert_normalisation(options.cased, options.strip_accents);
 }
 

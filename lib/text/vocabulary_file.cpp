@@ -100,7 +100,7 @@ void check_pieces(const std::string& type, const std::vector<Piece>& pieces, con
 }  // namespace
 
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
-                             const std::vector<Merge>* merges, const BertText* normalisation,
+                             const std::vector<Merge>* merges, const BertNormalisation* normalisation,
                              const AddedTokens& added_tokens) {
   check_pieces(type, pieces, merges);
   std::string body;

@@ -42,7 +42,7 @@ class WordPieceTokenizer : public Tokenizer {
 
   // `pieces` are distinct. Throws Error(input), with `name`, if a special token is missing. Added tokens with the
   // attribute kAppended are never produced from text.
-  WordPieceTokenizer(std::vector<Piece> pieces, const BertText& normalisation, const std::string& name,
+  WordPieceTokenizer(std::vector<Piece> pieces, const BertNormalisation& normalisation, const std::string& name,
                      AddedTokens added_tokens = {});
 
   std::string type() const override { return kType; }
@@ -58,7 +58,7 @@ class WordPieceTokenizer : public Tokenizer {
   std::string content() const override;
 
   const SpecialTokens& special() const { return special_; }
-  const BertText& text() const { return normalisation_; }
+  const BertNormalisation& text() const { return normalisation_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
   // Returns the added tokens; if there are none, BERT's five special tokens.
   AddedTokens added_tokens() const;
@@ -85,7 +85,7 @@ class WordPieceTokenizer : public Tokenizer {
 
   std::vector<Piece> pieces_;
   AddedTokens added_tokens_;
-  BertText normalisation_;
+  BertNormalisation normalisation_;
   SpecialTokens special_;
   WordMap<int32_t> initial_pieces_;       // tokens of the pieces that start a word
   WordMap<int32_t> continuation_pieces_;  // tokens of the pieces that continue a word; the keys lack ##
@@ -93,9 +93,10 @@ class WordPieceTokenizer : public Tokenizer {
 };
 
 // Returns the normalisation set by the options --cased and --strip-accents (auto, yes, no).
-BertText bert_normalisation(bool cased, const std::string& strip_accents);
+BertNormalisation bert_normalisation(bool cased, const std::string& strip_accents);
 
-std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& normalisation,
+std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces,
+                                                             const BertNormalisation& normalisation,
                                                              const std::string& name, AddedTokens added_tokens = {});
 
 // Returns `tokenizer` as a WordPieceTokenizer. Throws Error(input) if it is of another type; `name` is the vocabulary

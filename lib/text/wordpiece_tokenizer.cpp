@@ -48,7 +48,7 @@ class WordPieceEncoder : public Encoder {
 
 }  // namespace
 
-WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertText& normalisation,
+WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertNormalisation& normalisation,
                                        const std::string& name, AddedTokens added_tokens)
     : pieces_(std::move(pieces)), added_tokens_(std::move(added_tokens)), normalisation_(normalisation) {
   initial_pieces_.reserve(pieces_.size());
@@ -196,12 +196,13 @@ void WordPieceTokenizer::encode_with_ranges(std::string_view text, std::vector<i
   });
 }
 
-std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces, const BertText& normalisation,
+std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> pieces,
+                                                             const BertNormalisation& normalisation,
                                                              const std::string& name, AddedTokens added_tokens) {
   return std::make_unique<WordPieceTokenizer>(std::move(pieces), normalisation, name, std::move(added_tokens));
 }
 
-BertText bert_normalisation(bool cased, const std::string& strip_accents) {
+BertNormalisation bert_normalisation(bool cased, const std::string& strip_accents) {
   return {!cased, strip_accents == "auto" ? !cased : strip_accents == "yes"};
 }
 

@@ -50,7 +50,7 @@ void GraphedPass::capture(const Signature& signature, const data::Batch& batch, 
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
   Capture& captured = capture_.emplace(Capture{signature, batch.input, batch.model_targets(), {}, {}, {}, {}, {}});
   captured.input.tokens = copy(batch.input.tokens);
-  captured.targets.on_device = copy(batch.targets);
+  captured.targets.device_values = copy(batch.targets);
   captured.update = at::empty({1}, at::TensorOptions(device).dtype(at::kInt));
   captured.context = context;
   captured.context.update_ptr = static_cast<const uint32_t*>(captured.update.const_data_ptr());
@@ -80,9 +80,9 @@ void GraphedPass::capture(const Signature& signature, const data::Batch& batch, 
 nn::SlicedLoss GraphedPass::launch(const data::Batch& batch, const nn::ForwardContext& context) {
   const c10::NoGradGuard no_gradient;
   Capture& captured = *capture_;
-  captured.loss.scored = nn::count_scored(batch.targets, model_.vocabulary());
+  captured.loss.num_scored = nn::count_scored(batch.targets, model_.vocabulary());
   captured.input.tokens.copy_(batch.input.tokens, true);
-  captured.targets.on_device.copy_(batch.targets, true);
+  captured.targets.device_values.copy_(batch.targets, true);
   captured.update.fill_(static_cast<int64_t>(context.update));
   captured.context.update = context.update;
   captured.graph->launch();

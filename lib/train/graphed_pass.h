@@ -49,7 +49,7 @@ class GraphedPass {
   struct Gradient {
     at::Tensor leaf, value;
   };
-  // A captured graph. Before each launch, launch() copies the batch to input.tokens and targets.on_device, and the
+  // A captured graph. Before each launch, launch() copies the batch to input.tokens and targets.device_values, and the
   // update number to `update`; all three are on the GPU.
   struct Capture {
     Signature signature;

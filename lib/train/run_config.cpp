@@ -157,7 +157,7 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
            "model.input_cutoffs or model.output_cutoffs");
   if (!regularisers.entries().empty()) refuse("no regularisers", regularisers.entries().front().name);
   for (const attention::AttentionLayer* layer : language_model.attention_layers())
-    if (const std::string sampling_stages = layer->samples_on_host(); !sampling_stages.empty())
+    if (const std::string sampling_stages = layer->host_sampling_stage(); !sampling_stages.empty())
       refuse("stages that draw no random numbers on the CPU", sampling_stages);
 }
 

@@ -47,7 +47,7 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
                                           : run_micro_batch(batch.input.to(device), batch.model_targets(), context,
                                                             memories.empty() ? nullptr : &memories[micro_batch_index]);
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
-    sums.tokens += loss.scored;
+    sums.tokens += loss.num_scored;
   }
   losses = losses.to(at::kCPU);  // the only synchronisation of CPU and GPU in this function
   sums.nll = losses[0].item<double>(), sums.smoothed = losses[1].item<double>();
@@ -64,7 +64,7 @@ nn::SlicedLoss UpdateStep::run_micro_batch(const model::Input& input, const mode
   // the update, so a term is multiplied by the number of targets in the micro-batch here.
   const at::Tensor term = config_.regularisers.loss(progress_);
   const at::Tensor total = term.defined()
-                               ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.scored)
+                               ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.num_scored)
                                : loss.smoothed;
   // The loss of a micro-batch may depend on no trained parameter, for example if only one band of an adaptive
   // vocabulary is trained and no token of the micro-batch is in that band.

@@ -60,7 +60,7 @@ struct Tensor {
   }
   Rows<const T> const_rows() const { return rows_of<const T>(data.data()); }
   Rows<T> rows() { return rows_of<T>(data.data()); }
-  mh::kernels::UntypedRows untyped_rows() {
+  mh::kernels::UntypedTensor untyped_rows() {
     const Rows<T> r = rows();
     return {r.data, r.batch_stride, r.head_stride, r.row_stride};
   }

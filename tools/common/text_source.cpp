@@ -57,7 +57,7 @@ std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::Loaded
   run_config.model = model.config;
   std::shared_ptr<const task::Dataset> dataset =
       run_config.task().open(*records_, model.tokenizers, run_config.dataset_options(false));
-  if (dataset->corpus().targets() == 0)
+  if (dataset->corpus().num_targets() == 0)
     throw Error(Exit::input, Problem{name_, "at least one target token", "none", ""});
   return dataset;
 }

@@ -28,7 +28,7 @@ void make_vocab(const Arguments& args, const VocabularyOptions& options) {
     return last_space == t.npos ? t.npos : last_space + 1;
   });
   auto tokenizer = make_vocabulary(options, text);
-  log_removed_bytes(text.num_normalised(), text.byte_order_marks());
+  log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   auto sink = open_sink(args.output);
   sink->write(tokenizer->serialize());
   sink->close();
@@ -40,7 +40,7 @@ void make_vocab(const Arguments& args, const VocabularyOptions& options) {
 void add_vocab(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("vocab", "build a vocabulary of words, characters, bytes or subwords");
   const auto args = std::make_shared<Arguments>();
-  add_text(*sub, *args, std::string(kTexts) + "; not allowed with --from")->required(false);
+  add_text(*sub, *args, std::string(kTextFilesHelp) + "; not allowed with --from")->required(false);
   const auto options = std::make_shared<VocabularyOptions>();
   add_job(jobs, sub, options, [=] { make_vocab(*args, *options); });
 }

@@ -27,7 +27,7 @@ void add_loss(ordered_json& row, const Metric& metric, const analysis::CurveLoss
               {"nll", loss.nll},
               {"perplexity", loss.perplexity},
               {"difference", loss.difference},
-              {"relative", loss.relative}});
+              {"relative", loss.percent_difference}});
   if (metric.is_perplexity()) return;
   row[metric.name()] = loss.value;
   row[metric.name() + "_difference"] = loss.value_difference;

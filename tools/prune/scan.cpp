@@ -107,7 +107,7 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
           {"heads", ablation.ablated_values.size()},
           {args.metric.name(), ablation.full_value},
           {"difference", loss.difference},
-          {"relative", loss.relative},
+          {"relative", loss.percent_difference},
           {"deviation", loss.deviation},
           {"change", ablation.index == 0 || first_ablation.index > 0
                          ? kNaN
@@ -132,7 +132,7 @@ void scan(const ScanArguments& args) {
     LoadedTarget& target = session.load(i);
     const analysis::Scan scan = run_scan(args, target);
     if (!args.summary) print_cases(args, table, target, scan);
-    for (const auto& [scan_layer, ablated_values] : scan.by_layer)
+    for (const auto& [scan_layer, ablated_values] : scan.values_by_layer)
       ablations[scan_layer].push_back(
           {i, target.model.name, scan.total(), ablated_values, target.scoring, scan.scores[0].tokens});
   }

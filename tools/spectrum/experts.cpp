@@ -44,10 +44,10 @@ void show_scores(const ExpertsJob& job, model::LoadedModel& model, const task::D
 
 // Prints the tokens with the highest PMI of each expert.
 void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel& model, const PrintRow& print_row) {
-  const text::Tokenizer& tokenizer = report.is_source ? model.tokenizers.of_source() : *model.tokenizers.target;
+  const text::Tokenizer& tokenizer = report.has_source_tokens ? model.tokenizers.of_source() : *model.tokenizers.target;
   for (const auto& t : report.tokens)
     print_row({{"model", model.name},
-               {"side", report.is_source ? "source" : "target"},
+               {"side", report.has_source_tokens ? "source" : "target"},
                {"expert", t.expert},
                {"token", t.token},
                {"piece", text::escape_piece(tokenizer.piece(t.token))},

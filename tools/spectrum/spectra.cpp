@@ -135,7 +135,7 @@ PreparedSource prepare(const SpectraJob& job, const SpectraInputs& inputs, const
   if (reads_text) {
     const auto dataset = inputs.dataset_for(model);
     scoring_options = scoring_for(model, job.args->scoring, *dataset);
-    num_targets = dataset->corpus().targets();
+    num_targets = dataset->corpus().num_targets();
     is_text_too_short = !scoring_options.sentences && num_targets < scoring_options.block;
   }
   const analysis::Kinds kinds = analysis::kinds_named(job.args->kinds, model.model->parameters(), "--kind");

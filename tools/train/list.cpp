@@ -128,7 +128,7 @@ std::string attribute_rows() {
   std::string rows = "attribute\tkind\n";
   for (const char* flag : text::kTokenFlags) rows += str(flag, "\tflag\n");
   for (const char* role : text::kTokenRoles) rows += str(role, "\trole\n");
-  return rows + str(text::kMoreSpecialTokens, "\trole\n");
+  return rows + str(text::kAdditionalSpecialTokens, "\trole\n");
 }
 
 std::string tensor_rows() {

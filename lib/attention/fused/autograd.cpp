@@ -57,7 +57,7 @@ int64_t out_heads(const Operands& x) { return x.matrix.defined() ? x.matrix.size
 
 ForwardResult empty_result(const Operands& x) {
   const at::Tensor& q = x.q;
-  return {by_position(q, out_heads(x), q.size(2), x.v.size(3)),
+  return {allocate_by_position(q, out_heads(x), q.size(2), x.v.size(3)),
           at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat))};
 }
 
@@ -65,8 +65,8 @@ OperandGradients empty_gradients(const Operands& x, bool share_storage) {
   const at::Tensor &q = x.q, &k = x.k, &v = x.v;
   const int64_t h = q.size(1), hv = out_heads(x), keys = h * q.size(3), values = hv * v.size(3);
   if (!share_storage || q.size(2) != k.size(2))
-    return {by_position(q, h, q.size(2), q.size(3)), by_position(k, h, k.size(2), k.size(3)),
-            by_position(v, hv, v.size(2), v.size(3))};
+    return {allocate_by_position(q, h, q.size(2), q.size(3)), allocate_by_position(k, h, k.size(2), k.size(3)),
+            allocate_by_position(v, hv, v.size(2), v.size(3))};
   const at::Tensor storage = at::empty({q.size(0), q.size(2), 2 * keys + values}, q.options());
   const auto slice = [&](int64_t first, int64_t heads, int64_t size) {
     return storage.narrow(2, first, heads * size).unflatten(2, {heads, size}).transpose(1, 2);

@@ -59,7 +59,7 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
 
 at::Tensor cached_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Cache& cache) {
   const Cache::InPlaceView view = cache.append_in_place(k, v);
-  at::Tensor out = by_position(q, q.size(1), 1, q.size(3));
+  at::Tensor out = allocate_by_position(q, q.size(1), 1, q.size(3));
   if (q.scalar_type() == at::kFloat) attend<float>(q, k, v, view, out);
   else attend<uint16_t>(q, k, v, view, out);
   return out;

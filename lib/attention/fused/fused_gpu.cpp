@@ -18,7 +18,7 @@ namespace {
 using kernels::AttentionTensors;
 
 // Returns the data pointer of a tensor (B, h, T, d), and its strides in elements.
-kernels::UntypedRows rows_of(const at::Tensor& x) {
+kernels::UntypedTensor rows_of(const at::Tensor& x) {
   return {const_cast<void*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
 }
 
@@ -206,7 +206,7 @@ struct HeadMixingGpuBackend {
     AttentionTensors tensors = tensors_of(gpu, x, lse);
     OperandGradients d = allocate_gradients(x, tensors);
     const at::Tensor q_u = add_bias(q, relative.u), q_v = add_bias(q, relative.v),
-                     dq_v = relative.u.defined() ? by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
+                     dq_v = relative.u.defined() ? allocate_by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
     DeviceParams device_params(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dq_v});
     device_params.add_transposed_matrix(m);
     tensors.q_u = rows_of(q_u), tensors.q_v = rows_of(q_v);

@@ -13,20 +13,21 @@
 
 namespace mh::attention {
 
-at::Tensor AttentionLayer::attend_in_place(const Context& c, const Choice& choice, Cache& cache) const {
+at::Tensor AttentionLayer::attend_in_place(const Context& c, const KernelChoice& choice, Cache& cache) const {
   if (choice.kernel == Kernel::fused_in_place) return cached_attention(c.q, c.k, c.v, cache);
   AttentionSpec spec;
-  spec.normaliser = stages_.normaliser->fused();
+  spec.normaliser = stages_.normaliser->attend_fused();
   return head_mixing_decode_cpu(c.q, c.k, c.v, choice.matrix, spec, cache);
 }
 
-at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
+at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) {
   const int64_t queries = c.q.size(2), keys = c.k.size(2);
   const Mask& mask = c.mask;
   const MaskForm& mask_form = choice.mask;
   if (choice.kernel == Kernel::sdpa) return attend_with_sdpa(c, mask_form.square);
   AttentionSpec spec{mask_form.queries_are_last && (!mask_form.causal_hides_no_key || mask.window > 0),
-                     mask_form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
+                     mask_form.queries_are_last ? mask.window : 0, mask.key_lengths,
+                     stages_.normaliser->attend_fused()};
   stages_.score->set_relative_positions(c, spec.relative);
   // The kernel applies the combiner's weights if a weight is one number for each head or for each head and batch row.
   c.gates_applied = c.weights.defined() && c.weights.dim() < 3;
@@ -36,8 +37,8 @@ at::Tensor AttentionLayer::fused(Context& c, const Choice& choice) {
   spec.dropout_before_mixing = mixes && stages_.mixer->drops_before_mixing();
   if (has_dropout(c.forward_context.training)) {
     const int64_t heads = mixes && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
-    spec.dropout = nn::dropout_from(heads * queries * keys, options_.dropout, c.forward_context, probabilities_stream(),
-                                    static_cast<uint32_t>(layer_spec_.layer));
+    spec.dropout = nn::dropout_range_of(heads * queries * keys, options_.dropout, c.forward_context,
+                                        probabilities_stream(), static_cast<uint32_t>(layer_spec_.layer));
   }
   switch (choice.kernel) {
     case Kernel::head_mixing_gpu:

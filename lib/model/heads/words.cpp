@@ -47,8 +47,8 @@ class WordsHead : public OutputLayer {
                                  targets.values.flatten().index_select(0, indices), num_scored_rows_, smoothing);
     if (next_sentence_ == nullptr) return loss;
     const nn::SlicedLoss next_loss = class_loss(sentence_logits(hidden), targets.values.select(1, 0), 0);
-    loss.smoothed = loss.smoothed + next_loss.smoothed * targets.next_weight;
-    loss.nll = loss.nll + next_loss.nll * targets.next_weight;
+    loss.smoothed = loss.smoothed + next_loss.smoothed * targets.next_sentence_weight;
+    loss.nll = loss.nll + next_loss.nll * targets.next_sentence_weight;
     return loss;
   }
 

@@ -29,8 +29,8 @@ class Classification {
   int64_t length(int64_t i) const;  // number of tokens of input sequence i
   // Returns input sequence i; for a task of two sentences it has two segments, even if the second text is empty.
   Example make(int64_t i) const;
-  int64_t truncated() const { return truncated_; }    // number of truncated examples
-  int64_t unlabelled() const { return unlabelled_; }  // number of examples without a label
+  int64_t num_truncated() const { return truncated_; }    // number of truncated examples
+  int64_t num_unlabelled() const { return unlabelled_; }  // number of examples without a label
   const ExampleTask& task() const { return task_; }
 
  private:

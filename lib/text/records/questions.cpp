@@ -59,7 +59,7 @@ Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, 
     for (size_t i = 0; i < fields; ++i)
       record_fields[i] = std::span(numbers).subspan(sequences.begin(sequence + i) - begin,
                                                     static_cast<size_t>(sequences.length(sequence + i)));
-    add(question_record(record_fields, name, sequence / fields + 1));
+    add(decode_question_record(record_fields, name, sequence / fields + 1));
   }
   first_row_.push_back(size());
 }
@@ -92,7 +92,7 @@ void Questions::add_windows(int64_t question) {
   }
 }
 
-int64_t Questions::paragraph_begins(int64_t row) const {
+int64_t Questions::paragraph_start(int64_t row) const {
   return static_cast<int64_t>(questions_[static_cast<size_t>(window(row).question)].tokens.size()) + 2;
 }
 

@@ -87,10 +87,10 @@ class Questions {
   // Returns input sequence `row`. Segment 0 is [CLS] question [SEP]. The targets are the positions of the first and the
   // last token of the answer, or 0 and 0 (the position of [CLS]) if the window does not contain the complete answer.
   Example make(int64_t row) const;
-  int64_t length(int64_t row) const { return paragraph_begins(row) + window(row).count + 1; }
+  int64_t length(int64_t row) const { return paragraph_start(row) + window(row).count + 1; }
   const Window& window(int64_t row) const { return windows_[static_cast<size_t>(row)]; }
   // Returns the position in input sequence `row` of the first token of the paragraph.
-  int64_t paragraph_begins(int64_t row) const;
+  int64_t paragraph_start(int64_t row) const;
   // Returns, for each paragraph token of input sequence `row`, whether the token is scored in this input sequence: no
   // other window of the question has more context around the token (for ties, this window is the first).
   std::vector<bool> scored_tokens(int64_t row) const;

@@ -17,7 +17,7 @@
 namespace mh::train {
 namespace {
 
-bool is_gate(const nn::Parameter& p) { return p.name().find(attention::kExpertGate) != std::string::npos; }
+bool is_gate(const nn::Parameter& p) { return p.name().find(attention::kExpertGatePrefix) != std::string::npos; }
 bool is_not_gate(const nn::Parameter& p) { return !is_gate(p); }
 
 class BlockCoordinate : public Procedure {
@@ -30,7 +30,7 @@ class BlockCoordinate : public Procedure {
   }
   bool inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {
-    find_parameters(model.parameters(), str("*", attention::kExpertGate, "*"),
+    find_parameters(model.parameters(), str("*", attention::kExpertGatePrefix, "*"),
                     {"train.procedures.block-coordinate", "a model with learned gates", "no parameters of gates",
                      "set attention.combiner = \"mae\" and attention.mae.gate = \"learned\", or remove the procedure"});
   }

@@ -71,7 +71,7 @@ class SkipRetain : public Procedure {
   }
 
   void start(model::LanguageModel& model) override {
-    layers_ = model.skippable_layers();
+    layers_ = model.num_skippable_layers();
     if (layers_ == 0)
       throw Error(Exit::usage, Problem{"train.procedures.skip-retain", "a model that can skip layers",
                                        "a model that cannot skip layers",

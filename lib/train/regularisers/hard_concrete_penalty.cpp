@@ -28,7 +28,7 @@ class HardConcretePenalty : public Regulariser {
       const auto& stages = attention.layer(layer->kind, layer->layer).stages;
       const auto options = stages.find(attention::kHardConcrete);
       gates_.push_back({p, options == stages.end()
-                               ? attention::HardConcrete{}
+                               ? attention::HardConcreteDistribution{}
                                : static_cast<const attention::HardConcreteOptions&>(*options->second).distribution});
     }
   }
@@ -44,7 +44,7 @@ class HardConcretePenalty : public Regulariser {
  private:
   struct Gate {
     const nn::Parameter* log_a;
-    attention::HardConcrete hard_concrete;
+    attention::HardConcreteDistribution hard_concrete;
   };
   double weight_ = 0.01;
   std::vector<Gate> gates_;

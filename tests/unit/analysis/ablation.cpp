@@ -296,7 +296,7 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   CHECK(last_done == 5 * 9);
   CHECK(last_total == 5 * 9);
   for (size_t k = 0; k < expected_masks.size(); ++k) {
-    CHECK((cases[k].masked == expected_masks[k]));
+    CHECK((cases[k].masked_heads == expected_masks[k]));
     CHECK(scan.value(k) == near_perplexity(input, expected[k + 1]));
     const double loss = nll_per_token(expected[k + 1]);
     CHECK(metric_scan.value(k) == rounding::within(loss, score_bound(input) * loss));
@@ -308,7 +308,7 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   const LayerLoss loss = layer_loss(scan.total(), values);
   CHECK(loss.difference ==
         rounding::within((values[0] + values[1]) / 2 - scan.total(), rounding::fp64_bound(3, scan.total())));
-  CHECK(loss.relative == rounding::fp64(100 * loss.difference / scan.total(), 2));
+  CHECK(loss.percent_difference == rounding::fp64(100 * loss.difference / scan.total(), 2));
   CHECK(loss.deviation == deviation(values));
 }
 
@@ -345,7 +345,7 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       const auto points = pruning_curve(input, input, "ablation", {0.3, per_layer, rerank});
       REQUIRE(points.size() == 5);  // fractions 0, .3, .6, .9 and 1 of the heads
       std::vector<HeadSet> sets;
-      for (const auto& point : points) sets.push_back(point.masked);
+      for (const auto& point : points) sets.push_back(point.masked_heads);
       const auto expected = reference_scores(input, sets);
       const std::vector<int64_t> counts{0, 4, 7, 11, 12};
       for (size_t i = 0; i < 5; ++i) {

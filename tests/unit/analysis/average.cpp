@@ -110,7 +110,7 @@ TEST_CASE("averaging refuses checkpoints with different model configurations, vo
   }
   auto word_tokenizer = text::make_word_tokenizer({{"<eos>", 1}, {"<unk>", 0}, {"a", 1}, {"b", 1}, {"c", 1}, {"e", 1}});
   io::Metadata other_metadata = a.metadata();
-  other_metadata[io::kTokenizerKey] = io::base64(word_tokenizer->serialize());
+  other_metadata[io::kTokenizerKey] = io::to_base64(word_tokenizer->serialize());
   other_metadata[io::kFingerprintKey] = word_tokenizer->fingerprint();
   other_metadata.erase(io::kChecksumsKey);
   std::vector<io::TensorView> views;

@@ -352,7 +352,7 @@ TEST_CASE("a pruned model has the outputs of the full model with the same heads 
     io::write_checkpoint(*sink, views.all(),
                          {{io::kFormatKey, "1"},
                           {io::kConfigKey, pruned.config.toml()},
-                          {io::kTokenizerKey, io::base64(tokenizer->serialize())},
+                          {io::kTokenizerKey, io::to_base64(tokenizer->serialize())},
                           {io::kFingerprintKey, tokenizer->fingerprint()}});
     sink->close();
     const auto reloaded = model::load_model(path, at::kCPU);

@@ -341,18 +341,19 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
       CHECK(means.percentile(0.1)[h][k].item<double>() == within(curves[1], bound));
       CHECK(means.percentile(0.25)[h][k].item<double>() == within((curves[2] + curves[3]) / 2, bound));
     }
-  // 4000 blocks, more than kSample, whose c_1 is evenly spaced from 0.5 to 1: percentiles are estimated from a sample.
+  // 4000 blocks, more than kSampleSize, whose c_1 is evenly spaced from 0.5 to 1: percentiles are estimated from a
+  // sample.
   SpectrumMeans sampled(true);
   for (int64_t i = 0; i < 40; ++i) {
     const at::Tensor first = 0.5 + at::arange(i * 100, i * 100 + 100, at::kDouble) / 8000;
     sampled.add(at::stack({first, 1 - first}, -1).unsqueeze(1));
   }
   CHECK(sampled.blocks() == 4000);
-  // A quantile q of kSample values of density 2 has the standard deviation √(q (1 - q) / kSample) / 2; the bound is 4
-  // standard deviations.
+  // A quantile q of kSampleSize values of density 2 has the standard deviation √(q (1 - q) / kSampleSize) / 2; the
+  // bound is 4 standard deviations.
   for (double q : {0.1, 0.5})
     CHECK(sampled.percentile(q)[0][0].item<double>() ==
-          within(0.5 + q / 2, 4 * std::sqrt(q * (1 - q) / static_cast<double>(SpectrumMeans::kSample)) / 2));
+          within(0.5 + q / 2, 4 * std::sqrt(q * (1 - q) / static_cast<double>(SpectrumMeans::kSampleSize)) / 2));
   CHECK(sampled.means().curve[0][0].item<double>() == rounding::fp64(0.5 + 3999. / 16000, 4000));
 }
 

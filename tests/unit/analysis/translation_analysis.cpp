@@ -427,7 +427,7 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
     for (size_t i = 0; i < points.size(); ++i) {
       HeadSet expected;
       for (size_t r = 0; r < heads * i / 4; ++r) expected[order[r].kind].insert(order[r].head);
-      HeadSet actual = points[i].masked;
+      HeadSet actual = points[i].masked_heads;
       for (auto it = actual.begin(); it != actual.end();) it = it->second.empty() ? actual.erase(it) : std::next(it);
       CHECK((actual == expected));
       const HeadMaskGuard masked(*analysed_model.model, Side::whole, expected);
@@ -671,7 +671,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   for (const int64_t tokens : {1, 4096}) {
     const ExpertReport report = report_experts(analysed_model.analysis_input(tokens), 4, 2);
     REQUIRE(report.layers.size() == 7);
-    CHECK(report.is_source);
+    CHECK(report.has_source_tokens);
     for (const LayerGates& layer : report.layers) {
       const at::Tensor g = at::cat(recorder.gates.at(prefix_of(layer.kind, layer.layer)));
       INFO(name_of(layer.kind) << " " << layer.layer);
@@ -709,7 +709,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   const ExpertReport cross =
       report_experts(analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}), 100, 1);
   REQUIRE(cross.layers.size() == 2);
-  CHECK_FALSE(cross.is_source);
+  CHECK_FALSE(cross.has_source_tokens);
   int64_t num_reported = 0, num_words = 0;
   for (const ExpertToken& t : cross.tokens) {
     CHECK(t.token != 0);

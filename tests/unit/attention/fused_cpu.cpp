@@ -237,7 +237,7 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
     x.dropout_mask = nn::dropout(at::ones({batch, heads, queries, keys}), p, forward_context, "place", 4);
     x.policy.causal = causal;
     if (!causal && *rc::gen::arbitrary<bool>()) x.policy.key_lengths = at::randint(1, keys + 1, {batch}, at::kLong);
-    x.policy.dropout = nn::dropout_from(heads * queries * keys, p, forward_context, "place", 4);
+    x.policy.dropout = nn::dropout_range_of(heads * queries * keys, p, forward_context, "place", 4);
     const auto attend_fused = [](const Inputs& inputs, const Tensors& t) {
       return attention::fused_cpu(t[kQ], t[kK], t[kV], inputs.policy);
     };

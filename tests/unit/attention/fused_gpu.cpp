@@ -85,7 +85,7 @@ void draw_options(Inputs& x) {
     const nn::ForwardContext forward_context{true, 3, 2, 4};
     const int64_t num_heads = policy.dropout_before_mixing ? heads : out;
     x.dropout_mask = nn::dropout(at::ones({batch, num_heads, queries, keys}), 0.25, forward_context, "place", 4);
-    policy.dropout = nn::dropout_from(num_heads * queries * keys, 0.25, forward_context, "place", 4);
+    policy.dropout = nn::dropout_range_of(num_heads * queries * keys, 0.25, forward_context, "place", 4);
   }
   if (heads == out && pick(0, 2) == 0)
     for (int64_t h = 0; h < heads; ++h) policy.key_heads.push_back(pick(0, heads - 1));

@@ -100,7 +100,7 @@ void add_dropout(Inputs& x) {
   const int64_t heads = x.policy.dropout_before_mixing ? x.operands[kQ].size(1) : x.dout.size(1);
   const at::Tensor &q = x.operands[kQ], &k = x.operands[kK];
   x.dropout_mask = nn::dropout(at::ones({q.size(0), heads, q.size(2), k.size(2)}), p, forward_context, "place", 4);
-  x.policy.dropout = nn::dropout_from(heads * q.size(2) * k.size(2), p, forward_context, "place", 4);
+  x.policy.dropout = nn::dropout_range_of(heads * q.size(2) * k.size(2), p, forward_context, "place", 4);
 }
 
 }  // namespace

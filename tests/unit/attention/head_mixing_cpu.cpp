@@ -100,7 +100,7 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
       const int64_t heads = x.policy.dropout_before_mixing ? sizes.in : sizes.out;
       x.dropout_mask =
           nn::dropout(at::ones({sizes.batch, heads, sizes.queries, sizes.keys}), p, forward_context, "place", 4);
-      x.policy.dropout = nn::dropout_from(heads * sizes.queries * sizes.keys, p, forward_context, "place", 4);
+      x.policy.dropout = nn::dropout_range_of(heads * sizes.queries * sizes.keys, p, forward_context, "place", 4);
     }
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const Tensors exact = exact_results(x, type), composed = composed_results(x, type),

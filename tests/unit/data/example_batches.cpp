@@ -48,7 +48,7 @@ class SyntheticRows : public data::ExampleSource {
     return e;
   }
   bool needs_lengths() const override { return head_type_ == "span"; }
-  double next_weight(std::span<const text::Example> update) const override {
+  double next_sentence_weight(std::span<const text::Example> update) const override {
     return head_type_ == "words" ? text::next_sentence_weight(update) : 1;
   }
 
@@ -221,7 +221,8 @@ TEST_CASE("the loss weight of a next-sentence target is the mean number of predi
   const auto batches = corpora::make_batches(examples({5, 9, 120}, "words"), options);
   const auto micro_batches = batches->micro_batches(0);
   REQUIRE(micro_batches.size() > 1);
-  for (const auto& micro_batch : micro_batches) CHECK(batches->load(0, micro_batch).next_weight == (2 + 4 + 60) / 3.0);
+  for (const auto& micro_batch : micro_batches)
+    CHECK(batches->load(0, micro_batch).next_sentence_weight == (2 + 4 + 60) / 3.0);
 }
 
 TEST_CASE("the length of training on examples may be in updates or epochs, not in tokens", "[examples]") {

@@ -107,7 +107,7 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
     }
     RC_ASSERT(batches->updates({3, Length::Unit::epochs}) == 3 * batches->updates_per_epoch());
     RC_ASSERT(batches->updates({1, Length::Unit::tokens}) == 1);
-    const int64_t targets = pairs_of(shard).targets();
+    const int64_t targets = pairs_of(shard).num_targets();
     RC_ASSERT(batches->updates({2 * targets, Length::Unit::tokens}) == 2 * batches->updates_per_epoch());
   }));
 }
@@ -197,7 +197,7 @@ TEST_CASE("a translation model learns to copy; resuming is bit-identical, and mi
   const data::Corpus& corpus = dataset->corpus();
   const auto loss = [&](const model::LoadedModel& loaded) {
     const task::Score s = task::score(*loaded.model, corpus, {});
-    CHECK(s.tokens == corpus.targets());
+    CHECK(s.tokens == corpus.num_targets());
     return s.nll / static_cast<double>(s.tokens);
   };
   CHECK(loss(uninterrupted) < 1.3);  // nats per token; a uniform distribution over 12 tokens gives ln 12 = 2.5

@@ -45,7 +45,7 @@ TEST_CASE("ConfigFile returns defaults for missing and null values and refuses v
   CHECK_THROWS_WITH(file.value("a", true), Catch::Contains("true or false"));
   CHECK_THROWS_WITH(file.require("a", 0, {1, 2}, "why"), Catch::Contains("1 or 2") && Catch::Contains("why"));
   for (const char* invalid : {"", "[]", "{", "3"}) CHECK(status_of([&] { config(invalid); }) == 3);
-  CHECK(ConfigFile::optional("/nowhere/at/all").empty());
+  CHECK(ConfigFile::read_if_exists("/nowhere/at/all").empty());
 }
 
 TEST_CASE("keys missing from config.json have the defaults of transformers", "[huggingface]") {

@@ -41,7 +41,7 @@ Content sample_content() {
 
 void write_to(const std::string& path, const Content& c) {
   auto sink = open_sink(path);
-  write_checkpoint(*sink, c.views(), {{kConfigKey, "heads = 8\n"}, {kTokenizerKey, base64(std::string("a\0b", 3))}});
+  write_checkpoint(*sink, c.views(), {{kConfigKey, "heads = 8\n"}, {kTokenizerKey, to_base64(std::string("a\0b", 3))}});
   sink->close();
 }
 
@@ -79,9 +79,9 @@ TEST_CASE("base64 decodes to the encoded bytes, and invalid base64 is refused") 
   for (size_t n = 0; n < 50; ++n) {
     std::string bytes(n, '\0');
     for (char& c : bytes) c = static_cast<char>(random.next_u32());
-    CHECK(from_base64(base64(bytes)) == bytes);
+    CHECK(from_base64(to_base64(bytes)) == bytes);
   }
-  CHECK(base64("multihead") == "bXVsdGloZWFk");
+  CHECK(to_base64("multihead") == "bXVsdGloZWFk");
   for (const char* invalid : {"a", "====", "ab!=", "a==="})
     CHECK_THROWS_AS(from_base64(invalid), std::invalid_argument);
 }

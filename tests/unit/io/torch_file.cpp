@@ -112,7 +112,7 @@ TEST_CASE("torch.save files are read with any dtype, strides, storage offsets an
       {"model/data/4", data<int64_t>({0, 1})},
       {"model/version", "3\n"}};
   const SavedFiles saved_files;
-  for (const ZipOptions& options : {ZipOptions{}, ZipOptions{.large = true}, ZipOptions{.sums = false}}) {
+  for (const ZipOptions& options : {ZipOptions{}, ZipOptions{.is_zip64 = true}, ZipOptions{.has_checksums = false}}) {
     const TensorFiles files = saved_files.open(zip_of(entries, options));
     CHECK(files.all().size() == 11);
     CHECK(files.floats("plain") == kValues);
@@ -252,8 +252,8 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
       CHECK(values == kValues);
     });
   };
-  for (const bool large : {false, true}) {
-    const std::string intact = zip_of(entries, {.large = large});
+  for (const bool is_zip64 : {false, true}) {
+    const std::string intact = zip_of(entries, {.is_zip64 = large});
     for (size_t size = 0; size < intact.size(); ++size) {
       INFO(size);
       CHECK(status(intact.substr(0, size)) == 3);

@@ -132,7 +132,7 @@ void check_sum_norm() {
   const bool has_norm = pick(0, 3) > 0, has_sum = !has_norm || pick(0, 1) == 1;
   std::vector<float> sum(x.size(), NAN), norm(x.size(), NAN), mean(static_cast<size_t>(rows), NAN), factor = mean;
   SumNormTensors t;
-  t.rows = rows, t.x = x.data(), t.y = y.data(), t.piece = chunk;
+  t.rows = rows, t.x = x.data(), t.y = y.data(), t.chunk_rows = chunk;
   if (has_sum) t.sum = sum.data();
   if (has_norm) t.norm = norm.data();
   if (has_norm && has_sum) t.mean = mean.data(), t.factor = factor.data();

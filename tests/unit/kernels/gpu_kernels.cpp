@@ -122,7 +122,7 @@ Inputs random_inputs(const Case& c, const Sizes& sizes) {
     const nn::ForwardContext forward_context{true, 7, 3, 2};
     const int64_t heads = c.dropout_before_mixing ? sizes.in : sizes.out;
     x.policy.dropout_before_mixing = c.dropout_before_mixing;
-    x.policy.dropout = nn::dropout_from(heads * c.queries * c.keys, c.dropout, forward_context, "place", 1);
+    x.policy.dropout = nn::dropout_range_of(heads * c.queries * c.keys, c.dropout, forward_context, "place", 1);
     x.dropout_mask =
         nn::dropout(at::ones({sizes.batch, heads, c.queries, c.keys}), c.dropout, forward_context, "place", 1);
   }

@@ -53,7 +53,7 @@ std::vector<ScoredSpan> ranked_spans(const text::Questions& questions, const Row
   std::vector<ScoredSpan> spans;
   const auto [begin, end] = questions.rows_of(question);
   for (int64_t row = begin; row < end; ++row) {
-    const auto shift = static_cast<int32_t>(questions.paragraph_begins(row));
+    const auto shift = static_cast<int32_t>(questions.paragraph_start(row));
     const text::Window& w = questions.window(row);
     const auto is_scored = questions.scored_tokens(row);
     for (int32_t i = 0; i < w.count; ++i)
@@ -186,7 +186,7 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
   const auto predictions = metrics::read_predictions(folder.file("answers.json"));
   CHECK(predictions == metrics::Predictions{{"1", "CAB abc."}, {"\"2\"", "ab\n\"é"}, {"3", "ab"}});
   CHECK(
-      ordered_json::parse(metrics::best_json(questions, answers)) ==
+      ordered_json::parse(metrics::best_answers_json(questions, answers)) ==
       ordered_json::parse(R"({"1":[],"\"2\"":[],"3":[{"text":"ab","probability":0.75,"start_logit":1.5,"end_logit":2.0},
                                 {"text":"","probability":0.25,"start_logit":1.0,"end_logit":2.0}]})"));
   const auto scores = metrics::score_predictions(questions, predictions);

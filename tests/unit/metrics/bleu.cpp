@@ -24,7 +24,7 @@ namespace {
 using Words = std::vector<std::string>;
 using Sentences = std::vector<Words>;
 
-Words tokenise(BleuTokens tokens, std::string_view text, bool compounds = false) {
+Words tokenise(BleuTokenizer tokens, std::string_view text, bool compounds = false) {
   std::u32string line = code_points(text);
   Words words;
   for (std::u32string_view word : bleu_words(line, tokens, compounds)) {
@@ -40,12 +40,12 @@ Words tokenise(BleuTokens tokens, std::string_view text, bool compounds = false)
 // which exp multiplies by x, stays below one rounding of 1, as x |ln x| < 1.
 const double kScoreBound = rounding::fp64_bound(24, 100);
 
-std::string tokens_13a(std::string_view text) { return join(tokenise(BleuTokens::mteval_13a, text), " "); }
-std::string tokens_intl(std::string_view text) { return join(tokenise(BleuTokens::international, text), " "); }
+std::string tokens_13a(std::string_view text) { return join(tokenise(BleuTokenizer::mteval_13a, text), " "); }
+std::string tokens_intl(std::string_view text) { return join(tokenise(BleuTokenizer::international, text), " "); }
 
 BleuOptions plain_options(BleuSmoothing smooth = BleuSmoothing::none) {
   BleuOptions options;
-  options.tokenize = BleuTokens::none;
+  options.tokenize = BleuTokenizer::none;
   options.smooth = smooth;
   return options;
 }
@@ -178,17 +178,17 @@ TEST_CASE("tokenisers intl, char and none split text at Unicode punctuation, int
   CHECK(tokens_intl("a-b 1-2 \u20ac5 x+y") == "a - b 1-2 <8364> 5 x + y");
   CHECK(tokens_intl("\u0665.\u0665 \u00bf5") == "<1637>.<1637> <191> 5");  // intl: every Unicode digit is a digit
   CHECK(tokens_intl("a.  ") == "a .");
-  CHECK(tokenise(BleuTokens::characters, "a b\u00e4,\u3000") == Words{"a", "b", "<228>", ","});
-  CHECK(tokenise(BleuTokens::none, " a,b  c\u00a0d ") == Words{"a,b", "c", "d"});
+  CHECK(tokenise(BleuTokenizer::characters, "a b\u00e4,\u3000") == Words{"a", "b", "<228>", ","});
+  CHECK(tokenise(BleuTokenizer::none, " a,b  c\u00a0d ") == Words{"a,b", "c", "d"});
 }
 
 TEST_CASE("compound splitting replaces hyphens as in the WMT En-De evaluation of published papers", "[bleu]") {
-  auto split = [](std::string_view text) { return join(tokenise(BleuTokens::none, text, true), " "); };
+  auto split = [](std::string_view text) { return join(tokenise(BleuTokenizer::none, text, true), " "); };
   CHECK(split("well-known ab-cd-ef") == "well ##AT##-##AT## known ab ##AT##-##AT## cd ##AT##-##AT## ef");
   CHECK(split("a-b-c") == "a ##AT##-##AT## b-c");
   CHECK(split("- -a a- a - b") == "- -a a- a - b");
   CHECK(split("a--b") == "a ##AT##-##AT## -b");
-  CHECK(join(tokenise(BleuTokens::mteval_13a, "e-mail, 1-2", true), " ") == "e ##AT##-##AT## mail , 1 - 2");
+  CHECK(join(tokenise(BleuTokenizer::mteval_13a, "e-mail, 1-2", true), " ") == "e ##AT##-##AT## mail , 1 - 2");
   auto compound_options = plain_options();
   compound_options.compound_split = true;
   CHECK(statistics_of(compound_options, "x-y z", {"x-w z"}).matches == std::array<int64_t, 4>{3, 1, 0, 0});
@@ -302,7 +302,7 @@ TEST_CASE("inconsistent BLEU options are refused", "[bleu]") {
   unused_value.smooth_value = 0.5;
   CHECK(status_of([&] { Bleu{unused_value}; }) == static_cast<int>(Exit::usage));
   BleuOptions split_characters;
-  split_characters.tokenize = BleuTokens::characters;
+  split_characters.tokenize = BleuTokenizer::characters;
   split_characters.compound_split = true;
   CHECK(status_of([&] { Bleu{split_characters}; }) == static_cast<int>(Exit::usage));
 }

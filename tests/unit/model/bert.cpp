@@ -260,7 +260,7 @@ TEST_CASE("losses and log-probabilities of the output heads of an encoder match 
         }
       }
     }
-    CHECK(loss.scored == scored);
+    CHECK(loss.num_scored == scored);
     CHECK(loss.nll.item<double>() == rounding::within(nll + 1.5 * next_sentence_nll, loss_error));
     CHECK(loss.smoothed.item<double>() == rounding::within(nll + 1.5 * next_sentence_nll, loss_error));
     // Targets of -1 are not scored.

@@ -125,7 +125,7 @@ TEST_CASE("the nll is minus the sum of target log-probabilities and agrees with 
   at::Tensor hidden = model->hidden(x, {});
   at::Tensor p = model->target_log_probabilities(hidden, targets);
   SlicedLoss loss = model->loss(hidden, targets, 0);
-  CHECK(loss.scored == 13);
+  CHECK(loss.num_scored == 13);
   CHECK(loss.nll.item<double>() == same_nll(-p.to(at::kDouble).sum().item<double>()));
   at::Tensor expected =
       at::log_softmax(model->logits(hidden), -1).gather(-1, targets.clamp_min(0).unsqueeze(-1)).squeeze(-1);

@@ -165,8 +165,8 @@ TEST_CASE("memories and decoding states stay on the device of the parameters, al
     step(2);
     state->reorder(at::tensor(std::vector<int64_t>{0, 0, 0, 1, 1, 1}, at::kLong));
     step(6);
-    // reorder_within() must not read the rows on the host.
-    state->reorder_within(at::empty({6}, at::TensorOptions().dtype(at::kLong).device(at::kMeta)));
+    // reorder_within_sources() must not read the rows on the host.
+    state->reorder_within_sources(at::empty({6}, at::TensorOptions().dtype(at::kLong).device(at::kMeta)));
     step(6);
     state->reorder(at::tensor(std::vector<int64_t>{3, 4, 5}, at::kLong));
     step(3);

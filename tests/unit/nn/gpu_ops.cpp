@@ -83,7 +83,7 @@ TEST_CASE("sliced cross-entropy and its gradients by GPU kernels agree with the 
           const at::Tensor h = leaf(to_type(h0)), w = leaf(to_type(w0)),
                            b = with_bias ? leaf(to_type(b0)) : at::Tensor();
           const nn::SlicedLoss loss = nn::sliced_cross_entropy(h, w, b, targets, 39, smoothing);
-          CHECK(loss.scored == 18);
+          CHECK(loss.num_scored == 18);
           if (with_gradient) (loss.smoothed * 0.37).backward();
           return Tensors{loss.smoothed.detach(),
                          loss.nll,

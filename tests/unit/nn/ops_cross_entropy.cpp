@@ -114,7 +114,7 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       const auto scored = targets.ge(0).sum().item<int64_t>();
       const double loss_error =
           static_cast<double>(scored) * log_p_error + rounding::fp64_bound(c.n, expected.smoothed);
-      CHECK(loss.scored == scored);
+      CHECK(loss.num_scored == scored);
       CHECK(loss.nll.item<double>() == rounding::within(expected.nll, loss_error));
       // The sum over the rows is rounded to the type of the weight.
       CHECK(loss.smoothed.item<double>() ==

@@ -29,7 +29,7 @@ using translators::stages;
 
 namespace {
 
-const EndTokens kSpecialTokens{0, 1};
+const SpecialTokens kSpecialTokens{0, 1};
 
 const char* kDecoder = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\nheads = 4\n";
 

@@ -174,7 +174,7 @@ TEST_CASE("evaluation returns a finite loss and only scores that the task names"
     const auto dataset = task->open(text::FileRecords(shard), tokenizers, {config.model.bert, 96, 1, false});
     dataset->require_targets();
     dataset->check(*model);
-    CHECK(dataset->corpus().targets() > 0);
+    CHECK(dataset->corpus().num_targets() > 0);
     task::EvaluationOptions options;
     if (task->traits().text_order) options.scoring.block = 4;
     const std::vector<std::string> task_scores = task::names_of(task->scores()),

@@ -144,7 +144,7 @@ TEST_CASE("WordPiece vocabularies read back equal; BERT's vocab.txt reads back e
     Words entries = *special_entries();
     std::erase(entries, "[UNK]");
     const auto pieces = *rc::gen::arbitrary<bool>() ? pieces_of(special, entries) : pieces_of(entries, special);
-    const BertText text{*rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>()};
+    const BertNormalisation text{*rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>()};
     const std::string file = write_vocabulary("wordpiece", pieces, nullptr, &text);
     const VocabularyFile reread = read_vocabulary(file, "v");
     RC_ASSERT(same_pieces(reread.pieces, pieces));

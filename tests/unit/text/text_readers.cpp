@@ -127,7 +127,7 @@ TEST_CASE("TextBatches drops and counts the byte order mark of each file, except
       // U+FEFF is a byte order mark only at the start of a file; a file that contains only a byte order mark has no
       // lines.
       CHECK(lines == (keeps_marks ? "\uFEFFa|b|\uFEFF|\uFEFF|\uFEFFc|" : "a|b||\uFEFFc|"));
-      CHECK(text.byte_order_marks() == (keeps_marks ? 0 : 3));
+      CHECK(text.num_byte_order_marks() == (keeps_marks ? 0 : 3));
       CHECK(bytes == (keeps_marks ? 18 : 9));
     }
 }

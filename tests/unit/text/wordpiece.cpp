@@ -27,7 +27,7 @@ std::string utf8(std::span<const BertCharacter> characters) {
   return text;
 }
 
-Words words_of(const std::string& text, const BertText& options = {}) {
+Words words_of(const std::string& text, const BertNormalisation& options = {}) {
   Words words;
   for_each_bert_word(bert_characters(text, options),
                      [&](std::span<const BertCharacter> word) { words.push_back(utf8(word)); });
@@ -40,7 +40,7 @@ std::vector<Piece> add_special_pieces(const Words& regular_pieces) {
   return pieces;
 }
 
-std::unique_ptr<WordPieceTokenizer> tokenizer_of(const Words& regular_pieces, const BertText& options = {}) {
+std::unique_ptr<WordPieceTokenizer> tokenizer_of(const Words& regular_pieces, const BertNormalisation& options = {}) {
   return make_wordpiece_tokenizer(add_special_pieces(regular_pieces), options, "test");
 }
 
@@ -194,8 +194,8 @@ TEST_CASE("byte ranges of pieces refer to the text before normalisation", "[word
 }
 
 TEST_CASE("encode(), encode_uncached() and encode_with_ranges() equal a naive reference", "[wordpiece]") {
-  for (const BertText options :
-       {BertText{true, true}, BertText{false, false}, BertText{true, false}, BertText{false, true}}) {
+  for (const BertNormalisation options : {BertNormalisation{true, true}, BertNormalisation{false, false},
+                                          BertNormalisation{true, false}, BertNormalisation{false, true}}) {
     const auto tokenizer = tokenizer_of(kPieces, options);
     const auto encoder = tokenizer->encoder();  // one encoder for all lines, to test its cache of words
     CHECK(rc::check([&] {
@@ -237,8 +237,8 @@ TEST_CASE("decode() joins ## pieces and separates punctuation by spaces", "[word
 
 TEST_CASE("a WordPiece vocabulary reads back with its pieces and normalisation options", "[wordpiece]") {
   std::set<std::string> fingerprints;
-  for (const BertText options :
-       {BertText{true, true}, BertText{false, false}, BertText{true, false}, BertText{false, true}}) {
+  for (const BertNormalisation options : {BertNormalisation{true, true}, BertNormalisation{false, false},
+                                          BertNormalisation{true, false}, BertNormalisation{false, true}}) {
     const auto tokenizer = tokenizer_of({"a", "##b", "\\x", "\u00e9"}, options);
     const auto reparsed = parse_tokenizer(tokenizer->serialize(), "v");
     CHECK(reparsed->serialize() == tokenizer->serialize());

@@ -305,7 +305,7 @@ PassResult training_pass(const model::ModelConfig& config, const std::string& re
   result.loss = sum.item<double>();
   if (term.defined()) {
     result.term = term.item<double>();
-    sum = sum + term * static_cast<double>(loss.scored);
+    sum = sum + term * static_cast<double>(loss.num_scored);
   }
   sum.backward();
   for (const auto& p : model->parameters().all()) {

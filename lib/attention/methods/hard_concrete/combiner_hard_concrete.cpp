@@ -10,13 +10,13 @@
 
 namespace mh::attention {
 
-at::Tensor hard_concrete(const HardConcrete& distribution, const at::Tensor& log_a, const at::Tensor& u) {
+at::Tensor hard_concrete(const HardConcreteDistribution& distribution, const at::Tensor& log_a, const at::Tensor& u) {
   const at::Tensor s =
       u.defined() ? at::sigmoid((at::log(u) - at::log1p(-u) + log_a) / distribution.temperature) : at::sigmoid(log_a);
   return (distribution.low + (distribution.high - distribution.low) * s).clamp(0, 1);
 }
 
-at::Tensor hard_concrete_penalty(const HardConcrete& distribution, const at::Tensor& log_a) {
+at::Tensor hard_concrete_penalty(const HardConcreteDistribution& distribution, const at::Tensor& log_a) {
   return at::sigmoid(log_a - distribution.temperature * std::log(-distribution.low / distribution.high)).sum();
 }
 

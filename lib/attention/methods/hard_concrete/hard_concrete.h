@@ -9,7 +9,7 @@
 namespace mh::attention {
 
 // The constants of the gate distribution.
-struct HardConcrete {
+struct HardConcreteDistribution {
   double temperature = 0.33;  // t
   double low = -0.1;          // l
   double high = 1.1;          // r
@@ -19,16 +19,16 @@ struct HardConcrete {
 constexpr const char* kHardConcrete = "hard-concrete";
 constexpr const char* kLogA = ".combiner.log_a";  // log a (hv), after the name of the layer
 struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
-  HardConcrete distribution;
+  HardConcreteDistribution distribution;
   double start = 0;
   void describe(Fields& f) override;
 };
 
 // Returns gates for log_a and noise u, uniform in (0, 1), of the same shape; an undefined u means gates without noise.
-at::Tensor hard_concrete(const HardConcrete& distribution, const at::Tensor& log_a, const at::Tensor& u);
+at::Tensor hard_concrete(const HardConcreteDistribution& distribution, const at::Tensor& log_a, const at::Tensor& u);
 
 // Returns the penalty that closes gates: the expected number of gates that are not 0, Σ P(g ≠ 0) = Σ σ(log a - t log(-l
 // / r)). The caller multiplies the penalty by a coefficient and adds it to the loss.
-at::Tensor hard_concrete_penalty(const HardConcrete& distribution, const at::Tensor& log_a);
+at::Tensor hard_concrete_penalty(const HardConcreteDistribution& distribution, const at::Tensor& log_a);
 
 }  // namespace mh::attention

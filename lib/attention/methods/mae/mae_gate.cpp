@@ -77,7 +77,7 @@ void MaeOptions::describe(Fields& f) {
 }
 
 void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) {
-  const std::string name = layer_spec.name + kExpertGate;
+  const std::string name = layer_spec.name + kExpertGatePrefix;
   const int64_t d = layer_spec.width, hidden = options_.hidden;
   using nn::Init;
   const Init up_init = Init::uniform(1 / std::sqrt(static_cast<double>(d)));

@@ -12,7 +12,7 @@
 
 namespace mh::attention {
 
-constexpr const char* kExpertGate = ".gate.";  // prefix of the gate's parameters, after the name of the layer
+constexpr const char* kExpertGatePrefix = ".gate.";  // prefix of the gate's parameters, after the name of the layer
 
 struct MaeOptions : OptionsOf<MaeOptions> {
   enum class Gate { learned, uniform };

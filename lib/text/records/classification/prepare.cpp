@@ -96,7 +96,7 @@ void write_examples_shard(const PrepArguments& arguments, const BertVocabulary& 
     if (summary.examples == 0)
       refuse_inputs(arguments, "examples, one per line", "none", "name a file with at least one example");
   });
-  log_removed_bytes(text.num_normalised(), text.byte_order_marks());
+  log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   if (summary.malformed > 0)
     log_info(format_count(summary.malformed, "lines with a wrong number of columns are dropped"));
   log_info(str(format_count(summary.examples, "examples of " + task.name + ", "),

@@ -50,14 +50,14 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
     summary = encode_lines(text, *tokenizer, options.threads.count(), writer);
     if (summary.tokens == 0) refuse_inputs(arguments, "text", "an empty input", "name a file with text");
   });
-  log_removed_bytes(text.num_normalised(), text.byte_order_marks());
+  log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   log_info(str(format_count(summary.lines, "lines, "), format_count(summary.tokens, "tokens, "),
                format_count(summary.num_unknown, "unknown, "), format_throughput(summary.bytes, summary.seconds)));
 }
 
 class LanguageModelling : public OptionsPreparation<LmOptions, make_lm> {
  public:
-  std::string inputs_help() const override { return kTexts; }
+  std::string inputs_help() const override { return kTextFilesHelp; }
 };
 
 const Registration<LanguageModelling> lm_entry(preparations(), "lm",

@@ -33,7 +33,7 @@ void make_mlm(const PrepArguments& arguments, const MlmOptions& options) {
     if (summary.sentences == 0)
       refuse_inputs(arguments, "sentences, one per line", "none", "name a file with at least one sentence");
   });
-  log_removed_bytes(text.num_normalised(), text.byte_order_marks());
+  log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   if (summary.lines_without_tokens > 0)
     log_info(format_count(summary.lines_without_tokens, "lines without a token are dropped"));
   if (summary.documents == 1)

@@ -15,7 +15,7 @@ class QuestionText : public WholeShardText {
     uint64_t paragraphs = 0, answers = 0, num_missing = 0, num_impossible = 0;
     std::string text;
     for (size_t i = 0; i < shard.size(); ++i) {
-      QuestionRecord record = question_record(shard, i, name);
+      QuestionRecord record = decode_question_record(shard, i, name);
       paragraphs += i == 0 || record.text != text ? 1 : 0;
       text = std::move(record.text);
       answers += record.answers.size();
@@ -32,7 +32,7 @@ class QuestionText : public WholeShardText {
   void print_text(const WholeShard& shard, const std::string& name, const Tokenizer& tokenizer,
                   ByteSink& sink) const override {
     for (size_t i = 0; i < shard.size(); ++i) {
-      const QuestionRecord record = question_record(shard, i, name);
+      const QuestionRecord record = decode_question_record(shard, i, name);
       sink.write(escape_piece(record.id) + "\t" + tokenizer.decode(record.question) + "\t" +
                  tokenizer.decode(record.context) + "\n");
     }

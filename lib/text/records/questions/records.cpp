@@ -167,8 +167,8 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
   return total;
 }
 
-QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuestionFields>& fields,
-                               const std::string& name, uint64_t number) {
+QuestionRecord decode_question_record(const std::array<std::span<const int32_t>, kQuestionFields>& fields,
+                                      const std::string& name, uint64_t number) {
   const auto [question, context, begins, ends, text, object] = fields;
   auto refuse = [&](const std::string& expected, const std::string& found) {
     io::throw_damaged(name, str(expected, " in record ", number), found);
@@ -190,10 +190,10 @@ QuestionRecord question_record(const std::array<std::span<const int32_t>, kQuest
   return record;
 }
 
-QuestionRecord question_record(const WholeShard& shard, size_t record, const std::string& name) {
+QuestionRecord decode_question_record(const WholeShard& shard, size_t record, const std::string& name) {
   std::array<std::span<const int32_t>, kQuestionFields> fields;
   for (size_t i = 0; i < fields.size(); ++i) fields[i] = shard.sequence(record, i);
-  return question_record(fields, name, record + 1);
+  return decode_question_record(fields, name, record + 1);
 }
 
 }  // namespace mh::text

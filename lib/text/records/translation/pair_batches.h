@@ -22,8 +22,12 @@ class PairBatches {
   PairBatches(const std::vector<std::string>& files, LineEnds line_ends, ReadSizes sizes = {});
   bool next(PairBatch& batch);
   uint64_t expected_bytes() const;  // total size of the files; 0 if a file is a pipe
-  uint64_t num_normalised() const { return source_lines_.num_normalised() + target_lines_.num_normalised(); }
-  uint64_t byte_order_marks() const { return source_lines_.byte_order_marks() + target_lines_.byte_order_marks(); }
+  uint64_t num_normalised_lines() const {
+    return source_lines_.num_normalised_lines() + target_lines_.num_normalised_lines();
+  }
+  uint64_t num_byte_order_marks() const {
+    return source_lines_.num_byte_order_marks() + target_lines_.num_byte_order_marks();
+  }
 
  private:
   void split_at_tabs(PairBatch& batch);

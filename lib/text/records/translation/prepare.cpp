@@ -119,7 +119,7 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
     refuse_inputs(arguments, "at least one pair that no filter drops",
                   "only dropped pairs: " + dropped_text(summary.dropped), advice_on(summary.dropped));
   });
-  log_removed_bytes(text.num_normalised(), text.byte_order_marks());
+  log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
   if (!summary.dropped.empty()) log_info("pairs dropped: " + dropped_text(summary.dropped));
   log_info(str(with_commas(static_cast<int64_t>(summary.pairs)), " pairs, ", text_of_counts(summary.tokens),
                " tokens, ", text_of_counts(summary.unknown), " unknown (source + target), ",

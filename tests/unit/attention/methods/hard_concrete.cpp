@@ -19,7 +19,7 @@ using numbers::normal;
 using numbers::sigmoid;
 
 TEST_CASE("hard-concrete gates, their gradients and their penalty match the equations", "[hard-concrete]") {
-  const HardConcrete options;
+  const HardConcreteDistribution options;
   const at::Tensor a = normal({40}, 1).to(at::kDouble) * 2, logit_u = normal({40}, 2).to(at::kDouble) * 2,
                    u = at::sigmoid(logit_u);
   // Gates and their derivatives have fewer than ten roundings, of numbers as large as the argument of the sigmoid.

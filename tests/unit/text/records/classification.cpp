@@ -256,14 +256,14 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
       encode_files({"x\ty\tz\na b c\ta b\tyes\na\t\tno\n"}, pair_task(), {"x", "y", "z"});
   const text::Classification rows(text::sequences_of(encoded_pairs.text), pair_task(), vocabulary(), 8);
   REQUIRE(rows.size() == 2);
-  CHECK(rows.truncated() == 0);
+  CHECK(rows.num_truncated() == 0);
   CHECK(rows.make(0).tokens == Ids{2, 5, 6, 7, 3, 5, 6, 3});
   CHECK(rows.make(0).first == 5);
   CHECK(rows.make(0).targets == std::vector<int64_t>{1});
   CHECK(rows.make(1).tokens == Ids{2, 5, 3, 3});
   CHECK(rows.make(1).targets == std::vector<int64_t>{0});
   const text::Classification short_rows(text::sequences_of(encoded_pairs.text), pair_task(), vocabulary(), 6);
-  CHECK(short_rows.truncated() == 1);
+  CHECK(short_rows.num_truncated() == 1);
   CHECK(short_rows.make(0).tokens == Ids{2, 5, 6, 3, 5, 3});
   CHECK(short_rows.length(0) == 6);
   CHECK(short_rows.length(1) == 4);
@@ -276,8 +276,8 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
   CHECK(single_rows.make(0).tokens == Ids{2, 5, 6, 3});
   CHECK(single_rows.make(0).first == 4);
   CHECK(single_rows.make(0).targets == std::vector<int64_t>{-1});
-  CHECK(single_rows.unlabelled() == 1);
-  CHECK(single_rows.truncated() == 1);
+  CHECK(single_rows.num_unlabelled() == 1);
+  CHECK(single_rows.num_truncated() == 1);
 }
 
 TEST_CASE("the vocabulary for BERT is read from a vocabulary file, a checkpoint or vocab.txt", "[examples]") {
@@ -300,11 +300,11 @@ TEST_CASE("the vocabulary for BERT is read from a vocabulary file, a checkpoint 
   }
   BertVocabulary source;
   source.wordpiece = folder.file("vocab.txt");
-  CHECK(source.load()->text() == BertText{true, true});
+  CHECK(source.load()->text() == BertNormalisation{true, true});
   source.cased = true;
-  CHECK(source.load()->text() == BertText{false, false});
+  CHECK(source.load()->text() == BertNormalisation{false, false});
   source.strip_accents = "yes";
-  CHECK(source.load()->text() == BertText{false, true});
+  CHECK(source.load()->text() == BertNormalisation{false, true});
   tokenizers.target = make_byte_tokenizer();
   write_model("bytes.safetensors", tokenizers);
   const auto status = [&](const std::string& vocab, const std::string& wordpiece) {

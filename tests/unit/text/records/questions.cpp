@@ -47,7 +47,7 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
         RC_ASSERT(example.tokens == tokens);
         RC_ASSERT(example.first == static_cast<int32_t>(first));
         RC_ASSERT(questions.length(row) == static_cast<int64_t>(tokens.size()));
-        RC_ASSERT(questions.paragraph_begins(row) == static_cast<int64_t>(first));
+        RC_ASSERT(questions.paragraph_start(row) == static_cast<int64_t>(first));
         RC_ASSERT(static_cast<int64_t>(tokens.size()) <= squad.options.length);
         const auto is_scored = questions.scored_tokens(row);
         for (size_t i = 0; i < length; ++i) num_scored[start + i] += is_scored[i] ? 1 : 0;
@@ -112,7 +112,7 @@ TEST_CASE("questions: the span of an answer contains the tokens that share a cha
             overlapping_tokens.front() >= w.first && overlapping_tokens.back() < w.first + w.count;
         RC_ASSERT((targets == std::vector<int64_t>{0, 0}) == !contains_answer);
         if (!contains_answer) continue;
-        const int32_t shift = static_cast<int32_t>(questions.paragraph_begins(row)) - w.first;
+        const int32_t shift = static_cast<int32_t>(questions.paragraph_start(row)) - w.first;
         RC_ASSERT(
             (targets == std::vector<int64_t>{overlapping_tokens.front() + shift, overlapping_tokens.back() + shift}));
       }

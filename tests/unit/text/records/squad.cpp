@@ -205,7 +205,7 @@ TEST_CASE("squad: records whose fields contradict each other are refused") {
   auto status = [&](size_t field, const Field& changed) {
     std::array<std::span<const int32_t>, text::kQuestionFields> fields;
     for (size_t f = 0; f < fields.size(); ++f) fields[f] = f == field ? changed : valid_fields[f];
-    return status_of([&] { text::question_record(fields, "test", 1); });
+    return status_of([&] { text::decode_question_record(fields, "test", 1); });
   };
   auto bytes = [](const std::string& s) { return Field(s.begin(), s.end()); };
   auto with_value = [](Field field, size_t i, int32_t value) {
