@@ -1,5 +1,5 @@
 // Residual sum and layer norm at the end of a sublayer with output y:
-//   s = x + dropout(y),   n = weight * (s - mean) * factor + bias,   factor = 1 / sqrt(variance + epsilon)
+//   s = x + dropout(y),   n = weight * (s - mean) * rstd + bias,   rstd = 1 / sqrt(variance + epsilon)
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ struct SumNorm {
   uint64_t dropout_first = 0;
 };
 
-// Tensors of shape (rows, size), except mean and factor, (rows). The call names the element type of y and dy; all other
+// Tensors of shape (rows, size), except mean and rstd, (rows). The call names the element type of y and dy; all other
 // tensors are fp32.
 struct SumNormTensors {
   int64_t rows = 0;
   const float* x = nullptr;
   const void* y = nullptr;
-  float *sum = nullptr, *norm = nullptr;     // sum null: s is not stored; norm null: no layer norm
-  float *mean = nullptr, *factor = nullptr;  // both null: not stored
-  // Gradients. dsum or dnorm may be null. If dnorm is not null, the backward pass reads sum, mean and factor.
+  float *sum = nullptr, *norm = nullptr;   // sum null: s is not stored; norm null: no layer norm
+  float *mean = nullptr, *rstd = nullptr;  // both null: not stored
+  // Gradients. dsum or dnorm may be null. If dnorm is not null, the backward pass reads sum, mean and rstd.
   const float *dsum = nullptr, *dnorm = nullptr;
   float* dx = nullptr;
   void* dy = nullptr;  // null on a GPU: dy equals dx and is not stored

@@ -33,7 +33,7 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& te
   const float* x = tensors.x + first * size;
   const Y* y = static_cast<const Y*>(tensors.y) + first * size;
   float *s = row_at(tensors.sum, first * size), *n = row_at(tensors.norm, first * size);
-  float *mean = row_at(tensors.mean, first), *factor = row_at(tensors.factor, first);
+  float *mean = row_at(tensors.mean, first), *rstd = row_at(tensors.rstd, first);
   for (int64_t r = 0; r < rows; ++r, x += size, y += size) {
     const float* dropout_mask = dropout_mask_row(params, first + r, scratch);
     float* sum_row = s != nullptr ? s + r * size : n + r * size;
@@ -71,19 +71,19 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& te
       a = (a - row_mean) * inv_stddev * w + b;
       store_partial(a, size - i, n + r * size + i);
     }
-    if (mean != nullptr) mean[r] = row_mean, factor[r] = inv_stddev;
+    if (mean != nullptr) mean[r] = row_mean, rstd[r] = inv_stddev;
   }
 }
 
-// With s' = (s - mean) * factor and g = weight * dn, the gradient of the layer norm with respect to the sum s is
-// factor * (g - mean(g) - s' * mean(g s')); means are over the elements of a row.
+// With s' = (s - mean) * rstd and g = weight * dn, the gradient of the layer norm with respect to the sum s is
+// rstd * (g - mean(g) - s' * mean(g s')); means are over the elements of a row.
 template <Level L, class Y>
 void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                                   float* scratch) {
   const int64_t size = params.size;
   const float *dn = row_at(tensors.dnorm, first * size), *ds = row_at(tensors.dsum, first * size);
   const float *s = row_at(tensors.sum, first * size), *mean = row_at(tensors.mean, first),
-              *factor = row_at(tensors.factor, first);
+              *rstd = row_at(tensors.rstd, first);
   float* dx = tensors.dx + first * size;
   Y* dy = static_cast<Y*>(tensors.dy) + first * size;
   const int64_t chunk_offset = tensors.chunk_rows > 0 ? first / tensors.chunk_rows * size : 0;
@@ -97,7 +97,7 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
         Floats a, g, w, sum;
         load_partial(s + r * size + i, size - i, a);
         load_partial(dn + r * size + i, size - i, g);
-        a = (a - mean[r]) * factor[r];
+        a = (a - mean[r]) * rstd[r];
         load_partial(dbias + i, size - i, sum);
         sum += g;
         store_partial(sum, size - i, dbias + i);
@@ -119,8 +119,8 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
         load_partial(s + r * size + i, size - i, a);
         load_partial(dn + r * size + i, size - i, g);
         load_partial(params.weight + i, size - i, w);
-        a = (a - mean[r]) * factor[r];
-        d += (g * w - mean_g - a * mean_gs) * factor[r];
+        a = (a - mean[r]) * rstd[r];
+        d += (g * w - mean_g - a * mean_gs) * rstd[r];
       }
       store_partial(d, size - i, dx + i);
       if (dropout_mask != nullptr) {

@@ -10,8 +10,8 @@ namespace mh::kernels {
 
 // The function whose values the softmax normalises.
 enum class SoftmaxKind {
-  exponential,  // p ∝ exp(a)
-  sigmoid       // p ∝ exp(a) σ(a): Sigsoftmax
+  softmax,    // p ∝ exp(a)
+  sigsoftmax  // p ∝ exp(a) σ(a)
 };
 
 // softmax_row() and softmax_row_backward(), compiled for one instruction set (cpu/simd.h).

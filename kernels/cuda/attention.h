@@ -11,7 +11,7 @@ namespace mh::kernels {
 // A tensor (batch, heads, length, size) with any batch, head and row strides, in elements. The `size` elements of a row
 // are contiguous.
 template <class T>
-struct Rows {
+struct StridedTensor {
   T* data;
   int64_t batch_stride, head_stride, row_stride;
 };
@@ -22,7 +22,7 @@ struct IndexRange {
 };
 
 // A tensor whose element type is the type of the kernels (AttentionKernels).
-using UntypedTensor = Rows<void>;
+using UntypedTensor = StridedTensor<void>;
 
 // Statistics of one query and query head for the backward pass with head mixing: lse2, the log-sum-exp in base 2;
 // inv_sum, 1 / (sum of the recomputed probabilities), or 0 for a fully masked row; and delta = Σ P dP over the keys.
@@ -73,8 +73,8 @@ struct AttentionTensors {
 // AttentionTensors with pointers to T, the type of the kernels.
 template <class T>
 struct KernelTensors : AttentionTensors {
-  Rows<const T> q, k, v, dout, q_v;
-  Rows<T> out, dq, dk, dv, dq_v;
+  StridedTensor<const T> q, k, v, dout, q_v;
+  StridedTensor<T> out, dq, dk, dv, dq_v;
   explicit KernelTensors(const AttentionTensors& tensors)
       : AttentionTensors(tensors),
         q(rows_of<const T>(tensors.q)),
@@ -90,7 +90,7 @@ struct KernelTensors : AttentionTensors {
 
  private:
   template <class U>
-  static Rows<U> rows_of(const UntypedTensor& rows) {
+  static StridedTensor<U> rows_of(const UntypedTensor& rows) {
     return {static_cast<U*>(rows.data), rows.batch_stride, rows.head_stride, rows.row_stride};
   }
 };

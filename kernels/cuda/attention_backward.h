@@ -82,8 +82,8 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
                                         const KernelTensors<T>& tensors,
                                         typename QueryGradientTiles<T, kSize, kRelative>::Shared& shared) {
   using Traits = QueryGradientTiles<T, kSize, kRelative>;
-  const Rows<const T>&q = tensors.q, &dout = tensors.dout;
-  const Rows<T>& dq = tensors.dq;
+  const StridedTensor<const T>&q = tensors.q, &dout = tensors.dout;
+  const StridedTensor<T>& dq = tensors.dq;
   const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
   const int queries = static_cast<int>(params.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   const int tile = thread.blocks_x() - 1 - thread.block_x(), first = tile * Traits::kQueries,
@@ -185,8 +185,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
                                       const KernelTensors<T>& tensors,
                                       typename KeyGradientTiles<T, kSize, kRelative>::Shared& shared) {
   using Traits = KeyGradientTiles<T, kSize, kRelative>;
-  const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
-  const Rows<T>&dk = tensors.dk, &dv = tensors.dv;
+  const StridedTensor<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
+  const StridedTensor<T>&dk = tensors.dk, &dv = tensors.dv;
   const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
   const int64_t key_head = params.key_head(head), value_head = params.value_head(head);
   const int g = thread.lane() / 4, t = thread.lane() % 4;

@@ -103,7 +103,7 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
                              const QueryTile& tile, Shared& shared, const Visit& visit) {
   const int64_t b = tile.b, head = tile.head;
   const int first = tile.first;
-  const Rows<const T>&k = tensors.k, &v = tensors.v;
+  const StridedTensor<const T>&k = tensors.k, &v = tensors.v;
   const T* keys = row_of(k, b, params.key_head(head), 0);
   const T* values = kLoadValues ? row_of(v, b, params.value_head(head), 0) : nullptr;
   for (int run = 0; run < (kRelative ? params.relative.num_runs : 1); ++run) {
@@ -158,8 +158,8 @@ template <class T, int kSize, bool kOutputs, bool kRelative, class Thread>
 MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
                                  typename AttentionTiles<T, kSize, kRelative>::Shared& shared) {
   using Traits = AttentionTiles<T, kSize, kRelative>;
-  const Rows<const T>& q = tensors.q;
-  const Rows<T>& out = tensors.out;
+  const StridedTensor<const T>& q = tensors.q;
+  const StridedTensor<T>& out = tensors.out;
   const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
   const int queries = static_cast<int>(params.queries), g = thread.lane() / 4, t = thread.lane() % 4;
   // The last query tiles are computed first, since under a causal mask they see the most keys.

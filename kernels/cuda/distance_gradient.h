@@ -33,7 +33,7 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
                                            const KernelTensors<T>& tensors,
                                            typename DistanceGradientTiles<T, kSize>::Shared& shared) {
   using Traits = DistanceGradientTiles<T, kSize>;
-  const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
+  const StridedTensor<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
   const int64_t b = thread.block_y() / params.out_heads, head = thread.block_y() % params.out_heads;
   const int queries = static_cast<int>(params.queries), keys = static_cast<int>(params.keys), offset = keys - queries;
   const int g = thread.lane() / 4, t = thread.lane() % 4;

@@ -65,21 +65,21 @@ struct SumNormRows {
       load_vec4(thread, sums, i, size, a, mean);
       MH_FOR (k, 4) squares += (a[k] - mean) * (a[k] - mean);
     });
-    const float factor = 1 / std::sqrt(block_sum(thread, squares, warp_results) * inv_size + params.epsilon);
+    const float rstd = 1 / std::sqrt(block_sum(thread, squares, warp_results) * inv_size + params.epsilon);
     each_vec4(thread, shift, size, [&](int64_t i) {
       float a[4], w[4], b[4];
       load_vec4(thread, sums, i, size, a);
       load_vec4(thread, params.weight, i, size, w);
       load_vec4(thread, params.bias, i, size, b);
-      MH_FOR (k, 4) a[k] = (a[k] - mean) * factor * w[k] + b[k];
+      MH_FOR (k, 4) a[k] = (a[k] - mean) * rstd * w[k] + b[k];
       store_vec4(thread, tensors.norm + row_offset, i, size, a);
     });
-    if (tensors.mean != nullptr && thread.index() == 0) tensors.mean[r] = mean, tensors.factor[r] = factor;
+    if (tensors.mean != nullptr && thread.index() == 0) tensors.mean[r] = mean, tensors.rstd[r] = rstd;
   }
 };
 
-// The kernel body of the gradients of x and y. Grid: (rows). With s' = (s - mean) * factor and g = weight * dn, the
-// gradient of the layer norm with respect to the sum s is factor * (g - mean(g) - s' * mean(g s')); means are over the
+// The kernel body of the gradients of x and y. Grid: (rows). With s' = (s - mean) * rstd and g = weight * dn, the
+// gradient of the layer norm with respect to the sum s is rstd * (g - mean(g) - s' * mean(g s')); means are over the
 // elements of a row.
 template <class Y>
 struct SumNormGradient {
@@ -93,13 +93,13 @@ struct SumNormGradient {
     WarpResults& warp_results = *static_cast<WarpResults*>(memory);
     const float inv_size = 1 / static_cast<float>(size);
     const bool has_norm = tensors.dnorm != nullptr;
-    const float mean = has_norm ? tensors.mean[r] : 0, factor = has_norm ? tensors.factor[r] : 0;
+    const float mean = has_norm ? tensors.mean[r] : 0, rstd = has_norm ? tensors.rstd[r] : 0;
     const auto load = [&](int64_t i, float(&normed)[4], float(&g)[4]) {
       float w[4];
       load_vec4(thread, tensors.sum + row_offset, i, size, normed, mean);
       load_vec4(thread, tensors.dnorm + row_offset, i, size, g);
       load_vec4(thread, params.weight, i, size, w);
-      MH_FOR (k, 4) normed[k] = (normed[k] - mean) * factor, g[k] *= w[k];
+      MH_FOR (k, 4) normed[k] = (normed[k] - mean) * rstd, g[k] *= w[k];
     };
     float g_mean = 0, gs_mean = 0;  // sums, then means, of g and of g s'
     if (has_norm) {
@@ -117,7 +117,7 @@ struct SumNormGradient {
       if (has_norm) {
         float s[4], g[4];
         load(i, s, g);
-        MH_FOR (k, 4) d[k] += (g[k] - g_mean - s[k] * gs_mean) * factor;
+        MH_FOR (k, 4) d[k] += (g[k] - g_mean - s[k] * gs_mean) * rstd;
       }
       store_vec4(thread, tensors.dx + row_offset, i, size, d);
       if (tensors.dy == nullptr) return;
@@ -140,13 +140,13 @@ struct SumNormWeightGradient {
     if (column >= size) return;
     const int64_t chunk = thread.block_x(), first = chunk * tensors.chunk_rows;
     const int64_t end = first + tensors.chunk_rows < tensors.rows ? first + tensors.chunk_rows : tensors.rows;
-    float weight = 0, bias = 0;
+    float dweight = 0, dbias = 0;
     for (int64_t r = first; r < end; ++r) {
       const float g = tensors.dnorm[r * size + column];
-      weight += g * (tensors.sum[r * size + column] - tensors.mean[r]) * tensors.factor[r];
-      bias += g;
+      dweight += g * (tensors.sum[r * size + column] - tensors.mean[r]) * tensors.rstd[r];
+      dbias += g;
     }
-    tensors.dweight[chunk * size + column] = weight, tensors.dbias[chunk * size + column] = bias;
+    tensors.dweight[chunk * size + column] = dweight, tensors.dbias[chunk * size + column] = dbias;
   }
 };
 

@@ -8,7 +8,7 @@ namespace mh::kernels {
 
 // Returns the address of the row of a tensor at batch row b, head `head` and position `position`.
 template <class T>
-MH_DEVICE T* row_of(const Rows<T>& rows, int64_t b, int64_t head, int64_t position) {
+MH_DEVICE T* row_of(const StridedTensor<T>& rows, int64_t b, int64_t head, int64_t position) {
   return rows.data + b * rows.batch_stride + head * rows.head_stride + position * rows.row_stride;
 }
 
@@ -25,7 +25,7 @@ struct GlobalMatrix {
 // Returns the first `rows` rows of a tensor in head `head` of batch row b, whose rows have `columns` elements. aligned:
 // AttentionParams::aligned.
 template <class T>
-MH_DEVICE GlobalMatrix<T> matrix_of_head(const Rows<T>& tensor, int64_t b, int64_t head, int rows, int columns,
+MH_DEVICE GlobalMatrix<T> matrix_of_head(const StridedTensor<T>& tensor, int64_t b, int64_t head, int rows, int columns,
                                          bool aligned) {
   return {row_of(tensor, b, head, 0), tensor.row_stride, rows, columns, aligned};
 }

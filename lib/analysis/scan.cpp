@@ -53,7 +53,7 @@ std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const K
 }
 
 double Scan::layer_deviation(size_t c) const {
-  return deviation(by_layer.at({cases[c].kind, cases[c].layer, cases[c].mode}));
+  return deviation(values_by_layer.at({cases[c].kind, cases[c].layer, cases[c].mode}));
 }
 
 Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric) {

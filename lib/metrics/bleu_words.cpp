@@ -100,16 +100,16 @@ const std::vector<std::pair<BleuTokenizer, std::string>>& bleu_tokenizer_names()
   return names;
 }
 
-std::vector<std::u32string_view> bleu_words(std::u32string& line, BleuTokenizer tokens, bool split_compounds) {
+std::vector<std::u32string_view> bleu_words(std::u32string& line, BleuTokenizer tokenizer, bool split_compounds) {
   while (!line.empty() && is_space(line.back())) line.pop_back();
-  if (tokens == BleuTokenizer::characters) {
+  if (tokenizer == BleuTokenizer::characters) {
     std::vector<std::u32string_view> words;
     for (size_t i = 0; i < line.size(); ++i)
       if (!is_space(line[i])) words.push_back(std::u32string_view(line).substr(i, 1));
     return words;
   }
-  if (tokens == BleuTokenizer::mteval_13a) separate_13a(line);
-  if (tokens == BleuTokenizer::international) separate_international(line);
+  if (tokenizer == BleuTokenizer::mteval_13a) separate_13a(line);
+  if (tokenizer == BleuTokenizer::international) separate_international(line);
   if (split_compounds) separate_compounds(line);
   return words_of(line);
 }

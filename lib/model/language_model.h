@@ -65,8 +65,8 @@ struct Targets {
   double next_sentence_weight = 1;  // words: weight of the next-sentence loss relative to the loss of a masked word
   at::Tensor device_values = {};    // copy of `values` on the device of the model; undefined: loss() makes the copy
   // Implicit, since the targets of a model without next-sentence prediction are one tensor: loss(hidden, targets, 0).
-  Targets(at::Tensor target_values, double next_sentence_weight = 1)
-      : values(std::move(target_values)), next_sentence_weight(next_sentence_weight) {}
+  Targets(at::Tensor target_values, double next_weight = 1)
+      : values(std::move(target_values)), next_sentence_weight(next_weight) {}
 };
 
 // The sizes of the target vocabulary and the source vocabulary, in entries.
@@ -101,10 +101,10 @@ class LanguageModel {
   at::Tensor sentence_logits(const at::Tensor& hidden) const;
 
   // Returns the summed cross-entropy of the targets, nats, or their squared error if the task head is `number`. Large
-  // softmaxes are computed in slices of rows, so that only one slice of the logits is in memory. `scored` is the number
-  // of scored targets, or of answers if the task head is `span`. `smoothed` is differentiable with respect to `hidden`
-  // and the parameters of the output layer. `forward_context`: the context with which `hidden` was computed, for
-  // dropout in the output layer.
+  // softmaxes are computed in slices of rows, so that only one slice of the logits is in memory. `num_scored` is the
+  // number of scored targets, or of answers if the task head is `span`. `smoothed` is differentiable with respect to
+  // `hidden` and the parameters of the output layer. `forward_context`: the context with which `hidden` was computed,
+  // for dropout in the output layer.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext& forward_context = {}) const;
 

@@ -29,11 +29,11 @@ int64_t rows_per_slice(int64_t vocabulary, bool on_gpu) {
 
 // Losses and gradients of all slices. The gradients are derivatives of the sum of all losses.
 struct LossesAndGradients {
-  at::Tensor dhidden;  // (N, d): gradient of hidden, in the type of hidden
-  at::Tensor dweight;  // (rows, d): gradient of the weight, fp32 or wider
-  at::Tensor dbias;    // (rows): gradient of the bias, fp32 or wider
-  at::Tensor losses;   // (N, 2) fp64, on the device of hidden: a kernels::CrossEntropyRow per row
-  int64_t scored = 0;  // number of scored rows
+  at::Tensor dhidden;      // (N, d): gradient of hidden, in the type of hidden
+  at::Tensor dweight;      // (rows, d): gradient of the weight, fp32 or wider
+  at::Tensor dbias;        // (rows): gradient of the bias, fp32 or wider
+  at::Tensor losses;       // (N, 2) fp64, on the device of hidden: a kernels::CrossEntropyRow per row
+  int64_t num_scored = 0;  // number of scored rows
 };
 
 struct NeedsGradient {
@@ -172,7 +172,7 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
     LossesAndGradients result = compute_losses({hidden, weight, bias, targets}, needs);
     const at::Tensor sums = sum_of(result.losses);
     loss->nll = sums[0];
-    loss->scored = result.num_scored;
+    loss->num_scored = result.num_scored;
     // saved_data stores the gradients, which are intermediate results that backward() uses once; save_for_backward() is
     // only for inputs and outputs of the node.
     context->saved_data["hidden"] = result.dhidden;

@@ -79,7 +79,7 @@ SumNormOutput compute_sum_norm(const SumNormCall& call, const at::Tensor& x, con
   kernels::SumNormTensors t;
   t.rows = rows, t.x = const_data_or_null(x), t.y = y.const_data_ptr();
   t.sum = mutable_data_or_null(output.sum), t.norm = mutable_data_or_null(output.norm),
-  t.mean = mutable_data_or_null(output.mean), t.factor = mutable_data_or_null(output.factor);
+  t.mean = mutable_data_or_null(output.mean), t.rstd = mutable_data_or_null(output.factor);
   if (const Gpu gpu = gpu_of(x.device())) {
     check_cuda(gpu.kernels->sum_norm(*dtype_of(y.scalar_type()), call.params, t, gpu.stream));
     return output;
@@ -138,7 +138,7 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     kernels::SumNormTensors t;
     t.rows = rows, t.chunk_rows = kRowsPerItem;
     t.sum = const_cast<float*>(const_data_or_null(sum)), t.mean = mutable_data_or_null(mean),
-    t.factor = mutable_data_or_null(factor);
+    t.rstd = mutable_data_or_null(factor);
     t.dsum = const_data_or_null(ds), t.dnorm = const_data_or_null(dn), t.dx = mutable_data_or_null(dx),
     t.dy = dy.mutable_data_ptr();
     if (dn.defined()) t.dweight = mutable_data_or_null(weight_gradients), t.dbias = t.dweight + num_blocks * size;

@@ -12,7 +12,7 @@
 namespace mh::train {
 
 struct DryRun {
-  int64_t parameters = 0;          // number of elements of all parameters
+  int64_t parameters = 0;          // number of elements of the parameters that can be trained
   int64_t trained_parameters = 0;  // number of elements of the parameters that change in at least one update
   int64_t vocabulary = 0;          // size of the vocabulary that the model predicts
   int64_t source_vocabulary = 0;   // size of the separate vocabulary of the encoder; 0: no separate vocabulary

@@ -46,7 +46,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   config_.check_model(*model_);
   validator_ = std::make_unique<Validator>(config_, data_.valid.get(), data_.tokenizers);
   if (validates())
-    validator_->check(*model_);  // detects rows that are too long before training, not at the first validation
+    validator_->check(*model_);  // before training, so that too long rows are not found only at a validation
   TrainState state;
   if (const std::string state_path = folder + "/last.safetensors"; resume && MappedFile::is_mappable(state_path))
     state = parse_train_state(io::Checkpoint(state_path).entry(io::kTrainingKey), state_path);

@@ -20,7 +20,7 @@ namespace cuda_cases {
 
 using mh::kernels::AttentionParams;
 using mh::kernels::AttentionTensors;
-using mh::kernels::Rows;
+using mh::kernels::StridedTensor;
 using reference::Doubles;
 
 // Returns a random integer from low to high, both included.
@@ -54,20 +54,20 @@ struct Tensor {
         by_position(is_by_position),
         data(static_cast<size_t>(b * h * n * d), from_double<T>(NAN)) {}
   template <class U>
-  Rows<U> rows_of(U* elements) const {
-    return by_position ? Rows<U>{elements, length * heads * size, size, heads * size}
-                       : Rows<U>{elements, heads * length * size, length * size, size};
+  StridedTensor<U> rows_of(U* elements) const {
+    return by_position ? StridedTensor<U>{elements, length * heads * size, size, heads * size}
+                       : StridedTensor<U>{elements, heads * length * size, length * size, size};
   }
-  Rows<const T> const_rows() const { return rows_of<const T>(data.data()); }
-  Rows<T> rows() { return rows_of<T>(data.data()); }
+  StridedTensor<const T> const_rows() const { return rows_of<const T>(data.data()); }
+  StridedTensor<T> rows() { return rows_of<T>(data.data()); }
   mh::kernels::UntypedTensor untyped_rows() {
-    const Rows<T> r = rows();
+    const StridedTensor<T> r = rows();
     return {r.data, r.batch_stride, r.head_stride, r.row_stride};
   }
   // Returns the elements as (batch, heads, length, size), in any layout of the tensor.
   Doubles to_doubles() const {
     Doubles values;
-    const Rows<const T> r = const_rows();
+    const StridedTensor<const T> r = const_rows();
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t t = 0; t < length; ++t)

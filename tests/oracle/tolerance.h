@@ -21,10 +21,11 @@ inline double composed_error_bound(double composed_error, double unit, double ma
 }
 
 // Returns the term to add to composed_error_bound() for sums weighted by probabilities: the effect of errors of the
-// logits. A logit is a sum in fp32 whose rounding errors add up to about kFp32 · logit_size (Higham and Mary 2019;
-// three times that is rare). The softmax turns this error into a relative error of each probability, once directly and
-// once through the sum over the row. The composed path of tests without LibTorch accumulates in double precision, so
-// its error does not include this term.
+// logits. A logit is a sum in fp32 whose rounding errors add up to about kFp32 · logit_size, where
+// logit_size is the largest Σ |term| of a logit (Higham and Mary 2019). The softmax turns this error into a relative
+// error of each probability, once directly and once through the sum over the row: a factor of 2. The other factor of 2
+// allows for logits whose errors add up to twice as much. The composed path of tests without LibTorch accumulates in
+// double precision, so its error does not include this term.
 inline double logit_error_bound(double logit_size, double magnitude) { return 4 * kFp32 * logit_size * magnitude; }
 
 // Factor on `magnitude` in composed_error_bound() for fp16 results with head mixing: the kernel rounds probabilities

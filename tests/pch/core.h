@@ -1,4 +1,5 @@
-// Precompiled for core-tests. Not Catch2, which main.cpp asks for more of.
+// Headers precompiled for core-tests. Catch2 is not among them, since some files define macros (CATCH_CONFIG_…) before
+// they include it.
 #include <rapidcheck.h>
 
 #include "base/json_types.h"

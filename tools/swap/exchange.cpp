@@ -68,13 +68,13 @@ struct Choice {
   data::ScoringOptions scoring;
 };
 
-// Measures the importance of the heads of all kinds of attention in choice.pairs and `heads`, and stores it in
-// `choice`.
+// Measures the importance of the heads of all kinds of attention in choice.pairs and `head_counts` (number of heads of
+// each layer), and stores it in `choice`.
 void rank(const ExchangeJob& job, const model::LoadedModel& model, const TextSource& data,
-          const std::map<AttentionKind, std::vector<int64_t>>& heads, Choice& choice) {
+          const std::map<AttentionKind, std::vector<int64_t>>& head_counts, Choice& choice) {
   const auto dataset = data.labelled_dataset_for(model);
   analysis::Kinds kinds;  // kinds of the swapped heads
-  for (const auto& [kind, layers] : heads) kinds.insert(kind);
+  for (const auto& [kind, layers] : head_counts) kinds.insert(kind);
   for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
   analysis::check_importance(job.measure, "--by", *model.model, analysis::Side::whole, kinds);
   choice.scoring = scoring_for(model, job.args->scoring, *dataset);
@@ -121,21 +121,22 @@ void exchange(const ExchangeJob& job) {
                            : nullptr;
   Choice choice;
   choice.scoring = job.args->scoring;
-  std::map<AttentionKind, std::vector<int64_t>> heads;  // number of heads of each layer from which --mode chooses
+  std::map<AttentionKind, std::vector<int64_t>> head_counts;  // of each layer from which --mode chooses
   const Selection selection = analysis::selection_named(job.mode);
   if (job.mode.empty()) {
     for (const std::string& text : job.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
     analysis::check_swap(parameters, choice.pairs, options, "--pairs");
   } else {
-    heads = analysis::heads_to_pair(parameters, selection, job.k, job.t_max, job.kinds, options, [](std::string name) {
-      std::replace(name.begin(), name.end(), '_', '-');
-      return "--" + name;
-    });
+    head_counts =
+        analysis::heads_to_pair(parameters, selection, job.k, job.t_max, job.kinds, options, [](std::string name) {
+          std::replace(name.begin(), name.end(), '_', '-');
+          return "--" + name;
+        });
   }
   const auto sink = job.dry_run ? nullptr : open_sink(job.output);  // opened early, so that errors precede the ranking
-  if (data != nullptr) rank(job, model, *data, heads, choice);
+  if (data != nullptr) rank(job, model, *data, head_counts, choice);
   const auto seed = static_cast<uint64_t>(job.args->scoring.sample.seed);
-  const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, heads, choice.scores);
+  const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, head_counts, choice.scores);
   choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
   if (job.dry_run) return print(job, model.name, choice);
   const analysis::ExtraTensors optimizer_moments = [&](const nn::Parameter& p) { return moments->moments_of(p); };

@@ -68,7 +68,7 @@ template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                 const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
   using Traits = HeadMixingSumsTiles<T, kSize, kRelative>;
-  const Rows<const T>&v = tensors.v, &dout = tensors.dout;
+  const StridedTensor<const T>&v = tensors.v, &dout = tensors.dout;
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kChunkHeads = Traits::kChunkHeads;
   const BlockOrder::Position block_position = order.position(thread, true);
   const int64_t b = block_position.row;
@@ -93,16 +93,17 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.strips * FragmentExchange<T>::count(Traits::chunk_size(params)));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands logits = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), rows);
+  const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), rows);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
   const Operands gradient_operands{{v, b, params.value_heads}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
-  const StripOperands<Operands> strip_logits{logits, plan, warp}, strip_gradients{gradient_operands, plan, warp};
+  const StripOperands<Operands> strip_score_operands{score_operands, plan, warp},
+      strip_gradient_operands{gradient_operands, plan, warp};
   const RowRange resident{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, resident, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.resident_tiles > 0) {
-    logits.load_all_resident(thread, params, plan, rows, resident);
+    score_operands.load_all_resident(thread, params, plan, rows, resident);
     gradient_operands.load_all_resident(thread, params, plan, dout_rows, resident);
   }
   pipeline.fill(thread, load);
@@ -113,14 +114,15 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
     const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, chunk, load, [&](HeadGroup<T> group) {
       exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
-                                                   strip_gradients, group, exchange);
+                                                   strip_gradient_operands, group, exchange);
     });
     Accumulator p[kWarpHeads][2];
     each_head_group(thread, pipeline, plan.heads_per_stage, heads.range(), load, [&](HeadGroup<T> group) {
       MH_FOR (o, kWarpHeads) {
         if (warp_head + o < group.first || warp_head + o >= group.end) continue;
         const int j = warp_head + o;
-        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p[o], strip_logits, group, j, window_products);
+        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p[o], strip_score_operands, group, j,
+                                                              window_products);
         to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.in_heads + j) * params.queries,
                          p[o]);
         MH_FOR (e, 4) head_sums[o][e / 2] += p[o][0].x[e] + p[o][1].x[e];
@@ -232,7 +234,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
                                           const HeadMixingPlan& plan, const BlockOrder& order,
                                           const KernelTensors<T>& tensors, void* memory) {
   using Traits = HeadMixingQueryGradientTiles<T, kSize, kRelative>;
-  const Rows<const T>&v = tensors.v, &dout = tensors.dout;
+  const StridedTensor<const T>&v = tensors.v, &dout = tensors.dout;
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads, kColumns = Traits::kColumns;
   const BlockOrder::Position block_position = order.position(thread, true);
   const int64_t b = block_position.row;
@@ -260,15 +262,16 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
       {v, b, params.value_heads}, {dout, b, nullptr}, {0, params.out_heads}, params.value_size, rows};
-  const Operands logits = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
-  const StripOperands<Operands> strip_logits{logits, plan, warp}, strip_gradients{gradient_operands, plan, warp};
+  const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
+  const StripOperands<Operands> strip_score_operands{score_operands, plan, warp},
+      strip_gradient_operands{gradient_operands, plan, warp};
   const RowRange resident{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, logits}, resident, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.resident_tiles > 0) {
     gradient_operands.load_all_resident(thread, params, plan, rows, resident);
-    logits.load_all_resident(thread, params, plan, query_rows, resident);
+    score_operands.load_all_resident(thread, params, plan, query_rows, resident);
   }
   pipeline.fill(thread, load);
   const SharedMatrix<T, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix_transposed, b),
@@ -280,7 +283,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     const int key = tile.first;
     each_head_group(thread, pipeline, plan.heads_per_stage, {0, params.out_heads}, load, [&](HeadGroup<T> group) {
       exchange_gradients<kSize, Traits::kPrefetch>(thread, params, {b, warp_queries.row, key + 2 * warp.t},
-                                                   strip_gradients, group, exchange);
+                                                   strip_gradient_operands, group, exchange);
     });
     Accumulator dp[kWarpHeads][2];
     const auto mix = [&] {
@@ -294,7 +297,8 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
         if (warp_head + o < group.first || warp_head + o >= group.end) continue;
         const int j = warp_head + o;
         Accumulator p[2], slopes[2];
-        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, strip_logits, group, j, window_products);
+        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, strip_score_operands, group, j,
+                                                              window_products);
         float stats[2][4];
         MH_FOR (r, 2)
           thread.read(
@@ -306,16 +310,16 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
         to_probabilities<true>(thread, params, warp_queries, tile, lse2, p, slopes);
         MH_FOR (n, 2)
           MH_FOR (e, 4) slopes[n].x[e] *= stats[e / 2][1] * (dp[o][n].x[e] * weights.scale(o) - stats[e / 2][2]);
-        multiply_add<kColumns, kStride>(thread, sums[o], slopes, strip_logits.streamed_rows(group, j) + column);
+        multiply_add<kColumns, kStride>(thread, sums[o], slopes, strip_score_operands.streamed_rows(group, j) + column);
         if constexpr (kRelative)
           multiply_add_sliding<T>(thread, distance_sums[o], slopes, window_products,
-                                  Window<T, kSize>{strip_logits.window(group, j)}, 0, column);
+                                  Window<T, kSize>{strip_score_operands.window(group, j)}, 0, column);
       }
     });
   }
   store_in_rounds(thread, plan, warp, [&](int store_index) {
     const float factor[2] = {1, 1};
-    const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const Rows<T>& to) {
+    const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const StridedTensor<T>& to) {
       store_rows<kColumns, kStride>(
           thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, head_sums, factor,
           {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.aligned},

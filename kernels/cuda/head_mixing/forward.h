@@ -76,8 +76,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   using Probability = typename Traits::Probability;
   constexpr int kStride = Traits::kStride, kWarpHeads = Traits::kWarpHeads;
   constexpr bool kSplitKv = !kRelative;
-  const Rows<const T>& v = tensors.v;
-  const Rows<T>& out = tensors.out;
+  const StridedTensor<const T>& v = tensors.v;
+  const StridedTensor<T>& out = tensors.out;
   const BlockOrder::Position block_position = order.position(thread, true);
   const int64_t b = block_position.row;
   const int queries = static_cast<int>(params.queries);
@@ -93,6 +93,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       split_of(visible_keys(params, b, first, warp.rows), 16, kSplitKv ? thread.block_z() & (splits.count - 1) : 0,
                kSplitKv ? splits.count : 1);
 
+  // Resident rows: q (with kRelative q + u and q + v); at the end, rows of the output.
   auto* const rows = static_cast<T*>(memory);
   const HeadMixingMemory<T> block_memory(plan, rows, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
@@ -102,14 +103,14 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.strips * FragmentExchange<T>::count(params.in_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands logits = logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.in_heads}, rows);
+  const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.in_heads}, rows);
   const Operands results{{v, b, params.value_heads}, {}, heads.range(), params.value_size, nullptr};
-  const StripOperands<Operands> strip_logits{logits, plan, warp};
+  const StripOperands<Operands> strip_score_operands{score_operands, plan, warp};
   const RowRange resident{first, queries};
   const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({logits, results}, resident, tiles);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, results}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
-  if (plan.resident_tiles > 0) logits.load_all_resident(thread, params, plan, rows, resident);
+  if (plan.resident_tiles > 0) score_operands.load_all_resident(thread, params, plan, rows, resident);
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix, b),
                                                       {params.in_heads, params.out_heads}, heads);
@@ -122,7 +123,8 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       MH_ROLLED  // the products of two iterations do not fit in the registers
       for (int j = group.first + warp.strip_warp; j < group.end; j += plan.warps_per_strip) {
         Accumulator p[2];
-        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, strip_logits, group, j, window_products);
+        multiply_queries<kSize, kRelative, Traits::kPrefetch>(thread, p, strip_score_operands, group, j,
+                                                              window_products);
         to_probabilities(thread, params, warp_queries, tile, tensors.lse + (b * params.in_heads + j) * params.queries,
                          p);
         if (params.has_dropout() && params.dropout_before_mixing)

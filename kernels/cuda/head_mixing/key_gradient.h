@@ -75,9 +75,9 @@ template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kRe
 MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                         const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
   using Traits = HeadMixingKeyGradientTiles<T, kSize, kComputeDk, kComputeDv, kResident>;
-  const Rows<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
-  [[maybe_unused]] const Rows<const T>& q_v = tensors.q_v;
-  [[maybe_unused]] const Rows<T>&dk = tensors.dk, &dv = tensors.dv;
+  const StridedTensor<const T>&q = tensors.q, &k = tensors.k, &v = tensors.v, &dout = tensors.dout;
+  [[maybe_unused]] const StridedTensor<const T>& q_v = tensors.q_v;
+  [[maybe_unused]] const StridedTensor<T>&dk = tensors.dk, &dv = tensors.dv;
   using Probability = typename Traits::Probability;
   constexpr bool kRelative = kResident != ResidentRows::keys, kDistances = kResident == ResidentRows::distances;
   [[maybe_unused]] constexpr PairLayout kLayout = kDistances ? PairLayout::distances_queries : PairLayout::keys_queries;
@@ -120,18 +120,18 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.strips * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
-  Operands logits{{q, b, nullptr}, {k, b, params.key_heads}, {0, params.in_heads}, params.key_size, rows};
+  Operands score_operands{{q, b, nullptr}, {k, b, params.key_heads}, {0, params.in_heads}, params.key_size, rows};
   Operands gradient_operands{
       {dout, b, nullptr}, {v, b, params.value_heads}, {0, params.out_heads}, params.value_size, value_rows};
   if constexpr (kRelative) {
     const auto distances = distance_rows<T>(params);
     if constexpr (kDistances) {
-      logits.streamed = {q_v, b, nullptr}, logits.streamed_2 = {q, b, nullptr};
-      logits.resident = {distances, b, nullptr}, logits.window = {k, b, params.key_heads};
+      score_operands.streamed = {q_v, b, nullptr}, score_operands.streamed_2 = {q, b, nullptr};
+      score_operands.resident = {distances, b, nullptr}, score_operands.window = {k, b, params.key_heads};
       gradient_operands.streamed = gradient_operands.resident = {}, gradient_operands.streamed_2 = {dout, b, nullptr},
       gradient_operands.window = {v, b, params.value_heads};
     } else {
-      logits.streamed_2 = {q_v, b, nullptr}, logits.window = {distances, b, nullptr};
+      score_operands.streamed_2 = {q_v, b, nullptr}, score_operands.window = {distances, b, nullptr};
     }
   }
   const RowRange resident{first, rows_end};
@@ -156,18 +156,18 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   };
   auto schedule = [&] {
     const Operands block_gradient_operands = select_heads(gradient_operands, output_heads, false),
-                   block_logits = select_heads(logits, query_heads, true);
+                   block_score_operands = select_heads(score_operands, query_heads, true);
     if constexpr (kComputeDk && kComputeDv)
-      return schedule_of(gradient_operands, logits, block_gradient_operands, block_logits);
-    else if constexpr (kComputeDk) return schedule_of(gradient_operands, block_logits);
-    else return schedule_of(logits, block_gradient_operands);
+      return schedule_of(gradient_operands, score_operands, block_gradient_operands, block_score_operands);
+    else if constexpr (kComputeDk) return schedule_of(gradient_operands, block_score_operands);
+    else return schedule_of(score_operands, block_gradient_operands);
   }();
   // If one stage holds all rows of a tile, it is acquired once per tile, and released after all products of the tile.
   const bool one_stage = !kRelative && plan.one_stage;
   const auto load = [&](T* stage) {
     if (!one_stage) return schedule.load(thread, params, plan, stage);
     if (const StreamedTile tile = tiles(schedule.tile_index); tile.valid()) {
-      logits.load_streamed(thread, params, plan, stage, {0, params.in_heads}, tile);
+      score_operands.load_streamed(thread, params, plan, stage, {0, params.in_heads}, tile);
       gradient_operands.load_streamed(thread, params, plan, stage + params.in_heads * 16 * kStride,
                                       {0, params.out_heads}, tile);
       ++schedule.tile_index;
@@ -175,7 +175,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     thread.commit_group();
   };
   if (plan.resident_tiles > 0) {
-    logits.load_all_resident(thread, params, plan, rows, resident);
+    score_operands.load_all_resident(thread, params, plan, rows, resident);
     gradient_operands.load_all_resident(thread, params, plan, value_rows, resident);
   }
   pipeline.fill(thread, load);
@@ -214,11 +214,12 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     const auto probabilities_of = [&](int j, HeadGroup<T> group, Accumulator(&p)[2], auto& slopes) {
       constexpr bool kSlopes = std::is_same_v<decltype(slopes), Accumulator(&)[2]>;
       multiply_transposed<kSize, kStride, Traits::kPrefetch>(
-          thread, p, logits.resident_rows(plan, group, j) + strip_offset, logits.streamed_rows(plan, group, j));
+          thread, p, score_operands.resident_rows(plan, group, j) + strip_offset,
+          score_operands.streamed_rows(plan, group, j));
       if constexpr (kRelative)
         add_shifted<kSize, kLayout, Traits::kPrefetch>(thread, p, window_products,
-                                                       logits.streamed_rows(plan, group, j, 1),
-                                                       logits.window_of(plan, group, j) + strip_offset);
+                                                       score_operands.streamed_rows(plan, group, j, 1),
+                                                       score_operands.window_of(plan, group, j) + strip_offset);
       if constexpr (kDistances)
         apply_distance_mask(thread, params, {tile.first_unmasked_row, tile.window_end}, tile.end, tile.first,
                             first_key(), p);
@@ -326,7 +327,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
               const float delta = tile_stats[j * params.queries + 8 * c + e].delta;
               MH_FOR (r, 2) slopes[c].x[2 * r + e] *= dp[o][c].x[2 * r + e] * gradient_matrix.scale(o) - delta;
             }
-          multiply_add<kColumns, kStride>(thread, dk_sums[o], slopes, logits.streamed_rows(plan, group, j) + column);
+          multiply_add<kColumns, kStride>(thread, dk_sums[o], slopes,
+                                          score_operands.streamed_rows(plan, group, j) + column);
         }
       });
     }

@@ -92,7 +92,7 @@ struct GemmOperands {
     int row_stride = 0;                // in elements
     const int64_t* head_of = nullptr;  // head h of the product reads head head_of[h] of the tensor; null: head h
     Operand() = default;
-    MH_DEVICE Operand(const Rows<const T>& rows, int64_t b, const int64_t* heads)
+    MH_DEVICE Operand(const StridedTensor<const T>& rows, int64_t b, const int64_t* heads)
         : data(rows.data + b * rows.batch_stride),
           head_stride(rows.head_stride),
           row_stride(static_cast<int>(rows.row_stride)),

@@ -109,7 +109,7 @@ struct QueryTilesOfDistances {
 
 // Returns r as a tensor (1, heads, distances, key_size), with batch stride 0.
 template <class T>
-MH_DEVICE Rows<const T> distance_rows(const AttentionParams& params) {
+MH_DEVICE StridedTensor<const T> distance_rows(const AttentionParams& params) {
   return {static_cast<const T*>(params.relative.rows), 0, params.relative.head_stride, params.relative.row_stride};
 }
 

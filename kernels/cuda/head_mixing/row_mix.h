@@ -292,7 +292,7 @@ struct HeadRows {
   bool aligned;     // AttentionParams::aligned
   // head_of: head h of the tile is head head_of[h] of the tensor; null: head h.
   template <class Thread>
-  MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& params, const Rows<const T>& rows, int64_t b,
+  MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& params, const StridedTensor<const T>& rows, int64_t b,
                      const int64_t* head_of, int num_heads, int row_size)
       : row_stride(rows.row_stride), heads(num_heads), size(row_size), aligned(params.aligned) {
     MH_FOR (o, Traits::kWarpHeads) {

@@ -16,7 +16,7 @@ namespace mh::attention {
 at::Tensor AttentionLayer::attend_in_place(const Context& c, const KernelChoice& choice, Cache& cache) const {
   if (choice.kernel == Kernel::fused_in_place) return cached_attention(c.q, c.k, c.v, cache);
   AttentionSpec spec;
-  spec.normaliser = stages_.normaliser->attend_fused();
+  spec.normaliser = stages_.normaliser->fused();
   return head_mixing_decode_cpu(c.q, c.k, c.v, choice.matrix, spec, cache);
 }
 
@@ -26,8 +26,7 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
   const MaskForm& mask_form = choice.mask;
   if (choice.kernel == Kernel::sdpa) return attend_with_sdpa(c, mask_form.square);
   AttentionSpec spec{mask_form.queries_are_last && (!mask_form.causal_hides_no_key || mask.window > 0),
-                     mask_form.queries_are_last ? mask.window : 0, mask.key_lengths,
-                     stages_.normaliser->attend_fused()};
+                     mask_form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
   stages_.score->set_relative_positions(c, spec.relative);
   // The kernel applies the combiner's weights if a weight is one number for each head or for each head and batch row.
   c.gates_applied = c.weights.defined() && c.weights.dim() < 3;

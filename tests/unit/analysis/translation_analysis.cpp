@@ -36,13 +36,13 @@ const std::map<AttentionKind, int64_t> kLayers{
 struct AnalysedModel {
   model::ModelConfig config;
   std::unique_ptr<model::LanguageModel> model;
-  pairs::Sentences sentences;
+  pairs::SentencePairs sentences;
   data::Pairs corpus;
 
   explicit AnalysedModel(const std::string& attention, int count = 13)
       : config(translation::config_of(attention)),
-        model(translation::built(config)),
-        sentences(translation::sentences(count)),
+        model(translation::build_model(config)),
+        sentences(translation::random_sentence_pairs(count)),
         corpus(translation::corpus_of(sentences)) {}
   // `tokens`: limit on the tokens of a batch, which has at least one pair.
   AnalysisInput analysis_input(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
@@ -294,7 +294,7 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
 
 TEST_CASE("a pruned translation model has the outputs of the full model with the same heads masked, for every stage",
           "[translation]") {
-  for (const std::string& stage : translation::stages()) {
+  for (const std::string& stage : translation::stage_lines()) {
     INFO(stage);
     const AnalysedModel analysed_model(stage, 5);
     const bool prunes_in_pairs =
@@ -341,7 +341,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     }
     // A model built from the pruned configuration has parameters of the same shapes, and the pruned model has a finite
     // loss and gradients in training.
-    const auto rebuilt = translation::built(models::parse_model_config(pruned.config.toml()));
+    const auto rebuilt = translation::build_model(models::parse_model_config(pruned.config.toml()));
     for (const auto& p : pruned.model->parameters().all()) {
       const auto* counterpart = rebuilt->parameters().find(p.name());
       REQUIRE(counterpart != nullptr);

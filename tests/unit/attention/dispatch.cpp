@@ -240,7 +240,7 @@ const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr)
   Context pass = built_case.pass();
   if (c.set_pass) c.set_pass(pass);
   Dispatcher dispatcher(layer);
-  const Choice choice = dispatcher.choose(layer, pass);
+  const KernelChoice choice = dispatcher.choose(layer, pass);
   CHECK((choice.kernel == Kernel::composed) == (choice.unmet_constraint != nullptr));
   const ConstraintInput input{layer, dispatcher.features(), Path::automatic, c.training, &pass, choice};
   const Constraint* unmet = c.kernel == Kernel::composed ? choice.unmet_constraint : first_unmet(input, c.kernel);
@@ -249,7 +249,7 @@ const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr)
   if (choice.kernel != Kernel::composed) return unmet;
   // Path::fused computes or refuses each pass for which Path::automatic falls back.
   dispatcher.set_path(Path::fused, std::make_shared<PathLog>());
-  if (const Choice fused = dispatcher.choose(layer, pass); fused.kernel == Kernel::composed)
+  if (const KernelChoice fused = dispatcher.choose(layer, pass); fused.kernel == Kernel::composed)
     CHECK_THROWS_AS(dispatcher.report_fallback(layer, pass, fused), Error);
   return unmet;
 }
@@ -333,7 +333,7 @@ TEST_CASE("Path::composed chooses the composed path without an unmet constraint"
   Dispatcher dispatcher(layer);
   CHECK(dispatcher.choose(layer, pass).kernel == Kernel::fused_cpu);
   dispatcher.set_path(Path::composed, std::make_shared<PathLog>());
-  const Choice choice = dispatcher.choose(layer, pass);
+  const KernelChoice choice = dispatcher.choose(layer, pass);
   CHECK(choice.kernel == Kernel::composed);
   CHECK(choice.unmet_constraint == nullptr);
   CHECK_NOTHROW(dispatcher.report_fallback(layer, pass, choice));

@@ -116,7 +116,7 @@ TEST_CASE("sentence pairs in order of length fill each batch: one more pair woul
   Folder folder;
   // Source and target of a pair differ in length, so that the longest sentence of a batch may be longer than the
   // longest sentence of the next batch.
-  pairs::Sentences sentences;
+  pairs::SentencePairs sentences;
   for (size_t i = 0; i < 200; ++i)
     sentences.push_back({pairs::Sentence(i * 7 % 11, 2), pairs::Sentence(i * i % 10, 3)});
   pairs::write(folder.file("t.mhs"), sentences, 10, 10);
@@ -143,7 +143,7 @@ TEST_CASE("sentence pairs in order of length fill each batch: one more pair woul
 
 TEST_CASE("each epoch shuffles sentence pairs of equal length and the order of the batches", "[pairs]") {
   Folder folder;
-  pairs::Sentences equal_lengths, distinct_lengths;
+  pairs::SentencePairs equal_lengths, distinct_lengths;
   for (int32_t i = 0; i < 9; ++i) equal_lengths.push_back({{2 + i}, {2}});
   for (size_t i = 5; i < 10; ++i) distinct_lengths.push_back({pairs::Sentence(i, 2), pairs::Sentence(i, 3)});
   pairs::write(folder.file("equal.mhs"), equal_lengths, 10, 10);

@@ -34,7 +34,7 @@ std::unique_ptr<Batches> text_batches(Batching batching, int64_t micro_tokens) {
 std::unique_ptr<Batches> pair_batches() {
   TrainOptions options;
   options.batch.block = 16, options.batch.tokens = 40, options.batch.micro_tokens = 20;
-  return corpora::make_batches(translation::corpus_of(translation::sentences(30)), options);
+  return corpora::make_batches(translation::corpus_of(translation::random_sentence_pairs(30)), options);
 }
 
 // Adds 100 to the targets. As the `prepare` argument of prefetch(), it marks the batches that prefetch() has prepared.

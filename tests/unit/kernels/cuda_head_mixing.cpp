@@ -55,7 +55,7 @@ int min_shared_kib(const AttentionParams& params, bool relative) {
 template <class T>
 Tensor<T> add_bias(const Tensor<T>& x, const std::vector<float>& bias) {
   Tensor<T> sum = x;
-  const Rows<T> rows = sum.rows();
+  const StridedTensor<T> rows = sum.rows();
   for (int64_t b = 0; b < x.batch; ++b)
     for (int64_t h = 0; h < x.heads; ++h)
       for (int64_t t = 0; t < x.length; ++t)

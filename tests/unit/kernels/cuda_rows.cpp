@@ -135,7 +135,7 @@ void check_sum_norm() {
   t.rows = rows, t.x = x.data(), t.y = y.data(), t.chunk_rows = chunk;
   if (has_sum) t.sum = sum.data();
   if (has_norm) t.norm = norm.data();
-  if (has_norm && has_sum) t.mean = mean.data(), t.factor = factor.data();
+  if (has_norm && has_sum) t.mean = mean.data(), t.rstd = factor.data();
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   const host::Launcher launcher{device};
   RC_ASSERT(sum_norm<Y>(launcher, params, t) == nullptr);

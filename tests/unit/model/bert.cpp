@@ -47,7 +47,7 @@ const std::vector<std::string> kOutputHeads{"", "bert.next_sentence = true\n",
 
 // Builds a model with noise added to every parameter, so that no bias or gain has its neutral initial value.
 std::unique_ptr<LanguageModel> build_perturbed(const std::string& toml) {
-  auto model = translators::built(toml, 30);
+  auto model = translators::build_model(toml, 30);
   c10::NoGradGuard no_gradient;
   at::manual_seed(77);
   for (Parameter& p : model->parameters().all()) p.master().add_(at::randn(p.master().sizes()) * 0.2);
@@ -275,7 +275,7 @@ TEST_CASE("an encoder row is independent of padding and of the other rows, with 
   c10::NoGradGuard no_gradient;
   const std::vector<int64_t> lengths{7, 6, 2, 1};
   const Input batch = random_input(lengths, 5);
-  for (const std::string& stage : translators::stages()) {
+  for (const std::string& stage : translators::stage_lines()) {
     if (stage.find("decoder") != std::string::npos && stage.find("encoder") == std::string::npos) continue;
     std::string encoder_stage = stage;
     if (const auto at = encoder_stage.find("[attention.decoder"); at != std::string::npos) encoder_stage.resize(at);

@@ -16,9 +16,9 @@ using namespace mh::model;
 using namespace mh::nn;
 using models::parse_model_config;
 using models::random_tokens;
-using translators::built;
+using translators::build_model;
 using translators::kTiny;
-using translators::stages;
+using translators::stage_lines;
 
 namespace {
 
@@ -99,7 +99,7 @@ TEST_CASE("the encoder-decoder matches a naive reference in double precision, pr
           "[translation]") {
   c10::NoGradGuard no_gradient;
   for (const bool pre_norm : {true, false}) {
-    auto model = built(std::string(kTiny).replace(8, 0, pre_norm ? "norm = 'pre'\n" : "norm = 'post'\n"));
+    auto model = build_model(std::string(kTiny).replace(8, 0, pre_norm ? "norm = 'pre'\n" : "norm = 'post'\n"));
     for (Parameter& p : model->parameters().all())  // so that gains and biases are not neutral
       if (p.master().dim() == 1) p.master().add_(at::randn(p.master().sizes()) * 0.2);
     const std::vector<int64_t> source{5, 1, 3}, target{4, 6, 2};
@@ -120,9 +120,9 @@ TEST_CASE("the encoder-decoder matches a naive reference in double precision, pr
 
 TEST_CASE("target logits ignore later target tokens and depend on source tokens, with every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
-  for (const std::string& stage : stages()) {
+  for (const std::string& stage : stage_lines()) {
     INFO(stage);
-    auto model = built(kTiny + stage);
+    auto model = build_model(kTiny + stage);
     const Input original_input = random_input({7, 5}, {9, 9}, 3);
     Input changed_target = original_input;
     changed_target.tokens = original_input.tokens.clone();
@@ -139,9 +139,9 @@ TEST_CASE("target logits ignore later target tokens and depend on source tokens,
 
 TEST_CASE("a translation row is independent of padding and of the other rows, with every stage", "[translation]") {
   c10::NoGradGuard no_gradient;
-  for (const std::string& stage : stages()) {
+  for (const std::string& stage : stage_lines()) {
     INFO(stage);
-    auto model = built(kTiny + stage);
+    auto model = build_model(kTiny + stage);
     // A row that is one position shorter than the longest row.
     const Input two_rows = random_input({7, 6}, {4, 3}, 5);
     const Input second_row{two_rows.tokens.narrow(0, 1, 1).narrow(1, 0, 3),
@@ -174,11 +174,11 @@ TEST_CASE("the contents of padding do not change hidden states in training, with
   }
   nn::ForwardContext forward_context;
   forward_context.training = true;
-  for (const std::string& stage : stages()) {
+  for (const std::string& stage : stage_lines()) {
     INFO(stage);
-    const auto model = built(kTiny + stage);
+    const auto model = build_model(kTiny + stage);
     const at::Tensor x = model->hidden(original_input, forward_context),
-                     y = built(kTiny + stage)->hidden(changed_padding, forward_context);
+                     y = build_model(kTiny + stage)->hidden(changed_padding, forward_context);
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t t = target[static_cast<size_t>(b)];
       CHECK(rounding::passes_agree(*model, x[b].narrow(0, 0, t), y[b].narrow(0, 0, t), 8));
@@ -189,9 +189,9 @@ TEST_CASE("the contents of padding do not change hidden states in training, with
 TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals one forward pass, with every stage",
           "[translation]") {
   c10::NoGradGuard no_gradient;
-  for (const std::string& stage : stages()) {
+  for (const std::string& stage : stage_lines()) {
     INFO(stage);
-    auto model = built(kTiny + stage);
+    auto model = build_model(kTiny + stage);
     const Input input = random_input({7, 4, 5}, {9, 9, 9}, 11);
     const at::Tensor full_logits = logits(*model, input);
     auto state = model->new_state();
@@ -225,7 +225,7 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
 
 TEST_CASE("gradients of an encoder-decoder equal finite differences", "[translation]") {
   for (const char* stage : {"", "mixer = 'mixhead-b'\ncombiner = 'alphas'\n"}) {
-    auto model = built(std::string(kTiny).replace(8, 0, "activation = 'gelu'\n") + stage);
+    auto model = build_model(std::string(kTiny).replace(8, 0, "activation = 'gelu'\n") + stage);
     const Input input = random_input({4, 2}, {3, 5}, 21);
     at::Tensor targets = random_tokens(2, 5, 30, 22);
     targets[0].narrow(0, 3, 2).fill_(-1);

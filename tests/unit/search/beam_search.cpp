@@ -23,9 +23,9 @@
 
 using namespace mh;
 using namespace mh::search;
-using translators::built;
+using translators::build_model;
 using translators::kTiny;
-using translators::stages;
+using translators::stage_lines;
 
 namespace {
 
@@ -37,7 +37,7 @@ const char* kDecoder = "[model]\nlayers = 2\nwidth = 16\nffn = 24\n[attention]\n
 // uniform.
 std::unique_ptr<model::LanguageModel> build_peaked(const std::string& toml, const model::Vocabularies& v,
                                                    double factor = 1.7) {
-  auto model = built(toml, v);
+  auto model = build_model(toml, v);
   c10::NoGradGuard no_gradient;
   for (auto& p : model->parameters().all())
     if (p.master().dim() == 2) p.master().mul_(factor);
@@ -410,7 +410,7 @@ TEST_CASE("a beam of size 1 selects the most probable token at every step", "[se
 TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of one, for every attention stage",
           "[search]") {
   c10::NoGradGuard no_gradient;
-  for (const std::string& stage : stages()) {
+  for (const std::string& stage : stage_lines()) {
     INFO(stage);
     auto model = build_peaked(kTiny + stage, {30, 20}, 1.3);
     SearchOptions options;
@@ -532,7 +532,7 @@ TEST_CASE("beam search with several threads has the hypotheses and errors of bea
 
 TEST_CASE("ties between extensions go to the earlier hypothesis, then to the smaller token", "[search]") {
   c10::NoGradGuard no_gradient;
-  auto model = built(kTiny, {12, 20});
+  auto model = build_model(kTiny, {12, 20});
   // Weights of zero make all tokens equally probable at every step.
   for (auto& p : model->parameters().all()) p.master().zero_();
   SearchOptions options;
@@ -615,7 +615,7 @@ TEST_CASE("the frequencies of sampled tokens are within 4 standard deviations of
 
 TEST_CASE("forced tokens are sampled even if every token of the vocabulary is excluded", "[search]") {
   c10::NoGradGuard no_gradient;
-  auto model_of_two_tokens = built(kTiny, {2, 20});
+  auto model_of_two_tokens = build_model(kTiny, {2, 20});
   SearchOptions options;
   options.max_length_b = 2, options.min_length = 1, options.no_unknown = true;
   SamplingOptions sampling;
@@ -641,7 +641,7 @@ TEST_CASE("forced tokens are sampled even if every token of the vocabulary is ex
 
 TEST_CASE("invalid search options, prefixes that are too long and logits of NaN are refused", "[search]") {
   c10::NoGradGuard no_gradient;
-  auto model = built(kTiny, {6, 20});
+  auto model = build_model(kTiny, {6, 20});
   SearchOptions options;
   options.beam = 7;
   CHECK(refusal([&] { options.check(*model); }).find("at most 6, the size of the vocabulary") != std::string::npos);
@@ -652,7 +652,7 @@ TEST_CASE("invalid search options, prefixes that are too long and logits of NaN 
   CHECK(refusal([&] { beam_search(*model, {s}, kSpecialTokens, options); }).find("the prefix of sentence 1") !=
         std::string::npos);
   s.prefix.clear();
-  auto model_of_two_tokens = built(kTiny, {2, 20});
+  auto model_of_two_tokens = build_model(kTiny, {2, 20});
   options.no_unknown = true;
   CHECK(refusal([&] {
           beam_search(*model_of_two_tokens, {s}, kSpecialTokens, options);
@@ -664,7 +664,8 @@ TEST_CASE("invalid search options, prefixes that are too long and logits of NaN 
   CHECK(status_of([&] { beam_search(*model, {s}, kSpecialTokens, options); }) == 1);
   CHECK(status_of([&] { device_search(*model, {s}, options); }) == 1);
   // Learned positions limit the length of hypotheses, too: the last position predicts the end token.
-  auto bounded_model = built(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
+  auto bounded_model =
+      build_model(std::string(kTiny).replace(8, 0, "positions = 'learned'\nmax_positions = 5\n"), {6, 20});
   CHECK(max_hypothesis_length({}, *bounded_model, 3) == 4);
   CHECK(beam_search(*bounded_model, {s}, kSpecialTokens, {})[0].size() == 5);
   CHECK(device_search(*bounded_model, {s}, {})[0].size() == 5);

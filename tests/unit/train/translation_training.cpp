@@ -25,7 +25,7 @@ namespace {
 // A folder with a shard of sentence pairs, and training runs on this shard.
 struct Dataset {
   Folder folder;
-  pairs::Sentences sentences = translation::sentences(90);
+  pairs::SentencePairs sentences = translation::random_sentence_pairs(90);
   Dataset() { pairs::write(folder.file("t.mhs"), sentences, 10, 7); }
 
   RunConfig config(const std::string& extra) const {
@@ -166,7 +166,7 @@ TEST_CASE("nuclear growth refuses a ratio for a kind of attention without alphas
       "[attention.decoder.self]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.5\n";
   const auto growth_error = [&](const std::string& extra) {
     RunConfig config = data.config(growth + extra);
-    auto model = translation::built(config.model);
+    auto model = translation::build_model(config.model);
     return refusal([&] { config.regularisers.start(model->parameters(), config.model.attention); });
   };
   CHECK(growth_error("") == "");
@@ -185,7 +185,7 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
       "[train.regularisers.nuclear-growth.decoder.self]\nratio = 0.0\n";
   // The gradient of the term with respect to the alphas of an attention layer is -γ r U Vᵀ.
   RunConfig config = data.config(growth);
-  auto model = translation::built(config.model);
+  auto model = translation::build_model(config.model);
   config.regularisers.start(model->parameters(), config.model.attention);
   CHECK_FALSE(config.regularisers.loss({4, 0, 10}).defined());
   const at::Tensor value = config.regularisers.loss({5, 0, 10});
@@ -277,7 +277,7 @@ PassResult training_pass(const model::ModelConfig& config, const std::string& re
   if (!regulariser.empty()) section.load_text("[train.regularisers." + regulariser, "test");
   Regularisers terms;
   if (!regulariser.empty()) terms.read(section, "train.regularisers", regularisers());
-  const auto model = translation::built(config);
+  const auto model = translation::build_model(config);
   if (!regulariser.empty()) terms.start(model->parameters(), config.attention);
   std::vector<data::Row> rows;
   for (int64_t pair : order) rows.push_back(corpus.row_of(pair));
@@ -335,7 +335,7 @@ void check_close(const PassResult& a, const PassResult& b) {
 }  // namespace
 
 TEST_CASE("a training pass is independent of the order of its rows and of padding", "[translation]") {
-  const pairs::Sentences sentences = translation::sentences(9);
+  const pairs::SentencePairs sentences = translation::random_sentence_pairs(9);
   const data::Pairs corpus = translation::corpus_of(sentences);
   const std::vector<int64_t> order{0, 1, 2, 3, 4, 5, 6, 7, 8}, shuffled{7, 2, 5, 0, 8, 1, 6, 4, 3};
   const std::string mae_lines = "combiner = 'mae'\n[attention.mae]\nhidden = 6\ndropout = 0.0\n",

@@ -584,7 +584,7 @@ TEST_CASE("MAE samples one expert per row and layer in every backbone; with samp
   for (const Case& c : cases)
     for (const char* gate : {"learned", "uniform"}) {
       auto dropped_heads = [&](const std::string& unit, uint32_t update) {
-        const auto model = translators::built(c.toml + str("[attention.mae]\ngate = '", gate, "'\n", unit));
+        const auto model = translators::build_model(c.toml + str("[attention.mae]\ngate = '", gate, "'\n", unit));
         DroppedHeads observer;
         model->hidden(every_model::input(*model, c.encoder_only, 9), training_context(update, true), nullptr,
                       &observer);
