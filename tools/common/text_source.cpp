@@ -122,7 +122,7 @@ nlohmann::ordered_json settings_of(const data::ScoringOptions& scoring, const st
 
 std::string measurement_text(const std::string& measure, const data::ScoringOptions& scoring) {
   return str(" by ", measure,
-             scoring.sentences ? " on whole records, " : str(" in blocks of ", scoring.block, " tokens, "),
+             scoring.has_independent_rows ? " on whole records, " : str(" in blocks of ", scoring.block, " tokens, "),
              scoring.sample.blocks == 0 ? "all" : str(scoring.sample.blocks), " of them; seed ", scoring.sample.seed);
 }
 

@@ -136,10 +136,11 @@ PreparedSource prepare(const SpectraJob& job, const SpectraInputs& inputs, const
     const auto dataset = inputs.dataset_for(model);
     scoring_options = scoring_for(model, job.args->scoring, *dataset);
     num_targets = dataset->corpus().num_targets();
-    is_text_too_short = !scoring_options.sentences && num_targets < scoring_options.block;
+    is_text_too_short = !scoring_options.has_independent_rows && num_targets < scoring_options.block;
   }
   const analysis::Kinds kinds = analysis::kinds_named(job.args->kinds, model.model->parameters(), "--kind");
-  source->start(*model.model, {argument, !job.curves.empty(), scoring_options.block, scoring_options.sentences, kinds});
+  source->start(*model.model,
+                {argument, !job.curves.empty(), scoring_options.block, scoring_options.has_independent_rows, kinds});
   const auto layers = model.model->attention_layers();
   const bool has_no_heads = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
     return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);

@@ -253,7 +253,7 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
     });
   };
   for (const bool is_zip64 : {false, true}) {
-    const std::string intact = zip_of(entries, {.is_zip64 = large});
+    const std::string intact = zip_of(entries, {.is_zip64 = is_zip64});
     for (size_t size = 0; size < intact.size(); ++size) {
       INFO(size);
       CHECK(status(intact.substr(0, size)) == 3);
