@@ -51,9 +51,9 @@ MH_INLINE void add_bias(const float* bias, int64_t rows, int64_t size, float sca
 
 // Relative positions of one head (RelativeParams), and their scratch for a block of queries.
 struct RelativePositions {
-  const float *u, *v, *rows, *transposed;  // u and v (size), r (distances, size) and rᵀ of params.head
-  int64_t size, distances;                 // elements of a row of r; number of rows of r
-  int64_t product_stride;                  // row stride of distance_products
+  const float *u, *v, *r, *r_transposed;  // u and v (size), r (distances, size) and rᵀ of params.head
+  int64_t size, num_distances;            // elements of a row of r; number of rows of r
+  int64_t product_stride;                 // row stride of distance_products
   float* distance_products;  // (kBlock, product_stride): products of the queries with consecutive rows of r
   float* q_v;                // (kBlock, size): scale * (q + v)
   MH_INLINE RelativePositions(const AttentionParams& params, int64_t span, float* scratch)
@@ -61,11 +61,11 @@ struct RelativePositions {
         distance_products(scratch),
         q_v(scratch + kBlock * product_stride) {
     if (!params.has_relative()) return;
-    const RelativeParams& r = params.relative;
-    size = params.key_size, distances = r.distances;
-    u = r.u + params.head * size, v = r.v + params.head * size;
-    rows = static_cast<const float*>(r.rows) + params.head * distances * size,
-    transposed = r.transposed + params.head * distances * size;
+    const RelativeParams& relative = params.relative;
+    size = params.key_size, num_distances = relative.distances;
+    u = relative.u + params.head * size, v = relative.v + params.head * size;
+    r = static_cast<const float*>(relative.rows) + params.head * num_distances * size,
+    r_transposed = relative.transposed + params.head * num_distances * size;
   }
 };
 
@@ -88,13 +88,13 @@ MH_INLINE void add_position_term(const AttentionParams& params, const Block& blo
                                  int64_t row_stride, float* s) {
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
     const DistanceRange range = distance_range(params, block, run_index);
-    if (range.keys <= 0) continue;
-    product<Tile, false>(block.rows, padded(range.rows), relative.size, {relative.q_v, relative.size, 1},
-                         {relative.transposed + range.row, relative.distances},
+    if (range.num_keys <= 0) continue;
+    product<Tile, false>(block.padded_m, padded(range.num_rows), relative.size, {relative.q_v, relative.size, 1},
+                         {relative.r_transposed + range.first_row, relative.num_distances},
                          {relative.distance_products, relative.product_stride});
     for (int64_t i = 0; i < block.m; ++i)
-      add_to(relative.distance_products + i * relative.product_stride + block.m - 1 - i, range.keys,
-             s + i * row_stride + range.key - block.key_begin);
+      add_to(relative.distance_products + i * relative.product_stride + block.m - 1 - i, range.num_keys,
+             s + i * row_stride + range.first_key - block.key_begin);
   }
 }
 
@@ -105,30 +105,32 @@ template <class Tile>
 MH_INLINE void position_term_backward(const AttentionParams& params, const Block& block,
                                       const RelativePositions& relative, int64_t row_stride, const float* ds, float* dr,
                                       float* dqueries) {
-  std::fill_n(dqueries, block.rows * relative.size, 0.0F);
+  std::fill_n(dqueries, block.padded_m * relative.size, 0.0F);
   for (int64_t run_index = 0; run_index < params.relative.num_runs; ++run_index) {
     const DistanceRange range = distance_range(params, block, run_index);
-    if (range.keys <= 0) continue;
-    std::fill_n(relative.distance_products, block.rows * relative.product_stride, 0.0F);
+    if (range.num_keys <= 0) continue;
+    std::fill_n(relative.distance_products, block.padded_m * relative.product_stride, 0.0F);
     for (int64_t i = 0; i < block.m; ++i)
       std::memcpy(relative.distance_products + i * relative.product_stride + block.m - 1 - i,
-                  ds + i * row_stride + range.key - block.key_begin, static_cast<size_t>(range.keys) * sizeof(float));
-    product<Tile, true>(block.rows, relative.size, range.rows, {relative.distance_products, relative.product_stride, 1},
-                        {relative.rows + range.row * relative.size, relative.size}, {dqueries, relative.size});
-    product<Tile, true>((range.rows + 7) / 8 * 8, relative.size, block.rows,
+                  ds + i * row_stride + range.first_key - block.key_begin,
+                  static_cast<size_t>(range.num_keys) * sizeof(float));
+    product<Tile, true>(block.padded_m, relative.size, range.num_rows,
+                        {relative.distance_products, relative.product_stride, 1},
+                        {relative.r + range.first_row * relative.size, relative.size}, {dqueries, relative.size});
+    product<Tile, true>((range.num_rows + 7) / 8 * 8, relative.size, block.padded_m,
                         {relative.distance_products, 1, relative.product_stride}, {relative.q_v, relative.size},
-                        {dr + range.row * relative.size, relative.size});
+                        {dr + range.first_row * relative.size, relative.size});
   }
 }
 
 // Computes the dropout mask, scale or 0, of query i of a block for the first `end` keys from block.key_begin on.
 MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& block, int64_t i, int64_t end,
                                      float* dropout_mask) {
-  const auto row = static_cast<uint64_t>((block.first + i) * params.dropout_row + block.key_begin);
-  dropout_mask_range(params.dropout, params.dropout_first + row, end, dropout_mask);
+  const auto offset = static_cast<uint64_t>((block.first + i) * params.dropout_row + block.key_begin);
+  dropout_mask_range(params.dropout, params.dropout_first + offset, end, dropout_mask);
 }
 
-// Multiplies x (count) by the dropout mask `dropout_mask`; dropped elements become 0 even if they are not finite.
+// Multiplies x (count) elementwise by `dropout_mask` (count); dropped elements become 0 even if they are not finite.
 MH_INLINE void drop(const float* dropout_mask, int64_t count, float* x) {
   int64_t j = 0;
   for (; j + lanes <= count; j += lanes) {
@@ -150,9 +152,9 @@ bool is_decode(const AttentionParams& params) {
 template <class T>
 MH_INLINE void decode_forward(const AttentionParams& params, const HeadTensors<T>& tensors, float* scratch) {
   const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v;
-  const int64_t d = params.key_size, keys = padded(params.keys);
-  float* s = scratch;          // logits of one query (keys)
-  float* scaled_q = s + keys;  // scaled query (d)
+  const int64_t d = params.key_size;
+  float* s = scratch;                         // logits of one query (keys)
+  float* scaled_q = s + padded(params.keys);  // scaled query (d)
   for (int64_t i = 0; i < params.queries; ++i) {
     const int64_t first = params.visible_begin(i);
     pack_fp32(Matrix<const T>{q.data + i * q.stride, q.stride}, 1, 1, d, params.scale, scaled_q);
@@ -176,13 +178,13 @@ MH_INLINE void fill_masked(int64_t count, float value, float* x) {
   for (int64_t i = 0; i < count; ++i) x[i] = value;
 }
 
-// Computes the logits s of a block of queries, with the term of relative positions added. Query i has the logits of its
-// keys from s + i * row_stride on.
+// Computes the logits s of a block of queries, with the term of relative positions added. The logits of query i begin
+// at s + i * row_stride.
 template <class Tile, class Products>
 MH_INLINE void compute_logits(const AttentionParams& params, const Block& block, const RelativePositions& relative,
                               Products& products, int64_t row_stride, float* s) {
-  if (params.has_relative()) add_relative_biases(params, block, relative, products.queries());
-  products.logits(block, s);
+  if (params.has_relative()) add_relative_biases(params, block, relative, products.packed_queries());
+  products.compute_logits(block, s);
   if (params.has_relative()) add_position_term<Tile>(params, block, relative, row_stride, s);
 }
 
@@ -224,14 +226,14 @@ MH_INLINE void forward_tiled(const AttentionParams& params, const HeadTensors<T>
         std::fill_n(out_sums, kBlock * d, 0.0F);
     for (int64_t key = 0; key < params.keys; key += span) {
       const Block block = Products::block_at(params, first, {key, key + span});
-      if (block.keys() <= 0) continue;
+      if (block.num_keys() <= 0) continue;
       products.pack_queries(block, q);
       compute_logits<Tile>(params, block, relative, products, row_stride, s);
       for (int64_t i = 0; i < block.m; ++i) {
         float* x = s + i * row_stride;
-        if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, block.keys(), nullptr);
+        if (params.normaliser == Normaliser::sigsoftmax) sigsoftmax_logits(x, block.num_keys(), nullptr);
         const VisibleRange visible(params, block, i);
-        online_softmax(visible, block.keys(), d, x, running_max[i], running_sum[i], out_sums + i * d);
+        online_softmax(visible, block.num_keys(), d, x, running_max[i], running_sum[i], out_sums + i * d);
         if (!params.has_dropout() || visible.is_empty()) continue;
         dropout_mask_of_query(params, block, i, visible.end, dropout_mask);
         drop(dropout_mask, visible.end, x);
@@ -252,12 +254,12 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   const Matrix<const T> q = tensors.q, k = tensors.k, v = tensors.v, dout = tensors.dout;
   const Matrix<T> out = tensors.out;
   const float* const lse = tensors.lse;
-  const int64_t d = params.key_size, keys = Products::keys(params), span = backward_span(params),
+  const int64_t d = params.key_size, padded_keys = Products::padded_num_keys(params), span = backward_span(params),
                 row_stride = row_stride_of(span);
   ScratchAllocator allocator{scratch};
   Products products(params, true, row_stride, k, v, allocator);
-  float* dk = allocator.allocate(keys * d);
-  float* dv = allocator.allocate(keys * d);
+  float* dk = allocator.allocate(padded_keys * d);
+  float* dv = allocator.allocate(padded_keys * d);
   float* dq = allocator.allocate(params.queries * d);
   float* p = allocator.allocate(kBlock * row_stride);
   float* ds = allocator.allocate(kBlock * row_stride);
@@ -270,9 +272,9 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* dropout_mask = allocator.next + kDropoutGroup;
   if (params.has_relative()) {
     for (float* gradient : {tensors.du, tensors.dv_bias}) std::fill_n(gradient, d, 0.0F);
-    std::fill_n(tensors.dr, relative.distances * d, 0.0F);
+    std::fill_n(tensors.dr, relative.num_distances * d, 0.0F);
   }
-  std::fill_n(dk, (2 * keys + params.queries) * d, 0.0F);
+  std::fill_n(dk, (2 * padded_keys + params.queries) * d, 0.0F);
   for (int64_t i = 0; i < params.queries; ++i) {
     Floats sum{};  // rowsum(dO ∘ O), which equals delta
     for (int64_t j = 0; j < d; j += lanes) {
@@ -283,20 +285,20 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
     }
     deltas[i] = sum_of(sum);
   }
-  const float scale = params.head_scale(params.head);
+  const float head_scale = params.head_scale(params.head);
   double head_dscale = 0;  // gradient of the head's scale: Σ P dP, where dP does not include the scale
   // The loop over spans of keys is the outer loop, so that the keys and values of a span, and their gradients, stay in
   // the cache for all blocks of queries.
   for (int64_t key = 0; key < params.keys; key += span)
     for (int64_t first = 0; first < params.queries; first += kBlock) {
       const Block block = Products::block_at(params, first, {key, key + span});
-      const int64_t width = block.keys();
+      const int64_t width = block.num_keys();
       if (width <= 0) continue;
       products.pack_queries(block, q);
       products.pack_dout(block, dout);
       compute_logits<Tile>(params, block, relative, products, row_stride, p);
       products.compute_dp(block, ds);
-      for (int64_t i = 0; i < block.rows; ++i) {
+      for (int64_t i = 0; i < block.padded_m; ++i) {
         float *p_row = p + i * row_stride, *ds_row = ds + i * row_stride;
         const VisibleRange visible(params, block, std::min(i, block.m - 1));
         // The padding rows of the tile and the fully masked rows have no gradient.
@@ -317,7 +319,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
           load(p_row + j, a);
           load(ds_row + j, g);
           if (tensors.dscale != nullptr) dscale_lanes += a * g;
-          g = a * (g * scale - delta);
+          g = a * (g * head_scale - delta);
           if (has_slope) {
             load(slopes + j, a);
             g = g * a;
@@ -341,7 +343,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
     }
   store_scaled(dq, params.queries, d, params.scale, tensors.dq);
   store_scaled(dk, params.keys, d, Products::kQueriesScaled ? 1 : params.scale, tensors.dk);
-  store_scaled(dv, params.keys, d, params.head_scale(params.head), tensors.dv);
+  store_scaled(dv, params.keys, d, head_scale, tensors.dv);
   if (tensors.dscale != nullptr) *tensors.dscale = static_cast<float>(head_dscale);
 }
 

@@ -12,9 +12,9 @@ int64_t forward_floats(const AttentionParams& params) {
   return kBlock * row_stride_of(span) + kBlock * params.key_size + distances_scratch(params, span) +
          dropout_mask_scratch(params, span);
 }
-int64_t backward_floats(const AttentionParams& params, int64_t keys) {
+int64_t backward_floats(const AttentionParams& params, int64_t padded_keys) {
   const int64_t span = backward_span(params), row_stride = row_stride_of(span);
-  return (2 * keys + params.queries) * params.key_size + 2 * kBlock * row_stride + 2 * kBlock * params.key_size +
+  return (2 * padded_keys + params.queries) * params.key_size + 2 * kBlock * row_stride + 2 * kBlock * params.key_size +
          row_stride + padded(params.queries) + distances_scratch(params, span) + dropout_mask_scratch(params, span);
 }
 
@@ -26,8 +26,9 @@ int64_t attention_forward_scratch(const AttentionParams& params) {
 }
 int64_t attention_backward_scratch(const AttentionParams& params) {
   return uses_bf16_gemm(params)
-             ? Bf16Products::scratch_floats(params, true) + backward_floats(params, Bf16Products::keys(params))
-             : Fp32::scratch_floats(params, true) + backward_floats(params, Fp32::keys(params));
+             ? Bf16Products::scratch_floats(params, true) +
+                   backward_floats(params, Bf16Products::padded_num_keys(params))
+             : Fp32::scratch_floats(params, true) + backward_floats(params, Fp32::padded_num_keys(params));
 }
 
 }  // namespace mh::kernels

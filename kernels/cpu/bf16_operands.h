@@ -13,7 +13,8 @@ namespace mh::kernels {
 
 constexpr int64_t kGemmColumns = 64;  // columns of a panel of a right operand
 
-// Loads `count` elements, at most 16, into the lower halves of 32-bit words; the other words become zero.
+// Loads the first `count` elements, or 16 if `count` is larger, into the lower halves of 32-bit words; the other words
+// become zero.
 MH_INLINE void load_words(const uint16_t* from, int64_t count, Words& to) {
   Halves h{};
   if (count >= lanes) std::memcpy(&h, from, sizeof h);
@@ -61,13 +62,13 @@ MH_INLINE void transpose_rows(const uint16_t* from, int64_t row_stride, int64_t 
   }
 }
 
-// The rows from row `first` on of a right operand of `rows` rows.
+// A right operand of `rows` rows, of which products read the rows from row `first` on.
 struct RightOperand {
   const uint16_t* data;
   int64_t rows, first = 0;
 };
 
-// Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. b are the first k rows of a RightOperand of n columns.
+// Computes c (m, n) = a (m, k) b (k, n), or c += a b if `add`. b is the first k rows of a RightOperand of n columns.
 template <bool add>
 MH_INLINE void gemm_product(const Bf16Gemm& gemm, int64_t m, int64_t n, int64_t k, Matrix<const uint16_t> a,
                             const RightOperand& b, Matrix<float> c) {

@@ -24,18 +24,18 @@ struct KeySpan {
 
 // A block of queries, and the keys of a span that at least one of them sees.
 struct Block {
-  int64_t first, m, rows;  // first query; number of queries; m rounded up to a multiple of `row_multiple`
+  int64_t first, m, padded_m;  // first query; number of queries; m rounded up to a multiple of `row_multiple`
   // The keys key_begin … key_end - 1, multiples of `key_multiple`; no keys if key_end <= key_begin.
   int64_t key_begin, key_end;
   MH_INLINE Block(const AttentionParams& params, int64_t begin, const KeySpan& span, int64_t row_multiple,
                   int64_t key_multiple)
       : first(begin),
         m(std::min(kBlock, params.queries - begin)),
-        rows((m + row_multiple - 1) / row_multiple * row_multiple),
+        padded_m((m + row_multiple - 1) / row_multiple * row_multiple),
         key_begin(std::max(span.begin, params.visible_begin(begin) / key_multiple * key_multiple)),
         key_end(
             std::min(span.end, (params.visible_end(begin + m - 1) + key_multiple - 1) / key_multiple * key_multiple)) {}
-  MH_INLINE int64_t keys() const { return key_end - key_begin; }
+  MH_INLINE int64_t num_keys() const { return key_end - key_begin; }
 };
 
 // Computes to (padded_rows, size) = factor * from (rows, size) in fp32; the rows from `rows` on become zero.
@@ -67,10 +67,10 @@ template <class Tile, class T>
 class Fp32Products {
  public:
   // Returns the number of keys, rounded up to what the products require.
-  static MH_INLINE int64_t keys(const AttentionParams& params) { return padded(params.keys); }
+  static MH_INLINE int64_t padded_num_keys(const AttentionParams& params) { return padded(params.keys); }
   // Returns the number of floats that the packed operands take from the scratch memory.
   static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
-    return ((backward ? 3 : 2) * keys(params) + (backward ? 2 : 1) * kBlock) * params.key_size;
+    return ((backward ? 3 : 2) * padded_num_keys(params) + (backward ? 2 : 1) * kBlock) * params.key_size;
   }
   // Returns the block of queries from query `first` on, and the keys of `span` that it sees.
   static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const KeySpan& span) {
@@ -80,44 +80,46 @@ class Fp32Products {
   // Packs keys and values into scratch memory. row_stride: row stride of the tiles.
   MH_INLINE Fp32Products(const AttentionParams& params, bool backward, int64_t row_stride, Matrix<const T> k,
                          Matrix<const T> v, ScratchAllocator& allocator)
-      : d_(params.key_size), keys_(keys(params)), row_stride_(row_stride), scale_(params.scale) {
-    row_major_kv_ = allocator.allocate(keys_ * d_), transposed_k_ = allocator.allocate(keys_ * d_),
+      : d_(params.key_size), padded_keys_(padded_num_keys(params)), row_stride_(row_stride), scale_(params.scale) {
+    row_major_kv_ = allocator.allocate(padded_keys_ * d_), transposed_k_ = allocator.allocate(padded_keys_ * d_),
     packed_q_ = allocator.allocate(kBlock * d_);
     if (backward) {
-      transposed_v_ = allocator.allocate(keys_ * d_), packed_dout_ = allocator.allocate(kBlock * d_);
-      pack_fp32(v, params.keys, keys_, d_, 1.0F, row_major_kv_);
+      transposed_v_ = allocator.allocate(padded_keys_ * d_), packed_dout_ = allocator.allocate(kBlock * d_);
+      pack_fp32(v, params.keys, padded_keys_, d_, 1.0F, row_major_kv_);
       transpose_keys(row_major_kv_, transposed_v_);
     }
-    pack_fp32(k, params.keys, keys_, d_, 1.0F, row_major_kv_);
+    pack_fp32(k, params.keys, padded_keys_, d_, 1.0F, row_major_kv_);
     transpose_keys(row_major_kv_, transposed_k_);
-    if (!backward) pack_fp32(v, params.keys, keys_, d_, 1.0F, row_major_kv_);
+    if (!backward) pack_fp32(v, params.keys, padded_keys_, d_, 1.0F, row_major_kv_);
   }
 
   // Packs the queries of a block, scaled by params.scale.
   MH_INLINE void pack_queries(const Block& block, Matrix<const T> q) {
-    pack_fp32(Matrix<const T>{q.data + block.first * q.stride, q.stride}, block.m, block.rows, d_, scale_, packed_q_);
+    pack_fp32(Matrix<const T>{q.data + block.first * q.stride, q.stride}, block.m, block.padded_m, d_, scale_,
+              packed_q_);
   }
   // Packs the output gradient dO of a block.
   MH_INLINE void pack_dout(const Block& block, Matrix<const T> dout) {
-    pack_fp32(Matrix<const T>{dout.data + block.first * dout.stride, dout.stride}, block.m, block.rows, d_, 1.0F,
+    pack_fp32(Matrix<const T>{dout.data + block.first * dout.stride, dout.stride}, block.m, block.padded_m, d_, 1.0F,
               packed_dout_);
   }
-  // Returns the scaled queries of the block (rows, size), to which the caller may add a bias.
-  MH_INLINE float* queries() { return packed_q_; }
-  // Whether pack_queries() scales the queries. If not, the caller multiplies the dk of accumulate_dk() by params.scale.
+  // Returns the scaled queries of the block (padded_m, size), to which the caller may add a bias.
+  MH_INLINE float* packed_queries() { return packed_q_; }
+  // Whether pack_queries() scales the queries. If it does not, the caller multiplies the dk of accumulate_dk() by
+  // params.scale.
   static constexpr bool kQueriesScaled = true;
 
   // Computes the logits s (block, row_stride) = scale * Q Kᵀ.
-  MH_INLINE void logits(const Block& block, float* s) const {
-    product<Tile, false>(block.rows, block.keys(), d_, {packed_q_, d_, 1}, {transposed_k_ + block.key_begin, keys_},
-                         {s, row_stride_});
+  MH_INLINE void compute_logits(const Block& block, float* s) const {
+    product<Tile, false>(block.padded_m, block.num_keys(), d_, {packed_q_, d_, 1},
+                         {transposed_k_ + block.key_begin, padded_keys_}, {s, row_stride_});
   }
   // Computes sums (block, size) += P V.
   MH_INLINE void accumulate_out(const Block& block, const float* p, float* sums) const { add_product(block, p, sums); }
   // Computes dp (block, row_stride) = dO Vᵀ.
   MH_INLINE void compute_dp(const Block& block, float* dp) const {
-    product<Tile, false>(block.rows, block.keys(), d_, {packed_dout_, d_, 1}, {transposed_v_ + block.key_begin, keys_},
-                         {dp, row_stride_});
+    product<Tile, false>(block.padded_m, block.num_keys(), d_, {packed_dout_, d_, 1},
+                         {transposed_v_ + block.key_begin, padded_keys_}, {dp, row_stride_});
   }
   // Computes sums (block, size) += dS K.
   MH_INLINE void accumulate_dq(const Block& block, const float* ds, float* sums) const { add_product(block, ds, sums); }
@@ -132,24 +134,24 @@ class Fp32Products {
  private:
   // Computes to (size, keys) = fromᵀ, for `from` (keys, size).
   MH_INLINE void transpose_keys(const float* from, float* to) const {
-    for (int64_t r = 0; r < keys_; r += lanes)
+    for (int64_t r = 0; r < padded_keys_; r += lanes)
       for (int64_t i = 0; i < d_; i += lanes) {
         Floats rows[lanes];
         for (int64_t j = 0; j < lanes; ++j) load(from + (r + j) * d_ + i, rows[j]);
         transpose(rows);
-        for (int64_t j = 0; j < lanes; ++j) store(rows[j], to + (i + j) * keys_ + r);
+        for (int64_t j = 0; j < lanes; ++j) store(rows[j], to + (i + j) * padded_keys_ + r);
       }
   }
   MH_INLINE void add_product(const Block& block, const float* tile, float* sums) const {
-    product<Tile, true>(block.rows, d_, block.keys(), {tile, row_stride_, 1},
+    product<Tile, true>(block.padded_m, d_, block.num_keys(), {tile, row_stride_, 1},
                         {row_major_kv_ + block.key_begin * d_, d_}, {sums, d_});
   }
   MH_INLINE void add_transposed_product(const Block& block, const float* tile, const float* rows, float* to) const {
-    product<Tile, true>(block.keys(), d_, block.rows, {tile, 1, row_stride_}, {rows, d_},
+    product<Tile, true>(block.num_keys(), d_, block.padded_m, {tile, 1, row_stride_}, {rows, d_},
                         {to + block.key_begin * d_, d_});
   }
 
-  int64_t d_, keys_, row_stride_;
+  int64_t d_, padded_keys_, row_stride_;
   float scale_;
   // row_major_kv_ (keys, size): values in the forward pass, keys in the backward pass. transposed_k_ (size, keys);
   // transposed_v_ (size, keys) in the backward pass.
@@ -175,11 +177,11 @@ class Bf16Products {
   }
 
  public:
-  static MH_INLINE int64_t keys(const AttentionParams& params) {
+  static MH_INLINE int64_t padded_num_keys(const AttentionParams& params) {
     return (params.keys + kKeysPerProduct - 1) / kKeysPerProduct * kKeysPerProduct;
   }
   static MH_INLINE int64_t scratch_floats(const AttentionParams& params, bool backward) {
-    const int64_t n = keys(params), d = params.key_size;
+    const int64_t n = padded_num_keys(params), d = params.key_size;
     return ((backward ? 3 : 2) * n * d + (backward ? 4 : 1) * kBlock * d + kKeysPerProduct * kBlock) / 2;
   }
   static MH_INLINE Block block_at(const AttentionParams& params, int64_t first, const KeySpan& span) {
@@ -188,16 +190,20 @@ class Bf16Products {
 
   MH_INLINE Bf16Products(const AttentionParams& params, bool backward, int64_t row_stride, Matrix<const uint16_t> k,
                          Matrix<const uint16_t> v, ScratchAllocator& allocator)
-      : gemm_(*params.bf16), d_(params.key_size), keys_(keys(params)), row_stride_(row_stride), scale_(params.scale) {
+      : gemm_(*params.bf16),
+        d_(params.key_size),
+        padded_keys_(padded_num_keys(params)),
+        row_stride_(row_stride),
+        scale_(params.scale) {
     const auto allocate = [&](int64_t count) { return reinterpret_cast<uint16_t*>(allocator.allocate(count / 2)); };
-    transposed_k_ = allocate(keys_ * d_), interleaved_kv_ = allocate(keys_ * d_);
+    transposed_k_ = allocate(padded_keys_ * d_), interleaved_kv_ = allocate(padded_keys_ * d_);
     packed_q_ = allocate(kBlock * d_), bf16_tile_ = allocate(kKeysPerProduct * kBlock);
-    transpose_rows(k.data, k.stride, params.keys, keys_, d_, transposed_k_);
+    transpose_rows(k.data, k.stride, params.keys, padded_keys_, d_, transposed_k_);
     const Matrix<const uint16_t> interleaved = backward ? k : v;
-    interleave_rows(interleaved.data, interleaved.stride, params.keys, keys_, d_, interleaved_kv_);
+    interleave_rows(interleaved.data, interleaved.stride, params.keys, padded_keys_, d_, interleaved_kv_);
     if (!backward) return;
-    transposed_v_ = allocate(keys_ * d_);
-    transpose_rows(v.data, v.stride, params.keys, keys_, d_, transposed_v_);
+    transposed_v_ = allocate(padded_keys_ * d_);
+    transpose_rows(v.data, v.stride, params.keys, padded_keys_, d_, transposed_v_);
     interleaved_q_ = allocate(kBlock * d_), packed_dout_ = allocate(kBlock * d_),
     interleaved_dout_ = allocate(kBlock * d_);
   }
@@ -210,21 +216,21 @@ class Bf16Products {
     pack_rows(block, dout, packed_dout_);
     interleave_rows(packed_dout_, d_, kBlock, kBlock, d_, interleaved_dout_);
   }
-  MH_INLINE float* queries() { return nullptr; }  // null: no bias can be added to bf16 queries
-  static constexpr bool kQueriesScaled = false;   // scaling would round the bf16 queries
+  MH_INLINE float* packed_queries() { return nullptr; }  // null: no bias can be added to bf16 queries
+  static constexpr bool kQueriesScaled = false;          // scaling would round the bf16 queries
 
-  MH_INLINE void logits(const Block& block, float* s) const {
+  MH_INLINE void compute_logits(const Block& block, float* s) const {
     multiply_transposed(block, packed_q_, transposed_k_, s);
-    scale_rows(scale_, block.m, block.keys(), s, row_stride_);
+    scale_rows(scale_, block.m, block.num_keys(), s, row_stride_);
   }
   MH_INLINE void accumulate_out(const Block& block, const float* p, float* sums) const {
-    gemm_tile(block, p).add_product(interleaved_kv_, keys_, d_, sums);
+    gemm_tile(block, p).add_product(interleaved_kv_, padded_keys_, d_, sums);
   }
   MH_INLINE void compute_dp(const Block& block, float* dp) const {
     multiply_transposed(block, packed_dout_, transposed_v_, dp);
   }
   MH_INLINE void accumulate_dq(const Block& block, const float* ds, float* sums) const {
-    gemm_tile(block, ds).add_product(interleaved_kv_, keys_, d_, sums);
+    gemm_tile(block, ds).add_product(interleaved_kv_, padded_keys_, d_, sums);
   }
   MH_INLINE void accumulate_dk(const Block& block, const float* ds, float* dk) const {
     gemm_tile(block, ds).add_transposed_product(interleaved_q_, d_, dk);
@@ -239,11 +245,11 @@ class Bf16Products {
   }
   MH_INLINE void multiply_transposed(const Block& block, const uint16_t* rows, const uint16_t* transposed,
                                      float* tile) const {
-    gemm_product<false>(gemm_, kBlock, block.keys(), d_, {rows, d_}, {transposed + block.key_begin * d_, d_},
+    gemm_product<false>(gemm_, kBlock, block.num_keys(), d_, {rows, d_}, {transposed + block.key_begin * d_, d_},
                         {tile, row_stride_});
   }
   const Bf16Gemm& gemm_;
-  int64_t d_, keys_, row_stride_;
+  int64_t d_, padded_keys_, row_stride_;
   float scale_;
   // Right operands: transposed keys, transposed values (backward pass), and interleaved_kv_ with the values in the
   // forward pass or the keys in the backward pass.

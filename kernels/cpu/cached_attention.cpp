@@ -6,12 +6,12 @@ namespace mh::kernels {
 
 namespace {
 
-// Function object that returns the address of position t, in the cache row that the table `rows` names.
+// Function object that returns the address of position t, which is in cache row table[t].
 template <class T>
 struct CacheRowAddress {
   const CachedRows<T>& cache;
-  const int32_t* rows;
-  MH_INLINE const T* operator()(int64_t t) const { return cache.data + rows[t] * cache.row_stride + t * cache.stride; }
+  const int32_t* table;
+  MH_INLINE const T* operator()(int64_t t) const { return cache.data + table[t] * cache.row_stride + t * cache.stride; }
 };
 
 }  // namespace
@@ -27,9 +27,10 @@ void CachedAttentionLoops<L, T>::attend(const CachedQuery<T>& query, T* out, flo
     v = v * query.scale;
     store(v, scaled_q + i);
   }
-  attend_query(scaled_q, query.length, size,
-               KeysAndValues{CacheRowAddress<T>{query.keys, query.rows}, CacheRowAddress<T>{query.values, query.rows}},
-               1, s, out);
+  attend_query(
+      scaled_q, query.length, size,
+      KeysAndValues{CacheRowAddress<T>{query.keys, query.table}, CacheRowAddress<T>{query.values, query.table}}, 1, s,
+      out);
 }
 
 template struct CachedAttentionLoops<kLevel, float>;

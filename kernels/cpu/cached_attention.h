@@ -26,7 +26,7 @@ struct CachedQuery {
   float scale;
   int64_t size;
   CachedRows<T> keys, values;
-  const int32_t* rows;  // (length): cache row of each position
+  const int32_t* table;  // (length): cache row of each position
   int64_t length;
 };
 

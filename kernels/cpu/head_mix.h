@@ -15,14 +15,14 @@ constexpr int64_t kMixWidth = 128;
 // The sizes of a map at one position: head j of x, of `count` elements, starts at x + j * x_stride, and head i of y,
 // also of `count` elements, at y + i * y_stride.
 struct HeadMix {
-  int64_t in, out;  // number of heads of x; number of heads of y
+  int64_t in_heads, out_heads;  // number of heads of x; number of heads of y
   int64_t x_stride, y_stride;
   int64_t count;
 };
 
 // The gradients at one position: dx_j = Σ_i m[j, i] dy_i, with head stride dx_stride, and dm[j, i] += Σ_s x_j[s]
-// dy_i[s]. dm (in, out, 16) has 16 partial sums of each element, which the caller adds. dx may be dy, and then
-// dx_stride equals y_stride. dx or dm may be null: not computed.
+// dy_i[s]. dm (in_heads, out_heads, 16) has 16 partial sums of each element, which the caller adds. dx may be dy, and
+// then dx_stride equals y_stride. dx or dm may be null: not computed.
 template <class T>
 struct HeadMixGradients {
   const T *x, *dy;
@@ -39,9 +39,9 @@ struct HeadMixLoops {
 };
 
 // Returns the number of floats of scratch memory that mix_heads() or mix_heads_backward() needs.
-inline int64_t head_mix_scratch(int64_t in, int64_t out) { return (in + out) * kMixWidth; }
+inline int64_t head_mix_scratch(int64_t in_heads, int64_t out_heads) { return (in_heads + out_heads) * kMixWidth; }
 
-// Computes y = mᵀ x across heads, with m (in, out). y may be x if x_stride equals y_stride.
+// Computes y = mᵀ x across heads, with m (in_heads, out_heads). y may be x if x_stride equals y_stride.
 template <class T>
 void mix_heads(const HeadMix& params, const float* m, const T* x, T* y, float* scratch) {
   dispatch_level([&](auto simd_level) { HeadMixLoops<simd_level, T>::forward(params, m, x, y, scratch); });

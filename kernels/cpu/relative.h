@@ -11,10 +11,10 @@
 
 namespace mh::kernels {
 
-// The keys of a run that a tile of queries sees, and their distances: `keys` keys from key `key` on, and `rows` rows of
-// r from row `row` on. If `keys` <= 0, the tile sees no key of the run.
+// The keys of a run that a tile of queries sees, and their distances, which are rows of r. If num_keys <= 0, the tile
+// sees no key of the run.
 struct DistanceRange {
-  int64_t key, keys, row, rows;
+  int64_t first_key, num_keys, first_row, num_rows;
 };
 
 // Returns the range of a run for the m queries from query `first` on, of `queries` in all, that see the keys
@@ -22,8 +22,8 @@ struct DistanceRange {
 MH_INLINE DistanceRange distance_range(const DistanceRun& run, int64_t queries, int64_t first, int64_t m,
                                        int64_t key_begin, int64_t key_end) {
   const int64_t skipped_keys = std::max<int64_t>(0, key_begin - run.first);
-  const int64_t keys = std::min(key_end - run.first, run.count) - skipped_keys;
-  return {run.first + skipped_keys, keys, run.row + queries - first - m + skipped_keys, keys + m - 1};
+  const int64_t num_keys = std::min(key_end - run.first, run.count) - skipped_keys;
+  return {run.first + skipped_keys, num_keys, run.row + queries - first - m + skipped_keys, num_keys + m - 1};
 }
 
 // Returns the row stride, in floats, of the products of a tile of `queries` queries with the rows of r at their

@@ -18,7 +18,7 @@ MH_INLINE void load_padded(const float* from, int64_t count, float padding, Floa
   fill(to, padding);
   std::memcpy(&to, from, static_cast<size_t>(count) * sizeof(float));
 }
-// Sets the lanes of x that are not allowed, or from lane `count` on, to -inf.
+// Sets to -inf the lanes of x that are not allowed, and all lanes from lane `count` on.
 MH_INLINE void mask_lanes(const bool* allowed, int64_t count, Floats& x) {
   Bytes b{};
   std::memcpy(&b, allowed, static_cast<size_t>(count < lanes ? count : lanes));

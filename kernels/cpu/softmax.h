@@ -8,7 +8,7 @@
 
 namespace mh::kernels {
 
-// The function whose values the softmax normalises.
+// The function of the logit a to which a probability p is proportional.
 enum class SoftmaxKind {
   softmax,    // p ∝ exp(a)
   sigsoftmax  // p ∝ exp(a) σ(a)

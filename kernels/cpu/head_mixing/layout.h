@@ -13,7 +13,7 @@ namespace mh::kernels {
 constexpr int64_t chunk = kMixWidth;  // keys of a chunk, which are mixed at a time
 
 // Returns the number of chunks of `keys` keys.
-MH_INLINE int64_t chunks_of(int64_t keys) { return (keys + chunk - 1) / chunk; }
+MH_INLINE int64_t num_chunks_of(int64_t keys) { return (keys + chunk - 1) / chunk; }
 
 // The numbers of queries and keys of a tile. They depend only on the tensor sizes and the cache size, not on the number
 // of threads, since they determine the order of summation.
@@ -22,7 +22,7 @@ struct TileSize {
 };
 MH_INLINE TileSize tile_size(const AttentionParams& params) {
   constexpr int64_t min_rows = 32, max_rows = 64;
-  const int64_t all_keys = chunks_of(params.max_keys) * chunk, heads = std::max(params.in_heads, params.out_heads);
+  const int64_t all_keys = num_chunks_of(params.max_keys) * chunk, heads = std::max(params.in_heads, params.out_heads);
   const int64_t key_bytes = heads * static_cast<int64_t>(sizeof(float)),
                 query_bytes = std::max<int64_t>(1, all_keys * key_bytes);
   // A tile has all keys even if it is up to 8 times as large as the L2 cache: tiles of a span of keys need two passes
@@ -39,12 +39,12 @@ MH_INLINE TileSize tile_size(const AttentionParams& params) {
 // The layout of a tile of logits or probabilities: (queries, chunks, heads, keys of a chunk). A chunk of keys of all
 // heads, which is mixed at a time, is contiguous.
 struct Layout {
-  int64_t heads, chunks;  // the larger of in_heads and out_heads; number of chunks of all keys, not only of a tile
-  int64_t rows, span;     // queries and keys of a tile (TileSize)
-  int64_t dk, dv;         // sizes of keys and values, padded to 16
+  int64_t heads, num_chunks;  // the larger of in_heads and out_heads; number of chunks of all keys, not only of a tile
+  int64_t rows, span;         // queries and keys of a tile (TileSize)
+  int64_t dk, dv;             // sizes of keys and values, padded to 16
   MH_INLINE Layout(const AttentionParams& params, const TileSize& size)
       : heads(std::max(params.in_heads, params.out_heads)),
-        chunks(chunks_of(params.keys)),
+        num_chunks(num_chunks_of(params.keys)),
         rows(size.rows),
         span(size.span),
         dk(padded(params.key_size)),
@@ -55,13 +55,15 @@ struct Layout {
   MH_INLINE int64_t tile_floats() const { return rows * query_stride(); }
   // Returns the distance, in floats, between consecutive chunks of a query.
   MH_INLINE int64_t chunk_stride() const { return heads * chunk; }
-  MH_INLINE int64_t padded_keys() const { return chunks * chunk; }
+  MH_INLINE int64_t padded_keys() const { return num_chunks * chunk; }
   // Returns the head stride of a dropout mask of one query, with the padding that dropout_mask_range() writes.
   MH_INLINE int64_t dropout_mask_stride() const { return span + 2 * kDropoutGroup; }
 };
 
 // Returns the layout of a tile of one query and all keys.
-MH_INLINE Layout decode_layout(const AttentionParams& params) { return {params, {1, chunks_of(params.keys) * chunk}}; }
+MH_INLINE Layout decode_layout(const AttentionParams& params) {
+  return {params, {1, num_chunks_of(params.keys) * chunk}};
+}
 
 // Returns whether the decode path (head_mixing/decode.h) computes these parameters.
 MH_INLINE bool is_decode(const AttentionParams& params) {
@@ -87,10 +89,10 @@ MH_INLINE int64_t operand_scratch(const AttentionParams& params, const Layout& l
 // Return the number of floats of the keys (in_heads, keys, dk) and of the values (out_heads, keys, dv), with keys
 // padded to chunks.
 MH_INLINE int64_t key_floats(const AttentionParams& params) {
-  return params.in_heads * chunks_of(params.keys) * chunk * padded(params.key_size);
+  return params.in_heads * num_chunks_of(params.keys) * chunk * padded(params.key_size);
 }
 MH_INLINE int64_t value_floats(const AttentionParams& params) {
-  return params.out_heads * chunks_of(params.keys) * chunk * padded(params.value_size);
+  return params.out_heads * num_chunks_of(params.keys) * chunk * padded(params.value_size);
 }
 
 }  // namespace mh::kernels

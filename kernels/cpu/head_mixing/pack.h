@@ -29,7 +29,7 @@ void pack_rows_fp32(const T* from, int64_t row_stride, int64_t length, int64_t s
 // the columns from `length` on become zero.
 template <class T>
 void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int64_t size, float* to) {
-  for (int64_t first = 0; first < chunks_of(length) * chunk; first += lanes) {
+  for (int64_t first = 0; first < num_chunks_of(length) * chunk; first += lanes) {
     const int64_t count = std::clamp<int64_t>(length - first, 0, lanes);
     float* out = to + first / chunk * size * chunk + first % chunk;
     for (int64_t i = 0; i < size; i += lanes) {
@@ -91,7 +91,7 @@ void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, i
     if (uses_bf16_gemm(params)) return pack_bf16(params, layout, backward, head, k, v, packed_operands);
   if (head < params.in_heads) {
     pack_transposed_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size,
-                         packed_operands.transposed_k + head * layout.chunks * params.key_size * chunk);
+                         packed_operands.transposed_k + head * layout.num_chunks * params.key_size * chunk);
     if (backward)
       pack_rows_fp32(k.at(params.key_head(head), 0), k.row_stride, params.keys, params.key_size, 1.0F, params.keys,
                      packed_operands.keys + head * layout.padded_keys() * layout.dk);
@@ -100,7 +100,7 @@ void HeadMixingLoops<L, T>::pack(const AttentionParams& params, bool backward, i
   head -= params.in_heads;
   if (backward)
     pack_transposed_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size,
-                         packed_operands.values + head * layout.chunks * params.value_size * chunk);
+                         packed_operands.values + head * layout.num_chunks * params.value_size * chunk);
   else
     pack_rows_fp32(v.at(params.value_head(head), 0), v.row_stride, params.keys, params.value_size, 1.0F, params.keys,
                    packed_operands.values + head * layout.padded_keys() * layout.dv);

@@ -14,15 +14,15 @@ MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
 }
 
 // Packs the rows of a tile of queries, of all heads of `from`, as left operands: in fp32 (heads, layout.rows, padded
-// size), scaled by tile_rows.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for bf16,
-// packs right operands also.
+// size), scaled by tile_rows.factor; or in bf16, not scaled, as pack_bf16_rows() does. with_right_operands: for
+// bf16, packs right operands also.
 template <class T>
 void pack_tile(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows, Heads<const T> from,
-               const Queries& queries, bool with_right_operands, float* rows) {
-  if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, tile_rows, from, queries, with_right_operands, rows);
+               const Queries& queries, bool with_right_operands, float* packed_rows) {
+  if (uses_bf16_gemm(params)) return pack_bf16_rows(layout, tile_rows, from, queries, with_right_operands, packed_rows);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     pack_rows_fp32(from.at(j, queries.first), from.row_stride, queries.count, tile_rows.size, tile_rows.factor,
-                   layout.rows, rows + j * layout.rows * padded(tile_rows.size));
+                   layout.rows, packed_rows + j * layout.rows * padded(tile_rows.size));
 }
 
 TileRows query_rows(const AttentionParams& params) { return {params.in_heads, params.key_size, params.scale}; }
@@ -31,15 +31,17 @@ TileRows out_rows(const AttentionParams& params) { return {params.out_heads, par
 // Computes the products of a tile's packed queries with the visible keys, or of its packed output gradients with the
 // visible values.
 void multiply_keys(const AttentionParams& params, const Layout& layout, const TileRows& tile_rows,
-                   const VisibleKeys& visible, const float* rows, const float* transposed, float* tile) {
-  if (uses_bf16_gemm(params)) multiply_keys_bf16(*params.bf16, layout, tile_rows, visible, rows, transposed, tile);
-  else multiply_keys_fp32(layout, tile_rows, visible, rows, transposed, tile);
+                   const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
+  if (uses_bf16_gemm(params))
+    multiply_keys_bf16(*params.bf16, layout, tile_rows, visible, packed_rows, transposed, tile);
+  else multiply_keys_fp32(layout, tile_rows, visible, packed_rows, transposed, tile);
 }
 
-// Computes the logits of a tile from its packed queries `rows`, including relative positions.
-void compute_logits(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible, const float* rows,
-                    const float* transposed_k, const DistanceScratch& distances, float* tile) {
-  multiply_keys(params, layout, query_rows(params), visible, rows, transposed_k, tile);
+// Computes the logits of a tile from its packed queries `packed_rows`, including relative positions.
+void compute_logits(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
+                    const float* packed_rows, const float* transposed_k, const DistanceScratch& distances,
+                    float* tile) {
+  multiply_keys(params, layout, query_rows(params), visible, packed_rows, transposed_k, tile);
   if (params.has_relative()) add_position_term(params, layout, visible, distances, tile);
 }
 
@@ -57,19 +59,21 @@ void add_tile_product(const AttentionParams& params, const Layout& layout, const
   gemm_tile(*params.bf16, layout, visible, tile.elements, tile.bf16_tile)
       .add_product(reinterpret_cast<const uint16_t*>(right), layout.padded_keys(), padded_size, sums);
 }
-// Computes sums (keys, padded_size) += tileᵀ (keys, layout.rows) · rows (layout.rows, padded_size) for one head. rows:
-// packed by pack_tile() with_right_operands.
+// Computes sums (keys, padded_size) += tileᵀ (keys, layout.rows) · packed_rows (layout.rows, padded_size) for one
+// head. packed_rows: written by pack_tile() with right operands.
 void add_transposed_tile_product(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
-                                 int64_t padded_size, const HeadTile& tile, const float* rows, float* sums) {
-  if (!uses_bf16_gemm(params)) return product_over_queries(layout, visible, padded_size, tile.elements, rows, sums);
+                                 int64_t padded_size, const HeadTile& tile, const float* packed_rows, float* sums) {
+  if (!uses_bf16_gemm(params))
+    return product_over_queries(layout, visible, padded_size, tile.elements, packed_rows, sums);
   gemm_tile(*params.bf16, layout, visible, tile.elements, tile.bf16_tile)
-      .add_transposed_product(reinterpret_cast<const uint16_t*>(rows) + layout.rows * padded_size, padded_size, sums);
+      .add_transposed_product(reinterpret_cast<const uint16_t*>(packed_rows) + layout.rows * padded_size, padded_size,
+                              sums);
 }
 
 // Computes to (heads, count, size) = tile_rows.factor * sums (heads, layout.rows, padded size), for the `count` queries
 // of a tile.
 template <class T>
-void write_rows(const Layout& layout, const TileRows& tile_rows, const Queries& queries, const float* sums,
+void store_rows(const Layout& layout, const TileRows& tile_rows, const Queries& queries, const float* sums,
                 Heads<T> to) {
   for (int64_t h = 0; h < tile_rows.heads; ++h)
     for (int64_t r = 0; r < queries.count; ++r)
@@ -97,8 +101,8 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   const Layout layout(params, tile_size(params));
   const PackedOperands<const float> operands(params, false, tensors.packed);
   float* tile = scratch;
-  float* rows = tile + layout.tile_floats();                                // packed queries (in, rows, dk)
-  float* out_sums = rows + params.in_heads * layout.rows * layout.dk;       // sums of the outputs (out, rows, dv)
+  float* packed_q = tile + layout.tile_floats();                            // packed queries (in, rows, dk)
+  float* out_sums = packed_q + params.in_heads * layout.rows * layout.dk;   // sums of the outputs (out, rows, dv)
   float* mixed = out_sums + params.out_heads * layout.rows * layout.dv;     // scratch of mix_query() (heads, chunk)
   float* matrix = mixed + layout.heads * chunk;                             // mixing matrix of one query (in, out)
   float* max_logits = matrix + padded(params.in_heads * params.out_heads);  // (rows, in): maximum logits
@@ -113,8 +117,8 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     const int64_t first = tile_of(part, round) * layout.rows, count = std::min(layout.rows, params.queries - first);
     if (count <= 0) continue;
     const Queries queries{first, count};
-    pack_tile(params, layout, query_rows(params), tensors.q, queries, false, rows);
-    if (params.has_relative()) add_relative_biases(params, layout, count, rows, q_v);
+    pack_tile(params, layout, query_rows(params), tensors.q, queries, false, packed_q);
+    if (params.has_relative()) add_relative_biases(params, layout, count, packed_q, q_v);
     std::fill_n(max_logits, layout.rows * params.in_heads, -INFINITY),
         std::fill_n(sums, layout.rows * params.in_heads, 0.0F);
     std::fill_n(out_sums, params.out_heads * layout.rows * layout.dv, 0.0F);
@@ -122,7 +126,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
                   end = params.visible_end(first + count - 1);
     for (int64_t key = from_key; key < end; key += layout.span) {
       const VisibleKeys visible(params, layout, queries, key);
-      compute_logits(params, layout, visible, rows, operands.transposed_k, distances, tile);
+      compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i)
         online_softmax_query(params, layout, {params, first + i, key, visible.num_logits(i)},
                              tile + i * layout.query_stride(), max_logits + i * params.in_heads,
@@ -134,7 +138,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
             log_sum_exp(max_logits[i * params.in_heads + j], sums[i * params.in_heads + j]);
     for (int64_t key = from_key; key < end; key += layout.span) {
       const VisibleKeys visible(params, layout, queries, key);
-      if (!single_span) compute_logits(params, layout, visible, rows, operands.transposed_k, distances, tile);
+      if (!single_span) compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
         float* x = tile + i * layout.query_stride();
@@ -149,7 +153,7 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
                          operands.values + i * layout.padded_keys() * layout.dv,
                          out_sums + i * layout.rows * layout.dv);
     }
-    write_rows(layout, out_rows(params), queries, out_sums, tensors.out);
+    store_rows(layout, out_rows(params), queries, out_sums, tensors.out);
   }
 }
 
@@ -163,18 +167,18 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   const int64_t num_head_pairs = params.in_heads * params.out_heads,
                 query_floats = params.in_heads * layout.rows * layout.dk;
   const PackedOperands<const float> operands(params, true, tensors.packed);
-  float* p = scratch;                      // tile: logits, then (mixed) probabilities
-  float* d = p + layout.tile_floats();     // tile: dP̄, then gradients of the logits
-  float* rows = d + layout.tile_floats();  // packed queries (in, rows, dk)
-  float* dout_rows = rows + query_floats;  // packed output gradients (out, rows, dv)
+  float* p = scratch;                            // tile: logits, then (mixed) probabilities
+  float* dp = p + layout.tile_floats();          // tile: dP̄, then gradients of the logits
+  float* packed_q = dp + layout.tile_floats();   // packed queries (in, rows, dk)
+  float* packed_dout = packed_q + query_floats;  // packed output gradients (out, rows, dv)
   float* dq_sums =
-      dout_rows + params.out_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
-  float* dq_v = dq_sums + query_floats;                        // (in, rows, dk): query gradients from the embeddings r
-  float* lane_sums = dq_v + query_floats;                      // (in, out, 16): partial sums of G
-  float* g = lane_sums + num_head_pairs * lanes;               // (rows, in, out): G
-  float* dropped_probs = g + layout.rows * num_head_pairs;     // (heads, chunk): probabilities after dropout
-  float* mixed = dropped_probs + layout.heads * chunk;         // (heads, chunk): mixed probabilities or gradients
-  float* prob_sums = mixed + layout.heads * chunk;             // (rows, in): sums of probabilities
+      packed_dout + params.out_heads * layout.rows * layout.dv;  // (in, rows, dk): query gradients from the keys
+  float* dq_v = dq_sums + query_floats;                     // (in, rows, dk): query gradients from the embeddings r
+  float* lane_sums = dq_v + query_floats;                   // (in, out, 16): partial sums of G
+  float* g = lane_sums + num_head_pairs * lanes;            // (rows, in, out): G
+  float* dropped_probs = g + layout.rows * num_head_pairs;  // (heads, chunk): probabilities after dropout
+  float* mixed = dropped_probs + layout.heads * chunk;      // (heads, chunk): mixed probabilities or gradients
+  float* prob_sums = mixed + layout.heads * chunk;          // (rows, in): sums of probabilities
   float* scaled_matrix = prob_sums + layout.rows * params.in_heads;  // (in, out): matrix divided by the sums
   float* discarded_sums = scaled_matrix + padded(num_head_pairs);    // (in): sums that are not needed again
   float* dropout_mask = discarded_sums + padded(params.in_heads);
@@ -196,26 +200,26 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
     const int64_t first = tile_of(part, round) * layout.rows, count = std::min(layout.rows, params.queries - first);
     if (count <= 0) continue;
     const Queries queries{first, count};
-    pack_tile(params, layout, query_rows(params), tensors.q, queries, true, rows);
-    pack_tile(params, layout, out_rows(params), tensors.dout, queries, true, dout_rows);
-    if (params.has_relative()) add_relative_biases(params, layout, count, rows, q_v);
+    pack_tile(params, layout, query_rows(params), tensors.q, queries, true, packed_q);
+    pack_tile(params, layout, out_rows(params), tensors.dout, queries, true, packed_dout);
+    if (params.has_relative()) add_relative_biases(params, layout, count, packed_q, q_v);
     std::fill_n(dq_sums, 2 * query_floats, 0.0F);
     std::fill_n(g, layout.rows * num_head_pairs, 0.0F);
     std::fill_n(prob_sums, layout.rows * params.in_heads, 0.0F);
     const auto process_span = [&](int64_t key, bool compute_g, bool compute_ds) {
       const VisibleKeys visible(params, layout, queries, key);
-      compute_logits(params, layout, visible, rows, operands.transposed_k, distances, p);
-      multiply_keys(params, layout, out_rows(params), visible, dout_rows, operands.values, d);
+      compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, p);
+      multiply_keys(params, layout, out_rows(params), visible, packed_dout, operands.values, dp);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
-        float *x = p + i * layout.query_stride(), *y = d + i * layout.query_stride();
-        const QueryElements query_elements{x, y, dropout_mask};
+        float *p_row = p + i * layout.query_stride(), *dp_row = dp + i * layout.query_stride();
+        const QueryElements query_elements{p_row, dp_row, dropout_mask};
         float *query_prob_sums = prob_sums + i * params.in_heads, *query_g = g + i * num_head_pairs;
-        exponentiate_query(params, layout, query, {lse + query.t, params.queries}, x, compute_ds ? slopes : nullptr,
+        exponentiate_query(params, layout, query, {lse + query.t, params.queries}, p_row, compute_ds ? slopes : nullptr,
                            compute_g ? query_prob_sums : discarded_sums);
         if (params.has_dropout()) dropout_mask_of_query(params, layout, query, dropout_mask);
         if (params.has_dropout() && !params.dropout_before_mixing)
-          dropout_query_backward(params, layout, query, dropout_mask, y);
+          dropout_query_backward(params, layout, query, dropout_mask, dp_row);
         if (compute_g) accumulate_g(params, layout, query, query_elements, mixing, query_g);
         if (!compute_ds) continue;
         if (compute_g) divide_by_sums(params, query_g, query_prob_sums, query_g);
@@ -223,22 +227,25 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         if (params.normaliser == Normaliser::sigsoftmax)
           for (int64_t c = 0; c * chunk < query.width; ++c)
             multiply_chunk(params.in_heads, std::min(chunk, query.width - c * chunk),
-                           slopes + c * layout.chunk_stride(), y + c * layout.chunk_stride());
+                           slopes + c * layout.chunk_stride(), dp_row + c * layout.chunk_stride());
       }
       if (!compute_ds) return;
-      for (int64_t i = count; i < visible.queries; ++i)  // the padding rows of the tile have no gradient
-        for (float* tile : {p, d}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
+      for (int64_t i = count; i < visible.padded_queries; ++i)  // the padding rows of the tile have no gradient
+        for (float* tile : {p, dp}) std::fill_n(tile + i * layout.query_stride(), layout.query_stride(), 0.0F);
       for (int64_t j = 0; j < params.in_heads; ++j) {
         const int64_t packed_offset = j * layout.padded_keys() * layout.dk, row_offset = j * layout.rows * layout.dk;
-        const HeadTile logits{d + j * chunk, bf16_tile};
-        add_tile_product(params, layout, visible, layout.dk, logits, operands.keys + packed_offset,
+        const HeadTile dlogits{dp + j * chunk, bf16_tile};
+        add_tile_product(params, layout, visible, layout.dk, dlogits, operands.keys + packed_offset,
                          dq_sums + row_offset);
-        if (params.has_relative()) position_term_backward(params, layout, visible, j, distances, d, {tensors.dr, dq_v});
-        add_transposed_tile_product(params, layout, visible, layout.dk, logits, rows + row_offset, dk + packed_offset);
+        if (params.has_relative())
+          position_term_backward(params, layout, visible, j, distances, dp, {tensors.dr, dq_v});
+        add_transposed_tile_product(params, layout, visible, layout.dk, dlogits, packed_q + row_offset,
+                                    dk + packed_offset);
       }
       for (int64_t i = 0; i < params.out_heads; ++i)
         add_transposed_tile_product(params, layout, visible, layout.dv, {p + i * chunk, bf16_tile},
-                                    dout_rows + i * layout.rows * layout.dv, dv + i * layout.padded_keys() * layout.dv);
+                                    packed_dout + i * layout.rows * layout.dv,
+                                    dv + i * layout.padded_keys() * layout.dv);
     };
     const bool single_span = layout.span >= params.keys;
     const int64_t from_key = params.visible_begin(first) / layout.span * layout.span,
@@ -261,7 +268,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
       }
       add_to(dq_v, query_floats, dq_sums);
     }
-    write_rows(layout, query_rows(params), queries, dq_sums, tensors.dq);
+    store_rows(layout, query_rows(params), queries, dq_sums, tensors.dq);
   }
   // bf16 queries are not scaled, since scaling would round them; the gradient of keys is scaled instead.
   if (uses_bf16_gemm(params))

@@ -22,19 +22,20 @@ struct Queries {
 // The keys of a span that the queries of a tile see. Keys are counted from the first key of the span. Under a causal
 // mask logits are computed for groups of 8 queries, each with the keys that the last query of the group sees.
 struct VisibleKeys {
-  int64_t query, count;     // first query of the tile; number of queries
+  int64_t first_query;      // first query of the tile
+  int64_t num_queries;      // number of queries of the tile
   int64_t begin;            // first key of the span, a multiple of `chunk`
-  int64_t queries;          // `count` rounded up to a multiple of 8
+  int64_t padded_queries;   // num_queries rounded up to a multiple of 8
   int64_t first_query_end;  // end of the keys that the first query sees; may be outside the span
   int64_t width;            // end of the keys that the last query sees, clamped to the span
   bool causal;
   MH_INLINE VisibleKeys(const AttentionParams& params, const Layout& layout, const Queries& tile, int64_t key)
-      : query(tile.first),
-        count(tile.count),
+      : first_query(tile.first),
+        num_queries(tile.count),
         begin(key),
-        queries((count + 7) / 8 * 8),
-        first_query_end(params.visible_end(query) - key),
-        width(std::clamp<int64_t>(params.visible_end(query + count - 1) - key, 0, layout.span)),
+        padded_queries((num_queries + 7) / 8 * 8),
+        first_query_end(params.visible_end(first_query) - key),
+        width(std::clamp<int64_t>(params.visible_end(first_query + num_queries - 1) - key, 0, layout.span)),
         causal(params.causal) {}
   // Returns the number of keys with logits for query i of the tile.
   MH_INLINE int64_t num_logits(int64_t i) const {
@@ -59,22 +60,22 @@ struct TileRows {
   float factor;
 };
 
-// Computes the products of rows (heads, layout.rows, padded size) with the visible keys, transposed (heads, chunks,
-// size, chunk), into a tile, in fp32.
-void multiply_keys_fp32(const Layout& layout, const TileRows& tile_rows, const VisibleKeys& visible, const float* rows,
-                        const float* transposed, float* tile) {
+// Computes the products of packed_rows (heads, layout.rows, padded size) with the visible columns of `transposed`
+// (heads, chunks, size, chunk), which has the packed keys or values, into a tile, in fp32.
+void multiply_keys_fp32(const Layout& layout, const TileRows& tile_rows, const VisibleKeys& visible,
+                        const float* packed_rows, const float* transposed, float* tile) {
   const int64_t size = tile_rows.size, padded_size = padded(size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     for (int64_t c = 0; c * chunk < visible.width; ++c) {
-      const float *a = rows + j * layout.rows * padded_size,
-                  *b = transposed + ((j * layout.chunks + c) * chunk + visible.begin) * size;
+      const float *a = packed_rows + j * layout.rows * padded_size,
+                  *b = transposed + ((j * layout.num_chunks + c) * chunk + visible.begin) * size;
       float* to = tile + c * layout.chunk_stride() + j * chunk;
       if (visible.all_visible((c + 1) * chunk)) {
-        product<Tile, false>(visible.queries, padded(std::min(chunk, visible.width - c * chunk)), size,
+        product<Tile, false>(visible.padded_queries, padded(std::min(chunk, visible.width - c * chunk)), size,
                              {a, padded_size, 1}, {b, chunk}, {to, layout.query_stride()});
         continue;
       }
-      for (int64_t y = 0; y < visible.queries; y += 8)
+      for (int64_t y = 0; y < visible.padded_queries; y += 8)
         product<Tile, false>(8, padded(std::clamp<int64_t>(visible.num_logits(y) - c * chunk, 0, chunk)), size,
                              {a + y * padded_size, padded_size, 1}, {b, chunk},
                              {to + y * layout.query_stride(), layout.query_stride()});
@@ -91,64 +92,68 @@ void product_over_keys(const Layout& layout, const VisibleKeys& visible, int64_t
                         {sums + y * padded_size, padded_size});
   };
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
-    if (visible.all_visible((c + 1) * chunk)) add(c, 0, visible.queries, std::min(chunk, visible.width - c * chunk));
+    if (visible.all_visible((c + 1) * chunk))
+      add(c, 0, visible.padded_queries, std::min(chunk, visible.width - c * chunk));
     else
-      for (int64_t y = 0; y < visible.queries; y += 8)
+      for (int64_t y = 0; y < visible.padded_queries; y += 8)
         if (visible.num_logits(y) > c * chunk) add(c, y, 8, std::min(visible.num_logits(y) - c * chunk, chunk));
   }
 }
 
-// Computes sums (keys, padded_size) += tileᵀ (keys, queries) · rows (queries, padded_size) for one head, in fp32.
+// Computes sums (keys, padded_size) += tileᵀ (keys, queries) · packed_rows (queries, padded_size) for one head, in
+// fp32.
 void product_over_queries(const Layout& layout, const VisibleKeys& visible, int64_t padded_size, const float* tile,
-                          const float* rows, float* sums) {
+                          const float* packed_rows, float* sums) {
   for (int64_t c = 0; c * chunk < visible.width; ++c) {
     const int64_t count = padded(std::min(chunk, visible.width - c * chunk));
     const float* a = tile + c * layout.chunk_stride();
     float* to = sums + (visible.begin + c * chunk) * padded_size;
     if (visible.all_visible((c + 1) * chunk)) {
-      product<Tile, true>(count, padded_size, visible.queries, {a, 1, layout.query_stride()}, {rows, padded_size},
-                          {to, padded_size});
+      product<Tile, true>(count, padded_size, visible.padded_queries, {a, 1, layout.query_stride()},
+                          {packed_rows, padded_size}, {to, padded_size});
       continue;
     }
-    int64_t group_begin = 0;  // first group of 8 queries that sees the keys x … x + 7
+    int64_t group_begin = 0;  // first query of the first group of 8 that sees key x
     for (int64_t x = 0; x < count; x += 8) {
-      while (group_begin < visible.queries && padded(visible.num_logits(group_begin)) <= c * chunk + x)
+      while (group_begin < visible.padded_queries && padded(visible.num_logits(group_begin)) <= c * chunk + x)
         group_begin += 8;
-      product<Tile, true>(8, padded_size, visible.queries - group_begin,
+      product<Tile, true>(8, padded_size, visible.padded_queries - group_begin,
                           {a + x + group_begin * layout.query_stride(), 1, layout.query_stride()},
-                          {rows + group_begin * padded_size, padded_size}, {to + x * padded_size, padded_size});
+                          {packed_rows + group_begin * padded_size, padded_size}, {to + x * padded_size, padded_size});
     }
   }
 }
 
-// Computes the products of `rows` with the visible keys into a tile, as multiply_keys_fp32() but with bf16 operands.
-// Each head of `rows` and of `transposed` has the size of fp32 elements, of which the bf16 operand takes the first
-// half.
+// Computes the products of packed_rows with the visible columns of `transposed` into a tile, as multiply_keys_fp32()
+// but with bf16 operands. Each head of packed_rows and of `transposed` takes as much memory as with fp32 elements, and
+// its bf16 operand is in the first half.
 void multiply_keys_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRows& tile_rows,
-                        const VisibleKeys& visible, const float* rows, const float* transposed, float* tile) {
+                        const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   const int64_t padded_size = padded(tile_rows.size);
   for (int64_t j = 0; j < tile_rows.heads; ++j)
     for (int64_t s = 0; s < visible.width; s += kGemmColumns) {
       float* to = tile + j * chunk + key_offset(layout, s);
-      const auto* left = reinterpret_cast<const uint16_t*>(rows + j * layout.rows * padded_size);
+      const auto* left = reinterpret_cast<const uint16_t*>(packed_rows + j * layout.rows * padded_size);
       const auto* right = reinterpret_cast<const uint16_t*>(transposed + j * layout.padded_keys() * padded_size) +
                           (visible.begin + s) * padded_size;
       gemm_product<false>(gemm, layout.rows, kGemmColumns, padded_size, {left, padded_size}, {right, padded_size},
                           {to, layout.query_stride()});
-      if (tile_rows.factor != 1) scale_rows(tile_rows.factor, visible.queries, kGemmColumns, to, layout.query_stride());
+      if (tile_rows.factor != 1)
+        scale_rows(tile_rows.factor, visible.padded_queries, kGemmColumns, to, layout.query_stride());
     }
 }
 // Returns one head of a tile as an operand of bf16 products. Query i has elements for padded(num_logits(i)) keys.
 MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& layout, const VisibleKeys& visible, const float* tile,
                          uint16_t* bf16_tile) {
-  return GemmTile{gemm,
-                  layout.rows,
-                  visible.begin,
-                  visible.begin + visible.width,
-                  layout.query_stride(),
-                  [&, tile](int64_t s) { return tile + key_offset(layout, s - visible.begin); },
-                  [&](int64_t i) { return i < visible.queries ? visible.begin + padded(visible.num_logits(i)) : 0; },
-                  bf16_tile};
+  return GemmTile{
+      gemm,
+      layout.rows,
+      visible.begin,
+      visible.begin + visible.width,
+      layout.query_stride(),
+      [&, tile](int64_t s) { return tile + key_offset(layout, s - visible.begin); },
+      [&](int64_t i) { return i < visible.padded_queries ? visible.begin + padded(visible.num_logits(i)) : 0; },
+      bf16_tile};
 }
 
 // Packs the bf16 rows of a tile into to (heads, layout.rows, padded size) floats: a left operand in the first half of
@@ -160,28 +165,30 @@ void pack_bf16_rows(const Layout& layout, const TileRows& tile_rows, Heads<const
   if constexpr (std::is_same_v<T, uint16_t>)
     for (int64_t j = 0; j < tile_rows.heads; ++j) {
       const int64_t padded_size = padded(tile_rows.size);
-      auto* rows = reinterpret_cast<uint16_t*>(to + j * layout.rows * padded_size);
-      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, layout.rows, tile_rows.size, rows);
+      auto* head_rows = reinterpret_cast<uint16_t*>(to + j * layout.rows * padded_size);
+      copy_rows(from.at(j, queries.first), from.row_stride, queries.count, layout.rows, tile_rows.size, head_rows);
       if (with_right_operands)
-        interleave_rows(rows, padded_size, layout.rows, layout.rows, padded_size, rows + layout.rows * padded_size);
+        interleave_rows(head_rows, padded_size, layout.rows, layout.rows, padded_size,
+                        head_rows + layout.rows * padded_size);
     }
 }
 
-// Replaces the scaled queries `rows` (in, layout.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
+// Replaces the scaled queries packed_q (in, layout.rows, dk) by scale * (q + u), and writes scale * (q + v) to `q_v`
 // (in, layout.rows, dk), for the first `count` queries.
-void add_relative_biases(const AttentionParams& params, const Layout& layout, int64_t count, float* rows, float* q_v) {
-  const RelativeParams& r = params.relative;
+void add_relative_biases(const AttentionParams& params, const Layout& layout, int64_t count, float* packed_q,
+                         float* q_v) {
+  const RelativeParams& relative = params.relative;
   std::fill_n(q_v, params.in_heads * layout.rows * layout.dk, 0.0F);
   for (int64_t j = 0; j < params.in_heads; ++j)
     for (int64_t i = 0; i < count; ++i)
       for (int64_t s = 0; s < layout.dk; s += lanes) {
         const int64_t offset = (j * layout.rows + i) * layout.dk + s;
         Floats q, u, v;
-        load(rows + offset, q);
-        load(r.u + j * layout.dk + s, u);
-        load(r.v + j * layout.dk + s, v);
+        load(packed_q + offset, q);
+        load(relative.u + j * layout.dk + s, u);
+        load(relative.v + j * layout.dk + s, v);
         u = q + u * params.scale, v = q + v * params.scale;
-        store(u, rows + offset);
+        store(u, packed_q + offset);
         store(v, q_v + offset);
       }
 }
@@ -190,9 +197,9 @@ void add_relative_biases(const AttentionParams& params, const Layout& layout, in
 // distances.
 MH_INLINE DistanceRange distance_range(const AttentionParams& params, const VisibleKeys& visible,
                                        const DistanceRun& run) {
-  DistanceRange range =
-      distance_range(run, params.queries, visible.query, visible.count, visible.begin, visible.begin + visible.width);
-  range.key -= visible.begin;
+  DistanceRange range = distance_range(run, params.queries, visible.first_query, visible.num_queries, visible.begin,
+                                       visible.begin + visible.width);
+  range.first_key -= visible.begin;
   return range;
 }
 
@@ -205,22 +212,23 @@ struct DistanceScratch {
 // Adds the position term scale * (q + v) · r[distance] to a tile of logits.
 void add_position_term(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible,
                        const DistanceScratch& scratch, float* tile) {
-  const RelativeParams& r = params.relative;
+  const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
   for (int64_t j = 0; j < params.in_heads; ++j)
-    for (int64_t run_index = 0; run_index < r.num_runs; ++run_index) {
-      const DistanceRange range = distance_range(params, visible, r.runs[run_index]);
-      if (range.keys <= 0) continue;
-      product<Tile, false>(visible.queries, padded(range.rows), layout.dk,
-                           {scratch.q_v + j * layout.rows * layout.dk, layout.dk, 1},
-                           {r.transposed + j * layout.dk * r.distances + range.row, r.distances},
-                           {scratch.distance_products, product_stride});
-      for (int64_t i = 0; i < visible.count; ++i) {
-        const float* from = scratch.distance_products + i * product_stride + visible.count - 1 - i;
-        const int64_t end = std::min(range.key + range.keys, visible.num_logits(i));
-        for (int64_t s = range.key, n = 0; s < end; s += n) {
+    for (int64_t run_index = 0; run_index < relative.num_runs; ++run_index) {
+      const DistanceRange range = distance_range(params, visible, relative.runs[run_index]);
+      if (range.num_keys <= 0) continue;
+      product<Tile, false>(
+          visible.padded_queries, padded(range.num_rows), layout.dk,
+          {scratch.q_v + j * layout.rows * layout.dk, layout.dk, 1},
+          {relative.transposed + j * layout.dk * relative.distances + range.first_row, relative.distances},
+          {scratch.distance_products, product_stride});
+      for (int64_t i = 0; i < visible.num_queries; ++i) {
+        const float* from = scratch.distance_products + i * product_stride + visible.num_queries - 1 - i;
+        const int64_t end = std::min(range.first_key + range.num_keys, visible.num_logits(i));
+        for (int64_t s = range.first_key, n = 0; s < end; s += n) {
           n = contiguous_keys(s, end);
-          add_to(from + s - range.key, n, tile + i * layout.query_stride() + j * chunk + key_offset(layout, s));
+          add_to(from + s - range.first_key, n, tile + i * layout.query_stride() + j * chunk + key_offset(layout, s));
         }
       }
     }
@@ -236,27 +244,29 @@ struct DistanceGradients {
 // logits.
 void position_term_backward(const AttentionParams& params, const Layout& layout, const VisibleKeys& visible, int64_t j,
                             const DistanceScratch& scratch, const float* tile, const DistanceGradients& to) {
-  const RelativeParams& r = params.relative;
+  const RelativeParams& relative = params.relative;
   const int64_t product_stride = distance_row_stride(layout.span, layout.rows);
-  for (int64_t run_index = 0; run_index < r.num_runs; ++run_index) {
-    const DistanceRange range = distance_range(params, visible, r.runs[run_index]);
-    if (range.keys <= 0) continue;
-    std::fill_n(scratch.distance_products, visible.queries * product_stride, 0.0F);
-    for (int64_t i = 0; i < visible.count; ++i) {
-      float* row_products = scratch.distance_products + i * product_stride + visible.count - 1 - i;
-      const int64_t end =
-          std::min({range.key + range.keys, params.visible_end(visible.query + i) - visible.begin, visible.width});
-      for (int64_t s = range.key, n = 0; s < end; s += n) {
+  for (int64_t run_index = 0; run_index < relative.num_runs; ++run_index) {
+    const DistanceRange range = distance_range(params, visible, relative.runs[run_index]);
+    if (range.num_keys <= 0) continue;
+    std::fill_n(scratch.distance_products, visible.padded_queries * product_stride, 0.0F);
+    for (int64_t i = 0; i < visible.num_queries; ++i) {
+      float* row_products = scratch.distance_products + i * product_stride + visible.num_queries - 1 - i;
+      const int64_t end = std::min({range.first_key + range.num_keys,
+                                    params.visible_end(visible.first_query + i) - visible.begin, visible.width});
+      for (int64_t s = range.first_key, n = 0; s < end; s += n) {
         n = contiguous_keys(s, end);
-        std::memcpy(row_products + s - range.key, tile + i * layout.query_stride() + j * chunk + key_offset(layout, s),
+        std::memcpy(row_products + s - range.first_key,
+                    tile + i * layout.query_stride() + j * chunk + key_offset(layout, s),
                     static_cast<size_t>(n) * sizeof(float));
       }
     }
-    const int64_t r_offset = j * r.distances * layout.dk + range.row * layout.dk,
+    const int64_t r_offset = j * relative.distances * layout.dk + range.first_row * layout.dk,
                   q_v_offset = j * layout.rows * layout.dk;
-    product<Tile, true>(visible.queries, layout.dk, range.rows, {scratch.distance_products, product_stride, 1},
-                        {static_cast<const float*>(r.rows) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
-    product<Tile, true>((range.rows + 7) / 8 * 8, layout.dk, visible.queries,
+    product<Tile, true>(
+        visible.padded_queries, layout.dk, range.num_rows, {scratch.distance_products, product_stride, 1},
+        {static_cast<const float*>(relative.rows) + r_offset, layout.dk}, {to.dq_v + q_v_offset, layout.dk});
+    product<Tile, true>((range.num_rows + 7) / 8 * 8, layout.dk, visible.padded_queries,
                         {scratch.distance_products, 1, product_stride}, {scratch.q_v + q_v_offset, layout.dk},
                         {to.dr + r_offset, layout.dk});
   }

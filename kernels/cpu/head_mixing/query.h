@@ -140,14 +140,15 @@ struct PerHeadValues {
 
 // Applies sigsoftmax_logits() to the logits x of a query if the normaliser is Sigsoftmax, replaces each logit of query
 // head j by exp(x - offsets[j]), or by 0 if offsets[j] is infinite (a fully masked row), and adds the sum of each head
-// to `sums` (in). offsets: maxima, or log-sum-exps. slopes: receives the derivative of
-// sigsoftmax_logits(), if it is not null.
+// to `sums` (in). offsets: maxima, or log-sum-exps. If slopes is not null, it receives the derivative of
+// sigsoftmax_logits().
 void exponentiate_query(const AttentionParams& params, const Layout& layout, const Query& q, PerHeadValues offsets,
                         float* x, float* slopes, float* sums) {
-  const bool has_slope = params.normaliser == Normaliser::sigsoftmax;
+  const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < params.in_heads; ++j) {
     float* head_elements = x + j * chunk;
-    if (has_slope) sigsoftmax_head(layout, q.width, head_elements, slopes != nullptr ? slopes + j * chunk : nullptr);
+    if (is_sigsoftmax)
+      sigsoftmax_head(layout, q.width, head_elements, slopes != nullptr ? slopes + j * chunk : nullptr);
     const float offset = offsets.data[j * offsets.stride];
     const int64_t visible_begin = std::min(q.visible_begin, q.width);
     fill_masked_before(layout, visible_begin, -INFINITY, head_elements);
@@ -175,31 +176,31 @@ void mix_query(const AttentionParams& params, const Layout& layout, const Query&
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
-    float* logits_chunk = x + c * layout.chunk_stride();
+    float* x_chunk = x + c * layout.chunk_stride();
     if (has_dropout && params.dropout_before_mixing)
-      apply_dropout(layout, params.in_heads, c, count, dropout_mask, logits_chunk, logits_chunk);
-    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, logits_chunk, chunk_width, mixed);
-    copy_chunk(params.out_heads, chunk_width, mixed, logits_chunk);
+      apply_dropout(layout, params.in_heads, c, count, dropout_mask, x_chunk, x_chunk);
+    mix_chunk(params.in_heads, params.out_heads, {matrix, 1, params.out_heads}, x_chunk, chunk_width, mixed);
+    copy_chunk(params.out_heads, chunk_width, mixed, x_chunk);
     if (has_dropout && !params.dropout_before_mixing)
-      apply_dropout(layout, params.out_heads, c, count, dropout_mask, mixed, logits_chunk);
+      apply_dropout(layout, params.out_heads, c, count, dropout_mask, mixed, x_chunk);
   }
 }
 
-// Applies dropout after mixing to gradients: replaces d, the gradients of a query's mixed probabilities after dropout,
+// Applies dropout after mixing to gradients: replaces dp, the gradients of a query's mixed probabilities after dropout,
 // by the gradients before dropout.
 void dropout_query_backward(const AttentionParams& params, const Layout& layout, const Query& q,
-                            const float* dropout_mask, float* d) {
+                            const float* dropout_mask, float* dp) {
   for (int64_t c = 0; c * chunk < q.width; ++c) {
-    float* dy = d + c * layout.chunk_stride();
+    float* dy = dp + c * layout.chunk_stride();
     apply_dropout(layout, params.out_heads, c, std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk), dropout_mask,
                   dy, dy);
   }
 }
 
 // The elements of one query in the two tiles of the backward pass, and its dropout mask. p (in heads): probabilities
-// before the division by their sums; d (out heads): gradients of mixed probabilities.
+// before the division by their sums; dp (out heads): gradients of mixed probabilities.
 struct QueryElements {
-  float *p, *d;
+  float *p, *dp;
   const float* dropout_mask;
 };
 // Scratch of the backward pass of one query: lane_sums (in, out, 16), dropped_probs (heads, chunk), scaled_matrix (in,
@@ -224,7 +225,7 @@ void accumulate_g(const AttentionParams& params, const Layout& layout, const Que
       apply_dropout(layout, params.in_heads, c, count, elements.dropout_mask, x, scratch.dropped_probs);
       x = scratch.dropped_probs;
     }
-    outer_product_chunk(params.in_heads, params.out_heads, x, elements.d + c * layout.chunk_stride(), count,
+    outer_product_chunk(params.in_heads, params.out_heads, x, elements.dp + c * layout.chunk_stride(), count,
                         scratch.lane_sums);
   }
   for (int64_t i = 0; i < num_head_pairs; ++i) {
@@ -234,12 +235,12 @@ void accumulate_g(const AttentionParams& params, const Layout& layout, const Que
   }
 }
 
-// Replaces elements.p by the mixed probabilities after dropout (out heads), and elements.d by the gradients of the
+// Replaces elements.p by the mixed probabilities after dropout (out heads), and elements.dp by the gradients of the
 // logits (in heads), for one query and a span. sums (in): sums of p over all keys; g (in, out): G over all keys,
 // divided by the sums.
 void mix_query_backward(const AttentionParams& params, const Layout& layout, const Query& q,
                         const QueryElements& elements, const MixScratch& scratch, const float* sums, const float* g) {
-  const int64_t in = params.in_heads, out = params.out_heads;
+  const int64_t in_heads = params.in_heads, out_heads = params.out_heads;
   const float* const matrix = params.matrix + q.t * params.matrix_query_stride;
   const float* const dropout_mask = elements.dropout_mask;
   float *const scaled_matrix = scratch.scaled_matrix, *const mixed = scratch.mixed;
@@ -249,13 +250,14 @@ void mix_query_backward(const AttentionParams& params, const Layout& layout, con
   for (int64_t c = 0; c * chunk < q.width; ++c) {
     const int64_t chunk_width = std::min(chunk, q.width - c * chunk),
                   count = std::clamp<int64_t>(q.visible_end - c * chunk, 0, chunk_width);
-    float *x = elements.p + c * layout.chunk_stride(), *dy = elements.d + c * layout.chunk_stride();
-    mix_chunk(out, in, {matrix, out, 1}, dy, chunk_width, mixed);  // dP_j, the gradients of the probabilities
-    if (dropout_before_mixing) apply_dropout(layout, in, c, count, dropout_mask, mixed, mixed);
-    for (int64_t j = 0; j < in; ++j) {
+    float *x = elements.p + c * layout.chunk_stride(), *dy = elements.dp + c * layout.chunk_stride();
+    // mixed: dP_j, the gradients of the probabilities.
+    mix_chunk(out_heads, in_heads, {matrix, out_heads, 1}, dy, chunk_width, mixed);
+    if (dropout_before_mixing) apply_dropout(layout, in_heads, c, count, dropout_mask, mixed, mixed);
+    for (int64_t j = 0; j < in_heads; ++j) {
       float delta = 0;
       const float factor = inverse(sums[j]);
-      for (int64_t i = 0; i < out; ++i) delta += matrix[j * out + i] * g[j * out + i];
+      for (int64_t i = 0; i < out_heads; ++i) delta += matrix[j * out_heads + i] * g[j * out_heads + i];
       for (int64_t s = 0; s < chunk_width; s += lanes) {
         Floats a, b;
         load(x + j * chunk + s, a);
@@ -264,10 +266,10 @@ void mix_query_backward(const AttentionParams& params, const Layout& layout, con
         store(b, dy + j * chunk + s);
       }
     }
-    if (dropout_before_mixing) apply_dropout(layout, in, c, count, dropout_mask, x, x);
-    mix_chunk(in, out, {scaled_matrix, 1, out}, x, chunk_width, mixed);
-    copy_chunk(out, chunk_width, mixed, x);
-    if (dropout_after_mixing) apply_dropout(layout, out, c, count, dropout_mask, mixed, x);
+    if (dropout_before_mixing) apply_dropout(layout, in_heads, c, count, dropout_mask, x, x);
+    mix_chunk(in_heads, out_heads, {scaled_matrix, 1, out_heads}, x, chunk_width, mixed);
+    copy_chunk(out_heads, chunk_width, mixed, x);
+    if (dropout_after_mixing) apply_dropout(layout, out_heads, c, count, dropout_mask, mixed, x);
   }
 }
 
