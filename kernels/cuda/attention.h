@@ -45,7 +45,7 @@ struct AttentionTensors {
   float* lse = nullptr;               // (batch, in_heads, queries): log-sum-exp, nats
   float* delta = nullptr;             // (batch, in_heads, queries): scratch of the backward pass without mixing
   float* prob_sums = nullptr;         // (batch, in_heads, queries): scratch of the backward pass with mixing
-  QueryStats* query_stats = nullptr;  // scratch of the same pass (batch * in_heads * queries + kStatsPadding)
+  QueryStats* query_stats = nullptr;  // (batch * in_heads * queries + kStatsPadding): scratch of that pass
   // Gradient of the mixing matrix (batch, head_mixing_num_gradients(), in_heads, out_heads): one for each query, or,
   // for a shared matrix, partial gradients that the caller sums.
   float* g = nullptr;
@@ -61,10 +61,10 @@ struct AttentionTensors {
   // is q.
   UntypedTensor q_u{}, q_v{}, dq_v{};
   // Split-KV of the forward pass: number of splits, and their partial results (scratch), if there is more than one
-  // split. Without mixing: num_splits of the kernels' num_splits(), partial_out (batch, heads, queries, num_splits,
-  // value_size + 2). With mixing: num_splits of head_mixing_num_splits(), or any power of two (only 1 with relative
-  // positions); partial_out has the larger size of (batch, in_heads, queries, num_splits, 2) and (batch, out_heads,
-  // queries, num_splits, value_size).
+  // split. Without mixing: num_splits as AttentionKernels::num_splits() returns it, partial_out (batch, heads, queries,
+  // num_splits, value_size + 2). With mixing: num_splits as head_mixing_num_splits() returns it, or any power of two
+  // (only 1 with relative positions); partial_out has the larger size of (batch, in_heads, queries, num_splits, 2) and
+  // (batch, out_heads, queries, num_splits, value_size).
   int num_splits = 1;
   float* partial_out = nullptr;
   void* stream = nullptr;  // cudaStream_t
@@ -77,27 +77,27 @@ struct KernelTensors : AttentionTensors {
   StridedTensor<T> out, dq, dk, dv, dq_v;
   explicit KernelTensors(const AttentionTensors& tensors)
       : AttentionTensors(tensors),
-        q(rows_of<const T>(tensors.q)),
-        k(rows_of<const T>(tensors.k)),
-        v(rows_of<const T>(tensors.v)),
-        dout(rows_of<const T>(tensors.dout)),
-        q_v(rows_of<const T>(tensors.q_v)),
-        out(rows_of<T>(tensors.out)),
-        dq(rows_of<T>(tensors.dq)),
-        dk(rows_of<T>(tensors.dk)),
-        dv(rows_of<T>(tensors.dv)),
-        dq_v(rows_of<T>(tensors.dq_v)) {}
+        q(cast_to<const T>(tensors.q)),
+        k(cast_to<const T>(tensors.k)),
+        v(cast_to<const T>(tensors.v)),
+        dout(cast_to<const T>(tensors.dout)),
+        q_v(cast_to<const T>(tensors.q_v)),
+        out(cast_to<T>(tensors.out)),
+        dq(cast_to<T>(tensors.dq)),
+        dk(cast_to<T>(tensors.dk)),
+        dv(cast_to<T>(tensors.dv)),
+        dq_v(cast_to<T>(tensors.dq_v)) {}
 
  private:
   template <class U>
-  static StridedTensor<U> rows_of(const UntypedTensor& rows) {
-    return {static_cast<U*>(rows.data), rows.batch_stride, rows.head_stride, rows.row_stride};
+  static StridedTensor<U> cast_to(const UntypedTensor& x) {
+    return {static_cast<U*>(x.data), x.batch_stride, x.head_stride, x.row_stride};
   }
 };
 
-// The attention kernels for one type and one maximum head size. The functions that compute launch their kernels
-// asynchronously on AttentionTensors::stream and allocate no memory. They and the constraint functions return null, or
-// a description of the problem.
+// The attention kernels for one type and one maximum head size. forward(), backward(), head_mixing_forward()
+// and head_mixing_backward() launch kernels asynchronously on AttentionTensors::stream and allocate no memory. These
+// four functions and the constraint functions return null, or a description of the problem.
 struct AttentionKernels {
   int size;  // maximum size of the vectors of queries, keys and values
   // Returns why attention without mixing does not support relative positions on the current GPU; null if it does.

@@ -99,7 +99,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
     add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q, shared.q_v);
   }
 
-  const float scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
+  const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   float lse2[2], delta[2], dscale = 0;
   MH_FOR (r, 2) {
     const int64_t index = thread.block_y() * params.queries + row + 8 * r;
@@ -126,7 +126,7 @@ MH_DEVICE void attention_query_gradient(const Thread& thread, const AttentionPar
               const float product = x, grad = dp[n].x[i];
               x = thread.exp2(normaliser.logarithm(thread, product) - lse2[i / 2]);
               dscale += x * grad;
-              x = normaliser.multiply_slope(thread, x * (grad * scale - delta[i / 2]), x, product);
+              x = normaliser.multiply_slope(thread, x * (grad * head_scale - delta[i / 2]), x, product);
             }
         });
         multiply_add<Traits::kColumns, Traits::kStride>(thread, sums, p, shared.k[stage] + column);
@@ -198,7 +198,7 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   }
   const int row = first + thread.warp() * 16 + g;
   const IndexRange query_range = attending_queries(params, b, first, Traits::kKeys, keys);
-  const int unpadded_keys = unpadded_keys_of(params, b, keys);
+  const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
   const T *queries = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const auto load_queries = [&](int i, int stage, [[maybe_unused]] int slide_row, [[maybe_unused]] bool is_first) {
     load_tile<Traits::kQueries, kSize, Traits::kStride>(
@@ -212,23 +212,23 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
     }
   };
   // Padding keys are not read; their contents are arbitrary.
-  const int key_limit = unpadded_keys < keys ? unpadded_keys : keys;
+  const int key_limit = num_unpadded_keys < keys ? num_unpadded_keys : keys;
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
       thread, shared.k, matrix_of_head(k, b, key_head, key_limit, params.key_size, params.aligned), first);
   load_tile<Traits::kKeys, kSize, Traits::kStride>(
       thread, shared.v, matrix_of_head(v, b, value_head, key_limit, params.value_size, params.aligned), first);
 
-  const float scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
+  const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   Accumulator dk_sums[kComputeDk ? kSize / 8 : 2], dv_sums[kComputeDv ? kSize / 8 : 2];
   const int warp_offset = thread.warp() * 16 * Traits::kStride;
-  const int64_t rows = thread.block_y() * params.queries;
+  const int64_t first_stats = thread.block_y() * params.queries;  // index of lse and delta of query 0
   const auto visit = [&](int i, int stage, [[maybe_unused]] int slide_row) {
     if constexpr (kRelative) add_biases<Traits::kQueries, kSize>(thread, params, head, shared.q[stage], shared.q_v);
     thread.barrier();
     Accumulator p[Traits::kQueries / 8], ds[kComputeDk ? Traits::kQueries / 8 : 2];  // transposed (keys, queries)
     multiply_transposed<kSize, Traits::kStride>(thread, p, shared.k + warp_offset, shared.q[stage]);
     if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
-    apply_mask<true>(thread, params, unpadded_keys, i, first + thread.warp() * 16, p);
+    apply_mask<true>(thread, params, num_unpadded_keys, i, first + thread.warp() * 16, p);
     if constexpr (kComputeDk)
       multiply_transposed<kSize, Traits::kStride>(thread, ds, shared.v + warp_offset, shared.dout[stage]);
     // keep_factor_of(4 * n + x) returns the head's scale times the dropout factor of the probability in p[n].x[x].
@@ -237,8 +237,8 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
         MH_FOR (e, 2) {
           const int query = i + n * 8 + 2 * t + e;
           const bool in_range = query < query_range.end;
-          const float lse2 = in_range ? tensors.lse[rows + query] * kLog2E : 0;
-          [[maybe_unused]] const float delta = kComputeDk && in_range ? tensors.delta[rows + query] : 0;
+          const float lse2 = in_range ? tensors.lse[first_stats + query] * kLog2E : 0;
+          [[maybe_unused]] const float delta = kComputeDk && in_range ? tensors.delta[first_stats + query] : 0;
           MH_FOR (r, 2) {
             float& x = p[n].x[2 * r + e];
             const float product = x, keep_factor = keep_factor_of(4 * n + 2 * r + e);
@@ -252,9 +252,9 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
         }
     };
     dispatch_normaliser(params, [&](const auto& normaliser) {
-      if (!params.has_dropout()) return to_gradients(normaliser, [&](int) { return scale; });
+      if (!params.has_dropout()) return to_gradients(normaliser, [&](int) { return head_scale; });
       const uint32_t keep_bits = keep_bits_transposed<Traits::kQueries / 8>(params, b, head, i + 2 * t, row);
-      to_gradients(normaliser, [&](int x) { return dropout_factor(keep_bits, x, scale * params.dropout.scale); });
+      to_gradients(normaliser, [&](int x) { return dropout_factor(keep_bits, x, head_scale * params.dropout.scale); });
     });
     if constexpr (kComputeDv) multiply_add<kSize, Traits::kStride>(thread, dv_sums, p, shared.dout[stage]);
     if constexpr (kComputeDk) multiply_add<kSize, Traits::kStride>(thread, dk_sums, ds, shared.q[stage]);
@@ -265,17 +265,17 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   thread.template wait_group<0>();
   thread.barrier();
   const float factor[2] = {1, 1};
-  const int tile = first + thread.warp() * 16;
+  const int warp_first = first + thread.warp() * 16;
   if constexpr (kComputeDk)
     store_rows<kSize, Traits::kStride>(
         thread, shared.k + warp_offset, dk_sums, factor,
         matrix_of_head(dk, b, tensors.one_reader_per_kv_head ? key_head : head, keys, params.key_size, params.aligned),
-        tile);
+        warp_first);
   if constexpr (kComputeDv)
     store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
                                        matrix_of_head(dv, b, tensors.one_reader_per_kv_head ? value_head : head, keys,
                                                       params.value_size, params.aligned),
-                                       tile);
+                                       warp_first);
 }
 
 }  // namespace mh::kernels

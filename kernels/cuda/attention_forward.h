@@ -130,11 +130,12 @@ MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params
 }
 
 // Returns the address of the partial output of one query and one split, (value_size + 2): the sum of values weighted by
-// exponentials, then the maximum logit (base 2), then the sum of the exponentials. `rows` is b * heads + head for batch
-// row b. Without outputs value_size is 0.
-MH_DEVICE float* partial_out_of(const AttentionParams& params, const AttentionTensors& tensors, int rows, int query,
-                                int split) {
-  return tensors.partial_out + ((rows * params.queries + query) * tensors.num_splits + split) * (params.value_size + 2);
+// exponentials, then the maximum logit (base 2), then the sum of the exponentials. batch_head: b * heads + head for
+// batch row b. Without outputs value_size is 0.
+MH_DEVICE float* partial_out_of(const AttentionParams& params, const AttentionTensors& tensors, int batch_head,
+                                int query, int split) {
+  return tensors.partial_out +
+         ((batch_head * params.queries + query) * tensors.num_splits + split) * (params.value_size + 2);
 }
 
 // Returns the keys of a range that belong to one split, in whole tiles of `size` keys; may be empty.
@@ -176,13 +177,13 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
 
   Accumulator o[kSize / 8];
   float running_max[2] = {-INFINITY, -INFINITY}, running_sum[2] = {0, 0};
-  T* const warp_rows = shared.q + thread.warp() * 16 * Traits::kStride;
+  T* const warp_q = shared.q + thread.warp() * 16 * Traits::kStride;
   each_key_tile<Traits, T, kSize, kRelative, kOutputs>(
       thread, params, tensors, {b, head, first, visible}, shared,
       [&](int s, int end, int stage, [[maybe_unused]] int slide_row) {
         thread.barrier();
         Accumulator p[Traits::kKeys / 8];
-        multiply_transposed<kSize, Traits::kStride>(thread, p, warp_rows, shared.k[stage]);
+        multiply_transposed<kSize, Traits::kStride>(thread, p, warp_q, shared.k[stage]);
         if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
         apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
         // For softmax the scale of the logits is applied in the exponents; as it is positive, the maximum is the same.
@@ -233,15 +234,15 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
     }
     return;
   }
-  const float scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
+  const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
   float factor[2];
   MH_FOR (r, 2) {
-    factor[r] = running_sum[r] > 0 ? scale / running_sum[r] : 0;
+    factor[r] = running_sum[r] > 0 ? head_scale / running_sum[r] : 0;
     if (t == 0 && row + 8 * r < queries)
       tensors.lse[thread.block_y() * params.queries + row + 8 * r] = lse_of(thread, running_max[r], running_sum[r]);
   }
   if constexpr (kOutputs)
-    store_rows<kSize, Traits::kStride>(thread, warp_rows, o, factor,
+    store_rows<kSize, Traits::kStride>(thread, warp_q, o, factor,
                                        matrix_of_head(out, b, head, queries, params.value_size, params.aligned),
                                        first + thread.warp() * 16);
 }
@@ -263,8 +264,8 @@ MH_DEVICE void combine_splits(const Thread& thread, const AttentionParams& param
   for (int split = 0; split < tensors.num_splits; ++split)
     total_sum += partial_of(split)[size + 1] * thread.exp2(partial_of(split)[size] - base);
   if (thread.lane() == 0) tensors.lse[thread.block_y() * params.queries + row] = lse_of(thread, max_logit, total_sum);
-  const float scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1,
-              factor = total_sum > 0 ? scale / total_sum : 0;
+  const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1,
+              factor = total_sum > 0 ? head_scale / total_sum : 0;
   for (int c = thread.lane(); c < size; c += 32) {
     float sum = 0;
     for (int split = 0; split < tensors.num_splits; ++split)

@@ -23,7 +23,7 @@
 namespace mh::kernels {
 
 // Returns the number of tiles of `size` rows that cover `length` rows.
-inline int tiles_of(int64_t length, int size) { return static_cast<int>((length + size - 1) / size); }
+inline int num_tiles_of(int64_t length, int size) { return static_cast<int>((length + size - 1) / size); }
 
 // Returns the fastest number of splits of the keys (split-KV) for a grid of `blocks` blocks that each loop over `tiles`
 // tiles of keys, on a GPU that runs concurrent_blocks blocks at a time. Cost model, in units of the time of one tile: a
@@ -33,8 +33,8 @@ inline int best_num_splits(int64_t blocks, int tiles, int concurrent_blocks) {
   int64_t best_time = INT64_MAX;
   for (int splits = 1; splits <= tiles && splits <= concurrent_blocks; ++splits) {
     const int64_t rounds = (blocks * splits + concurrent_blocks - 1) / concurrent_blocks,
-                  tiles_per_split = tiles_of(tiles, splits) + 1;
-    const int64_t time = rounds * tiles_per_split + (splits > 1 ? 2 : 0);
+                  block_time = num_tiles_of(tiles, splits) + 1;
+    const int64_t time = rounds * block_time + (splits > 1 ? 2 : 0);
     if (time < best_time) best = splits, best_time = time;
   }
   return best;
@@ -174,10 +174,10 @@ struct HeadMixingRowSums {
   static constexpr int kThreads = 128;
   AttentionParams params;
   AttentionTensors tensors;
-  WeightRounding weights;
+  WeightRounding rounding;
   template <class Thread>
   MH_DEVICE void operator()(const Thread& thread, void*) const {
-    head_mixing_row_sums(thread, params, tensors, weights);
+    head_mixing_row_sums(thread, params, tensors, rounding);
   }
 };
 
@@ -269,8 +269,8 @@ BlockOrder block_order(const Launcher& launcher, const AttentionParams& params, 
 template <class T, int kSize>
 struct AttentionLaunches {
   static int num_scale_tiles(const AttentionParams& params) {
-    return tiles_of(params.queries, params.has_relative() ? 16 * kRelativeWarps<T, kSize>
-                                                          : QueryGradient<T, kSize, false>::Traits::kQueries);
+    return num_tiles_of(params.queries, params.has_relative() ? 16 * kRelativeWarps<T, kSize>
+                                                              : QueryGradient<T, kSize, false>::Traits::kQueries);
   }
 
   // Returns why attention without mixing does not support relative positions; null if it does.
@@ -300,8 +300,8 @@ struct AttentionLaunches {
     const auto best_for_tiles = [&](auto tiles) {
       constexpr int queries = decltype(tiles)::kQueries;
       const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
-      return best_num_splits(tiles_of(params.queries, queries) * batch * params.out_heads,
-                             tiles_of(num_visible, decltype(tiles)::kKeys), launcher.multiprocessors());
+      return best_num_splits(num_tiles_of(params.queries, queries) * batch * params.out_heads,
+                             num_tiles_of(num_visible, decltype(tiles)::kKeys), launcher.multiprocessors());
     };
     return params.has_relative() ? best_for_tiles(AttentionTiles<T, kSize, true>{})
                                  : best_for_tiles(AttentionTiles<T, kSize, false>{});
@@ -317,8 +317,8 @@ struct AttentionLaunches {
                               const AttentionTensors& tensors) {
     if (const char* problem = params.has_relative() ? relative_constraint(launcher) : nullptr) return problem;
     const RowSums<T> row_sums{params, KernelTensors<T>(tensors)};
-    if (const char* problem =
-            launcher(Grid{tiles_of(params.queries, 4), batch_heads(params, tensors)}, row_sums.kThreads, 0, row_sums))
+    if (const char* problem = launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)},
+                                       row_sums.kThreads, 0, row_sums))
       return problem;
     return params.has_relative() ? launch_gradients<true>(launcher, params, tensors)
                                  : launch_gradients<false>(launcher, params, tensors);
@@ -341,8 +341,8 @@ struct AttentionLaunches {
     int queries = 16 * plan.strips, blocks = plan.head_blocks;
     dispatch_row_mix(params, limit, [&](auto row_mix) { queries = decltype(row_mix)::kQueries, blocks = 1; });
     const int64_t num_visible = params.window > 0 ? std::min(params.keys, params.window + queries - 1) : params.keys;
-    const int best_splits = best_num_splits(tiles_of(params.queries, queries) * batch * blocks,
-                                            tiles_of(num_visible, kMinSplit), launcher.multiprocessors());
+    const int best_splits = best_num_splits(num_tiles_of(params.queries, queries) * batch * blocks,
+                                            num_tiles_of(num_visible, kMinSplit), launcher.multiprocessors());
     int splits = 1;
     while (2 * splits <= best_splits) splits *= 2;
     return splits;
@@ -354,7 +354,7 @@ struct AttentionLaunches {
     auto num_gradients = static_cast<int>(params.queries);
     if (params.matrix_query_stride != 0) return num_gradients;
     dispatch_row_mix(params, launcher.max_shared_memory(), [&](auto row_mix) {
-      num_gradients = tiles_of(params.queries, RowMixSumsTiles<decltype(row_mix)>::kQueries);
+      num_gradients = num_tiles_of(params.queries, RowMixSumsTiles<decltype(row_mix)>::kQueries);
     });
     return num_gradients;
   }
@@ -387,7 +387,7 @@ struct AttentionLaunches {
     if (!(params.scale > 0))
       return "expected a positive scale of the logits; found a scale <= 0 or NaN; negate the queries";
     return launcher(
-        Grid{tiles_of(params.queries, Body::Traits::kQueries), batch_heads(params, tensors), tensors.num_splits},
+        Grid{num_tiles_of(params.queries, Body::Traits::kQueries), batch_heads(params, tensors), tensors.num_splits},
         Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
@@ -397,7 +397,7 @@ struct AttentionLaunches {
                                     const AttentionTensors& tensors) {
     if (tensors.num_splits == 1) return nullptr;
     const CombineSplits<T> combine{params, KernelTensors<T>(tensors)};
-    return launcher(Grid{tiles_of(params.queries, 4), batch_heads(params, tensors)}, combine.kThreads, 0, combine);
+    return launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)}, combine.kThreads, 0, combine);
   }
 
   // Launches the kernels of the backward pass that follow attention_row_sums().
@@ -428,24 +428,25 @@ struct AttentionLaunches {
   static const char* distance_gradient(const Launcher& launcher, const AttentionParams& params,
                                        const AttentionTensors& tensors) {
     using Body = DistanceGradient<T, kSize>;
-    return launcher(Grid{tiles_of(params.relative.distances, Body::Traits::kDistances), batch_heads(params, tensors)},
-                    Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
+    return launcher(
+        Grid{num_tiles_of(params.relative.distances, Body::Traits::kDistances), batch_heads(params, tensors)},
+        Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
   template <bool kComputeDk, bool kComputeDv, bool kRelative, class Launcher>
   static const char* key_gradient(const Launcher& launcher, const AttentionParams& params,
                                   const AttentionTensors& tensors) {
     using Body = KeyGradient<T, kSize, kComputeDk, kComputeDv, kRelative>;
-    return launcher(Grid{key_tiles<kRelative>(params, Body::Traits::kKeys), batch_heads(params, tensors)},
+    return launcher(Grid{num_key_tiles<kRelative>(params, Body::Traits::kKeys), batch_heads(params, tensors)},
                     Body::kThreads, sizeof(typename Body::Traits::Shared), Body{params, KernelTensors<T>(tensors)});
   }
 
   // Returns the number of tiles of `size` keys; with relative positions an upper bound, since each run of keys begins a
   // new tile.
   template <bool kRelative>
-  static int key_tiles(const AttentionParams& params, int size) {
+  static int num_key_tiles(const AttentionParams& params, int size) {
     const int extra_tiles = kRelative && params.relative.num_runs > 0 ? params.relative.num_runs - 1 : 0;
-    return tiles_of(params.keys, size) + extra_tiles;
+    return num_tiles_of(params.keys, size) + extra_tiles;
   }
 
   // Returns kTooLarge if a kernel with head mixing needs more than `limit` bytes of shared memory per block; otherwise
@@ -481,16 +482,16 @@ struct AttentionLaunches {
     const auto forward_row_mix = [&](auto row_mix) {
       using Traits = decltype(row_mix);
       problem = launch_row_mix<RowMixForward<Traits, T>>(
-          launcher, params, tensors, tiles_of(params.queries, Traits::kQueries), tensors.num_splits, splits);
+          launcher, params, tensors, num_tiles_of(params.queries, Traits::kQueries), tensors.num_splits, splits);
     };
     if (!dispatch_row_mix(params, limit, forward_row_mix))
       problem = launch_head_mixing<HeadMixingForward<T, kSize, kRelative>>(
-          launcher, params, select_biased_queries(tensors), [&](int rows) { return tiles_of(params.queries, rows); },
-          tensors.num_splits, splits);
+          launcher, params, select_biased_queries(tensors),
+          [&](int rows) { return num_tiles_of(params.queries, rows); }, tensors.num_splits, splits);
     if (problem != nullptr) return problem;
     if (tensors.num_splits == 1) return nullptr;
     const CombineHeadMixingSplits<T> combine{params, KernelTensors<T>(tensors), splits};
-    return launcher(Grid{tiles_of(params.queries, 4), batch_heads(params, tensors)}, combine.kThreads, 0, combine);
+    return launcher(Grid{num_tiles_of(params.queries, 4), batch_heads(params, tensors)}, combine.kThreads, 0, combine);
   }
 
   template <bool kRelative, class Launcher>
@@ -503,24 +504,25 @@ struct AttentionLaunches {
           row_mix_problem = row_mix_backward<decltype(row_mix)>(launcher, params, kernel_tensors);
         }))
       return row_mix_problem;
-    const auto query_tiles_of = [&](int rows) { return tiles_of(params.queries, rows); };
+    const auto num_query_tiles_of = [&](int rows) { return num_tiles_of(params.queries, rows); };
     using Sums = HeadMixingSums<T, kSize, kRelative>;
-    if (const char* problem =
-            launch_head_mixing<Sums>(launcher, params, kernel_tensors, query_tiles_of, Sums::Traits::chunks(params)))
+    if (const char* problem = launch_head_mixing<Sums>(launcher, params, kernel_tensors, num_query_tiles_of,
+                                                       Sums::Traits::num_chunks(params)))
       return problem;
     const HeadMixingRowSums row_sums{params, kernel_tensors, WeightRounding::for_params<T>(params)};
-    if (const char* problem = launcher(
-            Grid{tiles_of(kernel_tensors.batch * params.in_heads * params.queries + kStatsPadding, row_sums.kThreads)},
-            row_sums.kThreads, 0, row_sums))
+    if (const char* problem =
+            launcher(Grid{num_tiles_of(kernel_tensors.batch * params.in_heads * params.queries + kStatsPadding,
+                                       row_sums.kThreads)},
+                     row_sums.kThreads, 0, row_sums))
       return problem;
     using Queries = HeadMixingQueryGradient<T, kSize, kRelative>;
-    if (const char* problem = launch_head_mixing<Queries>(launcher, params, kernel_tensors, query_tiles_of,
+    if (const char* problem = launch_head_mixing<Queries>(launcher, params, kernel_tensors, num_query_tiles_of,
                                                           Queries::Traits::kColumnBlocks))
       return problem;
     if constexpr (kRelative) {
       using Distances = HeadMixingKeyGradient<T, kSize, true, false, ResidentRows::distances>;
-      const auto distance_tiles_of = [&](int rows) { return tiles_of(params.relative.distances, rows); };
-      if (const char* problem = launch_head_mixing<Distances>(launcher, params, kernel_tensors, distance_tiles_of,
+      const auto num_distance_tiles_of = [&](int rows) { return num_tiles_of(params.relative.distances, rows); };
+      if (const char* problem = launch_head_mixing<Distances>(launcher, params, kernel_tensors, num_distance_tiles_of,
                                                               Distances::Traits::kColumnBlocks))
         return problem;
     }
@@ -539,20 +541,20 @@ struct AttentionLaunches {
     using Body = HeadMixingKeyGradient<T, kSize, kComputeDk, kComputeDv,
                                        kRelative ? ResidentRows::keys_of_run : ResidentRows::keys>;
     return launch_head_mixing<Body>(
-        launcher, params, tensors, [&](int rows) { return key_tiles<kRelative>(params, rows); }, 1);
+        launcher, params, tensors, [&](int rows) { return num_key_tiles<kRelative>(params, rows); }, 1);
   }
 
-  // Launches a head-mixing kernel with the plan of its tile sizes. row_tiles_of(n) returns the number of tiles of n
+  // Launches a head-mixing kernel with the plan of its tile sizes. num_row_tiles_of(n) returns the number of tiles of n
   // resident rows of a batch row. z_blocks: number of blocks in z for each head block. arguments: the arguments of the
   // body after HeadMixingArguments.
-  template <class Body, class Launcher, class RowTilesOf, class... Arguments>
+  template <class Body, class Launcher, class NumRowTilesOf, class... Arguments>
   static const char* launch_head_mixing(const Launcher& launcher, const AttentionParams& params,
-                                        const AttentionTensors& tensors, const RowTilesOf& row_tiles_of, int z_blocks,
-                                        const Arguments&... arguments) {
+                                        const AttentionTensors& tensors, const NumRowTilesOf& num_row_tiles_of,
+                                        int z_blocks, const Arguments&... arguments) {
     const HeadMixingPlan plan = Body::Traits::plan(params, launcher.max_shared_memory());
     if (plan.num_stages == 0) return kTooLarge;
-    const BlockOrder order = block_order<T>(launcher, params, tensors.batch, row_tiles_of(16 * plan.strips));
-    return launcher(Grid{order.blocks(), 1, plan.head_blocks * z_blocks}, plan.threads(), plan.shared_bytes,
+    const BlockOrder order = block_order<T>(launcher, params, tensors.batch, num_row_tiles_of(16 * plan.strips));
+    return launcher(Grid{order.num_blocks(), 1, plan.head_blocks * z_blocks}, plan.threads(), plan.shared_bytes,
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
   // Launches a row-mix kernel with the plan of its tile sizes. tiles: number of tiles of resident rows of a batch row.
@@ -563,7 +565,7 @@ struct AttentionLaunches {
                                     const Arguments&... arguments) {
     const RowMixPlan plan = Body::Sizes::plan(params, launcher.max_shared_memory());
     const BlockOrder order = block_order<T>(launcher, params, tensors.batch, tiles);
-    return launcher(Grid{order.blocks(), 1, z_blocks}, Body::kThreads, plan.shared_bytes,
+    return launcher(Grid{order.num_blocks(), 1, z_blocks}, Body::kThreads, plan.shared_bytes,
                     Body{{params, plan, order, KernelTensors<T>(tensors)}, arguments...});
   }
 
@@ -601,12 +603,12 @@ struct AttentionLaunches {
     using Queries = RowMixQueryGradient<Traits, T>;
     using Keys = RowMixKeyGradient<Traits, T>;
     if (const char* problem =
-            launch_row_mix<Sums>(launcher, params, tensors, tiles_of(params.queries, Sums::Sizes::kQueries), 1))
+            launch_row_mix<Sums>(launcher, params, tensors, num_tiles_of(params.queries, Sums::Sizes::kQueries), 1))
       return problem;
-    if (const char* problem =
-            launch_row_mix<Queries>(launcher, params, tensors, tiles_of(params.queries, Queries::Sizes::kQueries), 1))
+    if (const char* problem = launch_row_mix<Queries>(launcher, params, tensors,
+                                                      num_tiles_of(params.queries, Queries::Sizes::kQueries), 1))
       return problem;
-    return launch_row_mix<Keys>(launcher, params, tensors, tiles_of(params.keys, Keys::Sizes::kKeys), 1);
+    return launch_row_mix<Keys>(launcher, params, tensors, num_tiles_of(params.keys, Keys::Sizes::kKeys), 1);
   }
 };
 

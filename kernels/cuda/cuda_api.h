@@ -39,8 +39,8 @@ struct CudaApi {
   const char* (*sgd)(const Update<MomentumPlan>* updates, int64_t count, void* stream);
   const char* (*nag)(const Update<NagPlan>* updates, int64_t count, void* stream);
   // Computes partial sums of squares: one for each chunk of kUpdateChunk elements of each of `count` tensors, in the
-  // order of the tensors. `spans` is an array in host memory, and `sums`, of the sum of chunks_of(span.count), is in
-  // GPU memory.
+  // order of the tensors. `spans` is an array in host memory, and `sums`, with one element for each chunk, an array
+  // in GPU memory.
   const char* (*sum_of_squares)(const FloatSpan* spans, int64_t count, double* sums, void* stream);
   // attention() returns the attention kernels of a type for the smallest compiled head size of at least head_size; null
   // if this build has none. missing() then returns a text that describes what the build lacks, valid until the next

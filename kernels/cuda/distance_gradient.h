@@ -2,8 +2,9 @@
 //
 // Tiling: a block computes the gradient of 16 rows of r per warp. For every run of keys that uses these rows it loops
 // over tiles of queries. Within a run a query t and a row ρ of r determine one key, so 16 queries and 16 rows involve
-// 31 keys. The products of the queries with these keys go to shared memory, where the key of query t and row ρ, counted
-// from the first ones of the tile, is in column t + ρ. Nothing is accumulated in global memory.
+// 31 keys. The products of the queries with these keys go to shared memory, where the key of query t and row ρ is in
+// column t + ρ, if t and ρ are counted from the first query and the first row of the tile. Nothing is accumulated in
+// global memory.
 #pragma once
 
 #include "cuda/attention_forward.h"
@@ -38,18 +39,18 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
   const int queries = static_cast<int>(params.queries), keys = static_cast<int>(params.keys), offset = keys - queries;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   const int first = thread.block_x() * Traits::kDistances, warp_row = thread.warp() * 16 + g;
-  const int unpadded_keys = unpadded_keys_of(params, b, keys);
+  const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
   const T *query_data = row_of(q, b, head, 0), *dout_data = row_of(dout, b, head, 0);
   const T *key_data = row_of(k, b, params.key_head(head), 0), *value_data = row_of(v, b, params.value_head(head), 0);
   load_tile<Traits::kDistances, kSize, Traits::kStride>(thread, shared.r, distances_of_head<T>(params, head), first);
   thread.commit_group();
 
-  const float scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
-  const int64_t rows = thread.block_y() * params.queries;
+  const float head_scale = params.head_scales != nullptr ? params.head_scales[b * params.head_scales_stride + head] : 1;
+  const int64_t first_stats = thread.block_y() * params.queries;  // index of lse and delta of query 0
   float* const window_products = shared.products + thread.warp() * 16 * Traits::kProductRowStride;
   Accumulator sums[kSize / 8];
   for (int run = 0; run < params.relative.num_runs; ++run) {
-    const IndexRange run_keys = intersect({0, unpadded_keys}, params.relative.runs[run]);
+    const IndexRange run_keys = intersect({0, num_unpadded_keys}, params.relative.runs[run]);
     // Row first + ρ of r is the distance from query t to key t + lead + ρ.
     const int lead = first - distance_row(params, params.relative.runs[run], 0, 0),
               max_lead = lead + Traits::kDistances - 1;
@@ -104,11 +105,11 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
           MH_FOR (e, 2) {
             const int query = i + n * 8 + 2 * t + e;
             const bool in_range = query < end;
-            const float lse2 = in_range ? tensors.lse[rows + query] * kLog2E : 0,
-                        delta = in_range ? tensors.delta[rows + query] : 0;
+            const float lse2 = in_range ? tensors.lse[first_stats + query] * kLog2E : 0,
+                        delta = in_range ? tensors.delta[first_stats + query] : 0;
             MH_FOR (r, 2) {
               const float product = p[n].x[2 * r + e], x = thread.exp2(normaliser.logarithm(thread, product) - lse2);
-              float keep_factor = scale;
+              float keep_factor = head_scale;
               if (params.has_dropout())
                 keep_factor *= dropout_factor(keep_bits, 4 * n + 2 * r + e, params.dropout.scale);
               float& y = ds[n].x[2 * r + e];

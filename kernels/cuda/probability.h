@@ -11,7 +11,7 @@ namespace mh::kernels {
 constexpr float kLog2E = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
 
 // Returns how many of the first `keys` keys of batch row b are not padding.
-MH_DEVICE int unpadded_keys_of(const AttentionParams& params, int64_t b, int keys) {
+MH_DEVICE int num_unpadded_keys_of(const AttentionParams& params, int64_t b, int keys) {
   return params.key_lengths != nullptr && params.key_lengths[b] < keys ? static_cast<int>(params.key_lengths[b]) : keys;
 }
 
@@ -19,7 +19,7 @@ MH_DEVICE int unpadded_keys_of(const AttentionParams& params, int64_t b, int key
 MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int first, int count) {
   const int queries = static_cast<int>(params.queries), end = first + count < queries ? first + count : queries;
   const int keys = static_cast<int>(params.keys), offset = keys - queries;
-  IndexRange visible{0, unpadded_keys_of(params, b, keys)};
+  IndexRange visible{0, num_unpadded_keys_of(params, b, keys)};
   if (params.causal) {
     if (offset + end < visible.end) visible.end = offset + end;
     if (params.window > 0 && offset + first + 1 - params.window > 0)
@@ -43,18 +43,18 @@ MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b,
   return query_range;
 }
 
-// Returns whether query i sees key s. Keys from key `unpadded_keys` on are padding.
-MH_DEVICE bool is_visible(const AttentionParams& params, int unpadded_keys, int i, int s) {
+// Returns whether query i sees key s. Keys from key `num_unpadded_keys` on are padding.
+MH_DEVICE bool is_visible(const AttentionParams& params, int num_unpadded_keys, int i, int s) {
   const int offset = static_cast<int>(params.keys - params.queries);
-  return i < params.queries && s < unpadded_keys &&
+  return i < params.queries && s < num_unpadded_keys &&
          (!params.causal ||
           (s <= offset + i && (params.window == 0 || s > offset + i - static_cast<int>(params.window))));
 }
 
 // Returns whether all of the `queries` queries from query i on see all of the `keys` keys from key s on.
-MH_DEVICE bool all_visible(const AttentionParams& params, int unpadded_keys, int i, int queries, int s, int keys) {
+MH_DEVICE bool all_visible(const AttentionParams& params, int num_unpadded_keys, int i, int queries, int s, int keys) {
   const int offset = static_cast<int>(params.keys - params.queries);
-  return i + queries <= params.queries && s + keys <= unpadded_keys &&
+  return i + queries <= params.queries && s + keys <= num_unpadded_keys &&
          (!params.causal || (s + keys <= offset + i + 1 &&
                              (params.window == 0 || s > offset + i + queries - 1 - static_cast<int>(params.window))));
 }
@@ -63,22 +63,22 @@ MH_DEVICE bool all_visible(const AttentionParams& params, int unpadded_keys, int
 // of the queries from query i on with the keys from key s on; if kTransposed, rows are keys and columns are queries.
 // Returns early if the tile has no masked pair, which holds for most tiles. Called by all lanes of a warp.
 template <bool kTransposed, int kColumnFragments, class Thread>
-MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, int unpadded_keys, int i, int s,
+MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, int num_unpadded_keys, int i, int s,
                           Accumulator (&products)[kColumnFragments]) {
-  if (kTransposed ? all_visible(params, unpadded_keys, i, 8 * kColumnFragments, s, 16)
-                  : all_visible(params, unpadded_keys, i, 16, s, 8 * kColumnFragments))
+  if (kTransposed ? all_visible(params, num_unpadded_keys, i, 8 * kColumnFragments, s, 16)
+                  : all_visible(params, num_unpadded_keys, i, 16, s, 8 * kColumnFragments))
     return;
   const int g = thread.lane() / 4, t = thread.lane() % 4;
   MH_FOR (n, kColumnFragments)
     MH_FOR (e, 4) {
       const int row = g + e / 2 * 8, column = n * 8 + 2 * t + e % 2;
-      if (!is_visible(params, unpadded_keys, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
+      if (!is_visible(params, num_unpadded_keys, i + (kTransposed ? column : row), s + (kTransposed ? row : column)))
         products[n].x[e] = -INFINITY;
     }
 }
 
 // The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit
-// a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(params)). logarithm() returns
+// a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). logarithm() returns
 // log2 f(product). multiply_slope() returns x * d ln f(product) / d product; probability: the probability of the
 // product.
 struct SoftmaxExponent {

@@ -141,8 +141,8 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
 
 // Computes sums (16, 8 kColumnFragments) += Σ_s pairs[i, s] row(i, s) for 16 queries i and 8 kKeyFragments keys s,
 // where row(i, s) is the row of r for the distance from query i to key s, from column `column` on. pairs are rounded to
-// T. The row of the last query and the first key is at slide_row of `slide`. Called by all lanes of a warp. scratch:
-// its products in shared memory.
+// T. The row of the last query and the first key is at slide_row of `slide`. scratch: the warp's products in shared
+// memory. Called by all lanes of a warp.
 template <class T, int kColumnFragments, int kKeyFragments, class Thread, class Slide>
 MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kColumnFragments],
                                     const Accumulator (&pairs)[kKeyFragments], float* scratch, const Slide& slide,
@@ -224,9 +224,9 @@ struct QueryDistances {
   // Returns the slide_row of the next tile of keys.
   static MH_DEVICE int next_slide_row(int slide_row) { return Window::wrap(slide_row + kKeys); }
 
-  // Adds the position term (q + v) · r[distance] to a warp's products of queries and keys, `logits` (16, kKeys).
+  // Adds the position term (q + v) · r[distance] to a warp's products of queries and keys, `sums` (16, kKeys).
   template <class Thread>
-  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&logits)[kKeys / 8], int slide_row) {
+  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&sums)[kKeys / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = warp_products(thread);
     multiply_sliding<kSize, kColumns>(thread, window_products, q_v + thread.warp() * 16 * Window::kStride, rows,
@@ -234,7 +234,7 @@ struct QueryDistances {
     MH_FOR (n, kKeys / 8)
       MH_FOR (i, 4) {
         const int row = g + i / 2 * 8;
-        logits[n].x[i] += window_products[row * kProductRowStride + 15 - row + n * 8 + 2 * t + i % 2];
+        sums[n].x[i] += window_products[row * kProductRowStride + 15 - row + n * 8 + 2 * t + i % 2];
       }
   }
   // Computes sums (16, 8 kColumnFragments) += Σ_s pairs[i, s] row(i, s) for a warp's 16 queries i and kKeys keys s,
@@ -286,9 +286,9 @@ struct KeyDistances {
   // Returns the slide_row of the next tile of queries.
   static MH_DEVICE int next_slide_row(int slide_row) { return Window::wrap(slide_row - kQueries); }
 
-  // Adds the position term (q + v) · r[distance] to a warp's transposed products, `logits` (16 keys, kQueries).
+  // Adds the position term (q + v) · r[distance] to a warp's transposed products, `sums` (16 keys, kQueries).
   template <class Thread>
-  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&logits)[kQueries / 8], int slide_row) {
+  MH_DEVICE void add_position_term(const Thread& thread, Accumulator (&sums)[kQueries / 8], int slide_row) {
     const int g = thread.lane() / 4, t = thread.lane() % 4;
     float* const window_products = products + thread.warp() * 16 * kProductRowStride;
     MH_FOR (m, kQueries / 16) {
@@ -297,7 +297,7 @@ struct KeyDistances {
       MH_FOR (n, 2)
         MH_FOR (i, 4) {
           const int query = n * 8 + 2 * t + i % 2;
-          logits[2 * m + n].x[i] += window_products[query * kProductRowStride + 15 - query + g + i / 2 * 8];
+          sums[2 * m + n].x[i] += window_products[query * kProductRowStride + 15 - query + g + i / 2 * 8];
         }
     }
   }

@@ -129,16 +129,16 @@ def main():
     table_version, table_rows = read_table(table)
     comparable = version == table_version
     keys = built_rows.keys() | table_rows.keys() if comparable and "--all" in options else built_rows.keys()
-    failed = 0
+    num_failed = 0
     for key in sorted(keys, key=natural_sort_key):
         problem = problem_of(table_rows.get(key), built_rows.get(key), table.name, comparable)
         if problem:
-            failed += 1
+            num_failed += 1
             print(f"failed: resources/{key[0]} {key[1]}: {problem}")
     if not comparable:
         print(f"skipped: resources (except spills: {table.name} has values of nvcc {table_version}, this build uses nvcc {version})")
-    print(f"mh-tests: {len(keys) - failed} passed, {failed} failed, {int(not comparable)} skipped")
-    return int(failed > 0)
+    print(f"mh-tests: {len(keys) - num_failed} passed, {num_failed} failed, {int(not comparable)} skipped")
+    return int(num_failed > 0)
 
 
 try:

@@ -8,8 +8,8 @@ namespace mh::kernels {
 
 // Returns the address of the row of a tensor at batch row b, head `head` and position `position`.
 template <class T>
-MH_DEVICE T* row_of(const StridedTensor<T>& rows, int64_t b, int64_t head, int64_t position) {
-  return rows.data + b * rows.batch_stride + head * rows.head_stride + position * rows.row_stride;
+MH_DEVICE T* row_of(const StridedTensor<T>& tensor, int64_t b, int64_t head, int64_t position) {
+  return tensor.data + b * tensor.batch_stride + head * tensor.head_stride + position * tensor.row_stride;
 }
 
 // A matrix (rows, columns) in global memory, with row r at data + r * row_stride. aligned: rows are aligned to 16 bytes

@@ -21,16 +21,16 @@ namespace mh::kernels {
 // `exchange`, beginning with the first head of the operands. The warps of a strip divide the heads among them.
 template <int kSize, int kPrefetch, class Thread, class T, class Operands>
 MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& params, LanePosition position,
-                                  const StripOperands<Operands>& gradients, HeadGroup<T> group,
+                                  const StripOperands<Operands>& operands, HeadGroup<T> group,
                                   const FragmentExchange<T>& exchange) {
   MH_ROLLED  // the products of two iterations do not fit in the registers
-  for (int i = group.first + gradients.warp.strip_warp; i < group.end; i += gradients.plan.warps_per_strip) {
+  for (int i = group.first + operands.warp.strip_warp; i < group.end; i += operands.plan.warps_per_strip) {
     Accumulator x[2];
-    multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, x, gradients.resident_rows(group, i),
-                                                             gradients.streamed_rows(group, i));
+    multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, x, operands.resident_rows(group, i),
+                                                             operands.streamed_rows(group, i));
     if (params.has_dropout() && !params.dropout_before_mixing)
       drop(params, position.b, i, position.query, position.key, x);
-    exchange.put(thread, i - gradients.operands.heads.first, x);
+    exchange.put(thread, i - operands.operands.heads.first, x);
   }
 }
 
@@ -43,7 +43,7 @@ struct HeadMixingSumsTiles {
   static constexpr int chunk_size(const AttentionParams& params) {
     return params.out_heads < kChunkHeads ? params.out_heads : kChunkHeads;
   }
-  static constexpr int chunks(const AttentionParams& params) {
+  static constexpr int num_chunks(const AttentionParams& params) {
     return (params.out_heads + kChunkHeads - 1) / kChunkHeads;
   }
   static constexpr HeadMixingPlan plan(const AttentionParams& params, int limit) {
@@ -56,14 +56,14 @@ struct HeadMixingSumsTiles {
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = FragmentExchange<T>::count(chunk_heads),
                                 .resident_tensors = tensors_per_head,
-                                .window = kRelative},
+                                .has_window = kRelative},
                                kStride, limit);
   }
 };
 
 // Computes tensors.g, which is G before the division by the sums of the probabilities, and tensors.prob_sums, the sums
 // of the probabilities that are recomputed from tensors.lse. kRelative: tensors.q is q + u, and tensors.q_v is q + v.
-// Grid: (order.blocks(), 1, plan.head_blocks * chunks of output heads).
+// Grid: (order.num_blocks(), 1, plan.head_blocks * chunks of output heads).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                 const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -74,7 +74,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   const int64_t b = block_position.row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
-  const int first = block_position.tile * warp.rows;
+  const int first = block_position.tile * warp.num_block_rows;
   const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.strip, warp.g);
   const int block_head = thread.block_z() % plan.head_blocks * plan.warps_per_strip * kWarpHeads,
             warp_head = block_head + warp.strip_warp * kWarpHeads,
@@ -82,28 +82,30 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
   const HeadBlock heads{block_head, warp_head, next_block_head < params.in_heads ? next_block_head : params.in_heads};
   const int chunk_head = thread.block_z() / plan.head_blocks * kChunkHeads,
             num_chunk_heads = params.out_heads - chunk_head < kChunkHeads ? params.out_heads - chunk_head : kChunkHeads;
-  const IndexRange visible = visible_keys(params, b, first, warp.rows);
+  const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
 
-  auto* const rows = static_cast<T*>(memory);  // resident rows: q (with kRelative q + u and q + v), then dout
-  T* const dout_rows = rows + (kRelative ? 2 : 1) * params.in_heads * warp.rows * kStride;
-  const HeadMixingMemory<T> block_memory(plan, rows, kStride);
+  // Resident rows: q (with kRelative q + u and q + v), then dout.
+  auto* const resident_memory = static_cast<T*>(memory);
+  T* const dout_rows = resident_memory + (kRelative ? 2 : 1) * params.in_heads * warp.num_block_rows * kStride;
+  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
       block_memory.template fragments<T>(warp.strip * FragmentExchange<T>::count(Traits::chunk_size(params))));
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.strips * FragmentExchange<T>::count(Traits::chunk_size(params)));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), rows);
+  const Operands score_operands =
+      logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), resident_memory);
   const HeadRange chunk{chunk_head, chunk_head + num_chunk_heads};
   const Operands gradient_operands{{v, b, params.value_heads}, {dout, b, nullptr}, chunk, params.value_size, dout_rows};
   const StripOperands<Operands> strip_score_operands{score_operands, plan, warp},
       strip_gradient_operands{gradient_operands, plan, warp};
   const RowRange resident{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.resident_tiles > 0) {
-    score_operands.load_all_resident(thread, params, plan, rows, resident);
+    score_operands.load_all_resident(thread, params, plan, resident_memory, resident);
     gradient_operands.load_all_resident(thread, params, plan, dout_rows, resident);
   }
   pipeline.fill(thread, load);
@@ -133,10 +135,10 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
     // The gradients of all heads are complete: the second each_head_group() began with a barrier.
     MH_FOR (i, kChunkHeads) {
       if (i >= num_chunk_heads) break;
-      Accumulator d[2];
-      exchange.get(thread, i, d);
+      Accumulator dp[2];
+      exchange.get(thread, i, dp);
       MH_FOR (o, kWarpHeads)
-        MH_FOR (e, 4) pair_sums[o][i][e / 2] += p[o][0].x[e] * d[0].x[e] + p[o][1].x[e] * d[1].x[e];
+        MH_FOR (e, 4) pair_sums[o][i][e / 2] += p[o][0].x[e] * dp[0].x[e] + p[o][1].x[e] * dp[1].x[e];
     }
   }
   thread.template wait_group<0>();
@@ -160,7 +162,7 @@ MH_DEVICE void head_mixing_sums(const Thread& thread, const AttentionParams& par
 // Rounds a weight of the mixing matrix as the mixing of gradients rounds it: to 16 bits if tensor cores mix
 // (SharedMatrix). Delta must use the same rounded weights, so that it equals Σ P dP. scale: the scale of fp16 weights.
 struct WeightRounding {
-  bool bf16, fp16;
+  bool to_bf16, to_fp16;
   float scale = 1;
   template <class T>
   static constexpr WeightRounding for_params(const AttentionParams& params) {
@@ -170,8 +172,8 @@ struct WeightRounding {
   template <class Thread>
   MH_DEVICE float operator()(const Thread& thread, float x) const {
     float rounded = x, unused;
-    if (bf16) thread.unpack(thread.pack(x, 0, Bf16{}), rounded, unused, Bf16{});
-    if (fp16) thread.unpack(thread.pack(x / scale, 0, Fp16{}), rounded, unused, Fp16{});
+    if (to_bf16) thread.unpack(thread.pack(x, 0, Bf16{}), rounded, unused, Bf16{});
+    if (to_fp16) thread.unpack(thread.pack(x / scale, 0, Fp16{}), rounded, unused, Fp16{});
     return rounded * scale;
   }
 };
@@ -180,7 +182,7 @@ struct WeightRounding {
 // padding of zeros. One thread computes one entry of query_stats; blocks of any size, as many as needed.
 template <class Thread>
 MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams& params,
-                                    const AttentionTensors& tensors, WeightRounding weights) {
+                                    const AttentionTensors& tensors, WeightRounding rounding) {
   const int64_t i = static_cast<int64_t>(thread.block_x()) * thread.threads() + thread.index(),
                 num_stats = tensors.batch * params.in_heads * params.queries;
   if (i >= num_stats + kStatsPadding) return;
@@ -192,10 +194,10 @@ MH_DEVICE void head_mixing_row_sums(const Thread& thread, const AttentionParams&
     float* pair_sums = tensors.g + ((b * params.queries + t) * params.in_heads + j) * params.out_heads;
     const float* m =
         params.matrix + b * params.matrix_batch_stride + t * params.matrix_query_stride + j * params.out_heads;
-    if (weights.fp16) weights.scale = floor_pow2(m, 1, params.out_heads);
+    if (rounding.to_fp16) rounding.scale = floor_pow2(m, 1, params.out_heads);
     for (int64_t e = 0; e < params.out_heads; ++e) {
       pair_sums[e] *= stats.inv_sum;
-      stats.delta += weights(thread, m[e]) * pair_sums[e];
+      stats.delta += rounding(thread, m[e]) * pair_sums[e];
     }
   }
   tensors.query_stats[i] = stats;
@@ -221,13 +223,13 @@ struct HeadMixingQueryGradientTiles {
                                 .exchanged_fragments = FragmentExchange<T>::count(params.out_heads),
                                 .weight_rows = rows_of_weights(params.out_heads),
                                 .resident_tensors = tensors_per_head,
-                                .window = kRelative},
+                                .has_window = kRelative},
                                kStride, limit);
   }
 };
 
 // Computes tensors.dq, the gradient of tensors.q. kRelative: tensors.q is q + u, tensors.q_v is q + v, and
-// tensors.dq_v, the gradient of tensors.q_v, is computed also. Grid: (order.blocks(), 1, plan.head_blocks *
+// tensors.dq_v, the gradient of tensors.q_v, is computed also. Grid: (order.num_blocks(), 1, plan.head_blocks *
 // kColumnBlocks).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionParams& params,
@@ -240,7 +242,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
   const int64_t b = block_position.row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
-  const int first = block_position.tile * warp.rows;
+  const int first = block_position.tile * warp.num_block_rows;
   const WarpQueries warp_queries(params, params.matrix_transposed, b, first + 16 * warp.strip, warp.g);
   const int head_block = Traits::kColumnBlocks > 1 ? thread.block_z() % plan.head_blocks : thread.block_z();
   const int column = Traits::kColumnBlocks > 1 ? thread.block_z() / plan.head_blocks * kColumns : 0;
@@ -248,11 +250,12 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
             warp_head = block_head + warp.strip_warp * kWarpHeads,
             next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
   const HeadBlock heads{block_head, warp_head, next_block_head < params.in_heads ? next_block_head : params.in_heads};
-  const IndexRange visible = visible_keys(params, b, first, warp.rows);
+  const IndexRange visible = visible_keys(params, b, first, warp.num_block_rows);
 
-  auto* const rows = static_cast<T*>(memory);  // resident rows: dout, then q (with kRelative q + u and q + v)
-  T* const query_rows = rows + params.out_heads * warp.rows * kStride;
-  const HeadMixingMemory<T> block_memory(plan, rows, kStride);
+  // Resident rows: dout, then q (with kRelative q + u and q + v).
+  auto* const resident_memory = static_cast<T*>(memory);
+  T* const query_rows = resident_memory + params.out_heads * warp.num_block_rows * kStride;
+  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<T> exchange(
       block_memory.template fragments<T>(warp.strip * FragmentExchange<T>::count(params.out_heads)));
@@ -261,16 +264,16 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
       block_memory.products(thread, plan.strips * FragmentExchange<T>::count(params.out_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
   const Operands gradient_operands{
-      {v, b, params.value_heads}, {dout, b, nullptr}, {0, params.out_heads}, params.value_size, rows};
+      {v, b, params.value_heads}, {dout, b, nullptr}, {0, params.out_heads}, params.value_size, resident_memory};
   const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, heads.range(), query_rows);
   const StripOperands<Operands> strip_score_operands{score_operands, plan, warp},
       strip_gradient_operands{gradient_operands, plan, warp};
   const RowRange resident{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.rows - 1);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
   LoadSchedule<Operands, 2, decltype(tiles)> schedule({gradient_operands, score_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
   if (plan.resident_tiles > 0) {
-    gradient_operands.load_all_resident(thread, params, plan, rows, resident);
+    gradient_operands.load_all_resident(thread, params, plan, resident_memory, resident);
     score_operands.load_all_resident(thread, params, plan, query_rows, resident);
   }
   pipeline.fill(thread, load);
@@ -321,7 +324,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     const float factor[2] = {1, 1};
     const auto store_of = [&](int head, const Accumulator(&head_sums)[kColumns / 8], const StridedTensor<T>& to) {
       store_rows<kColumns, kStride>(
-          thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, head_sums, factor,
+          thread, resident_memory + (store_index * warp.num_block_rows + warp.strip * 16) * kStride, head_sums, factor,
           {row_of(to, b, head, 0) + column, to.row_stride, queries, params.key_size - column, params.aligned},
           first + 16 * warp.strip);
     };

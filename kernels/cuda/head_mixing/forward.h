@@ -24,7 +24,7 @@ struct HeadMixingForwardTiles {
                                 .exchanged_fragments = FragmentExchange<T>::count(params.in_heads),
                                 .weight_rows = rows_of_weights(params.in_heads),
                                 .resident_tensors = tensors_per_head,
-                                .window = kRelative},
+                                .has_window = kRelative},
                                kStride, limit);
   }
 };
@@ -67,7 +67,7 @@ struct HeadMixingSplits {
 
 // Computes tensors.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes
 // tensors.out. kRelative: tensors.q is q + u, tensors.q_v is q + v, and there must be one split, since the registers do
-// not suffice for more. Grid: (order.blocks(), 1, plan.head_blocks * splits.count).
+// not suffice for more. Grid: (order.num_blocks(), 1, plan.head_blocks * splits.count).
 template <class T, int kSize, bool kRelative, class Thread>
 MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                    const BlockOrder& order, const KernelTensors<T>& tensors,
@@ -82,7 +82,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   const int64_t b = block_position.row;
   const int queries = static_cast<int>(params.queries);
   const WarpPosition warp(thread, plan);
-  const int first = block_position.tile * warp.rows;
+  const int first = block_position.tile * warp.num_block_rows;
   const WarpQueries warp_queries(params, params.matrix, b, first + 16 * warp.strip, warp.g);
   const int block_head =
                 (kSplitKv ? thread.block_z() >> splits.bits : thread.block_z()) * plan.warps_per_strip * kWarpHeads,
@@ -90,12 +90,12 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
             next_block_head = block_head + plan.warps_per_strip * kWarpHeads;
   const HeadBlock heads{block_head, warp_head, next_block_head < params.out_heads ? next_block_head : params.out_heads};
   const IndexRange visible =
-      split_of(visible_keys(params, b, first, warp.rows), 16, kSplitKv ? thread.block_z() & (splits.count - 1) : 0,
-               kSplitKv ? splits.count : 1);
+      split_of(visible_keys(params, b, first, warp.num_block_rows), 16,
+               kSplitKv ? thread.block_z() & (splits.count - 1) : 0, kSplitKv ? splits.count : 1);
 
   // Resident rows: q (with kRelative q + u and q + v); at the end, rows of the output.
-  auto* const rows = static_cast<T*>(memory);
-  const HeadMixingMemory<T> block_memory(plan, rows, kStride);
+  auto* const resident_memory = static_cast<T*>(memory);
+  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const FragmentExchange<Probability> exchange(
       block_memory.template fragments<Probability>(warp.strip * FragmentExchange<T>::count(params.in_heads)));
@@ -103,14 +103,15 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.strips * FragmentExchange<T>::count(params.in_heads));
   using Operands = QueryOperands<T, kSize, kRelative>;
-  const Operands score_operands = logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.in_heads}, rows);
-  const Operands results{{v, b, params.value_heads}, {}, heads.range(), params.value_size, nullptr};
+  const Operands score_operands =
+      logit_operands<T, kSize, kRelative>(params, tensors, b, {0, params.in_heads}, resident_memory);
+  const Operands value_operands{{v, b, params.value_heads}, {}, heads.range(), params.value_size, nullptr};
   const StripOperands<Operands> strip_score_operands{score_operands, plan, warp};
   const RowRange resident{first, queries};
-  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.rows - 1);
-  LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, results}, resident, tiles);
+  const auto tiles = tiles_of_keys<kRelative>(params, visible, first + warp.num_block_rows - 1);
+  LoadSchedule<Operands, 2, decltype(tiles)> schedule({score_operands, value_operands}, resident, tiles);
   const auto load = [&](T* stage) { schedule.load(thread, params, plan, stage); };
-  if (plan.resident_tiles > 0) score_operands.load_all_resident(thread, params, plan, rows, resident);
+  if (plan.resident_tiles > 0) score_operands.load_all_resident(thread, params, plan, resident_memory, resident);
   pipeline.fill(thread, load);
   const SharedMatrix<Probability, kWarpHeads> weights(thread, plan, memory, params.shared_matrix(params.matrix, b),
                                                       {params.in_heads, params.out_heads}, heads);
@@ -143,11 +144,11 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
       MH_FOR (o, kWarpHeads) {
         const int i = warp_head + o;
         if (i < group.first || i >= group.end) continue;
-        multiply_add<kSize, kStride>(thread, sums[o], mixed[o], results.streamed_rows(plan, group, i));
+        multiply_add<kSize, kStride>(thread, sums[o], mixed[o], value_operands.streamed_rows(plan, group, i));
       }
     });
   }
-  thread.barrier();  // for the scales in shared memory: without a tile there was no barrier since they were written
+  thread.barrier();  // without a tile no barrier has followed the stores of the scales to shared memory
   float scales[kWarpHeads];
   MH_FOR (i, kWarpHeads) scales[i] = weights.scale(i);
   if (kSplitKv && splits.count > 1) {
@@ -163,8 +164,9 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     MH_FOR (i, kWarpHeads) {
       if (warp_head + i >= params.out_heads) break;
       store_rows<kSize, kStride>(
-          thread, rows + (store_index * warp.rows + warp.strip * 16) * kStride, sums[i], {scales[i], scales[i]},
-          matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.aligned), first + 16 * warp.strip);
+          thread, resident_memory + (store_index * warp.num_block_rows + warp.strip * 16) * kStride, sums[i],
+          {scales[i], scales[i]}, matrix_of_head(out, b, warp_head + i, queries, params.value_size, params.aligned),
+          first + 16 * warp.strip);
     }
   });
 }

@@ -39,19 +39,19 @@ struct HeadMixingKeyGradientTiles {
                                   .warp_heads = kWarpHeads,
                                   .resident_tiles = total_heads,
                                   .max_stage_heads = max_heads,
-                                  .one_stage_tiles = total_heads,
+                                  .all_tensors_tiles = total_heads,
                                   .exchanged_fragments = exchanged_fragments(params),
                                   .weight_rows = weight_rows},
                                  kStride, limit);
-    const bool distances = kResident == ResidentRows::distances;
-    return head_mixing_plan<T>({.heads = distances ? params.in_heads : max_heads,
+    const bool is_distances = kResident == ResidentRows::distances;
+    return head_mixing_plan<T>({.heads = is_distances ? params.in_heads : max_heads,
                                 .warp_heads = kWarpHeads,
-                                .resident_tiles = distances ? params.in_heads : total_heads,
+                                .resident_tiles = is_distances ? params.in_heads : total_heads,
                                 .max_stage_heads = max_heads,
                                 .exchanged_fragments = exchanged_fragments(params),
                                 .weight_rows = weight_rows,
                                 .streamed_tensors = 2,
-                                .window = true},
+                                .has_window = true},
                                kStride, limit);
   }
 };
@@ -62,15 +62,15 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 // ResidentRows::keys and keys_of_run: computes dk, if kComputeDk: for each query head the gradient of the keys that it
 // reads; and dv, if kComputeDv: for each output head the gradient of the values that it reads. If
 // tensors.one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and params.value_head(i)
-// of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.blocks(), 1, plan.head_blocks); a tile of
-// `order` is 16 * plan.strips keys.
+// of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1, plan.head_blocks); a
+// tile of `order` is 16 * plan.strips keys.
 //
 // ResidentRows::keys_of_run: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each run
 // of keys begins a new tile; surplus blocks do nothing.
 //
 // ResidentRows::distances, with kComputeDk only: computes dr (batch, in_heads, distances, key_size); zeros for rows of
-// r that no pair of query and key uses. Grid: (order.blocks(), 1, plan.head_blocks * kColumnBlocks); a tile of `order`
-// is 16 * plan.strips rows of r.
+// r that no pair of query and key uses. Grid: (order.num_blocks(), 1, plan.head_blocks * kColumnBlocks); a tile of
+// `order` is 16 * plan.strips rows of r.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, ResidentRows kResident, class Thread>
 MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionParams& params, const HeadMixingPlan& plan,
                                         const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -87,10 +87,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const int64_t b = block_position.row;
   const WarpPosition warp(thread, plan);
   // The resident rows of the block are rows first … rows_end - 1 of k and v, or of r.
-  int first = block_position.tile * warp.rows,
+  int first = block_position.tile * warp.num_block_rows,
       rows_end = static_cast<int>(kDistances ? params.relative.distances : params.keys), run = 0;
   if constexpr (kResident == ResidentRows::keys_of_run) {
-    const IndexRange tile = tile_of_runs(params, first, warp.rows, run);
+    const IndexRange tile = tile_of_runs(params, first, warp.num_block_rows, run);
     if (run == params.relative.num_runs) return;
     first = tile.first, rows_end = tile.end;
   }
@@ -103,11 +103,11 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const HeadBlock query_heads{block_head, warp_head,
                               next_block_head < params.in_heads ? next_block_head : params.in_heads},
       output_heads{block_head, warp_head, next_block_head < params.out_heads ? next_block_head : params.out_heads};
-  const int unpadded_keys = unpadded_keys_of(params, b, static_cast<int>(params.keys));
+  const int num_unpadded_keys = num_unpadded_keys_of(params, b, static_cast<int>(params.keys));
 
-  auto* const rows = static_cast<T*>(memory);  // resident rows: k, then v; or r
-  T* const value_rows = rows + params.in_heads * warp.rows * kStride;
-  const HeadMixingMemory<T> block_memory(plan, rows, kStride);
+  auto* const resident_memory = static_cast<T*>(memory);  // resident rows: k, then v; or r
+  T* const value_rows = resident_memory + params.in_heads * warp.num_block_rows * kStride;
+  const HeadMixingMemory<T> block_memory(plan, resident_memory, kStride);
   SmemPipeline<T> pipeline = block_memory.pipeline;
   const int fragments = warp.strip * Traits::exchanged_fragments(params);
   const FragmentExchange<Probability> probability_exchange(block_memory.template fragments<Probability>(fragments));
@@ -120,7 +120,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   [[maybe_unused]] float* const window_products =
       block_memory.products(thread, plan.strips * Traits::exchanged_fragments(params));
   using Operands = GemmOperands<T, kSize, kRelative ? 2 : 1, 1, kRelative>;
-  Operands score_operands{{q, b, nullptr}, {k, b, params.key_heads}, {0, params.in_heads}, params.key_size, rows};
+  Operands score_operands{
+      {q, b, nullptr}, {k, b, params.key_heads}, {0, params.in_heads}, params.key_size, resident_memory};
   Operands gradient_operands{
       {dout, b, nullptr}, {v, b, params.value_heads}, {0, params.out_heads}, params.value_size, value_rows};
   if constexpr (kRelative) {
@@ -144,9 +145,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   };
   const auto tiles = [&] {
     if constexpr (kDistances) {
-      return QueryTilesOfDistances{params, first, warp.rows, unpadded_keys};
+      return QueryTilesOfDistances{params, first, warp.num_block_rows, num_unpadded_keys};
     } else {
-      const IndexRange query_range = attending_queries(params, b, first, warp.rows, rows_end);
+      const IndexRange query_range = attending_queries(params, b, first, warp.num_block_rows, rows_end);
       if constexpr (kRelative) return QueryTilesOfRun{params, query_range, first, run};
       else return RangeTiles{query_range};
     }
@@ -163,9 +164,9 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     else return schedule_of(score_operands, block_gradient_operands);
   }();
   // If one stage holds all rows of a tile, it is acquired once per tile, and released after all products of the tile.
-  const bool one_stage = !kRelative && plan.one_stage;
+  const bool stage_has_all_tensors = !kRelative && plan.stage_has_all_tensors;
   const auto load = [&](T* stage) {
-    if (!one_stage) return schedule.load(thread, params, plan, stage);
+    if (!stage_has_all_tensors) return schedule.load(thread, params, plan, stage);
     if (const StreamedTile tile = tiles(schedule.tile_index); tile.valid()) {
       score_operands.load_streamed(thread, params, plan, stage, {0, params.in_heads}, tile);
       gradient_operands.load_streamed(thread, params, plan, stage + params.in_heads * 16 * kStride,
@@ -175,7 +176,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     thread.commit_group();
   };
   if (plan.resident_tiles > 0) {
-    score_operands.load_all_resident(thread, params, plan, rows, resident);
+    score_operands.load_all_resident(thread, params, plan, resident_memory, resident);
     gradient_operands.load_all_resident(thread, params, plan, value_rows, resident);
   }
   pipeline.fill(thread, load);
@@ -223,7 +224,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
       if constexpr (kDistances)
         apply_distance_mask(thread, params, {tile.first_unmasked_row, tile.window_end}, tile.end, tile.first,
                             first_key(), p);
-      else apply_mask<true>(thread, params, unpadded_keys, tile.first, first_key(), p);
+      else apply_mask<true>(thread, params, num_unpadded_keys, tile.first, first_key(), p);
       dispatch_normaliser(params, [&](const auto& normaliser) {
         MH_FOR (c, 2)
           MH_FOR (e, 2) {
@@ -248,9 +249,10 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
             thread, x, gradient_operands.resident_rows(plan, group, i) + strip_offset,
             gradient_operands.streamed_rows(plan, group, i));
     };
-    if (one_stage) pipeline.acquire(thread, load);
+    if (stage_has_all_tensors) pipeline.acquire(thread, load);
     const auto each_group = [&](HeadRange heads, int offset, const auto& on_first_group, const auto& work) {
-      if (!one_stage) return each_head_group(thread, pipeline, plan.heads_per_stage, heads, load, on_first_group, work);
+      if (!stage_has_all_tensors)
+        return each_head_group(thread, pipeline, plan.heads_per_stage, heads, load, on_first_group, work);
       on_first_group();
       work(HeadGroup<T>{0, heads.end, pipeline.current() + offset});
     };
@@ -276,7 +278,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           probability_exchange.put(thread, j, p);
         }
       });
-    if (one_stage) thread.barrier();  // otherwise the next each_group() begins with a barrier
+    if (stage_has_all_tensors) thread.barrier();  // otherwise the next each_group() begins with a barrier
     if constexpr (kComputeDv) {
       Accumulator mixed[kWarpHeads][2];
       const auto mix = [&] {
@@ -332,7 +334,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         }
       });
     }
-    if (one_stage) pipeline.release();
+    if (stage_has_all_tensors) pipeline.release();
   }
   if constexpr (kDistances) {
     float* const to = tensors.dr + (b * params.in_heads + warp_head) * rows_end * int64_t{params.key_size};
@@ -345,14 +347,14 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
         }
     thread.template wait_group<0>();
   } else {
-    // The scales of dV. The barrier makes them visible: without a tile there was no barrier since they were written.
+    // The scales of dV. Without a tile no barrier has followed the stores of the scales to shared memory.
     float scales[kWarpHeads];
     if constexpr (kComputeDv) {
       thread.barrier();
       MH_FOR (o, kWarpHeads) scales[o] = probability_matrix.scale(o);
     }
     store_in_rounds(thread, plan, warp, [&](int store_index) {
-      T* const staging = rows + (store_index * warp.rows + warp.strip * 16) * kStride;
+      T* const staging = resident_memory + (store_index * warp.num_block_rows + warp.strip * 16) * kStride;
       MH_FOR (o, kWarpHeads) {
         if constexpr (kComputeDk) {
           if (warp_head + o < params.in_heads)

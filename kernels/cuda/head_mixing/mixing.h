@@ -81,13 +81,13 @@ struct ExchangeType<float> {
 
 // The position of a thread in its block.
 struct WarpPosition {
-  int strip, strip_warp, rows;  // strip of 16 rows; index of the warp in the strip; number of rows of the block
-  int g, t;                     // lane 4 g + t holds rows g and g + 8 of a fragment (cuda/fragment.h)
+  int strip, strip_warp, num_block_rows;  // strip of 16 rows; index of the warp in the strip; rows of the block
+  int g, t;                               // lane 4 g + t holds rows g and g + 8 of a fragment (cuda/fragment.h)
   template <class Thread>
   MH_DEVICE WarpPosition(const Thread& thread, const HeadMixingPlan& plan)
       : strip(thread.warp() / plan.warps_per_strip),
         strip_warp(thread.warp() % plan.warps_per_strip),
-        rows(16 * plan.strips),
+        num_block_rows(16 * plan.strips),
         g(thread.lane() / 4),
         t(thread.lane() % 4) {}
 };
@@ -262,7 +262,7 @@ struct SharedMatrix {
   const uint32_t* elements;  // (heads rounded up to even, out_heads), each weight twice; then scales (out_heads)
   int heads, out_heads;      // number of heads that are mixed; number of mixed heads of the block
   uint32_t identity;         // bits to keep of a lane's word of a right operand: the diagonal
-  bool is_shared;            // whether this object mixes; otherwise mix_rows() or mix_columns() must
+  bool is_shared;            // whether this object mixes; otherwise mix_rows() or mix_columns() must mix
 
   // Copies the columns of the block from `matrix` to shared memory; null: the queries share no matrix. mixed: the mixed
   // heads of the block. row_offset: number of rows of another SharedMatrix that precede this one in memory. Called by

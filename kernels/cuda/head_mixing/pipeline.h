@@ -92,10 +92,10 @@ struct GemmOperands {
     int row_stride = 0;                // in elements
     const int64_t* head_of = nullptr;  // head h of the product reads head head_of[h] of the tensor; null: head h
     Operand() = default;
-    MH_DEVICE Operand(const StridedTensor<const T>& rows, int64_t b, const int64_t* heads)
-        : data(rows.data + b * rows.batch_stride),
-          head_stride(rows.head_stride),
-          row_stride(static_cast<int>(rows.row_stride)),
+    MH_DEVICE Operand(const StridedTensor<const T>& tensor, int64_t b, const int64_t* heads)
+        : data(tensor.data + b * tensor.batch_stride),
+          head_stride(tensor.head_stride),
+          row_stride(static_cast<int>(tensor.row_stride)),
           head_of(heads) {}
     MH_DEVICE void select(const Operand& x, bool condition) {
       data = condition ? x.data : data, head_stride = condition ? x.head_stride : head_stride;
@@ -131,10 +131,10 @@ struct GemmOperands {
     return group.stage + (n * plan.heads_per_stage + head - group.first) * 16 * kStride;
   }
   MH_DEVICE const T* resident_rows(const HeadMixingPlan& plan, HeadGroup<T> group, int head, int n = 0) const {
-    const int rows = 16 * plan.strips * kStride;
+    const int head_elements = 16 * plan.strips * kStride;
     return plan.resident_tiles > 0
-               ? resident_memory + (n * heads.count() + head - heads.first) * rows
-               : group.stage + resident_offset(plan) + (n * plan.heads_per_stage + head - group.first) * rows;
+               ? resident_memory + (n * heads.count() + head - heads.first) * head_elements
+               : group.stage + resident_offset(plan) + (n * plan.heads_per_stage + head - group.first) * head_elements;
   }
   MH_DEVICE const T* window_of(const HeadMixingPlan& plan, HeadGroup<T> group, int head) const {
     return group.stage +
@@ -281,8 +281,8 @@ MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, 
 template <class T>
 struct HeadMixingMemory {
   SmemPipeline<T> pipeline;
-  MH_DEVICE HeadMixingMemory(const HeadMixingPlan& plan, T* rows, int stride)
-      : pipeline{rows + plan.resident_tiles * 16 * plan.strips * stride, plan.num_stages,
+  MH_DEVICE HeadMixingMemory(const HeadMixingPlan& plan, T* memory, int stride)
+      : pipeline{memory + plan.resident_tiles * 16 * plan.strips * stride, plan.num_stages,
                  plan.stage_tiles * 16 * stride} {}
   // Returns the address of the exchanged fragments from fragment `first` on.
   template <class X>

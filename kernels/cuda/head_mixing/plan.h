@@ -13,7 +13,7 @@ struct BlockOrder {
   struct Position {
     int tile, row;
   };
-  constexpr int blocks() const { return tiles * batch; }
+  constexpr int num_blocks() const { return tiles * batch; }
   // Returns the tile and the batch row of a block. reversed: computes the last tile first, since it has the most work.
   template <class Thread>
   MH_DEVICE Position position(const Thread& thread, bool reversed) const {
@@ -31,7 +31,8 @@ struct HeadMixingPlan {
   int head_blocks = 0;                  // number of blocks among which the heads of a strip are divided
   int heads_per_stage = 0;              // heads of a stage; if fewer than all, the heads are streamed in groups
   int resident_tiles = 0;  // resident tiles of a strip; 0: resident rows are loaded again with each streamed tile
-  bool one_stage = false;  // whether a stage has all streamed tensors; otherwise it has the tensors of one product
+  // Whether a stage has all streamed tensors; otherwise it has the tensors of one product.
+  bool stage_has_all_tensors = false;
   int stage_tiles = 0, num_stages = 0;  // tiles of a stage; number of stages, 0: the kernel does not fit
   int shared_bytes = 0;                 // dynamic shared memory of a block
   int weight_bytes = 0;                 // bytes of the mixing matrices, at the end of the shared memory
@@ -44,22 +45,22 @@ struct HeadMixingNeeds {
   int heads, warp_heads;        // heads that the warps of a strip divide; maximum number of heads of a warp
   int resident_tiles;           // resident tiles of a strip
   int max_stage_heads;          // heads of the operand that has the most heads
-  int one_stage_tiles = 0;      // tiles of a stage with all streamed tensors (one_stage of the plan); 0: none
+  int all_tensors_tiles = 0;    // tiles of a stage with all streamed tensors (stage_has_all_tensors); 0: none
   int exchanged_fragments = 0;  // fragments of a strip (FragmentExchange)
   int weight_rows = 0;          // rows of mixing matrices (SharedMatrix)
   // Streamed and resident tensors of a head, and whether a window is streamed with them (head_mixing/relative.h).
   int streamed_tensors = 1, resident_tensors = 1;
-  bool window = false;
+  bool has_window = false;
 };
 
 constexpr int kHeadMixingWarps = 8, kMaxStages = 4;  // maximum number of warps of a block; of pipeline stages
 // Bytes of the products (16, 32) of a warp's 16 rows with a window; each row of products has 8 floats of padding.
 constexpr int kWindowProductBytes = 16 * (32 + 8) * static_cast<int>(sizeof(float));
 
-// Returns the maximum number of heads of a warp, limited by the registers. elements: accumulators per row of a head.
+// Returns the maximum number of heads of a warp, limited by the registers. columns: fp32 accumulator columns of a head.
 template <class T>
-constexpr int max_warp_heads(int elements) {
-  const int heads = (sizeof(T) == 4 ? 128 : 256) / elements;
+constexpr int max_warp_heads(int columns) {
+  const int heads = (sizeof(T) == 4 ? 128 : 256) / columns;
   return heads < 1 ? 1 : heads > 4 ? 4 : heads;
 }
 
@@ -78,10 +79,10 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stri
   plan.weight_bytes =
       sizeof(T) == 2 ? (needs.weight_rows * plan.warps_per_strip * needs.warp_heads * 4 + 15) / 16 * 16 : 0;
   // Returns the number of streamed tiles of a head.
-  const auto streamed_tiles = [&](int strips) { return needs.streamed_tensors + (needs.window ? 1 + strips : 0); };
+  const auto streamed_tiles = [&](int strips) { return needs.streamed_tensors + (needs.has_window ? 1 + strips : 0); };
   // Fills in the plan for stages of stage_tiles tiles; returns whether at least min_stages stages fit.
   const auto try_stages = [&](int strips, int resident_tiles, int stage_tiles, int min_stages) {
-    const int product_bytes = needs.window ? plan.warps_per_strip * kWindowProductBytes : 0;
+    const int product_bytes = needs.has_window ? plan.warps_per_strip * kWindowProductBytes : 0;
     const int fixed_bytes =
                   strips * (resident_tiles * tile_bytes + needs.exchanged_fragments * fragment_bytes + product_bytes) +
                   plan.weight_bytes,
@@ -96,15 +97,16 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stri
     return plan.num_stages >= min_stages;
   };
   // First choice: all heads in a stage, with as many strips as the number of warps allows.
-  plan.heads_per_stage = needs.max_stage_heads, plan.one_stage = needs.one_stage_tiles > 0;
+  plan.heads_per_stage = needs.max_stage_heads, plan.stage_has_all_tensors = needs.all_tensors_tiles > 0;
   for (int strips = kHeadMixingWarps / plan.warps_per_strip; strips > 0; strips /= 2)
-    if (try_stages(strips, needs.resident_tiles,
-                   plan.one_stage ? needs.one_stage_tiles : needs.max_stage_heads * streamed_tiles(strips),
-                   strips > 1 ? 2 : 1))
+    if (try_stages(
+            strips, needs.resident_tiles,
+            plan.stage_has_all_tensors ? needs.all_tensors_tiles : needs.max_stage_heads * streamed_tiles(strips),
+            strips > 1 ? 2 : 1))
       return plan;
   // Second choice: groups of heads, preferably with a head for every warp, then with two stages or more, then with
   // resident rows that are loaded once, then with many heads.
-  plan.one_stage = false;
+  plan.stage_has_all_tensors = false;
   for (const int min_heads :
        {plan.warps_per_strip < needs.max_stage_heads ? plan.warps_per_strip : needs.max_stage_heads, 1})
     for (const int min_stages : {2, 1})

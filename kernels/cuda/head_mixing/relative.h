@@ -83,16 +83,16 @@ struct QueryTilesOfRun {
 };
 
 // The tiles, over all runs, of the queries that have one of the distances first … first + rows - 1, which are rows of
-// r, to one of the first unpadded_keys keys: operator()(n) returns tile n. The window has the keys at these distances:
-// query t has distance `first` to key t + window_row - tile_first.
+// r, to one of the first num_unpadded_keys keys: operator()(n) returns tile n. The window has the keys at these
+// distances: query t has distance `first` to key t + window_row - tile_first.
 struct QueryTilesOfDistances {
   const AttentionParams& params;
-  int first, rows, unpadded_keys;
+  int first, rows, num_unpadded_keys;
   MH_DEVICE StreamedTile operator()(int n) const {
     const int queries = static_cast<int>(params.queries), offset = static_cast<int>(params.keys) - queries;
     for (int i = 0; i < params.relative.num_runs; ++i) {
       const DistanceRun& run = params.relative.runs[i];
-      const IndexRange keys = intersect({0, unpadded_keys}, run);
+      const IndexRange keys = intersect({0, num_unpadded_keys}, run);
       const int lead = first - distance_row(params, run, 0, 0), max_lead = lead + rows - 1;
       if (keys.first >= keys.end ||
           (params.causal && (lead > offset || (params.window > 0 && max_lead <= offset - params.window))))
@@ -122,11 +122,11 @@ template <class T, int kSize, bool kRelative>
 MH_DEVICE QueryOperands<T, kSize, kRelative> logit_operands(const AttentionParams& params,
                                                             const KernelTensors<T>& tensors, int64_t b, HeadRange heads,
                                                             const T* resident_memory) {
-  QueryOperands<T, kSize, kRelative> logits{
+  QueryOperands<T, kSize, kRelative> operands{
       {tensors.k, b, params.key_heads}, {tensors.q, b, nullptr}, heads, params.key_size, resident_memory};
   if constexpr (kRelative)
-    logits.resident_2 = {tensors.q_v, b, nullptr}, logits.window = {distance_rows<T>(params), b, nullptr};
-  return logits;
+    operands.resident_2 = {tensors.q_v, b, nullptr}, operands.window = {distance_rows<T>(params), b, nullptr};
+  return operands;
 }
 
 // The operands of a product, for the 16 resident rows of a warp's strip.
@@ -150,20 +150,20 @@ struct StripOperands {
   // query are first.
   template <class T>
   MH_DEVICE const T* window(HeadGroup<T> group, int head) const {
-    return operands.window_of(plan, group, head) + (warp.rows - 16 - 16 * warp.strip) * Operands::kStride;
+    return operands.window_of(plan, group, head) + (warp.num_block_rows - 16 - 16 * warp.strip) * Operands::kStride;
   }
 };
 
 // Computes sums (16, 16), the products of the 16 queries of a warp's strip and the 16 keys of a tile, for a head of a
 // group, including relative positions if kRelative.
 template <int kSize, bool kRelative, int kPrefetch, class Thread, class Operands, class T>
-MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&sums)[2], const StripOperands<Operands>& logits,
+MH_DEVICE void multiply_queries(const Thread& thread, Accumulator (&sums)[2], const StripOperands<Operands>& operands,
                                 HeadGroup<T> group, int head, [[maybe_unused]] float* window_products) {
-  multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, sums, logits.resident_rows(group, head),
-                                                           logits.streamed_rows(group, head));
+  multiply_transposed<kSize, Operands::kStride, kPrefetch>(thread, sums, operands.resident_rows(group, head),
+                                                           operands.streamed_rows(group, head));
   if constexpr (kRelative)
     add_shifted<kSize, PairLayout::queries_keys, kPrefetch>(
-        thread, sums, window_products, logits.resident_rows(group, head, 1), logits.window(group, head));
+        thread, sums, window_products, operands.resident_rows(group, head, 1), operands.window(group, head));
 }
 
 }  // namespace mh::kernels

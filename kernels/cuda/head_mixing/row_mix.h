@@ -19,7 +19,7 @@
 
 namespace mh::kernels {
 
-// Returns n rounded down to 16, but at most `limit`.
+// Returns n rounded down to a multiple of 16, but at most `limit`.
 constexpr int floor_to_strips(int n, int limit) { return n / 16 * 16 < limit ? n / 16 * 16 : limit; }
 
 // The sizes of the row-mix kernels. A block has kWarps warps, and each warp kWarpHeads heads: together at most 8 heads,
@@ -41,7 +41,7 @@ struct RowMix {
 };
 
 // The tile (heads, kRows, kKeys) of a block in shared memory, of bf16 or fp16 elements. If there are fewer heads than a
-// product takes, it has one more head, of zeros, that replaces the missing heads.
+// product takes, the tile has one more head, of zeros, that replaces the missing heads.
 template <int kRows_, int kKeys_>
 struct MixTile {
   static constexpr int kRows = kRows_, kKeys = kKeys_, kStrips = kRows / 16;
@@ -292,12 +292,12 @@ struct HeadRows {
   bool aligned;     // AttentionParams::aligned
   // head_of: head h of the tile is head head_of[h] of the tensor; null: head h.
   template <class Thread>
-  MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& params, const StridedTensor<const T>& rows, int64_t b,
-                     const int64_t* head_of, int num_heads, int row_size)
-      : row_stride(rows.row_stride), heads(num_heads), size(row_size), aligned(params.aligned) {
+  MH_DEVICE HeadRows(const Thread& thread, const AttentionParams& params, const StridedTensor<const T>& tensor,
+                     int64_t b, const int64_t* head_of, int num_heads, int row_size)
+      : row_stride(tensor.row_stride), heads(num_heads), size(row_size), aligned(params.aligned) {
     MH_FOR (o, Traits::kWarpHeads) {
       const int head = thread.warp() * Traits::kWarpHeads + o;
-      data[o] = head < heads ? row_of(rows, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
+      data[o] = head < heads ? row_of(tensor, b, head_of != nullptr ? head_of[head] : head, 0) : nullptr;
     }
   }
   // Starts to load positions first … first + kRows - 1 to `to` (heads, kRows, kStride); positions from `end` on become

@@ -1,8 +1,8 @@
 // Backward pass of attention with head mixing by row mix (head_mixing/row_mix.h). The equations are in
 // head_mixing/backward.h. Three kernels, each of which recomputes the probabilities from the log-sum-exp:
 // row_mix_sums() computes the gradient of the mixing matrix and the statistics of each query; row_mix_query_gradient()
-// computes dQ; row_mix_key_gradient() computes dK and dV. Delta is the sum of P dP with the same rounded dP from which
-// the other two kernels subtract it, so that the gradients of a query's logits sum to zero.
+// computes dQ; row_mix_key_gradient() computes dK and dV. Delta is summed from the same rounded dP from which the other
+// two kernels subtract delta, so that the gradients of a query's logits sum to zero.
 #pragma once
 
 #include "cuda/head_mixing/row_mix_forward.h"
@@ -100,7 +100,7 @@ MH_DEVICE void sum_pairs(const Thread& thread, Accumulator (&pairs)[kMatrixHeads
 }
 
 // Computes tensors.query_stats and tensors.g: the gradient of the matrix of each query, or, if the queries share a
-// matrix, the sum over each tile of queries. Grid: (order.blocks()).
+// matrix, the sum over each tile of queries. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
 MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
                             const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -253,7 +253,7 @@ struct RowMixQueryGradientTiles : RowMixQueryTiles<Traits, Traits::kQueries, 16>
   }
 };
 
-// Computes tensors.dq. Grid: (order.blocks()).
+// Computes tensors.dq. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
 MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
                                       const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -399,7 +399,7 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
 // Computes tensors.dk, for each query head j the gradient of the keys that it reads, and tensors.dv, for each output
 // head i the gradient of the values that it reads. If tensors.one_reader_per_kv_head, the gradients are written to
 // heads params.key_head(j) of tensors.dk and params.value_head(i) of tensors.dv, and otherwise to heads j and i.
-// Padding keys get zeros. Grid: (order.blocks()).
+// Padding keys get zeros. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
 MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
                                     const BlockOrder& order, const KernelTensors<T>& tensors, void* memory) {
@@ -411,7 +411,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   const int64_t b = block.row;
   const int keys = static_cast<int>(params.keys), first = block.tile * kKeys, g = thread.lane() / 4,
             t = thread.lane() % 4, warp_head = thread.warp() * kWarpHeads, queries = static_cast<int>(params.queries);
-  const int unpadded_keys = unpadded_keys_of(params, b, keys);
+  const int num_unpadded_keys = num_unpadded_keys_of(params, b, keys);
   const IndexRange query_range = attending_queries(params, b, first, kKeys, keys);
 
   auto* const key_rows = static_cast<T*>(memory);
@@ -450,7 +450,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   const bool fast_params = allows_fast_path(params);
   MH_ROLLED
   for (int query = query_range.first; query < query_range.end; query += 16) {
-    dispatch_bool(fast_params && all_visible(params, unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
+    dispatch_bool(fast_params && all_visible(params, num_unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
       constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
       const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + params.in_heads * 16 * kStride;
@@ -470,7 +470,7 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
           multiply_transposed<kSize, kStride, kSize / 16>(thread, dp, dout_rows + head * 16 * kStride,
                                                           value_rows + head * kKeys * kStride);
         if (head < params.in_heads) {
-          to_slopes<kFastPath>(thread, params, {query, first, unpadded_keys}, stats[o], p, slopes[o]);
+          to_slopes<kFastPath>(thread, params, {query, first, num_unpadded_keys}, stats[o], p, slopes[o]);
           if (!kFastPath && params.has_dropout() && params.dropout_before_mixing)
             drop(params, b, head, query + g, first + 2 * t, p);
           probabilities.template put<Probability>(thread, head, 0, p);

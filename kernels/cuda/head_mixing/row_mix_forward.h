@@ -62,7 +62,7 @@ MH_DEVICE void read_lse(const Thread& thread, const AttentionParams& params, con
 }
 
 // Computes tensors.out. With several splits it writes only partial outputs, and combine_head_mixing_splits() computes
-// tensors.out. Grid: (order.blocks(), 1, splits.count).
+// tensors.out. Grid: (order.num_blocks(), 1, splits.count).
 template <class Traits, class T, class Thread>
 MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& params, const RowMixPlan& plan,
                                const BlockOrder& order, const KernelTensors<T>& tensors, const HeadMixingSplits& splits,
