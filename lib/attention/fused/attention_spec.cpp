@@ -9,7 +9,7 @@
 namespace mh::attention {
 
 kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                               bool gradient) const {
+                                               bool with_gradient) const {
   for (const int64_t head : key_heads)
     TORCH_CHECK(head >= 0 && head < k.size(1), "key_heads: no key/value head has the index ", head);
   kernels::AttentionParams params;
@@ -19,7 +19,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   params.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(q.size(3))));
   params.causal = causal, params.window = window;
   params.normaliser = normaliser;
-  params.gradient = gradient;
+  params.gradient = with_gradient;
   if (dropout) {
     params.dropout = dropout->params, params.dropout_first = dropout->first, params.dropout_row = params.keys;
     params.dropout_before_mixing = dropout_before_mixing;
@@ -70,18 +70,18 @@ PackedRelative::PackedRelative(const RelativePositions& relative) {
     return at::constant_pad_nd(x.detach().to(at::kFloat), {0, padding, 0, rows}).contiguous();
   };
   u_ = pad(relative.u, 0), v_ = pad(relative.v, 0);
-  rows_ = pad(relative.r, kernels::RelativeParams::kPaddingRows);
-  transposed_ = rows_.transpose(1, 2).contiguous();
+  r_ = pad(relative.r, kernels::RelativeParams::kPaddingRows);
+  r_transposed_ = r_.transpose(1, 2).contiguous();
   runs_ = relative.runs;
   params_ = {.u = u_.const_data_ptr<float>(),
              .v = v_.const_data_ptr<float>(),
-             .rows = rows_.const_data_ptr(),
-             .head_stride = rows_.stride(0),
-             .row_stride = rows_.stride(1),
+             .rows = r_.const_data_ptr(),
+             .head_stride = r_.stride(0),
+             .row_stride = r_.stride(1),
              .runs = runs_.data(),
-             .distances = static_cast<int>(rows_.size(1)),
+             .distances = static_cast<int>(r_.size(1)),
              .num_runs = static_cast<int>(runs_.size()),
-             .transposed = transposed_.const_data_ptr<float>()};
+             .transposed = r_transposed_.const_data_ptr<float>()};
 }
 
 }  // namespace mh::attention

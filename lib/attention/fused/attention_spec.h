@@ -25,8 +25,8 @@ struct AttentionSpec {
   int64_t window = 0;           // with `causal`: number of latest keys that a query sees; 0: all keys up to Tk - Tq + t
   at::Tensor key_lengths = {};  // (B) int64, or undefined: only keys s < key_lengths[b] are real; excludes `causal`
   kernels::Normaliser normaliser = kernels::Normaliser::softmax;
-  // Dropout of probabilities (B, h, Tq, Tk), or with head mixing of mixed probabilities (B, hv, Tq, Tk), which drops
-  // the same elements as nn::dropout.
+  // Dropout of the probabilities (B, h, Tq, Tk), or, with head mixing and without dropout_before_mixing, of the mixed
+  // probabilities (B, hv, Tq, Tk). Drops the same elements as nn::dropout.
   std::optional<kernels::DropoutRange> dropout = {};
   bool dropout_before_mixing = false;  // with head mixing: drops probabilities before mixing instead of after it
   RelativePositions relative = {};
@@ -37,7 +37,9 @@ struct AttentionSpec {
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
   // h, Tk, dk) and v (B, hv, Tk, dv). Of all pointers, sets only those to key_heads, which this object owns.
-  kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool gradient) const;
+  // with_gradient: whether a backward pass follows.
+  kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  bool with_gradient) const;
 
   // Returns whether exactly one query head reads each of the `heads` key/value heads, so that each gradient of a
   // key/value head has one writer.
@@ -62,7 +64,7 @@ class PackedRelative {
   const kernels::RelativeParams& params() const { return params_; }
 
  private:
-  at::Tensor u_, v_, rows_, transposed_;
+  at::Tensor u_, v_, r_, r_transposed_;
   std::vector<kernels::DistanceRun> runs_;
   kernels::RelativeParams params_{};
 };

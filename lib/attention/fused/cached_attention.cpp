@@ -39,7 +39,7 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
   const auto bytes = static_cast<size_t>(d) * sizeof(T);
   const Heads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), results(out);
   const auto* table = cache.rows.const_data_ptr<int32_t>();
-  const int64_t row_stride = cache.rows.stride(0);
+  const int64_t table_stride = cache.rows.stride(0);
   // A thread computes consecutive batch rows. In beam search these are hypotheses of one sentence, which read mostly
   // the same keys.
   at::parallel_for(0, q.size(0) * heads, heads, [&](int64_t begin, int64_t end) {
@@ -49,7 +49,7 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
       std::memcpy(keys.at(b, h, last_position), new_keys.at(b, h, 0), bytes);
       std::memcpy(values.at(b, h, last_position), new_values.at(b, h, 0), bytes);
       const kernels::CachedQuery<T> query{
-          queries.at(b, h, 0), scale, d, keys.rows(h), values.rows(h), table + b * row_stride, last_position + 1};
+          queries.at(b, h, 0), scale, d, keys.rows(h), values.rows(h), table + b * table_stride, last_position + 1};
       kernels::cached_attention(query, results.at(b, h, 0), scratch.data());
     }
   });

@@ -35,8 +35,8 @@ void for_each_head(const at::Tensor& q, const kernels::Bf16Gemm* engine, int64_t
 }
 
 // Returns the kernel parameters that all heads of the batch share.
-kernels::AttentionParams batch_params(const Operands& x, bool gradient, const PackedRelative& relative) {
-  kernels::AttentionParams params = x.spec.params(x.q, x.k, x.v, gradient);
+kernels::AttentionParams batch_params(const Operands& x, bool with_gradient, const PackedRelative& relative) {
+  kernels::AttentionParams params = x.spec.params(x.q, x.k, x.v, with_gradient);
   params.bf16 = bf16_gemm(x.q.scalar_type());
   params.l2_bytes = kernels::l2_cache_bytes();
   params.relative = relative.params();
@@ -70,9 +70,9 @@ kernels::HeadTensors<T> tensors_of(const Operands& x, const ForwardResult& resul
 }
 
 template <class T>
-void forward_heads(const Operands& x, bool gradient, const ForwardResult& result) {
+void forward_heads(const Operands& x, bool with_gradient, const ForwardResult& result) {
   const PackedRelative relative(x.spec.relative);
-  const kernels::AttentionParams shared_params = batch_params(x, gradient, relative);
+  const kernels::AttentionParams shared_params = batch_params(x, with_gradient, relative);
   for_each_head(x.q, shared_params.bf16, kernels::attention_forward_scratch(shared_params),
                 [&](int64_t i, int64_t b, int64_t h, float* scratch) {
                   kernels::attention_forward(head_params(shared_params, x.spec, i, b, h),
@@ -91,11 +91,11 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool on
   const at::Tensor& q = x.q;
   const PackedRelative relative(x.spec.relative);
   const kernels::AttentionParams shared_params = batch_params(x, true, relative);
-  const int64_t size = q.size(3), rows = q.size(0) * q.size(1), distances = shared_params.relative.distances;
+  const int64_t size = q.size(3), batch_heads = q.size(0) * q.size(1), distances = shared_params.relative.distances;
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   if (shared_params.has_relative()) {
-    d.u = at::empty({rows, size}, at::kFloat), d.v_bias = at::empty({rows, size}, at::kFloat);
-    d.r = at::empty({rows, distances, size}, at::kFloat);
+    d.u = at::empty({batch_heads, size}, at::kFloat), d.v_bias = at::empty({batch_heads, size}, at::kFloat);
+    d.r = at::empty({batch_heads, distances, size}, at::kFloat);
     du = d.u.mutable_data_ptr<float>(), dv_bias = d.v_bias.mutable_data_ptr<float>();
     dr = d.r.mutable_data_ptr<float>();
   }
@@ -124,10 +124,10 @@ at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
 struct AttentionCpuBackend {
   static constexpr bool kBackwardReadsOut = true;
 
-  ForwardResult forward(const Operands& x, bool gradient) const {
+  ForwardResult forward(const Operands& x, bool with_gradient) const {
     ForwardResult result = empty_result(x);
-    if (x.q.scalar_type() == at::kFloat) forward_heads<float>(x, gradient, result);
-    else forward_heads<uint16_t>(x, gradient, result);
+    if (x.q.scalar_type() == at::kFloat) forward_heads<float>(x, with_gradient, result);
+    else forward_heads<uint16_t>(x, with_gradient, result);
     return result;
   }
 

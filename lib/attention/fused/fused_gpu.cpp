@@ -18,7 +18,7 @@ namespace {
 using kernels::AttentionTensors;
 
 // Returns the data pointer of a tensor (B, h, T, d), and its strides in elements.
-kernels::UntypedTensor rows_of(const at::Tensor& x) {
+kernels::UntypedTensor untyped_tensor(const at::Tensor& x) {
   return {const_cast<void*>(x.const_data_ptr()), x.stride(0), x.stride(1), x.stride(2)};
 }
 
@@ -44,8 +44,8 @@ struct DeviceParams {
   kernels::AttentionParams params;
 
   // `kernel_tensors`: the tensors that the kernels read and write row by row, whose alignment is checked.
-  DeviceParams(const Operands& x, bool gradient, std::initializer_list<const at::Tensor*> kernel_tensors)
-      : params(x.spec.params(x.q, x.k, x.v, gradient)) {
+  DeviceParams(const Operands& x, bool with_gradient, std::initializer_list<const at::Tensor*> kernel_tensors)
+      : params(x.spec.params(x.q, x.k, x.v, with_gradient)) {
     const AttentionSpec& spec = x.spec;
     const at::Device device = x.q.device();
     if (!spec.key_heads.empty()) {
@@ -102,7 +102,7 @@ struct DeviceParams {
 AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::Tensor& lse) {
   AttentionTensors tensors;
   tensors.batch = x.q.size(0);
-  tensors.q = rows_of(x.q), tensors.k = rows_of(x.k), tensors.v = rows_of(x.v);
+  tensors.q = untyped_tensor(x.q), tensors.k = untyped_tensor(x.k), tensors.v = untyped_tensor(x.v);
   tensors.lse = static_cast<float*>(const_cast<void*>(lse.const_data_ptr()));
   tensors.stream = gpu.stream;
   return tensors;
@@ -111,7 +111,7 @@ AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::
 // Allocates the gradients of q, k and v, and sets their pointers in tensors.
 OperandGradients allocate_gradients(const Operands& x, AttentionTensors& tensors) {
   OperandGradients d = empty_gradients(x, false);
-  tensors.dq = rows_of(d.q), tensors.dk = rows_of(d.k), tensors.dv = rows_of(d.v);
+  tensors.dq = untyped_tensor(d.q), tensors.dk = untyped_tensor(d.k), tensors.dv = untyped_tensor(d.v);
   tensors.one_reader_per_kv_head = false;
   return d;
 }
@@ -120,11 +120,11 @@ struct AttentionGpuBackend {
   static constexpr bool kBackwardReadsOut = true;
   GpuKernels gpu;
 
-  ForwardResult forward(const Operands& x, bool gradient) const {
+  ForwardResult forward(const Operands& x, bool with_gradient) const {
     ForwardResult result = empty_result(x);
-    const DeviceParams device_params(x, gradient, {&x.q, &x.k, &x.v, &result.out});
+    const DeviceParams device_params(x, with_gradient, {&x.q, &x.k, &x.v, &result.out});
     AttentionTensors tensors = tensors_of(gpu, x, result.lse);
-    tensors.out = rows_of(result.out);
+    tensors.out = untyped_tensor(result.out);
     tensors.num_splits = gpu.kernels->num_splits(device_params.params, tensors.batch);
     at::Tensor partial_out;
     if (tensors.num_splits > 1) {
@@ -143,15 +143,16 @@ struct AttentionGpuBackend {
     AttentionTensors tensors = tensors_of(gpu, x, lse);
     OperandGradients d = allocate_gradients(x, tensors);
     const DeviceParams device_params(x, true, {&q, &x.k, &x.v, &out, &dout, &d.q, &d.k, &d.v});
-    tensors.out = rows_of(out), tensors.dout = rows_of(dout), tensors.delta = delta.mutable_data_ptr<float>();
-    const int64_t tiles = gpu.kernels->num_scale_tiles(device_params.params);
+    tensors.out = untyped_tensor(out), tensors.dout = untyped_tensor(dout),
+    tensors.delta = delta.mutable_data_ptr<float>();
+    const int64_t num_tiles = gpu.kernels->num_scale_tiles(device_params.params);
     if (scales.defined()) {
-      d.head_scales = at::empty({q.size(0), q.size(1), tiles}, lse.options());
+      d.head_scales = at::empty({q.size(0), q.size(1), num_tiles}, lse.options());
       tensors.dscale = d.head_scales.mutable_data_ptr<float>();
     }
     const RelativePositions& relative = x.spec.relative;
     if (relative.u.defined()) {
-      d.u = at::empty({q.size(0), q.size(1), tiles, q.size(3)}, lse.options()), d.v_bias = at::empty_like(d.u);
+      d.u = at::empty({q.size(0), q.size(1), num_tiles, q.size(3)}, lse.options()), d.v_bias = at::empty_like(d.u);
       d.r = at::empty({q.size(0), relative.r.size(0), relative.r.size(1), relative.r.size(2)}, lse.options());
       tensors.du = d.u.mutable_data_ptr<float>(), tensors.dv_bias = d.v_bias.mutable_data_ptr<float>();
       tensors.dr = d.r.mutable_data_ptr<float>();
@@ -178,13 +179,13 @@ struct HeadMixingGpuBackend {
   static constexpr bool kBackwardReadsOut = false;
   GpuKernels gpu;
 
-  ForwardResult forward(const Operands& x, bool gradient) const {
+  ForwardResult forward(const Operands& x, bool with_gradient) const {
     const int64_t in_heads = x.matrix.size(-2), out_heads = x.matrix.size(-1);
     ForwardResult result = empty_result(x);
     const at::Tensor q_u = add_bias(x.q, x.spec.relative.u), q_v = add_bias(x.q, x.spec.relative.v);
-    const DeviceParams device_params(x, gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
+    const DeviceParams device_params(x, with_gradient, {&x.q, &x.k, &x.v, &result.out, &q_u, &q_v});
     AttentionTensors tensors = tensors_of(gpu, x, result.lse);
-    tensors.out = rows_of(result.out), tensors.q_u = rows_of(q_u), tensors.q_v = rows_of(q_v);
+    tensors.out = untyped_tensor(result.out), tensors.q_u = untyped_tensor(q_u), tensors.q_v = untyped_tensor(q_v);
     tensors.num_splits = gpu.kernels->head_mixing_num_splits(device_params.params, tensors.batch);
     at::Tensor partial_out;
     if (tensors.num_splits > 1) {
@@ -209,8 +210,8 @@ struct HeadMixingGpuBackend {
                      dq_v = relative.u.defined() ? allocate_by_position(q, q.size(1), q.size(2), q.size(3)) : d.q;
     DeviceParams device_params(x, true, {&q, &x.k, &x.v, &dout, &d.q, &d.k, &d.v, &q_u, &q_v, &dq_v});
     device_params.add_transposed_matrix(m);
-    tensors.q_u = rows_of(q_u), tensors.q_v = rows_of(q_v);
-    tensors.dout = rows_of(dout);
+    tensors.q_u = untyped_tensor(q_u), tensors.q_v = untyped_tensor(q_v);
+    tensors.dout = untyped_tensor(dout);
     tensors.prob_sums = prob_sums.mutable_data_ptr<float>();
     tensors.query_stats = static_cast<kernels::QueryStats*>(stats.mutable_data_ptr());
     static_assert(sizeof(kernels::QueryStats) == 4 * sizeof(float));
@@ -220,7 +221,7 @@ struct HeadMixingGpuBackend {
     tensors.g = matrix_gradients.mutable_data_ptr<float>();
     if (relative.u.defined()) {
       d.r = at::empty({q.size(0), relative.r.size(0), relative.r.size(1), relative.r.size(2)}, prob_sums.options());
-      tensors.dq_v = rows_of(dq_v), tensors.dr = d.r.mutable_data_ptr<float>();
+      tensors.dq_v = untyped_tensor(dq_v), tensors.dr = d.r.mutable_data_ptr<float>();
     }
     nn::check_cuda(gpu.kernels->head_mixing_backward(device_params.params, tensors));
     if (!x.spec.key_heads.empty()) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);

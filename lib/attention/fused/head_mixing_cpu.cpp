@@ -31,13 +31,13 @@ kernels::Heads<T> row_of(const at::Tensor& x, int64_t b) {
 // The kernel parameters of attention with head mixing over a batch.
 class HeadMixingParams {
  public:
-  HeadMixingParams(const Operands& x, bool gradient)
+  HeadMixingParams(const Operands& x, bool with_gradient)
       : spec_(x.spec),
         matrix_(x.matrix),
         relative_(x.spec.relative),
         matrix_stride_(x.matrix.dim() > 2 ? x.matrix.stride(0) : 0),
-        rows_(x.q.size(0)),
-        shared_params_(x.spec.params(x.q, x.k, x.v, gradient)) {
+        batch_size_(x.q.size(0)),
+        shared_params_(x.spec.params(x.q, x.k, x.v, with_gradient)) {
     shared_params_.max_keys = shared_params_.keys, shared_params_.out_heads = static_cast<int>(x.matrix.size(-1));
     shared_params_.matrix = matrix_.const_data_ptr<float>();
     shared_params_.matrix_query_stride = matrix_.dim() == 4 ? matrix_.stride(1) : 0;
@@ -64,15 +64,16 @@ class HeadMixingParams {
 
   // Returns the number of parts into which the queries of a batch row are divided.
   int64_t num_parts() const {
-    const int64_t queries_per_block = kernels::head_mixing_rows(shared_params_);
-    return std::clamp<int64_t>(ceil_div(kMinWorkItems, rows_), 1, ceil_div(shared_params_.queries, queries_per_block));
+    const int64_t queries_per_tile = kernels::head_mixing_rows(shared_params_);
+    return std::clamp<int64_t>(ceil_div(kMinWorkItems, batch_size_), 1,
+                               ceil_div(shared_params_.queries, queries_per_tile));
   }
 
  private:
   const AttentionSpec& spec_;
   const at::Tensor matrix_;
   PackedRelative relative_;
-  int64_t matrix_stride_, rows_;
+  int64_t matrix_stride_, batch_size_;
   kernels::AttentionParams shared_params_;
 };
 
@@ -251,9 +252,9 @@ at::Tensor sum_over_parts(const at::Tensor& x, const at::Tensor& like) {
 struct HeadMixingCpuBackend {
   static constexpr bool kBackwardReadsOut = false;
 
-  ForwardResult forward(const Operands& x, bool gradient) const {
+  ForwardResult forward(const Operands& x, bool with_gradient) const {
     ForwardResult result = empty_result(x);
-    const HeadMixingParams mixing_params(x, gradient);
+    const HeadMixingParams mixing_params(x, with_gradient);
     if (x.q.scalar_type() == at::kFloat) forward_rows<float>(x, mixing_params, result);
     else forward_rows<uint16_t>(x, mixing_params, result);
     return result;

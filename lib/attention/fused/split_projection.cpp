@@ -19,11 +19,12 @@ struct SplitProjection : torch::autograd::Function<SplitProjection> {
   static variable_list forward(AutogradContext* context, const at::Tensor& qkv, int64_t heads, int64_t key_size,
                                int64_t value_heads, int64_t value_size) {
     context->saved_data["sizes"] = qkv.sizes().vec();
-    const int64_t keys = heads * key_size;
+    const int64_t key_width = heads * key_size;
     auto slice = [&](int64_t first, int64_t h, int64_t size) {
       return qkv.narrow(-1, first, h * size).view({qkv.size(0), qkv.size(1), h, size}).transpose(1, 2);
     };
-    return {slice(0, heads, key_size), slice(keys, heads, key_size), slice(2 * keys, value_heads, value_size)};
+    return {slice(0, heads, key_size), slice(key_width, heads, key_size),
+            slice(2 * key_width, value_heads, value_size)};
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
