@@ -13,7 +13,7 @@ namespace mh::kernels {
 struct Bf16Gemm;  // cpu/bf16_gemm.h
 
 // A range of consecutive keys, [first, first + count), whose rows of r are consecutive too: the distance between query
-// t and key s has row `row` + queries - 1 - t + s - first of r.
+// t and key s belongs to row number row + queries - 1 - t + s - first of r.
 struct DistanceRun {
   int64_t first, count, row;
 };

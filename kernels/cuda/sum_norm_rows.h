@@ -94,12 +94,12 @@ struct SumNormGradient {
     const float inv_size = 1 / static_cast<float>(size);
     const bool has_norm = tensors.dnorm != nullptr;
     const float mean = has_norm ? tensors.mean[r] : 0, rstd = has_norm ? tensors.rstd[r] : 0;
-    const auto load = [&](int64_t i, float(&normed)[4], float(&g)[4]) {
+    const auto load = [&](int64_t i, float(&normalised)[4], float(&g)[4]) {
       float w[4];
-      load_vec4(thread, tensors.sum + row_offset, i, size, normed, mean);
+      load_vec4(thread, tensors.sum + row_offset, i, size, normalised, mean);
       load_vec4(thread, tensors.dnorm + row_offset, i, size, g);
       load_vec4(thread, params.weight, i, size, w);
-      MH_FOR (k, 4) normed[k] = (normed[k] - mean) * rstd, g[k] *= w[k];
+      MH_FOR (k, 4) normalised[k] = (normalised[k] - mean) * rstd, g[k] *= w[k];
     };
     float g_mean = 0, gs_mean = 0;  // sums, then means, of g and of g s'
     if (has_norm) {
