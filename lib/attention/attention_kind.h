@@ -18,6 +18,7 @@ struct Lengths {
   // Implicit, since the lengths of a model without encoder are one tensor: begin(lengths).
   Lengths(at::Tensor decoder_lengths = {}, at::Tensor encoder_lengths = {})
       : decoder(std::move(decoder_lengths)), encoder(std::move(encoder_lengths)) {}
+  // Return the lengths of the sequences from which an attention layer of this kind projects its queries and its keys.
   const at::Tensor& queries(AttentionKind kind) const {
     return kind == AttentionKind::encoder_self ? encoder : decoder;
   }

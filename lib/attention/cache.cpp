@@ -47,8 +47,7 @@ std::pair<at::Tensor, at::Tensor> Cache::keys_and_values() {
 
 Cache::InPlaceView Cache::append_in_place(const at::Tensor& k, const at::Tensor& v) {
   reserve(k, v);
-  const int64_t rows = k.size(0);
-  const at::Tensor row_ids = at::arange(rows, at::kInt).unsqueeze(1);
+  const at::Tensor row_ids = at::arange(k.size(0), at::kInt).unsqueeze(1);
   if (!row_table_.defined()) row_table_ = row_ids.repeat({1, keys_.size(2)});
   else row_table_.narrow(1, first_ + length_, 1).copy_(row_ids);
   ++length_;
@@ -66,15 +65,15 @@ void Cache::materialise_rows() {
   first_ = 0;
 }
 
-void Cache::keep_last(int64_t positions) {
-  if (length_ <= positions) return;
-  first_ += length_ - positions;
-  length_ = positions;
+void Cache::keep_last(int64_t num_positions) {
+  if (length_ <= num_positions) return;
+  first_ += length_ - num_positions;
+  length_ = num_positions;
 }
 
 namespace {
 
-// Returns the rows to copy as a pair (target rows, source rows) if reordering is possible in place, that is, if no
+// Returns the rows to copy as a pair (destination rows, source rows) if reordering is possible in place, that is, if no
 // source row is overwritten; otherwise nothing.
 std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_moves(const at::Tensor& rows,
                                                                                     int64_t old_num_rows) {

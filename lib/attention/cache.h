@@ -9,8 +9,8 @@
 
 namespace mh::attention {
 
-// Keys (B, h, length, dk) and values (B, hv, length, dv) of earlier positions; in cross-attention, of the encoder
-// output, computed once.
+// Stores keys (B, h, length, dk) and values (B, hv, length, dv): of earlier positions in self-attention, of the encoder
+// output, which are computed once, in cross-attention.
 class Cache {
  public:
   int64_t length() const { return length_; }
@@ -19,7 +19,7 @@ class Cache {
   // Returns all cached keys (B, h, length, dk) and values (B, hv, length, dv). If a row table exists, first copies the
   // positions of each batch row into one physical row.
   std::pair<at::Tensor, at::Tensor> keys_and_values();
-  void skip(int64_t positions) { length_ += positions; }  // increases length() only, for a layer without heads
+  void skip(int64_t num_positions) { length_ += num_positions; }  // increases length() only, for a layer without heads
   // Reorders the batch rows of keys, values and stage state for beam search: new row i is the former row rows[i], for
   // rows (B') int64.
   void reorder(const at::Tensor& rows);
@@ -27,7 +27,7 @@ class Cache {
   void reorder_state(const at::Tensor& rows);
   // Reorders the batch rows of keys and values only: new row i is the former row rows[i].
   void reorder_keys_and_values(const at::Tensor& rows);
-  void keep_last(int64_t positions);  // drops all older keys and values; stage state is unchanged
+  void keep_last(int64_t num_positions);  // drops all older keys and values; stage state is unchanged
   StageState& state() { return state_; }
 
   // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table. As

@@ -14,8 +14,9 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // Returns whether products of blocks are faster than one product of all queries and keys.
-bool uses_blocks(const at::Tensor& x, int64_t queries, int64_t keys, CausalOffset offset) {
-  return offset && x.is_cpu() && x.numel() > 0 && queries > no_autograd::kBlock && *offset + no_autograd::kBlock < keys;
+bool uses_blocks(const at::Tensor& x, int64_t num_queries, int64_t num_keys, CausalOffset offset) {
+  return offset && x.is_cpu() && x.numel() > 0 && num_queries > no_autograd::kBlock &&
+         *offset + no_autograd::kBlock < num_keys;
 }
 
 }  // namespace
@@ -23,25 +24,25 @@ bool uses_blocks(const at::Tensor& x, int64_t queries, int64_t keys, CausalOffse
 namespace no_autograd {
 
 at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOffset offset) {
-  const int64_t queries = q.size(2), keys = k.size(2);
-  if (!uses_blocks(q, queries, keys, offset)) return at::matmul(q, k.transpose(-1, -2));
+  const int64_t num_queries = q.size(2), num_keys = k.size(2);
+  if (!uses_blocks(q, num_queries, num_keys, offset)) return at::matmul(q, k.transpose(-1, -2));
   const at::Tensor a = flatten_heads(q), b = flatten_heads(k).transpose(1, 2);
-  at::Tensor result = at::empty({q.size(0), q.size(1), queries, keys}, q.options()), y = result.flatten(0, 1);
-  for_each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
+  at::Tensor result = at::empty({q.size(0), q.size(1), num_queries, num_keys}, q.options()), y = result.flatten(0, 1);
+  for_each_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
     const at::Tensor rows = y.narrow(1, t, count);
     at::Tensor visible_columns = rows.narrow(2, 0, key_end);
     if (key_end > 0) at::bmm_out(visible_columns, a.narrow(1, t, count), b.narrow(2, 0, key_end));
-    if (key_end < keys) rows.narrow(2, key_end, keys - key_end).zero_();
+    if (key_end < num_keys) rows.narrow(2, key_end, num_keys - key_end).zero_();
   });
   return result;
 }
 
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
-  const int64_t queries = p.size(2), keys = p.size(3);
-  if (!uses_blocks(p, queries, keys, offset)) return at::matmul(p, v);
+  const int64_t num_queries = p.size(2), num_keys = p.size(3);
+  if (!uses_blocks(p, num_queries, num_keys, offset)) return at::matmul(p, v);
   const at::Tensor a = flatten_heads(p), b = flatten_heads(v);
-  at::Tensor result = at::empty({p.size(0), p.size(1), queries, v.size(3)}, v.options()), y = result.flatten(0, 1);
-  for_each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
+  at::Tensor result = at::empty({p.size(0), p.size(1), num_queries, v.size(3)}, v.options()), y = result.flatten(0, 1);
+  for_each_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
     at::Tensor rows = y.narrow(1, t, count);
     if (key_end > 0) at::bmm_out(rows, a.narrow(1, t, count).narrow(2, 0, key_end), b.narrow(1, 0, key_end));
     else rows.zero_();
@@ -50,16 +51,17 @@ at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalO
 }
 
 at::Tensor transposed_product(const at::Tensor& p, const at::Tensor& y, CausalOffset offset) {
-  const int64_t queries = p.size(2), keys = p.size(3);
-  if (!uses_blocks(p, queries, keys, offset)) return at::matmul(p.transpose(-1, -2), y);
+  const int64_t num_queries = p.size(2), num_keys = p.size(3);
+  if (!uses_blocks(p, num_queries, num_keys, offset)) return at::matmul(p.transpose(-1, -2), y);
   const at::Tensor a = flatten_heads(p).transpose(1, 2), b = flatten_heads(y);  // (B h, S, T), (B h, T, d)
-  at::Tensor result = at::empty({p.size(0), p.size(1), keys, y.size(3)}, y.options()), z = result.flatten(0, 1);
+  at::Tensor result = at::empty({p.size(0), p.size(1), num_keys, y.size(3)}, y.options()), z = result.flatten(0, 1);
   // Only the queries from s - offset on see keys in [s, s + count).
-  for (int64_t s = 0; s < keys; s += kBlock) {
-    const int64_t count = std::min(kBlock, keys - s), first = std::clamp<int64_t>(s - *offset, 0, queries);
+  for (int64_t s = 0; s < num_keys; s += kBlock) {
+    const int64_t count = std::min(kBlock, num_keys - s), first = std::clamp<int64_t>(s - *offset, 0, num_queries);
     at::Tensor rows = z.narrow(1, s, count);
-    if (first < queries)
-      at::bmm_out(rows, a.narrow(1, s, count).narrow(2, first, queries - first), b.narrow(1, first, queries - first));
+    if (first < num_queries)
+      at::bmm_out(rows, a.narrow(1, s, count).narrow(2, first, num_queries - first),
+                  b.narrow(1, first, num_queries - first));
     else rows.zero_();
   }
   return result;
@@ -118,12 +120,12 @@ at::Tensor product_with_keys(const at::Tensor& q, const at::Tensor& k, CausalOff
 }
 
 at::Tensor product_with_values(const at::Tensor& p, const at::Tensor& v, CausalOffset offset) {
-  const int64_t rows = v.size(0);
-  if (p.size(0) == rows) return ProductWithValues::apply(p, v, offset);
+  const int64_t batch_size = v.size(0);
+  if (p.size(0) == batch_size) return ProductWithValues::apply(p, v, offset);
   // All batch rows share p, so one product with the concatenated values of all rows suffices.
   const at::Tensor flat_values = v.permute({1, 2, 0, 3}).flatten(2).unsqueeze(0);  // (1, h, S, B dv)
   return ProductWithValues::apply(p, flat_values, offset)
-      .view({v.size(1), p.size(2), rows, v.size(3)})
+      .view({v.size(1), p.size(2), batch_size, v.size(3)})
       .permute({2, 0, 1, 3});
 }
 

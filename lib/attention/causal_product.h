@@ -43,10 +43,10 @@ constexpr int64_t kBlock = 128;
 // Calls visit(first, count, key_end) for each block of queries [first, first + count), whose queries see only keys in
 // [0, key_end).
 template <class Visit>
-void for_each_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {
-  for (int64_t t = 0; t < queries; t += kBlock) {
-    const int64_t count = std::min(kBlock, queries - t);
-    visit(t, count, offset ? std::clamp<int64_t>(t + count + *offset, 0, keys) : keys);
+void for_each_block(int64_t num_queries, int64_t num_keys, CausalOffset offset, const Visit& visit) {
+  for (int64_t t = 0; t < num_queries; t += kBlock) {
+    const int64_t count = std::min(kBlock, num_queries - t);
+    visit(t, count, offset ? std::clamp<int64_t>(t + count + *offset, 0, num_keys) : num_keys);
   }
 }
 

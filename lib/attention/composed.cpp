@@ -22,13 +22,13 @@ void AttentionLayer::gather_key_heads(Context& c) {
 at::Tensor AttentionLayer::attend_composed(Context& c) {
   gather_key_heads(c);
   auto expand_to_rows = [&](const at::Tensor& x) {  // (1, h, Tq, Tk) or (B, h, Tq, Tk) -> (B, h, Tq, Tk)
-    const int64_t rows = c.v.size(0);
-    return x.size(0) == rows ? x : x.expand({rows, x.size(1), x.size(2), x.size(3)});
+    const int64_t batch_size = c.v.size(0);
+    return x.size(0) == batch_size ? x : x.expand({batch_size, x.size(1), x.size(2), x.size(3)});
   };
   if (c.observer != nullptr && c.observer->wants_scores()) {
-    const bool causal = std::exchange(c.mask.causal, false);  // so that the score computes hidden logits, too
+    const bool is_causal = std::exchange(c.mask.causal, false);  // so that the score computes hidden logits, too
     stages_.score->score(c);
-    c.mask.causal = causal;
+    c.mask.causal = is_causal;
     c.observer->scores(layer_spec_, expand_to_rows(c.logits));
   } else {
     stages_.score->score(c);

@@ -17,9 +17,9 @@ Path parse_path(const std::string& name) {
   return name == "composed" ? Path::composed : name == "fused" ? Path::fused : Path::automatic;
 }
 
-MaskForm::MaskForm(const Mask& mask, int64_t queries, int64_t keys)
-    : queries_are_last(mask.causal && mask.offset + queries == keys && !mask.key_lengths.defined()),
-      causal_hides_no_key(!mask.causal || mask.offset + 1 >= keys),
+MaskForm::MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys)
+    : queries_are_last(mask.causal && mask.offset + num_queries == num_keys && !mask.key_lengths.defined()),
+      causal_hides_no_key(!mask.causal || mask.offset + 1 >= num_keys),
       has_no_window_or_bias(mask.window == 0 && !mask.additive.defined()),
       is_supported_by_kernels(!mask.additive.defined() &&
                               (queries_are_last || (causal_hides_no_key && mask.window == 0))) {
@@ -27,17 +27,17 @@ MaskForm::MaskForm(const Mask& mask, int64_t queries, int64_t keys)
 }
 
 KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
-    : mixing(stages.mixer->mixes() != MixedTensor::nothing),
-      positions(stages.score->has_relative_positions()),
+    : has_mixing(stages.mixer->mixes() != MixedTensor::nothing),
+      has_relative_positions(stages.score->has_relative_positions()),
       normaliser(stages.normaliser->kernel_feature()),
-      dropout(options.dropout > 0) {}
+      has_dropout(options.dropout > 0) {}
 
 std::vector<std::string> KernelFeatures::names(bool training) const {
   std::vector<std::string> feature_names;
-  if (mixing) feature_names.emplace_back("head mixing");
-  if (positions) feature_names.emplace_back("relative positions");
+  if (has_mixing) feature_names.emplace_back("head mixing");
+  if (has_relative_positions) feature_names.emplace_back("relative positions");
   if (normaliser != nullptr) feature_names.emplace_back(normaliser);
-  if (dropout && training) feature_names.emplace_back("dropout of the probabilities");
+  if (has_dropout && training) feature_names.emplace_back("dropout of the probabilities");
   return feature_names;
 }
 
@@ -82,7 +82,7 @@ bool combiner_fuses(const ConstraintInput& c, std::string* why) {
 
 bool value_size_is_head_size(const ConstraintInput& c, std::string* why) {
   const LayerSpec& s = c.layer.layer_spec;
-  return c.features.mixing || s.value_size == s.key_size ||
+  return c.features.has_mixing || s.value_size == s.key_size ||
          report_unmet(why, "value_size ", s.value_size, " differs from head_size ", s.key_size);
 }
 
@@ -99,7 +99,7 @@ bool interceptor_suits_fused(const ConstraintInput& c, std::string* why) {
 bool gpu_has_kernels(const ConstraintInput& c, std::string* why) {
   if (!c.layer.on_gpu || !uses_features(c)) return true;
   const std::string reason =
-      why_not_fused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.mixing, c.features.positions);
+      why_not_fused_on_gpu(c.layer.type, c.layer.layer_spec, c.features.has_mixing, c.features.has_relative_positions);
   return reason.empty() || report_unmet(why, feature_names(c), ": ", reason);
 }
 
@@ -107,7 +107,7 @@ bool gpu_has_kernels(const ConstraintInput& c, std::string* why) {
 bool is_cpu_head_size(const ConstraintInput& c) { return c.layer.layer_spec.key_size % 16 == 0; }
 
 bool head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
-  if (c.layer.on_gpu || c.features.mixing || is_cpu_head_size(c) || !uses_features(c)) return true;
+  if (c.layer.on_gpu || c.features.has_mixing || is_cpu_head_size(c) || !uses_features(c)) return true;
   if (why == nullptr) return false;
   std::vector<std::string> reasons;
   for (const std::string& feature : c.features.names(c.training))
@@ -121,8 +121,8 @@ bool observer_suits_fused(const ConstraintInput& c, std::string* why) {
   return reason == nullptr || report_unmet(why, reason);
 }
 
-// Returns whether queries and keys have elements, since no kernel supports empty tensors. No model passes empty
-// tensors: a batch has at least one row, a row has at least one token, and a search ends with its last hypothesis.
+// Returns whether queries and keys have elements, since no kernel supports empty tensors. Models never pass empty
+// tensors: a batch has at least one row, a row has at least one token, and a search stops when no hypothesis is left.
 bool has_nonempty_tensors(const ConstraintInput& c, std::string* why) {
   return (c.pass->q.numel() > 0 && c.pass->k.numel() > 0) ||
          report_unmet(why, "queries of shape ", shape_text(c.pass->q.sizes()), " and keys of shape ",
@@ -158,7 +158,7 @@ bool unmixed_head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
                       ", in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
 }
 
-bool kernel_has_types(const ConstraintInput& c, std::string* why) {
+bool kernel_supports_types(const ConstraintInput& c, std::string* why) {
   const Context& p = *c.pass;
   return (p.q.is_cuda() ? c.choice.gpu.kernels != nullptr : are_cpu_kernel_types(p.q, p.k, p.v)) ||
          report_unmet(why, "no kernel for queries, keys and values of the types ", c10::toString(p.q.scalar_type()),
@@ -185,9 +185,9 @@ bool is_decoder_self(const ConstraintInput& c, std::string* why) {
 }
 
 bool has_one_query(const ConstraintInput& c, std::string* why) {
-  const int64_t queries = c.pass->q.size(2), new_keys = c.pass->k.size(2);
-  return (queries == 1 && new_keys == 1) ||
-         report_unmet(why, queries, " queries and ", new_keys, " new keys, not one of each");
+  const int64_t num_queries = c.pass->q.size(2), num_new_keys = c.pass->k.size(2);
+  return (num_queries == 1 && num_new_keys == 1) ||
+         report_unmet(why, num_queries, " queries and ", num_new_keys, " new keys, not one of each");
 }
 
 bool sees_all_keys(const ConstraintInput& c, std::string* why) {
@@ -209,8 +209,8 @@ bool reads_own_heads(const ConstraintInput& c, std::string* why) {
          report_unmet(why, "pairing '", c.layer.options.pairing, "', by which query heads read other key/value heads");
 }
 
-bool has_no_positions(const ConstraintInput& c, std::string* why) {
-  return !c.features.positions || report_unmet(why, "relative positions");
+bool has_no_relative_positions(const ConstraintInput& c, std::string* why) {
+  return !c.features.has_relative_positions || report_unmet(why, "relative positions");
 }
 
 bool normalises_by_softmax(const ConstraintInput& c, std::string* why) {
@@ -218,7 +218,7 @@ bool normalises_by_softmax(const ConstraintInput& c, std::string* why) {
          report_unmet(why, "normaliser '", c.layer.options.normaliser, "'");
 }
 
-// The kernels of this project.
+// The fused kernels of this project, that is, all but SDPA.
 constexpr KernelSet kProjectKernels{Kernel::head_mixing_in_place, Kernel::head_mixing_cpu, Kernel::head_mixing_gpu,
                                     Kernel::fused_in_place,       Kernel::fused_cpu,       Kernel::fused_gpu};
 constexpr KernelSet kUnmixedKernels{Kernel::fused_in_place, Kernel::fused_cpu, Kernel::fused_gpu, Kernel::sdpa};
@@ -241,7 +241,7 @@ constexpr Constraint kConstraints[] = {
     {"unmixed-value-size", Scope::kernel, unmixed_value_size_is_head_size, kUnmixedKernels},
     {"unmixed-head-size", Scope::kernel, unmixed_head_size_suits_cpu,
      KernelSet{Kernel::fused_in_place, Kernel::fused_cpu}},
-    {"types", Scope::kernel, kernel_has_types, kProjectKernels},
+    {"types", Scope::kernel, kernel_supports_types, kProjectKernels},
     {"sdpa-slower", Scope::kernel, sdpa_is_slower, KernelSet{Kernel::fused_gpu}},
     {"in-place-cache", Scope::kernel, has_cache, kInPlaceKernels},
     {"in-place-kind", Scope::kernel, is_decoder_self, kInPlaceKernels},
@@ -250,19 +250,19 @@ constexpr Constraint kConstraints[] = {
     {"in-place-inference", Scope::kernel, is_inference, kInPlaceKernels},
     {"in-place-observer", Scope::kernel, has_no_observer, kInPlaceKernels},
     {"in-place-pairing", Scope::kernel, reads_own_heads, kInPlaceKernels},
-    {"in-place-positions", Scope::kernel, has_no_positions, kInPlaceKernels},
+    {"in-place-positions", Scope::kernel, has_no_relative_positions, kInPlaceKernels},
     {"in-place-normaliser", Scope::kernel, normalises_by_softmax, KernelSet{Kernel::fused_in_place}},
 };
 static_assert(2 * std::size(kConstraints) <= 64, "Dispatcher::logged_fallbacks_ has two bits for each constraint");
 
 // Returns the kernels for a device, with or without head mixing, in the order in which the dispatcher tries them.
-std::span<const Kernel> candidate_kernels(bool gpu, bool mixes) {
+std::span<const Kernel> candidate_kernels(bool on_gpu, bool mixes_heads) {
   static constexpr Kernel kMixingCpu[] = {Kernel::head_mixing_in_place, Kernel::head_mixing_cpu},
                           kMixingGpu[] = {Kernel::head_mixing_gpu},
                           kCpu[] = {Kernel::fused_in_place, Kernel::fused_cpu, Kernel::sdpa},
                           kGpu[] = {Kernel::fused_gpu, Kernel::sdpa};
-  if (mixes) return gpu ? std::span<const Kernel>(kMixingGpu) : kMixingCpu;
-  return gpu ? std::span<const Kernel>(kGpu) : kCpu;
+  if (mixes_heads) return on_gpu ? std::span<const Kernel>(kMixingGpu) : kMixingCpu;
+  return on_gpu ? std::span<const Kernel>(kGpu) : kCpu;
 }
 
 [[noreturn]] void refuse_path(const LayerSpec& layer_spec, const char* expected, const std::string& reasons) {

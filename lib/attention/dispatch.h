@@ -57,19 +57,21 @@ struct MaskForm {
   bool is_supported_by_kernels = false;  // the fused kernels can apply the mask
 
   MaskForm() = default;
-  MaskForm(const Mask& mask, int64_t queries, int64_t keys);
+  MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys);
 };
 
 // Features of a layer that the fused kernels implement and LibTorch's scaled_dot_product_attention (SDPA) lacks.
 struct KernelFeatures {
-  bool mixing = false;               // head mixing
-  bool positions = false;            // relative positions of the score
-  const char* normaliser = nullptr;  // Normaliser::kernel_feature(); null if SDPA has this normaliser
-  bool dropout = false;              // dropout of probabilities; in use in training only
+  bool has_mixing = false;              // head mixing
+  bool has_relative_positions = false;  // relative positions of the score
+  const char* normaliser = nullptr;     // Normaliser::kernel_feature(); null if SDPA has this normaliser
+  bool has_dropout = false;             // dropout of probabilities; in use in training only
 
   KernelFeatures() = default;
   KernelFeatures(const AttentionOptions& options, const Stages& stages);
-  bool has_any(bool training) const { return mixing || positions || normaliser != nullptr || (dropout && training); }
+  bool has_any(bool training) const {
+    return has_mixing || has_relative_positions || normaliser != nullptr || (has_dropout && training);
+  }
   // Returns the names of the features in use, for fallback reasons.
   std::vector<std::string> names(bool training) const;
 };
