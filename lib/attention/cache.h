@@ -9,8 +9,8 @@
 
 namespace mh::attention {
 
-// Stores keys (B, h, length, dk) and values (B, hv, length, dv): of earlier positions in self-attention, of the encoder
-// output, which are computed once, in cross-attention.
+// Keys (B, h, length, dk) and values (B, hv, length, dv). Self-attention caches earlier positions; cross-attention
+// caches the encoder output, in the first step only.
 class Cache {
  public:
   int64_t length() const { return length_; }

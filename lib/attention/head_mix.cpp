@@ -110,7 +110,7 @@ void run_forward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptio
                      });
 }
 
-// Adds to each of `count` sums the kLanes partial sums of the kernel: sums (count), lanes (count, kLanes).
+// Adds the kLanes partial sums lanes[i] to sums[i], for sums (count) and lanes (count, kLanes).
 void add_lanes(const float* lanes, int64_t count, float* sums) {
   for (int64_t i = 0; i < count; ++i) {
     float sum = 0;
@@ -127,7 +127,7 @@ void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOpti
                          const at::Tensor& dx, const at::Tensor& dm) {
   const int64_t in_heads = x.size(1), out_heads = dy.size(1), keys = x.size(3), matrix_size = in_heads * out_heads;
   const bool by_position = m.dim() == 4;
-  const auto x_view = const_view<T>(x), grad_output = const_view<T>(dy);
+  const auto x_view = const_view<T>(x), dy_view = const_view<T>(dy);
   const auto dx_view = dx.defined() ? mutable_view<T>(dx) : View<T>(nullptr, x);
   auto* dm_data = dm.defined() ? dm.data_ptr<float>() : nullptr;
   const Matrices matrices(m);
@@ -139,9 +139,9 @@ void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOpti
         for (int64_t t = begin; t < end; ++t) {
           const int64_t count = num_visible_keys(mixing, t, keys);
           T* dx_row = dx.defined() ? dx_view.at(b, t) : nullptr;
-          const kernels::HeadMixGradients<T> g{x_view.at(b, t), grad_output.at(b, t), dx_row, dx_view.head_stride,
+          const kernels::HeadMixGradients<T> g{x_view.at(b, t), dy_view.at(b, t), dx_row, dx_view.head_stride,
                                                dm_data != nullptr ? lanes : nullptr};
-          kernels::mix_heads_backward({in_heads, out_heads, x_view.head_stride, grad_output.head_stride, count},
+          kernels::mix_heads_backward({in_heads, out_heads, x_view.head_stride, dy_view.head_stride, count},
                                       matrices.at(b, t), g, scratch);
           if (dx_row != nullptr) clear_range(dx_row, dx_view.head_stride, in_heads, count, keys);
           if (dm_data != nullptr && by_position) {
@@ -260,34 +260,34 @@ struct MixValues : torch::autograd::Function<MixValues> {
     const bool needs_p = context->needs_input_grad(0), needs_m = context->needs_input_grad(1);
     const at::Tensor values = no_autograd::flatten_heads(v).transpose(1, 2),
                      dz = no_autograd::flatten_heads(gradients[0]);
-    at::Tensor dx, dm, dv;
-    if (needs_p) dx = at::empty(p.sizes(), p.options());
+    at::Tensor dp, dm, dv;
+    if (needs_p) dp = at::empty(p.sizes(), p.options());
     if (needs_m) dm = at::zeros(m.sizes(), m.options());
     if (context->needs_input_grad(2)) dv = at::zeros(v.sizes(), v.options());
     for_each_block(p, mixing, [&](const Block& block) {
-      if (needs_p) dx.narrow(2, block.first, block.count).narrow(3, block.key_end, p.size(3) - block.key_end).zero_();
+      if (needs_p) dp.narrow(2, block.first, block.count).narrow(3, block.key_end, p.size(3) - block.key_end).zero_();
       if (block.key_end == 0) return;
-      const at::Tensor x = block.slice(p), matrices = matrices_at(m, block.first, block.count),
-                       grad_output = dz.narrow(1, block.first, block.count);
+      const at::Tensor p_block = block.slice(p), matrices = matrices_at(m, block.first, block.count),
+                       dz_block = dz.narrow(1, block.first, block.count);
       if (dv.defined()) {
         const at::Tensor mixed_probabilities =
-            no_autograd::flatten_heads(mix_without_autograd(x, matrices, block.mixing).to(v.scalar_type()));
-        dv.flatten(0, 1).narrow(1, 0, block.key_end).baddbmm_(mixed_probabilities.transpose(1, 2), grad_output);
+            no_autograd::flatten_heads(mix_without_autograd(p_block, matrices, block.mixing).to(v.scalar_type()));
+        dv.flatten(0, 1).narrow(1, 0, block.key_end).baddbmm_(mixed_probabilities.transpose(1, 2), dz_block);
       }
       if (!needs_p && !needs_m) return;
-      // If dy, the gradient of the mixed probabilities, has the shape and type of dx, dy is computed in the memory of
-      // dx and then overwritten by dx.
+      // If dy, the gradient of the mixed probabilities, has the shape and type of dp, dy is computed in the memory of
+      // dp and then overwritten by dp.
       const bool same_layout = needs_p && p.size(1) == v.size(1) && p.scalar_type() == v.scalar_type();
       at::Tensor dy =
-          same_layout ? block.slice(dx) : at::empty({v.size(0), v.size(1), block.count, block.key_end}, v.options());
-      at::Tensor flat_dy = same_layout ? block.slice(dx.flatten(0, 1)) : dy.flatten(0, 1);
-      at::bmm_out(flat_dy, grad_output, values.narrow(2, 0, block.key_end));
-      const auto [dx_block, dm_block] =
-          mix_gradients(x, matrices, block.mixing, dy.to(p.scalar_type()), true, needs_p, needs_m);
-      if (needs_p && !dx_block.is_alias_of(dx)) block.slice(dx).copy_(dx_block);
+          same_layout ? block.slice(dp) : at::empty({v.size(0), v.size(1), block.count, block.key_end}, v.options());
+      at::Tensor flat_dy = same_layout ? block.slice(dp.flatten(0, 1)) : dy.flatten(0, 1);
+      at::bmm_out(flat_dy, dz_block, values.narrow(2, 0, block.key_end));
+      const auto [dp_block, dm_block] =
+          mix_gradients(p_block, matrices, block.mixing, dy.to(p.scalar_type()), true, needs_p, needs_m);
+      if (needs_p && !dp_block.is_alias_of(dp)) block.slice(dp).copy_(dp_block);
       if (needs_m) matrices_at(dm, block.first, block.count).add_(dm_block);
     });
-    return {dx, dm, dv, {}};
+    return {dp, dm, dv, {}};
   }
 
  private:

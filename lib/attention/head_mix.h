@@ -8,7 +8,8 @@
 
 namespace mh::attention {
 
-constexpr const char* kMixingMatrix = ".mixer.matrix";  // a learned matrix (h, hv), after the name of the layer
+// Suffix, after the name of the layer, of the name of a learned matrix (h, hv).
+constexpr const char* kMixingMatrix = ".mixer.matrix";
 
 // Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source
 // heads.

@@ -1,5 +1,5 @@
-// Scale factors of heads for ablation and for measuring the importance of heads. A caller sets them; they are not
-// parameters of the model.
+// Scale factors of heads for ablation and for measuring the importance of heads. Scale factors are set by the caller
+// and are not parameters of the model.
 #pragma once
 
 #include <ATen/core/Tensor.h>

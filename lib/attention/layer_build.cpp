@@ -58,12 +58,12 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   value_ = add_projection(".value", layer_spec.value_size, HeadSide::value, value_bias_);
   stages_.for_each_stage(options_, [&](Stage& stage, const char* stage_type, const std::string& name) {
     const Capabilities p = stage.capabilities();
-    const bool cross = layer_spec.kind == AttentionKind::decoder_cross,
-               causal = layer_spec.kind == AttentionKind::decoder_self;
-    const char* missing_capability = cross && !p.cross     ? "cross-attention"
-                                     : causal && !p.causal ? "a causal model"
-                                     : !cross && !p.self   ? "self-attention"
-                                                           : nullptr;
+    const bool is_cross = layer_spec.kind == AttentionKind::decoder_cross,
+               is_causal = layer_spec.kind == AttentionKind::decoder_self;
+    const char* missing_capability = is_cross && !p.cross     ? "cross-attention"
+                                     : is_causal && !p.causal ? "a causal model"
+                                     : !is_cross && !p.self   ? "self-attention"
+                                                              : nullptr;
     if (missing_capability != nullptr)
       throw Error(Exit::usage,
                   Problem{str(layer_spec.name, ", ", stage_type, " '", name, "'"),
@@ -139,10 +139,10 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
     refuse_usage(layer_spec_.name, "at least one score head, since attention without logits is uniform", "none",
                  "prune the same heads on all sides");
   new_options.heads = static_cast<int64_t>(kept_heads.score.size());
-  const auto num_values = static_cast<int64_t>(kept_heads.value.size()),
-             num_outputs = static_cast<int64_t>(kept_heads.output.size());
-  new_options.value_heads = num_values == new_options.heads ? 0 : num_values;
-  new_options.output_heads = num_outputs == num_values ? 0 : num_outputs;
+  const auto num_value_heads = static_cast<int64_t>(kept_heads.value.size()),
+             num_output_heads = static_cast<int64_t>(kept_heads.output.size());
+  new_options.value_heads = num_value_heads == new_options.heads ? 0 : num_value_heads;
+  new_options.output_heads = num_output_heads == num_value_heads ? 0 : num_output_heads;
   new_options.head_size = layer_spec_.key_size;
   new_options.value_size = layer_spec_.value_size == layer_spec_.key_size ? 0 : layer_spec_.value_size;
   stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string& name) {

@@ -28,11 +28,11 @@ struct Mask {
 };
 
 // Returns key or query lengths (B), copied to the device. Returns an undefined tensor, since no mask is needed, if
-// every row has at least `positions` real positions.
-at::Tensor lengths_if_padded(const at::Tensor& lengths, int64_t positions, at::Device device);
+// every row has at least `num_positions` real positions.
+at::Tensor lengths_if_padded(const at::Tensor& lengths, int64_t num_positions, at::Device device);
 
 // Returns the boolean mask, broadcastable to (B, h, Tq, Tk), that combines `causal`, `window`, `key_lengths` and the
 // entries of `additive` that are minus infinity; an undefined tensor if none of them is present.
-at::Tensor boolean_mask(const Mask& mask, int64_t queries, int64_t keys, at::Device device);
+at::Tensor boolean_mask(const Mask& mask, int64_t num_queries, int64_t num_keys, at::Device device);
 
 }  // namespace mh::attention

@@ -23,13 +23,14 @@ bool has_row_kernel(const at::Tensor& logits) { return logits.is_cpu() && logits
 // Calls visit(r), in parallel, for each row r of x, a row being a vector along the last axis.
 template <class Visit>
 void for_each_row(const at::Tensor& x, const Visit& visit) {
-  const int64_t size = x.size(-1), rows = size > 0 ? x.numel() / size : 0;
-  at::parallel_for(0, rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(size, 1)), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) visit(r);
-  });
+  const int64_t size = x.size(-1), num_rows = size > 0 ? x.numel() / size : 0;
+  at::parallel_for(0, num_rows, std::max<int64_t>(1, 16384 / std::max<int64_t>(size, 1)),
+                   [&](int64_t begin, int64_t end) {
+                     for (int64_t r = begin; r < end; ++r) visit(r);
+                   });
 }
 
-void forward_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind softmax_kind, at::Tensor& p) {
+void softmax_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind softmax_kind, at::Tensor& p) {
   const int64_t size = a.size(-1);
   const auto* a_data = a.const_data_ptr<float>();
   auto* p_data = p.data_ptr<float>();
@@ -67,7 +68,7 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     at::Tensor a = logits.contiguous(), p;
     if (has_row_kernel(a)) {
       p = in_place ? a.tensor_data() : at::empty_like(a);
-      forward_rows(a, allowed, softmax_kind, p);
+      softmax_rows(a, allowed, softmax_kind, p);
     } else {
       p = softmax_by_tensor_ops(a, allowed, softmax_kind);
     }
@@ -90,13 +91,13 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
     const bool can_overwrite = can_reuse_storage(gradients[0]) && gradients[0].is_contiguous();
     const at::Tensor dp = gradients[0].contiguous(), da = can_overwrite ? dp : at::empty_like(p);
     const int64_t size = p.size(-1);
-    const auto *probabilities = p.const_data_ptr<float>(), *dp_data = dp.const_data_ptr<float>(),
-               *logits = a.defined() ? a.const_data_ptr<float>() : nullptr;
+    const auto *p_data = p.const_data_ptr<float>(), *dp_data = dp.const_data_ptr<float>(),
+               *a_data = a.defined() ? a.const_data_ptr<float>() : nullptr;
     auto* da_data = da.data_ptr<float>();
     for_each_row(p, [&](int64_t r) {
       const int64_t row_offset = r * size;
-      kernels::softmax_row_backward(softmax_kind, logits != nullptr ? logits + row_offset : nullptr,
-                                    probabilities + row_offset, dp_data + row_offset, da_data + row_offset, size);
+      kernels::softmax_row_backward(softmax_kind, a_data != nullptr ? a_data + row_offset : nullptr,
+                                    p_data + row_offset, dp_data + row_offset, da_data + row_offset, size);
     });
     return {da, {}, {}, {}};
   }

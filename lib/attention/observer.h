@@ -26,8 +26,8 @@ class Subscriber {
 // autograd graph.
 class Observer : public Interceptor {
  public:
-  // Receives the sequence lengths of the batch without padding. The caller of the model calls begin() before a forward
-  // pass; without this call no position is padding.
+  // Receives the sequence lengths of the batch, which exclude padding. The caller of the model calls begin() before a
+  // forward pass; without this call no position is padding.
   virtual void begin(const Lengths& /*lengths*/) {}
   // Returns whether the observer needs scores(). If it does, the score stage also computes the logits that a causal
   // mask hides.

@@ -116,14 +116,14 @@ void AttentionConfig::hoist_common_options() {
     const auto first = layer_options_.find({kind, 0});
     if (first == layer_options_.end()) continue;
     const bool all_equal =
-        std::all_of(layer_options_.begin(), layer_options_.end(), [&, layer_kind = kind](const auto& layer) {
-          return layer.first.first != layer_kind || are_equal(layer.second, first->second);
+        std::all_of(layer_options_.begin(), layer_options_.end(), [&, layer_kind = kind](const auto& layer_entry) {
+          return layer_entry.first.first != layer_kind || are_equal(layer_entry.second, first->second);
         });
     if (all_equal) options = first->second;
   }
   const bool all_equal =
-      !kind_options_.empty() && std::all_of(kind_options_.begin(), kind_options_.end(), [&](const auto& kind) {
-        return are_equal(kind.second, kind_options_.begin()->second);
+      !kind_options_.empty() && std::all_of(kind_options_.begin(), kind_options_.end(), [&](const auto& kind_entry) {
+        return are_equal(kind_entry.second, kind_options_.begin()->second);
       });
   if (all_equal) base_options_ = kind_options_.begin()->second;
 }

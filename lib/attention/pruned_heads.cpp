@@ -13,8 +13,8 @@ namespace mh::attention {
 
 void OriginalHeads::describe(Fields& f) {
   f.field("original_heads", count, "number of heads before pruning; 0: the layer is not pruned", between(0, 1 << 16));
-  f.field("kept_heads", kept, "indices before pruning, from 0, of the remaining heads; empty: the layer is not pruned",
-          at_least(0));
+  f.field("kept_heads", kept_heads,
+          "indices before pruning, from 0, of the remaining heads; empty: the layer is not pruned", at_least(0));
 }
 
 OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std::string& where) const {
@@ -23,16 +23,17 @@ OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std:
     throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.", where, ".", key), expected, found, ""});
   };
   if (count == 0) {
-    if (!kept.empty()) refuse("kept_heads", "0 indices, since original_heads is 0", str(kept.size()));
+    if (!kept_heads.empty()) refuse("kept_heads", "0 indices, since original_heads is 0", str(kept_heads.size()));
     result.count = layer_spec.value_heads;
-    result.kept.resize(static_cast<size_t>(result.count));
-    std::iota(result.kept.begin(), result.kept.end(), 0);
+    result.kept_heads.resize(static_cast<size_t>(result.count));
+    std::iota(result.kept_heads.begin(), result.kept_heads.end(), 0);
     return result;
   }
-  if (static_cast<int64_t>(kept.size()) != layer_spec.value_heads)
-    refuse("kept_heads", str("one index for each of the layer's ", layer_spec.value_heads, " heads"), str(kept.size()));
-  const std::set<int64_t> distinct_heads(kept.begin(), kept.end());
-  if (distinct_heads.size() != kept.size()) refuse("kept_heads", "each head once", "a head twice");
+  if (static_cast<int64_t>(kept_heads.size()) != layer_spec.value_heads)
+    refuse("kept_heads", str("one index for each of the layer's ", layer_spec.value_heads, " heads"),
+           str(kept_heads.size()));
+  const std::set<int64_t> distinct_heads(kept_heads.begin(), kept_heads.end());
+  if (distinct_heads.size() != kept_heads.size()) refuse("kept_heads", "each head once", "a head twice");
   if (*distinct_heads.rbegin() >= count)
     refuse("kept_heads", str("head indices from 0 to ", count - 1), str(*distinct_heads.rbegin()));
   return result;
@@ -40,16 +41,16 @@ OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std:
 
 OriginalHeads OriginalHeads::select(const std::vector<int64_t>& value_heads) const {
   OriginalHeads result{count, {}};
-  for (const int64_t head : value_heads) result.kept.push_back(kept[static_cast<size_t>(head)]);
+  for (const int64_t head : value_heads) result.kept_heads.push_back(kept_heads[static_cast<size_t>(head)]);
   return result;
 }
 
 at::Tensor OriginalHeads::select_kept(const at::Tensor& w) const {
-  return is_pruned() ? w.index_select(-1, nn::cached_constant(w.device(), kept)) : w;
+  return is_pruned() ? w.index_select(-1, nn::cached_constant(w.device(), kept_heads)) : w;
 }
 
 nn::HeadAxis OriginalHeads::axis(int64_t dim) const {
-  return {dim, static_cast<int64_t>(kept.size()), HeadSide::value, true, count, kept};
+  return {dim, static_cast<int64_t>(kept_heads.size()), HeadSide::value, true, count, kept_heads};
 }
 
 }  // namespace mh::attention

@@ -16,19 +16,19 @@ namespace mh::attention {
 
 // The heads that a gate was built for, and the heads among them that the layer still has.
 struct OriginalHeads {
-  int64_t count = 0;          // number of heads that the gate was built for; 0: all heads of the layer
-  std::vector<int64_t> kept;  // original index, from 0, of each head that the layer still has
+  int64_t count = 0;                // number of heads that the gate was built for; 0: all heads of the layer
+  std::vector<int64_t> kept_heads;  // original index, from 0, of each head that the layer still has
   void describe(Fields& f);
 
   // Returns a copy in which a count of 0 is replaced by the heads of the layer. Throws Error(usage), naming the options
-  // section `where`, if `count` and `kept` do not fit the layer.
+  // section `where`, if `count` and `kept_heads` do not fit the layer.
   OriginalHeads resolve_for(const LayerSpec& layer_spec, const std::string& where) const;
   // The member functions below require an object that resolve_for() has returned.
   //
   // Returns whether heads of the layer were pruned.
-  bool is_pruned() const { return static_cast<int64_t>(kept.size()) < count; }
-  // Returns the object for the layer after pruning all value heads but `value_heads`, indices into the layer's present
-  // heads.
+  bool is_pruned() const { return static_cast<int64_t>(kept_heads.size()) < count; }
+  // Returns the original heads of the layer after pruning all value heads but `value_heads`, which are indices into the
+  // heads that the layer has before this pruning.
   OriginalHeads select(const std::vector<int64_t>& value_heads) const;
   // Returns the weights (…, h) of the layer's heads, selected from weights w (…, count) of the original heads.
   at::Tensor select_kept(const at::Tensor& w) const;

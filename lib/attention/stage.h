@@ -49,7 +49,8 @@ struct Context {
   at::Tensor query_input;  // (B, Tq, d)
   at::Tensor key_input;    // (B, Tk, d): the same tensor as query_input in self-attention without memory
   at::Tensor q, k, v;  // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); q with its bias, before scaling by 1/√dk
-  int64_t keys = 0;    // number of keys, cached ones included; k and v lack the cached ones before Cache::append()
+  // Number of keys, including cached keys, which k and v lack before Cache::append().
+  int64_t keys = 0;
   // (h): index of the key/value head that each query head reads; empty: the head of the same index. The composed path
   // and SDPA gather k and v by these indices; the fused kernels read the heads by index.
   std::vector<int64_t> key_heads = {};
@@ -90,11 +91,10 @@ class Stage {
   // Returns why a layer with this stage cannot take the fused path; "" if it can. A stage that does not override this
   // function is never fused.
   virtual std::string why_not_fused() const { return "the stage has no fused form"; }
-  // Returns the options of the stage after all heads but `kept` are pruned from the layer; null if the options do not
-  // change.
-  // The caller prunes the stage's parameters along their head axes. Throws Error(usage) if the stage does not allow
-  // this selection, for example one head of a pair.
-  virtual std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& /*kept*/,
+  // Returns the options of the stage after all heads but `kept_heads` are pruned from the layer; null if the options do
+  // not change. The caller prunes the stage's parameters along their head axes. Throws Error(usage) if the stage does
+  // not allow this selection, for example one head of a pair.
+  virtual std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& /*kept_heads*/,
                                                               const LayerSpec& /*layer_spec*/) const {
     return nullptr;
   }
@@ -191,7 +191,8 @@ struct OptionsOf : StageOptions {
   }
 };
 
-// Factory of a stage implementation, which creates its options with default values, and the stage of one layer.
+// Factory of a stage implementation: creates the options of the implementation, with default values, and the stage of
+// one layer.
 template <class S>
 class StageFactory {
  public:

@@ -3,6 +3,7 @@
 
 namespace mh::attention {
 
-constexpr const char* kAlpha = ".combiner.alpha";  // the matrix α (ho, hv), after the name of the layer
+// Suffix, after the name of the layer, of the name of the matrix α (ho, hv).
+constexpr const char* kAlpha = ".combiner.alpha";
 
 }  // namespace mh::attention

@@ -15,9 +15,9 @@ struct HardConcreteDistribution {
   double high = 1.1;          // r
 };
 
-// The name, the parameter and the options of the combiner of hard-concrete gates.
+// The name, the parameter name and the options of the combiner of hard-concrete gates.
 constexpr const char* kHardConcrete = "hard-concrete";
-constexpr const char* kLogA = ".combiner.log_a";  // log a (hv), after the name of the layer
+constexpr const char* kLogA = ".combiner.log_a";  // suffix, after the name of the layer, of the name of log a (hv)
 struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
   HardConcreteDistribution distribution;
   double start = 0;

@@ -35,19 +35,19 @@ class MixtureOfExperts : public GatedCombiner {
   using Options = MaeOptions;
   MixtureOfExperts(const MaeOptions& options, const LayerSpec& layer_spec)
       : options_(resolve_heads(options, layer_spec)),
-        heads_(options_.heads.count),
+        num_original_heads_(options_.original_heads.count),
         num_remaining_heads_(layer_spec.value_heads),
-        num_experts_(expert_count(heads_, options.drop)),
+        num_experts_(expert_count(num_original_heads_, options.drop)),
         gate_(options_, num_experts_) {
     auto refuse = [&](const char* key, const std::string& expected, const std::string& found, const std::string& next) {
       throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.mae.", key), expected, found, next});
     };
-    if (options.drop >= heads_)
-      refuse("drop", str("less than ", heads_, ", the number of heads of the layer"), str(options.drop),
+    if (options.drop >= num_original_heads_)
+      refuse("drop", str("less than ", num_original_heads_, ", the number of heads of the layer"), str(options.drop),
              "lower attention.mae.drop, or raise attention.heads");
     if (num_experts_ > kMaxExperts)
       refuse("drop", str("at most ", kMaxExperts, " experts"),
-             str(options.drop, " of ", heads_, " heads, which makes more"), "lower attention.mae.drop");
+             str(options.drop, " of ", num_original_heads_, " heads, which makes more"), "lower attention.mae.drop");
     if (options.mean == MaeOptions::Mean::full && options.window > 0)
       refuse("window", "0 with mean = \"full\"", str(options.window),
              "set attention.mae.window to 0, since only the causal mean has a window");
@@ -62,7 +62,7 @@ class MixtureOfExperts : public GatedCombiner {
                                                       const LayerSpec& layer_spec) const override {
     if (static_cast<int64_t>(kept_heads.value.size()) == layer_spec.value_heads) return nullptr;
     auto new_options = std::make_shared<MaeOptions>(options_);
-    new_options->heads = options_.heads.select(kept_heads.value);
+    new_options->original_heads = options_.original_heads.select(kept_heads.value);
     return new_options;
   }
 
@@ -128,23 +128,25 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   static MaeOptions resolve_heads(MaeOptions options, const LayerSpec& layer_spec) {
-    options.heads = options.heads.resolve_for(layer_spec, "mae");
+    options.original_heads = options.original_heads.resolve_for(layer_spec, "mae");
     return options;
   }
   // Returns the factors (…, h) of the remaining heads of the layer, for gates (…, E).
   at::Tensor factors_of(const at::Tensor& g) {
-    return options_.heads.select_kept(scale() * (1 - at::matmul(g, omission_matrix(g.device()))));
+    return options_.original_heads.select_kept(scale() * (1 - at::matmul(g, omission_matrix(g.device()))));
   }
-  double scale() const { return static_cast<double>(heads_) / static_cast<double>(heads_ - options_.drop); }
+  double scale() const {
+    return static_cast<double>(num_original_heads_) / static_cast<double>(num_original_heads_ - options_.drop);
+  }
 
   // Returns the matrix (E, original heads) with 1 where the expert omits the head, otherwise 0.
   const at::Tensor& omission_matrix(at::Device device) {
     if (omission_matrix_.defined() && omission_matrix_.device() == device) return omission_matrix_;
-    at::Tensor matrix = at::zeros({num_experts_, heads_}, at::kFloat);
+    at::Tensor matrix = at::zeros({num_experts_, num_original_heads_}, at::kFloat);
     auto* row = matrix.mutable_data_ptr<float>();
-    for (const auto& expert : experts(heads_, options_.drop)) {
+    for (const auto& expert : experts(num_original_heads_, options_.drop)) {
       for (int64_t head : expert) row[head] = 1;
-      row += heads_;
+      row += num_original_heads_;
     }
     return omission_matrix_ = matrix.to(device);
   }
@@ -153,8 +155,8 @@ class MixtureOfExperts : public GatedCombiner {
   // Tq).
   at::Tensor factors_of_experts(const at::Tensor& expert_indices) {
     auto sizes = expert_indices.sizes().vec();
-    sizes.push_back(heads_);
-    return options_.heads.select_kept(
+    sizes.push_back(num_original_heads_);
+    return options_.original_heads.select_kept(
         (scale() * (1 - omission_matrix(expert_indices.device()).index_select(0, expert_indices.flatten())))
             .view(sizes));
   }
@@ -170,7 +172,7 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   MaeOptions options_;
-  int64_t heads_;                // number of heads before pruning, for which the experts were defined
+  int64_t num_original_heads_;   // number of heads before pruning, for which the experts were defined
   int64_t num_remaining_heads_;  // number of heads after pruning
   int64_t num_experts_;
   ExpertGate gate_;

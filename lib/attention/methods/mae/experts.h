@@ -9,14 +9,14 @@
 
 namespace mh::attention {
 
-// Returns the number of experts, heads! / (drop! (heads - drop)!), or the largest int64_t if the number is larger; 0 if
-// drop > heads.
+// Returns the number of experts, heads! / (drop! (heads - drop)!), or the largest int64_t if the computation would
+// overflow; 0 if drop > heads.
 inline int64_t expert_count(int64_t heads, int64_t drop) {
   if (drop < 0 || drop > heads) return 0;
   const int64_t num_factors = std::min(drop, heads - drop);
   int64_t count = 1;
   for (int64_t i = 0; i < num_factors; ++i) {
-    // The count increases with i, so an overflow here means that the result overflows, too.
+    // If this product overflows, the result is above 2^63 / num_factors, since the count increases with i.
     if (count > std::numeric_limits<int64_t>::max() / (heads - i)) return std::numeric_limits<int64_t>::max();
     count = count * (heads - i) / (i + 1);
   }

@@ -73,7 +73,7 @@ void MaeOptions::describe(Fields& f) {
            "statistics that the batch norm of the gate network uses in passes that sample experts");
   f.choice("init", init, {{GateInit::standard, "default"}, {GateInit::zero, "zero"}},
            "initial values of the last layer of the gate network; zero: gates are uniform at the start");
-  heads.describe(f);
+  original_heads.describe(f);
 }
 
 void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) {
@@ -100,7 +100,7 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, make_traits(up_init));
   nn::Traits down_traits = make_traits(down_init);
   // With drop = 1 expert i omits head i, so the expert's row of the weight moves with the head.
-  if (options_.drop == 1) down_traits.head_axes = {options_.heads.axis(0)};
+  if (options_.drop == 1) down_traits.head_axes = {options_.original_heads.axis(0)};
   down_ = &parameters.add(name + "down.weight", {num_experts_, hidden}, down_traits);
   down_bias_ = &parameters.add(name + "down.bias", {num_experts_}, down_traits);
 }

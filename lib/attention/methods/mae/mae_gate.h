@@ -30,13 +30,13 @@ struct MaeOptions : OptionsOf<MaeOptions> {
   Unit sample_unit = Unit::sequence;
   Statistics norm_statistics = Statistics::running;
   GateInit init = GateInit::standard;
-  OriginalHeads heads;
+  OriginalHeads original_heads;
   void describe(Fields& f) override;
 };
 
 class ExpertGate {
  public:
-  // options.heads must be a result of OriginalHeads::resolve_for().
+  // options.original_heads must be a result of OriginalHeads::resolve_for().
   ExpertGate(const MaeOptions& options, int64_t num_experts) : options_(options), num_experts_(num_experts) {}
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec);
 
@@ -58,7 +58,7 @@ class ExpertGate {
   nn::Parameter *up_ = nullptr, *up_bias_ = nullptr, *down_ = nullptr, *down_bias_ = nullptr;
 };
 
-// Returns which queries are real (not padding), (B, Tq) bool; undefined if all are real.
+// Returns whether each query is real (not padding), (B, Tq) bool; undefined if all queries are real.
 at::Tensor make_query_mask(const Context& c);
 
 // Returns the mean (B, c) of x (B, T, c) over the positions where `query_mask` (B, T) is true, over all positions if

@@ -18,13 +18,13 @@ namespace {
 struct MixtureOfHeadsOptions : OptionsOf<MixtureOfHeadsOptions> {
   int64_t shared = 2;
   int64_t chosen = 2;
-  OriginalHeads heads;
+  OriginalHeads original_heads;
   void describe(Fields& f) override {
     f.field("shared", shared,
             "number of shared heads: the first heads of the layer, which are active at every position", at_least(0));
     f.field("chosen", chosen, "number of routed heads (the heads that are not shared) that each position chooses",
             at_least(1));
-    heads.describe(f);
+    original_heads.describe(f);
   }
 };
 
@@ -33,14 +33,14 @@ class MixtureOfHeads : public GatedCombiner {
   using Options = MixtureOfHeadsOptions;
   MixtureOfHeads(const MixtureOfHeadsOptions& options, const LayerSpec& layer_spec)
       : options_(options),
-        heads_(options.heads.resolve_for(layer_spec, "mixture-of-heads")),
-        num_routed_(heads_.count - options.shared) {
+        original_heads_(options.original_heads.resolve_for(layer_spec, "mixture-of-heads")),
+        num_routed_(original_heads_.count - options.shared) {
     if (options.chosen > num_routed_)
       throw Error(
           Exit::usage,
           Problem{layer_spec.name + ", combiner 'mixture-of-heads'",
                   str("a sum of attention.mixture-of-heads.shared and attention.mixture-of-heads.chosen of at most ",
-                      heads_.count, ", the number of heads"),
+                      original_heads_.count, ", the number of heads"),
                   str(options.shared, " + ", options.chosen), "lower one of these keys, or raise attention.heads"});
   }
   // The router of a pruned layer still chooses among all heads that the layer had before pruning.
@@ -48,12 +48,12 @@ class MixtureOfHeads : public GatedCombiner {
                                                       const LayerSpec& layer_spec) const override {
     if (static_cast<int64_t>(kept_heads.value.size()) == layer_spec.value_heads) return nullptr;
     auto new_options = std::make_shared<MixtureOfHeadsOptions>(options_);
-    new_options->heads = heads_.select(kept_heads.value);
+    new_options->original_heads = original_heads_.select(kept_heads.value);
     return new_options;
   }
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
-    router_ = &parameters.add(layer_spec.name + kRouter, {heads_.count, layer_spec.width},
-                              {nn::Init::xavier_uniform(), true, false, {heads_.axis(0)}});
+    router_ = &parameters.add(layer_spec.name + kRouter, {original_heads_.count, layer_spec.width},
+                              {nn::Init::xavier_uniform(), true, false, {original_heads_.axis(0)}});
     if (options_.shared > 0)
       balance_ = &parameters.add(layer_spec.name + ".combiner.balance.weight", {2, layer_spec.width},
                                  {nn::Init::xavier_uniform(), true, false});
@@ -74,12 +74,12 @@ class MixtureOfHeads : public GatedCombiner {
           at::softmax(scores.narrow(-1, 0, options_.shared), -1) * static_cast<double>(options_.shared);
       w = at::cat({shared_weights * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
-    return observed_gates_of(c, heads_.select_kept(w));
+    return observed_gates_of(c, original_heads_.select_kept(w));
   }
 
  private:
   MixtureOfHeadsOptions options_;
-  OriginalHeads heads_;  // the heads that the router was built for, and those that the layer still has
+  OriginalHeads original_heads_;  // the heads that the router was built for, and the heads that the layer still has
   int64_t num_routed_;
   nn::Parameter *router_ = nullptr, *balance_ = nullptr;
 };

@@ -6,7 +6,8 @@
 
 namespace mh::attention {
 
-constexpr const char* kRouter = ".combiner.router.weight";  // the router R (h, d), after the name of the layer
+// Suffix, after the name of the layer, of the name of the router R (h, d).
+constexpr const char* kRouter = ".combiner.router.weight";
 
 // Probabilities of the r routed heads, (B, Tq, r), and whether each position chooses the head (1) or not (0), (B, Tq,
 // r).

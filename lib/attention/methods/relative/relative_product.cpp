@@ -31,9 +31,9 @@ at::Tensor expand_to_batch(const at::Tensor& r, int64_t batch, int64_t heads) {
 // Calls visit(t, count, key_end, first, width) for each block of queries [t, t + count): the queries see the keys [0,
 // key_end), and their distances are the rows [first, first + width) of r.
 template <class Visit>
-void for_each_visible_block(int64_t queries, int64_t keys, CausalOffset offset, const Visit& visit) {
-  no_autograd::for_each_block(queries, keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
-    if (key_end > 0) visit(t, count, key_end, queries - t - count, key_end + count - 1);
+void for_each_visible_block(int64_t num_queries, int64_t num_keys, CausalOffset offset, const Visit& visit) {
+  no_autograd::for_each_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {
+    if (key_end > 0) visit(t, count, key_end, num_queries - t - count, key_end + count - 1);
   });
 }
 
@@ -43,12 +43,12 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
     context->save_for_backward({x, k, y, r});
     no_autograd::save_offset(context->saved_data, offset);
     at::Tensor logits = no_autograd::product_with_keys(x, k, offset);
-    const at::Tensor queries = no_autograd::flatten_heads(y),
+    const at::Tensor flat_y = no_autograd::flatten_heads(y),
                      embeddings = expand_to_batch(r, x.size(0), x.size(1)).transpose(1, 2);
     const at::Tensor flat_logits = logits.flatten(0, 1);
     for_each_visible_block(
         x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t key_end, int64_t first, int64_t width) {
-          const at::Tensor by_distance = at::bmm(queries.narrow(1, t, count), embeddings.narrow(2, first, width));
+          const at::Tensor by_distance = at::bmm(flat_y.narrow(1, t, count), embeddings.narrow(2, first, width));
           flat_logits.narrow(1, t, count).narrow(2, 0, key_end).add_(relative_shift(by_distance, key_end));
         });
     return logits;
@@ -61,22 +61,22 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
     at::Tensor dx, dk, dy, dr;
     if (context->needs_input_grad(0)) dx = no_autograd::product_with_values(grad_logits, k, offset);
     if (context->needs_input_grad(1)) dk = no_autograd::transposed_product(grad_logits, x, offset);
-    const bool wants_y = context->needs_input_grad(2), wants_r = context->needs_input_grad(3);
-    if (wants_y || wants_r) {
+    const bool needs_y = context->needs_input_grad(2), needs_r = context->needs_input_grad(3);
+    if (needs_y || needs_r) {
       const int64_t batch = x.size(0), heads = x.size(1);
-      const at::Tensor flat_gradient = no_autograd::flatten_heads(grad_logits), queries = no_autograd::flatten_heads(y),
-                       embeddings = expand_to_batch(r, batch, heads);
-      if (wants_y) dy = at::zeros(queries.sizes(), y.options());
-      if (wants_r) dr = at::zeros(embeddings.sizes(), r.options());
+      const at::Tensor flat_grad_logits = no_autograd::flatten_heads(grad_logits),
+                       flat_y = no_autograd::flatten_heads(y), embeddings = expand_to_batch(r, batch, heads);
+      if (needs_y) dy = at::zeros(flat_y.sizes(), y.options());
+      if (needs_r) dr = at::zeros(embeddings.sizes(), r.options());
       for_each_visible_block(
           x.size(2), k.size(2), offset, [&](int64_t t, int64_t count, int64_t key_end, int64_t first, int64_t width) {
-            const at::Tensor by_distance = at::zeros({flat_gradient.size(0), count, width}, grad_logits.options());
-            relative_shift(by_distance, key_end).copy_(flat_gradient.narrow(1, t, count).narrow(2, 0, key_end));
-            if (wants_y) dy.narrow(1, t, count).copy_(at::bmm(by_distance, embeddings.narrow(1, first, width)));
-            if (wants_r) dr.narrow(1, first, width).baddbmm_(by_distance.transpose(1, 2), queries.narrow(1, t, count));
+            const at::Tensor by_distance = at::zeros({flat_grad_logits.size(0), count, width}, grad_logits.options());
+            relative_shift(by_distance, key_end).copy_(flat_grad_logits.narrow(1, t, count).narrow(2, 0, key_end));
+            if (needs_y) dy.narrow(1, t, count).copy_(at::bmm(by_distance, embeddings.narrow(1, first, width)));
+            if (needs_r) dr.narrow(1, first, width).baddbmm_(by_distance.transpose(1, 2), flat_y.narrow(1, t, count));
           });
-      if (wants_y) dy = dy.view(y.sizes());
-      if (wants_r) {
+      if (needs_y) dy = dy.view(y.sizes());
+      if (needs_r) {
         dr = dr.view({batch, heads, r.size(1), r.size(2)}).sum(0);
         if (r.size(0) == 1) dr = dr.sum(0, true);
       }
@@ -87,9 +87,9 @@ struct RelativeProduct : torch::autograd::Function<RelativeProduct> {
 
 }  // namespace
 
-int64_t num_distances(int64_t queries, int64_t keys, CausalOffset offset) {
+int64_t num_distances(int64_t num_queries, int64_t num_keys, CausalOffset offset) {
   int64_t num_rows = 1;
-  for_each_visible_block(queries, keys, offset, [&](int64_t, int64_t, int64_t, int64_t first, int64_t width) {
+  for_each_visible_block(num_queries, num_keys, offset, [&](int64_t, int64_t, int64_t, int64_t first, int64_t width) {
     num_rows = std::max(num_rows, first + width);
   });
   return num_rows;

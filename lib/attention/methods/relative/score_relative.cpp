@@ -5,8 +5,9 @@
 //
 // u and v belong to the query head. If query head i reads the keys of head π(i), it also reads r_π(i).
 //
-// Distances are computed from mask.key_positions, so they are exact in a memory with gaps, which layers skipped in
-// training leave. Keys are processed in ranges of consecutive positions, with one relative shift for each range.
+// Distances are computed from mask.key_positions, so they are exact in a memory with gaps (a training pass that skips a
+// layer leaves a gap in the layer's memory). Keys are processed in ranges of consecutive positions, with one relative
+// shift for each range.
 //
 // distances = "block_end" is the variant in the code of "Skip Cross-Head Transformer-XL": the distance of the key to
 // the end of the block, which is the same for every query.
@@ -61,7 +62,7 @@ class RelativeScore : public Score {
     const nn::HeadAxis axis{0, s.heads, HeadSide::score};
     weight_ = &parameters.add(s.name + ".relative.weight", {s.heads * s.key_size, s.width}, {init, true, true, {axis}});
     const std::string prefix = options_.shared_biases ? s.name.substr(0, s.name.find('.')) : s.name;
-    auto bias = [&](const char* suffix) {
+    auto share_bias = [&](const char* suffix) {
       const std::string name = prefix + suffix;
       if (const nn::Parameter* existing = parameters.find(name);
           existing != nullptr && existing->master().sizes() != at::IntArrayRef({s.heads, s.key_size}))
@@ -72,8 +73,8 @@ class RelativeScore : public Score {
                             str(s.heads, " heads of size ", s.key_size), "set attention.relative.shared_biases=false"});
       return &parameters.share(name, {s.heads, s.key_size}, {init, false, false, {axis}});
     };
-    content_bias_ = bias(".relative.content_bias");
-    position_bias_ = bias(".relative.position_bias");
+    content_bias_ = share_bias(".relative.content_bias");
+    position_bias_ = share_bias(".relative.position_bias");
   }
 
   // A layer with pruned heads does not share biases with other layers.
@@ -106,7 +107,7 @@ class RelativeScore : public Score {
   void set_relative_positions(const Context& c, RelativePositions& p) override {
     const int64_t queries = c.q.size(2);
     std::vector<at::Tensor> embeddings;
-    int64_t rows = 0;
+    int64_t num_rows = 0;
     for (const KeyRange& range : key_ranges(c.mask, c.k.size(2))) {
       // Number of keys of the range that the first query sees; 0 or negative if the range begins after this query.
       int64_t num_visible = range.count;
@@ -114,8 +115,8 @@ class RelativeScore : public Score {
       const int64_t count = std::max<int64_t>(1, queries + num_visible - 1),
                     max_distance = queries - 1 - range.position;
       embeddings.push_back(embed_distances(c, max_distance - count + 1, count));
-      p.runs.push_back({range.first, range.count, rows});
-      rows += count;
+      p.runs.push_back({range.first, range.count, num_rows});
+      num_rows += count;
     }
     p.u = content_bias_->value(), p.v = position_bias_->value();
     p.r = embeddings.size() == 1 ? embeddings[0] : at::cat(embeddings, 1);
