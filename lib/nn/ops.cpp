@@ -13,7 +13,7 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, double 
   return scale == 1 ? rows : rows * scale;
 }
 
-void prepare_cpu(int threads) {
+void prepare_cpu(int num_threads) {
   // Each training step allocates tensors of the same sizes. By default glibc maps and unmaps every large allocation, so
   // each step incurs the page faults again. With these thresholds, freed memory stays in the heap and is reused.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -21,7 +21,7 @@ void prepare_cpu(int threads) {
   mallopt(M_TOP_PAD, 64 << 20);
   // Makes a failed allocation throw an exception; by default it terminates the process.
   FLAGS_caffe2_use_fatal_for_enforce = false;
-  if (threads > 0) at::set_num_threads(threads);
+  if (num_threads > 0) at::set_num_threads(num_threads);
 }
 
 }  // namespace mh::nn

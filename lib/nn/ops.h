@@ -96,6 +96,6 @@ at::Tensor sliced_log_probabilities(const at::Tensor& hidden, const at::Tensor& 
 
 // Sets process-wide options for fast tensor operations on a CPU: allocator thresholds, and the number of LibTorch's
 // threads (0: all cores). Each tool calls the function once, before it creates the first tensor.
-void prepare_cpu(int threads);
+void prepare_cpu(int num_threads);
 
 }  // namespace mh::nn

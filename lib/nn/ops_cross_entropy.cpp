@@ -56,41 +56,41 @@ bool has_cpu_kernel(const at::Tensor& logits) {
   return logits.device().is_cpu() && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kBFloat16);
 }
 
-// Computes losses[i] for each row i of logits (n, vocabulary), with CPU loops for fp32 and bf16. If `gradient` is set,
-// replaces the logits by their gradient.
-void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool gradient,
+// Computes losses[i] for each row i of logits (n, vocabulary), with CPU loops for fp32 and bf16. If `needs_gradient` is
+// set, replaces the logits by their gradient.
+void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoothing, bool needs_gradient,
                         kernels::CrossEntropyRow* losses) {
-  kernels::CrossEntropy params{logits.size(1), static_cast<float>(smoothing), gradient};
-  bool bf16 = logits.scalar_type() == at::kBFloat16;
+  kernels::CrossEntropy params{logits.size(1), static_cast<float>(smoothing), needs_gradient};
+  const bool is_bf16 = logits.scalar_type() == at::kBFloat16;
   char* data = static_cast<char*>(logits.data_ptr());
-  int64_t bytes = params.vocabulary * static_cast<int64_t>(logits.element_size());
+  int64_t row_bytes = params.vocabulary * static_cast<int64_t>(logits.element_size());
   at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      char* row = data + i * bytes;
+      char* row = data + i * row_bytes;
       if (targets[i] < 0) {
         losses[i] = {};
-        if (gradient) std::memset(row, 0, static_cast<size_t>(bytes));
+        if (needs_gradient) std::memset(row, 0, static_cast<size_t>(row_bytes));
       } else {
-        losses[i] = bf16 ? cross_entropy_row(params, reinterpret_cast<uint16_t*>(row), targets[i])
-                         : cross_entropy_row(params, reinterpret_cast<float*>(row), targets[i]);
+        losses[i] = is_bf16 ? cross_entropy_row(params, reinterpret_cast<uint16_t*>(row), targets[i])
+                            : cross_entropy_row(params, reinterpret_cast<float*>(row), targets[i]);
       }
     }
   });
 }
 
 // Computes losses (n, 2) of logits (n, vocabulary) with a GPU kernel; targets (n) and losses are in GPU memory. If
-// `gradient` is set, replaces the logits by their gradient.
-void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
-                        at::Tensor& losses) {
+// `needs_gradient` is set, replaces the logits by their gradient.
+void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& targets, double smoothing,
+                        bool needs_gradient, at::Tensor& losses) {
   check_cuda(gpu.kernels->cross_entropy(*dtype_of(logits.scalar_type()),
-                                        {logits.size(1), static_cast<float>(smoothing), gradient}, logits.size(0),
+                                        {logits.size(1), static_cast<float>(smoothing), needs_gradient}, logits.size(0),
                                         logits.mutable_data_ptr(), targets.const_data_ptr<int64_t>(),
                                         static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()), gpu.stream));
 }
 
 // Computes losses (n, 2) of logits (n, vocabulary) with LibTorch operations, for any type and device. If `gradient` is
 // set, replaces the logits by their gradient.
-void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool gradient,
+void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool needs_gradient,
                              at::Tensor& losses) {
   const at::Tensor is_scored = targets.ge(0);
   at::Tensor upcast_logits = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
@@ -98,10 +98,10 @@ void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, doub
   at::Tensor nll = log_p.gather(1, index).squeeze(1).neg() * is_scored;
   at::Tensor smoothed = nll * (1 - smoothing) - log_p.mean(1) * is_scored * smoothing;
   losses.copy_(at::stack({nll, smoothed}, 1));
-  if (!gradient) return;
-  at::Tensor d = log_p.exp_().sub_(smoothing / static_cast<double>(logits.size(1)));
-  d.scatter_add_(1, index, at::full_like(index, smoothing - 1, d.options()));
-  logits = d.mul_(is_scored.unsqueeze(1)).to(logits.scalar_type());
+  if (!needs_gradient) return;
+  at::Tensor dlogits = log_p.exp_().sub_(smoothing / static_cast<double>(logits.size(1)));
+  dlogits.scatter_add_(1, index, at::full_like(index, smoothing - 1, dlogits.options()));
+  logits = dlogits.mul_(is_scored.unsqueeze(1)).to(logits.scalar_type());
 }
 
 // Returns the sums (2) of losses (n, 2) over the rows. On a CPU the rows are added in order, so the result does not
@@ -140,11 +140,11 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
   const Gpu gpu = gpu_of(input.hidden.device());
   const int64_t slice_size = rows_per_slice(vocabulary, static_cast<bool>(gpu));
   for (int64_t begin = 0; begin < n; begin += slice_size) {
-    int64_t rows = std::min(slice_size, n - begin);
-    at::Tensor hidden = input.hidden.narrow(0, begin, rows);
+    const int64_t num_rows = std::min(slice_size, n - begin);
+    at::Tensor hidden = input.hidden.narrow(0, begin, num_rows);
     at::Tensor logits = product_nt(hidden, weight, bias);
-    at::Tensor losses = result.losses.narrow(0, begin, rows);
-    const at::Tensor device_targets = input.targets.device_targets.narrow(0, begin, rows);
+    at::Tensor losses = result.losses.narrow(0, begin, num_rows);
+    const at::Tensor device_targets = input.targets.device_targets.narrow(0, begin, num_rows);
     if (gpu && dtype_of(logits.scalar_type())) {
       compute_gpu_losses(gpu, logits, device_targets, smoothing, needs.any(), losses);
     } else if (has_cpu_kernel(logits)) {
@@ -153,13 +153,14 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
     } else {
       compute_fallback_losses(logits, device_targets, smoothing, needs.any(), losses);
     }
-    if (needs.hidden) result.dhidden.narrow(0, begin, rows).copy_(product_nn(logits, weight));
+    const at::Tensor& dlogits = logits;  // if a gradient is needed, the logits were replaced by their gradient
+    if (needs.hidden) result.dhidden.narrow(0, begin, num_rows).copy_(product_nn(dlogits, weight));
     if (needs.weight) {
-      at::Tensor dweight = result.dweight.narrow(0, 0, vocabulary), slice_gradient = product_tn(logits, hidden);
-      if (begin == 0) dweight.copy_(slice_gradient);
-      else dweight.add_(slice_gradient);
+      at::Tensor dweight = result.dweight.narrow(0, 0, vocabulary), slice_dweight = product_tn(dlogits, hidden);
+      if (begin == 0) dweight.copy_(slice_dweight);
+      else dweight.add_(slice_dweight);
     }
-    if (needs.bias) result.dbias.narrow(0, 0, vocabulary).add_(logits.sum(0, false, sum_type));
+    if (needs.bias) result.dbias.narrow(0, 0, vocabulary).add_(dlogits.sum(0, false, sum_type));
   }
   return result;
 }

@@ -16,7 +16,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Writes x with dropout to y. `first`: element of the random stream for the first element of x.
+// Writes x with dropout to y. `first`: index, in the random stream, of the number for the first element of x.
 void run_dropout_kernel(const kernels::Dropout& params, uint64_t first, const at::Tensor& x, at::Tensor& y) {
   if (const Gpu gpu = gpu_of(x.device())) {
     check_cuda(gpu.kernels->dropout(*dtype_of(x.scalar_type()), params, first, x.const_data_ptr(), y.data_ptr(),

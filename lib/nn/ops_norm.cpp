@@ -1,5 +1,5 @@
-// Dropout of a sublayer's output, residual sum and layer norm, fused into one kernel each for the forward and the
-// backward pass: as separate operations they would read and write the activations three times.
+// Dropout of a sublayer's output, residual sum and layer norm, fused into one forward kernel and one backward kernel.
+// Separate operations would read and write the activations three times.
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -42,13 +42,14 @@ struct SumNormCall {
   SumNormCall& operator=(const SumNormCall&) = delete;
 };
 
-// Splits `rows` rows into work items and calls f(first row, number of rows, scratch memory) for each item, in parallel.
+// Splits `num_rows` rows into work items and calls f(first row, number of rows, scratch memory) for each item, in
+// parallel.
 template <class F>
-void for_each_row_block(const SumNormCall& call, int64_t rows, const F& f) {
-  at::parallel_for(0, ceil_div(rows, kRowsPerItem), 1, [&](int64_t begin, int64_t end) {
+void for_each_row_block(const SumNormCall& call, int64_t num_rows, const F& f) {
+  at::parallel_for(0, ceil_div(num_rows, kRowsPerItem), 1, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.params)));
     for (int64_t i = begin; i < end; ++i)
-      f(i * kRowsPerItem, std::min(kRowsPerItem, rows - i * kRowsPerItem), scratch.data());
+      f(i * kRowsPerItem, std::min(kRowsPerItem, num_rows - i * kRowsPerItem), scratch.data());
   });
 }
 
@@ -60,32 +61,33 @@ void dispatch_element_type(const at::Tensor& y, const F& f) {
   else f(uint16_t{});
 }
 
-// The result of compute_sum_norm(): sum and norm, (…, size), and for the backward pass mean and factor, (rows), where
-// factor = 1 / √(variance + epsilon). Tensors that the caller does not need are undefined.
+// The result of compute_sum_norm(): sum and norm, (…, size), and for the backward pass mean and rstd, (rows), where
+// rstd = 1 / √(variance + epsilon). Tensors that the caller does not need are undefined.
 struct SumNormOutput {
-  at::Tensor sum, norm, mean, factor;
+  at::Tensor sum, norm, mean, rstd;
 };
 
 const float* const_data_or_null(const at::Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 float* mutable_data_or_null(const at::Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 
 SumNormOutput compute_sum_norm(const SumNormCall& call, const at::Tensor& x, const at::Tensor& y, bool needs_sum,
-                               bool needs_norm, bool gradient) {
-  const int64_t size = call.params.size, rows = x.numel() / size;
+                               bool needs_norm, bool needs_gradient) {
+  const int64_t size = call.params.size, num_rows = x.numel() / size;
   SumNormOutput output;
   if (needs_norm) output.norm = at::empty_like(x);
   if (needs_sum) output.sum = at::empty_like(x);
-  if (needs_norm && gradient) output.mean = at::empty({rows}, x.options()), output.factor = at::empty_like(output.mean);
+  if (needs_norm && needs_gradient)
+    output.mean = at::empty({num_rows}, x.options()), output.rstd = at::empty_like(output.mean);
   kernels::SumNormTensors t;
-  t.rows = rows, t.x = const_data_or_null(x), t.y = y.const_data_ptr();
+  t.rows = num_rows, t.x = const_data_or_null(x), t.y = y.const_data_ptr();
   t.sum = mutable_data_or_null(output.sum), t.norm = mutable_data_or_null(output.norm),
-  t.mean = mutable_data_or_null(output.mean), t.rstd = mutable_data_or_null(output.factor);
+  t.mean = mutable_data_or_null(output.mean), t.rstd = mutable_data_or_null(output.rstd);
   if (const Gpu gpu = gpu_of(x.device())) {
     check_cuda(gpu.kernels->sum_norm(*dtype_of(y.scalar_type()), call.params, t, gpu.stream));
     return output;
   }
   dispatch_element_type(y, [&](auto element) {
-    for_each_row_block(call, rows, [&](int64_t first, int64_t count, float* scratch) {
+    for_each_row_block(call, num_rows, [&](int64_t first, int64_t count, float* scratch) {
       kernels::sum_norm<decltype(element)>(call.params, t, first, count, scratch);
     });
   });
@@ -101,7 +103,7 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     const at::Tensor w = weight.value_or(at::Tensor()), b = bias.value_or(at::Tensor());
     const SumNormCall call(x.size(-1), w, b, epsilon, dropout);
     const SumNormOutput output = compute_sum_norm(call, x, y, true, w.defined(), true);
-    context->save_for_backward({w, b, w.defined() ? output.sum : at::Tensor(), output.mean, output.factor});
+    context->save_for_backward({w, b, w.defined() ? output.sum : at::Tensor(), output.mean, output.rstd});
     context->saved_data["epsilon"] = epsilon;
     context->saved_data["type"] = static_cast<int64_t>(y.scalar_type());
     if (dropout) context->saved_data["drops"] = std::string(reinterpret_cast<const char*>(&*dropout), sizeof *dropout);
@@ -111,62 +113,62 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list grad_output) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &w = saved[0], &sum = saved[2], &mean = saved[3], &factor = saved[4];
+    const at::Tensor &w = saved[0], &sum = saved[2], &mean = saved[3], &rstd = saved[4];
     std::optional<kernels::DropoutRange> dropout;
     if (const auto it = context->saved_data.find("drops"); it != context->saved_data.end())
       std::memcpy(&dropout.emplace(), it->second.toStringRef().data(), sizeof *dropout);
-    const at::Tensor ds = grad_output[0].defined() ? grad_output[0].contiguous() : at::Tensor();
-    const at::Tensor dn =
+    const at::Tensor dsum = grad_output[0].defined() ? grad_output[0].contiguous() : at::Tensor();
+    const at::Tensor dnorm =
         grad_output.size() > 1 && grad_output[1].defined() ? grad_output[1].contiguous() : at::Tensor();
-    if (!ds.defined() && !dn.defined()) return {{}, {}, {}, {}, {}, {}};
-    const at::Tensor& template_gradient = ds.defined() ? ds : dn;
+    if (!dsum.defined() && !dnorm.defined()) return {{}, {}, {}, {}, {}, {}};
+    const at::Tensor& template_gradient = dsum.defined() ? dsum : dnorm;
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
     const bool shares_gradient = type == at::kFloat && !dropout;  // dy equals dx: one tensor for both
-    if (!dn.defined() && !dropout) return {ds, ds.to(type), {}, {}, {}, {}};
-    const int64_t size = template_gradient.size(-1), rows = template_gradient.numel() / size,
-                  num_blocks = ceil_div(rows, kRowsPerItem);
+    if (!dnorm.defined() && !dropout) return {dsum, dsum.to(type), {}, {}, {}, {}};
+    const int64_t size = template_gradient.size(-1), num_rows = template_gradient.numel() / size,
+                  num_blocks = ceil_div(num_rows, kRowsPerItem);
     const SumNormCall call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), dropout);
     const at::Tensor dx = at::empty_like(template_gradient),
                      dy = shares_gradient ? dx : at::empty_like(template_gradient, type);
-    const at::Tensor weight_gradients =
-        dn.defined() ? at::zeros({2, num_blocks, size}, template_gradient.options()) : at::Tensor();
-    const auto gradients = [&]() -> variable_list {
-      if (!dn.defined()) return {dx, dy, {}, {}, {}, {}};
-      const at::Tensor sums = weight_gradients.sum(1);
+    const at::Tensor partial_gradients =
+        dnorm.defined() ? at::zeros({2, num_blocks, size}, template_gradient.options()) : at::Tensor();
+    const auto input_gradients = [&]() -> variable_list {
+      if (!dnorm.defined()) return {dx, dy, {}, {}, {}, {}};
+      const at::Tensor sums = partial_gradients.sum(1);
       return {dx, dy, sums[0], sums[1], {}, {}};
     };
     kernels::SumNormTensors t;
-    t.rows = rows, t.chunk_rows = kRowsPerItem;
+    t.rows = num_rows, t.chunk_rows = kRowsPerItem;
     t.sum = const_cast<float*>(const_data_or_null(sum)), t.mean = mutable_data_or_null(mean),
-    t.rstd = mutable_data_or_null(factor);
-    t.dsum = const_data_or_null(ds), t.dnorm = const_data_or_null(dn), t.dx = mutable_data_or_null(dx),
+    t.rstd = mutable_data_or_null(rstd);
+    t.dsum = const_data_or_null(dsum), t.dnorm = const_data_or_null(dnorm), t.dx = mutable_data_or_null(dx),
     t.dy = dy.mutable_data_ptr();
-    if (dn.defined()) t.dweight = mutable_data_or_null(weight_gradients), t.dbias = t.dweight + num_blocks * size;
+    if (dnorm.defined()) t.dweight = mutable_data_or_null(partial_gradients), t.dbias = t.dweight + num_blocks * size;
     if (const Gpu gpu = gpu_of(template_gradient.device())) {
       if (shares_gradient) t.dy = nullptr;
       check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.params, t, gpu.stream));
-      return gradients();
+      return input_gradients();
     }
     dispatch_element_type(dy, [&](auto element) {
-      for_each_row_block(call, rows, [&](int64_t first, int64_t count, float* scratch) {
+      for_each_row_block(call, num_rows, [&](int64_t first, int64_t count, float* scratch) {
         kernels::sum_norm_backward<decltype(element)>(call.params, t, first, count, scratch);
       });
     });
-    return gradients();
+    return input_gradients();
   }
 };
 
 // Returns whether the fused kernels support the types and sizes of these tensors.
 bool has_fused_kernel(const at::Tensor& x, const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias) {
-  const bool gpu = static_cast<bool>(gpu_of(x.device()));
+  const bool on_gpu = static_cast<bool>(gpu_of(x.device()));
   const bool is_supported_type =
-      y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16 || (gpu && y.scalar_type() == at::kHalf);
+      y.scalar_type() == at::kFloat || y.scalar_type() == at::kBFloat16 || (on_gpu && y.scalar_type() == at::kHalf);
   const auto is_row_vector = [&](const at::Tensor& w) {
     return !w.defined() || (w.scalar_type() == at::kFloat && w.is_contiguous() && w.numel() == x.size(-1));
   };
-  return (x.is_cpu() || gpu) && (!gpu || x.size(-1) <= kernels::kMaxSumNormWidth) && x.scalar_type() == at::kFloat &&
-         is_supported_type && x.sizes().equals(y.sizes()) && x.numel() > 0 && is_row_vector(weight) &&
-         is_row_vector(bias);
+  return (x.is_cpu() || on_gpu) && (!on_gpu || x.size(-1) <= kernels::kMaxSumNormWidth) &&
+         x.scalar_type() == at::kFloat && is_supported_type && x.sizes().equals(y.sizes()) && x.numel() > 0 &&
+         is_row_vector(weight) && is_row_vector(bias);
 }
 
 SumAndNorm sum_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments,

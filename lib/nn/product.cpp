@@ -61,13 +61,13 @@ at::Tensor make_dense(const at::Tensor& matrix) {
 
 at::Tensor onednn_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                           Activation fused_activation = Activation::none) {
-  const bool tanh = fused_activation == Activation::gelu_tanh;
-  const char* name = fused_activation == Activation::relu           ? "relu"
-                     : tanh || fused_activation == Activation::gelu ? "gelu"
-                                                                    : "none";
+  const bool is_tanh = fused_activation == Activation::gelu_tanh;
+  const char* name = fused_activation == Activation::relu              ? "relu"
+                     : is_tanh || fused_activation == Activation::gelu ? "gelu"
+                                                                       : "none";
   return onednn_linear()->call(make_dense(x), make_dense(weight),
                                bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt, name,
-                               c10::List<std::optional<at::Scalar>>(), tanh ? "tanh" : "none");
+                               c10::List<std::optional<at::Scalar>>(), is_tanh ? "tanh" : "none");
 }
 
 constexpr int64_t kFullRows = DecodingProducts::kFullRows;
@@ -88,7 +88,7 @@ at::Tensor whole_product(const at::Tensor& x, const at::Tensor& weight, const at
 }
 
 // Lets oneDNN compute products of the current thread with one thread, during the lifetime of the object. A parallel
-// region is not enough: oneDNN plans a product for the maximum number of threads even where it runs with one.
+// region is not enough: in a parallel region oneDNN runs with one thread, but plans for the maximum number of threads.
 class OneThread {
  public:
   OneThread() { omp_set_num_threads(1); }
@@ -105,17 +105,18 @@ class OneThread {
 // 2 rows, and rounds the number of rows of a chunk up to the next size.
 at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              Activation fused_activation, const std::vector<int64_t>& chunk_sizes) {
-  const int64_t rows = x.size(0), threads = at::in_parallel_region() ? 1 : at::get_num_threads(),
-                min_chunks = ceil_div(rows, chunk_sizes.back()),
-                even_rows = ceil_div(rows, std::max(min_chunks, std::min(threads, rows / (kFullRows / 2)))),
-                chunk_rows = *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), even_rows),
-                num_chunks = ceil_div(rows, chunk_rows);
+  const int64_t num_rows = x.size(0), num_threads = at::in_parallel_region() ? 1 : at::get_num_threads(),
+                min_chunks = ceil_div(num_rows, chunk_sizes.back()),
+                min_chunk_rows =
+                    ceil_div(num_rows, std::max(min_chunks, std::min(num_threads, num_rows / (kFullRows / 2)))),
+                chunk_rows = *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), min_chunk_rows),
+                num_chunks = ceil_div(num_rows, chunk_rows);
   std::vector<at::Tensor> results(static_cast<size_t>(num_chunks));
   at::parallel_for(0, num_chunks, 1, [&](int64_t begin, int64_t end) {
     const c10::NoGradGuard no_gradient;
     const OneThread one_thread;
     for (int64_t chunk = begin; chunk < end; ++chunk) {
-      const int64_t first = chunk * chunk_rows, count = std::min(chunk_rows, rows - first),
+      const int64_t first = chunk * chunk_rows, count = std::min(chunk_rows, num_rows - first),
                     padded_count = *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), count);
       at::Tensor chunk_input = x.narrow(0, first, count);
       if (count < padded_count) chunk_input = at::constant_pad_nd(chunk_input, {0, 0, 0, padded_count - count});
@@ -208,12 +209,12 @@ at::Tensor activation(const at::Tensor& x, Activation kind) {
 
 at::Tensor product_nt(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                       Activation fused_activation) {
-  const int64_t rows = x.size(0);
-  if (current_products == nullptr || rows == 0) return whole_product(x, weight, bias, fused_activation);
+  const int64_t num_rows = x.size(0);
+  if (current_products == nullptr || num_rows == 0) return whole_product(x, weight, bias, fused_activation);
   if (x.is_cpu()) return product_in_chunks(x, weight, bias, fused_activation, {kFullRows});
-  if (rows >= kFullRows) return whole_product(x, weight, bias, fused_activation);
-  return whole_product(at::constant_pad_nd(x, {0, 0, 0, kFullRows - rows}), weight, bias, fused_activation)
-      .narrow(0, 0, rows);
+  if (num_rows >= kFullRows) return whole_product(x, weight, bias, fused_activation);
+  return whole_product(at::constant_pad_nd(x, {0, 0, 0, kFullRows - num_rows}), weight, bias, fused_activation)
+      .narrow(0, 0, num_rows);
 }
 
 at::Tensor product_nn(const at::Tensor& a, const at::Tensor& b) {
