@@ -7,9 +7,9 @@
 
 namespace mh::model {
 
-Bands::Bands(const std::vector<int64_t>& cutoffs, int64_t rows) : edges_{0} {
+Bands::Bands(const std::vector<int64_t>& cutoffs, int64_t num_entries) : edges_{0} {
   edges_.insert(edges_.end(), cutoffs.begin(), cutoffs.end());
-  edges_.push_back(rows);
+  edges_.push_back(num_entries);
 }
 
 std::vector<int64_t> Bands::sizes() const {

@@ -17,8 +17,8 @@ struct ModelOptions;
 
 class Bands {
  public:
-  // `cutoffs`: ascending, below `rows`; empty: a single band. `rows`: number of entries of all bands.
-  Bands(const std::vector<int64_t>& cutoffs, int64_t rows);
+  // `cutoffs`: ascending, below `num_entries`; empty: a single band. `num_entries`: number of entries of all bands.
+  Bands(const std::vector<int64_t>& cutoffs, int64_t num_entries);
 
   size_t count() const { return edges_.size() - 1; }
   int64_t first(size_t band) const { return edges_[band]; }                    // first entry of the band
@@ -30,7 +30,8 @@ class Bands {
     at::Tensor positions;  // (n), ascending: positions of the entries in the list
     at::Tensor entries;    // (n): the entries minus the first entry of the band
   };
-  // Splits a list of entries (N), int64 below `rows`, on any device, by band. Negative entries are in no band.
+  // Splits a list of entries (N), int64 below the number of entries, on any device, by band. Negative entries are in no
+  // band.
   std::vector<BandEntries> split(const at::Tensor& entries) const;
 
  private:
@@ -40,8 +41,8 @@ class Bands {
 // Returns the width of a band's embeddings, d / factor^band, rounded down.
 int64_t band_width(const ModelOptions& options, size_t band);
 
-// Throws Error(usage) if the options of adaptive input and adaptive softmax contradict each other, or if a cutoff
-// exceeds the vocabulary.
+// Throws Error(usage) if the options of adaptive input and adaptive softmax contradict each other, if cutoffs are not
+// ascending and below `vocabulary`, or if a band would have the width 0.
 void check_bands(const ModelOptions& options, int64_t vocabulary);
 
 }  // namespace mh::model

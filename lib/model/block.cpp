@@ -25,7 +25,8 @@ attention::AttentionLayer::Inits attention_inits(const ModelOptions& options) {
 
 }  // namespace
 
-// Transformer-XL draws the initial weights of layer norms from N(1, 0.02); other schemes set them to 1.
+// In the scheme transformer-xl, initial weights of layer norms are normal with mean 1 and standard deviation 0.02; in
+// other schemes they are 1.
 LayerNorm::LayerNorm(nn::ParameterList& parameters, const std::string& name, const ModelOptions& options)
     : weight_(parameters.add(
           name + ".weight", {options.width},
@@ -68,14 +69,15 @@ Block::Sublayer Block::make_sublayer(nn::ParameterList& parameters, const ModelC
 }
 
 Block::Block(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind, int64_t layer,
-             const std::string& name, bool is_cross)
+             const std::string& name, bool has_cross_attention)
     : options_(config.model),
       layer_(layer),
       stream_prefix_(kind == attention::AttentionKind::encoder_self ? "encoder." : ""),
       self_(make_sublayer(parameters, config, kind, name + ".self", stream_prefix_ + "attention.output")),
-      cross_(is_cross ? std::optional(make_sublayer(parameters, config, attention::AttentionKind::decoder_cross,
-                                                    name + ".cross", "cross.output"))
-                      : std::nullopt),
+      cross_(has_cross_attention
+                 ? std::optional(make_sublayer(parameters, config, attention::AttentionKind::decoder_cross,
+                                               name + ".cross", "cross.output"))
+                 : std::nullopt),
       ffn_(parameters, name + ".ffn", config.model, stream_prefix_),
       ffn_norm_(parameters, name + ".ffn.norm", config.model) {}
 
@@ -112,18 +114,18 @@ Block::SublayerState Block::add_residual(const at::Tensor& x, const at::Tensor& 
 Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& state, const LayerNorm& next_norm,
                                    const AttentionInputs& a) const {
   const at::Tensor &x = state.x, &memory = a.memory;
-  at::Tensor queries = state.sublayer_input, key_input = a.encoder_states;
+  at::Tensor query_input = state.sublayer_input, key_input = a.encoder_states;
   if (!a.encoder_states.defined()) {
-    key_input = queries;
+    key_input = query_input;
     if (memory.defined()) {
       key_input = at::cat({memory, x}, 1);
       if (options_.norm == Norm::pre) {
         key_input = sublayer.norm(key_input);
-        queries = key_input.narrow(1, memory.size(1), x.size(1));
+        query_input = key_input.narrow(1, memory.size(1), x.size(1));
       }
     }
   }
-  const at::Tensor y = sublayer.layer.forward(queries, key_input, a.mask, a.forward_context, a.cache, a.observer);
+  const at::Tensor y = sublayer.layer.forward(query_input, key_input, a.mask, a.forward_context, a.cache, a.observer);
   // The interceptor of the attention layer may have repeated the rows of y for its variants (attention::Variants).
   const at::Tensor residual = y.size(0) > x.size(0) ? sublayer.layer.repeat_for_variants(x) : x;
   return add_residual(residual, y,

@@ -64,9 +64,9 @@ struct EncoderOutput {
 class Block {
  public:
   // `layer`: index of the layer, from 0. `name`: prefix of the parameters' names, such as "decoder.layers.3".
-  // `is_cross`: whether the layer has cross-attention to an encoder.
+  // `has_cross_attention`: whether the layer attends to an encoder.
   Block(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind, int64_t layer,
-        const std::string& name, bool is_cross = false);
+        const std::string& name, bool has_cross_attention = false);
 
   // Key/value caches for decoding; null without decoding.
   struct Caches {

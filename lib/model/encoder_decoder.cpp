@@ -84,7 +84,7 @@ class TranslationState : public DecodingState {
 };
 
 // Returns the number of rows of the source embedding.
-int64_t source_rows(const ModelOptions& o, const Vocabularies& v) {
+int64_t num_source_rows(const ModelOptions& o, const Vocabularies& v) {
   return o.encoder_decoder.source_rows > 0 ? o.encoder_decoder.source_rows : v.source > 0 ? v.source : v.target;
 }
 
@@ -93,12 +93,12 @@ class EncoderDecoder : public LanguageModel {
   EncoderDecoder(const ModelConfig& config, const Vocabularies& vocabularies, at::Device device)
       : options_(config.model), vocabularies_(vocabularies), parameters_(device) {
     if (!options_.encoder_decoder.shared_embedding)
-      source_embedding_ = make_encoder_embedding(parameters_, options_, source_rows(options_, vocabularies), false);
+      source_embedding_ = make_encoder_embedding(parameters_, options_, num_source_rows(options_, vocabularies), false);
     embedding_ = make_token_embedding(parameters_, options_, vocabularies.target);
     source_positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
     const bool final_norm = options_.final_norm && options_.norm == Norm::pre;
-    for (int64_t i = 0; i < encoder_layers(options_); ++i)
+    for (int64_t i = 0; i < num_encoder_layers(options_); ++i)
       encoder_.emplace_back(parameters_, config, AttentionKind::encoder_self, i, str("encoder.layers.", i));
     if (final_norm) encoder_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
     for (int64_t i = 0; i < options_.layers; ++i)
@@ -107,7 +107,7 @@ class EncoderDecoder : public LanguageModel {
     output_ = make_output(parameters_, options_, *embedding_, vocabularies.target);
   }
 
-  static int64_t encoder_layers(const ModelOptions& o) {
+  static int64_t num_encoder_layers(const ModelOptions& o) {
     return o.encoder_decoder.encoder_layers > 0 ? o.encoder_decoder.encoder_layers : o.layers;
   }
 
@@ -217,7 +217,7 @@ class EncoderDecoderBackbone : public Backbone {
     return std::make_unique<EncoderDecoder>(config, vocabularies, device);
   }
   std::vector<std::pair<AttentionKind, int64_t>> layers(const ModelOptions& options) const override {
-    return {{AttentionKind::encoder_self, EncoderDecoder::encoder_layers(options)},
+    return {{AttentionKind::encoder_self, EncoderDecoder::num_encoder_layers(options)},
             {AttentionKind::decoder_self, options.layers},
             {AttentionKind::decoder_cross, options.layers}};
   }

@@ -1,4 +1,4 @@
-// The standard deviations of the initialisation schemes.
+// The distributions of the initialisation schemes.
 #include "model/inits.h"
 
 #include <cmath>

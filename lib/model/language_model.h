@@ -34,9 +34,9 @@ class DecodingState {
   // Reorders, repeats or drops rows of the batch: new row i is old row rows[i]; `rows`: (B') int64. Beam search selects
   // hypotheses and removes finished sentences with this function.
   virtual void reorder(const at::Tensor& rows) = 0;
-  // Does the same as reorder() under two conditions: the number of rows does not change, and new row i
-  // continues a hypothesis of the source of old row i. `rows`: (B) int64, on the device of the model; the host does not
-  // wait for the values.
+  // Does the same as reorder(), but requires that the number of rows does not change and that new row i continues a
+  // hypothesis of the source of old row i. `rows`: (B) int64, on the device of the model; the host does not wait for
+  // the values.
   virtual void reorder_within_sources(const at::Tensor& rows) { reorder(rows); }
 };
 
@@ -102,9 +102,9 @@ class LanguageModel {
 
   // Returns the summed cross-entropy of the targets, nats, or their squared error if the task head is `number`. Large
   // softmaxes are computed in slices of rows, so that only one slice of the logits is in memory. `num_scored` is the
-  // number of scored targets, or of answers if the task head is `span`. `smoothed` is differentiable with respect to
-  // `hidden` and the parameters of the output layer. `forward_context`: the context with which `hidden` was computed,
-  // for dropout in the output layer.
+  // number of scored targets (of answers if the task head is `span`); targets of next-sentence prediction do not count.
+  // `smoothed` is differentiable with respect to `hidden` and the parameters of the output layer. `forward_context`:
+  // the context with which `hidden` was computed, for dropout in the output layer.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double label_smoothing,
                       const nn::ForwardContext& forward_context = {}) const;
 

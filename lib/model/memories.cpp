@@ -38,21 +38,21 @@ NamedTensors memory_tensors(const std::vector<Memories>& memories) {
   for (size_t l = 0; l < first_memory.layers.size(); ++l) {
     tensors.emplace_back(tensor_name(l, "positions"), at::tensor(first_memory.layers[l].positions, at::kLong));
     if (!first_memory.layers[l].inputs.defined()) continue;
-    std::vector<at::Tensor> rows;
-    rows.reserve(memories.size());
-    for (const Memories& memory : memories) rows.push_back(memory.layers[l].inputs);
-    tensors.emplace_back(tensor_name(l, "inputs"), at::cat(rows));
+    std::vector<at::Tensor> inputs;
+    inputs.reserve(memories.size());
+    for (const Memories& memory : memories) inputs.push_back(memory.layers[l].inputs);
+    tensors.emplace_back(tensor_name(l, "inputs"), at::cat(inputs));
   }
   return tensors;
 }
 
-std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t rows,
+std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t num_rows,
                                     int64_t rows_per_micro_batch, int64_t width, at::Device device) {
   auto refuse = [&](const std::string& name, const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{checkpoint.name() + ": " + name, expected, found,
                                      "resume from a training state of the same run"});
   };
-  std::vector<Memories> memories(static_cast<size_t>(ceil_div(rows, rows_per_micro_batch)), empty);
+  std::vector<Memories> memories(static_cast<size_t>(ceil_div(num_rows, rows_per_micro_batch)), empty);
   at::Tensor next_position = at::empty({}, at::kLong);
   load_tensor(checkpoint, kNextPositionName, next_position);
   for (Memories& memory : memories) memory.next_position = next_position.item<int64_t>();
@@ -73,14 +73,14 @@ std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memo
              str(positions.back()));
     at::Tensor inputs;
     if (num_positions > 0) {
-      inputs = at::empty({rows, num_positions, width}, at::TensorOptions().device(device));
+      inputs = at::empty({num_rows, num_positions, width}, at::TensorOptions().device(device));
       load_tensor(checkpoint, tensor_name(l, "inputs"), inputs);
     }
     for (size_t i = 0; i < memories.size(); ++i) {
       const int64_t first = static_cast<int64_t>(i) * rows_per_micro_batch;
       memories[i].layers[l].positions = positions;
       if (num_positions > 0)
-        memories[i].layers[l].inputs = inputs.narrow(0, first, std::min(rows_per_micro_batch, rows - first));
+        memories[i].layers[l].inputs = inputs.narrow(0, first, std::min(rows_per_micro_batch, num_rows - first));
     }
   }
   return memories;

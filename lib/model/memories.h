@@ -30,7 +30,7 @@ class Memories : public DecodingState {
     // negative positions. Forward passes that skip the layer leave gaps.
     std::vector<int64_t> positions;
   };
-  // `max_positions`: maximum number of positions per layer; 0: no positions in training, unlimited in decoding.
+  // `max_positions`: the capacity.
   Memories(size_t num_layers, int64_t max_positions) : layers(num_layers), capacity(max_positions) {}
   int64_t length() const override { return next_position; }
   void reorder(const at::Tensor& rows) override;
@@ -45,10 +45,10 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 // Converts the memories of a training batch to tensors of a training state, named as in mh-checkpoint(5). `memories`:
 // memories of the micro-batches, which are consecutive rows of the batch.
 NamedTensors memory_tensors(const std::vector<Memories>& memories);
-// Loads the memories of a training batch of `rows` rows and returns one Memories object per micro-batch of
+// Loads the memories of a training batch of `num_rows` rows and returns one Memories object per micro-batch of
 // `rows_per_micro_batch` rows. `empty`: an empty memory of the model, with its number of layers and capacity; `width`:
 // model width d. Throws Error(input) if the memories in the checkpoint do not fit.
-std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t rows,
+std::vector<Memories> load_memories(const io::Checkpoint& checkpoint, const Memories& empty, int64_t num_rows,
                                     int64_t rows_per_micro_batch, int64_t width, at::Device device);
 
 }  // namespace mh::model

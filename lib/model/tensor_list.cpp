@@ -24,8 +24,8 @@ using Shapes = std::vector<std::pair<std::string, std::string>>;  // names and s
                                                                   // of the model's parameters
 using OptionRows = std::vector<FieldLister::Row>;
 
-// No size equals a sum or product of other sizes, so that a size identifies its symbol. The width can be divided by 4
-// five times, for six bands of decreasing width.
+// Sizes are chosen so that no size equals twice another size or the product of two sizes, and name_of_size() finds the
+// right symbol. The width can be divided by 4 five times, for six bands of decreasing width.
 constexpr int64_t kWidth = 7168, kVocabularyRows = 4001, kSourceRows = 4003;
 constexpr std::array<int64_t, 5> kCutoffs = {1301, 1823, 2399, 2903, 3461};
 
@@ -112,7 +112,7 @@ std::optional<Shapes> shapes_if_valid(Settings settings, const std::vector<std::
   }
 }
 
-bool same_names(const Shapes& a, const Shapes& b) {
+bool have_same_names(const Shapes& a, const Shapes& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const auto& x, const auto& y) { return x.first == y.first; });
 }
@@ -167,7 +167,7 @@ std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settin
   std::erase_if(choices, [&](const SettingChoice& choice) {
     if (choice.setting_text.find('=') != std::string::npos) return false;
     const auto shapes = shapes_if_valid(settings, {choice.assignment}, all_symbols);
-    if (!shapes || !same_names(*shapes, base)) return false;
+    if (!shapes || !have_same_names(*shapes, base)) return false;
     settings.push_back(choice.assignment), base = *shapes;
     return true;
   });

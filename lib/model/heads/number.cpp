@@ -23,8 +23,8 @@ class NumberHead : public PooledHead {
   }
 
  private:
-  // Returns the squared errors (B, 1) of the predictions `predictions` (B, 1) for targets (B, 1) in thousandths; 0
-  // where the target is negative.
+  // Returns the squared errors (B, 1) of `predictions` (B, 1) for targets (B, 1) in thousandths; 0 where the target is
+  // negative.
   static at::Tensor squared_errors(const at::Tensor& predictions, const at::Tensor& targets) {
     const at::Tensor labels = nn::to_device(targets, predictions.device());
     return (predictions - labels.to(at::kFloat) * 0.001).square() * labels.ge(0);

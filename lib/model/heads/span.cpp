@@ -21,38 +21,38 @@ class SpanHead : public OutputLayer {
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& targets, double smoothing,
                       const nn::ForwardContext&) const override {
     const SpanTargets span = span_targets(hidden, targets.values);
-    const at::Tensor is_scored = span.ends.select(1, 0).ge(0);
+    const at::Tensor is_scored = span.target_positions.select(1, 0).ge(0);
     const at::Tensor nll = -(span.target_log_p().mean(1) * is_scored).sum();
     nn::SlicedLoss result{nll, nll.detach().to(at::kDouble), targets.values.select(1, 0).ge(0).sum().item<int64_t>()};
     if (smoothing == 0) return result;
     const at::Tensor uniform_nll =
-        -(span.log_p.masked_fill(span.padding.unsqueeze(2), 0).sum(1) / span.lengths).mean(1);
+        -(span.log_p.masked_fill(span.is_padding.unsqueeze(2), 0).sum(1) / span.lengths).mean(1);
     result.smoothed = nll * (1 - smoothing) + (uniform_nll * is_scored).sum() * smoothing;
     return result;
   }
 
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const override {
     const SpanTargets span = span_targets(hidden, targets);
-    return at::cat({span.target_log_p() * span.ends.ge(0), at::zeros_like(span.lengths, at::kFloat)}, 1);
+    return at::cat({span.target_log_p() * span.target_positions.ge(0), at::zeros_like(span.lengths, at::kFloat)}, 1);
   }
 
  private:
   // Log-probabilities and targets of the answer's first and last position. Padding positions have probability 0, since
   // their number depends on the other texts in the batch.
   struct SpanTargets {
-    at::Tensor log_p;    // (B, T, 2): log p of each position as the first and as the last position of the answer
-    at::Tensor ends;     // (B, 2) int64: target positions; negative: not scored
-    at::Tensor lengths;  // (B, 1) int64: length of each text
-    at::Tensor padding;  // (B, T) bool: whether the position is padding
+    at::Tensor log_p;  // (B, T, 2): log p of each position as the first and as the last position of the answer
+    at::Tensor target_positions;  // (B, 2) int64: first and last position of the answer; negative: not scored
+    at::Tensor lengths;           // (B, 1) int64: length of each text
+    at::Tensor is_padding;        // (B, T) bool
     // Returns the log-probabilities (B, 2) of the target positions.
-    at::Tensor target_log_p() const { return log_p.gather(1, ends.clamp_min(0).unsqueeze(1)).squeeze(1); }
+    at::Tensor target_log_p() const { return log_p.gather(1, target_positions.clamp_min(0).unsqueeze(1)).squeeze(1); }
   };
   SpanTargets span_targets(const at::Tensor& hidden, const at::Tensor& targets) const {
     const at::Tensor device_targets = nn::to_device(targets, hidden.device()),
                      lengths = device_targets.narrow(1, 2, 1).neg();
-    const at::Tensor padding = at::arange(hidden.size(1), lengths.options()).unsqueeze(0).ge(lengths);
-    return {at::log_softmax(logits(hidden).masked_fill(padding.unsqueeze(2), -1e30), 1), device_targets.narrow(1, 0, 2),
-            lengths, padding};
+    const at::Tensor is_padding = at::arange(hidden.size(1), lengths.options()).unsqueeze(0).ge(lengths);
+    return {at::log_softmax(logits(hidden).masked_fill(is_padding.unsqueeze(2), -1e30), 1),
+            device_targets.narrow(1, 0, 2), lengths, is_padding};
   }
 
   Dense dense_;
