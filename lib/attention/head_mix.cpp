@@ -65,12 +65,12 @@ struct Matrices {
 // [begin, end) of batch row b, with `scratch_floats` floats of memory.
 template <class Visit>
 void for_each_work_item(const at::Tensor& x, int64_t scratch_floats, const Visit& visit) {
-  const int64_t positions = x.size(2), items_per_row = ceil_div(positions, kPositionsPerItem);
+  const int64_t num_positions = x.size(2), items_per_row = ceil_div(num_positions, kPositionsPerItem);
   at::parallel_for(0, x.size(0) * items_per_row, 1, [&](int64_t begin, int64_t end) {
     std::vector<float> memory(static_cast<size_t>(scratch_floats));
     for (int64_t i = begin; i < end; ++i) {
       const int64_t first = i % items_per_row * kPositionsPerItem;
-      visit(i, i / items_per_row, first, std::min(first + kPositionsPerItem, positions), memory.data());
+      visit(i, i / items_per_row, first, std::min(first + kPositionsPerItem, num_positions), memory.data());
     }
   });
 }
@@ -277,10 +277,10 @@ struct MixValues : torch::autograd::Function<MixValues> {
       if (!needs_p && !needs_m) return;
       // If dy, the gradient of the mixed probabilities, has the shape and type of dp, dy is computed in the memory of
       // dp and then overwritten by dp.
-      const bool same_layout = needs_p && p.size(1) == v.size(1) && p.scalar_type() == v.scalar_type();
+      const bool dy_fits_dp = needs_p && p.size(1) == v.size(1) && p.scalar_type() == v.scalar_type();
       at::Tensor dy =
-          same_layout ? block.slice(dp) : at::empty({v.size(0), v.size(1), block.count, block.key_end}, v.options());
-      at::Tensor flat_dy = same_layout ? block.slice(dp.flatten(0, 1)) : dy.flatten(0, 1);
+          dy_fits_dp ? block.slice(dp) : at::empty({v.size(0), v.size(1), block.count, block.key_end}, v.options());
+      at::Tensor flat_dy = dy_fits_dp ? block.slice(dp.flatten(0, 1)) : dy.flatten(0, 1);
       at::bmm_out(flat_dy, dz_block, values.narrow(2, 0, block.key_end));
       const auto [dp_block, dm_block] =
           mix_gradients(p_block, matrices, block.mixing, dy.to(p.scalar_type()), true, needs_p, needs_m);

@@ -153,10 +153,11 @@ AttentionOptions AttentionLayer::options_after_pruning(const KeptHeads& kept_hea
 }
 
 bool AttentionLayer::is_per_query() const {
-  bool result = true;
-  stages_.for_each_stage(
-      options_, [&](const Stage& stage, const char*, const std::string&) { result = result && stage.is_per_query(); });
-  return result;
+  bool all_per_query = true;
+  stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string&) {
+    all_per_query = all_per_query && stage.is_per_query();
+  });
+  return all_per_query;
 }
 
 Capabilities AttentionLayer::capabilities() const {

@@ -43,9 +43,9 @@ void softmax_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind so
   if (mask.stride(-1) != 1) mask = mask.contiguous();
   mask = mask.expand(a.sizes());
   const auto* mask_data = mask.const_data_ptr<bool>();
-  const int64_t heads = a.size(1), queries = a.size(2);
+  const int64_t num_heads = a.size(1), num_queries = a.size(2);
   for_each_row(a, [&](int64_t r) {
-    const int64_t b = r / (heads * queries), h = r / queries % heads, t = r % queries;
+    const int64_t b = r / (num_heads * num_queries), h = r / num_queries % num_heads, t = r % num_queries;
     kernels::softmax_row(softmax_kind, a_data + r * size,
                          mask_data + b * mask.stride(0) + h * mask.stride(1) + t * mask.stride(2), p_data + r * size,
                          size);

@@ -30,13 +30,13 @@ class PairNorm : public Combiner {
                               {nn::Init::constant(1), false, false});
   }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
-    const int64_t rows = z.size(0), heads = z.size(1), length = z.size(2), size = z.size(3);
+    const int64_t batch_size = z.size(0), num_heads = z.size(1), length = z.size(2), size = z.size(3);
     // (B, T, h / 2, 2 dv)
-    at::Tensor pairs = z.transpose(1, 2).reshape({rows, length, heads / 2, 2 * size});
+    at::Tensor pairs = z.transpose(1, 2).reshape({batch_size, length, num_heads / 2, 2 * size});
     const at::Tensor fp32_pairs = pairs.to(at::kFloat);
     const at::Tensor normed_pairs =
         fp32_pairs * at::rsqrt(fp32_pairs.square().mean(-1, true) + kEpsilon) * (weight_->value() * scale_);
-    return normed_pairs.to(z.scalar_type()).view({rows, length, heads * size});
+    return normed_pairs.to(z.scalar_type()).view({batch_size, length, num_heads * size});
   }
   std::string why_not_fused() const override { return ""; }
 

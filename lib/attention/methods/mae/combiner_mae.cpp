@@ -115,9 +115,9 @@ class MixtureOfExperts : public GatedCombiner {
 
   // Returns the factors of the heads for uniform gates, (B, h) or (B, Tq, h); undefined if all factors are 1.
   at::Tensor uniform_factors(const Context& c) {
-    const int64_t rows = c.query_input.size(0);
+    const int64_t batch_size = c.query_input.size(0);
     if (c.observer != nullptr) {
-      const at::Tensor uniform_gates = at::full({rows, num_experts_}, 1 / static_cast<double>(num_experts_),
+      const at::Tensor uniform_gates = at::full({batch_size, num_experts_}, 1 / static_cast<double>(num_experts_),
                                                 c.query_input.options().dtype(at::kFloat));
       if (const at::Tensor g = observed_gates(c, uniform_gates); !g.is_same(uniform_gates)) return factors_of(g);
     }

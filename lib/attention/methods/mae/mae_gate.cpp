@@ -22,17 +22,17 @@ constexpr double kNormEpsilon = 1e-5, kNormMomentum = 0.1;
 // sums: x is divided into blocks of `window` positions, and a sum is a prefix sum of the block of t plus a suffix sum
 // of the previous block.
 at::Tensor window_sums(const at::Tensor& x, int64_t window) {
-  const int64_t rows = x.size(0), n = x.size(1), columns = x.size(2);
+  const int64_t batch_size = x.size(0), n = x.size(1), columns = x.size(2);
   const at::Tensor transposed_x = x.transpose(1, 2).contiguous();  // a third of the time of sums along the strided axis
   if (window == 0 || window >= n) return transposed_x.cumsum(2).transpose(1, 2).contiguous();
   const int64_t num_blocks = ceil_div(n, window);
   at::Tensor blocks =
-      at::constant_pad_nd(transposed_x, {0, num_blocks * window - n}).view({rows, columns, num_blocks, window});
+      at::constant_pad_nd(transposed_x, {0, num_blocks * window - n}).view({batch_size, columns, num_blocks, window});
   at::Tensor suffix_sums = blocks.flip(3).cumsum(3).flip(3);
   at::Tensor previous_block_sums =
       at::constant_pad_nd(suffix_sums.narrow(2, 0, num_blocks - 1).narrow(3, 1, window - 1), {0, 1, 1, 0});
   return (blocks.cumsum(3) + previous_block_sums)
-      .view({rows, columns, num_blocks * window})
+      .view({batch_size, columns, num_blocks * window})
       .narrow(2, 0, n)
       .transpose(1, 2)
       .contiguous();
@@ -131,18 +131,18 @@ at::Tensor ExpertGate::operator()(const Context& c) {
 // inputs. The mean includes inputs of a memory and of earlier decoding steps while the layer retains their keys.
 // c.state stores the inputs of earlier decoding steps; with a window, only the last window - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
-  const int64_t queries = c.query_input.size(1), window = options_.window;
+  const int64_t num_queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
   at::Tensor token_weights = query_mask.defined()
                                  ? query_mask.to(at::kFloat).unsqueeze(-1)
-                                 : at::ones({x.size(0), queries, 1}, x.options());  // (B, n, 1): 1 if real, else 0
+                                 : at::ones({x.size(0), num_queries, 1}, x.options());  // (B, n, 1): 1 if real, else 0
   if (query_mask.defined()) x = x * token_weights;
   const bool is_self_attention = c.layer_spec.kind != AttentionKind::decoder_cross;
-  if (const int64_t memory = c.key_input.size(1) - queries; is_self_attention && memory > 0) {
-    at::Tensor m = c.key_input.narrow(1, 0, memory).to(at::kFloat);
-    at::Tensor memory_mask = length_mask(c.mask.key_lengths, memory, x.device());
+  if (const int64_t memory_length = c.key_input.size(1) - num_queries; is_self_attention && memory_length > 0) {
+    at::Tensor m = c.key_input.narrow(1, 0, memory_length).to(at::kFloat);
+    at::Tensor memory_mask = length_mask(c.mask.key_lengths, memory_length, x.device());
     at::Tensor memory_weights = memory_mask.defined() ? memory_mask.to(at::kFloat).unsqueeze(-1)
-                                                      : at::ones({x.size(0), memory, 1}, x.options());
+                                                      : at::ones({x.size(0), memory_length, 1}, x.options());
     x = at::cat({memory_mask.defined() ? m * memory_weights : m, x}, 1);
     token_weights = at::cat({memory_weights, token_weights}, 1);
   }
@@ -150,7 +150,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
     at::Tensor &latest_inputs = (*c.state)["mae.latest"], &latest_weights = (*c.state)["mae.latest_real"];
     if (latest_inputs.defined()) {
       // Uses only inputs whose keys are still in the cache.
-      const int64_t num_latest = latest_inputs.size(1), num_past = c.keys - queries;
+      const int64_t num_latest = latest_inputs.size(1), num_past = c.keys - num_queries;
       const int64_t num_reused = is_self_attention ? std::min(num_latest, num_past) : num_latest;
       x = at::cat({latest_inputs.narrow(1, num_latest - num_reused, num_reused), x}, 1);
       token_weights = at::cat({latest_weights.narrow(1, num_latest - num_reused, num_reused), token_weights}, 1);
@@ -160,8 +160,8 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
     latest_weights = token_weights.narrow(1, n - num_retained, num_retained);
   }
   const at::Tensor sum = window_sums(x, window), count = window_sums(token_weights, window);
-  const int64_t num_before = sum.size(1) - queries;
-  return sum.narrow(1, num_before, queries) / count.narrow(1, num_before, queries).clamp_min(1);
+  const int64_t num_before = sum.size(1) - num_queries;
+  return sum.narrow(1, num_before, num_queries) / count.narrow(1, num_before, num_queries).clamp_min(1);
 }
 
 // Returns the batch norm of x (…, d), fp32. The statistics include the rows where `query_mask` (…) is true, all rows if

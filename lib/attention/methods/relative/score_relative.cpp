@@ -105,15 +105,15 @@ class RelativeScore : public Score {
     return true;
   }
   void set_relative_positions(const Context& c, RelativePositions& p) override {
-    const int64_t queries = c.q.size(2);
+    const int64_t num_queries = c.q.size(2);
     std::vector<at::Tensor> embeddings;
     int64_t num_rows = 0;
     for (const KeyRange& range : key_ranges(c.mask, c.k.size(2))) {
       // Number of keys of the range that the first query sees; 0 or negative if the range begins after this query.
       int64_t num_visible = range.count;
       if (c.mask.causal) num_visible = std::min(num_visible, c.mask.offset - range.first + 1);
-      const int64_t count = std::max<int64_t>(1, queries + num_visible - 1),
-                    max_distance = queries - 1 - range.position;
+      const int64_t count = std::max<int64_t>(1, num_queries + num_visible - 1),
+                    max_distance = num_queries - 1 - range.position;
       embeddings.push_back(embed_distances(c, max_distance - count + 1, count));
       p.runs.push_back({range.first, range.count, num_rows});
       num_rows += count;
@@ -123,23 +123,24 @@ class RelativeScore : public Score {
   }
 
   void score(Context& c) override {
-    const int64_t queries = c.q.size(2), keys = c.k.size(2);
+    const int64_t num_queries = c.q.size(2), num_keys = c.k.size(2);
     const double scale = 1 / std::sqrt(static_cast<double>(c.layer_spec.key_size));
     auto add_bias = [&](const nn::Parameter* b) {
       return (c.q + b->value().to(c.q.scalar_type()).unsqueeze(1)) * scale;  // b: (h, dk) -> (h, 1, dk)
     };
     const at::Tensor x = add_bias(content_bias_), y = add_bias(position_bias_);
     std::vector<at::Tensor> range_logits;
-    for (const KeyRange& range : key_ranges(c.mask, keys)) {
+    for (const KeyRange& range : key_ranges(c.mask, num_keys)) {
       const at::Tensor k = c.k.narrow(2, range.first, range.count);
       CausalOffset offset = c.mask.causal_offset();
       if (offset) *offset -= range.first;
       if (options_.distances == Distances::exact) {
-        const int64_t count = num_distances(queries, range.count, offset), max_distance = queries - 1 - range.position;
+        const int64_t count = num_distances(num_queries, range.count, offset),
+                      max_distance = num_queries - 1 - range.position;
         const auto [y_projected, r] = distance_factors(c, y, max_distance - count + 1, count);
         range_logits.push_back(relative_product(x, k, y_projected, r, offset));
       } else {
-        const auto [y_projected, r] = distance_factors(c, y, queries - range.position - range.count, range.count);
+        const auto [y_projected, r] = distance_factors(c, y, num_queries - range.position - range.count, range.count);
         range_logits.push_back(product_with_keys(x, k, offset) + at::matmul(y_projected, r.transpose(-1, -2)));
       }
     }
@@ -147,12 +148,12 @@ class RelativeScore : public Score {
   }
 
  private:
-  static std::vector<KeyRange> key_ranges(const Mask& mask, int64_t keys) {
-    if (!mask.key_positions.defined()) return {{0, keys, -mask.offset}};
+  static std::vector<KeyRange> key_ranges(const Mask& mask, int64_t num_keys) {
+    if (!mask.key_positions.defined()) return {{0, num_keys, -mask.offset}};
     const at::Tensor positions = mask.key_positions.to(at::kCPU, at::kLong).contiguous();
     const auto* p = positions.const_data_ptr<int64_t>();
     std::vector<KeyRange> ranges;
-    for (int64_t s = 0; s < keys; ++s) {
+    for (int64_t s = 0; s < num_keys; ++s) {
       if (s > 0 && p[s] == p[s - 1] + 1) ++ranges.back().count;
       else ranges.push_back({s, 1, p[s]});
     }

@@ -54,10 +54,10 @@ class DenseSynthesizer : public Score {
   std::string why_not_fused() const override { return "the logits are not products of queries and keys"; }
 
   void score(Context& c) override {
-    const int64_t keys = c.v.size(2);
-    check_length(c.layer_spec, "synthesizer-dense", keys, options_.length);
-    at::Tensor w = weight_->value().narrow(-1, 0, keys);                                 // (dk, Tk) or (h, dk, Tk)
-    at::Tensor b = bias_->value().narrow(-1, 0, keys).to(c.q.scalar_type());             // (Tk) or (h, Tk)
+    const int64_t num_keys = c.v.size(2);
+    check_length(c.layer_spec, "synthesizer-dense", num_keys, options_.length);
+    at::Tensor w = weight_->value().narrow(-1, 0, num_keys);                             // (dk, Tk) or (h, dk, Tk)
+    at::Tensor b = bias_->value().narrow(-1, 0, num_keys).to(c.q.scalar_type());         // (Tk) or (h, Tk)
     c.logits = at::matmul(at::relu(c.q), w) + (options_.per_head ? b.unsqueeze(1) : b);  // (B, h, Tq, Tk)
   }
 
@@ -97,9 +97,9 @@ class RandomSynthesizer : public Score {
   std::string why_not_fused() const override { return "the logits are not products of queries and keys"; }
 
   void score(Context& c) override {
-    const int64_t queries = c.q.size(2), keys = c.v.size(2), first_query = c.mask.offset;
-    check_length(c.layer_spec, "synthesizer-random", std::max(keys, first_query + queries), options_.length);
-    at::Tensor visible_logits = logits_->value().narrow(1, first_query, queries).narrow(2, 0, keys);
+    const int64_t num_queries = c.q.size(2), num_keys = c.v.size(2), first_query = c.mask.offset;
+    check_length(c.layer_spec, "synthesizer-random", std::max(num_keys, first_query + num_queries), options_.length);
+    at::Tensor visible_logits = logits_->value().narrow(1, first_query, num_queries).narrow(2, 0, num_keys);
     c.logits = visible_logits.unsqueeze(0);
   }
 
