@@ -41,9 +41,9 @@ class AdaptiveOutput : public OutputLayer {
   AdaptiveOutput(nn::ParameterList& parameters, const ModelOptions& o, const TokenEmbedding& embedding,
                  int64_t vocabulary)
       : options_(o), bands_(o.output_cutoffs, num_table_rows(o, vocabulary)), vocabulary_(vocabulary) {
-    const bool one_table = o.cutoff_factor == 1;
+    const bool has_one_table = o.cutoff_factor == 1;
     const auto name = [&](size_t b, const char* suffix) {
-      return one_table ? str("decoder.output", suffix) : str("decoder.output.bands.", b, suffix);
+      return has_one_table ? str("decoder.output", suffix) : str("decoder.output.bands.", b, suffix);
     };
     const auto add_matrix = [&](const std::string& full_name, int64_t rows, int64_t columns, const nn::Init& init) {
       return &parameters.add(full_name, {rows, columns}, {init, true, true});
@@ -51,18 +51,19 @@ class AdaptiveOutput : public OutputLayer {
     const auto add_bias = [&](const std::string& full_name, int64_t rows) {
       return &parameters.add(full_name, {rows}, {nn::Init::constant(0), false, false});
     };
-    for (size_t b = 0; b < (one_table ? 1 : bands_.count()); ++b) {
-      const int64_t rows = one_table ? num_table_rows(o, vocabulary) : bands_.size(b);
+    for (size_t b = 0; b < (has_one_table ? 1 : bands_.count()); ++b) {
+      const int64_t rows = has_one_table ? num_table_rows(o, vocabulary) : bands_.size(b);
       tables_.push_back(o.tied ? embedding.bands()[b].table
                                : add_matrix(name(b, ".weight"), rows, band_width(o, b), adaptive_output_init(o)));
       if (o.output_bias) biases_.push_back(add_bias(name(b, ".bias"), rows));
     }
     for (size_t b = 0; b < bands_.count(); ++b) {
-      const bool has_projection = !one_table && (b == 0 ? o.project_head : !o.tied_projections);
+      const bool has_projection = !has_one_table && (b == 0 ? o.project_head : !o.tied_projections);
       projections_.push_back(
           has_projection ? add_matrix(name(b, ".projection.weight"), band_width(o, b), o.width, projection_init(o))
                          : nullptr);
-      tied_projections_.push_back(!has_projection && b > 0 && !one_table ? embedding.bands()[b].projection : nullptr);
+      tied_projections_.push_back(!has_projection && b > 0 && !has_one_table ? embedding.bands()[b].projection
+                                                                             : nullptr);
     }
     const auto num_tails = static_cast<int64_t>(bands_.count()) - 1;
     class_weight_ = add_matrix("decoder.output.classes.weight", num_tails, o.width, adaptive_output_init(o));

@@ -75,31 +75,31 @@ void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, 
 void check_bands(const ModelOptions& o, int64_t vocabulary) {
   check_cutoffs("model.input_cutoffs", o.input_cutoffs, o, vocabulary);
   check_cutoffs("model.output_cutoffs", o.output_cutoffs, o, vocabulary);
-  const bool one_table = o.cutoff_factor == 1;
+  const bool has_one_table = o.cutoff_factor == 1;
   if (o.input_cutoffs.empty() && o.output_cutoffs.empty() && o.cutoff_factor != ModelOptions().cutoff_factor)
     refuse_usage("model.cutoff_factor", "cutoffs in model.input_cutoffs or model.output_cutoffs",
                  str(o.cutoff_factor, " without cutoffs"), "set model.input_cutoffs or model.output_cutoffs");
-  if (o.tied && !one_table && o.input_cutoffs != o.output_cutoffs)
+  if (o.tied && !has_one_table && o.input_cutoffs != o.output_cutoffs)
     refuse_usage(
         "model.tied", "equal model.input_cutoffs and model.output_cutoffs, whose bands share embedding tables",
         format_cutoffs(o.input_cutoffs) + " and " + format_cutoffs(o.output_cutoffs),
         "set both keys to the same cutoffs, or set model.tied=false, or set model.cutoff_factor=1 to use a single "
         "table");
-  if (o.tied_projections && (o.output_cutoffs.empty() || one_table))
-    refuse_usage(
-        "model.tied_projections", "an adaptive softmax with projections",
-        one_table ? "model.cutoff_factor=1, without projections" : "a full softmax",
-        str("set model.", one_table ? "cutoff_factor above 1" : "output_cutoffs", ", or model.tied_projections=false"));
+  if (o.tied_projections && (o.output_cutoffs.empty() || has_one_table))
+    refuse_usage("model.tied_projections", "an adaptive softmax with projections",
+                 has_one_table ? "model.cutoff_factor=1, without projections" : "a full softmax",
+                 str("set model.", has_one_table ? "cutoff_factor above 1" : "output_cutoffs",
+                     ", or model.tied_projections=false"));
   if (o.tied_projections && o.input_cutoffs != o.output_cutoffs)
     refuse_usage("model.tied_projections",
                  "equal model.input_cutoffs and model.output_cutoffs, whose bands share projections",
                  format_cutoffs(o.input_cutoffs) + " and " + format_cutoffs(o.output_cutoffs),
                  "set both keys to the same cutoffs, or set model.tied_projections=false");
-  if (o.project_head && (o.output_cutoffs.empty() || one_table))
+  if (o.project_head && (o.output_cutoffs.empty() || has_one_table))
     refuse_usage(
         "model.project_head", "an adaptive softmax with projections",
-        one_table ? "model.cutoff_factor=1, without projections" : "a full softmax",
-        str("set model.", one_table ? "cutoff_factor above 1" : "output_cutoffs", ", or model.project_head=false"));
+        has_one_table ? "model.cutoff_factor=1, without projections" : "a full softmax",
+        str("set model.", has_one_table ? "cutoff_factor above 1" : "output_cutoffs", ", or model.project_head=false"));
   if (o.dropout_tail > 0 && o.output_cutoffs.empty())
     refuse_usage("model.dropout_tail", "an adaptive softmax, which has tails", "a full softmax",
                  "set model.output_cutoffs, or model.dropout_tail=0");

@@ -97,13 +97,13 @@ class EncoderDecoder : public LanguageModel {
     embedding_ = make_token_embedding(parameters_, options_, vocabularies.target);
     source_positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "encoder");
     positions_ = std::make_unique<PositionEncoding>(parameters_, options_, "decoder");
-    const bool final_norm = options_.final_norm && options_.norm == Norm::pre;
+    const bool has_final_norm = options_.final_norm && options_.norm == Norm::pre;
     for (int64_t i = 0; i < num_encoder_layers(options_); ++i)
       encoder_.emplace_back(parameters_, config, AttentionKind::encoder_self, i, str("encoder.layers.", i));
-    if (final_norm) encoder_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
+    if (has_final_norm) encoder_norm_ = std::make_unique<LayerNorm>(parameters_, "encoder.norm", options_);
     for (int64_t i = 0; i < options_.layers; ++i)
       decoder_.emplace_back(parameters_, config, AttentionKind::decoder_self, i, str("decoder.layers.", i), true);
-    if (final_norm) norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
+    if (has_final_norm) norm_ = std::make_unique<LayerNorm>(parameters_, "decoder.norm", options_);
     output_ = make_output(parameters_, options_, *embedding_, vocabularies.target);
   }
 

@@ -118,9 +118,9 @@ class LanguageModel {
 
   // Returns the number of positions of earlier segments in each layer's memory (Transformer-XL); 0: no memory.
   virtual int64_t memory() const { return 0; }
-  // Creates an empty memory of at most `positions` positions, which may differ from memory(). Throws Error(failed) if
+  // Creates an empty memory of at most `capacity` positions, which may differ from memory(). Throws Error(failed) if
   // the backbone does not support memories.
-  virtual std::unique_ptr<Memories> new_memory(int64_t positions);
+  virtual std::unique_ptr<Memories> new_memory(int64_t capacity);
   // Returns the number of layers that a forward pass can skip (SkipLayers in model/skip_layers.h); 0: skipping is not
   // supported.
   virtual int64_t num_skippable_layers() const { return 0; }

@@ -22,10 +22,11 @@ double scale_of(const ModelOptions& o) { return o.scale_embedding ? std::sqrt(st
 class SingleTableEmbedding : public TokenEmbedding {
  public:
   // `is_output_weight`: whether an output layer is tied to the table, so that matrix products use the table.
-  SingleTableEmbedding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t rows,
+  SingleTableEmbedding(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t num_rows,
                        bool is_output_weight)
       : scale_(scale_of(o)) {
-    bands_.push_back({&parameters.add(name, {rows, o.width}, {embedding_init(o, o.width), true, is_output_weight})});
+    bands_.push_back(
+        {&parameters.add(name, {num_rows, o.width}, {embedding_init(o, o.width), true, is_output_weight})});
   }
 
   at::Tensor operator()(const at::Tensor& tokens) const override {
@@ -36,13 +37,13 @@ class SingleTableEmbedding : public TokenEmbedding {
   double scale_;
 };
 
-// Scatters `band_rows` (n_k, d) to a tensor (rows, d): row positions[k][i] of the result is row i of band k. Each of 0,
-// …, rows - 1 occurs exactly once in `positions`. The arguments are TensorLists because autograd does not find tensors
-// in a std::vector.
+// Scatters `band_rows` (n_k, d) to a tensor (num_rows, d): row positions[k][i] of the result is row i of band k. Each
+// of 0, …, num_rows - 1 occurs exactly once in `positions`. The arguments are TensorLists because autograd does not
+// find tensors in a std::vector.
 struct JoinRows : torch::autograd::Function<JoinRows> {
   static at::Tensor forward(AutogradContext* context, at::TensorList band_rows, at::TensorList positions,
-                            int64_t rows) {
-    at::Tensor joined_rows = at::empty({rows, band_rows[0].size(1)}, band_rows[0].options());
+                            int64_t num_rows) {
+    at::Tensor joined_rows = at::empty({num_rows, band_rows[0].size(1)}, band_rows[0].options());
     for (size_t k = 0; k < band_rows.size(); ++k) joined_rows.index_copy_(0, positions[k], band_rows[k]);
     context->save_for_backward(positions.vec());
     return joined_rows;
@@ -52,7 +53,7 @@ struct JoinRows : torch::autograd::Function<JoinRows> {
     variable_list input_gradients;
     const variable_list positions = context->get_saved_variables();
     for (const at::Tensor& indices : positions) input_gradients.push_back(gradients[0].index_select(0, indices));
-    input_gradients.resize(2 * positions.size() + 1);  // undefined gradients for `positions` and `rows`
+    input_gradients.resize(2 * positions.size() + 1);  // undefined gradients for `positions` and `num_rows`
     return input_gradients;
   }
 };
@@ -61,8 +62,8 @@ struct JoinRows : torch::autograd::Function<JoinRows> {
 // projection P_b (d, w_b). Band 0 has a projection, too, although its width w_0 is d.
 class AdaptiveEmbedding : public TokenEmbedding {
  public:
-  AdaptiveEmbedding(nn::ParameterList& parameters, const ModelOptions& o, int64_t rows)
-      : band_ranges_(o.input_cutoffs, rows), scale_(scale_of(o)) {
+  AdaptiveEmbedding(nn::ParameterList& parameters, const ModelOptions& o, int64_t num_rows)
+      : band_ranges_(o.input_cutoffs, num_rows), scale_(scale_of(o)) {
     for (size_t b = 0; b < band_ranges_.count(); ++b) {
       const std::string name = str("decoder.embedding.bands.", b);
       const int64_t width = band_width(o, b);
@@ -109,23 +110,23 @@ int64_t num_scored_rows(const ModelOptions& o, int64_t vocabulary) {
   return o.score_padded_rows ? num_table_rows(o, vocabulary) : vocabulary;
 }
 
-void check_rows(const char* key, int64_t rows, int64_t entries) {
-  if (rows > 0 && rows < entries)
-    throw Error(Exit::usage, Problem{key, str("at least ", entries, ", the size of the vocabulary, or 0"), str(rows),
-                                     str("raise ", key, ", or set ", key, "=0")});
+void check_rows(const char* key, int64_t num_rows, int64_t vocabulary) {
+  if (num_rows > 0 && num_rows < vocabulary)
+    throw Error(Exit::usage, Problem{key, str("at least ", vocabulary, ", the size of the vocabulary, or 0"),
+                                     str(num_rows), str("raise ", key, ", or set ", key, "=0")});
 }
 
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& o,
                                                      int64_t vocabulary) {
-  const int64_t rows = num_table_rows(o, vocabulary);
+  const int64_t num_rows = num_table_rows(o, vocabulary);
   if (o.input_cutoffs.empty() || o.cutoff_factor == 1)
-    return std::make_unique<SingleTableEmbedding>(parameters, o, "decoder.embedding.weight", rows, o.tied);
-  return std::make_unique<AdaptiveEmbedding>(parameters, o, rows);
+    return std::make_unique<SingleTableEmbedding>(parameters, o, "decoder.embedding.weight", num_rows, o.tied);
+  return std::make_unique<AdaptiveEmbedding>(parameters, o, num_rows);
 }
 
 std::unique_ptr<TokenEmbedding> make_encoder_embedding(nn::ParameterList& parameters, const ModelOptions& o,
-                                                       int64_t rows, bool is_output_weight) {
-  return std::make_unique<SingleTableEmbedding>(parameters, o, "encoder.embedding.weight", rows, is_output_weight);
+                                                       int64_t num_rows, bool is_output_weight) {
+  return std::make_unique<SingleTableEmbedding>(parameters, o, "encoder.embedding.weight", num_rows, is_output_weight);
 }
 
 }  // namespace mh::model

@@ -36,17 +36,17 @@ int64_t num_table_rows(const ModelOptions& options, int64_t vocabulary);
 // the size of the vocabulary.
 int64_t num_scored_rows(const ModelOptions& options, int64_t vocabulary);
 
-// Throws Error(usage) if `rows`, the value of the key `key`, is neither 0 nor at least `entries`, the size of the
-// vocabulary.
-void check_rows(const char* key, int64_t rows, int64_t entries);
+// Throws Error(usage) if `num_rows`, the value of the key `key`, is neither 0 nor at least `vocabulary`, the size of
+// the vocabulary.
+void check_rows(const char* key, int64_t num_rows, int64_t vocabulary);
 
 // Creates the token embedding of a decoder: adaptive embeddings if model.input_cutoffs is not empty and
 // model.cutoff_factor is not 1, otherwise the table decoder.embedding.weight.
 std::unique_ptr<TokenEmbedding> make_token_embedding(nn::ParameterList& parameters, const ModelOptions& options,
                                                      int64_t vocabulary);
-// Creates the token embedding of an encoder, the table encoder.embedding.weight with `rows` rows. `is_output_weight`:
-// whether an output layer is tied to the table.
+// Creates the token embedding of an encoder, the table encoder.embedding.weight with `num_rows` rows.
+// `is_output_weight`: whether an output layer is tied to the table.
 std::unique_ptr<TokenEmbedding> make_encoder_embedding(nn::ParameterList& parameters, const ModelOptions& options,
-                                                       int64_t rows, bool is_output_weight);
+                                                       int64_t num_rows, bool is_output_weight);
 
 }  // namespace mh::model

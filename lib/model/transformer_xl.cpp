@@ -68,8 +68,8 @@ class TransformerXl : public LanguageModel {
   }
 
   std::unique_ptr<DecodingState> new_state() override { return new_memory(options_.transformer_xl.memory); }
-  std::unique_ptr<Memories> new_memory(int64_t positions) override {
-    return std::make_unique<Memories>(blocks_.size(), positions);
+  std::unique_ptr<Memories> new_memory(int64_t capacity) override {
+    return std::make_unique<Memories>(blocks_.size(), capacity);
   }
 
   std::vector<attention::AttentionLayer*> attention_layers() override { return attention_layers_of({&blocks_}); }
