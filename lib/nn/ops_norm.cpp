@@ -45,7 +45,7 @@ struct SumNormCall {
 // Splits `num_rows` rows into work items and calls f(first row, number of rows, scratch memory) for each item, in
 // parallel.
 template <class F>
-void for_each_row_block(const SumNormCall& call, int64_t num_rows, const F& f) {
+void for_each_work_item(const SumNormCall& call, int64_t num_rows, const F& f) {
   at::parallel_for(0, ceil_div(num_rows, kRowsPerItem), 1, [&](int64_t begin, int64_t end) {
     std::vector<float> scratch(static_cast<size_t>(kernels::sum_norm_scratch(call.params)));
     for (int64_t i = begin; i < end; ++i)
@@ -87,7 +87,7 @@ SumNormOutput compute_sum_norm(const SumNormCall& call, const at::Tensor& x, con
     return output;
   }
   dispatch_element_type(y, [&](auto element) {
-    for_each_row_block(call, num_rows, [&](int64_t first, int64_t count, float* scratch) {
+    for_each_work_item(call, num_rows, [&](int64_t first, int64_t count, float* scratch) {
       kernels::sum_norm<decltype(element)>(call.params, t, first, count, scratch);
     });
   });
@@ -126,12 +126,12 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     const bool shares_gradient = type == at::kFloat && !dropout;  // dy equals dx: one tensor for both
     if (!dnorm.defined() && !dropout) return {dsum, dsum.to(type), {}, {}, {}, {}};
     const int64_t size = template_gradient.size(-1), num_rows = template_gradient.numel() / size,
-                  num_blocks = ceil_div(num_rows, kRowsPerItem);
+                  num_items = ceil_div(num_rows, kRowsPerItem);
     const SumNormCall call(size, w, saved[1], context->saved_data["epsilon"].toDouble(), dropout);
     const at::Tensor dx = at::empty_like(template_gradient),
                      dy = shares_gradient ? dx : at::empty_like(template_gradient, type);
     const at::Tensor partial_gradients =
-        dnorm.defined() ? at::zeros({2, num_blocks, size}, template_gradient.options()) : at::Tensor();
+        dnorm.defined() ? at::zeros({2, num_items, size}, template_gradient.options()) : at::Tensor();
     const auto input_gradients = [&]() -> variable_list {
       if (!dnorm.defined()) return {dx, dy, {}, {}, {}, {}};
       const at::Tensor sums = partial_gradients.sum(1);
@@ -143,14 +143,14 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     t.rstd = mutable_data_or_null(rstd);
     t.dsum = const_data_or_null(dsum), t.dnorm = const_data_or_null(dnorm), t.dx = mutable_data_or_null(dx),
     t.dy = dy.mutable_data_ptr();
-    if (dnorm.defined()) t.dweight = mutable_data_or_null(partial_gradients), t.dbias = t.dweight + num_blocks * size;
+    if (dnorm.defined()) t.dweight = mutable_data_or_null(partial_gradients), t.dbias = t.dweight + num_items * size;
     if (const Gpu gpu = gpu_of(template_gradient.device())) {
       if (shares_gradient) t.dy = nullptr;
       check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.params, t, gpu.stream));
       return input_gradients();
     }
     dispatch_element_type(dy, [&](auto element) {
-      for_each_row_block(call, num_rows, [&](int64_t first, int64_t count, float* scratch) {
+      for_each_work_item(call, num_rows, [&](int64_t first, int64_t count, float* scratch) {
         kernels::sum_norm_backward<decltype(element)>(call.params, t, first, count, scratch);
       });
     });

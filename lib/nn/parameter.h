@@ -95,8 +95,8 @@ class Parameter {
   Parameter(std::string name, at::Tensor value, Traits traits);
   const std::string& name() const { return name_; }
   const Traits& traits() const { return traits_; }
-  // Returns the fp32 leaf tensor, which the optimiser updates and checkpoints store. Requires a gradient if the
-  // parameter is trained.
+  // Returns the fp32 leaf tensor, which the optimiser updates and checkpoints store. The tensor requires a gradient if
+  // the parameter is trained.
   at::Tensor& master() { return master_; }
   const at::Tensor& master() const { return master_; }
   // Returns the tensor that the forward pass uses: the bf16 copy, a separate leaf tensor, if use_bf16_copy() has
@@ -104,11 +104,11 @@ class Parameter {
   const at::Tensor& value() const { return bf16_copy_.defined() ? bf16_copy_ : master_; }
 
   // Sets whether the parameter is trained, that is, receives gradients. Parameters with traits().trainable = false
-  // never are.
+  // are never trained.
   void set_trained(bool enabled);
 
-  // Creates the bf16 copy of a parameter with traits().product, or deletes the copy. Parameters without
-  // traits().product have no copy.
+  // If `enabled`, creates the bf16 copy of a parameter with traits().product; otherwise deletes the copy. Parameters
+  // without traits().product have no copy.
   void use_bf16_copy(bool enabled);
   void refresh_copy();  // copies the master to the bf16 copy, if there is one; called after each update
   // Adds the bf16 copy's gradient to the master's in fp32, and clears the bf16 copy's gradient.
