@@ -14,7 +14,7 @@ namespace {
 
 class DecoderState : public DecodingState {
  public:
-  explicit DecoderState(size_t layers) : caches(layers) {}
+  explicit DecoderState(size_t num_layers) : caches(num_layers) {}
   int64_t length() const override { return caches.front().length(); }
   void reorder(const at::Tensor& rows) override {
     for (auto& cache : caches) cache.reorder(rows);

@@ -21,8 +21,8 @@ using attention::AttentionKind;
 // support this (`shares_sources`); otherwise the caches store keys and values once per row.
 class TranslationState : public DecodingState {
  public:
-  TranslationState(size_t layers, bool shares_sources)
-      : self_caches(layers), cross_caches(layers), shares_sources_(shares_sources) {}
+  TranslationState(size_t num_layers, bool shares_sources)
+      : self_caches(num_layers), cross_caches(num_layers), shares_sources_(shares_sources) {}
   // Stores the output of the encoder. Decoder row i attends to source i.
   void set_sources(const EncoderOutput& sources) {
     encoder_output = sources;

@@ -49,7 +49,7 @@ struct Input {
   // Implicit, since the input of a decoder-only model without padding is its tokens: hidden(tokens, forward_context).
   Input(at::Tensor token_ids = {}, at::Tensor source_ids = {}, attention::Lengths row_lengths = {})
       : tokens(std::move(token_ids)), source(std::move(source_ids)), lengths(std::move(row_lengths)) {}
-  // Returns the input with all tensors except the lengths on `device`.
+  // Returns a copy of the input whose tensors, except for the lengths, are on `device`.
   Input to(at::Device device) const;
 };
 

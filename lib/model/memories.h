@@ -30,7 +30,7 @@ class Memories : public DecodingState {
     // negative positions. Forward passes that skip the layer leave gaps.
     std::vector<int64_t> positions;
   };
-  // `max_positions`: the capacity.
+  // `max_positions`: value of `capacity`.
   Memories(size_t num_layers, int64_t max_positions) : layers(num_layers), capacity(max_positions) {}
   int64_t length() const override { return next_position; }
   void reorder(const at::Tensor& rows) override;

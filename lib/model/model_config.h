@@ -118,8 +118,8 @@ enum class OptionGroup { adaptive_input, adaptive_softmax, output_bias };
 class Backbone {
  public:
   virtual ~Backbone() = default;
-  // Returns the groups of options that the backbone supports, besides the keys in no group and its own section
-  // model.NAME. ModelConfig::read() refuses all other options.
+  // Returns the option groups that the backbone supports. Every backbone also supports the keys of [model] that are in
+  // no group, and its own section model.NAME. ModelConfig::read() refuses all other options.
   virtual std::set<OptionGroup> option_groups() const = 0;
   // Builds a model with uninitialised parameters. On the device "meta" the parameters have no storage and can only
   // be counted. Throws Error(usage) if options of the section model.NAME contradict the vocabularies or each other.

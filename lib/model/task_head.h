@@ -28,8 +28,8 @@ Registry<TaskHead>& task_heads();
 // Creates the task head that options.head (model.bert.head) names. Throws Error(usage) for an unknown name.
 std::unique_ptr<TaskHead> make_task_head(const BertOptions& options);
 
-// Throws Error(usage) if an option of [model.bert] is set that the chosen task head does not accept, or has an invalid
-// value.
+// Throws Error(usage) if an option of [model.bert] has an invalid value, or is set although the chosen task head does
+// not accept the option.
 void check_head(const BertOptions& options);
 
 }  // namespace mh::model
