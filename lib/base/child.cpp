@@ -51,8 +51,8 @@ bool send_all(int descriptor, std::string_view bytes) {
   char header[kReplyHeaderBytes] = {kind};
   const uint64_t length = text.size();
   std::memcpy(header + 1, &length, sizeof length);
-  const bool sent = send_all(reply_channel, {header, sizeof header}) && send_all(reply_channel, text);
-  _exit(sent ? status : kReplyFailed);
+  const bool is_sent = send_all(reply_channel, {header, sizeof header}) && send_all(reply_channel, text);
+  _exit(is_sent ? status : kReplyFailed);
 }
 
 // Returns whether `reply` has as many bytes as its header states.
@@ -147,9 +147,9 @@ bool ChildInput::read_line(std::string& line) {
 }
 
 Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(on_line)) {
-  if (const size_t threads = count_threads(); threads > 1)
+  if (const size_t num_threads = count_threads(); num_threads > 1)
     throw Error(Exit::failed,
-                Problem{"child process", "a parent process with a single thread", str(threads, " threads"),
+                Problem{"child process", "a parent process with a single thread", str(num_threads, " threads"),
                         "unset LD_PRELOAD, since a preloaded library may start threads"});
   int channel[2], output_pipe[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel) != 0)
@@ -168,7 +168,7 @@ Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(
   sigset_t all_signals, parent_mask;
   sigfillset(&all_signals);
   pthread_sigmask(SIG_BLOCK, &all_signals, &parent_mask);
-  const pid_t parent = getpid();
+  const pid_t parent_pid = getpid();
   pid_ = fork();
   if (pid_ < 0) {
     const int error = errno;
@@ -180,7 +180,7 @@ Child::Child(const Work& work, LineConsumer on_line) : line_consumer_(std::move(
   }
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(kReplyFailed);
+    if (getppid() != parent_pid) _exit(kReplyFailed);
     reset_signal_handlers();
     pthread_sigmask(SIG_SETMASK, &parent_mask, nullptr);
     const rlimit no_core_dump{0, 0};
@@ -273,13 +273,13 @@ bool Child::read_lines() {
   if (n < 0) return true;
   for (const char c : std::string_view(bytes, static_cast<size_t>(n))) {
     if (c != '\n') {
-      line_ += c;
+      unfinished_line_ += c;
       continue;
     }
-    if (!line_.empty()) line_consumer_(line_);
-    line_.clear();
+    if (!unfinished_line_.empty()) line_consumer_(unfinished_line_);
+    unfinished_line_.clear();
   }
-  if (n == 0 && !line_.empty()) line_consumer_(line_);
+  if (n == 0 && !unfinished_line_.empty()) line_consumer_(unfinished_line_);
   return n > 0;
 }
 
@@ -301,9 +301,9 @@ ChildEnd Child::finish() {
     return end;
   }
   const int status = *wait_status;
-  const bool reply_complete = is_complete_reply(reply_);
-  const char kind = reply_complete ? reply_[0] : '\0';
-  std::string text = reply_complete ? reply_.substr(kReplyHeaderBytes) : "";
+  const bool is_reply_complete = is_complete_reply(reply_);
+  const char kind = is_reply_complete ? reply_[0] : '\0';
+  std::string text = is_reply_complete ? reply_.substr(kReplyHeaderBytes) : "";
   if (kind == kError && !text.empty()) throw Error(static_cast<Exit>(text[0]), text.substr(1));
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);

@@ -71,7 +71,8 @@ class Child {
   int channel_ = -1;      // socket that sends the input to the child and receives the reply
   int output_pipe_ = -1;  // read end of a pipe from standard output and standard error of the child
   struct sigaction parent_sigchld_action_ {};
-  std::string reply_, line_;
+  std::string reply_;            // bytes of the reply received so far
+  std::string unfinished_line_;  // output of the child after its last line feed
   bool reply_ended_ = false;
 };
 

@@ -53,24 +53,24 @@ bool CommandLineFields::visit(const Field& field, std::string& text) {
   std::string name = "--" + field.key;
   std::replace(name.begin(), name.end(), '_', '-');
   std::replace(name.begin(), name.end(), '.', '-');
-  if (!declared_) {
-    Option& entry = options_[field.key];
+  if (!is_declared_) {
+    Entry& entry = entries_[field.key];
     std::string help = field.help;
     if (!field.choices.empty()) help += " (" + join(field.choices, "|") + ")";
     if (field.text != "\"\"" && field.text != "[]" && field.type != "true/false")
       help += " [" + unquoted(field.text) + "]";
     if (field.type == "true/false") entry.option = app_.add_flag(name, entry.text, help);
     else entry.option = app_.add_option(name, entry.text, help)->type_name(placeholder(field.type));
-    option_order_.push_back(entry.option);
+    options_.push_back(entry.option);
     return false;
   }
-  const Option& entry = options_.at(field.key);
+  const Entry& entry = entries_.at(field.key);
   if (entry.option->count() == 0) return false;
   if (find_invalid_utf8(entry.text) != std::string::npos)
     throw Error(Exit::usage,
                 Problem{origin(field.key), "a value in UTF-8", "invalid UTF-8",
                         "if the value is the name of a file, rename the file, or use a symbolic link to the file"});
-  bool needs_quotes = field.type == "text" || field.type == "length";
+  const bool needs_quotes = field.type == "text" || field.type == "length";
   text = needs_quotes ? quoted_toml(entry.text) : field.type.back() == 's' ? "[" + entry.text + "]" : entry.text;
   return true;
 }

@@ -47,7 +47,7 @@ class CommandLineFields : public Fields {
   template <class Options>
   void declare(Options& options) {
     options.describe(*this);
-    declared_ = true;
+    is_declared_ = true;
   }
   // Sets the fields whose options were given on the command line; called after parsing. Throws Error(usage) with the
   // name of the option for an invalid value.
@@ -57,26 +57,26 @@ class CommandLineFields : public Fields {
   }
 
   // Returns the declared options, in the order of their fields.
-  const std::vector<CLI::Option*>& options() const { return option_order_; }
+  const std::vector<CLI::Option*>& options() const { return options_; }
   // Returns the option of the field `key`.
-  CLI::Option* option(const std::string& key) const { return options_.at(key).option; }
+  CLI::Option* option(const std::string& key) const { return entries_.at(key).option; }
 
  protected:
   bool visit(const Field& field, std::string& text) override;
   std::string origin(const std::string& key) const override;
 
  private:
-  struct Option {
-    std::string text;
+  struct Entry {
+    std::string text;  // value on the command line
     CLI::Option* option = nullptr;
   };
   static std::string unquoted(const std::string& text);
   static std::string placeholder(const std::string& type);
 
   CLI::App& app_;
-  bool declared_ = false;
-  std::map<std::string, Option> options_;
-  std::vector<CLI::Option*> option_order_;
+  bool is_declared_ = false;
+  std::map<std::string, Entry> entries_;  // by the key of the field
+  std::vector<CLI::Option*> options_;     // in the order of the fields
 };
 
 }  // namespace mh

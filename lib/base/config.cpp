@@ -35,8 +35,8 @@ template <class Leaf>
 void walk(const toml::table& table, const std::string& prefix, const Leaf& leaf) {
   for (auto&& [key, node] : table) {
     std::string full_key = prefix + std::string(key.str());
-    const toml::table* inner = node.as_table();
-    if (inner != nullptr && !inner->empty()) walk(*inner, full_key + ".", leaf);
+    const toml::table* subtable = node.as_table();
+    if (subtable != nullptr && !subtable->empty()) walk(*subtable, full_key + ".", leaf);
     else leaf(full_key, node);
   }
 }
@@ -175,15 +175,17 @@ bool TomlWriter::visit(const Field& field, std::string&) {
   size_t dot = field.key.rfind('.');
   std::string section = dot == std::string::npos ? "" : field.key.substr(0, dot);
   std::string line = (dot == std::string::npos ? field.key : field.key.substr(dot + 1)) + " = " + field.text;
-  auto it = std::find_if(tables_.begin(), tables_.end(), [&](const auto& t) { return t.first == section; });
-  if (it == tables_.end()) it = tables_.insert(section.empty() ? tables_.begin() : tables_.end(), {section, {}});
+  auto it =
+      std::find_if(section_lines_.begin(), section_lines_.end(), [&](const auto& t) { return t.first == section; });
+  if (it == section_lines_.end())
+    it = section_lines_.insert(section.empty() ? section_lines_.begin() : section_lines_.end(), {section, {}});
   it->second.push_back(line);
   return false;
 }
 
 std::string TomlWriter::text() const {
   std::string text;
-  for (const auto& [section, lines] : tables_) {
+  for (const auto& [section, lines] : section_lines_) {
     if (!text.empty()) text += "\n";
     if (!section.empty()) text += "[" + section + "]\n";
     for (const std::string& line : lines) text += line + "\n";

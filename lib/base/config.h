@@ -1,6 +1,6 @@
 // A configuration: values from TOML files, each of which may `include` others, and from `--set key=value`; the last
-// assignment of a key counts. Option structs read their fields from it; check_all_known() reports a key that no struct
-// has read.
+// assignment of a key counts. Option structs read their fields from a Config; check_all_known() reports a key that no
+// struct has read.
 #pragma once
 
 #include <map>
@@ -84,7 +84,7 @@ class TomlWriter : public Fields {
   bool visit(const Field& field, std::string& text) override;
 
  private:
-  std::vector<std::pair<std::string, std::vector<std::string>>> tables_;  // lines of each section, by its name
+  std::vector<std::pair<std::string, std::vector<std::string>>> section_lines_;  // lines of each section, by its name
 };
 
 // A key whose value differs between two configurations.

@@ -23,8 +23,8 @@ std::string toml_text(double v) {
   if (std::isinf(v)) return v > 0 ? "inf" : "-inf";
   if (std::isnan(v)) return "nan";
   std::string text = shortest_decimal(v);
-  bool integral = text.find_first_not_of("-0123456789") == std::string::npos;
-  return integral ? text + ".0" : text;
+  bool is_integral = text.find_first_not_of("-0123456789") == std::string::npos;
+  return is_integral ? text + ".0" : text;
 }
 std::string toml_text(const std::string& v) { return quoted_toml(v); }
 std::string toml_text(const Length& v) { return quoted_toml(to_string(v)); }
@@ -50,7 +50,7 @@ std::string bounds(Range r) {
 }
 
 template <class T>
-void check_range(T v, Range r, const char* type_name) {
+void require_in_range(T v, Range r, const char* type_name) {
   auto x = static_cast<double>(v);
   if (x != r.unset && !(x >= r.low && x <= r.high)) throw InvalidValue{type_name + bounds(r)};
 }
@@ -63,14 +63,14 @@ void parse_value(const toml::node& node, bool& v, const std::vector<std::string>
 void parse_value(const toml::node& node, int64_t& v, const std::vector<std::string>&, Range r, const std::string&) {
   auto parsed_value = node.value_exact<int64_t>();
   if (!parsed_value) throw InvalidValue{"an integer" + bounds(r)};
-  check_range(*parsed_value, r, "an integer");
+  require_in_range(*parsed_value, r, "an integer");
   v = *parsed_value;
 }
 void parse_value(const toml::node& node, double& v, const std::vector<std::string>&, Range r, const std::string&) {
   if (!node.is_number()) throw InvalidValue{"a number" + bounds(r)};
   double parsed_value = *node.value<double>();
   if (!std::isfinite(parsed_value)) throw InvalidValue{"a finite number" + bounds(r)};
-  check_range(parsed_value, r, "a number");
+  require_in_range(parsed_value, r, "a number");
   v = parsed_value;
 }
 void parse_value(const toml::node& node, std::string& v, const std::vector<std::string>& choices, Range,
@@ -94,15 +94,15 @@ void parse_value(const toml::node& node, std::vector<T>& values, const std::vect
                  const std::string& where) {
   const toml::array* array = node.as_array();
   if (array == nullptr) throw InvalidValue{"a list in [ ]"};
-  std::vector<T> parsed_value(array->size());
-  for (size_t i = 0; i < parsed_value.size(); ++i) {
+  std::vector<T> parsed_values(array->size());
+  for (size_t i = 0; i < parsed_values.size(); ++i) {
     try {
-      parse_value(*array->get(i), parsed_value[i], choices, r, where);
-    } catch (const InvalidValue& c) {
-      throw InvalidValue{"a list whose every entry is " + c.expected};
+      parse_value(*array->get(i), parsed_values[i], choices, r, where);
+    } catch (const InvalidValue& invalid_value) {
+      throw InvalidValue{"a list whose every entry is " + invalid_value.expected};
     }
   }
-  values = std::move(parsed_value);
+  values = std::move(parsed_values);
 }
 
 }  // namespace
@@ -144,8 +144,8 @@ void Fields::visit_value(const std::string& key, T& value, const std::string& he
     parse_value(*table.get("v"), value, choices, range, where);
   } catch (const toml::parse_error&) {
     throw Error(Exit::usage, Problem{where, "a value in TOML syntax and UTF-8", text, ""});
-  } catch (const InvalidValue& c) {
-    throw Error(Exit::usage, Problem{where, c.expected, text, ""});
+  } catch (const InvalidValue& invalid_value) {
+    throw Error(Exit::usage, Problem{where, invalid_value.expected, text, ""});
   }
 }
 

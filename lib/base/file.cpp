@@ -37,7 +37,7 @@ std::string system_message(int code) { return std::strerror(code); }
 
 // Repeats a system call while a signal interrupts it.
 template <class Call>
-auto uninterrupted(const Call& call) {
+auto retry_if_interrupted(const Call& call) {
   auto result = call();
   while (result < 0 && errno == EINTR) result = call();
   return result;
@@ -115,8 +115,8 @@ class TerminalSink : public DescriptorSink {
 
 // Path of an unfinished file, in static memory so that a signal handler can read it.
 struct TemporaryFile {
-  std::atomic<bool> claimed{false};  // a thread has taken the entry
-  std::atomic<bool> in_use{false};   // `path` is complete, so a signal handler may read it
+  std::atomic<bool> is_claimed{false};  // a thread has taken the entry
+  std::atomic<bool> has_path{false};    // `path` is complete, so a signal handler may read it
   char path[PATH_MAX];
 };
 std::array<TemporaryFile, 64> temporary_files;
@@ -126,9 +126,9 @@ std::array<TemporaryFile, 64> temporary_files;
 TemporaryFile* register_temporary(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
   for (TemporaryFile& t : temporary_files)
-    if (!t.claimed.exchange(true)) {
+    if (!t.is_claimed.exchange(true)) {
       std::memcpy(t.path, path.c_str(), path.size() + 1);
-      t.in_use = true;
+      t.has_path = true;
       return &t;
     }
   return nullptr;
@@ -165,7 +165,7 @@ class FileSink : public DescriptorSink {
  public:
   FileSink(const std::string& path, mode_t mode) : DescriptorSink(-1, path) {
     do {
-      temporary_path_ = path + ".partXXXXXX";  // set for each attempt, since a failed mkstemp() may change it
+      temporary_path_ = path + ".partXXXXXX";  // set for each attempt, since a failed mkstemp() may change the string
       descriptor_ = mkstemp(temporary_path_.data());
     } while (descriptor_ < 0 && errno == EINTR);
     if (descriptor_ < 0) fail_to_write(path, errno);
@@ -179,8 +179,8 @@ class FileSink : public DescriptorSink {
   }
   ~FileSink() override {
     if (table_entry_ != nullptr) {
-      table_entry_->in_use = false;
-      table_entry_->claimed = false;
+      table_entry_->has_path = false;
+      table_entry_->is_claimed = false;
     }
     if (descriptor_ < 0) return;
     ::close(descriptor_);
@@ -189,7 +189,7 @@ class FileSink : public DescriptorSink {
 
   void close() override {
     flush();
-    if (uninterrupted([&] { return fsync(descriptor_); }) != 0 && errno != EINVAL) fail_to_write(name_, errno);
+    if (retry_if_interrupted([&] { return fsync(descriptor_); }) != 0 && errno != EINVAL) fail_to_write(name_, errno);
     int descriptor = descriptor_;
     descriptor_ = -1;
     int code = close_descriptor(descriptor);
@@ -209,7 +209,7 @@ class FileSink : public DescriptorSink {
     std::string folder = slash == std::string::npos ? "." : name_.substr(0, slash + 1);
     int descriptor = open_descriptor(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const bool is_synced =
-        descriptor >= 0 && (uninterrupted([&] { return fsync(descriptor); }) == 0 || errno == EINVAL);
+        descriptor >= 0 && (retry_if_interrupted([&] { return fsync(descriptor); }) == 0 || errno == EINVAL);
     const int code = is_synced ? 0 : errno;
     if (descriptor >= 0) ::close(descriptor);
     if (code != 0)
@@ -246,7 +246,7 @@ class DescriptorSource : public ByteSource {
     if (owns_descriptor_) ::close(descriptor_);
   }
   size_t read(void* data, size_t size) override {
-    const ssize_t n = uninterrupted([&] { return ::read(descriptor_, data, size); });
+    const ssize_t n = retry_if_interrupted([&] { return ::read(descriptor_, data, size); });
     if (n < 0) throw Error(Exit::input, Problem{name_, "a readable input", system_message(errno), ""});
     return static_cast<size_t>(n);
   }
@@ -277,7 +277,7 @@ int open_to_read(const std::string& path, struct stat& status) {
 
 void unlink_unfinished_files() {
   for (const TemporaryFile& t : temporary_files)
-    if (t.in_use) unlink(t.path);
+    if (t.has_path) unlink(t.path);
 }
 
 const char* mapped_file_at(const void* address) {
@@ -380,12 +380,12 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
 }
 
 int open_descriptor(const std::string& path, int flags, unsigned mode) {
-  return uninterrupted([&] { return ::open(path.c_str(), flags, mode); });
+  return retry_if_interrupted([&] { return ::open(path.c_str(), flags, mode); });
 }
 
 int append(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t n = uninterrupted([&] { return ::write(descriptor, bytes.data(), bytes.size()); });
+    const ssize_t n = retry_if_interrupted([&] { return ::write(descriptor, bytes.data(), bytes.size()); });
     if (n < 0) return errno;
     bytes.remove_prefix(static_cast<size_t>(n));
   }
@@ -414,8 +414,8 @@ void refuse_output_onto_input(const std::string& output, const std::vector<std::
   }
 }
 
-LineReader::LineReader(ByteSource& source, size_t max_line) : source_(source), max_line_(max_line) {
-  buffer_.resize(std::max<size_t>(2 * max_line, 1 << 16));
+LineReader::LineReader(ByteSource& source, size_t max_line_bytes) : source_(source), max_line_bytes_(max_line_bytes) {
+  buffer_.resize(std::max<size_t>(2 * max_line_bytes, 1 << 16));
 }
 
 bool LineReader::next(Chunk& chunk) {
@@ -426,15 +426,15 @@ bool LineReader::next(Chunk& chunk) {
     const void* newline =
         num_buffered > num_searched ? std::memchr(begin + num_searched, '\n', num_buffered - num_searched) : nullptr;
     size_t length = newline != nullptr ? static_cast<size_t>(static_cast<const char*>(newline) - begin) : num_buffered;
-    bool line_complete = newline != nullptr || eof_;
-    if ((line_complete && (num_buffered > 0)) || length >= max_line_) {
-      bool chunk_ends_line = line_complete && length <= max_line_;
-      if (!chunk_ends_line) length = max_line_;
+    bool is_line_complete = newline != nullptr || eof_;
+    if ((is_line_complete && num_buffered > 0) || length >= max_line_bytes_) {
+      bool chunk_ends_line = is_line_complete && length <= max_line_bytes_;
+      if (!chunk_ends_line) length = max_line_bytes_;
       chunk = {std::string_view(begin, length),       starts_line_, chunk_ends_line,
                chunk_ends_line && newline != nullptr, line_,        offset_};
-      size_t consumed = length + (chunk_ends_line && newline != nullptr ? 1 : 0);
-      begin_ += consumed;
-      offset_ += consumed;
+      size_t num_consumed = length + (chunk_ends_line && newline != nullptr ? 1 : 0);
+      begin_ += num_consumed;
+      offset_ += num_consumed;
       starts_line_ = chunk_ends_line;
       if (chunk_ends_line) ++line_;
       return true;

@@ -31,10 +31,10 @@ class ByteSink {
 // device such as /dev/null or a FIFO is written in place. Throws Error(failed) if the folder does not exist or is
 // read-only, and Error(usage) if `path` is a folder or empty.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
-// Removes the temporary files of up to 64 open sinks. Safe in signal handlers, since it only calls unlink().
+// Removes the temporary files of up to 64 open sinks. Safe in signal handlers, since the function only calls unlink().
 void unlink_unfinished_files();
 // Returns the name of the mapped file (MappedFile) that contains the address, or null. Safe in signal handlers, since
-// it only reads memory.
+// the function only reads memory.
 const char* mapped_file_at(const void* address);
 // Returns a sink that writes to an open file descriptor; close() flushes the sink but does not close the descriptor.
 // `name`: name of the output in messages.
@@ -55,8 +55,8 @@ class ByteSource {
 // not be read.
 std::unique_ptr<ByteSource> open_source(const std::string& path);
 
-// A regular file that is mapped into memory, read-only; an empty file has size 0. The constructor throws Error(input)
-// for "-", pipes and devices, and for paths that open_source() cannot open.
+// A regular file that is mapped into memory, read-only; data() is null for an empty file. The constructor throws
+// Error(input) for "-", pipes and devices, and for paths that open_source() cannot open.
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);
@@ -75,7 +75,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Returns the content of a file, or of standard input for "-". Throws Error(input).
+// Returns the content of a file, or of standard input for "-". Throws Error(input) if opening or reading fails.
 std::string read_text_file(const std::string& path);
 // Writes a file under a temporary name and renames it, as open_sink() does.
 void write_file_atomically(const std::string& path, std::string_view bytes);
@@ -90,13 +90,13 @@ int append(int descriptor, std::string_view bytes);
 void refuse_output_onto_input(const std::string& output, const std::vector<std::string>& inputs);
 
 // Reads lines of text. '\n' ends a line; the last line may lack it. Memory use is constant: next() returns a line that
-// is longer than `max_line` bytes in several chunks.
+// is longer than `max_line_bytes` bytes in several chunks.
 class LineReader {
  public:
-  explicit LineReader(ByteSource& source, size_t max_line = 1 << 20);
-  // A line, or a part of a line that is longer than `max_line`.
+  explicit LineReader(ByteSource& source, size_t max_line_bytes = 1 << 20);
+  // A line, or a part of a line that is longer than `max_line_bytes`.
   struct Chunk {
-    std::string_view text;  // without the '\n'; valid until the next call
+    std::string_view text;  // bytes of the chunk, without the '\n'; valid until the next call
     bool starts_line;       // the chunk is the first of its line
     bool ends_line;         // the chunk is the last of its line
     bool has_newline;       // a '\n' follows the chunk
@@ -109,9 +109,11 @@ class LineReader {
  private:
   ByteSource& source_;
   std::vector<char> buffer_;
-  size_t begin_ = 0, end_ = 0, max_line_;
-  uint64_t line_ = 1, offset_ = 0;
-  bool starts_line_ = true, eof_ = false;
+  size_t begin_ = 0, end_ = 0;  // range in buffer_ of the bytes that no chunk has returned yet
+  size_t max_line_bytes_;
+  uint64_t line_ = 1, offset_ = 0;  // line number and offset of the next chunk
+  bool starts_line_ = true;         // the next chunk is the first of its line
+  bool eof_ = false;                // source_ has ended
 };
 
 }  // namespace mh

@@ -47,8 +47,8 @@ void log_detail(const std::string& message) {
 }
 
 bool stderr_is_terminal() {
-  static const bool terminal = isatty(STDERR_FILENO) == 1;
-  return terminal;
+  static const bool is_terminal = isatty(STDERR_FILENO) == 1;
+  return is_terminal;
 }
 
 bool stderr_has_colour() {

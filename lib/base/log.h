@@ -32,7 +32,7 @@ bool stderr_has_colour();
 // Draws at most ten times a second, and nothing with --quiet or if stderr is not a terminal.
 class Progress {
  public:
-  // `total`: number of units at the end; 0 or less if unknown, so that the line shows only a count.
+  // `total`: number of units at the end; 0 or less if unknown: the line then shows the count and the elapsed time.
   Progress(std::string label, int64_t total, std::string unit);
   ~Progress();
   Progress(const Progress&) = delete;

@@ -41,22 +41,24 @@ std::string quoted(const std::string& text) {
 std::string number_text(double x) { return std::isfinite(x) ? shortest_decimal(x) : "NaN"; }
 
 // Returns the gnuplot commands that set the title and the axis labels of a panel.
-std::string label_commands(const std::string& title, const std::string& x, const std::string& y) {
-  return str("set title ", quoted(title), " noenhanced\nset xlabel ", quoted(x), " noenhanced\nset ylabel ", quoted(y),
-             " noenhanced\n");
+std::string label_commands(const std::string& title, const std::string& x_label, const std::string& y_label) {
+  return str("set title ", quoted(title), " noenhanced\nset xlabel ", quoted(x_label), " noenhanced\nset ylabel ",
+             quoted(y_label), " noenhanced\n");
 }
 
 // Returns the gnuplot command that sets the file format and the size of the drawing.
-std::string terminal_command(const std::string& path, size_t panels) {
-  const int columns = panels > 1 ? 2 : 1, rows = (static_cast<int>(panels) + columns - 1) / columns;
-  if (path == "-") return str("set terminal dumb size 100,", 28 * static_cast<int>(panels), "\n");
+std::string terminal_command(const std::string& path, size_t num_panels) {
+  const int num_columns = num_panels > 1 ? 2 : 1;
+  const int num_rows = (static_cast<int>(num_panels) + num_columns - 1) / num_columns;
+  if (path == "-") return str("set terminal dumb size 100,", 28 * static_cast<int>(num_panels), "\n");
   const std::string suffix = suffix_of(path);
-  if (suffix == "svg") return str("set terminal svg size ", 640 * columns, ",", 440 * rows, " background 'white'\n");
-  if (suffix == "png") return str("set terminal pngcairo size ", 960 * columns, ",", 660 * rows, "\n");
-  return str("set terminal pdfcairo size ", 6 * columns, "in,", 4 * rows, "in\n");
+  if (suffix == "svg")
+    return str("set terminal svg size ", 640 * num_columns, ",", 440 * num_rows, " background 'white'\n");
+  if (suffix == "png") return str("set terminal pngcairo size ", 960 * num_columns, ",", 660 * num_rows, "\n");
+  return str("set terminal pdfcairo size ", 6 * num_columns, "in,", 4 * num_rows, "in\n");
 }
 
-// Runs gnuplot with `script` on its standard input. `discard_output`: discards its standard output.
+// Runs gnuplot with `script` on its standard input. `discard_output`: discards the standard output of gnuplot.
 void run_gnuplot(const std::string& script, bool discard_output) {
   int pipe_ends[2];
   if (pipe2(pipe_ends, O_CLOEXEC) != 0) throw Error(Exit::failed, "cannot create a pipe to gnuplot");
@@ -65,8 +67,9 @@ void run_gnuplot(const std::string& script, bool discard_output) {
   posix_spawn_file_actions_adddup2(&actions, pipe_ends[0], 0);
   if (discard_output) posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
   const char* arguments[] = {"gnuplot", "-", nullptr};
-  pid_t child = 0;
-  const int spawn_error = posix_spawnp(&child, "gnuplot", &actions, nullptr, const_cast<char**>(arguments), environ);
+  pid_t child_pid = 0;
+  const int spawn_error =
+      posix_spawnp(&child_pid, "gnuplot", &actions, nullptr, const_cast<char**>(arguments), environ);
   posix_spawn_file_actions_destroy(&actions);
   close(pipe_ends[0]);
   if (spawn_error == 0) {
@@ -80,7 +83,7 @@ void run_gnuplot(const std::string& script, bool discard_output) {
   }
   close(pipe_ends[1]);
   int status = 0;
-  if (spawn_error != 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+  if (spawn_error != 0 || waitpid(child_pid, &status, 0) != child_pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw Error(Exit::failed, "gnuplot failed; see the messages of gnuplot above");
 }
 
@@ -98,44 +101,48 @@ Plot::Plot(std::string path) : path_(std::move(path)) {
 }
 
 void Plot::add(const Chart& chart) {
-  const std::string data = str("$data", panels_.size());
-  std::string text = data + " << EOD\n", command = "plot ";
+  const std::string data_name = str("$data", panels_.size());
+  std::string data_block = data_name + " << EOD\n", command = "plot ";
   for (size_t i = 0; i < chart.curves.size(); ++i) {
     const Curve& curve = chart.curves[i];
-    for (size_t k = 0; k < curve.x.size(); ++k) text += number_text(curve.x[k]) + " " + number_text(curve.y[k]) + "\n";
-    text += "\n\n";  // starts the next data set (`index` of gnuplot)
-    command += str(i > 0 ? ", " : "", data, " index ", i, " using 1:2 with ", curve.x.size() > 1 ? "lines" : "points",
-                   " lw ", curve.bold ? 4 : 1.5, curve.bold ? " lc rgb 'black'" : "", " ",
-                   curve.title.empty() ? "notitle" : "title " + quoted(curve.title) + " noenhanced");
+    for (size_t k = 0; k < curve.x.size(); ++k)
+      data_block += number_text(curve.x[k]) + " " + number_text(curve.y[k]) + "\n";
+    data_block += "\n\n";  // starts the next data set (`index` of gnuplot)
+    command +=
+        str(i > 0 ? ", " : "", data_name, " index ", i, " using 1:2 with ", curve.x.size() > 1 ? "lines" : "points",
+            " lw ", curve.bold ? 4 : 1.5, curve.bold ? " lc rgb 'black'" : "", " ",
+            curve.title.empty() ? "notitle" : "title " + quoted(curve.title) + " noenhanced");
   }
   panels_.push_back(str("reset\nset key outside right\nset grid\n",
-                        label_commands(chart.title, chart.x_label, chart.y_label), text, "EOD\n",
+                        label_commands(chart.title, chart.x_label, chart.y_label), data_block, "EOD\n",
                         chart.curves.empty() ? "plot NaN notitle" : command, "\n"));
 }
 
 void Plot::add(const HeatMap& map) {
-  const std::string data = str("$data", panels_.size());
-  size_t columns = 1;
-  std::string text = data + " << EOD\n";
+  const std::string data_name = str("$data", panels_.size());
+  size_t num_columns = 1;
+  std::string data_block = data_name + " << EOD\n";
   for (size_t y = 0; y < map.rows.size(); ++y) {
-    columns = std::max(columns, map.rows[y].size());
-    for (size_t x = 0; x < map.rows[y].size(); ++x) text += str(x, " ", y, " ", number_text(map.rows[y][x]), "\n");
+    num_columns = std::max(num_columns, map.rows[y].size());
+    for (size_t x = 0; x < map.rows[y].size(); ++x)
+      data_block += str(x, " ", y, " ", number_text(map.rows[y][x]), "\n");
   }
   const auto upper_limit = [](size_t n) { return shortest_decimal(static_cast<double>(std::max<size_t>(n, 1)) - 0.5); };
   // Standard output cannot show shades, so the cells show numbers there.
   const char* cell_style = path_ == "-" ? " using 1:2:(sprintf('%.3g', $3)) with labels"
                                         : " using 1:2:(0.5):(0.5):3 with boxxyerror fillstyle solid linecolor palette";
-  panels_.push_back(str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset xrange [-0.5:",
-                        upper_limit(columns), "]\nset yrange [", upper_limit(map.rows.size()),
-                        ":-0.5]\nset xtics 1\nset ytics 1\n", label_commands(map.title, map.x_label, map.y_label), text,
-                        "EOD\n", map.rows.empty() ? "plot NaN" : "plot " + data + cell_style, " notitle\n"));
+  panels_.push_back(
+      str("reset\nset palette defined (0 'white', 1 'dark-blue')\nset xrange [-0.5:", upper_limit(num_columns),
+          "]\nset yrange [", upper_limit(map.rows.size()), ":-0.5]\nset xtics 1\nset ytics 1\n",
+          label_commands(map.title, map.x_label, map.y_label), data_block, "EOD\n",
+          map.rows.empty() ? "plot NaN" : "plot " + data_name + cell_style, " notitle\n"));
 }
 
 void Plot::draw() const {
   std::string script = terminal_command(path_, panels_.size());
   const bool is_text_plot = path_ == "-";
-  const std::string temporary = is_text_plot ? "" : str(path_, ".", getpid(), ".tmp");
-  if (!is_text_plot) script += "set output " + quoted(temporary) + "\n";
+  const std::string temporary_path = is_text_plot ? "" : str(path_, ".", getpid(), ".tmp");
+  if (!is_text_plot) script += "set output " + quoted(temporary_path) + "\n";
   // On standard output panels are stacked; in a file two panels share a row.
   if (panels_.size() > 1)
     script += is_text_plot ? str("set multiplot layout ", panels_.size(), ",1\n")
@@ -145,10 +152,10 @@ void Plot::draw() const {
   script += "unset output\n";
   try {
     run_gnuplot(script, !is_text_plot);
-    if (!is_text_plot && rename(temporary.c_str(), path_.c_str()) != 0)
+    if (!is_text_plot && rename(temporary_path.c_str(), path_.c_str()) != 0)
       throw Error(Exit::failed, Problem{path_, "a writable output", std::strerror(errno), "choose a writable folder"});
   } catch (...) {
-    if (!is_text_plot) unlink(temporary.c_str());
+    if (!is_text_plot) unlink(temporary_path.c_str());
     throw;
   }
 }

@@ -17,14 +17,14 @@ template <class T>
 class Prefetcher {
  public:
   // `produce` returns the next value on each call, and no value after the last one. Only the background thread calls
-  // it, and only while the queue has fewer than `capacity` values (at least 1).
+  // `produce`, and only while the queue has fewer than `capacity` values (at least 1).
   Prefetcher(size_t capacity, std::function<std::optional<T>()> produce)
       : capacity_(capacity), produce_(std::move(produce)), thread_([this] { run_producer(); }) {}
   // Stops the thread after the call of `produce` in progress, and discards the queue.
   ~Prefetcher() {
     {
       const std::lock_guard lock(mutex_);
-      stopping_ = true;
+      is_stopping_ = true;
     }
     state_changed_.notify_all();
     thread_.join();
@@ -36,7 +36,7 @@ class Prefetcher {
   // values produced before, then rethrows the exception in every later call.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
-    state_changed_.wait(lock, [this] { return !queue_.empty() || ended_; });
+    state_changed_.wait(lock, [this] { return !queue_.empty() || has_ended_; });
     if (queue_.empty()) {
       if (exception_) std::rethrow_exception(exception_);
       return std::nullopt;
@@ -64,15 +64,15 @@ class Prefetcher {
     std::unique_lock lock(mutex_);
     queue_.push_back(std::move(value));
     state_changed_.notify_all();
-    state_changed_.wait(lock, [this] { return stopping_ || queue_.size() < capacity_; });
-    return !stopping_;
+    state_changed_.wait(lock, [this] { return is_stopping_ || queue_.size() < capacity_; });
+    return !is_stopping_;
   }
 
   // Marks the end of the values. `exception`: exception of `produce`, or null.
   void finish(std::exception_ptr exception) {
     {
       const std::lock_guard lock(mutex_);
-      ended_ = true;
+      has_ended_ = true;
       exception_ = std::move(exception);
     }
     state_changed_.notify_all();
@@ -83,7 +83,7 @@ class Prefetcher {
   std::mutex mutex_;
   std::condition_variable state_changed_;
   std::deque<T> queue_;
-  bool ended_ = false, stopping_ = false;
+  bool has_ended_ = false, is_stopping_ = false;
   std::exception_ptr exception_;
   std::thread thread_;  // declared last, since the thread uses all other members
 };

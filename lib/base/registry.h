@@ -63,7 +63,7 @@ class Registry {
   std::map<std::string, Entry> entries_;
 };
 
-// Registers an implementation in its constructor.
+// An object whose constructor registers an implementation.
 template <class Implementation>
 class Registration {
  public:

@@ -78,29 +78,36 @@ std::vector<Assignment> convert_optimizer_name(const std::string& section, const
 
 }  // namespace
 
-std::vector<Assignment> convert_renamed(const Assignment& a, const std::string& origin) {
-  const std::string section = a.key.substr(0, a.key.rfind('.') + 1);
-  if (a.text == kEmptyTable) {
-    const auto it = present_names().find(a.key + ".");
-    return {{it == present_names().end() ? a.key : it->second.substr(0, it->second.size() - 1), a.text}};
+std::vector<Assignment> convert_renamed(const Assignment& assignment, const std::string& origin) {
+  const std::string section = assignment.key.substr(0, assignment.key.rfind('.') + 1);
+  if (assignment.text == kEmptyTable) {
+    const auto it = present_names().find(assignment.key + ".");
+    return {
+        {it == present_names().end() ? assignment.key : it->second.substr(0, it->second.size() - 1), assignment.text}};
   }
-  if (a.key == "train.optimizer") return convert_optimizer_name("train.optimizer.", a.text);
-  if (matches_key(a.key, "train.groups.", "optimizer")) return convert_optimizer_name(section, a.text);
-  if ((a.key == "train.optimizer.rule" || matches_key(a.key, "train.groups.", "rule")) && a.text == kAdam)
+  if (assignment.key == "train.optimizer") return convert_optimizer_name("train.optimizer.", assignment.text);
+  if (matches_key(assignment.key, "train.groups.", "optimizer"))
+    return convert_optimizer_name(section, assignment.text);
+  if ((assignment.key == "train.optimizer.rule" || matches_key(assignment.key, "train.groups.", "rule")) &&
+      assignment.text == kAdam)
     throw Error(Exit::usage,
-                Problem{origin, "the rule adamw, sgd or nag", a.key + " = " + a.text,
-                        str("set ", a.key, " = ", kAdamW, ", and ", section,
+                Problem{origin, "the rule adamw, sgd or nag", assignment.key + " = " + assignment.text,
+                        str("set ", assignment.key, " = ", kAdamW, ", and ", section,
                             "decay_norms_and_biases = true to decay all parameters (adam of earlier versions) or false "
                             "to leave norms and biases out (adamw of earlier versions)")});
   for (const char* stage : {"mae", "mixture-of-heads"}) {
-    if (matches_key(a.key, "attention.", str(stage, ".of"))) return {{section + "original_heads", a.text}};
-    if (matches_key(a.key, "attention.", str(stage, ".kept"))) return {{section + "kept_heads", a.text}};
+    if (matches_key(assignment.key, "attention.", str(stage, ".of")))
+      return {{section + "original_heads", assignment.text}};
+    if (matches_key(assignment.key, "attention.", str(stage, ".kept")))
+      return {{section + "kept_heads", assignment.text}};
   }
-  if (matches_key(a.key, "attention.", "distances") && a.text == "\"true\"") return {{a.key, "\"exact\""}};
-  if (const auto it = present_names().find(a.key); it != present_names().end()) return {{it->second, a.text}};
+  if (matches_key(assignment.key, "attention.", "distances") && assignment.text == "\"true\"")
+    return {{assignment.key, "\"exact\""}};
+  if (const auto it = present_names().find(assignment.key); it != present_names().end())
+    return {{it->second, assignment.text}};
   if (const auto it = present_names().find(section); it != present_names().end())
-    return {{it->second + a.key.substr(section.size()), a.text}};
-  return {a};
+    return {{it->second + assignment.key.substr(section.size()), assignment.text}};
+  return {assignment};
 }
 
 }  // namespace mh

@@ -1,6 +1,6 @@
 // Converts configuration keys and values of earlier versions. Config converts configuration files, `--set` assignments
 // and the TOML in checkpoints and training states, so that configurations of earlier versions retain their meaning.
-// This includes the meaning of a value under a renamed key: `train.optimizer = "adamw"` excluded norms and biases from
+// A value under a renamed key retains its meaning, too: `train.optimizer = "adamw"` excluded norms and biases from
 // decay, whereas `train.optimizer.rule = "adamw"` decays them unless train.optimizer.decay_norms_and_biases is false.
 #pragma once
 

@@ -34,9 +34,9 @@ void remove_files_and_raise(int signal) {
   std::raise(signal);
 }
 
-// Provides a separate stack for the signal handlers of this thread, to which the system delivers the signals of the
-// process first. The kernels of oneDNN store data below the red zone of the stack pointer, where the frame of a signal
-// handler on the same stack would overwrite them.
+// Provides a separate stack for the signal handlers of the main thread, which the system prefers for signals sent to
+// the process. The kernels of oneDNN store data below the red zone of the stack pointer, where the frame of a signal
+// handler on the same stack would overwrite the data.
 void use_alternate_stack() {
   static std::vector<char> memory(std::max<size_t>(1 << 16, static_cast<size_t>(sysconf(_SC_SIGSTKSZ))));
   stack_t stack{};

@@ -1,6 +1,6 @@
-// Stop signals: SIGINT, SIGTERM, SIGHUP, and SIGUSR1, which Slurm can send before the time limit of a job. They request
-// that a training run saves its state and stops; the handler only stores the number of the signal. A SIGINT after
-// another stop signal ends the process at once.
+// Stop signals: SIGINT, SIGTERM, SIGHUP, and SIGUSR1, which Slurm can send before the time limit of a job. A stop
+// signal requests that a training run saves its state and stops; the handler only stores the number of the signal. A
+// SIGINT after another stop signal ends the process at once.
 #pragma once
 
 namespace mh {
@@ -14,7 +14,7 @@ void remove_files_on_signals();
 // handler removes temporary files and ends the process as by default.
 void report_truncated_files();
 
-// Installs handlers that store stop signals; only the main thread may call it.
+// Installs handlers that store stop signals; only the main thread may call this function.
 void catch_stop_signals();
 // Returns the last stop signal since catch_stop_signals(), or 0.
 int stop_signal();

@@ -173,9 +173,9 @@ size_t find_invalid_utf8(std::string_view text) {
     if (length == 0 || i + length > n) return i;
     for (size_t k = 1; k < length; ++k)
       if ((byte(i + k) & 0xC0) != 0x80) return i;
-    unsigned char next = byte(i + 1);
-    if ((c == 0xE0 && next < 0xA0) || (c == 0xED && next > 0x9F) || (c == 0xF0 && next < 0x90) ||
-        (c == 0xF4 && next > 0x8F))
+    unsigned char second_byte = byte(i + 1);
+    if ((c == 0xE0 && second_byte < 0xA0) || (c == 0xED && second_byte > 0x9F) || (c == 0xF0 && second_byte < 0x90) ||
+        (c == 0xF4 && second_byte > 0x8F))
       return i;
     i += length;
   }

@@ -22,7 +22,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 std::string join_alternatives(std::vector<std::string> parts);
 std::string shape_text(std::span<const int64_t> shape);  // returns "(512, 64)", for messages
 std::string trim(std::string_view text);
-// Returns 16 lower-case hexadecimal digits, the form of checksums in files.
+// Returns the value as 16 lower-case hexadecimal digits, the form of checksums in files.
 std::string hex64(uint64_t value);
 
 // Returns the escape sequence of a byte, such as "\x1b".
@@ -40,7 +40,7 @@ std::string human_bytes(uint64_t bytes);
 // Returns seconds as "45s", "12m30s", "3h05m".
 std::string human_seconds(double seconds);
 
-// Returns the value with `digits` decimals: 2.718 with two is "2.72".
+// Returns the value with `digits` decimals: "2.72" for 2.718 and 2 digits.
 std::string fixed_decimal(double value, int digits);
 // Returns the shortest decimal text that reads back as the same double ("0.1", "1e-09").
 std::string shortest_decimal(double value);

@@ -33,8 +33,8 @@ std::string command_name(const CLI::App& app, const std::string& name) {
   return subs.empty() ? name : name + " " + subs.back()->get_name();
 }
 
-// Returns the message of CLI11, but states what was expected and found if arguments exclude or need each other or are
-// missing, and names the nearest option for an unknown one.
+// Returns the message of CLI11. States instead what was expected and found if options exclude or require each other or
+// are missing, and suggests the nearest option for an unknown option.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   if (const size_t verb = message.find(" excludes "); error.get_name() == "ExcludesError" && verb != message.npos) {
@@ -119,9 +119,9 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     message.resize(std::min(message.size(), message.find('\n')));
     // "CUDA out of memory. Tried to allocate …", "DefaultCPUAllocator: can't allocate memory: …"
     const bool says_out_of_memory = message.find("out of memory") != std::string::npos;
-    const bool out_of_memory = says_out_of_memory || message.find("allocate memory") != std::string::npos;
-    log_error(out_of_memory && !says_out_of_memory ? "out of memory: " + message : message);
-    return static_cast<int>(out_of_memory ? Exit::device : Exit::failed);
+    const bool is_out_of_memory = says_out_of_memory || message.find("allocate memory") != std::string::npos;
+    log_error(is_out_of_memory && !says_out_of_memory ? "out of memory: " + message : message);
+    return static_cast<int>(is_out_of_memory ? Exit::device : Exit::failed);
   }
 }
 

@@ -42,7 +42,7 @@ bool is_cased(char32_t c) {
                       {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189}};
   return is_in_range(category(c), UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LT) ||
          std::any_of(std::begin(cased_ranges), std::end(cased_ranges),
-                     [&](auto& o) { return c >= o.first && c <= o.last; });
+                     [&](const auto& range) { return c >= range.first && c <= range.last; });
 }
 
 // Returns whether the first character of [begin, end) that is not Case_Ignorable is Cased.
