@@ -23,7 +23,7 @@ int64_t token_of_role(const AddedTokens& tokens, std::string_view role) {
   return -1;
 }
 
-void write_added_tokens(const AddedTokens& tokens, std::string& text) {
+void append_added_tokens(const AddedTokens& tokens, std::string& text) {
   for (const auto& [id, attributes] : tokens) {
     text += std::to_string(id);
     for (const std::string& attribute : attributes) text += " " + attribute;

@@ -1,6 +1,6 @@
 // Tokens that a Hugging Face model folder adds to its vocabulary or gives a role, such as pad_token. multihead's
-// tokenizers do not recognise added tokens in text; they store them, so that converting a model back to a folder
-// restores them.
+// tokenizers do not recognise added tokens in text, but store the tokens, so that converting a model back to a
+// folder restores the tokens.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ int64_t token_of_role(const AddedTokens& tokens, std::string_view role);
 
 // Appends to `text` one line for each token, in the format of a vocabulary file (mh-vocab(5)): the token id and the
 // attributes, separated by spaces.
-void write_added_tokens(const AddedTokens& tokens, std::string& text);
-// Parses a line in the format of write_added_tokens() and adds its token to `tokens`. Returns false for a malformed
+void append_added_tokens(const AddedTokens& tokens, std::string& text);
+// Parses a line in the format of append_added_tokens() and adds its token to `tokens`. Returns false for a malformed
 // line, an unknown or repeated attribute, an id outside [0, num_entries), or an id not above all ids in `tokens`.
 bool parse_added_token(std::string_view line, uint64_t num_entries, AddedTokens& tokens);
 

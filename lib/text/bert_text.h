@@ -9,8 +9,8 @@
 //   words are separated by spaces, and every punctuation mark is a word: the categories P*, and in ASCII every
 //   printable character other than a letter, a digit or a space.
 //
-// tokenizers uses the categories of Unicode 8.0, the decompositions of 9.0 and the lower case of 16.0, and so does this
-// file: newer characters count as letters without decomposition.
+// The library tokenizers uses the categories of Unicode 8.0, the decompositions of 9.0 and the lower case of 16.0, and
+// so does this file: newer characters count as letters without decomposition.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +43,10 @@ void for_each_bert_word(std::span<const BertCharacter> text, const Visit& visit)
   size_t begin = 0;
   for (size_t i = 0; i <= text.size(); ++i) {
     const bool is_space = i == text.size() || text[i].c == U' ';
-    const bool is_mark = !is_space && is_bert_punctuation(text[i].c);
-    if (!is_space && !is_mark) continue;
+    const bool is_punctuation_mark = !is_space && is_bert_punctuation(text[i].c);
+    if (!is_space && !is_punctuation_mark) continue;
     if (i > begin) visit(text.subspan(begin, i - begin));
-    if (is_mark) visit(text.subspan(i, 1));
+    if (is_punctuation_mark) visit(text.subspan(i, 1));
     begin = i + 1;
   }
 }

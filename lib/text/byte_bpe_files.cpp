@@ -1,4 +1,4 @@
-// Reads and writes vocab.json and merges.txt of GPT-2.
+// Parses and serialises the content of vocab.json and merges.txt of GPT-2.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -41,17 +41,17 @@ std::optional<Merge> parse_merge(std::string_view line) {
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name) {
   std::vector<Merge> merges;
   std::string_view remaining_text = validate_text(text, name);
-  for (size_t line = 1; !remaining_text.empty(); ++line) {
+  for (size_t line_number = 1; !remaining_text.empty(); ++line_number) {
     const size_t end = std::min(remaining_text.find('\n'), remaining_text.size());
     const std::string_view line_text = remaining_text.substr(0, end);
     remaining_text.remove_prefix(std::min(end + 1, remaining_text.size()));
-    if ((line == 1 && line_text.starts_with("#version")) ||
+    if ((line_number == 1 && line_text.starts_with("#version")) ||
         ((line_text.empty() || line_text == "\r") && remaining_text.empty()))
       continue;
     auto merge = parse_merge(line_text);
     if (!merge)
       throw Error(Exit::input,
-                  Problem{str(name, ":", line), "two symbols separated by a space, as in GPT-2's merges.txt",
+                  Problem{str(name, ":", line_number), "two symbols separated by a space, as in GPT-2's merges.txt",
                           "'" + escape_piece(std::string(line_text.substr(0, 40))) + "'", "copy the file again"});
     merges.push_back(std::move(*merge));
   }

@@ -38,12 +38,12 @@ constexpr Range kAddedSinceUnicode15_1[] = {
 constexpr auto kAsciiClasses = [] {
   std::array<CharacterClass, 128> classes{};
   for (int c = 0; c < 128; ++c) {
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'), number = c >= '0' && c <= '9';
-    const bool space = c == ' ' || (c >= '\t' && c <= '\r');
-    classes[static_cast<size_t>(c)] = letter   ? CharacterClass::letter
-                                      : number ? CharacterClass::number
-                                      : space  ? CharacterClass::space
-                                               : CharacterClass::other;
+    const bool is_ascii_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'), is_digit = c >= '0' && c <= '9';
+    const bool is_white_space = c == ' ' || (c >= '\t' && c <= '\r');
+    classes[static_cast<size_t>(c)] = is_ascii_letter  ? CharacterClass::letter
+                                      : is_digit       ? CharacterClass::number
+                                      : is_white_space ? CharacterClass::space
+                                                       : CharacterClass::other;
   }
   return classes;
 }();
@@ -59,7 +59,7 @@ CharacterClass class_of(char32_t c) {
 
 struct Character {
   CharacterClass character_class;
-  size_t bytes;
+  size_t num_bytes;
 };
 
 Character character_at(std::string_view text, size_t offset) {
@@ -73,13 +73,13 @@ Character character_at(std::string_view text, size_t offset) {
 
 bool is_continuation_byte(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 
-// Returns the offset of the first character from offset `offset` on that is not of class `character_class`, or the size
-// of `text`.
+// Returns the offset of the first character at or after `offset` that is not of class `character_class`, or the size of
+// `text`.
 size_t end_of_class(std::string_view text, size_t offset, CharacterClass character_class) {
   while (offset < text.size()) {
     const Character character = character_at(text, offset);
     if (character.character_class != character_class) break;
-    offset += character.bytes;
+    offset += character.num_bytes;
   }
   return offset;
 }
@@ -94,7 +94,7 @@ size_t contraction_length(std::string_view suffix) {
 // Returns whether GPT-2's files represent a byte by the character of the same number.
 bool is_printable(int byte) { return (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD); }
 
-constexpr char32_t kFirstLetter = 0x100;
+constexpr char32_t kFirstLetter = 0x100;  // character that represents the first byte that is not printable
 
 const std::array<char32_t, 256> kLetterOfByte = [] {
   std::array<char32_t, 256> letters{};
@@ -108,9 +108,10 @@ const std::array<char32_t, 256> kLetterOfByte = [] {
 
 size_t byte_bpe_word_end(std::string_view text, size_t begin) {
   if (text[begin] == '\'')
-    if (const size_t letters = contraction_length(text.substr(begin + 1)); letters > 0) return begin + 1 + letters;
+    if (const size_t num_letters = contraction_length(text.substr(begin + 1)); num_letters > 0)
+      return begin + 1 + num_letters;
   const Character first = character_at(text, begin);
-  const size_t next = begin + first.bytes;
+  const size_t next = begin + first.num_bytes;
   if (first.character_class != CharacterClass::space) return end_of_class(text, next, first.character_class);
   if (next == text.size()) return next;
   const Character second = character_at(text, next);

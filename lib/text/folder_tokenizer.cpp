@@ -43,8 +43,8 @@ class FolderReader {
     const std::string json_path = path("tokenizer.json"), pieces_path = path("vocab.json"),
                       merges_path = path("merges.txt");
     std::vector<Merge> merges;
-    if (const auto text = read_if_exists(json_path)) {
-      TokenizerJson json = read_byte_bpe_json(*text, json_path);
+    if (const auto json_text = read_if_exists(json_path)) {
+      TokenizerJson json = read_byte_bpe_json(*json_text, json_path);
       if (const auto file_text = read_if_exists(pieces_path))
         require_equal_pieces(json.pieces, read_numbered_pieces(*file_text, pieces_path), pieces_path);
       if (const auto file_text = read_if_exists(merges_path))
@@ -58,11 +58,12 @@ class FolderReader {
       merges = read_byte_bpe_merges(read_text_file(merges_path), merges_path);
     }
     AddedTokens default_tokens;
-    if (const int64_t end = add_tokens({kEndOfText}).front(); end >= 0)
-      default_tokens = {{end, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
+    if (const int64_t end_of_text = add_tokens({kEndOfText}).front(); end_of_text >= 0)
+      default_tokens = {{end_of_text, {kSpecialToken, "bos_token", "eos_token", "unk_token"}}};
     assign_roles(default_tokens);
-    if (const int64_t end = token_of_role(added_tokens_, "eos_token"); end >= 0 && default_tokens.count(end) == 0)
-      log_warning(str(folder_, ": eos_token is ", pieces_.at(static_cast<uint64_t>(end)), ", but ", kEndOfText,
+    if (const int64_t end_of_text = token_of_role(added_tokens_, "eos_token");
+        end_of_text >= 0 && default_tokens.count(end_of_text) == 0)
+      log_warning(str(folder_, ": eos_token is ", pieces_.at(static_cast<uint64_t>(end_of_text)), ", but ", kEndOfText,
                       " ends each text in multihead"));
     warn_about_plain_tokens();
     return make_byte_bpe_tokenizer(pieces_in_id_order(pieces_, folder_), std::move(merges), folder_,
@@ -72,19 +73,19 @@ class FolderReader {
   std::unique_ptr<WordPieceTokenizer> read_wordpiece() {
     config_.require("tokenize_chinese_chars", true, {true}, "multihead encodes each ideograph as a word");
     config_.require("do_basic_tokenize", true, {true}, "multihead always splits text into words");
-    const std::string json_path = path("tokenizer.json"), words_path = path("vocab.txt");
+    const std::string json_path = path("tokenizer.json"), pieces_path = path("vocab.txt");
     BertNormalisation normalisation;
     if (const auto json_text = read_if_exists(json_path)) {
       TokenizerJson json = read_wordpiece_json(*json_text, json_path);
-      if (const auto file_text = read_if_exists(words_path))
-        require_equal_pieces(json.pieces, number_pieces(read_wordpieces(*file_text, words_path)), words_path);
+      if (const auto file_text = read_if_exists(pieces_path))
+        require_equal_pieces(json.pieces, number_pieces(read_wordpieces(*file_text, pieces_path)), pieces_path);
       normalisation = json.normalisation;
       require_equal_setting("do_lower_case", normalisation.lowercase, json_path + ": lowercase");
       require_equal_setting("strip_accents", normalisation.strip_accents, json_path + ": strip_accents");
       store(std::move(json));
     } else {
       require_files({"vocab.txt"});
-      pieces_ = number_pieces(read_wordpieces(read_text_file(words_path), words_path));
+      pieces_ = number_pieces(read_wordpieces(read_text_file(pieces_path), pieces_path));
       if (config_.empty())
         log_info(folder_ + " has no tokenizer_config.json: text is converted to lower case, as in transformers");
       normalisation.lowercase = config_.value("do_lower_case", true);

@@ -52,11 +52,11 @@ class Learner {
   };
   struct Pair {
     int32_t left, right;
-    int64_t count = 0;                          // current count, valid while the pair is active
-    int64_t deferred_count = 0;                 // count when the pair was last set aside
-    bool active = false;                        // the pair is listed in active_pairs_
-    bool was_deferred = false;                  // the pair has been set aside at least once
-    std::unordered_map<size_t, int32_t> words;  // number of occurrences by index of the word in words_
+    int64_t count = 0;                                        // current count, valid while the pair is active
+    int64_t deferred_count = 0;                               // count when the pair was last set aside
+    bool is_active = false;                                   // the pair is listed in active_pairs_
+    bool was_deferred = false;                                // the pair has been set aside at least once
+    std::unordered_map<size_t, int32_t> occurrences_by_word;  // number of occurrences by index of the word in words_
   };
 
   void add_word(std::string_view text, int64_t count) {
@@ -88,16 +88,17 @@ class Learner {
   void change_count(const std::vector<int32_t>& symbols, size_t index, size_t word, int sign) {
     const int32_t p = pair_index(symbols[index], symbols[index + 1]);
     Pair& pair = pair_at(p);
-    if (!pair.active) {
-      pair.active = true;
+    if (!pair.is_active) {
+      pair.is_active = true;
       pair.count = 0;
       active_pairs_.push_back(p);
     }
     pair.count += sign * words_[word].count;
-    pair.words[word] += sign;
+    pair.occurrences_by_word[word] += sign;
   }
 
-  // Returns the pair with the highest count; among equal counts, the pair with the bytewise greatest symbols.
+  // Returns the index of the pair with the highest count; among equal counts, of the pair with the bytewise greatest
+  // symbols.
   int32_t most_frequent() const {
     return *std::max_element(active_pairs_.begin(), active_pairs_.end(), [&](int32_t a, int32_t b) {
       const Pair &x = pair_at(a), &y = pair_at(b);
@@ -118,7 +119,7 @@ class Learner {
       if (static_cast<double>(pair.count) >= threshold) return false;
       // A negative count is the change since the pair was set aside.
       defer(pair, pair.count < 0 ? pair.deferred_count + pair.count : pair.count);
-      pair.active = false;
+      pair.is_active = false;
       return true;
     });
   }
@@ -127,7 +128,7 @@ class Learner {
     active_pairs_.clear();
     for (size_t p = 0; p < pairs_.size(); ++p) {
       Pair& pair = pairs_[p];
-      pair.active = pair.was_deferred;
+      pair.is_active = pair.was_deferred;
       if (!pair.was_deferred) continue;
       pair.count = pair.deferred_count;
       active_pairs_.push_back(static_cast<int32_t>(p));
@@ -138,9 +139,9 @@ class Learner {
   void merge(int32_t best_pair) {
     const int32_t left = pair_at(best_pair).left, right = pair_at(best_pair).right;
     const int32_t joined_symbol = symbol_id(text_of(left) + text_of(right));
-    std::unordered_map<size_t, int32_t> occurrences_by_word;
-    occurrences_by_word.swap(pair_at(best_pair).words);
-    for (const auto& [w, num_occurrences] : occurrences_by_word) {
+    std::unordered_map<size_t, int32_t> best_occurrences_by_word;
+    best_occurrences_by_word.swap(pair_at(best_pair).occurrences_by_word);
+    for (const auto& [w, num_occurrences] : best_occurrences_by_word) {
       if (num_occurrences < 1) continue;
       const std::vector<int32_t> old_symbols = std::move(words_[w].symbols);
       std::vector<int32_t>& new_symbols = words_[w].symbols;
@@ -169,8 +170,8 @@ class Learner {
     return index + 1 < symbols.size() && symbols[index] == left && symbols[index + 1] == right;
   }
 
-  Pair& pair_at(int32_t pair) { return pairs_[static_cast<size_t>(pair)]; }
-  const Pair& pair_at(int32_t pair) const { return pairs_[static_cast<size_t>(pair)]; }
+  Pair& pair_at(int32_t index) { return pairs_[static_cast<size_t>(index)]; }
+  const Pair& pair_at(int32_t index) const { return pairs_[static_cast<size_t>(index)]; }
 
   std::vector<Word> words_;
   std::vector<std::string> symbol_texts_;

@@ -1,6 +1,7 @@
 // Runs SentencePiece's trainer in a child process (base/child.h), since the trainer calls exit() if a check of its own
-// state fails, indexes words in 16 bits and skips lines that it cannot represent. The child receives the text line by
-// line and returns the model; the parent reads and checks the text, and translates the trainer's messages.
+// state fails, indexes the characters of a word in 16 bits, and skips lines that it cannot represent. The child
+// receives the text line by line and returns the model; the parent reads and checks the text, and translates the
+// trainer's messages.
 #include "text/learn_sentencepiece.h"
 
 #include <sentencepiece_processor.h>
@@ -36,7 +37,7 @@ constexpr std::string_view kReservedNames[] = {kUnknownName, "<s>", "</s>"};
 constexpr char kLongLineMark = '\0';
 // First byte of the child's result; the comments describe the bytes that follow. A child that replies with kStatus or
 // kLongWord also exits with status 0.
-enum Result : char {
+enum ResultKind : char {
   kModel = 'M',     // the model
   kStatus = 'S',    // the library's error status
   kLongWord = 'W',  // index of the marked line, a space, number of characters of its longest word
@@ -94,7 +95,7 @@ class WordLengthMeter {
       fail_to_normalise(load_status);
   }
   // Returns the number of characters of the longest word.
-  size_t longest_word(const std::string& line) const {
+  size_t max_word_characters(const std::string& line) const {
     std::vector<std::string> pieces;
     const auto status = character_model_.Encode(line, &pieces);
     if (!status.ok()) fail_to_normalise(status);
@@ -134,8 +135,8 @@ class InputLines : public sentencepiece::SentenceIterator {
       throw std::logic_error("the number of a long line is damaged");
     line_.erase(0, end + 1);
     if (!word_length_meter_) word_length_meter_.emplace();
-    const size_t length = word_length_meter_->longest_word(line_);
-    if (length > static_cast<size_t>(kLongestBpeWord)) throw LongWord{line_index, length};
+    const size_t num_characters = word_length_meter_->max_word_characters(line_);
+    if (num_characters > static_cast<size_t>(kLongestBpeWord)) throw LongWord{line_index, num_characters};
   }
   ChildInput& input_;
   std::optional<WordLengthMeter> word_length_meter_;
@@ -239,13 +240,13 @@ class TrainingText {
     Progress progress("read", static_cast<int64_t>(text_.expected_bytes()), "bytes");
     TextBatch batch;
     std::string lines;
-    int64_t bytes = 0;
+    int64_t num_bytes = 0;
     while (next(batch)) {
       lines.clear();
       for (const auto& s : batch.segments)
         add_line(batch.file, s.line, std::string_view(batch.text).substr(s.begin, s.end - s.begin), lines);
-      bytes += static_cast<int64_t>(batch.input_bytes);
-      progress.update(bytes);
+      num_bytes += static_cast<int64_t>(batch.input_bytes);
+      progress.update(num_bytes);
       if (!child.write(lines)) return;
     }
   }
@@ -255,7 +256,7 @@ class TrainingText {
       if (!text_.next(first_batch_)) return false;
       check_text(first_batch_);
     }
-    first_batch_pending_ = true;
+    is_first_batch_pending_ = true;
     return true;
   }
   uint64_t num_lines() const { return num_lines_; }
@@ -279,8 +280,8 @@ class TrainingText {
  private:
   static bool has_words(const TextBatch& batch) { return batch.text.find_first_not_of(' ') != std::string::npos; }
   bool next(TextBatch& batch) {
-    if (first_batch_pending_) {
-      first_batch_pending_ = false;
+    if (is_first_batch_pending_) {
+      is_first_batch_pending_ = false;
       batch = std::move(first_batch_);
       return true;
     }
@@ -322,7 +323,7 @@ class TrainingText {
   TextBatches& text_;
   const bool marks_long_lines_;
   TextBatch first_batch_;
-  bool first_batch_pending_ = false;
+  bool is_first_batch_pending_ = false;
   uint64_t num_lines_ = 0;
   LineCount unknown_marks_, reserved_names_, word_starts_;
   std::vector<std::string> long_line_locations_;
@@ -332,12 +333,12 @@ class TrainingText {
 
 [[noreturn]] void refuse_long_word(const TrainingText& text, std::string_view reply) {
   const size_t space = reply.find(' ');
-  const size_t line = std::stoull(std::string(reply.substr(0, space)));
-  const int64_t length = std::stoll(std::string(reply.substr(space + 1)));
-  throw Error(Exit::input, Problem{text.long_line_location(line),
+  const size_t line_index = std::stoull(std::string(reply.substr(0, space)));
+  const int64_t num_characters = std::stoll(std::string(reply.substr(space + 1)));
+  throw Error(Exit::input, Problem{text.long_line_location(line_index),
                                    str("words of at most ", with_commas(kLongestBpeWord),
                                        " characters after normalisation, for --type bpe"),
-                                   str("a word of ", with_commas(length), " characters"),
+                                   str("a word of ", with_commas(num_characters), " characters"),
                                    "split the word by spaces, leave the line out, or use --type unigram"});
 }
 
@@ -378,13 +379,13 @@ class TrainingText {
 
 std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
   // The library accepts at most 128 threads.
-  const int64_t threads = options.threads > 0 ? options.threads : std::min(num_usable_processors(), 128);
-  // TextBatches splits lines at 8 MiB, so none exceeds max_sentence_length. The default of input_sentence_size already
-  // disables sampling of lines; passing the option would change the bytes of the model.
+  const int64_t num_threads = options.threads > 0 ? options.threads : std::min(num_usable_processors(), 128);
+  // TextBatches splits lines at 8 MiB, so no line exceeds max_sentence_length. The default of input_sentence_size
+  // already disables sampling of lines; passing the option would change the bytes of the model.
   const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,
                                     " --character_coverage=", shortest_decimal(options.character_coverage),
                                     " --byte_fallback=", options.byte_fallback ? "true" : "false",
-                                    " --num_threads=", threads, " --max_sentence_length=16777216");
+                                    " --num_threads=", num_threads, " --max_sentence_length=16777216");
   TrainingText training_text(text, options.type == "bpe");
   if (!training_text.read_to_first_word())
     throw Error(Exit::input, Problem{"inputs", "text with at least one word", "no words", "name a file with text"});
@@ -394,19 +395,19 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   training_text.send_to(child);
   const ChildEnd end = child.finish();
   messages.clear_progress();
-  const std::string child_end = "a process that " + end.cause;
+  const std::string end_text = "a process that " + end.cause;
   if (end.out_of_memory)
-    throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", child_end,
+    throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", end_text,
                                       "use a part of the text, or a machine with more memory"});
   // An alphabet of size 1 contains only the space mark U+2581.
   if (end.crashed && messages.alphabet_size().value_or(2) <= 1) refuse_empty_alphabet();
   if (end.crashed)
-    throw Error(Exit::input, Problem{"SentencePiece's trainer", "text that the trainer can process", child_end,
+    throw Error(Exit::input, Problem{"SentencePiece's trainer", "text that the trainer can process", end_text,
                                      str("break up the longest word (", training_text.longest_word_text(),
                                          ") if this word is much longer than others, choose another --size or a larger "
                                          "--character-coverage, or give more text")});
   if (!end.succeeded)
-    throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", child_end,
+    throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", end_text,
                                       "run the command again with -v to see SentencePiece's messages"});
   std::string result = end.result.substr(1);
   if (end.result[0] == kLongWord) refuse_long_word(training_text, result);

@@ -18,7 +18,7 @@ namespace {
 struct Pair {
   int32_t left = 0, right = 0;
   bool operator==(const Pair&) const = default;
-  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy sees the 0 of the comparison that the compiler writes.
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy sees the 0 in the comparison that the compiler generates.
   auto operator<=>(const Pair&) const = default;
 };
 struct PairHash {
@@ -163,7 +163,7 @@ class Learner {
     for (uint32_t w : entry.words) join_in_word(w, entry.pair, joined_symbol);
     queue_changed_pairs();
   }
-  // Joins all occurrences of `pair` in word number `w`, from left to right, and updates the counts of pairs.
+  // Joins all occurrences of `pair` in words_[w], from left to right, and updates the counts of pairs.
   void join_in_word(uint32_t w, const Pair& pair, int32_t joined_symbol) {
     const std::vector<int32_t> old_symbols = std::move(words_[w].symbols);
     std::vector<int32_t> new_symbols;

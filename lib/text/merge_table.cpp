@@ -61,7 +61,7 @@ void MergeTable::apply(std::vector<Symbol>& symbols, MergeOrder order) const {
       const QueuedPair queued_pair = queued_pairs.top();
       queued_pairs.pop();
       if (!is_current(queued_pair)) continue;
-      const auto [r, position, left, right] = queued_pair;
+      const auto [pair_rank, position, left, right] = queued_pair;
       Symbol& right_symbol = symbol(next(position));
       symbol(position) = {find(left, right)->symbol, symbol(position).bytes + right_symbol.bytes};
       right_symbol.bytes = 0;

@@ -55,12 +55,12 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
   std::vector<Merge> merges;
   std::string_view remaining_text = validate_text(bytes, name);
   if (remaining_text.empty()) throw Error(Exit::input, Problem{name, "codes of subword-nmt", "an empty file", ""});
-  for (size_t line = 1; !remaining_text.empty(); ++line) {
+  for (size_t line_number = 1; !remaining_text.empty(); ++line_number) {
     const size_t end = std::min(remaining_text.find('\n'), remaining_text.size());
     std::string_view text = remaining_text.substr(0, end);
     remaining_text.remove_prefix(std::min(end + 1, remaining_text.size()));
-    const std::string where = str(name, ":", line);
-    if (line == 1) {
+    const std::string where = str(name, ":", line_number);
+    if (line_number == 1) {
       while (text.ends_with('\r') || text.ends_with(' ')) text.remove_suffix(1);
       if (text != kCodesHeader)
         throw Error(
@@ -84,7 +84,7 @@ Segmenter::Segmenter(const std::vector<Merge>& merges) {
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const Merge& m = merges[rank];
     MergeTable::Entry& entry = merge_table_.find_or_insert(symbol_of(m.left), symbol_of(m.right));
-    if (entry.rank > rank) entry = {rank, symbol_of(m.left + m.right)};  // of a repeated merge, the first rank applies
+    if (entry.rank > rank) entry = {rank, symbol_of(m.left + m.right)};  // the first rank of a repeated merge applies
   }
 }
 
@@ -107,10 +107,10 @@ std::vector<size_t> Segmenter::divide(std::string_view word) const {
     i += n;
   }
   merge_table_.apply(symbols, MergeOrder::rounds);
-  std::vector<size_t> pieces;
-  pieces.reserve(symbols.size());
-  for (const Symbol& s : symbols) pieces.push_back(s.bytes);
-  return pieces;
+  std::vector<size_t> piece_lengths;
+  piece_lengths.reserve(symbols.size());
+  for (const Symbol& s : symbols) piece_lengths.push_back(s.bytes);
+  return piece_lengths;
 }
 
 }  // namespace mh::text

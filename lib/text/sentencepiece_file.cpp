@@ -81,19 +81,19 @@ constexpr int kMaxKeysOnPath = 32;
 
 // Returns a description of the first fault of a normalisation table; empty if the table has none.
 std::string find_fault(std::string_view table) {
-  uint32_t bytes = 0;
-  if (table.size() < sizeof bytes) return "a table of " + std::to_string(table.size()) + " bytes";
-  std::memcpy(&bytes, table.data(), sizeof bytes);
-  table.remove_prefix(sizeof bytes);
-  if (bytes < sizeof(uint32_t) || bytes % sizeof(uint32_t) != 0 || bytes >= table.size())
-    return str("a trie of ", bytes, " bytes");
-  std::vector<uint32_t> units(bytes / sizeof(uint32_t));
-  std::memcpy(units.data(), table.data(), bytes);
+  uint32_t trie_bytes = 0;
+  if (table.size() < sizeof trie_bytes) return "a table of " + std::to_string(table.size()) + " bytes";
+  std::memcpy(&trie_bytes, table.data(), sizeof trie_bytes);
+  table.remove_prefix(sizeof trie_bytes);
+  if (trie_bytes < sizeof(uint32_t) || trie_bytes % sizeof(uint32_t) != 0 || trie_bytes >= table.size())
+    return str("a trie of ", trie_bytes, " bytes");
+  std::vector<uint32_t> units(trie_bytes / sizeof(uint32_t));
+  std::memcpy(units.data(), table.data(), trie_bytes);
   const DoubleArray trie(std::move(units));
-  const std::string_view text = table.substr(bytes);
+  const std::string_view text = table.substr(trie_bytes);
   if (text.back() != '\0' || find_invalid_utf8(text) != text.npos) return "a text that is truncated or not UTF-8";
 
-  // Linked lists of children by the base b of their parent: first_child[b] is the head, next_sibling[p] the successor
+  // Linked lists of the children of parents with the base b: first_child[b] is the head, next_sibling[p] the successor
   // of p.
   constexpr uint32_t no_unit = UINT32_MAX;
   const size_t num_units = trie.size();

@@ -112,14 +112,14 @@ class SentencePieceTokenizer : public Tokenizer {
       if (text.find(kSpaceMark, 1) != text.npos || text.find(' ') != text.npos) return false;
     }
     if (processor_.PieceToId(std::string(kSpaceMark)) == processor_.unk_id()) return false;
-    std::vector<int32_t> a, b, two_words, extra_spaces, outer_spaces;
-    encode_by_library("ab", a);
-    encode_by_library("cd", b);
+    std::vector<int32_t> ab, cd, two_words, extra_spaces, outer_spaces;
+    encode_by_library("ab", ab);
+    encode_by_library("cd", cd);
     encode_by_library("ab cd", two_words);
     encode_by_library("ab   cd", extra_spaces);
     encode_by_library("  ab cd ", outer_spaces);
-    a.insert(a.end(), b.begin(), b.end());
-    return two_words == a && extra_spaces == two_words && outer_spaces == two_words && !two_words.empty();
+    ab.insert(ab.end(), cd.begin(), cd.end());
+    return two_words == ab && extra_spaces == two_words && outer_spaces == two_words && !two_words.empty();
   }
 
   std::string model_, name_;

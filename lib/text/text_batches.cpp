@@ -14,13 +14,13 @@ TextBatches::TextBatches(std::vector<std::string> files, LineEnds line_ends, Fin
     : files_(std::move(files)), line_ends_(line_ends), find_split_(std::move(find_split)), sizes_(sizes) {}
 
 uint64_t TextBatches::expected_bytes() const {
-  uint64_t sum = 0;
+  uint64_t num_bytes = 0;
   for (const std::string& file : files_) {
     struct stat status {};
     if (!MappedFile::is_mappable(file) || stat(file.c_str(), &status) != 0) return 0;
-    sum += static_cast<uint64_t>(status.st_size);
+    num_bytes += static_cast<uint64_t>(status.st_size);
   }
-  return sum;
+  return num_bytes;
 }
 
 bool TextBatches::open_next_file() {
@@ -32,8 +32,8 @@ bool TextBatches::open_next_file() {
 }
 
 void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends_line) {
-  bool newline = ends_line && chunk_.has_newline;
-  if (ends_line && !text.empty() && text.back() == '\r' && newline && line_ends_ != LineEnds::keep) {
+  const bool has_newline = ends_line && chunk_.has_newline;
+  if (ends_line && !text.empty() && text.back() == '\r' && has_newline && line_ends_ != LineEnds::keep) {
     text.remove_suffix(1);
     if (line_ends_ == LineEnds::normalise_crlf) {
       ++num_normalised_;
@@ -46,14 +46,14 @@ void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends
   size_t begin = batch.text.size();
   batch.text += text;
   batch.segments.push_back(
-      {begin, batch.text.size(), ends_line, newline, chunk_.line, carry_.empty() ? chunk_.offset : carry_offset_});
+      {begin, batch.text.size(), ends_line, has_newline, chunk_.line, carry_.empty() ? chunk_.offset : carry_offset_});
 }
 
 // Drops a byte order mark from the first chunk of a file.
 void TextBatches::drop_byte_order_mark_of_file() {
   const std::string_view text = drop_byte_order_mark(chunk_.text, source_->name());
   if (text.size() == chunk_.text.size()) return;
-  ++byte_order_marks_;
+  ++num_byte_order_marks_;
   chunk_.text = text;
   chunk_.offset = kByteOrderMark.size();
 }
@@ -79,7 +79,7 @@ void TextBatches::read_segments(TextBatch& batch) {
     batch.file = source_->name();
     if (!lines_->next(chunk_)) {
       lines_.reset();
-      // A last line without line feed that fills the reader's last chunk ends here.
+      // The reader does not mark the end of a last line without line feed that fills the reader's last chunk.
       if (!chunk_.ends_line) {
         add_segment(batch, carry_, true);
         carry_.clear();
@@ -105,8 +105,10 @@ void TextBatches::read_segments(TextBatch& batch) {
       throw Error(Exit::input,
                   Problem{str(source_->name(), ":", chunk_.line), str("lines of at most ", human_bytes(sizes_.line)),
                           "a longer line", "split the line"});
-    size_t n = chunk_.ends_line ? carry_.size() : find_split_ == nullptr ? std::string_view::npos : find_split_(carry_);
-    if (n == std::string_view::npos) {
+    const size_t segment_bytes = chunk_.ends_line         ? carry_.size()
+                                 : find_split_ == nullptr ? std::string_view::npos
+                                                          : find_split_(carry_);
+    if (segment_bytes == std::string_view::npos) {
       if (carry_.size() > sizes_.line)
         throw Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line),
                                          str("a position to split the line, such as a space, at least every ",
@@ -114,9 +116,9 @@ void TextBatches::read_segments(TextBatch& batch) {
                                          "none", "break the line up, or use a vocabulary of the type byte"});
       continue;
     }
-    add_segment(batch, std::string_view(carry_).substr(0, n), chunk_.ends_line);
-    carry_offset_ += n;
-    carry_.erase(0, n);
+    add_segment(batch, std::string_view(carry_).substr(0, segment_bytes), chunk_.ends_line);
+    carry_offset_ += segment_bytes;
+    carry_.erase(0, segment_bytes);
   }
 }
 

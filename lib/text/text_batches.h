@@ -53,7 +53,7 @@ class TextBatches {
   // Returns the number of lines that ended in CR LF and were normalised.
   uint64_t num_normalised_lines() const { return num_normalised_; }
   // Returns the number of files whose byte order mark was dropped.
-  uint64_t num_byte_order_marks() const { return byte_order_marks_; }
+  uint64_t num_byte_order_marks() const { return num_byte_order_marks_; }
 
  private:
   void read_segments(TextBatch& batch);
@@ -70,7 +70,7 @@ class TextBatches {
   LineReader::Chunk chunk_{{}, true, true, true, 0, 0};  // last chunk read
   std::string carry_;                                    // text of a long line that next() has not yet returned
   uint64_t carry_offset_ = 0;                            // offset of carry_ in the file
-  uint64_t num_normalised_ = 0, byte_order_marks_ = 0;
+  uint64_t num_normalised_ = 0, num_byte_order_marks_ = 0;
   std::exception_ptr error_;  // pending error, thrown by the next call of next()
 };
 

@@ -35,17 +35,18 @@ size_t find_invalid_byte(std::string_view line) { return std::min(find_invalid_u
 
 void refuse_invalid_byte(const std::string& name, uint64_t line_number, uint64_t line_offset, std::string_view line,
                          size_t invalid_offset, const std::string& advice) {
-  const bool nul = line[invalid_offset] == '\0';
-  throw Error(Exit::input,
-              Problem{str(name, ":", line_number, ": byte ", line_offset + invalid_offset, " of the file"),
-                      nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", describe_byte(line, invalid_offset),
-                      nul ? "name a text file, or remove the NUL bytes with tr -d '\\0' < FILE > NEW-FILE" : advice});
+  const bool is_nul = line[invalid_offset] == '\0';
+  throw Error(
+      Exit::input,
+      Problem{str(name, ":", line_number, ": byte ", line_offset + invalid_offset, " of the file"),
+              is_nul ? "UTF-8 text without NUL bytes" : "UTF-8 text", describe_byte(line, invalid_offset),
+              is_nul ? "name a text file, or remove the NUL bytes with tr -d '\\0' < FILE > NEW-FILE" : advice});
 }
 
-std::string_view validate_text(std::string_view bytes, const std::string& name, NulBytes nul) {
+std::string_view validate_text(std::string_view bytes, const std::string& name, NulBytes nul_bytes) {
   const std::string_view text = drop_byte_order_mark(bytes, name);
   // A line feed is never part of a multi-byte character, so the text is valid if and only if each line is.
-  const size_t invalid_offset = nul == NulBytes::keep ? find_invalid_utf8(text) : find_invalid_byte(text);
+  const size_t invalid_offset = nul_bytes == NulBytes::keep ? find_invalid_utf8(text) : find_invalid_byte(text);
   if (invalid_offset == text.npos) return text;
   const size_t previous_line_end = invalid_offset == 0 ? text.npos : text.rfind('\n', invalid_offset - 1);
   const size_t begin = previous_line_end == text.npos ? 0 : previous_line_end + 1;

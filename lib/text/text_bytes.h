@@ -28,6 +28,6 @@ enum class NulBytes { refuse, keep };
 
 // Returns a view of `bytes`, the content of the file `name`, without a byte order mark. Throws Error(input), with file,
 // line and byte offset, for bytes that are not UTF-8 and, with NulBytes::refuse, for NUL bytes.
-std::string_view validate_text(std::string_view bytes, const std::string& name, NulBytes nul = NulBytes::refuse);
+std::string_view validate_text(std::string_view bytes, const std::string& name, NulBytes nul_bytes = NulBytes::refuse);
 
 }  // namespace mh::text

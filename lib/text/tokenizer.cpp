@@ -58,7 +58,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
     return make_char_tokenizer(std::move(file.pieces));
   }
   if (file.type == "byte" && file.pieces.empty()) return make_byte_tokenizer();
-  const std::vector<std::string> types = vocabulary_file_types();
+  const std::vector<std::string> types = vocabulary_file_type_names();
   throw Error(Exit::input, Problem{name + ":2", "a vocabulary of one of the types " + join(types, ", "), file.type,
                                    did_you_mean(file.type, types)});
 }

@@ -36,11 +36,11 @@ NumberedPieces numbered_pieces(const nlohmann::json& object, const std::string& 
 // Returns the pieces in the order of their ids. Throws Error(input) for a gap in the ids.
 std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::string& name);
 // Returns the names of the flags (kTokenFlags) that are true in the JSON object of an added token.
-template <class Token>
-std::set<std::string> token_flags(const Token& token) {
+template <class Json>
+std::set<std::string> token_flags(const Json& token) {
   std::set<std::string> flags;
   for (const char* flag : kTokenFlags)
-    if (const auto value = token.find(flag); value != token.end() && *value == Token(true)) flags.insert(flag);
+    if (const auto value = token.find(flag); value != token.end() && *value == Json(true)) flags.insert(flag);
   return flags;
 }
 

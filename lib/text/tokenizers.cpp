@@ -9,8 +9,8 @@ namespace mh::text {
 
 namespace {
 
-// Maximum total size of the serialised tokenizers in bytes. In base64, with four characters for three bytes, they may
-// fill nine tenths of a checkpoint's header; the remaining tenth describes tensors.
+// Maximum total size of the serialised tokenizers in bytes. In base64, with four characters for three bytes, the
+// tokenizers may fill nine tenths of a checkpoint's header; the remaining tenth describes tensors.
 constexpr uint64_t kMaxTokenizerBytes = io::kMaxHeaderBytes / 10 * 9 / 4 * 3;
 
 }  // namespace

@@ -38,8 +38,8 @@ void for_each_segment(TextBatches& text, const Visit& visit) {
   }
 }
 
-// Returns the pieces `special_pieces`, then the other keys of `counts` by decreasing count, at most options.size in
-// total.
+// Returns the pieces `special_pieces`, then the other keys of `counts` whose count is at least options.min_count, by
+// decreasing count, at most options.size pieces in total (0: no limit).
 std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> special_pieces,
                                   const VocabularyOptions& options) {
   if (options.size > 0 && special_pieces.size() > static_cast<size_t>(options.size))
@@ -65,13 +65,13 @@ std::vector<Piece> order_by_count(const Counts& counts, std::vector<Piece> speci
 // Warns about words that end in @@, as the pieces of subword-nmt do: the text is probably segmented already, so the
 // vocabulary would count pieces instead of words.
 void warn_about_pieces(const Counts& words) {
-  uint64_t num_distinct_words = 0, num_words = 0;
+  uint64_t num_distinct_marked_words = 0, num_marked_words = 0;
   words.for_each([&](std::string_view word, uint64_t count) {
-    if (word.size() > 2 && word.ends_with("@@")) ++num_distinct_words, num_words += count;
+    if (word.size() > 2 && word.ends_with("@@")) ++num_distinct_marked_words, num_marked_words += count;
   });
-  if (num_distinct_words > 0)
-    log_warning(str(with_commas(static_cast<int64_t>(num_words)), " words of the text (",
-                    with_commas(static_cast<int64_t>(num_distinct_words)),
+  if (num_distinct_marked_words > 0)
+    log_warning(str(with_commas(static_cast<int64_t>(num_marked_words)), " words of the text (",
+                    with_commas(static_cast<int64_t>(num_distinct_marked_words)),
                     " distinct) end in @@ like pieces of subword-nmt: perplexity and BLEU with this vocabulary count "
                     "pieces as words; sed 's/@@ //g' joins the pieces"));
 }
@@ -239,9 +239,9 @@ std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, Tex
   if (options.type == ByteBpeTokenizer::kType) return read_byte_bpe_folder(options.from);
   if (options.type == "byte") {
     TextBatch batch;  // reads the text only to report missing or empty inputs
-    uint64_t bytes = 0;
-    while (text.next(batch)) bytes += batch.input_bytes;
-    if (bytes == 0) refuse_empty_text();
+    uint64_t num_bytes = 0;
+    while (text.next(batch)) num_bytes += batch.input_bytes;
+    if (num_bytes == 0) refuse_empty_text();
     return make_byte_tokenizer();
   }
   return make_sentencepiece_vocabulary(options, text);

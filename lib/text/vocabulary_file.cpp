@@ -75,7 +75,7 @@ std::string escape_piece(const std::string& piece) {
 namespace {
 
 // Throws Error(input) for pieces and merges that read_vocabulary() would reject.
-void check_pieces(const std::string& type, const std::vector<Piece>& pieces, const std::vector<Merge>* merges) {
+void require_valid_pieces(const std::string& type, const std::vector<Piece>& pieces, const std::vector<Merge>* merges) {
   auto refuse = [&](const std::string& where, const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{str("a vocabulary of the type ", type, ": ", where), expected, found,
                                      "make the vocabulary from UTF-8 text or files with distinct entries"});
@@ -102,7 +102,7 @@ void check_pieces(const std::string& type, const std::vector<Piece>& pieces, con
 std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
                              const std::vector<Merge>* merges, const BertNormalisation* normalisation,
                              const AddedTokens& added_tokens) {
-  check_pieces(type, pieces, merges);
+  require_valid_pieces(type, pieces, merges);
   std::string body;
   body.reserve(16 * pieces.size());
   for (const Piece& piece : pieces) {
@@ -126,7 +126,7 @@ std::string write_vocabulary(const std::string& type, const std::vector<Piece>& 
                         yes_or_no(normalisation->strip_accents));
   }
   if (!added_tokens.empty()) header_lines += str("\nadded_tokens ", added_tokens.size());
-  write_added_tokens(added_tokens, body);
+  append_added_tokens(added_tokens, body);
   return std::string(kMagic) + "type " + type + header_lines + "\nxxh64 " + hash_of(body) + "\n\n" + body;
 }
 

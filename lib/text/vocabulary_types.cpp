@@ -50,7 +50,7 @@ std::vector<std::string> vocabulary_type_names() {
   return names;
 }
 
-std::vector<std::string> vocabulary_file_types() {
+std::vector<std::string> vocabulary_file_type_names() {
   std::vector<std::string> names;
   for (const VocabularyType& type : kTypes)
     if (*type.entries != '\0') names.emplace_back(type.name);

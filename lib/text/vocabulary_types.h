@@ -19,6 +19,6 @@ std::span<const VocabularyType> vocabulary_types();
 const VocabularyType* vocabulary_type(const std::string& name);
 std::vector<std::string> vocabulary_type_names();
 // Returns the names of the types whose vocabulary is a text file in the format of mh-vocab(5).
-std::vector<std::string> vocabulary_file_types();
+std::vector<std::string> vocabulary_file_type_names();
 
 }  // namespace mh::text

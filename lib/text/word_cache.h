@@ -1,4 +1,4 @@
-// A cache that maps words to their tokens. Encoders use it because most words of a text repeat.
+// A cache that maps words to their tokens; encoders use a WordCache because most words of a text repeat.
 #pragma once
 
 #include <cstdint>

@@ -124,8 +124,8 @@ class WordMap {
   Value& operator[](std::string_view key) { return (*this)[WordKey(key)]; }
   size_t size() const { return size_; }
   void clear() { *this = WordMap(); }
-  void reserve(size_t entries) {
-    if (!has_room_for(entries)) resize(std::bit_ceil(entries / 3 * 4 + 4));
+  void reserve(size_t num_entries) {
+    if (!has_room_for(num_entries)) resize(std::bit_ceil(num_entries / 3 * 4 + 4));
   }
   template <class Visit>
   void for_each(const Visit& visit) const {
@@ -146,9 +146,9 @@ class WordMap {
     bool is_used() const { return length != kFreeLength; }
   };
   std::string_view text_of(const Slot& s) const { return {keys_.data() + s.key_offset, s.length}; }
-  // Returns whether the load factor of `entries` keys is at most 3/4. Vocabularies insert frequent words first, so
-  // frequent words usually occupy the first slot of their probe sequence.
-  bool has_room_for(size_t entries) const { return 4 * entries <= 3 * slots_.size(); }
+  // Returns whether the load factor with `num_entries` keys is at most 3/4. Vocabularies insert frequent words first,
+  // so frequent words usually occupy the first slot of their probe sequence.
+  bool has_room_for(size_t num_entries) const { return 4 * num_entries <= 3 * slots_.size(); }
   // Returns the index of the slot of `key`, or of the free slot that an insertion of `key` would use.
   size_t locate(const WordKey& key) const {
     const size_t mask = slots_.size() - 1;
@@ -160,8 +160,8 @@ class WordMap {
         return index;
     }
   }
-  void resize(size_t slots) {
-    std::vector<Slot> old_slots(slots);
+  void resize(size_t num_slots) {
+    std::vector<Slot> old_slots(num_slots);
     old_slots.swap(slots_);
     for (const Slot& s : old_slots)
       if (s.is_used()) slots_[locate(WordKey(text_of(s)))] = s;

@@ -27,15 +27,15 @@ class WordEncoder : public Encoder {
   explicit WordEncoder(const WordTokenizer& tokenizer) : tokenizer_(tokenizer) {}
   void encode(std::string_view text, std::vector<int32_t>& out) override {
     WordKey words[kPrefetchedWords];
-    size_t n = 0;
+    size_t num_words = 0;
     auto look_up = [&] {
-      for (size_t i = 0; i < n; ++i) out.push_back(tokenizer_.id_of(words[i]));
-      n = 0;
+      for (size_t i = 0; i < num_words; ++i) out.push_back(tokenizer_.id_of(words[i]));
+      num_words = 0;
     };
     for_each_word(text, [&](const WordKey& word) {
       tokenizer_.ids().prefetch(word);
-      words[n++] = word;
-      if (n == kPrefetchedWords) look_up();
+      words[num_words++] = word;
+      if (num_words == kPrefetchedWords) look_up();
     });
     look_up();
   }

@@ -1,5 +1,5 @@
 // WordPiece (Schuster and Nakajima 2012) as in BERT (Devlin et al. 2019): text is normalised and split into words
-// (bert_normalisation.h), and each word is split greedily, from left to right, into the longest matching pieces; pieces
+// (bert_text.h), and each word is split greedily, from left to right, into the longest matching pieces; pieces
 // after the first start with ##. A word that the pieces cannot spell, or of more than 100 characters, is [UNK].
 //
 // Special tokens are not recognised in text: "[SEP]" is a bracket, a word and a bracket, as in Hugging Face tokenizers
@@ -47,8 +47,8 @@ class WordPieceTokenizer : public Tokenizer {
 
   std::string type() const override { return kType; }
   int64_t size() const override { return static_cast<int64_t>(pieces_.size()); }
-  int32_t end_of_line() const override { return special_.separator; }
-  int32_t unknown() const override { return special_.unknown; }
+  int32_t end_of_line() const override { return special_tokens_.separator; }
+  int32_t unknown() const override { return special_tokens_.unknown; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
   // Returns the pieces separated by spaces; a piece that starts with ## is joined to the previous piece of its line.
@@ -57,7 +57,7 @@ class WordPieceTokenizer : public Tokenizer {
   std::string serialize() const override;
   std::string content() const override;
 
-  const SpecialTokens& special() const { return special_; }
+  const SpecialTokens& special() const { return special_tokens_; }
   const BertNormalisation& text() const { return normalisation_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
   // Returns the added tokens; if there are none, BERT's five special tokens.
@@ -86,7 +86,7 @@ class WordPieceTokenizer : public Tokenizer {
   std::vector<Piece> pieces_;
   AddedTokens added_tokens_;
   BertNormalisation normalisation_;
-  SpecialTokens special_;
+  SpecialTokens special_tokens_;
   WordMap<int32_t> initial_pieces_;       // tokens of the pieces that start a word
   WordMap<int32_t> continuation_pieces_;  // tokens of the pieces that continue a word; the keys lack ##
   size_t max_initial_bytes_ = 0, max_continuation_bytes_ = 0;  // maximum length in bytes of a key of each map
@@ -105,7 +105,8 @@ const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const st
 
 // Reads BERT's vocab.txt: one piece per line, numbered from 0. Throws Error(input) for empty and repeated lines.
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name);
-// Writes vocab.txt. Throws Error(input) if the reader would return different pieces; `name` is the file in messages.
+// Returns the content of vocab.txt. Throws Error(input) if the reader would return different pieces; `name` is the file
+// in messages.
 std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string& name = "vocab.txt");
 
 struct WordPieceOptions {
@@ -117,9 +118,9 @@ struct WordPieceOptions {
 // Learns pieces from normalised words and their counts as the WordPieceTrainer of tokenizers 0.22 does, by byte pair
 // encoding: repeatedly joins the most frequent pair of adjacent symbols. The order of the pieces is [PAD] [UNK] [CLS]
 // [SEP] [MASK], the characters by code point, the characters that follow another one, with ##, by code point, then the
-// joined pieces. Among equal counts, the pair with the lower ids is joined. tokenizers assigns ids to the characters
-// with ## in the order of a hash table, so its vocabulary differs between executions if counts are equal; with the ids
-// of this function it would learn the same pieces. Throws Error(usage) if `size` is too small.
+// joined pieces. Among equal counts, the pair with the lower ids is joined. The library tokenizers assigns ids to the
+// characters with ## in the order of a hash table, so its vocabulary differs between executions if counts are equal;
+// with the ids of this function the library would learn the same pieces. Throws Error(usage) if `size` is too small.
 std::vector<std::string> learn_wordpieces(const WordMap<uint64_t>& words, const WordPieceOptions& options);
 
 }  // namespace mh::text

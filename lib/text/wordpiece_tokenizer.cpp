@@ -62,7 +62,7 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertNorm
     longest = std::max(longest, piece.size());
     (is_continuation ? continuation_pieces_ : initial_pieces_)[piece] = static_cast<int32_t>(i);
   }
-  auto special = [&](const char* piece) {
+  auto find_special = [&](const char* piece) {
     const auto token = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& p) { return p.text == piece; });
     if (token == pieces_.end())
       throw Error(Exit::input,
@@ -70,9 +70,9 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertNorm
                           "use another vocabulary, or learn a vocabulary with mh-prep vocab --type wordpiece"});
     return static_cast<int32_t>(token - pieces_.begin());
   };
-  int32_t* const special_ids[] = {&special_.padding, &special_.unknown, &special_.start, &special_.separator,
-                                  &special_.mask};
-  for (size_t i = 0; i < std::size(kSpecialPieces); ++i) *special_ids[i] = special(kSpecialPieces[i]);
+  int32_t* const special_ids[] = {&special_tokens_.padding, &special_tokens_.unknown, &special_tokens_.start,
+                                  &special_tokens_.separator, &special_tokens_.mask};
+  for (size_t i = 0; i < std::size(kSpecialPieces); ++i) *special_ids[i] = find_special(kSpecialPieces[i]);
 }
 
 std::unique_ptr<Encoder> WordPieceTokenizer::encoder() const { return std::make_unique<WordPieceEncoder>(*this); }
@@ -105,7 +105,8 @@ std::string WordPieceTokenizer::content() const {
 AddedTokens WordPieceTokenizer::added_tokens() const {
   if (!added_tokens_.empty()) return added_tokens_;
   AddedTokens tokens;
-  const int32_t special_ids[] = {special_.padding, special_.unknown, special_.start, special_.separator, special_.mask};
+  const int32_t special_ids[] = {special_tokens_.padding, special_tokens_.unknown, special_tokens_.start,
+                                 special_tokens_.separator, special_tokens_.mask};
   for (size_t i = 0; i < std::size(special_ids); ++i) tokens[special_ids[i]] = {kSpecialToken, kSpecialPieceRoles[i]};
   return tokens;
 }
@@ -150,13 +151,13 @@ void WordPieceTokenizer::encode_ascii(std::string_view text, std::vector<int32_t
   for (char byte : text) {
     const char c = normalised_ascii(byte, normalisation_.lowercase);
     if (c == 0) continue;
-    const bool is_mark = is_ascii_punctuation(c);
-    if (c != ' ' && !is_mark) {
+    const bool is_punctuation_mark = is_ascii_punctuation(c);
+    if (c != ' ' && !is_punctuation_mark) {
       word += c;
       continue;
     }
     end_word();
-    if (is_mark) encode_word({&c, 1}, tokens);
+    if (is_punctuation_mark) encode_word({&c, 1}, tokens);
   }
   end_word();
 }
@@ -220,7 +221,7 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
     throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "a vocabulary of mh-prep",
                                      "pass the vocabulary to --vocab, without conversion"});
   std::vector<Piece> pieces;
-  WordMap<size_t> lines;  // line number of each piece, from 1
+  WordMap<size_t> line_numbers;  // line number of each piece, from 1
   std::string_view remaining_text = validate_text(bytes, name);
   if (remaining_text.empty())
     throw Error(Exit::input, Problem{name, "BERT's vocab.txt", "an empty file", "copy the file again"});
@@ -229,15 +230,17 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
     std::string_view piece = remaining_text.substr(0, end);
     remaining_text.remove_prefix(std::min(end + 1, remaining_text.size()));
     while (!piece.empty() && (IsSpace{}(piece.back()))) piece.remove_suffix(1);
-    const size_t line = pieces.size() + 1;
+    const size_t line_number = pieces.size() + 1;
     auto refuse = [&](const std::string& found) {
-      throw Error(Exit::input, Problem{str(name, ":", line), "distinct pieces, one per line, as in BERT's vocab.txt",
-                                       found, "copy the file again"});
+      throw Error(Exit::input,
+                  Problem{str(name, ":", line_number), "distinct pieces, one per line, as in BERT's vocab.txt", found,
+                          "copy the file again"});
     };
     if (piece.empty()) refuse("an empty line");
-    size_t& first_line = lines[piece];
-    if (first_line != 0) refuse(str("'", escape_piece(std::string(piece)), "', which is already in line ", first_line));
-    first_line = line;
+    size_t& first_line_number = line_numbers[piece];
+    if (first_line_number != 0)
+      refuse(str("'", escape_piece(std::string(piece)), "', which is already in line ", first_line_number));
+    first_line_number = line_number;
     pieces.push_back({std::string(piece), 0});
   }
   return pieces;
