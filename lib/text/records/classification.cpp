@@ -26,8 +26,8 @@ Classification::Classification(Sequences sequences, ExampleTask task, const Word
   for (int64_t i = 0; i < size(); ++i) {
     const auto sequence = static_cast<size_t>(3 * i);
     const auto [first, second] = truncated_lengths(i);
-    if (first + second < sequences_.length(sequence) + sequences_.length(sequence + 1)) ++truncated_;
-    if (sequences_.length(sequence + 2) == 0) ++unlabelled_;
+    if (first + second < sequences_.length(sequence) + sequences_.length(sequence + 1)) ++num_truncated_;
+    if (sequences_.length(sequence + 2) == 0) ++num_unlabelled_;
   }
 }
 

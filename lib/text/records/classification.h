@@ -29,8 +29,8 @@ class Classification {
   int64_t length(int64_t i) const;  // number of tokens of input sequence i
   // Returns input sequence i; for a task of two sentences it has two segments, even if the second text is empty.
   Example make(int64_t i) const;
-  int64_t num_truncated() const { return truncated_; }    // number of truncated examples
-  int64_t num_unlabelled() const { return unlabelled_; }  // number of examples without a label
+  int64_t num_truncated() const { return num_truncated_; }    // number of truncated examples
+  int64_t num_unlabelled() const { return num_unlabelled_; }  // number of examples without a label
   const ExampleTask& task() const { return task_; }
 
  private:
@@ -41,7 +41,7 @@ class Classification {
   ExampleTask task_;
   WordPieceTokenizer::SpecialTokens special_tokens_;
   int64_t length_;
-  int64_t truncated_ = 0, unlabelled_ = 0;
+  int64_t num_truncated_ = 0, num_unlabelled_ = 0;
 };
 
 }  // namespace mh::text

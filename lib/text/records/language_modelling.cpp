@@ -30,10 +30,10 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
 
 }  // namespace
 
-EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
+EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_threads, io::ShardWriter& writer) {
   EncodeSummary summary;
   summary.seconds = encode_in_order<TextBatch, EncodedLines>(
-      threads, text.expected_bytes(), "bytes", [&](TextBatch& batch) { return text.next(batch); },
+      num_threads, text.expected_bytes(), "bytes", [&](TextBatch& batch) { return text.next(batch); },
       [&] {
         return [&tokenizer, encoder = std::shared_ptr(tokenizer.encoder())](const TextBatch& batch) {
           return encode(batch, tokenizer, *encoder);
@@ -42,8 +42,8 @@ EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int th
       [&](const EncodedLines& e) {
         e.sequences.write(writer);
         writer.add_text_bytes(e.bytes);
-        summary.lines += e.sequences.ends.size();
-        summary.tokens += e.sequences.tokens.size();
+        summary.num_lines += e.sequences.ends.size();
+        summary.num_tokens += e.sequences.tokens.size();
         summary.num_unknown += e.num_unknown;
         summary.bytes += e.bytes;
         return summary.bytes;

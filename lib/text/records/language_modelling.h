@@ -10,8 +10,8 @@
 namespace mh::text {
 
 struct EncodeSummary {
-  uint64_t lines = 0;
-  uint64_t tokens = 0;
+  uint64_t num_lines = 0;
+  uint64_t num_tokens = 0;
   uint64_t num_unknown = 0;  // number of unknown tokens
   uint64_t bytes = 0;        // size of the text
   double seconds = 0;
@@ -19,6 +19,6 @@ struct EncodeSummary {
 
 // Writes every line as a record that ends in the end-of-line token (byte vocabularies: only if the line ends in a line
 // feed, so that no byte is added). Memory use is a few batches per thread, independent of the length of the text.
-EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
+EncodeSummary encode_lines(TextBatches& text, const Tokenizer& tokenizer, int num_threads, io::ShardWriter& writer);
 
 }  // namespace mh::text

@@ -152,15 +152,15 @@ Example Pretraining::Epoch::make(int64_t i) const {
   return result;
 }
 
-std::vector<std::vector<int32_t>> Pretraining::masking_units(const Example& row) const {
+std::vector<std::vector<int32_t>> Pretraining::masking_units(const Example& example) const {
   std::vector<std::vector<int32_t>> units;
   bool starts_segment = true;  // whether token i is the first of its segment
-  for (size_t i = 1; i < row.tokens.size(); ++i) {
-    if (i + 1 == row.tokens.size() || i + 1 == static_cast<size_t>(row.first)) {
+  for (size_t i = 1; i < example.tokens.size(); ++i) {
+    if (i + 1 == example.tokens.size() || i + 1 == static_cast<size_t>(example.first)) {
       starts_segment = true;
       continue;  // token i is [SEP]
     }
-    if (!options_.whole_word || starts_segment || !continues_word_[static_cast<size_t>(row.tokens[i])])
+    if (!options_.whole_word || starts_segment || !continues_word_[static_cast<size_t>(example.tokens[i])])
       units.emplace_back();
     units.back().push_back(static_cast<int32_t>(i));
     starts_segment = false;
@@ -168,12 +168,12 @@ std::vector<std::vector<int32_t>> Pretraining::masking_units(const Example& row)
   return units;
 }
 
-void Pretraining::mask_tokens(Example& row, RandomSequence& random) const {
-  const std::vector<std::vector<int32_t>> units = masking_units(row);
+void Pretraining::mask_tokens(Example& example, RandomSequence& random) const {
+  const std::vector<std::vector<int32_t>> units = masking_units(example);
   std::vector<int64_t> order(units.size());
   std::iota(order.begin(), order.end(), int64_t{0});
   random.shuffle(order);
-  const double num_predictions = std::nearbyint(static_cast<double>(row.tokens.size()) * options_.mask_share);
+  const double num_predictions = std::nearbyint(static_cast<double>(example.tokens.size()) * options_.mask_share);
   const auto max_tokens = static_cast<size_t>(
       std::min(options_.max_predictions, std::max(int64_t{1}, static_cast<int64_t>(num_predictions))));
   size_t num_masked = 0;
@@ -182,8 +182,8 @@ void Pretraining::mask_tokens(Example& row, RandomSequence& random) const {
     if (num_masked + positions.size() > max_tokens) continue;
     num_masked += positions.size();
     for (int32_t position : positions) {
-      int32_t& token = row.tokens[static_cast<size_t>(position)];
-      row.targets[static_cast<size_t>(position)] = token;
+      int32_t& token = example.tokens[static_cast<size_t>(position)];
+      example.targets[static_cast<size_t>(position)] = token;
       if (random.uniform() < 0.8) token = special_tokens_.mask;
       else if (random.uniform() >= 0.5) token = static_cast<int32_t>(random.uniform_below(continues_word_.size()));
     }
@@ -191,12 +191,12 @@ void Pretraining::mask_tokens(Example& row, RandomSequence& random) const {
 }
 
 double next_sentence_weight(std::span<const Example> update) {
-  int64_t words = 0, sentences = 0;
+  int64_t num_words = 0, num_sentence_pairs = 0;
   for (const Example& e : update) {
-    sentences += e.targets[0] >= 0;
-    words += std::count_if(e.targets.begin() + 1, e.targets.end(), [](int64_t t) { return t >= 0; });
+    num_sentence_pairs += e.targets[0] >= 0;
+    num_words += std::count_if(e.targets.begin() + 1, e.targets.end(), [](int64_t t) { return t >= 0; });
   }
-  return sentences > 0 ? static_cast<double>(words) / static_cast<double>(sentences) : 1;
+  return num_sentence_pairs > 0 ? static_cast<double>(num_words) / static_cast<double>(num_sentence_pairs) : 1;
 }
 
 }  // namespace mh::text

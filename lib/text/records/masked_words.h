@@ -3,11 +3,11 @@
 // masked words. Segments and masks are sampled separately for each epoch; create_pretraining_data instead writes
 // several copies of the corpus with different masks.
 //
-// Sentences of a document are collected until they fill an input sequence (some get a random shorter length). The
-// collected sentences are split after a random sentence. The second segment consists of the sentences after the split,
-// or, with probability 1/2 and always if only one sentence was collected, of consecutive sentences of another document
-// from a random sentence on; the sentences after the split then start the next input sequence. Tokens are removed from
-// the longer segment, at random from its start or its end, until both segments fit.
+// Sentences of a document are collected until they fill an input sequence (some input sequences get a random shorter
+// length). The collected sentences are split after a random sentence. The second segment consists of the sentences
+// after the split, or, with probability 1/2 and always if only one sentence was collected, of consecutive sentences of
+// another document from a random sentence on; the sentences after the split then start the next input sequence. Tokens
+// are removed from the longer segment, at random from its start or its end, until both segments fit.
 //
 // A fraction of the tokens of an input sequence is predicted, rounded half to even, at least 1 token, never [CLS] or
 // [SEP]. Whole-word masking skips a word that would exceed this number of predicted tokens, so it may select none. Of
@@ -107,10 +107,10 @@ class Pretraining {
   int64_t tokens_in(Sentences s) const;
   void plan_document(size_t document, uint32_t epoch, std::vector<Row>& rows) const;
   Sentences sample_second_segment(size_t document, int64_t max_tokens, RandomSequence& random) const;
-  void mask_tokens(Example& row, RandomSequence& random) const;
-  // Returns the units of masking as lists of positions in `row`: single tokens, or, for whole-word masking, all pieces
-  // of a word.
-  std::vector<std::vector<int32_t>> masking_units(const Example& row) const;
+  void mask_tokens(Example& example, RandomSequence& random) const;
+  // Returns the units of masking as lists of positions in `example`: single tokens, or, for whole-word masking, all
+  // pieces of a word.
+  std::vector<std::vector<int32_t>> masking_units(const Example& example) const;
 
   Sequences sequences_;
   PretrainingOptions options_;

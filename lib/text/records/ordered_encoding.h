@@ -41,22 +41,23 @@ template <class Batch, class Result>
 class OrderedThreadPool {
  public:
   using Work = std::function<Result(const Batch&)>;
-  // Function that creates the Work of one thread, with its own encoder and word cache. Each thread calls it once.
+  // Function that creates the Work of one thread, with its own encoder and word cache. Each thread calls the function
+  // once.
   using MakeWork = std::function<Work()>;
 
   // Reads batches with next() until it returns false and passes the results to write(), both in the calling thread.
   // Holds about two batches per thread in memory. Throws the first error in the order of the batches, which does not
   // depend on the number of threads: an error of next() is thrown after all previous batches have been written.
-  static void run(int threads, const std::function<bool(Batch&)>& next, const MakeWork& make_work,
+  static void run(int num_threads, const std::function<bool(Batch&)>& next, const MakeWork& make_work,
                   const std::function<void(const Result&)>& write) {
     Batch batch;
-    if (threads <= 1) {
+    if (num_threads <= 1) {
       Work work = make_work();
       while (next(batch)) write(work(batch));
       return;
     }
     std::deque<std::future<Result>> pending_results;
-    OrderedThreadPool workers(threads, make_work);
+    OrderedThreadPool workers(num_threads, make_work);
     std::exception_ptr error;
     const auto read_batch = [&] {
       try {
@@ -69,7 +70,7 @@ class OrderedThreadPool {
     while (read_batch()) {
       pending_results.push_back(workers.add(std::move(batch)));
       batch = Batch();
-      if (pending_results.size() < 2 * static_cast<size_t>(threads)) continue;
+      if (pending_results.size() < 2 * static_cast<size_t>(num_threads)) continue;
       write(pending_results.front().get());
       pending_results.pop_front();
     }
@@ -82,13 +83,13 @@ class OrderedThreadPool {
     Batch batch;
     std::promise<Result> result;
   };
-  OrderedThreadPool(int count, const MakeWork& make_work) {
+  OrderedThreadPool(int num_threads, const MakeWork& make_work) {
     try {
-      for (int i = 0; i < count; ++i) threads_.emplace_back([this, make_work] { run_worker(make_work); });
+      for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this, make_work] { run_worker(make_work); });
     } catch (const std::system_error& error) {
       stop();
       throw Error(Exit::failed,
-                  Problem{"--threads", str(count, " threads"),
+                  Problem{"--threads", str(num_threads, " threads"),
                           str(threads_.size(), " threads, then the error: ", error.what()), "lower --threads"});
     }
   }
@@ -103,17 +104,17 @@ class OrderedThreadPool {
     return future;
   }
   void run_worker(const MakeWork& make_work) {
-    Work encode;  // created with the first batch, whose result then carries an exception of make_work() to the caller
+    Work work;  // created with the first batch, whose result then carries an exception of make_work() to the caller
     for (;;) {
       std::unique_lock lock(mutex_);
-      queue_changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      queue_changed_.wait(lock, [this] { return is_stopping_ || !queue_.empty(); });
       if (queue_.empty()) return;
       auto queued_batch = std::move(queue_.front());
       queue_.pop_front();
       lock.unlock();
       try {
-        if (encode == nullptr) encode = make_work();
-        queued_batch.result.set_value(encode(queued_batch.batch));
+        if (work == nullptr) work = make_work();
+        queued_batch.result.set_value(work(queued_batch.batch));
       } catch (...) {
         queued_batch.result.set_exception(std::current_exception());
       }
@@ -122,7 +123,7 @@ class OrderedThreadPool {
   void stop() {
     {
       std::lock_guard lock(mutex_);
-      stopping_ = true;
+      is_stopping_ = true;
       queue_.clear();  // after an error, nobody reads the results of the queued batches
     }
     queue_changed_.notify_all();
@@ -131,7 +132,7 @@ class OrderedThreadPool {
   std::mutex mutex_;
   std::condition_variable queue_changed_;
   std::deque<QueuedBatch> queue_;
-  bool stopping_ = false;
+  bool is_stopping_ = false;
   std::vector<std::thread> threads_;
 };
 
@@ -139,13 +140,14 @@ class OrderedThreadPool {
 // such as "bytes"; write() writes a result and returns the number of units done so far. Returns the elapsed time in
 // seconds.
 template <class Batch, class Result>
-double encode_in_order(int threads, uint64_t total, const char* unit, const std::function<bool(Batch&)>& next,
+double encode_in_order(int num_threads, uint64_t total, const char* unit, const std::function<bool(Batch&)>& next,
                        const typename OrderedThreadPool<Batch, Result>::MakeWork& make_work,
                        const std::function<uint64_t(const Result&)>& write) {
   const auto start_time = std::chrono::steady_clock::now();
   Progress progress("encode", static_cast<int64_t>(total), unit);
-  OrderedThreadPool<Batch, Result>::run(
-      threads, next, make_work, [&](const Result& result) { progress.update(static_cast<int64_t>(write(result))); });
+  OrderedThreadPool<Batch, Result>::run(num_threads, next, make_work, [&](const Result& result) {
+    progress.update(static_cast<int64_t>(write(result)));
+  });
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
 }
 

@@ -53,7 +53,7 @@ void log_removed_bytes(uint64_t num_crlf_lines, uint64_t num_byte_order_marks) {
     log_info(format_count(num_byte_order_marks, "files began with a byte order mark, which is dropped"));
 }
 
-int EncodingThreads::count() const { return threads > 0 ? static_cast<int>(threads) : num_usable_processors(); }
+int EncodingThreads::num_threads() const { return threads > 0 ? static_cast<int>(threads) : num_usable_processors(); }
 
 void refuse_output_onto(const PrepArguments& arguments, const std::vector<std::string>& files) {
   std::vector<std::string> input_files = arguments.inputs;

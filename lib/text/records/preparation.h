@@ -1,5 +1,5 @@
 // Interface and registry of the subcommands of mh-prep that make shards, and their shared helpers. Each subcommand is
-// defined in the folder of its task.
+// defined in prepare.cpp in the folder of its kind of records.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ struct EncodingThreads {
   void describe(Fields& f) {
     f.field("threads", threads, "number of encoding threads; 0: one per core", between(0, 1024));
   }
-  int count() const;  // number of threads to start; one per core if `threads` is 0
+  int num_threads() const;  // number of threads to start; one per core if `threads` is 0
 };
 
 // Throws Error(usage) if the output is one of the inputs or one of `files`.

@@ -49,17 +49,17 @@ Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, 
     : options_(options), use_(use), special_tokens_(tokenizer.special()), unanswerable_(holds_unanswerable(header)) {
   options_.check();
   io::require_kind(header, name, io::kQuestionsKind);
-  constexpr size_t fields = kQuestionFields;
+  constexpr size_t num_fields = kQuestionFields;
   std::vector<int32_t> numbers;
-  for (size_t sequence = 0; sequence < sequences.ends.size(); sequence += fields) {
+  for (size_t sequence = 0; sequence < sequences.ends.size(); sequence += num_fields) {
     const uint64_t begin = sequences.begin(sequence);
-    numbers.resize(sequences.ends[sequence + fields - 1] - begin);
+    numbers.resize(sequences.ends[sequence + num_fields - 1] - begin);
     sequences.read(begin, numbers);
-    std::array<std::span<const int32_t>, fields> record_fields;
-    for (size_t i = 0; i < fields; ++i)
+    std::array<std::span<const int32_t>, num_fields> record_fields;
+    for (size_t i = 0; i < num_fields; ++i)
       record_fields[i] = std::span(numbers).subspan(sequences.begin(sequence + i) - begin,
                                                     static_cast<size_t>(sequences.length(sequence + i)));
-    add(decode_question_record(record_fields, name, sequence / fields + 1));
+    add(decode_question_record(record_fields, name, sequence / num_fields + 1));
   }
   first_row_.push_back(size());
 }
@@ -82,13 +82,13 @@ void Questions::add(QuestionRecord record) {
 }
 
 void Questions::add_windows(int64_t question) {
-  const auto question_tokens = static_cast<int64_t>(questions_[static_cast<size_t>(question)].tokens.size());
-  const auto tokens = static_cast<int64_t>(paragraph_of(question).tokens.size());
-  const int64_t window_tokens = options_.length - kNumSpecialTokens - question_tokens;
-  for (int64_t first_token = 0;; first_token += std::min(window_tokens, options_.stride)) {
-    const int64_t num_tokens = std::min(window_tokens, tokens - first_token);
+  const auto num_question_tokens = static_cast<int64_t>(questions_[static_cast<size_t>(question)].tokens.size());
+  const auto num_paragraph_tokens = static_cast<int64_t>(paragraph_of(question).tokens.size());
+  const int64_t max_window_tokens = options_.length - kNumSpecialTokens - num_question_tokens;
+  for (int64_t first_token = 0;; first_token += std::min(max_window_tokens, options_.stride)) {
+    const int64_t num_tokens = std::min(max_window_tokens, num_paragraph_tokens - first_token);
     windows_.push_back({question, static_cast<int32_t>(first_token), static_cast<int32_t>(num_tokens)});
-    if (first_token + num_tokens == tokens) return;
+    if (first_token + num_tokens == num_paragraph_tokens) return;
   }
 }
 

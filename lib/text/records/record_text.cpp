@@ -34,8 +34,8 @@ std::string text_of_ids(std::span<const int32_t> tokens) {
   return text;
 }
 
-std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids) {
-  if (ids) return text_of_ids(tokens);
+std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool as_ids) {
+  if (as_ids) return text_of_ids(tokens);
   return tokenizer.decode(!tokens.empty() && tokens.back() == tokenizer.end_of_line() ? tokens.first(tokens.size() - 1)
                                                                                       : tokens);
 }
@@ -44,18 +44,18 @@ ordered_json WholeShardText::count(io::ShardStream& stream) const {
   return count_shard(read_whole_shard(stream, stream.header().kind), stream.name());
 }
 
-void WholeShardText::print(io::ShardStream& stream, bool ids, ByteSink& sink) const {
+void WholeShardText::print(io::ShardStream& stream, bool as_ids, ByteSink& sink) const {
   const WholeShard shard = read_whole_shard(stream, stream.header().kind);
-  if (ids) print_ids(shard, sink);
+  if (as_ids) print_ids(shard, sink);
   else print_text(shard, stream.name(), *parse_tokenizer(shard.header.tokenizer, stream.name()), sink);
 }
 
 ordered_json WholeShardText::count_shard(const WholeShard& shard, const std::string&) const {
   ordered_json counts;
   for (size_t field = 0; field < shard.header.fields.size(); ++field) {
-    uint64_t tokens = 0;
-    for (size_t i = 0; i < shard.size(); ++i) tokens += shard.sequence(i, field).size();
-    counts["field_tokens"][shard.header.fields[field]] = tokens;
+    uint64_t num_tokens = 0;
+    for (size_t i = 0; i < shard.size(); ++i) num_tokens += shard.sequence(i, field).size();
+    counts["field_tokens"][shard.header.fields[field]] = num_tokens;
   }
   return counts;
 }
@@ -74,10 +74,10 @@ ordered_json count_records(io::ShardStream& stream) {
   return record_texts().make(kind, stream.name())->count(stream);
 }
 
-void show_records(io::ShardStream& stream, bool ids, ByteSink& sink) {
+void show_records(io::ShardStream& stream, bool as_ids, ByteSink& sink) {
   const std::string& kind = stream.header().kind;
   if (io::record_kind(kind) == nullptr) io::refuse_unknown_kind(kind, stream.name());
-  record_texts().make(kind, stream.name())->print(stream, ids, sink);
+  record_texts().make(kind, stream.name())->print(stream, as_ids, sink);
 }
 
 }  // namespace mh::text

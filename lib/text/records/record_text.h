@@ -21,19 +21,19 @@ class RecordText {
   // Reads the stream to its end and returns the counts that only this kind of records has, by default an empty object.
   // Throws Error(input) for a damaged shard.
   virtual nlohmann::ordered_json count(io::ShardStream& stream) const;
-  // Reads the stream to its end and prints its records: as token ids if `ids`, otherwise as text. Throws Error(input)
-  // for a damaged shard.
-  virtual void print(io::ShardStream& stream, bool ids, ByteSink& sink) const = 0;
+  // Reads the stream to its end and prints its records: as token ids if `as_ids`, otherwise as text. Throws
+  // Error(input) for a damaged shard.
+  virtual void print(io::ShardStream& stream, bool as_ids, ByteSink& sink) const = 0;
 };
 // Returns the registry of record texts, by the kind of the records (io/record_kind.h).
 Registry<RecordText>& record_texts();
 
 // Reads the whole shard into memory. Counts the numbers in each field, as "field_tokens", and prints one record per
-// line, with tabs between the fields. A kind of records overrides the functions that differ.
+// line, with tabs between the fields. Subclasses override the functions that differ.
 class WholeShardText : public RecordText {
  public:
   nlohmann::ordered_json count(io::ShardStream& stream) const final;
-  void print(io::ShardStream& stream, bool ids, ByteSink& sink) const final;
+  void print(io::ShardStream& stream, bool as_ids, ByteSink& sink) const final;
 
  protected:
   // Counts the records of a shard called `name`.
@@ -47,13 +47,13 @@ class WholeShardText : public RecordText {
 
 // Returns the tokens as ids separated by spaces.
 std::string text_of_ids(std::span<const int32_t> tokens);
-// Returns the tokens as ids separated by spaces if `ids`, otherwise as text without a final line end.
-std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool ids);
+// Returns the tokens as ids separated by spaces if `as_ids`, otherwise as text without a final line end.
+std::string text_of_tokens(std::span<const int32_t> tokens, const Tokenizer& tokenizer, bool as_ids);
 
 // Calls RecordText::count() for the kind of the shard. Reads a shard of an unknown kind to its end and returns an empty
 // object.
 nlohmann::ordered_json count_records(io::ShardStream& stream);
 // Calls RecordText::print() for the kind of the shard. Throws Error(input) for an unknown kind.
-void show_records(io::ShardStream& stream, bool ids, ByteSink& sink);
+void show_records(io::ShardStream& stream, bool as_ids, ByteSink& sink);
 
 }  // namespace mh::text

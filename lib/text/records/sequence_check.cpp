@@ -33,23 +33,24 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
   }
   if (kind->ends_with_empty_sequence && previous_length > 0)
     io::throw_damaged(name, kind->rule, "no empty run at the end");
-  if (!lengths.empty()) remaining_tokens_ = lengths[0];
+  if (!lengths.empty()) num_remaining_tokens_ = lengths[0];
   skip_empty_sequences();
 }
 
 void SequenceCheck::skip_empty_sequences() {
-  while (remaining_tokens_ == 0 && sequence_ < lengths_.size())
-    if (++sequence_ < lengths_.size()) remaining_tokens_ = lengths_[sequence_];
+  while (num_remaining_tokens_ == 0 && sequence_ < lengths_.size())
+    if (++sequence_ < lengths_.size()) num_remaining_tokens_ = lengths_[sequence_];
 }
 
 void SequenceCheck::add(std::span<const int32_t> tokens) {
   if (fields_.empty()) return;
   while (!tokens.empty() && sequence_ < lengths_.size()) {
     const Field& field = fields_[sequence_ % fields_.size()];
-    const size_t n = std::min<uint64_t>(remaining_tokens_, tokens.size());
+    const size_t n = std::min<uint64_t>(num_remaining_tokens_, tokens.size());
     for (int32_t token : tokens.first(n)) {
-      --remaining_tokens_;
-      if (token >= field.limit || (field.end_of_line >= 0 && (token == field.end_of_line) != (remaining_tokens_ == 0)))
+      --num_remaining_tokens_;
+      if (token >= field.limit ||
+          (field.end_of_line >= 0 && (token == field.end_of_line) != (num_remaining_tokens_ == 0)))
         refuse(field, token);
     }
     tokens = tokens.subspan(n);
@@ -62,7 +63,7 @@ void SequenceCheck::refuse(const Field& field, int32_t token) const {
       str(name_, ": record ", sequence_ / fields_.size() + 1, ", field ", field.name),
       str("numbers below ", field.limit,
           field.end_of_line < 0 ? "" : str(", and the end-of-line token ", field.end_of_line, " only at the end")),
-      str("the number ", token, " at ", remaining_tokens_, " numbers before the end"));
+      str("the number ", token, " at ", num_remaining_tokens_, " numbers before the end"));
 }
 
 }  // namespace mh::text

@@ -31,9 +31,9 @@ class SequenceCheck {
 
   const std::string& name_;
   const std::vector<uint32_t>& lengths_;
-  std::vector<Field> fields_;      // fields of a record; empty: the kind has no rules
-  size_t sequence_ = 0;            // index of the current sequence
-  uint64_t remaining_tokens_ = 0;  // remaining tokens of the current sequence
+  std::vector<Field> fields_;          // fields of a record; empty: the kind has no rules
+  size_t sequence_ = 0;                // index of the current sequence
+  uint64_t num_remaining_tokens_ = 0;  // remaining tokens of the current sequence
 };
 
 }  // namespace mh::text

@@ -106,11 +106,11 @@ const char* PairFilters::drop_reason(size_t source_length, size_t target_length)
 }
 
 PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Tokenizer& target,
-                         const PairFilters& filters, int threads, io::ShardWriter& writer) {
+                         const PairFilters& filters, int num_threads, io::ShardWriter& writer) {
   filters.check();
   PairSummary summary;
   summary.seconds = encode_in_order<PairBatch, EncodedPairs>(
-      threads, text.expected_bytes(), "bytes", [&](PairBatch& batch) { return text.next(batch); },
+      num_threads, text.expected_bytes(), "bytes", [&](PairBatch& batch) { return text.next(batch); },
       [&] {
         return [encoder = std::make_shared<PairEncoder>(source, target, filters)](const PairBatch& batch) {
           return encoder->encode(batch);
@@ -119,9 +119,9 @@ PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Token
       [&](const EncodedPairs& e) {
         e.sequences.write(writer);
         writer.add_text_bytes(e.target_bytes);
-        for (const auto& [reason, pairs] : e.summary.dropped) {
-          writer.add_dropped(reason, pairs);
-          summary.dropped[reason] += pairs;
+        for (const auto& [reason, num_pairs] : e.summary.dropped) {
+          writer.add_dropped(reason, num_pairs);
+          summary.dropped[reason] += num_pairs;
         }
         for (size_t side : {0, 1}) {
           summary.tokens[side] += e.summary.tokens[side];

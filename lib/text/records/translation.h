@@ -50,11 +50,11 @@ struct PairSummary {
   double seconds = 0;
 };
 
-// Writes every pair that the filters accept as a record. Source and target must be UTF-8 text; the tokens of each end
-// in the end-of-line token with every type of vocabulary. Throws Error(input), with file and line, if a line contains
-// the end-of-line token as text (the word <eos>), and for an empty source or target unless filters.empty is "drop". The
-// shard's trailer counts the dropped pairs.
+// Writes every pair that the filters accept as a record. Source and target must be UTF-8 text; the tokens of a source
+// and of a target end with the end-of-line token, whatever the type of vocabulary. Throws Error(input), with file and
+// line, if a line contains the end-of-line token as text (the word <eos>), and for an empty source or target unless
+// filters.empty is "drop". The shard's trailer counts the dropped pairs.
 PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Tokenizer& target,
-                         const PairFilters& filters, int threads, io::ShardWriter& writer);
+                         const PairFilters& filters, int num_threads, io::ShardWriter& writer);
 
 }  // namespace mh::text

@@ -56,7 +56,7 @@ class ExampleEncoder {
     for (const auto& s : batch.text.segments) {
       check_text(batch.text, s, false);
       fields_ = split(std::string_view(batch.text.text).substr(s.begin, s.end - s.begin), '\t');
-      if (check_columns(batch, s)) add(batch, s, out);
+      if (has_valid_columns(batch, s)) add(batch, s, out);
       else ++out.summary.malformed;
     }
     out.summary.bytes = batch.text.input_bytes;
@@ -64,7 +64,9 @@ class ExampleEncoder {
   }
 
  private:
-  bool check_columns(const ExampleBatch& batch, const TextBatch::Segment& s) const {
+  // Returns whether the current line has the expected number of columns, or false for a line to drop. Throws
+  // Error(input) for a line with a wrong number of columns that must not be dropped.
+  bool has_valid_columns(const ExampleBatch& batch, const TextBatch::Segment& s) const {
     const ExampleColumns& c = batch.columns;
     if (c.count > 0 ? fields_.size() == c.count : fields_.size() >= c.min_columns()) return true;
     if (drop_malformed_ && c.label != ExampleColumns::kNone) return false;
@@ -110,11 +112,12 @@ class ExampleEncoder {
 }  // namespace
 
 ExampleSummary encode_examples(TextBatches& text, const FindColumns& find_columns, const ExampleTask& task,
-                               bool drop_malformed, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
+                               bool drop_malformed, const Tokenizer& tokenizer, int num_threads,
+                               io::ShardWriter& writer) {
   ExampleSummary summary;
   ExampleBatches batches(text, find_columns);
   summary.seconds = encode_in_order<ExampleBatch, EncodedExamples>(
-      threads, text.expected_bytes(), "bytes", [&](ExampleBatch& batch) { return batches.next(batch); },
+      num_threads, text.expected_bytes(), "bytes", [&](ExampleBatch& batch) { return batches.next(batch); },
       [&] {
         return [encoder = std::make_shared<ExampleEncoder>(task, drop_malformed, tokenizer)](
                    const ExampleBatch& batch) { return encoder->encode(batch); };

@@ -25,7 +25,7 @@ struct ExampleTask {
   std::string file;                  // name of the prediction file
 
   bool is_number() const { return labels.empty(); }
-  int64_t limit() const;  // exclusive limit of the field "label"
+  int64_t limit() const;  // exclusive upper limit of the numbers in the field "label"
   // Parses a label as a shard stores it; returns std::nullopt for an invalid label.
   std::optional<int32_t> label_of(std::string_view text) const;
   std::string text_of(int32_t label) const;  // text of a stored label; numbers with three decimals
@@ -69,6 +69,7 @@ struct ExampleSummary {
 // lines instead, and the shard's trailer counts them, except in files without labels, whose predictions are numbered by
 // line.
 ExampleSummary encode_examples(TextBatches& text, const FindColumns& find_columns, const ExampleTask& task,
-                               bool drop_malformed, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer);
+                               bool drop_malformed, const Tokenizer& tokenizer, int num_threads,
+                               io::ShardWriter& writer);
 
 }  // namespace mh::text

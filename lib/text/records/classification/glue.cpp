@@ -84,7 +84,7 @@ const GlueTask& glue_task(const std::string& name) {
 
 ExampleColumns select_columns(const ColumnChoice& choice, const Strings& fields, const std::string& where) {
   Strings missing_columns;
-  bool all_by_number = true;
+  bool uses_only_numbers = true;
   const auto find = [&](const std::string& name, const char* option) {
     if (name.empty()) return Columns::kNone;
     if (choice.header && std::ranges::count(fields, name) > 1)
@@ -94,7 +94,7 @@ ExampleColumns select_columns(const ColumnChoice& choice, const Strings& fields,
                                            1 + (std::ranges::find(fields, name) - fields.begin()))});
     const auto column = column_at(name, choice.header ? &fields : nullptr, fields.size());
     if (!column) missing_columns.push_back(name);
-    all_by_number = all_by_number && std::ranges::count(fields, name) == 0;
+    uses_only_numbers = uses_only_numbers && std::ranges::count(fields, name) == 0;
     return column.value_or(Columns::kNone);
   };
   const Columns columns{find(choice.first, "--text"), find(choice.second, "--text-b"), find(choice.label, "--label"),
@@ -105,7 +105,7 @@ ExampleColumns select_columns(const ColumnChoice& choice, const Strings& fields,
         choice.header ? "name columns of this line; if this line is an example, give --no-header and column numbers"
                       : str("give column numbers from 1 to ", fields.size(),
                             "; if this line is a header, leave --no-header out"));
-  if (choice.header && all_by_number)
+  if (choice.header && uses_only_numbers)
     log_info(where + " is read as a header, since --no-header is not given: " + text_of_fields(fields));
   return columns;
 }

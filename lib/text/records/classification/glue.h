@@ -11,7 +11,7 @@ namespace mh::text {
 
 // The columns of one layout of a task's files: names, or numbers from 1 if the file has no header.
 struct GlueFileLayout {
-  std::string first, second, label;  // `second` may be empty; `label` is empty for test files
+  std::string first, second, label;  // `second` is empty for a task of one sentence
   bool header = true;
   size_t count = 0;  // number of columns of a file without header
 };
@@ -22,7 +22,7 @@ struct GlueTask {
 };
 
 const std::vector<GlueTask>& glue_tasks();
-// Throws Error(usage), with the most similar name, for an unknown task.
+// Returns the task `name`. Throws Error(usage), with the most similar name, for an unknown task.
 const GlueTask& glue_task(const std::string& name);
 std::vector<std::string> glue_names();
 

@@ -78,7 +78,7 @@ ColumnChoice column_choice(const ColumnOptions& options) {
 }
 
 void write_examples_shard(const PrepArguments& arguments, const BertVocabulary& vocabulary,
-                          const ColumnOptions& columns, int threads, const ExampleTask& task,
+                          const ColumnOptions& columns, int num_threads, const ExampleTask& task,
                           const FindColumns& find_columns) {
   const auto tokenizer = load_vocabulary(arguments, vocabulary);
   TextBatches text(arguments.inputs, line_ends(arguments, false), nullptr);
@@ -92,7 +92,7 @@ void write_examples_shard(const PrepArguments& arguments, const BertVocabulary& 
                                      {"malformed", columns.malformed}});
   ExampleSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
-    summary = encode_examples(text, find_columns, task, columns.malformed == "drop", *tokenizer, threads, writer);
+    summary = encode_examples(text, find_columns, task, columns.malformed == "drop", *tokenizer, num_threads, writer);
     if (summary.examples == 0)
       refuse_inputs(arguments, "examples, one per line", "none", "name a file with at least one example");
   });
@@ -181,14 +181,14 @@ void make_glue(const PrepArguments& arguments, const GlueOptions& options) {
            task.task.sentences == 1 ? "--text with a column number" : "--text and --text-b with column numbers",
            options.columns.text.empty() ? "no --text" : "no --text-b",
            str("count columns from 1, and add ", options.columns.text.empty() ? "--text" : "--text-b", " NUMBER"));
-  write_examples_shard(arguments, options.vocabulary, options.columns, options.threads.count(), task.task,
+  write_examples_shard(arguments, options.vocabulary, options.columns, options.threads.num_threads(), task.task,
                        [&](const std::vector<std::string>& fields, const std::string& where) {
                          return glue_columns(task, column_choice(options.columns), fields, where);
                        });
 }
 
 void make_examples(const PrepArguments& arguments, const ExamplesOptions& options) {
-  write_examples_shard(arguments, options.vocabulary, options.columns, options.threads.count(),
+  write_examples_shard(arguments, options.vocabulary, options.columns, options.threads.num_threads(),
                        task_of_options(options), [&](const std::vector<std::string>& fields, const std::string& where) {
                          return select_columns(column_choice(options.columns), fields, where);
                        });

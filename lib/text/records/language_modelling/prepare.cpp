@@ -47,11 +47,11 @@ void make_lm(const PrepArguments& arguments, const LmOptions& options) {
           .dump(-1, ' ', false, ordered_json::error_handler_t::replace);  // file names may contain any bytes
   EncodeSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
-    summary = encode_lines(text, *tokenizer, options.threads.count(), writer);
-    if (summary.tokens == 0) refuse_inputs(arguments, "text", "an empty input", "name a file with text");
+    summary = encode_lines(text, *tokenizer, options.threads.num_threads(), writer);
+    if (summary.num_tokens == 0) refuse_inputs(arguments, "text", "an empty input", "name a file with text");
   });
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
-  log_info(str(format_count(summary.lines, "lines, "), format_count(summary.tokens, "tokens, "),
+  log_info(str(format_count(summary.num_lines, "lines, "), format_count(summary.num_tokens, "tokens, "),
                format_count(summary.num_unknown, "unknown, "), format_throughput(summary.bytes, summary.seconds)));
 }
 

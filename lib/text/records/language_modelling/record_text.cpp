@@ -9,13 +9,13 @@ namespace {
 
 class TextLines : public RecordText {
  public:
-  void print(io::ShardStream& stream, bool ids, ByteSink& sink) const override {
+  void print(io::ShardStream& stream, bool as_ids, ByteSink& sink) const override {
     const auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
     require_vocabulary(stream.header(), stream.name(), *tokenizer, "its own tokenizer");
     std::vector<int32_t> tokens(1 << 14), line;
     const auto print_line = [&] {
-      sink.write(text_of_tokens(line, *tokenizer, ids));
-      if (ids || line.back() == tokenizer->end_of_line()) sink.write("\n");
+      sink.write(text_of_tokens(line, *tokenizer, as_ids));
+      if (as_ids || line.back() == tokenizer->end_of_line()) sink.write("\n");
     };
     while (const size_t n = stream.read(tokens)) {
       for (size_t i = 0; i < n; ++i) {

@@ -32,9 +32,9 @@ EncodedLines encode(const TextBatch& batch, const Tokenizer& tokenizer, Encoder&
     const std::string_view line = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
     encoder.encode(line, tokens);
     if (tokens.size() > first_token || is_blank(line)) out.sequences.ends.push_back(tokens.size());
-    else ++out.summary.lines_without_tokens;
+    else ++out.summary.num_lines_without_tokens;
   }
-  out.summary.tokens = tokens.size();
+  out.summary.num_tokens = tokens.size();
   out.summary.num_unknown = count_unknown(tokens, tokenizer);
   out.summary.bytes = batch.input_bytes;
   return out;
@@ -47,29 +47,30 @@ class DocumentWriter {
   void add(std::span<const int32_t> sentence) {
     if (sentence.empty()) return close();
     writer_.add_sequence(sentence);
-    ++summary_.sentences;
-    document_open_ = true;
+    ++summary_.num_sentences;
+    is_document_open_ = true;
   }
   void close() {
-    if (!document_open_) return;
+    if (!is_document_open_) return;
     writer_.add_sequence({});
-    ++summary_.documents;
-    document_open_ = false;
+    ++summary_.num_documents;
+    is_document_open_ = false;
   }
 
  private:
   io::ShardWriter& writer_;
   DocumentSummary& summary_;
-  bool document_open_ = false;
+  bool is_document_open_ = false;
 };
 
 }  // namespace
 
-DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int threads, io::ShardWriter& writer) {
+DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int num_threads,
+                                 io::ShardWriter& writer) {
   DocumentSummary summary;
   DocumentWriter documents(writer, summary);
   summary.seconds = encode_in_order<TextBatch, EncodedLines>(
-      threads, text.expected_bytes(), "bytes", [&](TextBatch& batch) { return text.next(batch); },
+      num_threads, text.expected_bytes(), "bytes", [&](TextBatch& batch) { return text.next(batch); },
       [&] {
         return [&tokenizer, encoder = std::shared_ptr(tokenizer.encoder())](const TextBatch& batch) {
           return encode(batch, tokenizer, *encoder);
@@ -83,9 +84,9 @@ DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, 
           begin = end;
         }
         writer.add_text_bytes(e.summary.bytes);
-        summary.tokens += e.summary.tokens;
+        summary.num_tokens += e.summary.num_tokens;
         summary.num_unknown += e.summary.num_unknown;
-        summary.lines_without_tokens += e.summary.lines_without_tokens;
+        summary.num_lines_without_tokens += e.summary.num_lines_without_tokens;
         summary.bytes += e.summary.bytes;
         return summary.bytes;
       });

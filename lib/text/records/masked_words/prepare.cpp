@@ -29,17 +29,17 @@ void make_mlm(const PrepArguments& arguments, const MlmOptions& options) {
   header.provenance = provenance_of(arguments, options.vocabulary, {});
   DocumentSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
-    summary = encode_documents(text, *tokenizer, options.threads.count(), writer);
-    if (summary.sentences == 0)
+    summary = encode_documents(text, *tokenizer, options.threads.num_threads(), writer);
+    if (summary.num_sentences == 0)
       refuse_inputs(arguments, "sentences, one per line", "none", "name a file with at least one sentence");
   });
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
-  if (summary.lines_without_tokens > 0)
-    log_info(format_count(summary.lines_without_tokens, "lines without a token are dropped"));
-  if (summary.documents == 1)
+  if (summary.num_lines_without_tokens > 0)
+    log_info(format_count(summary.num_lines_without_tokens, "lines without a token are dropped"));
+  if (summary.num_documents == 1)
     log_warning("only one document, but next-sentence prediction needs two or more; separate documents by empty lines");
-  log_info(str(format_count(summary.documents, "documents, "), format_count(summary.sentences, "sentences, "),
-               format_count(summary.tokens, "tokens, "), format_count(summary.num_unknown, "unknown, "),
+  log_info(str(format_count(summary.num_documents, "documents, "), format_count(summary.num_sentences, "sentences, "),
+               format_count(summary.num_tokens, "tokens, "), format_count(summary.num_unknown, "unknown, "),
                format_throughput(summary.bytes, summary.seconds)));
 }
 

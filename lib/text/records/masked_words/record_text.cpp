@@ -11,9 +11,9 @@ namespace {
 class DocumentText : public WholeShardText {
  protected:
   nlohmann::ordered_json count_shard(const WholeShard& shard, const std::string&) const override {
-    uint64_t documents = 0;  // an empty sequence follows the last sentence of each document
-    for (size_t i = 0; i < shard.size(); ++i) documents += shard.sequence(i, 0).empty() ? 1 : 0;
-    return {{"documents", documents}, {"sentences", shard.size() - documents}};
+    uint64_t num_documents = 0;  // an empty sequence follows the last sentence of each document
+    for (size_t i = 0; i < shard.size(); ++i) num_documents += shard.sequence(i, 0).empty() ? 1 : 0;
+    return {{"documents", num_documents}, {"sentences", shard.size() - num_documents}};
   }
   // Prints an empty line between documents; the empty sequence that ends the last document is not printed.
   void print_text(const WholeShard& shard, const std::string&, const Tokenizer& tokenizer,

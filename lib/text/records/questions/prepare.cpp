@@ -31,10 +31,11 @@ void report(const Squad& squad, const QuestionsSummary& summary) {
                  " are not at their offset in the paragraph; training does not use these answers"));
   if (squad.impossible > 0)
     log_info(format_count(squad.impossible, "questions are impossible, since the paragraph contains no answer"));
-  log_info(str(format_count(summary.questions, "questions on "), format_count(summary.paragraphs, "paragraphs, "),
-               format_count(summary.question_tokens, "+ "), format_count(summary.paragraph_tokens, "tokens, "),
-               format_count(summary.question_unknown, "+ "), format_count(summary.paragraph_unknown, "unknown, "),
-               format_throughput(squad.bytes, summary.seconds)));
+  log_info(str(
+      format_count(summary.num_questions, "questions on "), format_count(summary.num_paragraphs, "paragraphs, "),
+      format_count(summary.num_question_tokens, "+ "), format_count(summary.num_paragraph_tokens, "tokens, "),
+      format_count(summary.num_unknown_in_questions, "+ "),
+      format_count(summary.num_unknown_in_paragraphs, "unknown, "), format_throughput(squad.bytes, summary.seconds)));
 }
 
 void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options) {
@@ -47,7 +48,7 @@ void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options)
                     {{"missing_share", options.squad.missing_share}, {"unanswerable", options.squad.unanswerable}});
   QuestionsSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
-    summary = encode_questions(squad, *tokenizer, options.threads.count(), writer);
+    summary = encode_questions(squad, *tokenizer, options.threads.num_threads(), writer);
   });
   report(squad, summary);
 }

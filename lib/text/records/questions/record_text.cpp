@@ -12,19 +12,19 @@ namespace {
 class QuestionText : public WholeShardText {
  protected:
   nlohmann::ordered_json count_shard(const WholeShard& shard, const std::string& name) const override {
-    uint64_t paragraphs = 0, answers = 0, num_missing = 0, num_impossible = 0;
+    uint64_t num_paragraphs = 0, num_answers = 0, num_missing = 0, num_impossible = 0;
     std::string text;
     for (size_t i = 0; i < shard.size(); ++i) {
       QuestionRecord record = decode_question_record(shard, i, name);
-      paragraphs += i == 0 || record.text != text ? 1 : 0;
+      num_paragraphs += i == 0 || record.text != text ? 1 : 0;
       text = std::move(record.text);
-      answers += record.answers.size();
+      num_answers += record.answers.size();
       for (const GoldAnswer& answer : record.answers) num_missing += answer.byte_range ? 0 : 1;
       num_impossible += record.impossible ? 1 : 0;
     }
     nlohmann::ordered_json counts = WholeShardText::count_shard(shard, name);
-    counts.update({{"paragraphs", paragraphs},
-                   {"answers", answers},
+    counts.update({{"paragraphs", num_paragraphs},
+                   {"answers", num_answers},
                    {"missing_answers", num_missing},
                    {"impossible", num_impossible}});
     return counts;

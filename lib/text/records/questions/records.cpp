@@ -77,25 +77,25 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
     std::vector<int32_t> question;
     encoder.encode(q.text, question);
     for (const auto& sequence : {question, context, begins, ends, text, encode_details(q)}) add(sequence);
-    out.summary.question_tokens += question.size();
-    out.summary.question_unknown += count_unknown(question, tokenizer);
+    out.summary.num_question_tokens += question.size();
+    out.summary.num_unknown_in_questions += count_unknown(question, tokenizer);
     out.bytes += q.text.size();
   }
-  out.summary.paragraphs = 1;
-  out.summary.questions = paragraph.questions.size();
-  out.summary.paragraph_tokens = context.size();
-  out.summary.paragraph_unknown = count_unknown(context, tokenizer);
+  out.summary.num_paragraphs = 1;
+  out.summary.num_questions = paragraph.questions.size();
+  out.summary.num_paragraph_tokens = context.size();
+  out.summary.num_unknown_in_paragraphs = count_unknown(context, tokenizer);
   out.bytes += paragraph.text.size();
   return out;
 }
 
 void accumulate(QuestionsSummary& total, const QuestionsSummary& summary) {
-  total.paragraphs += summary.paragraphs;
-  total.questions += summary.questions;
-  total.question_tokens += summary.question_tokens;
-  total.paragraph_tokens += summary.paragraph_tokens;
-  total.question_unknown += summary.question_unknown;
-  total.paragraph_unknown += summary.paragraph_unknown;
+  total.num_paragraphs += summary.num_paragraphs;
+  total.num_questions += summary.num_questions;
+  total.num_question_tokens += summary.num_question_tokens;
+  total.num_paragraph_tokens += summary.num_paragraph_tokens;
+  total.num_unknown_in_questions += summary.num_unknown_in_questions;
+  total.num_unknown_in_paragraphs += summary.num_unknown_in_paragraphs;
 }
 
 // Parses the JSON object of a record into `record`. Returns a description of the object's fault; empty if it has none.
@@ -141,13 +141,13 @@ bool holds_unanswerable(const io::ShardHeader& header) {
   return task.is_object() && task.contains(kUnanswerableKey) && task.at(kUnanswerableKey) == true;
 }
 
-QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int threads,
+QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int num_threads,
                                   io::ShardWriter& writer) {
   QuestionsSummary total;
   using Batch = const SquadParagraph*;
   size_t next_paragraph = 0;
   total.seconds = encode_in_order<Batch, EncodedQuestions>(
-      threads, squad.paragraphs.size(), "paragraphs",
+      num_threads, squad.paragraphs.size(), "paragraphs",
       [&](Batch& batch) {
         if (next_paragraph == squad.paragraphs.size()) return false;
         batch = &squad.paragraphs[next_paragraph++];
@@ -162,7 +162,7 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
         e.sequences.write(writer);
         writer.add_text_bytes(e.bytes);
         accumulate(total, e.summary);
-        return total.paragraphs;
+        return total.num_paragraphs;
       });
   return total;
 }

@@ -28,9 +28,9 @@ struct QuestionRecord {
 };
 
 struct QuestionsSummary {
-  uint64_t paragraphs = 0, questions = 0;
-  uint64_t question_tokens = 0, paragraph_tokens = 0;    // tokens of a paragraph are counted once
-  uint64_t question_unknown = 0, paragraph_unknown = 0;  // numbers of unknown tokens
+  uint64_t num_paragraphs = 0, num_questions = 0;
+  uint64_t num_question_tokens = 0, num_paragraph_tokens = 0;            // tokens of a paragraph are counted once
+  uint64_t num_unknown_in_questions = 0, num_unknown_in_paragraphs = 0;  // numbers of unknown tokens
   double seconds = 0;
 };
 
@@ -41,7 +41,7 @@ bool holds_unanswerable(const io::ShardHeader& header);
 
 // Writes every question as a record, and encodes each paragraph only once. The result does not depend on the number of
 // threads. Throws Error(input) for a paragraph without tokens.
-QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int threads,
+QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& tokenizer, int num_threads,
                                   io::ShardWriter& writer);
 
 // Decodes a record from its fields; `number`, from 1, and the shard's `name` are for messages. Throws Error(input) if

@@ -10,9 +10,9 @@ namespace mh::text {
 namespace {
 
 uint64_t count_remaining_lines(TextBatches& text) {
-  uint64_t lines = 0;
-  for (TextBatch batch; text.next(batch);) lines += batch.segments.size();
-  return lines;
+  uint64_t num_lines = 0;
+  for (TextBatch batch; text.next(batch);) num_lines += batch.segments.size();
+  return num_lines;
 }
 
 }  // namespace
@@ -51,13 +51,13 @@ void PairBatches::split_at_tabs(PairBatch& batch) {
   batch.target.file = batch.source.file;
   for (TextBatch::Segment& source : batch.source.segments) {
     const std::string_view line = std::string_view(batch.source.text).substr(source.begin, source.end - source.begin);
-    const auto tabs = std::count(line.begin(), line.end(), '\t');
-    if (tabs != 1) {
-      check_text(batch.source, source, false);  // reports an invalid byte of the line first
+    const auto num_tabs = std::count(line.begin(), line.end(), '\t');
+    if (num_tabs != 1) {
+      check_text(batch.source, source, false);  // an error about an invalid byte of the line has precedence
       throw Error(
           Exit::input,
           Problem{str(batch.source.file, ":", source.line), "a source, one tab and a target",
-                  tabs == 0 ? std::string("no tab") : str(tabs, " tabs"),
+                  num_tabs == 0 ? std::string("no tab") : str(num_tabs, " tabs"),
                   "join the lines of source and target with paste(1), or name a source file and a target file"});
     }
     const size_t tab = line.find('\t');
@@ -102,12 +102,13 @@ void PairBatches::add_targets(PairBatch& batch) {
   target.input_bytes = std::exchange(target_bytes_, 0);
 }
 
-void PairBatches::refuse_unequal_lengths(uint64_t common_lines, uint64_t first_lines, uint64_t second_lines) {
-  const std::string& longer = first_lines > second_lines ? files_[0] : files_[1];
+void PairBatches::refuse_unequal_lengths(uint64_t num_common_lines, uint64_t num_first_lines,
+                                         uint64_t num_second_lines) {
+  const std::string& longer = num_first_lines > num_second_lines ? files_[0] : files_[1];
   throw Error(Exit::input,
               Problem{files_[0] + ", " + files_[1], "the same number of lines in both files",
-                      str(first_lines, " and ", second_lines, " lines"),
-                      str("align the files; the first line without a partner is ", longer, ":", common_lines + 1)});
+                      str(num_first_lines, " and ", num_second_lines, " lines"),
+                      str("align the files; the first line without a partner is ", longer, ":", num_common_lines + 1)});
 }
 
 }  // namespace mh::text

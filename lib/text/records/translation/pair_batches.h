@@ -1,5 +1,5 @@
-// Reads pairs of lines from a source file and a target file, or from one file of pairs that a tab separates, in the
-// format of paste(1).
+// Reads pairs of lines from a source file and a target file, or from one file with source and target separated by a tab
+// in each line, as paste(1) writes.
 #pragma once
 
 #include "text/text_batches.h"
@@ -35,7 +35,8 @@ class PairBatches {
   void require_no_more_targets();
   // Returns whether the target file has another line; reads its next batch if target_batch_ has been returned.
   bool has_target_line();
-  [[noreturn]] void refuse_unequal_lengths(uint64_t common_lines, uint64_t first_lines, uint64_t second_lines);
+  [[noreturn]] void refuse_unequal_lengths(uint64_t num_common_lines, uint64_t num_first_lines,
+                                           uint64_t num_second_lines);
 
   std::vector<std::string> files_;
   TextBatches source_lines_;   // source file, or file of pairs

@@ -21,10 +21,10 @@ bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
   const int32_t end = tokenizer(side).end_of_line();
   tokens.clear();
   do {
-    if (buffer_position_ == buffer_tokens_) {
+    if (buffer_position_ == num_buffered_tokens_) {
       buffer_position_ = 0;
-      buffer_tokens_ = stream_.read(buffer_);
-      if (buffer_tokens_ == 0) break;
+      num_buffered_tokens_ = stream_.read(buffer_);
+      if (num_buffered_tokens_ == 0) break;
     }
     tokens.push_back(buffer_[buffer_position_++]);
     if (tokens.back() >= vocabulary_size)

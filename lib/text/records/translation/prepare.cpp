@@ -60,7 +60,8 @@ void check(const PrepArguments& arguments, const TranslationOptions& options) {
 std::string dropped_text(const std::map<std::string, uint64_t>& dropped) {
   std::vector<std::string> texts;
   texts.reserve(dropped.size());
-  for (const auto& [reason, pairs] : dropped) texts.push_back(with_commas(static_cast<int64_t>(pairs)) + " " + reason);
+  for (const auto& [reason, num_pairs] : dropped)
+    texts.push_back(with_commas(static_cast<int64_t>(num_pairs)) + " " + reason);
   return join(texts, ", ");
 }
 
@@ -72,7 +73,7 @@ std::string advice_on(const std::map<std::string, uint64_t>& dropped) {
                                                           {"ratio", "raise --max-ratio"}};
   std::vector<std::string> texts;
   texts.reserve(dropped.size());
-  for (const auto& [reason, pairs] : dropped) texts.push_back(kAdvice.at(reason));
+  for (const auto& [reason, num_pairs] : dropped) texts.push_back(kAdvice.at(reason));
   return join(texts, ", or ");
 }
 
@@ -82,13 +83,13 @@ std::string text_of_counts(const std::array<uint64_t, 2>& counts) {
 
 void make_translation(const PrepArguments& arguments, const TranslationOptions& options) {
   check(arguments, options);
-  const bool joint_vocabulary = !options.vocab.empty();
-  const std::string source_path = joint_vocabulary ? options.vocab : options.source_vocab,
-                    target_path = joint_vocabulary ? options.vocab : options.target_vocab;
+  const bool has_joint_vocabulary = !options.vocab.empty();
+  const std::string source_path = has_joint_vocabulary ? options.vocab : options.source_vocab,
+                    target_path = has_joint_vocabulary ? options.vocab : options.target_vocab;
   refuse_output_onto(arguments, {source_path, target_path});
   const auto target = load_tokenizer(target_path);
-  const auto source_tokenizer = joint_vocabulary ? nullptr : load_tokenizer(source_path);
-  const Tokenizer& source = joint_vocabulary ? *target : *source_tokenizer;
+  const auto source_tokenizer = has_joint_vocabulary ? nullptr : load_tokenizer(source_path);
+  const Tokenizer& source = has_joint_vocabulary ? *target : *source_tokenizer;
   PairBatches text(arguments.inputs, line_ends(arguments, false));
 
   ShardHeader header = header_of(*target);
@@ -100,7 +101,7 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
   }
   header.set_kind(kPairsKind);
   ordered_json provenance{{"tool", str("mh-prep ", version())}, {"inputs", arguments.inputs}};
-  if (joint_vocabulary) provenance["vocabulary"] = options.vocab;
+  if (has_joint_vocabulary) provenance["vocabulary"] = options.vocab;
   else provenance["source_vocabulary"] = options.source_vocab, provenance["target_vocabulary"] = options.target_vocab;
   provenance.update({{"crlf", arguments.crlf},
                      {"min_length", options.filters.min_length},
@@ -112,7 +113,7 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
 
   PairSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
-    summary = encode_pairs(text, source, *target, options.filters, options.threads.count(), writer);
+    summary = encode_pairs(text, source, *target, options.filters, options.threads.num_threads(), writer);
     if (summary.pairs > 0) return;
     if (summary.dropped.empty())
       refuse_inputs(arguments, "pairs of lines", "an empty input", "name a file with at least one pair");

@@ -18,11 +18,11 @@ class PairLines : public RecordText {
             {"target_tokens", stream.counts().tokens - source_tokens},
             {"dropped", stream.counts().dropped}};
   }
-  void print(io::ShardStream& stream, bool ids, ByteSink& sink) const override {
+  void print(io::ShardStream& stream, bool as_ids, ByteSink& sink) const override {
     PairStream pairs(stream);
     const Tokenizer &source = pairs.tokenizer(io::Side::source), &target = pairs.tokenizer(io::Side::target);
     for (std::vector<int32_t> source_ids, target_ids; pairs.next(source_ids, target_ids);)
-      sink.write(text_of_tokens(source_ids, source, ids) + "\t" + text_of_tokens(target_ids, target, ids) + "\n");
+      sink.write(text_of_tokens(source_ids, source, as_ids) + "\t" + text_of_tokens(target_ids, target, as_ids) + "\n");
   }
 };
 
