@@ -42,7 +42,7 @@ struct InvalidValue {
 };
 
 std::string bounds(Range r) {
-  if (r.unset) return bounds({r.low, r.high}) + ", or " + shortest_decimal(*r.unset);
+  if (r.unset_value) return bounds({r.low, r.high}) + ", or " + shortest_decimal(*r.unset_value);
   if (r.low == -kInfinity && r.high == kInfinity) return "";
   if (r.high == kInfinity)
     return r.low == std::numeric_limits<double>::denorm_min() ? " above 0" : " of at least " + shortest_decimal(r.low);
@@ -52,7 +52,7 @@ std::string bounds(Range r) {
 template <class T>
 void require_in_range(T v, Range r, const char* type_name) {
   auto x = static_cast<double>(v);
-  if (x != r.unset && !(x >= r.low && x <= r.high)) throw InvalidValue{type_name + bounds(r)};
+  if (x != r.unset_value && !(x >= r.low && x <= r.high)) throw InvalidValue{type_name + bounds(r)};
 }
 
 void parse_value(const toml::node& node, bool& v, const std::vector<std::string>&, Range, const std::string&) {
@@ -118,7 +118,7 @@ Range any_number() { return {-kInfinity, kInfinity}; }
 Range at_least(double low) { return {low, kInfinity}; }
 Range between(double low, double high) { return {low, high}; }
 Range positive() { return {std::numeric_limits<double>::denorm_min(), kInfinity}; }
-Range or_unset(double unset, Range range) { return {range.low, range.high, unset}; }
+Range or_unset(double unset_value, Range range) { return {range.low, range.high, unset_value}; }
 
 std::string Fields::origin(const std::string& key) const { return key; }
 

@@ -22,13 +22,13 @@ namespace mh {
 struct Range {
   double low;
   double high;
-  std::optional<double> unset = std::nullopt;  // the only valid number out of bounds, which means "not set"
+  std::optional<double> unset_value = std::nullopt;  // the only valid number out of bounds, which means "not set"
 };
 Range any_number();
 Range at_least(double low);
 Range between(double low, double high);
 Range positive();  // > 0
-Range or_unset(double unset, Range range);
+Range or_unset(double unset_value, Range range);
 
 // Returns `text` as a quoted TOML string.
 std::string quoted_toml(const std::string& text);

@@ -12,12 +12,12 @@ namespace mh {
 
 int json_depth(std::string_view text) {
   int depth = 0, max_depth = 0;
-  bool in_string = false;
+  bool is_in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (in_string && c == '\\') ++i;
-    else if (c == '"') in_string = !in_string;
-    else if (in_string) continue;
+    if (is_in_string && c == '\\') ++i;
+    else if (c == '"') is_in_string = !is_in_string;
+    else if (is_in_string) continue;
     else if (c == '[' || c == '{') max_depth = std::max(max_depth, ++depth);
     else if (c == ']' || c == '}') --depth;
   }
