@@ -143,10 +143,11 @@ class FolderReader {
                       b == file_pieces.end() ? "the end of the file" : str("piece ", b->first, ", '", b->second, "'"));
   }
 
-  void require_equal_setting(const char* key, bool expected, const std::string& where) const {
-    if (config_.value(key, expected) == expected) return;
-    throw Error(Exit::input, Problem{config_.path() + ": " + key, str(expected ? "true" : "false", ", as in ", where),
-                                     expected ? "false" : "true", "set both to the value used in training"});
+  void require_equal_setting(const char* key, bool expected_value, const std::string& where) const {
+    if (config_.value(key, expected_value) == expected_value) return;
+    throw Error(Exit::input,
+                Problem{config_.path() + ": " + key, str(expected_value ? "true" : "false", ", as in ", where),
+                        expected_value ? "false" : "true", "set both to the value used in training"});
   }
 
   void store(TokenizerJson json) {

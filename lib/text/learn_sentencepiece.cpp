@@ -99,12 +99,12 @@ class WordLengthMeter {
     std::vector<std::string> pieces;
     const auto status = character_model_.Encode(line, &pieces);
     if (!status.ok()) fail_to_normalise(status);
-    size_t longest = 0, word_length = 0;
+    size_t max_length = 0, word_length = 0;
     for (const std::string& piece : pieces) {  // consecutive unknown characters are one piece
       word_length = piece == kWordStart ? 0 : word_length + count_characters(piece);
-      longest = std::max(longest, word_length);
+      max_length = std::max(max_length, word_length);
     }
-    return longest;
+    return max_length;
   }
 
  private:
@@ -298,12 +298,12 @@ class TrainingText {
     if (contains(kWordStart)) word_starts_.add(file, line_number);
     if (std::any_of(std::begin(kReservedNames), std::end(kReservedNames), contains))
       reserved_names_.add(file, line_number);
-    const size_t longest = longest_word_bytes(line);
-    if (longest > longest_word_bytes_) {
-      longest_word_bytes_ = longest;
+    const size_t max_word_bytes = longest_word_bytes(line);
+    if (max_word_bytes > longest_word_bytes_) {
+      longest_word_bytes_ = max_word_bytes;
       longest_word_location_ = str(file, ":", line_number);
     }
-    if (marks_long_lines_ && longest > static_cast<size_t>(kLongestBpeWord) / kMaxCharactersPerByte) {
+    if (marks_long_lines_ && max_word_bytes > static_cast<size_t>(kLongestBpeWord) / kMaxCharactersPerByte) {
       out += str(kLongLineMark, long_line_locations_.size(), kLongLineMark);
       long_line_locations_.push_back(str(file, ":", line_number));
     }
@@ -311,13 +311,13 @@ class TrainingText {
     out += '\n';
   }
   static size_t longest_word_bytes(std::string_view line) {
-    size_t longest = 0;
-    for (size_t begin = 0; begin < line.size() && line.size() - begin > longest;) {
+    size_t max_word_bytes = 0;
+    for (size_t begin = 0; begin < line.size() && line.size() - begin > max_word_bytes;) {
       const size_t end = std::min(line.find(' ', begin), line.size());
-      longest = std::max(longest, end - begin);
+      max_word_bytes = std::max(max_word_bytes, end - begin);
       begin = end + 1;
     }
-    return longest;
+    return max_word_bytes;
   }
 
   TextBatches& text_;

@@ -27,7 +27,7 @@ struct TextBatch {
   struct Segment {
     size_t begin, end;  // byte range in `text`
     bool ends_line;     // the next segment starts a new line
-    bool has_newline;   // false for a last line that lacks its '\n'
+    bool has_newline;   // a '\n' follows the segment
     uint64_t line;      // line number in the file, from 1
     uint64_t offset;    // offset of the first byte in the file
   };

@@ -224,14 +224,14 @@ class VocabularyReader {
       refuse("content with the checksum " + checksum, "the checksum " + hash_of(remaining_));
   }
 
-  void read_pieces(uint64_t count, std::vector<Piece>& pieces) {
+  void read_pieces(uint64_t num_pieces, std::vector<Piece>& pieces) {
     WordMap<bool> known_pieces;
-    // Limits the reserved memory if `count` is damaged: an entry takes at least four bytes (a piece of one byte, a tab,
-    // a digit, a line feed).
-    known_pieces.reserve(std::min<uint64_t>(count, remaining_.size() / 4));
-    pieces.reserve(std::min<uint64_t>(count, remaining_.size() / 4));
+    // Limits the reserved memory if `num_pieces` is damaged: an entry takes at least four bytes (a piece of one byte, a
+    // tab, a digit, a line feed).
+    known_pieces.reserve(std::min<uint64_t>(num_pieces, remaining_.size() / 4));
+    pieces.reserve(std::min<uint64_t>(num_pieces, remaining_.size() / 4));
     std::string_view text;
-    while (pieces.size() < count && read_line(text)) {
+    while (pieces.size() < num_pieces && read_line(text)) {
       Piece piece;
       const size_t tab = text.rfind('\t');
       if (tab == text.npos || !unescape(text.substr(0, tab), piece.text))
@@ -246,9 +246,9 @@ class VocabularyReader {
     }
   }
 
-  void read_merges(uint64_t count, std::vector<Merge>& merges) {
+  void read_merges(uint64_t num_merges, std::vector<Merge>& merges) {
     std::string_view text;
-    while (merges.size() < count && read_line(text)) {
+    while (merges.size() < num_merges && read_line(text)) {
       Merge merge;
       const size_t space = text.find(' ');
       if (space == text.npos || !unescape(text.substr(0, space), merge.left) ||

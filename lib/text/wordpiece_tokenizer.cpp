@@ -58,8 +58,8 @@ WordPieceTokenizer::WordPieceTokenizer(std::vector<Piece> pieces, const BertNorm
     std::string_view piece = pieces_[i].text;
     const bool is_continuation = piece.starts_with(kContinuationPrefix) && piece.size() > kContinuationPrefix.size();
     if (is_continuation) piece.remove_prefix(kContinuationPrefix.size());
-    size_t& longest = is_continuation ? max_continuation_bytes_ : max_initial_bytes_;
-    longest = std::max(longest, piece.size());
+    size_t& max_bytes = is_continuation ? max_continuation_bytes_ : max_initial_bytes_;
+    max_bytes = std::max(max_bytes, piece.size());
     (is_continuation ? continuation_pieces_ : initial_pieces_)[piece] = static_cast<int32_t>(i);
   }
   auto find_special = [&](const char* piece) {

@@ -86,8 +86,8 @@ std::string format_throughput(uint64_t bytes, double seconds) {
   return str(human_bytes(bytes), " in ", human_seconds(seconds), " (", human_bytes(static_cast<uint64_t>(rate)), "/s)");
 }
 
-std::string format_count(uint64_t count, const std::string& what) {
-  return with_commas(static_cast<int64_t>(count)) + " " + what;
+std::string format_count(uint64_t count, const std::string& noun) {
+  return with_commas(static_cast<int64_t>(count)) + " " + noun;
 }
 
 std::string provenance_of(const PrepArguments& arguments, const BertVocabulary& vocabulary,

@@ -46,8 +46,8 @@ struct Paragraph {
   std::string text;
   std::vector<int32_t> tokens;
   std::vector<TextRange> token_ranges;  // byte range in `text` of each token
-  // Returns the text of the token range `tokens`.
-  std::string text_of(Span tokens) const;
+  // Returns the text of the tokens of `span`.
+  std::string text_of(Span span) const;
 };
 
 struct Question {

@@ -84,10 +84,10 @@ void set_examples(io::ShardHeader& header, const ExampleTask& task) {
 }
 
 size_t ExampleColumns::min_columns() const {
-  size_t num_columns = 0;
+  size_t num_used_columns = 0;
   for (size_t column : {first, second, label})
-    if (column != kNone) num_columns = std::max(num_columns, column + 1);
-  return num_columns;
+    if (column != kNone) num_used_columns = std::max(num_used_columns, column + 1);
+  return num_used_columns;
 }
 
 std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t num_columns) {

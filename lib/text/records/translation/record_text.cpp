@@ -11,11 +11,11 @@ namespace {
 class PairLines : public RecordText {
  public:
   nlohmann::ordered_json count(io::ShardStream& stream) const override {
-    uint64_t source_tokens = 0;
+    uint64_t num_source_tokens = 0;
     std::vector<int32_t> source, target;
-    for (PairStream pairs(stream); pairs.next(source, target);) source_tokens += source.size();
-    return {{"source_tokens", source_tokens},
-            {"target_tokens", stream.counts().tokens - source_tokens},
+    for (PairStream pairs(stream); pairs.next(source, target);) num_source_tokens += source.size();
+    return {{"source_tokens", num_source_tokens},
+            {"target_tokens", stream.counts().tokens - num_source_tokens},
             {"dropped", stream.counts().dropped}};
   }
   void print(io::ShardStream& stream, bool as_ids, ByteSink& sink) const override {
