@@ -254,13 +254,14 @@ bool Child::wait_until_writable() {
   }
 }
 
-// Appends available bytes to reply_, and sets reply_ended_ at the end of the socket. Throws Error(failed) if reading
-// fails, since the parent would otherwise wait forever for the end of the reply.
+// Appends available bytes to reply_, and sets has_reply_ended_ at the end of the socket. Throws Error(failed) if
+// reading fails, since the parent would otherwise wait forever for the end of the reply.
 void Child::read_reply() {
   char bytes[1 << 16];
   const ssize_t n = read(channel_, bytes, sizeof bytes);
   if (n > 0) reply_.append(bytes, static_cast<size_t>(n));
-  else if (n == 0 || errno == ECONNRESET) reply_ended_ = true;  // reset: the child died before it read all its input
+  else if (n == 0 || errno == ECONNRESET)
+    has_reply_ended_ = true;  // reset: the child died before it read all its input
   else if (errno != EINTR) fail("cannot read the reply of the child process");
 }
 
@@ -285,8 +286,8 @@ bool Child::read_lines() {
 
 ChildEnd Child::finish() {
   shutdown(channel_, SHUT_WR);
-  while (!reply_ended_ || output_pipe_ >= 0) {
-    pollfd poll_fds[2] = {{reply_ended_ ? -1 : channel_, POLLIN, 0}, {output_pipe_, POLLIN, 0}};
+  while (!has_reply_ended_ || output_pipe_ >= 0) {
+    pollfd poll_fds[2] = {{has_reply_ended_ ? -1 : channel_, POLLIN, 0}, {output_pipe_, POLLIN, 0}};
     if (poll(poll_fds, 2, -1) < 0) {
       if (errno == EINTR) continue;
       fail("cannot wait for the child process");

@@ -73,7 +73,7 @@ class Child {
   struct sigaction parent_sigchld_action_ {};
   std::string reply_;            // bytes of the reply received so far
   std::string unfinished_line_;  // output of the child after its last line feed
-  bool reply_ended_ = false;
+  bool has_reply_ended_ = false;
 };
 
 }  // namespace mh

@@ -393,11 +393,11 @@ int append(int descriptor, std::string_view bytes) {
 }
 
 void refuse_output_onto_input(const std::string& output, const std::vector<std::string>& inputs) {
-  auto identify = [](const std::string& path, int standard_descriptor, struct stat& status) {
+  auto read_status = [](const std::string& path, int standard_descriptor, struct stat& status) {
     return (path == "-" ? fstat(standard_descriptor, &status) : stat(path.c_str(), &status)) == 0;
   };
   struct stat output_status {};
-  if (!identify(output, STDOUT_FILENO, output_status) || !S_ISREG(output_status.st_mode)) return;
+  if (!read_status(output, STDOUT_FILENO, output_status) || !S_ISREG(output_status.st_mode)) return;
   std::vector<std::string> files = inputs;
   for (const std::string& input : inputs)
     if (std::error_code ignored_error; input != "-" && std::filesystem::is_directory(input, ignored_error))
@@ -405,7 +405,7 @@ void refuse_output_onto_input(const std::string& output, const std::vector<std::
         files.push_back(entry.path().string());
   for (const std::string& input : files) {
     struct stat input_status {};
-    if (identify(input, STDIN_FILENO, input_status) && input_status.st_dev == output_status.st_dev &&
+    if (read_status(input, STDIN_FILENO, input_status) && input_status.st_dev == output_status.st_dev &&
         input_status.st_ino == output_status.st_ino)
       throw Error(Exit::usage,
                   Problem{output == "-" ? kStandardOutput : output, "an output that is not an input",

@@ -86,7 +86,7 @@ int open_descriptor(const std::string& path, int flags, unsigned mode = 0);
 int append(int descriptor, std::string_view bytes);
 
 // Throws Error(usage) if `output` is the same file as one of the inputs, or as a file directly inside a folder among
-// the inputs. Compares device and inode, so it also finds links and redirections of the standard streams.
+// the inputs. Compares device and inode, so that links and redirections of the standard streams are detected.
 void refuse_output_onto_input(const std::string& output, const std::vector<std::string>& inputs);
 
 // Reads lines of text. '\n' ends a line; the last line may lack it. Memory use is constant: next() returns a line that

@@ -10,7 +10,7 @@ namespace mh {
 
 enum class LogLevel { quiet, normal, verbose };
 
-// Sets the log level of the process. Tool::run() calls it for --quiet and --verbose.
+// Sets the log level of the process, as Tool::run() does for --quiet and --verbose.
 void set_log_level(LogLevel level);
 LogLevel log_level();
 // Sets the name of the tool, such as "mh-prep", with which each message starts.

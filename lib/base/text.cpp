@@ -29,21 +29,21 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
   size_t limit = std::max<size_t>(1, word.size() / 3);
-  std::string best;
+  std::string best_candidate;
   for (const std::string& candidate : candidates) {
     size_t d = edit_distance(word, candidate);
     if (d <= limit) {
-      best = candidate;
+      best_candidate = candidate;
       if (d == 0) break;
       limit = d - 1;
     }
   }
-  return best;
+  return best_candidate;
 }
 
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates) {
-  std::string best = nearest_word(word, candidates);
-  return best.empty() ? "" : "did you mean '" + best + "'?";
+  std::string best_candidate = nearest_word(word, candidates);
+  return best_candidate.empty() ? "" : "did you mean '" + best_candidate + "'?";
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {

@@ -33,8 +33,8 @@ std::string command_name(const CLI::App& app, const std::string& name) {
   return subs.empty() ? name : name + " " + subs.back()->get_name();
 }
 
-// Returns the message of CLI11. States instead what was expected and found if options exclude or require each other or
-// are missing, and suggests the nearest option for an unknown option.
+// Returns the message for an error of CLI11: what was expected and found if options or arguments exclude or require
+// each other or are missing, the nearest option for an unknown option, otherwise CLI11's own message.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
   if (const size_t verb = message.find(" excludes "); error.get_name() == "ExcludesError" && verb != message.npos) {

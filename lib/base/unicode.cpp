@@ -90,7 +90,7 @@ std::u32string lower_case(std::u32string_view text) {
   for (auto it = text.begin(); it != text.end(); ++it) {
     if (*it == U'\u0130') {
       lower += U"i\u0307";
-    } else if (*it == U'\u03A3') {  // final sigma after a Cased character, unless another one follows
+    } else if (*it == U'\u03A3') {  // final sigma after a Cased character, unless a Cased character follows
       const bool is_final =
           next_is_cased(std::make_reverse_iterator(it), text.rend()) && !next_is_cased(it + 1, text.end());
       lower += is_final ? U'\u03C2' : U'\u03C3';
