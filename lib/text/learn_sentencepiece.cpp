@@ -268,13 +268,13 @@ class TrainingText {
   }
   // Logs the lines with characters or names that SentencePiece reserves.
   void log_reserved_text() const {
-    if (unknown_marks_.num_lines > 0)
-      log_info("U+2585 gets no piece, since SentencePiece reserves it: " + unknown_marks_.text());
-    if (reserved_names_.num_lines > 0)
+    if (unknown_mark_lines_.num_lines > 0)
+      log_info("U+2585 gets no piece, since SentencePiece reserves it: " + unknown_mark_lines_.text());
+    if (reserved_name_lines_.num_lines > 0)
       log_info("<unk>, <s> and </s> in the text count as unknown characters, since SentencePiece reserves them: " +
-               reserved_names_.text());
-    if (word_starts_.num_lines > 0)
-      log_info("U+2581 is read as a space, since SentencePiece reserves it: " + word_starts_.text());
+               reserved_name_lines_.text());
+    if (word_start_lines_.num_lines > 0)
+      log_info("U+2581 is read as a space, since SentencePiece reserves it: " + word_start_lines_.text());
   }
 
  private:
@@ -294,10 +294,10 @@ class TrainingText {
     if (line.find_first_not_of(' ') == line.npos) return;
     ++num_lines_;
     const auto contains = [&](std::string_view mark) { return line.find(mark) != line.npos; };
-    if (contains(kUnknownMark)) unknown_marks_.add(file, line_number);
-    if (contains(kWordStart)) word_starts_.add(file, line_number);
+    if (contains(kUnknownMark)) unknown_mark_lines_.add(file, line_number);
+    if (contains(kWordStart)) word_start_lines_.add(file, line_number);
     if (std::any_of(std::begin(kReservedNames), std::end(kReservedNames), contains))
-      reserved_names_.add(file, line_number);
+      reserved_name_lines_.add(file, line_number);
     const size_t max_word_bytes = longest_word_bytes(line);
     if (max_word_bytes > longest_word_bytes_) {
       longest_word_bytes_ = max_word_bytes;
@@ -325,7 +325,7 @@ class TrainingText {
   TextBatch first_batch_;
   bool is_first_batch_pending_ = false;
   uint64_t num_lines_ = 0;
-  LineCount unknown_marks_, reserved_names_, word_starts_;
+  LineCount unknown_mark_lines_, reserved_name_lines_, word_start_lines_;
   std::vector<std::string> long_line_locations_;
   size_t longest_word_bytes_ = 0;
   std::string longest_word_location_;

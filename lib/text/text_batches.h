@@ -15,7 +15,7 @@ namespace mh::text {
 // Handling of CR LF. `keep`: every byte is text, including the CR of a line end and a byte order mark.
 enum class LineEnds { refuse_crlf, normalise_crlf, keep };
 
-// Buffer sizes in bytes; tests make them small.
+// Buffer sizes in bytes; tests use smaller sizes than the defaults.
 struct ReadSizes {
   size_t batch = 1 << 20;  // a batch ends after the line with which its text reaches this size
   size_t chunk = 1 << 20;  // maximum size of a chunk; a longer line is read in several chunks; at least 4

@@ -21,10 +21,10 @@ struct Truncation {
 std::pair<Truncation, Truncation> truncate(int64_t first, int64_t second, int64_t max_tokens, RandomSequence& random) {
   std::pair<Truncation, Truncation> truncations;
   while (first + second > max_tokens) {
-    const bool from_first = first > second;
-    Truncation& truncation = from_first ? truncations.first : truncations.second;
+    const bool shortens_first = first > second;
+    Truncation& truncation = shortens_first ? truncations.first : truncations.second;
     ++(random.uniform() < 0.5 ? truncation.front : truncation.back);
-    --(from_first ? first : second);
+    --(shortens_first ? first : second);
   }
   return truncations;
 }

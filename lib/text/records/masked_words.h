@@ -10,9 +10,9 @@
 // are removed from the longer segment, at random from its start or its end, until both segments fit.
 //
 // A fraction of the tokens of an input sequence is predicted, rounded half to even, at least 1 token, never [CLS] or
-// [SEP]. Whole-word masking skips a word that would exceed this number of predicted tokens, so it may select none. Of
-// the predicted tokens, 80% are replaced by [MASK], 10% are unchanged, and 10% become a random entry of the vocabulary,
-// special entries included.
+// [SEP]. Whole-word masking skips a word that would exceed this number of predicted tokens, so that an input sequence
+// may have no predicted token. Of the predicted tokens, 80% are replaced by [MASK], 10% are unchanged, and 10% become a
+// random entry of the vocabulary, special entries included.
 //
 // Differences from create_pretraining_data: the shorter length is sampled for each input sequence (there: once for all
 // input sequences of a document); the second document always differs from the first (there: it may be the same after
