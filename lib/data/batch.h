@@ -26,7 +26,7 @@ struct Row {
 struct Batch {
   model::Input input;  // input.lengths is always set
   at::Tensor targets;  // (B, n) int64, model::Targets; negative for padding and for targets that are not scored
-  double next_sentence_weight = 1;  // weight of a next-sentence class in the loss, relative to a masked word
+  double next_sentence_weight = 1;  // weight of a next-sentence target in the loss, relative to a masked word
   model::Targets model_targets() const { return {targets, next_sentence_weight}; }
 };
 

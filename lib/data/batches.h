@@ -10,9 +10,8 @@
 //             memory, as in the published code.
 //   examples  Rows of an encoder model, shuffled in each epoch by (seed, epoch).
 //   pairs     Sentence pairs of similar length; an update takes as many pairs as fit into train.batch.tokens tokens
-//   when
-//             all are padded to the longest source or target. Pairs of equal length are shuffled among batches, and
-//             batches are shuffled, in each epoch by (seed, epoch).
+//             when all are padded to the longest source or target. Pairs of equal length are shuffled among batches,
+//             and batches are shuffled, in each epoch by (seed, epoch).
 #pragma once
 
 #include <cstdint>

@@ -33,12 +33,12 @@ class ExampleBatches : public Batches {
   // micro_tokens has a single row.
   std::vector<MicroBatch> micro_batches(int64_t update) override {
     load_update(update);
-    const auto rows = static_cast<int64_t>(update_rows_.size());
-    // By row r: minimal cost of rows [r, rows), and end of the first micro-batch in the split of this cost.
-    std::vector<int64_t> cost(static_cast<size_t>(rows) + 1, 0), micro_batch_end(static_cast<size_t>(rows));
-    for (int64_t first = rows - 1; first >= 0; --first) {
+    const auto num_rows = static_cast<int64_t>(update_rows_.size());
+    // By row r: minimal cost of rows [r, num_rows), and end of the first micro-batch in the split of this cost.
+    std::vector<int64_t> cost(static_cast<size_t>(num_rows) + 1, 0), micro_batch_end(static_cast<size_t>(num_rows));
+    for (int64_t first = num_rows - 1; first >= 0; --first) {
       const auto row_index = static_cast<size_t>(first);
-      for (int64_t end = first + 1; end <= rows; ++end) {
+      for (int64_t end = first + 1; end <= num_rows; ++end) {
         const int64_t tokens = width(first) * (end - first);
         if (options_.micro_tokens > 0 && tokens > options_.micro_tokens && end > first + 1) break;
         const int64_t total_cost = kMicroBatchCost + tokens + cost[static_cast<size_t>(end)];
@@ -47,7 +47,7 @@ class ExampleBatches : public Batches {
       }
     }
     std::vector<MicroBatch> micro_batches;
-    for (int64_t first = 0; first < rows; first = micro_batch_end[static_cast<size_t>(first)])
+    for (int64_t first = 0; first < num_rows; first = micro_batch_end[static_cast<size_t>(first)])
       micro_batches.push_back({first, micro_batch_end[static_cast<size_t>(first)] - first});
     return micro_batches;
   }
@@ -57,7 +57,7 @@ class ExampleBatches : public Batches {
     const std::span<const Example> rows(update_rows_);
     Batch batch = load_examples(
         examples_, rows.subspan(static_cast<size_t>(micro_batch.first), static_cast<size_t>(micro_batch.count)));
-    batch.next_sentence_weight = next_weight_;
+    batch.next_sentence_weight = next_sentence_weight_;
     return batch;
   }
 
@@ -74,12 +74,12 @@ class ExampleBatches : public Batches {
   }
 
   void shuffle_rows(int64_t epoch) {
-    const int64_t rows = examples_.source().rows(epoch);
-    order_.resize(static_cast<size_t>(rows));
+    const int64_t num_rows = examples_.source().rows(epoch);
+    order_.resize(static_cast<size_t>(num_rows));
     std::iota(order_.begin(), order_.end(), 0);
     RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "examples"), static_cast<uint32_t>(epoch));
     random.shuffle(order_);
-    for (int64_t i = rows; i < count_; ++i) order_.push_back(order_[static_cast<size_t>(i % rows)]);
+    for (int64_t i = num_rows; i < count_; ++i) order_.push_back(order_[static_cast<size_t>(i % num_rows)]);
     order_.resize(static_cast<size_t>(count_));
     if (options_.bucket_updates > 1) bucket_by_length(epoch, random);
   }
@@ -93,13 +93,13 @@ class ExampleBatches : public Batches {
       const auto begin = order_.begin() + first,
                  end = order_.begin() + std::min(count_, first + options_.bucket_updates * rows_in_update_);
       sort_longest_first(epoch, begin, end);
-      std::vector<int64_t> bucket_order(static_cast<size_t>((end - begin) / rows_in_update_));
-      std::iota(bucket_order.begin(), bucket_order.end(), 0);
-      random.shuffle(bucket_order);
-      for (int64_t bucket : bucket_order)
-        shuffled_order.insert(shuffled_order.end(), begin + bucket * rows_in_update_,
-                              begin + (bucket + 1) * rows_in_update_);
-      shuffled_order.insert(shuffled_order.end(), begin + static_cast<int64_t>(bucket_order.size()) * rows_in_update_,
+      std::vector<int64_t> update_order(static_cast<size_t>((end - begin) / rows_in_update_));
+      std::iota(update_order.begin(), update_order.end(), 0);
+      random.shuffle(update_order);
+      for (int64_t update : update_order)
+        shuffled_order.insert(shuffled_order.end(), begin + update * rows_in_update_,
+                              begin + (update + 1) * rows_in_update_);
+      shuffled_order.insert(shuffled_order.end(), begin + static_cast<int64_t>(update_order.size()) * rows_in_update_,
                             end);
     }
     order_ = std::move(shuffled_order);
@@ -123,7 +123,7 @@ class ExampleBatches : public Batches {
     update_rows_.clear();
     for (int64_t row : rows) update_rows_.push_back(source.make(epoch, row));
     longest_row_ = rows[0];
-    next_weight_ = source.next_sentence_weight(update_rows_);
+    next_sentence_weight_ = source.next_sentence_weight(update_rows_);
     update_ = update;
   }
 
@@ -131,11 +131,11 @@ class ExampleBatches : public Batches {
   const BatchOptions options_;
   const int64_t seed_;
   int64_t count_ = 0, rows_in_update_ = 0;  // number of rows in an epoch, and in an update
-  // Epoch and update that are loaded; -1: none. Index in the epoch of the update's longest row.
-  int64_t epoch_ = -1, update_ = -1, longest_row_ = 0;
-  std::vector<int64_t> order_;        // shuffled row indices of epoch_
-  std::vector<Example> update_rows_;  // examples of update_, longest first
-  double next_weight_ = 1;
+  int64_t epoch_ = -1, update_ = -1;        // loaded epoch and update; -1: none
+  int64_t longest_row_ = 0;                 // index of the longest row of update_ in the epoch
+  std::vector<int64_t> order_;              // shuffled row indices of epoch_
+  std::vector<Example> update_rows_;        // examples of update_, longest first
+  double next_sentence_weight_ = 1;
 };
 
 }  // namespace

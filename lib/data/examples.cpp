@@ -28,12 +28,12 @@ std::unique_ptr<Batches> Examples::batches(const BatchOptions& options, int64_t 
 Batch load_examples(const Examples& corpus, std::span<const text::Example> examples) {
   const auto count = static_cast<int64_t>(examples.size());
   const bool add_length = corpus.source().needs_lengths();
-  size_t width = 0, targets = 0;
+  size_t width = 0, max_targets = 0;
   for (const text::Example& e : examples) {
     width = std::max(width, e.tokens.size());
-    targets = std::max(targets, e.targets.size() + (add_length ? 1 : 0));
+    max_targets = std::max(max_targets, e.targets.size() + (add_length ? 1 : 0));
   }
-  const auto row_length = static_cast<int64_t>(width), n = static_cast<int64_t>(targets);
+  const auto row_length = static_cast<int64_t>(width), n = static_cast<int64_t>(max_targets);
   Batch batch{at::full({count, row_length}, static_cast<int64_t>(corpus.padding()), at::kLong),
               at::full({count, n}, -1, at::kLong)};
   batch.input.segments = at::zeros({count, row_length}, at::kLong);
@@ -43,12 +43,12 @@ Batch load_examples(const Examples& corpus, std::span<const text::Example> examp
   auto* out = batch.targets.mutable_data_ptr<int64_t>();
   auto* length = batch.input.lengths.encoder.mutable_data_ptr<int64_t>();
   for (const text::Example& e : examples) {
-    const auto tokens = static_cast<int64_t>(e.tokens.size());
+    const auto num_tokens = static_cast<int64_t>(e.tokens.size());
     std::copy(e.tokens.begin(), e.tokens.end(), in);
-    std::fill(segment + e.first, segment + tokens, 1);
+    std::fill(segment + e.first, segment + num_tokens, 1);
     std::copy(e.targets.begin(), e.targets.end(), out);
-    if (add_length) out[e.targets.size()] = -tokens;
-    *length++ = tokens;
+    if (add_length) out[e.targets.size()] = -num_tokens;
+    *length++ = num_tokens;
     in += row_length, segment += row_length, out += n;
   }
   return batch;

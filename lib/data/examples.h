@@ -22,10 +22,10 @@ class ExampleSource {
   // Returns the number of tokens in the row that make(epoch, row) returns.
   virtual int64_t length(int64_t epoch, int64_t row) const = 0;
   virtual text::Example make(int64_t epoch, int64_t row) const = 0;
-  // Returns whether load_examples() appends minus the number of tokens of each row to the targets of the row, as the
+  // Returns whether load_examples() appends the negated number of tokens of a row to the targets of the row, as the
   // head "span" requires (model::Targets).
   virtual bool needs_lengths() const { return false; }
-  // Returns the weight of a next-sentence class in the loss of an update of these rows, relative to a masked word.
+  // Returns the weight of a next-sentence target in the loss of an update of these rows, relative to a masked word.
   virtual double next_sentence_weight(std::span<const text::Example> /*update*/) const { return 1; }
 };
 

@@ -21,22 +21,22 @@ void for_each_batch(model::LanguageModel& model, const Corpus& corpus, const Sco
   std::optional<Prefetcher<MiniBatch>> prefetcher;
   if (!device.is_cpu())
     prefetcher.emplace(kPrefetchDepth, [&batches] {
-      std::optional<MiniBatch> batch = batches.next();
-      if (batch) batch->batch = pin_batch(std::move(batch->batch));
-      return batch;
+      std::optional<MiniBatch> mini_batch = batches.next();
+      if (mini_batch) mini_batch->batch = pin_batch(std::move(mini_batch->batch));
+      return mini_batch;
     });
   std::unique_ptr<model::Memories> memory;
-  int64_t progress_rows = 0;
+  int64_t num_completed_rows = 0;
   while (stop_signal() == 0) {
-    std::optional<MiniBatch> batch = prefetcher ? prefetcher->next() : batches.next();
-    if (!batch) return;
-    ForwardedBatch forwarded_batch{std::move(*batch), {}};
+    std::optional<MiniBatch> mini_batch = prefetcher ? prefetcher->next() : batches.next();
+    if (!mini_batch) return;
+    ForwardedBatch forwarded_batch{std::move(*mini_batch), {}};
     if (forwarded_batch.starts_streams && o.memory > 0) memory = model.new_memory(o.memory);
     attention::Observer* observer = forwarded_batch.is_scored ? visitor.observer : nullptr;
     if (observer != nullptr) observer->begin(forwarded_batch.batch.input.lengths);
     forwarded_batch.hidden = model.hidden(forwarded_batch.batch.input.to(device), {}, memory.get(), observer);
     if (forwarded_batch.is_scored) visitor.visit(forwarded_batch);
-    if (visitor.progress) visitor.progress(progress_rows += forwarded_batch.progress_rows, batches.rows);
+    if (visitor.progress) visitor.progress(num_completed_rows += forwarded_batch.progress_rows, batches.num_rows);
   }
 }
 

@@ -41,7 +41,7 @@ MiniBatches IndependentRows::mini_batches(const ScoringOptions& o) const {
   std::vector<int64_t> row_indices(static_cast<size_t>(size()));
   if (o.sample.blocks > 0) row_indices = draw_sample(o.sample.blocks, size(), o.sample.seed);
   else std::iota(row_indices.begin(), row_indices.end(), 0);
-  const auto rows = static_cast<int64_t>(row_indices.size());
+  const auto num_rows = static_cast<int64_t>(row_indices.size());
   auto next = [this, row_indices = std::move(row_indices), max_batch_tokens = o.batch * o.block,
                window = std::vector<int64_t>(), begin = size_t{0},
                window_index = size_t{0}]() mutable -> std::optional<MiniBatch> {
@@ -60,13 +60,13 @@ MiniBatches IndependentRows::mini_batches(const ScoringOptions& o) const {
       if (!indices.empty() && max_length * (static_cast<int64_t>(indices.size()) + 1) > max_batch_tokens) break;
       indices.push_back(window[window_index]);
     }
-    MiniBatch batch;
-    batch.batch = load(indices, batch.rows);
-    batch.ends_streams = window_index == window.size();
-    batch.progress_rows = static_cast<int64_t>(batch.rows.size());
-    return batch;
+    MiniBatch mini_batch;
+    mini_batch.batch = load(indices, mini_batch.rows);
+    mini_batch.ends_streams = window_index == window.size();
+    mini_batch.progress_rows = static_cast<int64_t>(mini_batch.rows.size());
+    return mini_batch;
   };
-  return {std::move(next), rows};
+  return {std::move(next), num_rows};
 }
 
 }  // namespace mh::data

@@ -15,10 +15,13 @@ struct MiniBatch {
   // Stream of rows[0] of a text; row i belongs to stream first_stream + i. A row of a stream continues the row of the
   // same stream in the previous mini-batch.
   int64_t first_stream = 0;
-  bool starts_streams = false;  // whether the rows are the first rows of their streams, so that the memory is empty
+  bool starts_streams = false;  // text: whether the rows are the first rows of their streams, so the memory is empty
   bool is_scored = true;        // whether the rows are scored; false: they only fill the memory
-  bool ends_streams = false;    // whether the next mini-batch, if any, belongs to other streams
-  int64_t progress_rows = 0;    // number of rows that this mini-batch adds to the progress bar
+  // text: whether the next mini-batch, if any, belongs to other streams; other corpora: whether all rows that were
+  // sorted by length together are complete, so that the results of these rows can be reported in the order of the
+  // corpus
+  bool ends_streams = false;
+  int64_t progress_rows = 0;  // number of rows that this mini-batch adds to the progress bar
 
   // Returns the stream of a row; each sentence pair or example is a stream of one row.
   int64_t stream_of(size_t row) const {
@@ -28,7 +31,7 @@ struct MiniBatch {
 
 struct MiniBatches {
   std::function<std::optional<MiniBatch>()> next;  // returns the next mini-batch, or nullopt after the last
-  int64_t rows = 0;                                // total number of rows for the progress bar
+  int64_t num_rows = 0;                            // total number of rows for the progress bar
 };
 
 }  // namespace mh::data

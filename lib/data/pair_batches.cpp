@@ -20,12 +20,12 @@ class PairBatches : public Batches {
     // batches are computed once.
     int64_t max_width = 0, first = 0;
     for (int64_t i = 0; i < pairs_.size(); ++i) {
-      const int64_t length_with_pair = std::max(max_width, width(order_[static_cast<size_t>(i)]));
-      if (i > first && length_with_pair * (i - first + 1) > o.tokens) {
+      const int64_t width_with_pair = std::max(max_width, width(order_[static_cast<size_t>(i)]));
+      if (i > first && width_with_pair * (i - first + 1) > o.tokens) {
         batches_.push_back({first, i - first});
         first = i, max_width = width(order_[static_cast<size_t>(i)]);
       } else {
-        max_width = length_with_pair;
+        max_width = width_with_pair;
       }
     }
     batches_.push_back({first, pairs_.size() - first});
@@ -40,9 +40,9 @@ class PairBatches : public Batches {
     int64_t max_width = 1;
     for (int64_t i = 0; i < batch_range.count; ++i) max_width = std::max(max_width, width(pair_at(batch_range, i)));
     std::vector<MicroBatch> micro_batches;
-    const int64_t rows = std::max<int64_t>(1, options_.micro_tokens / max_width);
-    for (int64_t first = 0; first < batch_range.count; first += rows)
-      micro_batches.push_back({first, std::min(rows, batch_range.count - first)});
+    const int64_t max_rows = std::max<int64_t>(1, options_.micro_tokens / max_width);
+    for (int64_t first = 0; first < batch_range.count; first += max_rows)
+      micro_batches.push_back({first, std::min(max_rows, batch_range.count - first)});
     return micro_batches;
   }
 
@@ -61,8 +61,8 @@ class PairBatches : public Batches {
 
   int64_t updates(const Length& length) const override {
     return count_updates(length, updates_per_epoch_, [&](int64_t tokens) {
-      // Batches differ in their number of tokens. The part of an epoch is converted with the mean number of tokens of
-      // the epoch's batches.
+      // Batches differ in their number of tokens. A remainder of less than an epoch is converted with the mean number
+      // of tokens per batch.
       return epochs_to_updates(tokens / pairs_.num_targets(), updates_per_epoch_, length) +
              ceil_div(tokens % pairs_.num_targets() * updates_per_epoch_, pairs_.num_targets());
     });

@@ -12,18 +12,18 @@ Pairs::Pairs(text::Sequences sequences, int32_t source_end, int32_t target_end)
       target_end_(target_end) {
   const auto lengths = std::make_shared<Lengths>();
   const size_t count = sequences_->ends.size() / 2;
-  lengths->targets_before.reserve(count);
+  lengths->num_targets_before.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     const auto pair = static_cast<int64_t>(i);
-    lengths->targets_before.push_back(lengths->targets);
-    lengths->targets += target_length(pair);
+    lengths->num_targets_before.push_back(lengths->num_targets);
+    lengths->num_targets += target_length(pair);
     lengths->max_length = std::max({lengths->max_length, source_length(pair), target_length(pair)});
   }
   lengths_ = lengths;
 }
 
 Row Pairs::row_of(int64_t pair) const {
-  return {lengths_->targets_before[static_cast<size_t>(pair)], target_length(pair), 0, pair};
+  return {lengths_->num_targets_before[static_cast<size_t>(pair)], target_length(pair), 0, pair};
 }
 
 Batch Pairs::load(const std::vector<int64_t>& indices, std::vector<Row>& rows) const {

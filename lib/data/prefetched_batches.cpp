@@ -29,11 +29,11 @@ class PrefetchedBatches : public Batches {
   }
 
   std::vector<MicroBatch> micro_batches(int64_t update) override { return fetch(update).micro_batches; }
-  // Returns a batch that shares tensors with the prefetched one, which every pass of the update loads.
+  // Returns a batch that shares the tensors of the prefetched batch: every pass of the update loads the same batch.
   Batch load(int64_t update, const MicroBatch& micro_batch) override {
     const Update& requested_update = fetch(update);
-    const auto is_requested = [&](const MicroBatch& p) {
-      return p.first == micro_batch.first && p.count == micro_batch.count;
+    const auto is_requested = [&](const MicroBatch& candidate) {
+      return candidate.first == micro_batch.first && candidate.count == micro_batch.count;
     };
     return requested_update.batches.at(static_cast<size_t>(
         std::find_if(requested_update.micro_batches.begin(), requested_update.micro_batches.end(), is_requested) -
@@ -61,8 +61,7 @@ class PrefetchedBatches : public Batches {
   // Restarts the prefetch queue at `update`.
   void restart_queue(int64_t update) {
     prefetch_queue_.reset();
-    // After an exception of the new queue, a remaining current_update_ would make fetch() take the queue's first update
-    // for update current_update_->number + 1.
+    // If the new queue throws, fetch() must not assume that the queue continues at current_update_->number + 1.
     current_update_.reset();
     prefetch_queue_ = std::make_unique<Prefetcher<Update>>(
         kPrefetchDepth, [this, next = update, end = std::max(end_, update + 1)]() mutable -> std::optional<Update> {

@@ -30,29 +30,30 @@ void require_context_below_block(int64_t block, int64_t context) {
 
 // Returns a stream for each sampled block: the blocks that fill the memory, then the sampled block.
 StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
-  const int64_t memory_blocks = o.memory > 0 ? ceil_div(o.memory, o.block) : 0, num_scored = o.block - o.context;
-  // A sampled block begins at a multiple of `num_scored` and has its full context and memory before it in the text.
-  const int64_t first_block = memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored) : 0),
+  const int64_t num_memory_blocks = o.memory > 0 ? ceil_div(o.memory, o.block) : 0, num_scored = o.block - o.context;
+  // The scored tokens of a sampled block begin at a multiple of `num_scored`, and the text contains the full context
+  // and memory of the block.
+  const int64_t first_block = num_memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored) : 0),
                 population = tokens / num_scored - first_block;
-  const int64_t blocks = sample_size(o.sample, population,
-                                     str("the number of full blocks of ", o.block, " tokens in the text",
-                                         memory_blocks > 0 ? " that follow a full memory" : ""),
-                                     "lower --blocks or --block");
-  const auto sampled_blocks = draw_sample(blocks, population, o.sample.seed);
-  return {blocks, memory_blocks + 1,
+  const int64_t num_sampled = sample_size(o.sample, population,
+                                          str("the number of full blocks of ", o.block, " tokens in the text",
+                                              num_memory_blocks > 0 ? " that follow a full memory" : ""),
+                                          "lower --blocks or --block");
+  const auto sampled_blocks = draw_sample(num_sampled, population, o.sample.seed);
+  return {num_sampled, num_memory_blocks + 1,
           [=](int64_t stream, int64_t step) -> Row {
             const int64_t scored_begin =
-                (first_block + sampled_blocks[static_cast<size_t>(stream)] - memory_blocks + step) * num_scored;
+                (first_block + sampled_blocks[static_cast<size_t>(stream)] - num_memory_blocks + step) * num_scored;
             return {scored_begin - o.context, o.block, o.context};
           },
-          memory_blocks};
+          num_memory_blocks};
 }
 
 StreamRows streams_of(const ScoringOptions& o, int64_t tokens) {
   if (o.sample.blocks > 0) return sampled_streams(o, tokens);
   if (o.memory > 0) {
     const Streams streams(tokens, o.streams, o.block);
-    return {o.streams, streams.segments(),
+    return {o.streams, streams.num_segments(),
             [streams](int64_t stream, int64_t step) { return streams.row(stream, step); }};
   }
   auto chunks = make_chunks(tokens, o.block, o.context);
@@ -74,7 +75,7 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
   for (const Row& row : rows) {
     *length++ = row.length;
     if (row.length > 0) {
-      // Also reads the token before the row, which is the first input; at the start of the text, the end-of-line token.
+      // The first input is the token before the row, or the end-of-line token at the start of the text.
       const int64_t num_previous = row.first > 0 ? 1 : 0;
       tokens[0] = text.end_of_line;
       text.read_tokens(row.first - num_previous,
@@ -134,23 +135,23 @@ MiniBatches Text::mini_batches(const ScoringOptions& o) const {
     for (; begin < streams.count; begin += rows_per_pass, step = 0) {
       if (step == streams.steps) continue;
       const int64_t end = std::min(streams.count, begin + rows_per_pass);
-      MiniBatch batch;
+      MiniBatch mini_batch;
       int64_t width = 0, next_width = 0;  // tokens in the longest row of this step, and of the next step
       for (int64_t stream = begin; stream < end; ++stream) {
-        batch.rows.push_back(streams.row(stream, step));
-        width = std::max(width, batch.rows.back().length);
+        mini_batch.rows.push_back(streams.row(stream, step));
+        width = std::max(width, mini_batch.rows.back().length);
         if (step + 1 < streams.steps) next_width = std::max(next_width, streams.row(stream, step + 1).length);
       }
-      // All streams of this mini-batch have ended. Streams of other mini-batches may be one token longer and go on.
+      // All streams of this mini-batch have ended. Streams of other mini-batches may be one token longer.
       if (width == 0) continue;
-      batch.batch = load_rows(*this, batch.rows, width);
-      batch.first_stream = begin;
-      batch.starts_streams = step == 0;
-      batch.is_scored = step >= streams.memory_steps;
-      batch.ends_streams = next_width == 0;
-      batch.progress_rows = end - begin;
+      mini_batch.batch = load_rows(*this, mini_batch.rows, width);
+      mini_batch.first_stream = begin;
+      mini_batch.starts_streams = step == 0;
+      mini_batch.is_scored = step >= streams.memory_steps;
+      mini_batch.ends_streams = next_width == 0;
+      mini_batch.progress_rows = end - begin;
       ++step;
-      return batch;
+      return mini_batch;
     }
     return std::nullopt;
   };

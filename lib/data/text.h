@@ -39,7 +39,7 @@ class Streams {
  public:
   Streams(int64_t tokens, int64_t count, int64_t block) : tokens_(tokens), count_(count), block_(block) {}
   int64_t count() const { return count_; }
-  int64_t segments() const { return ceil_div(ceil_div(tokens_, count_), block_); }
+  int64_t num_segments() const { return ceil_div(ceil_div(tokens_, count_), block_); }
   // Returns the number of tokens of segment `segment` in the longest stream: `block`, except for the last segment.
   int64_t width(int64_t segment) const { return row(0, segment).length; }
   // Returns segment `segment` of a stream. The last segment of a stream that is one token shorter than the longest

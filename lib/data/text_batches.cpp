@@ -14,7 +14,7 @@ int64_t rows_per_update(const BatchOptions& o) { return o.tokens / o.block; }
 
 int64_t updates_in_epoch(const BatchOptions& o, int64_t tokens) {
   const int64_t rows = rows_per_update(o);
-  return o.order == Batching::streams ? Streams(tokens, rows, o.block).segments()
+  return o.order == Batching::streams ? Streams(tokens, rows, o.block).num_segments()
                                       : ceil_div(ceil_div(tokens, o.block), rows);
 }
 
@@ -23,16 +23,16 @@ class ShuffledBlocks : public TextBatches {
   ShuffledBlocks(Text text, const BatchOptions& o, int64_t seed) : TextBatches(std::move(text), o, seed) {}
 
   Rows rows_of(int64_t update) override {
-    const int64_t epoch = update / updates_per_epoch_, blocks = ceil_div(text_.tokens, options_.block);
+    const int64_t epoch = update / updates_per_epoch_, num_blocks = ceil_div(text_.tokens, options_.block);
     if (epoch != epoch_) {
-      order_.resize(static_cast<size_t>(blocks));
+      order_.resize(static_cast<size_t>(num_blocks));
       std::iota(order_.begin(), order_.end(), 0);
       RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "batches"), static_cast<uint32_t>(epoch));
       random.shuffle(order_);
       epoch_ = epoch;
     }
     const int64_t first = update % updates_per_epoch_ * rows_per_update_,
-                  end = std::min(blocks, first + rows_per_update_);
+                  end = std::min(num_blocks, first + rows_per_update_);
     Rows update_rows{{}, options_.block};
     for (int64_t i = first; i < end; ++i) {
       const int64_t offset = order_[static_cast<size_t>(i)] * options_.block;
@@ -95,7 +95,8 @@ int64_t count_updates(const Length& length, int64_t updates_per_epoch,
 int64_t length_to_updates(const Length& length, const BatchOptions& o, int64_t tokens) {
   const int64_t updates_per_epoch = updates_in_epoch(o, tokens), tokens_per_update = rows_per_update(o) * o.block;
   return count_updates(length, updates_per_epoch, [&](int64_t count) {
-    // The last update of an epoch has fewer tokens, so whole epochs are converted to updates first, then the remainder.
+    // The last update of an epoch may have fewer tokens, so whole epochs are converted to updates first, then the
+    // remainder.
     if (tokens == 0) return ceil_div(count, tokens_per_update);
     return epochs_to_updates(count / tokens, updates_per_epoch, length) +
            std::min(updates_per_epoch, ceil_div(count % tokens, tokens_per_update));
@@ -112,9 +113,9 @@ TextBatches::TextBatches(Text text, const BatchOptions& o, int64_t seed)
 
 std::vector<Batches::MicroBatch> TextBatches::micro_batches(int64_t update) {
   std::vector<MicroBatch> micro_batches;
-  const auto rows = static_cast<int64_t>(rows_of(update).rows.size());
-  for (int64_t first = 0; first < rows; first += rows_per_micro_batch_)
-    micro_batches.push_back({first, std::min(rows_per_micro_batch_, rows - first)});
+  const auto num_rows = static_cast<int64_t>(rows_of(update).rows.size());
+  for (int64_t first = 0; first < num_rows; first += rows_per_micro_batch_)
+    micro_batches.push_back({first, std::min(rows_per_micro_batch_, num_rows - first)});
   return micro_batches;
 }
 
