@@ -16,9 +16,8 @@ bool AnswerSearch::ranks_before(const Candidate& a, const Candidate& b) {
   return a.span.first != b.span.first ? a.span.first < b.span.first : a.span.last < b.span.last;
 }
 
-// Returns the `count` best candidates of a row in descending order of score. Uses a heap whose front is the worst
-// candidate. Candidates are visited in the order of start and end, so a candidate whose score is at most the score of
-// the front ranks after the front.
+// Uses a heap whose front is the worst candidate. Candidates are visited in the order of start and end, so a candidate
+// whose score is at most the score of the front ranks after the front.
 std::vector<AnswerSearch::Candidate> AnswerSearch::best_candidates(int64_t row, std::span<const float> start,
                                                                    std::span<const float> end, size_t count) const {
   const text::Window& w = questions_.window(row);
@@ -97,7 +96,8 @@ Answers AnswerSearch::answers(int64_t question) const {
       throw Error(Exit::failed, Problem{"question " + q.id, "the logits of all rows of the question",
                                         "the logits of only some rows", ""});
     candidates.insert(candidates.end(), row.best.begin(), row.best.end());
-    if (null_row == nullptr || row.null_start + row.null_end < null_row->null_start + null_row->null_end)
+    if (null_row == nullptr ||
+        row.null_start_logit + row.null_end_logit < null_row->null_start_logit + null_row->null_end_logit)
       null_row = &row;
   }
   if (candidates.empty()) throw Error(Exit::failed, Problem{"question " + q.id, "at least one row", "none", ""});
@@ -105,17 +105,17 @@ Answers AnswerSearch::answers(int64_t question) const {
   std::sort(candidates.begin(), candidates.end(), ranks_before);
   Answers out;
   for (const Candidate& c : best_distinct(paragraph, candidates))
-    out.best.push_back({paragraph.text_of(c.span), c.start, c.end});
+    out.best.push_back({paragraph.text_of(c.span), c.start_logit, c.end_logit});
   out.text = out.best.front().text;
   if (questions_.unanswerable()) {
-    const Answer no_answer{"", null_row->null_start, null_row->null_end};
+    const Answer no_answer{"", null_row->null_start_logit, null_row->null_end_logit};
     out.null_difference = no_answer.score() - out.best.front().score();
     if (out.null_difference > options_.null_threshold) out.text.clear();
     const auto scores_below_no_answer = [&](const Answer& a) { return a.score() < no_answer.score(); };
     const auto position = std::find_if(out.best.begin(), out.best.end(), scores_below_no_answer);
-    const bool in_best = position - out.best.begin() < options_.best;
+    const bool is_in_best = position - out.best.begin() < options_.best;
     out.best.insert(position, no_answer);
-    if (in_best && static_cast<int64_t>(out.best.size()) > options_.best) out.best.pop_back();
+    if (is_in_best && static_cast<int64_t>(out.best.size()) > options_.best) out.best.pop_back();
   }
   add_probabilities(out.best);
   return out;

@@ -64,17 +64,18 @@ class AnswerSearch {
 
  private:
   struct Candidate {
-    double start, end;
+    double start_logit, end_logit;
     text::Span span;  // first and last token in the paragraph
-    double score() const { return start + end; }
+    double score() const { return start_logit + end_logit; }
   };
   struct Row {
-    bool has_logits = false;              // whether add() has received the row
-    double null_start = 0, null_end = 0;  // start logit and end logit of [CLS]
-    std::vector<Candidate> best;          // best candidates with distinct texts, in descending order of score
+    bool has_logits = false;                          // whether add() has received the row
+    double null_start_logit = 0, null_end_logit = 0;  // logits of [CLS]
+    std::vector<Candidate> best;  // best candidates with distinct texts, in descending order of score
   };
   // Returns whether `a` precedes `b`: by score, then by start, then by end.
   static bool ranks_before(const Candidate& a, const Candidate& b);
+  // Returns the `count` best candidates of a row in descending order of score.
   std::vector<Candidate> best_candidates(int64_t row, std::span<const float> start, std::span<const float> end,
                                          size_t count) const;
   // Returns the first candidates with distinct texts, at most AnswerOptions::best.

@@ -96,10 +96,10 @@ BleuScore bleu_score(const BleuStatistics& s, const BleuOptions& options, BleuSc
   return result;
 }
 
-std::string bleu_signature(const BleuOptions& o, size_t references, BleuScope scope) {
+std::string bleu_signature(const BleuOptions& o, size_t num_references, BleuScope scope) {
   std::string smooth = name_of(smoothing_names(), o.smooth);
   if (takes_value(o.smooth)) smooth += "[" + fixed_decimal(smoothing_value(o), 2) + "]";
-  return str("nrefs:", references, "|case:", o.lowercase ? "lc" : "mixed",
+  return str("nrefs:", num_references, "|case:", o.lowercase ? "lc" : "mixed",
              "|eff:", scope == BleuScope::sentence ? "yes" : "no", "|tok:", name_of(bleu_tokenizer_names(), o.tokenize),
              o.compound_split ? "+compound-split" : "", "|smooth:", smooth, "|version:mh-", version());
 }

@@ -75,7 +75,7 @@ BleuScore bleu_score(const BleuStatistics& statistics, const BleuOptions& option
 // Returns a signature in the format of sacrebleu, "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:mh-0.1.0", with
 // the version of multihead, whose code computed the score. The compound split, which sacrebleu lacks, follows the
 // tokeniser: tok:none+compound-split.
-std::string bleu_signature(const BleuOptions& options, size_t references, BleuScope scope);
+std::string bleu_signature(const BleuOptions& options, size_t num_references, BleuScope scope);
 
 // Computes the BLEU statistics of sentences. The object stores the words of all sentences; not thread-safe.
 class Bleu {
@@ -92,7 +92,7 @@ class Bleu {
   NgramMatcher matcher_;
 };
 
-// Returns the BLEU statistics of one sentence and its references, all as token numbers, without tokenisation.
+// Returns the BLEU statistics of one sentence and its references, all as token numbers (Ids), without tokenisation.
 BleuStatistics bleu_statistics(NgramMatcher& matcher, Ids hypothesis, std::span<const Ids> references);
 
 }  // namespace mh::metrics

@@ -20,8 +20,8 @@ void separate(std::u32string& text, const A& a) {
 
 // Replaces pairs of characters for which `a` and `b` hold, from left to right without overlap: s/(a)(b)/…/g.
 // `append_replacement(out, a, b)` appends the replacement.
-template <class A, class B, class Put>
-void replace_pairs(std::u32string& text, const A& a, const B& b, const Put& append_replacement) {
+template <class A, class B, class Append>
+void replace_pairs(std::u32string& text, const A& a, const B& b, const Append& append_replacement) {
   std::u32string out;
   out.reserve(2 * text.size());
   for (size_t i = 0; i < text.size(); ++i) {
@@ -55,24 +55,24 @@ void separate_13a(std::u32string& line) {
   }
   line = U' ' + line + U' ';
   auto is_digit = [](char32_t c) { return c >= U'0' && c <= U'9'; };
-  auto is_no_digit = [&](char32_t c) { return !is_digit(c); };
-  auto is_point = [](char32_t c) { return c == U'.' || c == U','; };
+  auto is_not_digit = [&](char32_t c) { return !is_digit(c); };
+  auto is_point_or_comma = [](char32_t c) { return c == U'.' || c == U','; };
   auto is_dash = [](char32_t c) { return c == U'-'; };
-  // ASCII punctuation except ' , - .
+  // The space, and ASCII punctuation except ' , - .
   auto is_mark = [](char32_t c) {
     return (c >= U'{' && c <= U'~') || (c >= U'[' && c <= U'`') || (c >= U' ' && c <= U'&') ||
            (c >= U'(' && c <= U'+') || (c >= U':' && c <= U'@') || c == U'/';
   };
   separate(line, is_mark);
-  replace_pairs(line, is_no_digit, is_point, split_second);
-  replace_pairs(line, is_point, is_no_digit, split_first);
+  replace_pairs(line, is_not_digit, is_point_or_comma, split_second);
+  replace_pairs(line, is_point_or_comma, is_not_digit, split_first);
   replace_pairs(line, is_digit, is_dash, split_second);
 }
 
 void separate_international(std::u32string& line) {
-  auto is_no_number = [](char32_t c) { return !is_number(c); };
-  replace_pairs(line, is_no_number, is_punctuation, split_second);
-  replace_pairs(line, is_punctuation, is_no_number, split_first);
+  auto is_not_number = [](char32_t c) { return !is_number(c); };
+  replace_pairs(line, is_not_number, is_punctuation, split_second);
+  replace_pairs(line, is_punctuation, is_not_number, split_first);
   separate(line, is_symbol);
 }
 

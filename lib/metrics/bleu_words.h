@@ -17,8 +17,8 @@ const std::vector<std::pair<BleuTokenizer, std::string>>& bleu_tokenizer_names()
 
 // Returns the words of a line as views of `line`, which is changed in place. `split_compounds`: replaces each hyphen
 // between two characters other than white space by the word ##AT##-##AT##, as in the published scores of WMT En–De
-// (Vaswani et al. 2017 and later papers). The script of these papers is a substitution, too: it splits a-b-c only
-// between a and b.
+// (Vaswani et al. 2017 and later papers). The matches of this substitution do not overlap either, so a-b-c is
+// split only between a and b.
 std::vector<std::u32string_view> bleu_words(std::u32string& line, BleuTokenizer tokenizer, bool split_compounds);
 
 }  // namespace mh::metrics

@@ -37,21 +37,21 @@ ChrfStatistics& ChrfStatistics::operator+=(const ChrfStatistics& other) {
 }
 
 double chrf_score(const ChrfStatistics& s) {
-  double precision = 0, recall = 0, orders = 0;
-  for (const ChrfStatistics::Counts& k : s.orders) {
-    if (k.hypothesis == 0 || k.reference == 0) continue;
-    precision += static_cast<double>(k.matches) / static_cast<double>(k.hypothesis);
-    recall += static_cast<double>(k.matches) / static_cast<double>(k.reference);
-    ++orders;
+  double precision = 0, recall = 0, num_orders = 0;
+  for (const ChrfStatistics::Counts& counts : s.orders) {
+    if (counts.hypothesis == 0 || counts.reference == 0) continue;
+    precision += static_cast<double>(counts.matches) / static_cast<double>(counts.hypothesis);
+    recall += static_cast<double>(counts.matches) / static_cast<double>(counts.reference);
+    ++num_orders;
   }
   if (precision + recall == 0) return 0;
-  precision /= orders;
-  recall /= orders;
+  precision /= num_orders;
+  recall /= num_orders;
   return 100 * ((1 + kBetaSquared) * precision * recall / (kBetaSquared * precision + recall));
 }
 
-std::string chrf_signature(const ChrfOptions& o, size_t references) {
-  return str("nrefs:", references, "|case:", o.lowercase ? "lc" : "mixed",
+std::string chrf_signature(const ChrfOptions& o, size_t num_references) {
+  return str("nrefs:", num_references, "|case:", o.lowercase ? "lc" : "mixed",
              "|eff:yes|nc:", ChrfStatistics::kCharacterOrders, "|nw:", o.words, "|space:no|version:mh-", version());
 }
 

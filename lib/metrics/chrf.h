@@ -6,7 +6,7 @@
 // the reference that occur in the hypothesis. Both are averages over the orders of which hypothesis and reference have
 // n-grams: n-grams of characters other than white space, n = 1 … 6, and for chrF++ also of words, n = 1 and 2. A
 // punctuation mark at the end of a word, or else at its start, is a separate word. With several references, a sentence
-// takes the reference with the best score.
+// is scored against the reference with the best score.
 //
 // The statistics of sentences are computed one by one and added, as for BLEU (bleu.h).
 #pragma once
@@ -54,7 +54,7 @@ double chrf_score(const ChrfStatistics& statistics);
 
 // Returns a signature in the format of sacrebleu, with the version of multihead:
 // "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:mh-0.1.0".
-std::string chrf_signature(const ChrfOptions& options, size_t references);
+std::string chrf_signature(const ChrfOptions& options, size_t num_references);
 
 // Computes the chrF statistics of sentences. The object stores the words of all sentences; not thread-safe.
 class Chrf {

@@ -41,7 +41,7 @@ class NgramMatcher {
     size_t position;  // index of its first token
     uint32_t number;  // number of the n-gram
   };
-  // Replaces the numbers of (n - 1)-grams in reference_numbers_ by the numbers of n-grams, and counts the n-grams.
+  // Replaces the numbers of (n - 1)-grams in reference_numbers_ by the numbers of n-grams, and sets max_counts_.
   void assign_reference_numbers(std::span<const Ids> references, size_t n);
 
   NgramNumbers ngram_numbers_;

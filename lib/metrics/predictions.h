@@ -1,5 +1,5 @@
-// Writes files of predicted classes and numbers. Reads and writes files of predicted answers to questions, and scores
-// the answers as the official scripts of SQuAD 1.1 and 2.0 do.
+// Formats predicted classes and numbers, and predicted answers to questions, as the text of prediction files. Reads
+// files of predicted answers, and scores the answers as the official scripts of SQuAD 1.1 and 2.0 do.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,7 @@ bool is_word_character(char32_t c) { return is_letter(c) || is_number(c); }
 
 bool is_article(std::u32string_view word) { return word == U"a" || word == U"an" || word == U"the"; }
 
-// Replaces the words a, an and the by spaces; a word is a maximal sequence of letters and digits.
+// Replaces the words "a", "an" and "the" by spaces; a word is a maximal sequence of letters and digits.
 std::u32string remove_articles(std::u32string_view text) {
   std::u32string out;
   for (size_t begin = 0; begin < text.size();) {
@@ -122,8 +122,9 @@ double matthews(std::span<const int32_t> truth, std::span<const int32_t> predict
     ++classes[predictions[i]].predicted;
     num_correct += truth[i] == predictions[i] ? 1 : 0;
   }
-  const auto rows = static_cast<double>(truth.size());
-  double covariance = num_correct * rows, predicted_variance = rows * rows, truth_variance = rows * rows;
+  const auto num_rows = static_cast<double>(truth.size());
+  double covariance = num_correct * num_rows, predicted_variance = num_rows * num_rows,
+         truth_variance = num_rows * num_rows;
   for (const auto& [number, counts] : classes) {
     covariance -= counts.truth * counts.predicted;
     predicted_variance -= counts.predicted * counts.predicted;

@@ -5,7 +5,7 @@
 //
 //   accuracy   fraction of rows whose predicted class is the true class; NaN without rows
 //   F1         2 t / (n + m): t rows have the true and the predicted class 1, n rows the true class 1, and m rows the
-//              predicted class 1; all other classes count alike. 0 if no row has class 1; NaN without rows
+//              predicted class 1; all other classes are treated as one. 0 if no row has class 1; NaN without rows
 //   Matthews   (c N - Σ t_k p_k) / √((N² - Σ p_k²) (N² - Σ t_k²)) for N rows, of which c have the right class, t_k the
 //              true class k and p_k the predicted class k, for any number of classes (Gorodkin 2004; the phi
 //              coefficient for two). 0 if all true or all predicted classes are equal; NaN without rows

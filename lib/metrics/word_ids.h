@@ -12,7 +12,7 @@ class WordIds {
  public:
   uint32_t operator()(std::u32string_view word) {
     const text::WordKey key({reinterpret_cast<const char*>(word.data()), word.size() * sizeof(char32_t)});
-    if (const uint32_t* known = ids_.find(key)) return *known;
+    if (const uint32_t* existing_id = ids_.find(key)) return *existing_id;
     const auto id = static_cast<uint32_t>(ids_.size());
     return ids_[key] = id;
   }
