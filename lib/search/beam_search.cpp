@@ -50,7 +50,7 @@ class Search {
   }
 
  private:
-  int64_t rows() const { return static_cast<int64_t>(beams_.size()) * rows_per_sentence_; }
+  int64_t num_rows() const { return static_cast<int64_t>(beams_.size()) * rows_per_sentence_; }
   // Returns the row of a live hypothesis of beams_[beam] in the batch.
   int64_t row(size_t beam, const LiveHypothesis& p) const {
     return static_cast<int64_t>(beam) * rows_per_sentence_ + p.slot;
@@ -58,7 +58,7 @@ class Search {
 
   // Runs the model on the last token of every row and returns the logits (R, V) fp32 of the next tokens.
   at::Tensor next_logits() {
-    at::Tensor tokens = at::full({rows(), 1}, static_cast<int64_t>(policy_.special_tokens().end), at::kLong);
+    at::Tensor tokens = at::full({num_rows(), 1}, static_cast<int64_t>(policy_.special_tokens().end), at::kLong);
     auto* t = tokens.mutable_data_ptr<int64_t>();
     for (size_t b = 0; b < beams_.size(); ++b)
       for (const LiveHypothesis& p : beams_[b].live_hypotheses)
@@ -75,7 +75,7 @@ class Search {
     Constraints constraints{2 * policy_.options().beam, policy_.excluded_tokens(length_), {}};
     for (size_t b = 0; b < beams_.size(); ++b)
       if (const int32_t token = forced_token(b); token >= 0) {
-        constraints.forced_tokens.resize(static_cast<size_t>(rows()), -1);
+        constraints.forced_tokens.resize(static_cast<size_t>(num_rows()), -1);
         std::fill_n(constraints.forced_tokens.begin() + static_cast<int64_t>(b) * rows_per_sentence_,
                     rows_per_sentence_, token);
       }
@@ -88,7 +88,8 @@ class Search {
         const auto r = static_cast<size_t>(row(b, beam.live_hypotheses[rank]));
         for (const kernels::Entry& e : candidates.rows[r])
           extensions.push_back(
-              {beam.live_hypotheses[rank].sum + (static_cast<double>(e.logit) - candidates.lse[r]), rank, e.index});
+              {beam.live_hypotheses[rank].log_probability + (static_cast<double>(e.logit) - candidates.lse[r]), rank,
+               e.index});
       }
       const size_t num_candidates = std::min(extensions.size(), static_cast<size_t>(constraints.count));
       std::partial_sort(extensions.begin(), extensions.begin() + static_cast<int64_t>(num_candidates), extensions.end(),
@@ -126,7 +127,8 @@ class Search {
                            o.temperature, o.top_k, beam.random[beam.sample_numbers[rank]]);
         const double logit = all_logits.const_data_ptr<float>()[r * vocab_size + token];
         extensions.push_back(
-            {beam.live_hypotheses[rank].sum + (logit - candidates.lse[static_cast<size_t>(r)]), rank, token});
+            {beam.live_hypotheses[rank].log_probability + (logit - candidates.lse[static_cast<size_t>(r)]), rank,
+             token});
       }
       policy_.advance(beam, extensions, length_);
     }
@@ -136,7 +138,7 @@ class Search {
   // their rows if possible, so that little of the cache is copied; the last sentences move to the rows of removed
   // sentences.
   void compact_batch() {
-    const int64_t old_num_rows = rows();             // number of rows in state_
+    const int64_t old_num_rows = num_rows();         // number of rows in state_
     std::vector<size_t> old_indices(beams_.size());  // previous index in beams_ of each remaining sentence
     std::iota(old_indices.begin(), old_indices.end(), size_t{0});
     for (size_t b = beams_.size(); b-- > 0;) {
@@ -150,19 +152,18 @@ class Search {
     if (beams_.empty()) return;
     int64_t num_slots = 0;
     for (const Beam& beam : beams_) num_slots = std::max(num_slots, static_cast<int64_t>(beam.live_hypotheses.size()));
-    std::vector<int64_t> source_rows;
+    std::vector<int64_t> old_rows;
     for (size_t b = 0; b < beams_.size(); ++b)
-      assign_slots(beams_[b], static_cast<int64_t>(old_indices[b]) * rows_per_sentence_, num_slots, source_rows);
+      assign_slots(beams_[b], static_cast<int64_t>(old_indices[b]) * rows_per_sentence_, num_slots, old_rows);
     bool is_reordered = false;
-    for (size_t i = 0; i < source_rows.size(); ++i)
-      is_reordered = is_reordered || source_rows[i] != static_cast<int64_t>(i);
+    for (size_t i = 0; i < old_rows.size(); ++i) is_reordered = is_reordered || old_rows[i] != static_cast<int64_t>(i);
     rows_per_sentence_ = num_slots;
-    if (is_reordered || rows() != old_num_rows) state_->reorder(tensor_of(source_rows));
+    if (is_reordered || num_rows() != old_num_rows) state_->reorder(tensor_of(old_rows));
   }
 
   // Assigns a slot to each live hypothesis of a beam, and appends the old row of each of the beam's `num_slots` slots
-  // to `source_rows`. `first`: old row of the beam's slot 0.
-  void assign_slots(Beam& beam, int64_t first, int64_t num_slots, std::vector<int64_t>& source_rows) const {
+  // to `old_rows`. `first`: old row of the beam's slot 0.
+  void assign_slots(Beam& beam, int64_t first, int64_t num_slots, std::vector<int64_t>& old_rows) const {
     // Old slot that each new slot continues; -1: free.
     std::vector<int64_t> parents(static_cast<size_t>(num_slots), -1);
     std::vector<LiveHypothesis*> hypotheses_without_slot;
@@ -179,7 +180,7 @@ class Search {
     }
     for (int64_t slot = 0; slot < num_slots; ++slot) {
       const int64_t parent = parents[static_cast<size_t>(slot)];
-      source_rows.push_back(first + (parent >= 0 ? parent : std::min(slot, rows_per_sentence_ - 1)));
+      old_rows.push_back(first + (parent >= 0 ? parent : std::min(slot, rows_per_sentence_ - 1)));
     }
   }
 
@@ -194,16 +195,16 @@ class Search {
   std::vector<std::vector<Hypothesis>> results_;  // hypotheses of each sentence
 };
 
-// Returns the number of sub-batches into which a batch of `rows` rows is split; each sub-batch is searched by one
+// Returns the number of sub-batches into which a batch of `num_rows` rows is split; each sub-batch is searched by one
 // thread, without the synchronisation after each operation that several threads on one batch require. Returns the
 // number of threads if each sub-batch then has enough rows for efficient matrix products, otherwise 1. Splitting
 // requires attention layers that support concurrent calls and whose results for a row do not depend on the other rows.
-int64_t num_sub_batches(model::LanguageModel& model, int64_t rows) {
-  const int64_t threads = at::get_num_threads();
-  if (!model.parameters().device().is_cpu() || rows < threads * nn::DecodingProducts::kFullRows) return 1;
+int64_t num_sub_batches(model::LanguageModel& model, int64_t num_rows) {
+  const int64_t num_threads = at::get_num_threads();
+  if (!model.parameters().device().is_cpu() || num_rows < num_threads * nn::DecodingProducts::kFullRows) return 1;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (!layer->is_per_query() || !layer->takes_fused(false)) return 1;
-  return threads;
+  return num_threads;
 }
 
 }  // namespace

@@ -18,7 +18,8 @@
 // unless the scores of two extensions are that close.
 //
 // On a GPU the steps are tensor operations (device_search.h), and the host reads their results every few steps. With an
-// observer, the host reads the results of each step, since the observer must receive only rows with live hypotheses.
+// observer, the host reads the results of each step and removes finished sentences from the batch, so that the observer
+// does not receive the rows of finished sentences.
 #pragma once
 
 #include <cstdint>

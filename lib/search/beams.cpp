@@ -11,14 +11,14 @@ namespace mh::search {
 
 namespace {
 
-// Returns the minimum length, in tokens, to which sources are padded if the model has as many positions. Attention with
-// at most max_decode_queries() queries uses another kernel, so without this minimum the kernel, and the rounding, would
-// depend on the longest source in the batch.
+// Returns the length, in tokens, to which shorter sources are padded, unless the model has fewer positions. Attention
+// with at most max_decode_queries() queries uses another kernel, so without this padding the kernel, and the rounding,
+// would depend on the longest source in the batch.
 size_t min_source_length() { return static_cast<size_t>(attention::max_decode_queries()) + 1; }
 
 // Returns the live hypothesis `parent` with the token of `extension` appended.
 LiveHypothesis extend(const LiveHypothesis& parent, const Extension& extension) {
-  LiveHypothesis p{parent.tokens, extension.sum, parent.slot};
+  LiveHypothesis p{parent.tokens, extension.log_probability, parent.slot};
   p.tokens.push_back(extension.token);
   return p;
 }
@@ -60,44 +60,45 @@ std::vector<int32_t> BeamPolicy::excluded_tokens(int64_t length) const {
   return tokens;
 }
 
-Hypothesis BeamPolicy::finish(const LiveHypothesis& p, double sum, int64_t length) const {
-  Hypothesis h{p.tokens, sum, sum / std::pow(static_cast<double>(length + 1), options_.length_penalty)};
+Hypothesis BeamPolicy::finish(const LiveHypothesis& p, double log_probability, int64_t length) const {
+  Hypothesis h{p.tokens, log_probability,
+               log_probability / std::pow(static_cast<double>(length + 1), options_.length_penalty)};
   h.tokens.push_back(special_tokens_.end);
   return h;
 }
 
-void BeamPolicy::advance(Beam& sentence_beam, std::span<const Extension> extensions, int64_t length) const {
-  const auto beam = static_cast<size_t>(options_.beam);
+void BeamPolicy::advance(Beam& beam, std::span<const Extension> extensions, int64_t length) const {
+  const auto beam_size = static_cast<size_t>(options_.beam);
   std::vector<LiveHypothesis> new_live_hypotheses;
   std::vector<size_t> new_sample_numbers;
   if (is_sampling()) {
     for (const Extension& extension : extensions) {
-      const size_t sample = sentence_beam.sample_numbers[extension.rank];
+      const size_t sample = beam.sample_numbers[extension.rank];
       if (extension.token == special_tokens_.end) {
-        sentence_beam.finished_hypotheses[sample] =
-            finish(sentence_beam.live_hypotheses[extension.rank], extension.sum, length);
+        beam.finished_hypotheses[sample] =
+            finish(beam.live_hypotheses[extension.rank], extension.log_probability, length);
       } else {
-        new_live_hypotheses.push_back(extend(sentence_beam.live_hypotheses[extension.rank], extension));
+        new_live_hypotheses.push_back(extend(beam.live_hypotheses[extension.rank], extension));
         new_sample_numbers.push_back(sample);
       }
     }
   } else {
-    const size_t num_candidates = std::min(extensions.size(), 2 * beam);
+    const size_t num_candidates = std::min(extensions.size(), 2 * beam_size);
     for (size_t i = 0;
-         i < num_candidates && new_live_hypotheses.size() < beam && sentence_beam.finished_hypotheses.size() < beam;
+         i < num_candidates && new_live_hypotheses.size() < beam_size && beam.finished_hypotheses.size() < beam_size;
          ++i) {
       const Extension& extension = extensions[i];
       if (extension.token != special_tokens_.end)
-        new_live_hypotheses.push_back(extend(sentence_beam.live_hypotheses[extension.rank], extension));
-      else if (i < beam)
-        sentence_beam.finished_hypotheses.push_back(
-            finish(sentence_beam.live_hypotheses[extension.rank], extension.sum, length));
+        new_live_hypotheses.push_back(extend(beam.live_hypotheses[extension.rank], extension));
+      else if (i < beam_size)
+        beam.finished_hypotheses.push_back(
+            finish(beam.live_hypotheses[extension.rank], extension.log_probability, length));
     }
-    if (sentence_beam.finished_hypotheses.size() >= beam) new_live_hypotheses.clear();
-    if (new_live_hypotheses.empty() && sentence_beam.finished_hypotheses.empty()) throw_no_candidates();
+    if (beam.finished_hypotheses.size() >= beam_size) new_live_hypotheses.clear();
+    if (new_live_hypotheses.empty() && beam.finished_hypotheses.empty()) throw_no_candidates();
   }
-  sentence_beam.live_hypotheses = std::move(new_live_hypotheses);
-  sentence_beam.sample_numbers = std::move(new_sample_numbers);
+  beam.live_hypotheses = std::move(new_live_hypotheses);
+  beam.sample_numbers = std::move(new_sample_numbers);
 }
 
 void BeamPolicy::throw_no_candidates() {
@@ -118,9 +119,9 @@ void set_sources(model::LanguageModel& model, const Sentences& sentences, int64_
   const auto bound = static_cast<size_t>(model.max_length());
   size_t max_source_length = bound > 0 ? std::min(min_source_length(), bound) : min_source_length();
   for (const Sentence* s : sentences) max_source_length = std::max(max_source_length, s->source.size());
-  const int64_t rows = static_cast<int64_t>(sentences.size()) * rows_per_sentence;
-  input.source = at::zeros({rows, static_cast<int64_t>(max_source_length)}, at::kLong);
-  input.lengths.encoder = at::empty({rows}, at::kLong);
+  const int64_t num_rows = static_cast<int64_t>(sentences.size()) * rows_per_sentence;
+  input.source = at::zeros({num_rows, static_cast<int64_t>(max_source_length)}, at::kLong);
+  input.lengths.encoder = at::empty({num_rows}, at::kLong);
   auto* source_data = input.source.mutable_data_ptr<int64_t>();
   auto* length = input.lengths.encoder.mutable_data_ptr<int64_t>();
   for (const Sentence* s : sentences)

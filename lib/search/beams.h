@@ -1,6 +1,6 @@
-// The hypotheses of each sentence, and the rules by which they are extended and finished. The two searches
-// (beam_search.cpp on the host, device_search.h on a GPU) share these rules; they compute the scores and assign
-// hypotheses to rows of the batch.
+// The hypotheses of each sentence, and the rules by which hypotheses are extended and finished. The two searches
+// (beam_search.cpp on the host, device_search.h on a GPU) share these rules; each search computes the scores and
+// assigns hypotheses to rows of the batch.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ using Sentences = std::vector<const Sentence*>;
 // A live, that is, unfinished hypothesis.
 struct LiveHypothesis {
   std::vector<int32_t> tokens;
-  double sum = 0;    // log-probability, nats, summed over the tokens
-  int64_t slot = 0;  // row within the rows of the sentence; after an extension, the slot of the parent
+  double log_probability = 0;  // nats, summed over the tokens
+  int64_t slot = 0;            // row within the rows of the sentence; after an extension, the slot of the parent
 };
 
 // The state of the search for one sentence.
@@ -33,13 +33,16 @@ struct Beam {
 
 // A possible extension of a live hypothesis by a token.
 struct Extension {
-  double sum = 0;     // log-probability of the extended hypothesis, nats
-  size_t rank = 0;    // index of the hypothesis in Beam::live_hypotheses
-  int32_t token = 0;  // next token
+  double log_probability = 0;  // log-probability of the extended hypothesis, nats
+  size_t rank = 0;             // index of the hypothesis in Beam::live_hypotheses
+  int32_t token = 0;           // next token
 };
-// Returns whether extension x is better than y. Extensions with equal sums are ordered by rank, then by token.
+// Returns whether extension x is better than y. Extensions with equal log-probabilities are ordered by rank, then by
+// token.
 inline bool precedes(const Extension& x, const Extension& y) {
-  return x.sum != y.sum ? x.sum > y.sum : x.rank != y.rank ? x.rank < y.rank : x.token < y.token;
+  return x.log_probability != y.log_probability ? x.log_probability > y.log_probability
+         : x.rank != y.rank                     ? x.rank < y.rank
+                                                : x.token < y.token;
 }
 
 // The rules of beam search and sampling: which tokens are allowed, which extensions become live or finished hypotheses.
@@ -72,8 +75,9 @@ class BeamPolicy {
   std::vector<Hypothesis> results(Beam& beam) const;
 
  private:
-  // Returns the live hypothesis p of `length` tokens, extended by the end token. `sum`: log-probability of the result.
-  Hypothesis finish(const LiveHypothesis& p, double sum, int64_t length) const;
+  // Returns the live hypothesis p of `length` tokens, extended by the end token. `log_probability`: log-probability of
+  // the extended hypothesis.
+  Hypothesis finish(const LiveHypothesis& p, double log_probability, int64_t length) const;
   SpecialTokens special_tokens_;
   SearchOptions options_;
   SamplingOptions sampling_;

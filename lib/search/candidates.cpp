@@ -18,11 +18,11 @@ namespace {
 
 Candidates candidates_on_cpu(const at::Tensor& input, const Constraints& constraints) {
   const at::Tensor logits = input.stride(1) == 1 ? input : input.contiguous();
-  const int64_t rows = logits.size(0), vocab_size = logits.size(1), stride = logits.stride(0);
+  const int64_t num_rows = logits.size(0), vocab_size = logits.size(1), stride = logits.stride(0);
   const auto* x = logits.const_data_ptr<float>();
-  Candidates c{std::vector<double>(static_cast<size_t>(rows)),
-               std::vector<std::vector<Entry>>(static_cast<size_t>(rows))};
-  at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
+  Candidates c{std::vector<double>(static_cast<size_t>(num_rows)),
+               std::vector<std::vector<Entry>>(static_cast<size_t>(num_rows))};
+  at::parallel_for(0, num_rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const auto row = static_cast<size_t>(r);
       const std::span<const float> values{x + r * stride, static_cast<size_t>(vocab_size)};
@@ -37,10 +37,10 @@ Candidates candidates_on_cpu(const at::Tensor& input, const Constraints& constra
 }
 
 Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constraints) {
-  const int64_t rows = logits.size(0);
+  const int64_t num_rows = logits.size(0);
   const BestCandidates device_candidates = best_candidates(logits, constraints.count, constraints.excluded_tokens);
   const int64_t count = device_candidates.tokens.size(1);
-  std::vector<int64_t> gather_tokens(static_cast<size_t>(rows), 0);
+  std::vector<int64_t> gather_tokens(static_cast<size_t>(num_rows), 0);
   for (size_t r = 0; r < constraints.forced_tokens.size(); ++r)
     gather_tokens[r] = std::max(0, constraints.forced_tokens[r]);
   const at::Tensor forced_logits =
@@ -51,9 +51,9 @@ Candidates candidates_on_gpu(const at::Tensor& logits, const Constraints& constr
                    best_logits = device_candidates.logits.to(at::kCPU).contiguous(),
                    best_tokens = device_candidates.tokens.to(at::kCPU).contiguous();
   Candidates c;
-  c.lse.assign(lse.const_data_ptr<double>(), lse.const_data_ptr<double>() + rows);
-  c.rows.resize(static_cast<size_t>(rows));
-  for (int64_t r = 0; r < rows; ++r) {
+  c.lse.assign(lse.const_data_ptr<double>(), lse.const_data_ptr<double>() + num_rows);
+  c.rows.resize(static_cast<size_t>(num_rows));
+  for (int64_t r = 0; r < num_rows; ++r) {
     std::vector<Entry>& best = c.rows[static_cast<size_t>(r)];
     if (!constraints.forced_tokens.empty() && constraints.forced_tokens[static_cast<size_t>(r)] >= 0) {
       best = {{forced_logits.const_data_ptr<float>()[r], constraints.forced_tokens[static_cast<size_t>(r)]}};
@@ -80,9 +80,9 @@ constexpr int64_t kBlock = 64;
 }  // namespace
 
 void require_finite(std::span<const double> lse) {
-  for (double sum : lse)
-    if (!std::isfinite(sum))
-      throw Error(Exit::failed, Problem{"decoding", "finite logits of the next token", str(sum),
+  for (double row_lse : lse)
+    if (!std::isfinite(row_lse))
+      throw Error(Exit::failed, Problem{"decoding", "finite logits of the next token", str(row_lse),
                                         "check the weights of the model for damage, or use --precision fp32"});
 }
 
@@ -95,22 +95,22 @@ Candidates candidates_of(const at::Tensor& logits, const Constraints& constraint
 // Selects blocks before logits: the `count` largest logits of a row are in the `count` blocks with the largest maxima,
 // since the `count` maxima of these blocks are no smaller than any logit of another block.
 BestCandidates best_candidates(const at::Tensor& logits, int64_t count, const std::vector<int32_t>& excluded_tokens) {
-  const int64_t rows = logits.size(0), vocab_size = logits.size(1), blocks = ceil_div(vocab_size, kBlock);
+  const int64_t num_rows = logits.size(0), vocab_size = logits.size(1), num_blocks = ceil_div(vocab_size, kBlock);
   const at::Tensor max_logits = logits.amax(1, true);
-  const at::Tensor sums = (logits - max_logits).exp_().sum(1, false, at::kDouble);
-  BestCandidates best{max_logits.squeeze(1).to(at::kDouble) + sums.log(), {}, {}};
+  const at::Tensor exp_sums = (logits - max_logits).exp_().sum(1, false, at::kDouble);
+  BestCandidates best{max_logits.squeeze(1).to(at::kDouble) + exp_sums.log(), {}, {}};
   count = std::min(count, vocab_size);
-  at::Tensor allowed_logits = at::full({rows, blocks * kBlock}, -INFINITY, logits.options());
+  at::Tensor allowed_logits = at::full({num_rows, num_blocks * kBlock}, -INFINITY, logits.options());
   allowed_logits.narrow(1, 0, vocab_size).copy_(logits);
   for (int32_t token : excluded_tokens) allowed_logits.select(1, token).fill_(-INFINITY);
-  allowed_logits = allowed_logits.view({rows, blocks, kBlock});
-  const int64_t num_blocks = std::min(count, blocks);
-  // The chosen blocks are sorted by token, so that among equal logits the smaller token precedes.
+  allowed_logits = allowed_logits.view({num_rows, num_blocks, kBlock});
+  const int64_t num_selected_blocks = std::min(count, num_blocks);
+  // The selected blocks are sorted by token, so that among equal logits the smaller token precedes.
   const at::Tensor block_indices =
-      std::get<0>(std::get<1>(largest_first(allowed_logits.amax(2), num_blocks)).sort(1)).unsqueeze(2);
+      std::get<0>(std::get<1>(largest_first(allowed_logits.amax(2), num_selected_blocks)).sort(1)).unsqueeze(2);
   const at::Tensor tokens = block_indices * kBlock + at::arange(kBlock, block_indices.options());
-  const auto [values, indices] =
-      largest_first(allowed_logits.gather(1, block_indices.expand({rows, num_blocks, kBlock})).flatten(1), count);
+  const auto [values, indices] = largest_first(
+      allowed_logits.gather(1, block_indices.expand({num_rows, num_selected_blocks, kBlock})).flatten(1), count);
   best.logits = values;
   best.tokens = tokens.flatten(1).gather(1, indices);
   return best;

@@ -14,11 +14,11 @@ namespace mh::search {
 namespace {
 
 // The Q extensions of a step for each of S sentences with W rows each, best first; with sampling, one extension per
-// row. A sum of minus infinity marks a missing extension.
+// row. A log-probability of minus infinity marks a missing extension.
 struct Extensions {
-  at::Tensor sums;      // (S, Q) fp64: log-probability of the extended hypothesis, nats
-  at::Tensor tokens;    // (S, Q) int64: next token
-  at::Tensor rows;      // (S, Q) int64: row of the sentence, 0 … W - 1, that the extension continues
+  at::Tensor log_probabilities;  // (S, Q) fp64: log-probability of the extended hypothesis, nats
+  at::Tensor tokens;             // (S, Q) int64: next token
+  at::Tensor rows;               // (S, Q) int64: row of the sentence, 0 … W - 1, that the extension continues
   at::Tensor lse_sums;  // (S, 1) fp64: sum of the log-sum-exps of the rows; not finite if a distribution is not finite
 };
 
@@ -42,7 +42,7 @@ class DeviceSearch {
     state_ = model_.new_state();
     rows_per_sentence_ = static_cast<int64_t>(beams_[0].live_hypotheses.size());
     tokens_ = at::full({num_sentences(), rows_per_sentence_}, end(), int64_options_);
-    sums_ = at::zeros({num_sentences(), rows_per_sentence_}, int64_options_.dtype(at::kDouble));
+    log_probabilities_ = at::zeros({num_sentences(), rows_per_sentence_}, int64_options_.dtype(at::kDouble));
     while (!beams_.empty() && stop_signal() == 0) {
       std::vector<Extensions> step_extensions;
       const int64_t steps = steps_until_read(), first = length_;
@@ -112,18 +112,19 @@ class DeviceSearch {
     return logits.gather(1, tokens).view({num_sentences(), rows_per_sentence_}).to(at::kDouble) - lse;
   }
 
-  // Computes a step of beam search and returns the extensions. Sets tokens_ and sums_ to those of the first `beam`
-  // extensions that do not end with the end token, best first, and reorders the decoding state accordingly.
+  // Computes a step of beam search and returns the extensions. Sets tokens_ and log_probabilities_ from the first
+  // `beam` extensions that do not end with the end token, best first, and reorders the decoding state accordingly.
   Extensions extensions_of(int64_t step) {
-    const int64_t beam = policy_.options().beam, extensions = 2 * beam, old_rows_per_sentence = rows_per_sentence_;
+    const int64_t beam_size = policy_.options().beam, num_extensions = 2 * beam_size,
+                  old_rows_per_sentence = rows_per_sentence_;
     const at::Tensor logits = next_logits();
-    const BestCandidates best = best_candidates(logits, extensions, policy_.excluded_tokens(length_));
+    const BestCandidates best = best_candidates(logits, num_extensions, policy_.excluded_tokens(length_));
     const int64_t candidates_per_row = best.tokens.size(1);
     Extensions result;
     const at::Tensor lse = best.lse.view({num_sentences(), old_rows_per_sentence});
     result.lse_sums = lse.sum(1, true);
-    // (S, W, candidates_per_row): the candidates of each row, sorted by token, so that among equal sums the smaller
-    // token precedes.
+    // (S, W, candidates_per_row): the candidates of each row, sorted by token, so that among equal log-probabilities
+    // the smaller token precedes.
     auto [tokens, order] = best.tokens.view({num_sentences(), old_rows_per_sentence, candidates_per_row}).sort(2);
     at::Tensor log_p = best.logits.view({num_sentences(), old_rows_per_sentence, candidates_per_row})
                            .gather(2, order)
@@ -137,25 +138,28 @@ class DeviceSearch {
       log_p = at::where(is_forced, forced_token_log_p, log_p);
       tokens = at::where(is_forced, forced_tokens.unsqueeze(2), tokens);
     }
-    const at::Tensor sums = pad_columns((sums_.unsqueeze(2) + log_p).flatten(1), extensions, -INFINITY);
-    const auto [sorted, sorted_indices] = at::sort(sums, /*stable=*/true, 1, /*descending=*/true);
-    const at::Tensor top_indices = sorted_indices.narrow(1, 0, extensions);
-    result.sums = sorted.narrow(1, 0, extensions);
-    result.tokens = pad_columns(tokens.flatten(1), extensions, end()).gather(1, top_indices);
+    const at::Tensor extended_log_p =
+        pad_columns((log_probabilities_.unsqueeze(2) + log_p).flatten(1), num_extensions, -INFINITY);
+    const auto [sorted_log_p, sorted_indices] = at::sort(extended_log_p, /*stable=*/true, 1, /*descending=*/true);
+    const at::Tensor top_indices = sorted_indices.narrow(1, 0, num_extensions);
+    result.log_probabilities = sorted_log_p.narrow(1, 0, num_extensions);
+    result.tokens = pad_columns(tokens.flatten(1), num_extensions, end()).gather(1, top_indices);
     result.rows = at::floor_divide(top_indices, candidates_per_row).clamp_max(old_rows_per_sentence - 1);
 
-    const at::Tensor can_continue = result.sums.gt(-INFINITY).logical_and(result.tokens.ne(end()));
+    const at::Tensor can_continue = result.log_probabilities.gt(-INFINITY).logical_and(result.tokens.ne(end()));
     const at::Tensor live_indices =
-        std::get<1>(at::sort(can_continue.to(at::kInt), /*stable=*/true, 1, /*descending=*/true)).narrow(1, 0, beam);
+        std::get<1>(at::sort(can_continue.to(at::kInt), /*stable=*/true, 1, /*descending=*/true))
+            .narrow(1, 0, beam_size);
     const at::Tensor is_live = can_continue.gather(1, live_indices);
-    sums_ = result.sums.gather(1, live_indices).masked_fill(~is_live, -INFINITY);
+    log_probabilities_ = result.log_probabilities.gather(1, live_indices).masked_fill(~is_live, -INFINITY);
     tokens_ = result.tokens.gather(1, live_indices).masked_fill(~is_live, end());
-    rows_per_sentence_ = beam;
+    rows_per_sentence_ = beam_size;
     const at::Tensor sentence_indices = at::arange(num_sentences(), int64_options_).unsqueeze(1);
     // In the first step, all rows of a sentence continue its only row.
-    if (old_rows_per_sentence < beam) state_->reorder(at::arange(num_sentences(), at::kLong).repeat_interleave(beam));
-    else if (beam > 1)
-      state_->reorder_within_sources((result.rows.gather(1, live_indices) + sentence_indices * beam).flatten());
+    if (old_rows_per_sentence < beam_size)
+      state_->reorder(at::arange(num_sentences(), at::kLong).repeat_interleave(beam_size));
+    else if (beam_size > 1)
+      state_->reorder_within_sources((result.rows.gather(1, live_indices) + sentence_indices * beam_size).flatten());
     return result;
   }
 
@@ -188,9 +192,9 @@ class DeviceSearch {
       result.tokens = at::where(forced_tokens.ge(0), forced_tokens, result.tokens);
       log_p = at::where(forced_tokens.ge(0), forced_log_p(logits, forced_tokens, lse), log_p);
     }
-    sums_ = sums_ + log_p;
+    log_probabilities_ = log_probabilities_ + log_p;
     tokens_ = result.tokens;
-    result.sums = sums_;
+    result.log_probabilities = log_probabilities_;
     result.rows = at::arange(rows_per_sentence_, int64_options_).expand({num_sentences(), rows_per_sentence_});
     return result;
   }
@@ -206,26 +210,28 @@ class DeviceSearch {
       for (const Extensions& step_result : step_extensions) tensors.push_back(step_result.*field);
       return at::stack(tensors).to(at::kCPU).contiguous();
     };
-    const at::Tensor all_sums = stack_on_cpu(&Extensions::sums), all_tokens = stack_on_cpu(&Extensions::tokens),
-                     all_rows = stack_on_cpu(&Extensions::rows), all_lse_sums = stack_on_cpu(&Extensions::lse_sums);
+    const at::Tensor all_log_probabilities = stack_on_cpu(&Extensions::log_probabilities),
+                     all_tokens = stack_on_cpu(&Extensions::tokens), all_rows = stack_on_cpu(&Extensions::rows),
+                     all_lse_sums = stack_on_cpu(&Extensions::lse_sums);
     std::vector<Extension> extensions;
     for (size_t step = 0; step < step_extensions.size(); ++step, ++length) {
       for (size_t b = 0; b < beams_.size(); ++b) {
         Beam& beam = beams_[b];
         if (beam.live_hypotheses.empty()) continue;
-        const size_t row = step * beams_.size() + b;
-        require_finite({all_lse_sums.const_data_ptr<double>() + row, 1});
-        const auto first_index = static_cast<int64_t>(row) * all_sums.size(2);
+        const size_t flat_index = step * beams_.size() + b;
+        require_finite({all_lse_sums.const_data_ptr<double>() + flat_index, 1});
+        const auto first_index = static_cast<int64_t>(flat_index) * all_log_probabilities.size(2);
         extensions.clear();
         const auto add_extension = [&](int64_t i, size_t rank) {
-          extensions.push_back({all_sums.const_data_ptr<double>()[first_index + i], rank,
+          extensions.push_back({all_log_probabilities.const_data_ptr<double>()[first_index + i], rank,
                                 static_cast<int32_t>(all_tokens.const_data_ptr<int64_t>()[first_index + i])});
         };
         if (policy_.is_sampling()) {
           for (size_t rank = 0; rank < beam.live_hypotheses.size(); ++rank)
             add_extension(beam.live_hypotheses[rank].slot, rank);
         } else {
-          for (int64_t i = 0; i < all_sums.size(2) && all_sums.const_data_ptr<double>()[first_index + i] > -INFINITY;
+          for (int64_t i = 0; i < all_log_probabilities.size(2) &&
+                              all_log_probabilities.const_data_ptr<double>()[first_index + i] > -INFINITY;
                ++i)
             add_extension(i, static_cast<size_t>(all_rows.const_data_ptr<int64_t>()[first_index + i]));
         }
@@ -251,7 +257,7 @@ class DeviceSearch {
     if (all_live || beams_.empty()) return;
     const at::Tensor cpu_indices = at::tensor(live_indices, at::kLong),
                      device_indices = cpu_indices.to(int64_options_.device());
-    for (at::Tensor* t : {&tokens_, &sums_}) *t = t->index_select(0, device_indices);
+    for (at::Tensor* t : {&tokens_, &log_probabilities_}) *t = t->index_select(0, device_indices);
     state_->reorder(
         (cpu_indices.unsqueeze(1) * rows_per_sentence_ + at::arange(rows_per_sentence_, at::kLong)).flatten());
   }
@@ -264,8 +270,9 @@ class DeviceSearch {
   std::vector<Beam> beams_;        // unfinished sentences, in the order of rows
   int64_t rows_per_sentence_ = 1;  // number W of rows of each sentence
   int64_t length_ = 0;             // number of tokens of each live hypothesis
-  // (S, W): last token of the hypothesis in each row, and its log-probability; minus infinity if the row has none.
-  at::Tensor tokens_, sums_;
+  // (S, W): last token and log-probability of the hypothesis in each row; in beam search, end token and minus infinity
+  // for a row without a hypothesis.
+  at::Tensor tokens_, log_probabilities_;
   // Per step: (S, 1) int64, forced token of each sentence; -1: none; undefined if no sentence has a forced token.
   std::vector<at::Tensor> forced_tokens_;
   std::vector<bool> all_tokens_forced_;           // per step: whether every sentence has a forced token

@@ -30,14 +30,14 @@ void generate(model::LanguageModel& model, const std::vector<int32_t>& prompt, c
   c10::NoGradGuard no_gradient;
   RandomSequence random(RandomStream(static_cast<uint64_t>(o.seed), "generate"), static_cast<uint32_t>(sample));
   auto state = model.new_state();
-  std::vector<int64_t> next_tokens(prompt.begin(), prompt.end());
+  std::vector<int64_t> input_tokens(prompt.begin(), prompt.end());
   for (int64_t i = 0; i < o.length; ++i) {
-    at::Tensor tokens = at::empty({1, static_cast<int64_t>(next_tokens.size())}, at::kLong);
-    std::copy(next_tokens.begin(), next_tokens.end(), tokens.mutable_data_ptr<int64_t>());
+    at::Tensor tokens = at::empty({1, static_cast<int64_t>(input_tokens.size())}, at::kLong);
+    std::copy(input_tokens.begin(), input_tokens.end(), tokens.mutable_data_ptr<int64_t>());
     at::Tensor hidden = model.hidden(tokens.to(model.parameters().device()), {}, state.get());
     const int32_t token = sample_next_token(model.logits(hidden.narrow(1, hidden.size(1) - 1, 1)).flatten(), o, random);
     if (!on_token(token)) return;
-    next_tokens = {token};
+    input_tokens = {token};
   }
 }
 

@@ -19,14 +19,14 @@ int32_t sample_token(std::span<const float> logits, double temperature, int64_t 
   // Equal logits are ordered by token, so that the result does not depend on the sorting algorithm.
   std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(num_candidates), order.end(),
                     [&](int32_t a, int32_t b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });
-  std::vector<double> sums(num_candidates);
+  std::vector<double> cumulative_weights(num_candidates);
   double sum = 0;
   for (size_t i = 0; i < num_candidates; ++i) {
     sum += std::exp((static_cast<double>(x[order[i]]) - static_cast<double>(x[order[0]])) / temperature);
-    sums[i] = sum;
+    cumulative_weights[i] = sum;
   }
-  auto it = std::upper_bound(sums.begin(), sums.end(), random.uniform() * sum);
-  return order[std::min(static_cast<size_t>(it - sums.begin()), num_candidates - 1)];
+  auto it = std::upper_bound(cumulative_weights.begin(), cumulative_weights.end(), random.uniform() * sum);
+  return order[std::min(static_cast<size_t>(it - cumulative_weights.begin()), num_candidates - 1)];
 }
 
 }  // namespace mh::search
