@@ -89,8 +89,8 @@ class ClassificationDataset : public ExampleDataset {
 
 // Throws Error(input) or Error(usage) if the output head of the model does not predict the labels of the shard.
 void check_labels(const ExampleTask& task, const model::BertOptions& model, const std::string& shard) {
-  const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
-    throw Error(Exit::input, Problem{shard, expected, found, next});
+  const auto refuse = [&](const std::string& expected, const std::string& found, const std::string& advice) {
+    throw Error(Exit::input, Problem{shard, expected, found, advice});
   };
   if (task.is_number() != (model.head == "number"))
     refuse(task.is_number() ? "classes, for model.bert.head='classes'" : "numbers, for model.bert.head='number'",
@@ -147,7 +147,7 @@ class Classification : public Task {
     check_labels(task, o.bert, name);
     require_segments(task.sentences, o, name);
     const auto examples = std::make_shared<const text::Classification>(records.sequences(), task, tokenizer, o.block);
-    if (const int64_t num_unlabelled = examples->num_unlabelled(); o.training && num_unlabelled > 0)
+    if (const int64_t num_unlabelled = examples->num_unlabelled(); o.is_training && num_unlabelled > 0)
       throw Error(Exit::input, Problem{name, "a label for each training example",
                                        str(num_unlabelled, " of ", examples->size(), " examples without a label"),
                                        "use a shard whose examples all have labels"});

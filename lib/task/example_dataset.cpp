@@ -24,11 +24,12 @@ struct LossSums {
   void add(const ScoredExamples& outputs) {
     const nn::SlicedLoss loss = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);
     nll += loss.nll.item<double>(), num_scored += loss.num_scored;
-    if (!outputs.next_sentence.defined()) return;
+    if (!outputs.next_sentence_logits.defined()) return;
     const at::Tensor labels = outputs.batch.targets.select(1, 0);
-    next_sentence_nll += at::cross_entropy_loss(outputs.next_sentence, labels.to(outputs.next_sentence.device()), {},
-                                                at::Reduction::Sum, -1)
-                             .item<double>();
+    next_sentence_nll +=
+        at::cross_entropy_loss(outputs.next_sentence_logits, labels.to(outputs.next_sentence_logits.device()), {},
+                               at::Reduction::Sum, -1)
+            .item<double>();
     num_next_sentence += labels.ge(0).sum().item<int64_t>();
   }
   // Returns the mean loss per target plus the mean next-sentence loss, in nats; NaN if no target was scored.

@@ -13,13 +13,13 @@
 
 namespace mh::task {
 
-// A batch of examples and the outputs of the model for it.
+// A batch of examples and the outputs of the model for the batch.
 struct ScoredExamples {
   model::LanguageModel& model;
   const std::vector<int64_t>& rows;  // index in the dataset of each row of the batch
   const data::Batch& batch;          // inputs and targets, on the CPU
   at::Tensor hidden;                 // (B, T, d), hidden states after the last layer
-  at::Tensor next_sentence;          // (B, 2), logits of the next-sentence classes; undefined if the model has none
+  at::Tensor next_sentence_logits;   // (B, 2), logits of the next-sentence classes; undefined if the model has none
 };
 
 // The interface that accumulates the statistics of a task's scores, batch by batch.
@@ -62,7 +62,8 @@ class FixedExamples : public data::ExampleSource {
 // Returns `logits`. Throws Error(failed) if a logit is NaN or infinite, since the argmax is then undefined.
 const at::Tensor& require_finite(const at::Tensor& logits);
 
-// Throws Error(input) about the shard `name` unless `has_targets`: whether any of its records has a label or an answer.
+// Throws Error(input) about the shard `name` if `has_targets` is false. `has_targets`: whether any record of the shard
+// has a label or an answer.
 void require_any_target(bool has_targets, const std::string& name);
 
 }  // namespace mh::task

@@ -61,10 +61,10 @@ class WordTally : public ExampleTally {
  public:
   void add(const ScoredExamples& outputs) override {
     const at::Tensor& targets = outputs.batch.targets;
-    at::Tensor scored = targets.ge(0);
-    const at::Tensor next_labels = targets.select(1, 0), has_next_label = scored.select(1, 0).clone();
-    scored.select(1, 0).fill_(false);
-    const at::Tensor positions = scored.flatten().nonzero().squeeze(1);
+    at::Tensor is_scored = targets.ge(0);
+    const at::Tensor next_labels = targets.select(1, 0), has_next_label = is_scored.select(1, 0).clone();
+    is_scored.select(1, 0).fill_(false);
+    const at::Tensor positions = is_scored.flatten().nonzero().squeeze(1);
     const at::Tensor labels = targets.flatten().index_select(0, positions);
     const at::Tensor states = outputs.hidden.flatten(0, 1).index_select(0, positions.to(outputs.hidden.device()));
     for (int64_t first = 0; first < states.size(0); first += kMaxPositions) {
@@ -74,19 +74,20 @@ class WordTally : public ExampleTally {
       num_correct_words_ += predicted.eq(labels.narrow(0, first, n)).sum().item<int64_t>();
     }
     num_words_ += positions.numel();
-    if (!outputs.next_sentence.defined()) return;
-    num_correct_next_ +=
-        (outputs.next_sentence.argmax(1).to(at::kCPU).eq(next_labels) & has_next_label).sum().item<int64_t>();
-    num_next_ += has_next_label.sum().item<int64_t>();
+    if (!outputs.next_sentence_logits.defined()) return;
+    num_correct_next_sentence_ +=
+        (outputs.next_sentence_logits.argmax(1).to(at::kCPU).eq(next_labels) & has_next_label).sum().item<int64_t>();
+    num_next_sentence_ += has_next_label.sum().item<int64_t>();
   }
   void finish(Evaluation& result) override {
     result.scores = {{"word_accuracy", fraction_of(num_correct_words_, num_words_)}};
-    if (num_next_ > 0) result.scores.emplace_back("next_accuracy", fraction_of(num_correct_next_, num_next_));
+    if (num_next_sentence_ > 0)
+      result.scores.emplace_back("next_accuracy", fraction_of(num_correct_next_sentence_, num_next_sentence_));
   }
 
  private:
   static constexpr int64_t kMaxPositions = 256;  // number of positions whose logits are in memory at the same time
-  int64_t num_words_ = 0, num_correct_words_ = 0, num_next_ = 0, num_correct_next_ = 0;
+  int64_t num_words_ = 0, num_correct_words_ = 0, num_next_sentence_ = 0, num_correct_next_sentence_ = 0;
 };
 
 class MaskedWordsDataset : public ExampleDataset {
@@ -121,9 +122,9 @@ class MaskedWords : public Task {
   // Sets mlm.long_predictions to mlm.max_predictions in a configuration from a version without this key: such versions
   // limited rows of train.batch.long_block tokens to max_predictions.
   void set_legacy_defaults(Config& config, int64_t long_block) const override {
-    const auto stored = config.keys_below(section());
-    if (long_block == 0 || stored.empty() ||
-        std::find(stored.begin(), stored.end(), "long_predictions") != stored.end())
+    const auto stored_keys = config.keys_below(section());
+    if (long_block == 0 || stored_keys.empty() ||
+        std::find(stored_keys.begin(), stored_keys.end(), "long_predictions") != stored_keys.end())
       return;
     text::PretrainingOptions options;
     config.read(section(), options);
@@ -153,7 +154,7 @@ class MaskedWords : public Task {
     if (options.next_sentence) require_segments(2, o, records.name());
     constexpr uint64_t kScoringSeed = 1;
     return masked_words_of(data::Examples(
-        std::make_shared<Documents>(records.sequences(), tokenizer, options, o.training ? o.seed : kScoringSeed),
+        std::make_shared<Documents>(records.sequences(), tokenizer, options, o.is_training ? o.seed : kScoringSeed),
         tokenizer.special().padding));
   }
 

@@ -1,5 +1,5 @@
 // The task "questions": extractive question answering, which predicts the span of a paragraph that answers a question,
-// or that the paragraph has no answer. SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
+// or predicts that there is no such span. SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
 //
 // Scores: exact and f1 in percent, as computed by SQuAD's official scripts.
 #include "text/records/questions.h"
@@ -44,13 +44,13 @@ class SpanTally : public ExampleTally {
       : questions_(questions), search_(questions, options) {}
   void add(const ScoredExamples& outputs) override {
     const std::vector<int64_t>& rows = outputs.rows;
-    const at::Tensor scores =
+    const at::Tensor logits =
         require_finite(outputs.model.logits(outputs.hidden)).to(at::kCPU).permute({2, 0, 1}).contiguous();  // (2, B, T)
-    const auto width = static_cast<size_t>(scores.size(2));
+    const auto width = static_cast<size_t>(logits.size(2));
     for (size_t i = 0; i < rows.size(); ++i) {
       const auto length = static_cast<size_t>(outputs.batch.input.lengths.encoder.const_data_ptr<int64_t>()[i]);
       const auto logits_of = [&](size_t boundary) {  // 0: start, 1: end
-        return std::span(scores.const_data_ptr<float>() + (boundary * rows.size() + i) * width, length);
+        return std::span(logits.const_data_ptr<float>() + (boundary * rows.size() + i) * width, length);
       };
       search_.add(rows[i], logits_of(0), logits_of(1));
     }
@@ -155,7 +155,7 @@ class Questions : public Task {
     require_segments(2, o, name);
     const auto questions = std::make_shared<const text::Questions>(
         records.sequences(), records.header(), tokenizer, windows,
-        o.training ? text::QuestionUse::training : text::QuestionUse::answer, name);
+        o.is_training ? text::QuestionUse::training : text::QuestionUse::answer, name);
     log_count(questions->num_truncated(),
               str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
     log_count(questions->num_without_windows(),

@@ -1,5 +1,5 @@
-// The interface of tasks. A task turns the records of a shard into rows, defines the scores of a model on them, and has
-// options. Each task is one source file of this folder.
+// The interface of tasks. A task turns the records of a shard into rows, defines the scores of a model on these rows,
+// and has options. Each task is one source file of this folder.
 #pragma once
 
 #include <cstdint>
@@ -106,7 +106,7 @@ struct DatasetOptions {
   uint64_t seed = 1;    // seed of masks and sampled rows in training
   // true: training. Unlabelled examples are an error, and a question whose answer is not in the paragraph has no rows.
   // false: scoring. Masks are drawn with seed 1, so that all models are scored on the same masked words.
-  bool training = false;
+  bool is_training = false;
 };
 
 // Properties of a task that determine which options of training apply to it.
@@ -114,8 +114,8 @@ struct Traits {
   bool perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
   // Whether rows are consecutive parts of a text, so that streams, memory and rows of any length are possible.
   bool text_order = false;
-  bool counts_rows = false;   // whether train.batch.rows, bucket_updates and long_block apply
-  const char* rows = "rows";  // plural noun for the rows in messages
+  bool counts_rows = false;       // whether train.batch.rows, bucket_updates and long_block apply
+  const char* row_noun = "rows";  // plural noun for the rows in messages
 };
 
 class Task {

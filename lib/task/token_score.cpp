@@ -16,7 +16,7 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
   std::map<int64_t, std::vector<TokenScore>> pending_scores;
   const auto report = [&] {
     for (const auto& [stream, token_scores] : pending_scores)
-      for (const TokenScore& token : token_scores) observer.on_token(token);
+      for (const TokenScore& token_score : token_scores) observer.on_token(token_score);
     pending_scores.clear();
   };
   data::BatchVisitor visitor;

@@ -62,7 +62,7 @@ class Translation : public Task {
   bool serves(const model::ModelOptions& model) const override {
     return model::example_type_of(model) == model::ExampleType::pairs;
   }
-  Traits traits() const override { return {.perplexity = true, .rows = "pairs"}; }
+  Traits traits() const override { return {.perplexity = true, .row_noun = "pairs"}; }
   std::vector<ScoreSpec> scores() const override {
     return {{.name = kBleu, .label = "BLEU", .digits = 2, .needs_decoding = true}};
   }

@@ -125,10 +125,10 @@ std::vector<std::vector<search::Hypothesis>> Translator::translate(
   const nn::DecodingProducts products;  // packs the weights once for all batches, not once for each
   for (size_t order_index = 0; order_index < order.size() && stop_signal() == 0;) {
     const size_t max_length = std::max<size_t>(1, source_length(order[order_index]));
-    const size_t rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / max_length);
+    const size_t num_rows = std::max<size_t>(1, static_cast<size_t>(options_.batch_tokens) / max_length);
     const std::vector<size_t> batch_indices(
         order.begin() + static_cast<int64_t>(order_index),
-        order.begin() + static_cast<int64_t>(std::min(order.size(), order_index + rows)));
+        order.begin() + static_cast<int64_t>(std::min(order.size(), order_index + num_rows)));
     std::vector<search::Sentence> batch;
     batch.reserve(batch_indices.size());
     for (size_t i : batch_indices) batch.push_back(std::move(sentences[i]));

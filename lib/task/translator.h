@@ -1,4 +1,4 @@
-// Translates sentences, or continues prefixes with a model that has no source. Results are in the order of the input
+// Translates sentences, or continues prefixes with a model that has no encoder. Results are in the order of the input
 // sentences, although batches are formed by length.
 #pragma once
 
@@ -122,7 +122,7 @@ void translate(Translator& translator, const data::Pairs& pairs, const std::stri
 struct TranslationListener {
   // Receives the best hypothesis of each pair, in the order of the pairs: its text, and its number of tokens with the
   // end token.
-  std::function<void(const std::string& text, int64_t tokens)> on_translation;
+  std::function<void(const std::string& text, int64_t num_tokens)> on_translation;
   std::function<void(int64_t completed, int64_t total)> progress;  // receives numbers of sentences
 };
 

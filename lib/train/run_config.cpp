@@ -110,7 +110,7 @@ void RunConfig::check_task_options() const {
                  "set both keys, for example train.batch.long_from=900u, or leave both out");
   task().check(batch.long_block);
   if (!traits.text_order && batch.order == Batching::streams)
-    refuse_usage("train.batch.order", str("blocks, since ", traits.rows, " are independent"),
+    refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
                  "streams, which only texts support", "leave the key out");
   if (traits.perplexity && !traits.text_order && train.validation.block > 0)
     refuse_usage("train.validation.block", "0, since whole sentences are scored", str(train.validation.block),
