@@ -24,24 +24,28 @@ at::Tensor ObservedTerm::loss(const TrainProgress&) {
 
 namespace {
 
-at::Tensor lengths_or_constant(const at::Tensor& lengths, const at::Tensor& like, int64_t positions) {
+at::Tensor lengths_or_constant(const at::Tensor& lengths, const at::Tensor& like, int64_t num_positions) {
   const auto options = like.options().dtype(at::kFloat);
-  return lengths.defined() ? lengths.to(options) : at::full({like.size(0)}, static_cast<double>(positions), options);
+  return lengths.defined() ? lengths.to(options)
+                           : at::full({like.size(0)}, static_cast<double>(num_positions), options);
 }
 
 }  // namespace
 
-at::Tensor ObservedTerm::query_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
-  return lengths_or_constant(lengths_.queries(kind), like, positions);
+at::Tensor ObservedTerm::query_lengths(attention::AttentionKind kind, const at::Tensor& like,
+                                       int64_t num_positions) const {
+  return lengths_or_constant(lengths_.queries(kind), like, num_positions);
 }
 
-at::Tensor ObservedTerm::key_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
-  return lengths_or_constant(lengths_.keys(kind), like, positions);
+at::Tensor ObservedTerm::key_lengths(attention::AttentionKind kind, const at::Tensor& like,
+                                     int64_t num_positions) const {
+  return lengths_or_constant(lengths_.keys(kind), like, num_positions);
 }
 
-at::Tensor ObservedTerm::query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const {
-  const at::Tensor row_lengths = query_lengths(kind, like, positions);
-  return (at::arange(positions, row_lengths.options()) < row_lengths.unsqueeze(1)).to(at::kFloat);
+at::Tensor ObservedTerm::query_mask(attention::AttentionKind kind, const at::Tensor& like,
+                                    int64_t num_positions) const {
+  const at::Tensor row_lengths = query_lengths(kind, like, num_positions);
+  return (at::arange(num_positions, row_lengths.options()) < row_lengths.unsqueeze(1)).to(at::kFloat);
 }
 
 at::Tensor ObservedTerm::mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const {

@@ -40,7 +40,7 @@ class Regulariser {
   virtual bool depends_on_fraction() const { return false; }
 };
 
-// Base class of regularisers whose term is computed from tensors that attention layers show to observers. The term is
+// Base class of regularisers whose term is computed from tensors that attention layers pass to observers. The term is
 // `weight` times the sum of all arguments of add() during a forward pass. Padding is excluded from all means.
 class ObservedTerm : public Regulariser, public attention::Observer {
  public:
@@ -59,13 +59,13 @@ class ObservedTerm : public Regulariser, public attention::Observer {
   void add(const at::Tensor& term) { sum_ = sum_.defined() ? sum_ + term : term; }
   double weight() const { return weight_; }
   // Returns the number of queries in each row without padding, (B) fp32, where B and the device are those of `like`; or
-  // `positions` for each row if begin() received no lengths.
-  at::Tensor query_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
+  // `num_positions` for each row if begin() received no lengths.
+  at::Tensor query_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
   // Returns the number of keys in each row without padding, (B) fp32, where B and the device are those of `like`; or
-  // `positions` for each row if begin() received no lengths.
-  at::Tensor key_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
-  // Returns the query mask (B, positions) fp32: 1 for a query and 0 for padding.
-  at::Tensor query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t positions) const;
+  // `num_positions` for each row if begin() received no lengths.
+  at::Tensor key_lengths(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
+  // Returns the query mask (B, num_positions) fp32: 1 for a query and 0 for padding.
+  at::Tensor query_mask(attention::AttentionKind kind, const at::Tensor& like, int64_t num_positions) const;
   // Returns the mean of x (B, Tq, …) over all queries of the batch that are not padding, (…); 0 if there are none.
   at::Tensor mean_of_positions(attention::AttentionKind kind, const at::Tensor& x) const;
   // Returns the mean of x (B) over the rows whose length is above 0; 0 if there are none. `lengths`: (B).

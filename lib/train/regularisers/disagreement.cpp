@@ -5,7 +5,8 @@
 //   positions  1/h² Σ_ij Σ_s P_i ⊙ P_j, averaged over all queries
 //   outputs    1/h² Σ_ij (1 + cos(Z_i, Z_j)), averaged over rows
 //
-// The term is summed over layers. It decreases as heads disagree more, so it is added to the loss with a positive sign.
+// The term is summed over layers. The term decreases as heads disagree more, and is added to the loss with a positive
+// sign.
 #include "train/regulariser.h"
 
 namespace mh::train {

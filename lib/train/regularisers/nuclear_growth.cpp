@@ -50,10 +50,10 @@ class NuclearGrowth : public Regulariser {
     for (const nn::Parameter* p : alphas_) {
       const double r = ratio_of(*p);
       if (r == 0) continue;
-      at::Tensor alpha = p->value().to(at::kDouble), u, s, v;
-      std::tie(u, s, v) = at::linalg_svd(alpha.detach(), false);
+      at::Tensor alpha = p->value().to(at::kDouble), u, s, vt;
+      std::tie(u, s, vt) = at::linalg_svd(alpha.detach(), false);
       // <U Vᵀ, α> has the gradient U Vᵀ with respect to α, and its value is the nuclear norm of α.
-      const at::Tensor term = r * (s.sum() + margin_ - (at::matmul(u, v) * alpha).sum());
+      const at::Tensor term = r * (s.sum() + margin_ - (at::matmul(u, vt) * alpha).sum());
       sum = sum.defined() ? sum + term : term;
     }
     return sum.defined() ? (sum * weight_).to(at::kFloat) : sum;
