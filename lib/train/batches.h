@@ -1,4 +1,4 @@
-// Imports data::Batches.
+// Imports data::Batches into mh::train, whose interfaces use it.
 #pragma once
 
 #include "data/batches.h"

@@ -96,26 +96,26 @@ std::string Groups::describe_earlier_groups(const nn::ParameterList& parameters,
 }
 
 void Groups::check(const nn::ParameterList& parameters, const std::string& train_rule) const {
-  std::vector<std::string> names;
-  for (const nn::Parameter& p : parameters.all()) names.push_back(p.name());
+  std::vector<std::string> parameter_names;
+  for (const nn::Parameter& p : parameters.all()) parameter_names.push_back(p.name());
   for (const auto& [name, group] : groups_)
     for (const std::string& pattern : group.match) {
       bool has_match = false;
-      for (const std::string& parameter : names) has_match = has_match || matches_pattern(pattern, parameter);
+      for (const std::string& parameter : parameter_names) has_match = has_match || matches_pattern(pattern, parameter);
       if (!has_match)
         throw Error(Exit::usage,
                     Problem{"train.groups." + name + ".match", "a pattern that matches a parameter of the model",
-                            "'" + pattern + "'", did_you_mean(pattern, names)});
+                            "'" + pattern + "'", did_you_mean(pattern, parameter_names)});
     }
-  std::map<const GroupOptions*, int64_t> counts;  // number of trainable parameters in each group
+  std::map<const GroupOptions*, int64_t> num_parameters;  // number of trainable parameters in each group
   for (const nn::Parameter& p : parameters.all())
-    if (p.traits().trainable) ++counts[group_of(p.name())];
+    if (p.traits().trainable) ++num_parameters[group_of(p.name())];
   for (const auto& [name, group] : groups_) {
     const std::string& rule = group.rule.empty() ? train_rule : group.rule;
     if (group.momentum >= 0 && rule != "sgd" && rule != "nag")
       throw Error(Exit::usage, Problem{"train.groups." + name + ".momentum", "the update rule sgd or nag", rule,
                                        "set rule to sgd or nag in this group, or leave momentum out"});
-    if (counts.count(&group) == 0)
+    if (num_parameters.count(&group) == 0)
       throw Error(Exit::usage,
                   Problem{"train.groups." + name, "a trainable parameter that is in no earlier group",
                           describe_earlier_groups(parameters, group),

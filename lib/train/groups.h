@@ -70,8 +70,8 @@ class Groups {
   void check(const nn::ParameterList& parameters, const std::string& train_rule) const;
 
  private:
-  // Returns the error text for a `group` that contains no trainable parameter: the names of the earlier groups that
-  // contain the trainable parameters matching its patterns, or that all matching parameters are not trainable.
+  // Returns the text of an error about a `group` without trainable parameters: the names of the earlier groups that
+  // contain the trainable parameters matching the patterns of `group`, or that no matching parameter is trainable.
   std::string describe_earlier_groups(const nn::ParameterList& parameters, const GroupOptions& group) const;
   std::map<std::string, GroupOptions> groups_;
 };

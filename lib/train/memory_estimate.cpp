@@ -16,14 +16,15 @@ constexpr int64_t kProgramBytes = int64_t{300} << 20;
 int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
   const TrainOptions& t = run.train;
   const model::ModelOptions& model_options = run.model.model;
-  const bool bf16 = t.precision == "bf16", adam = t.optimizer.rule == "adamw";
+  const bool is_bf16 = t.precision == "bf16", uses_adamw = t.optimizer.rule == "adamw";
   const int64_t block = std::max(t.batch.block, t.batch.long_block),
-                update_rows = t.batch.rows > 0 ? t.batch.rows : t.batch.tokens / block,
-                micro_batch_rows =
-                    t.batch.micro_tokens > 0 ? std::min(update_rows, t.batch.micro_tokens / block) : update_rows;
-  const int64_t tokens = micro_batch_rows * block, element_bytes = bf16 ? 2 : 4;
+                rows_per_update = t.batch.rows > 0 ? t.batch.rows : t.batch.tokens / block,
+                rows_per_micro_batch = t.batch.micro_tokens > 0
+                                           ? std::min(rows_per_update, t.batch.micro_tokens / block)
+                                           : rows_per_update;
+  const int64_t tokens = rows_per_micro_batch * block, element_bytes = is_bf16 ? 2 : 4;
   int64_t bytes =
-      kProgramBytes + model.parameters().num_trainable_elements() * (4 + 4 + (adam ? 8 : 4) + (bf16 ? 4 : 0));
+      kProgramBytes + model.parameters().num_trainable_elements() * (4 + 4 + (uses_adamw ? 8 : 4) + (is_bf16 ? 4 : 0));
   for (const attention::AttentionLayer* layer : model.attention_layers()) {
     const attention::LayerSpec& s = layer->layer_spec();
     // Per token: queries, keys, values and concatenated head outputs; four fp32 tensors of the layer norms, residuals
@@ -31,11 +32,11 @@ int64_t memory_estimate(const RunConfig& run, model::LanguageModel& model) {
     const int64_t ffn_width = s.kind == attention::AttentionKind::decoder_cross ? 0 : model_options.ffn;
     bytes += tokens * (element_bytes * 2 * (s.heads * s.key_size + s.value_heads * s.value_size) +
                        4 * 4 * model_options.width + element_bytes * 2 * ffn_width);
-    bytes += 4 * update_rows * model_options.transformer_xl.memory * model_options.width;
+    bytes += 4 * rows_per_update * model_options.transformer_xl.memory * model_options.width;
     if (layer->unfused_reasons(true).empty()) continue;
     // Attention probabilities in fp32, and, with dropout, also the probabilities after dropout.
-    const int64_t copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
-    bytes += 4 * copies * tokens * std::max(s.heads, s.value_heads) * (block + model_options.transformer_xl.memory);
+    const int64_t num_copies = run.model.attention.layer(s.kind, s.layer).dropout > 0 ? 2 : 1;
+    bytes += 4 * num_copies * tokens * std::max(s.heads, s.value_heads) * (block + model_options.transformer_xl.memory);
   }
   return bytes;
 }

@@ -22,9 +22,9 @@ constexpr int64_t kGrain = 1 << 15;  // number of elements in a chunk of a paral
 double sum_of_squares(const at::Tensor& x) {
   const auto* data = x.const_data_ptr<float>();
   // Chunks have a fixed size and are added in order, so the result does not depend on the number of threads.
-  const int64_t chunks = ceil_div(x.numel(), kGrain);
-  std::vector<double> sums(static_cast<size_t>(chunks));
-  at::parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end) {
+  const int64_t num_chunks = ceil_div(x.numel(), kGrain);
+  std::vector<double> sums(static_cast<size_t>(num_chunks));
+  at::parallel_for(0, num_chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c)
       sums[static_cast<size_t>(c)] = kernels::sum_of_squares(data, c * kGrain, std::min(x.numel(), (c + 1) * kGrain));
   });
@@ -36,12 +36,12 @@ double sum_of_squares(const at::Tensor& x) {
 // Returns the sum of squares of all elements of all tensors on a GPU, with one kernel and one synchronisation.
 double sum_of_squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& tensors) {
   std::vector<kernels::FloatSpan> spans;
-  int64_t chunks = 0;
+  int64_t num_chunks = 0;
   for (const at::Tensor& x : tensors) {
     spans.push_back({x.numel(), x.const_data_ptr<float>()});
-    chunks += kernels::chunks_of(x.numel());
+    num_chunks += kernels::chunks_of(x.numel());
   }
-  const at::Tensor sums = at::empty({chunks}, tensors[0].options().dtype(at::kDouble));
+  const at::Tensor sums = at::empty({num_chunks}, tensors[0].options().dtype(at::kDouble));
   nn::check_cuda(gpu.kernels->sum_of_squares(spans.data(), static_cast<int64_t>(spans.size()),
                                              sums.mutable_data_ptr<double>(), gpu.stream));
   return sums.sum().item<double>();

@@ -43,11 +43,12 @@ class Optimizer {
   // Returns the moments by name ("optimizer.<parameter>.first", ".second"), for checkpoints. The tensors share memory
   // with the optimiser; step() changes them in place.
   std::vector<std::pair<std::string, at::Tensor>> state();
-  // Returns the number of steps of each parameter, by parameter name. It is part of a training state.
+  // Returns the number of steps of each parameter, by parameter name, which a training state contains.
   std::map<std::string, int64_t> steps() const;
   void set_steps(const std::map<std::string, int64_t>& steps);
-  // Learning rate of the schedule in the last step, which the rule nag reads; 0 before the first step. It is part of a
-  // training state. A caller that takes several steps in one update must restore the value before each of these steps.
+  // Learning rate of the schedule in the last step, which the rule nag reads; 0 before the first step. A training
+  // state contains this learning rate. A caller that takes several steps in one update must restore the value before
+  // each of these steps.
   double last_lr = 0;
 
  private:

@@ -161,8 +161,8 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
       refuse("stages that draw no random numbers on the CPU", sampling_stages);
 }
 
-task::DatasetOptions RunConfig::dataset_options(bool training) const {
-  return {model.model.bert, train.batch.block, static_cast<uint64_t>(train.seed), training};
+task::DatasetOptions RunConfig::dataset_options(bool is_training) const {
+  return {model.model.bert, train.batch.block, static_cast<uint64_t>(train.seed), is_training};
 }
 
 std::optional<int64_t> RunConfig::long_predictions() const {

@@ -14,8 +14,8 @@
 
 namespace mh::train {
 
-// The shards of a run: the section [data]. The configuration stores it so that a resume can verify that the data are
-// the same. open_data() sets all members except `train` and `valid`.
+// The shards of a run: the section [data]. The configuration stores this section, so that a resume can verify that the
+// data are the same. open_data() sets all members except `train` and `valid`.
 struct DataOptions {
   std::string train;              // path of the training shard
   std::string valid;              // path of the validation shard; empty: no validation
@@ -43,8 +43,8 @@ struct DataOptions {
   }
 };
 
-// Completes a configuration of an earlier version: sets each missing key whose default differs from the behaviour of
-// that version to that behaviour.
+// Completes a configuration that an earlier version wrote: sets missing keys to the values that reproduce the behaviour
+// of that version, where the present defaults do not.
 void set_legacy_defaults(Config& config);
 
 struct RunConfig {
@@ -65,7 +65,7 @@ struct RunConfig {
   // Throws Error(usage) for options that contradict each other, for a missing train.length, and for options of
   // validation without a validation shard.
   void check() const;
-  // Makes those checks of check() that require neither train.length nor data, for a dry run.
+  // Makes the checks of check() that require neither train.length nor data, for a dry run.
   void check_without_data() const;
   // Throws Error(usage) for keys of [train] that the task of the model does not support; a part of check().
   void check_task_options() const;
@@ -77,8 +77,8 @@ struct RunConfig {
   void check_cuda_graph(model::LanguageModel& language_model) const;
   // Returns the task of the model, with the options of this configuration.
   const task::Task& task() const { return tasks.serving_task(model.model); }
-  // Returns the options with which the task opens a shard, for training (`training`) or scoring.
-  task::DatasetOptions dataset_options(bool training) const;
+  // Returns the options with which the task opens a shard, for training (`is_training`) or scoring.
+  task::DatasetOptions dataset_options(bool is_training) const;
   // Returns the maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt if the task has
   // no maximum.
   std::optional<int64_t> long_predictions() const;

@@ -20,8 +20,8 @@ void make_absolute(std::string& path) {
 
 }  // namespace
 
-void require_tokens(int64_t tokens, const std::string& shard) {
-  if (tokens == 0)
+void require_tokens(int64_t num_tokens, const std::string& shard) {
+  if (num_tokens == 0)
     throw Error(Exit::input, Problem{shard, "at least one token to train on", "0 tokens",
                                      "make the shard from a text that is not empty"});
 }

@@ -22,7 +22,7 @@ struct RunData {
 // shard with another vocabulary than the training shard.
 RunData open_data(RunConfig& config);
 
-// Throws Error(input) about the training shard `shard` if its number of tokens, `tokens`, is 0.
-void require_tokens(int64_t tokens, const std::string& shard);
+// Throws Error(input) about the training shard `shard` if its number of tokens, `num_tokens`, is 0.
+void require_tokens(int64_t num_tokens, const std::string& shard);
 
 }  // namespace mh::train

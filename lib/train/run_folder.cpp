@@ -117,12 +117,12 @@ void RunFolder::retain_newest_checkpoints(int64_t num_retained) {
   for (size_t i = 0; i + static_cast<size_t>(num_retained) < files.size(); ++i) fs::remove(files[i]);
 }
 
-void RunFolder::remove_checkpoints_except(const std::map<int64_t, double>& updates) {
+void RunFolder::remove_checkpoints_except(const std::map<int64_t, double>& scores) {
   if (!has("checkpoints")) return;
   std::set<fs::path> retained_files;
-  for (const auto& entry : updates) retained_files.insert(checkpoint_path(entry.first));
-  for (const fs::path& model : checkpoint_files(file("checkpoints")))
-    if (retained_files.count(model) == 0) fs::remove(model);
+  for (const auto& entry : scores) retained_files.insert(checkpoint_path(entry.first));
+  for (const fs::path& path : checkpoint_files(file("checkpoints")))
+    if (retained_files.count(path) == 0) fs::remove(path);
 }
 
 }  // namespace mh::train

@@ -26,17 +26,17 @@ double cosine_cycles(const TrainOptions& o, const ScheduleLengths& lengths, int6
 }  // namespace
 
 int64_t warmup_from_ratio(const TrainOptions& o, int64_t total_updates) {
-  const double updates = o.schedule.warmup_ratio * static_cast<double>(total_updates);
-  return static_cast<int64_t>(o.schedule.decay_from == "start" ? std::floor(updates) : std::ceil(updates));
+  const double num_updates = o.schedule.warmup_ratio * static_cast<double>(total_updates);
+  return static_cast<int64_t>(o.schedule.decay_from == "start" ? std::floor(num_updates) : std::ceil(num_updates));
 }
 
 ScheduleLengths schedule_lengths(const TrainOptions& o, int64_t end,
-                                 const std::function<int64_t(const Length&)>& updates) {
+                                 const std::function<int64_t(const Length&)>& to_updates) {
   ScheduleLengths lengths;
-  lengths.total_updates = o.schedule.length.count > 0 ? updates(o.schedule.length) : end;
+  lengths.total_updates = o.schedule.length.count > 0 ? to_updates(o.schedule.length) : end;
   lengths.warmup =
-      o.schedule.warmup_ratio > 0 ? warmup_from_ratio(o, lengths.total_updates) : updates(o.schedule.warmup);
-  lengths.period = updates(o.schedule.period);
+      o.schedule.warmup_ratio > 0 ? warmup_from_ratio(o, lengths.total_updates) : to_updates(o.schedule.warmup);
+  lengths.period = to_updates(o.schedule.period);
   return lengths;
 }
 

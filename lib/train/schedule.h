@@ -19,9 +19,10 @@ struct ScheduleLengths {
 // schedule in updates. Rounds down if decay_from is "start", as BERT does, and up otherwise, as transformers does.
 int64_t warmup_from_ratio(const TrainOptions& options, int64_t total_updates);
 
-// Returns the lengths of the schedule of a run of `end` updates. `updates`: converts a length of training to updates.
+// Returns the lengths of the schedule of a run of `end` updates. `to_updates`: converts a length of training to
+// updates.
 ScheduleLengths schedule_lengths(const TrainOptions& options, int64_t end,
-                                 const std::function<int64_t(const Length&)>& updates);
+                                 const std::function<int64_t(const Length&)>& to_updates);
 
 // Returns the learning rate at c = `completed` updates. lr: train.lr; W, H, T: lengths of the warm-up, of the schedule
 // and of its period.
