@@ -17,23 +17,23 @@ void Checkpointer::write(const std::string& path, const model::CheckpointTensors
 }
 
 void Checkpointer::save_weights(const std::string& path) const {
-  model::CheckpointTensors views;
-  views.add(objects_.model.parameters());
-  write(path, views);
+  model::CheckpointTensors tensors;
+  tensors.add(objects_.model.parameters());
+  write(path, tensors);
 }
 
 void Checkpointer::save_state(const std::string& path, const std::string& reason) const {
   TrainState& state = objects_.state;
   state.last_lr = objects_.optimizer.last_lr;
-  state.threads = at::get_num_threads();
+  state.num_threads = at::get_num_threads();
   state.steps = objects_.optimizer.steps();
   state.has_memory = !objects_.memories.empty();
-  for (const auto& entry : objects_.procedures.entries()) state.procedures[entry.name] = entry.plugin->state();
-  model::CheckpointTensors views;
-  views.add(objects_.model.parameters());
-  for (const auto& [label, tensor] : objects_.optimizer.state()) views.add(label, tensor);
-  for (const auto& [label, tensor] : model::memory_tensors(objects_.memories)) views.add(label, tensor);
-  write(path, views, {{io::kTrainingKey, to_json(state)}});
+  for (const auto& entry : objects_.procedures.entries()) state.procedure_states[entry.name] = entry.plugin->state();
+  model::CheckpointTensors tensors;
+  tensors.add(objects_.model.parameters());
+  for (const auto& [label, tensor] : objects_.optimizer.state()) tensors.add(label, tensor);
+  for (const auto& [label, tensor] : model::memory_tensors(objects_.memories)) tensors.add(label, tensor);
+  write(path, tensors, {{io::kTrainingKey, to_json(state)}});
   log_detail(str("saved at update ", state.update, ": ", reason));
 }
 
@@ -52,7 +52,8 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
     objects_.memories = model::load_memories(checkpoint, *model.new_memory(model.memory()), batches.rows_per_update(),
                                              batches.rows_per_micro_batch(), width, model.parameters().device());
   for (const auto& entry : objects_.procedures.entries())
-    if (auto it = state.procedures.find(entry.name); it != state.procedures.end()) entry.plugin->set_state(it->second);
+    if (auto it = state.procedure_states.find(entry.name); it != state.procedure_states.end())
+      entry.plugin->set_state(it->second);
 }
 
 }  // namespace mh::train

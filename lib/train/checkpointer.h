@@ -15,7 +15,7 @@
 
 namespace mh::train {
 
-// References to everything that an update changes. A training state contains all of it.
+// References to the objects that an update changes and that a training state contains.
 struct TrainingObjects {
   model::LanguageModel& model;
   Optimizer& optimizer;

@@ -25,7 +25,7 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   return traits.text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
 }
 
-// Sets out.updates, out.warmup_updates and out.epochs, or leaves unknown ones unset. `batches`: null without data.
+// Sets out.updates, out.warmup_updates and out.epochs; unknown numbers are 0 or nullopt. `batches`: null without data.
 void set_update_counts(DryRun& out, const RunConfig& run, const Batches* batches) {
   const auto& t = run.train;
   // Returns 0 for a length that is unknown without data.
@@ -40,7 +40,7 @@ void set_update_counts(DryRun& out, const RunConfig& run, const Batches* batches
 
 }  // namespace
 
-DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& where) {
+DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& option) {
   const auto& t = run.train;
   run.check_without_data();
   model::Vocabularies vocabulary(run.model.model.vocabulary_rows, run.model.model.encoder_decoder.source_rows);
@@ -58,7 +58,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
     batches = batches_of(run, *shard, tokenizers);
   }
   if (vocabulary.target == 0)
-    throw Error(Exit::usage, Problem{where, "model.vocabulary_rows or --train, which set the vocabulary size",
+    throw Error(Exit::usage, Problem{option, "model.vocabulary_rows or --train, which set the vocabulary size",
                                      "neither", "set model.vocabulary_rows, or pass --train"});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
   model->set_path(attention::parse_path(t.attention_path));

@@ -13,7 +13,7 @@ std::string inherited_sections(const io::Checkpoint& checkpoint) {
   const auto model = model::build_language_model(
       model::config_of(checkpoint), model::vocabularies_of(text::tokenizers_of(checkpoint)), at::Device(at::kMeta));
   run.groups.adapt_to_finetuning(model->parameters());
-  run.procedures.retain_if([](const Procedure& procedure) { return procedure.inherited_by_finetuning(); });
+  run.procedures.retain_if([](const Procedure& procedure) { return procedure.is_inherited_by_finetuning(); });
   const std::string groups = run.groups.toml(), procedures = run.procedures.toml();
   return groups + (groups.empty() || procedures.empty() ? "" : "\n") + procedures;
 }

@@ -18,7 +18,7 @@ GraphedPass::Signature GraphedPass::signature_of(const data::Batch& batch) const
   Signature values;
   for (const at::Tensor* t : {&batch.input.tokens, &batch.targets})
     values.insert(values.end(), t->sizes().begin(), t->sizes().end());
-  // The values of the lengths, not only their number: the CPU may read them during a forward pass.
+  // The signature contains the values of the lengths, since the CPU may read the lengths during a forward pass.
   for (const at::Tensor* t : {&batch.input.lengths.encoder, &batch.input.lengths.decoder})
     if (t->defined())
       values.insert(values.end(), t->const_data_ptr<int64_t>(), t->const_data_ptr<int64_t>() + t->numel());
@@ -48,20 +48,20 @@ void GraphedPass::capture(const Signature& signature, const data::Batch& batch, 
   capture_.reset();  // frees the old capture first, since both captures may not fit in GPU memory
   const at::Device device = model_.parameters().device();
   const auto copy = [&](const at::Tensor& t) { return t.to(device, t.scalar_type(), false, true); };
-  Capture& captured = capture_.emplace(Capture{signature, batch.input, batch.model_targets(), {}, {}, {}, {}, {}});
-  captured.input.tokens = copy(batch.input.tokens);
-  captured.targets.device_values = copy(batch.targets);
-  captured.update = at::empty({1}, at::TensorOptions(device).dtype(at::kInt));
-  captured.context = context;
-  captured.context.update_ptr = static_cast<const uint32_t*>(captured.update.const_data_ptr());
-  captured.graph = make_graph_();
+  Capture& graph_capture = capture_.emplace(Capture{signature, batch.input, batch.model_targets(), {}, {}, {}, {}, {}});
+  graph_capture.input.tokens = copy(batch.input.tokens);
+  graph_capture.targets.device_values = copy(batch.targets);
+  graph_capture.update = at::empty({1}, at::TensorOptions(device).dtype(at::kInt));
+  graph_capture.context = context;
+  graph_capture.context.update_ptr = static_cast<const uint32_t*>(graph_capture.update.const_data_ptr());
+  graph_capture.graph = make_graph_();
   try {
-    const std::vector<at::Tensor> losses = captured.graph->capture([this, &captured] {
+    const std::vector<at::Tensor> losses = graph_capture.graph->capture([this, &graph_capture] {
       model_.parameters().zero_gradients();
-      const nn::SlicedLoss loss = forward_backward_(captured.input, captured.targets, captured.context);
+      const nn::SlicedLoss loss = forward_backward_(graph_capture.input, graph_capture.targets, graph_capture.context);
       return std::vector<at::Tensor>{loss.smoothed.detach(), loss.nll};
     });
-    captured.loss.smoothed = losses[0], captured.loss.nll = losses[1];
+    graph_capture.loss.smoothed = losses[0], graph_capture.loss.nll = losses[1];
   } catch (const Error&) {
     capture_.reset();
     throw;
@@ -73,21 +73,22 @@ void GraphedPass::capture(const Signature& signature, const data::Batch& batch, 
   }
   for (nn::Parameter& p : model_.parameters().all())
     for (const at::Tensor& leaf : {p.master(), p.value()})
-      if (leaf.grad().defined() && (captured.gradients.empty() || !captured.gradients.back().leaf.is_same(leaf)))
-        captured.gradients.push_back({leaf, leaf.grad()});
+      if (leaf.grad().defined() &&
+          (graph_capture.gradients.empty() || !graph_capture.gradients.back().leaf.is_same(leaf)))
+        graph_capture.gradients.push_back({leaf, leaf.grad()});
 }
 
 nn::SlicedLoss GraphedPass::launch(const data::Batch& batch, const nn::ForwardContext& context) {
   const c10::NoGradGuard no_gradient;
-  Capture& captured = *capture_;
-  captured.loss.num_scored = nn::count_scored(batch.targets, model_.vocabulary());
-  captured.input.tokens.copy_(batch.input.tokens, true);
-  captured.targets.device_values.copy_(batch.targets, true);
-  captured.update.fill_(static_cast<int64_t>(context.update));
-  captured.context.update = context.update;
-  captured.graph->launch();
-  for (Gradient& g : captured.gradients) g.leaf.mutable_grad() = g.value;
-  return captured.loss;
+  Capture& graph_capture = *capture_;
+  graph_capture.loss.num_scored = nn::count_scored(batch.targets, model_.vocabulary());
+  graph_capture.input.tokens.copy_(batch.input.tokens, true);
+  graph_capture.targets.device_values.copy_(batch.targets, true);
+  graph_capture.update.fill_(static_cast<int64_t>(context.update));
+  graph_capture.context.update = context.update;
+  graph_capture.graph->launch();
+  for (Gradient& g : graph_capture.gradients) g.leaf.mutable_grad() = g.value;
+  return graph_capture.loss;
 }
 
 }  // namespace mh::train

@@ -19,14 +19,14 @@ namespace mh::train {
 class GraphedPass {
  public:
   // A function that computes the losses of a batch and the gradients of the parameters. Before the call, the input is
-  // on the GPU and all gradients are undefined. During the capture, the function must not read GPU tensors on the CPU;
-  // of model::Targets::values it may read only the shape. Between replays, only the value at
+  // on the GPU and all gradients are undefined. During the capture, the function must not read GPU tensors on the CPU,
+  // and may read the shape, but not the values, of model::Targets::values. Between replays, only the value at
   // nn::ForwardContext::update_ptr changes.
   using ForwardBackward =
       std::function<nn::SlicedLoss(const model::Input&, const model::Targets&, const nn::ForwardContext&)>;
   using MakeGraph = std::function<std::unique_ptr<nn::DeviceGraph>()>;
-  // Number of consecutive updates with equal signatures that run without a graph before the capture. They create
-  // objects that cannot be created during a capture, such as handles of cuBLAS.
+  // Number of consecutive updates with equal signatures that run without a graph before the capture. These updates
+  // create objects that cannot be created during a capture, such as handles of cuBLAS.
   static constexpr int kWarmUpUpdates = 3;
 
   // The model must outlive this object. `forward_backward` computes the passes; `make_graph` creates an empty graph.

@@ -8,14 +8,14 @@
 namespace mh::train {
 
 bool ModelSelection::record(const Validation& result) {
-  const double value = validator_.selection_score(result);
-  const bool is_best = value < state_.best;
-  if (is_best) state_.best = value, state_.best_update = update_;
+  const double score = validator_.selection_score(result);
+  const bool is_best = score < state_.best;
+  if (is_best) state_.best = score, state_.best_update = update_;
   // The improvement is measured from the last validation that reset the patience, so that small improvements add up.
   const double min_improvement = options_.validation.min_improvement;
-  const double improvement = validator_.improvement(state_.reference_best, value);
+  const double improvement = validator_.improvement(state_.reference_best, score);
   if (is_best && (min_improvement == 0 || !(improvement < min_improvement))) {
-    state_.reference_best = value;
+    state_.reference_best = score;
     state_.stale_validations = 0;
   } else {
     ++state_.stale_validations;
@@ -35,8 +35,8 @@ bool ModelSelection::retain(const Validation& result) {
   auto& retained_scores = state_.retained_scores;
   retained_scores[update_] = validator_.selection_score(result);
   while (static_cast<int64_t>(retained_scores.size()) > options_.checkpoint.retain) {
-    // Removes the newest of several models with the worst score. (best.safetensors is the oldest of several models with
-    // the best score.)
+    // Of several models with the worst score, removes the newest, as best.safetensors is the oldest of several models
+    // with the best score.
     auto worst = retained_scores.begin();
     for (auto it = retained_scores.begin(); it != retained_scores.end(); ++it)
       if (!(it->second < worst->second)) worst = it;

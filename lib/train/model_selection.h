@@ -32,7 +32,7 @@ class ModelSelection {
   // that every training state names only files that exist.
   void delete_unretained() const { folder_.remove_checkpoints_except(state_.retained_scores); }
   // Returns whether the last train.validation.patience validations brought no improvement.
-  bool stopped_early() const {
+  bool should_stop_early() const {
     return options_.validation.patience > 0 && state_.stale_validations >= options_.validation.patience;
   }
   // Resets the count of validations without improvement. Improvements are then measured from the best score.

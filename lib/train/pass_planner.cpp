@@ -12,7 +12,7 @@ namespace mh::train {
 
 namespace {
 
-constexpr int64_t kNever = std::numeric_limits<int64_t>::max();  // update of unfreezing for parameters frozen forever
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();  // freeze_until_ of parameters that are always frozen
 
 }  // namespace
 
@@ -96,12 +96,12 @@ std::vector<TrainProgress> PassPlanner::change_points() const {
   for (const auto& entry : run_.procedures.entries())
     for (int64_t epoch : entry.plugin->first_epochs()) epochs.push_back(epoch);
   const TrainOptions& o = run_.train;
-  const auto updates = [&](const Length& length) { return length_to_updates(length, run_, batches_); };
-  const int64_t end = updates(o.length), updates_per_epoch = updates({1, Length::Unit::epochs});
+  const auto to_updates = [&](const Length& length) { return length_to_updates(length, run_, batches_); };
+  const int64_t end = to_updates(o.length), updates_per_epoch = to_updates({1, Length::Unit::epochs});
   for (int64_t epoch : epochs) {
     int64_t update;
     if (__builtin_mul_overflow(epoch, updates_per_epoch, &update) || (end > 0 && update >= end)) continue;
-    progress_points.push_back({update, epoch, o.schedule.length.count > 0 ? updates(o.schedule.length) : end});
+    progress_points.push_back({update, epoch, o.schedule.length.count > 0 ? to_updates(o.schedule.length) : end});
   }
   return progress_points;
 }

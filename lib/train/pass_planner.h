@@ -25,7 +25,8 @@ class PassPlanner {
   // Throws Error(usage) if any pass of the run would have only frozen parameters. Procedure::start() must have been
   // called for all procedures.
   void check() const;
-  // Returns the number of elements of the parameters that at least one update trains.
+  // Returns the number of elements of the trainable parameters that train.trainable selects and that no parameter group
+  // freezes throughout training.
   int64_t num_trained_parameters() const;
   // Returns whether passes() omits any requested pass in the run.
   bool skips_passes() const;
@@ -41,8 +42,8 @@ class PassPlanner {
   bool trains(size_t parameter_index, const Pass& pass, const TrainProgress& progress) const;
   const RunConfig& run_;
   std::vector<nn::Parameter*> parameters_;
-  std::vector<bool> is_selected_;      // by parameter: whether train.trainable is empty or selects it
-  std::vector<int64_t> freeze_until_;  // by parameter: first update in which its group is not frozen
+  std::vector<bool> is_selected_;      // by parameter: whether train.trainable is empty or selects the parameter
+  std::vector<int64_t> freeze_until_;  // by parameter: first update in which its group does not freeze the parameter
   const Batches* batches_;
 };
 

@@ -20,7 +20,7 @@ Plan plan_of(const RunConfig& run, const Batches& batches, bool validates, const
     plan.validates_epochs = every.count > 0 && batches.updates_per_epoch() % interval == 0;
   }
   for (const auto& entry : run.procedures.entries())
-    plan.weights_move = plan.weights_move || entry.plugin->moves_weights();
+    plan.moves_weights = plan.moves_weights || entry.plugin->moves_weights();
   plan.update_rule_of = [&run](const std::string& parameter) {
     const GroupOptions* group = run.groups.group_of(parameter);
     return group != nullptr && !group->rule.empty() ? group->rule : run.train.optimizer.rule;

@@ -21,7 +21,7 @@ namespace mh::train {
 // procedure requests several.
 struct Pass {
   nn::Requests requests{};  // requests to the stages of a method or to the backbone in this pass
-  // Returns whether the pass trains a parameter; an empty function stands for all parameters.
+  // Returns whether the pass trains a parameter; empty: the pass trains all parameters.
   std::function<bool(const nn::Parameter& parameter)> trains_parameter;
 };
 
@@ -34,7 +34,7 @@ struct Plan {
   bool validates_epochs = false;                  // whether there is a validation at the end of each epoch
   int64_t next_validation = 0;                    // number of completed updates at the next validation; 0: none
   bool has_best = false;                          // whether the run resumes with weights in best.safetensors
-  bool weights_move = false;                      // whether moves_weights() of any procedure is true
+  bool moves_weights = false;                     // whether moves_weights() of any procedure is true
   // Returns the update rule of a parameter by its name, such as "adamw".
   std::function<std::string(const std::string& parameter)> update_rule_of;
 };
@@ -51,7 +51,7 @@ class Procedure {
   virtual void describe(Fields& f) = 0;
   // Returns whether fine-tuning inherits this procedure from the configuration of a checkpoint. True for a procedure
   // that belongs to a kind of model and is independent of data and length.
-  virtual bool inherited_by_finetuning() const { return false; }
+  virtual bool is_inherited_by_finetuning() const { return false; }
   // Receives the properties of the run. Called once, before start(). Throws Error(usage) if the procedure cannot act in
   // this run.
   virtual void plan(const Plan&) {}
@@ -70,9 +70,9 @@ class Procedure {
   // Modifies a pass of an update. Called for every pass, also those that other procedures requested.
   virtual void modify_pass(Pass&, const TrainProgress&) const {}
   // Returns whether training continues, after progress.update completed updates, from the best weights so far with a
-  // reset optimiser. `stalled`: whether train.validation.patience is exhausted; the run then stops unless a procedure
-  // returns true.
-  virtual bool returns_to_best(const TrainProgress&, bool /*stalled*/) { return false; }
+  // reset optimiser. `is_stalled`: whether train.validation.patience is exhausted; the run then stops unless a
+  // procedure returns true.
+  virtual bool returns_to_best(const TrainProgress&, bool /*is_stalled*/) { return false; }
   // Returns whether observer() can return an observer in this run.
   virtual bool observes() const { return false; }
   // Returns an observer for the validation at the end of the current epoch, or null. Called a second time for the same

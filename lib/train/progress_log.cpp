@@ -11,16 +11,16 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 
 void ProgressLog::start() { last_log_time_ = now(); }
 
-void ProgressLog::add(const UpdateStep::Result& sums, double seconds, const std::string& validation) {
-  state_.tokens += sums.tokens;
+void ProgressLog::add(const UpdateStep::Result& sums, double seconds, const std::string& validation_summary) {
+  state_.tokens += sums.num_targets;
   state_.since_log.nll += sums.nll;
   state_.since_log.smoothed += sums.smoothed;
-  state_.since_log.num_targets += sums.tokens;
-  tokens_since_log_ += sums.tokens;
-  const double speed = static_cast<double>(sums.tokens) / seconds;
+  state_.since_log.num_targets += sums.num_targets;
+  tokens_since_log_ += sums.num_targets;
+  const double speed = static_cast<double>(sums.num_targets) / seconds;
   progress_text_ =
-      str("loss ", fixed_decimal(sums.smoothed / static_cast<double>(std::max<int64_t>(1, sums.tokens)), 3), "  ",
-          with_commas(static_cast<int64_t>(speed)), " tok/s  ", validation);
+      str("loss ", fixed_decimal(sums.smoothed / static_cast<double>(std::max<int64_t>(1, sums.num_targets)), 3), "  ",
+          with_commas(static_cast<int64_t>(speed)), " tok/s  ", validation_summary);
 }
 
 void ProgressLog::write() {
@@ -35,9 +35,9 @@ void ProgressLog::write() {
       {"tokens", state_.tokens},
       {"loss", sums.smoothed / num_targets},
       {"nll", nll}};
-  if (perplexity_) line["perplexity"] = std::exp(nll);
+  if (logs_perplexity_) line["perplexity"] = std::exp(nll);
   line.update({{"lr", optimizer_.last_lr},
-               {"gradient_norm", state_.norm},
+               {"gradient_norm", state_.gradient_norm},
                {"tokens_per_second", static_cast<double>(tokens_since_log_) / std::max(seconds, 1e-9)},
                {"seconds", seconds},
                {"validation_seconds", validation_seconds_}});

@@ -12,15 +12,16 @@ namespace mh::train {
 
 class ProgressLog {
  public:
-  // `perplexity`: whether lines contain the perplexity, exp(nll). All other arguments must outlive this object.
-  ProgressLog(RunFolder& folder, TrainState& state, const Batches& batches, const Optimizer& optimizer, bool perplexity)
-      : folder_(folder), state_(state), batches_(batches), optimizer_(optimizer), perplexity_(perplexity) {}
+  // `logs_perplexity`: whether lines contain the perplexity, exp(nll). All other arguments must outlive this object.
+  ProgressLog(RunFolder& folder, TrainState& state, const Batches& batches, const Optimizer& optimizer,
+              bool logs_perplexity)
+      : folder_(folder), state_(state), batches_(batches), optimizer_(optimizer), logs_perplexity_(logs_perplexity) {}
 
   // Starts measuring the time of the first line.
   void start();
-  // Adds the loss and the tokens of an update that took `seconds`. `validation`: short text on the last validation, for
-  // the progress bar.
-  void add(const UpdateStep::Result& sums, double seconds, const std::string& validation);
+  // Adds the loss and the tokens of an update that took `seconds`. `validation_summary`: short text on the last
+  // validation, for the progress bar.
+  void add(const UpdateStep::Result& sums, double seconds, const std::string& validation_summary);
   // Excludes the duration of a validation from the measured time.
   void add_validation(double seconds) { validation_seconds_ += seconds; }
   // Writes a line on all updates since the previous line, unless there were none.
@@ -33,7 +34,7 @@ class ProgressLog {
   TrainState& state_;
   const Batches& batches_;
   const Optimizer& optimizer_;
-  const bool perplexity_;
+  const bool logs_perplexity_;
   // Time of the previous line or of start() (clock of now()), and duration of validations since then; seconds.
   double last_log_time_ = 0, validation_seconds_ = 0;
   int64_t tokens_since_log_ = 0;  // number of targets trained on since last_log_time_

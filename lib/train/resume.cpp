@@ -52,7 +52,7 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   old_config.load_text(stored_toml, file);
   set_legacy_defaults(old_config);
   const RunConfig old_run = RunConfig::read(old_config);
-  // Both configurations are resolved by this version, so a key that the file lacks has its default in both.
+  // This version completes both configurations, so a key that the file lacks has its present default in old_text.
   const std::string old_text = old_run.toml(), new_text = run.toml();
   const ChangeableKeys changeable_keys(old_run);
   std::vector<std::string> fixed_changes, allowed_changes;
@@ -85,8 +85,8 @@ void check_restored_state(TrainState& state, const TrainOptions& options, const 
     state.schedule_rule = kScheduleRule;
   }
   if (state.update < end) log_info(str("resumes at update ", with_commas(state.update), " of ", with_commas(end)));
-  if (state.threads != at::get_num_threads())
-    log_warning(str("runs with ", at::get_num_threads(), " threads instead of ", state.threads,
+  if (state.num_threads != at::get_num_threads())
+    log_warning(str("runs with ", at::get_num_threads(), " threads instead of ", state.num_threads,
                     ": floating-point sums have another order, so the weights differ in the last digits"));
 }
 

@@ -48,14 +48,14 @@ std::string to_json(const TrainState& s) {
                            {"best_update", selection.best_update},
                            {"worse", selection.stale_validations},
                            {"last_lr", s.last_lr},
-                           {"norm", s.norm},
+                           {"norm", s.gradient_norm},
                            {"settled", s.is_complete},
-                           {"threads", s.threads},
+                           {"threads", s.num_threads},
                            {"nll", s.since_log.nll},
                            {"smoothed", s.since_log.smoothed},
                            {"counted", s.since_log.num_targets},
                            {"steps", s.steps},
-                           {"procedures", s.procedures},
+                           {"procedures", s.procedure_states},
                            {"memory", s.has_memory},
                            {"kept", selection.retained_scores},
                            {"schedule_rule", s.schedule_rule}};
@@ -71,8 +71,9 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
   try {
     s.update = j.at("update"), s.tokens = j.at("tokens");
     selection.best_update = j.at("best_update"), selection.stale_validations = j.at("worse");
-    s.last_lr = j.at("last_lr"), s.norm = j.at("norm"), s.is_complete = j.at("settled"), s.threads = j.at("threads");
-    s.steps = j.at("steps"), s.procedures = j.at("procedures"), s.has_memory = j.at("memory");
+    s.last_lr = j.at("last_lr"), s.gradient_norm = j.at("norm"), s.is_complete = j.at("settled"),
+    s.num_threads = j.at("threads");
+    s.steps = j.at("steps"), s.procedure_states = j.at("procedures"), s.has_memory = j.at("memory");
     s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed"), s.since_log.num_targets = j.at("counted");
     // States of earlier versions lack the keys below.
     if (j.contains("kept")) selection.retained_scores = j.at("kept").get<std::map<int64_t, double>>();

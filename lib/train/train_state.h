@@ -11,7 +11,8 @@
 namespace mh::train {
 
 // The present version of the learning-rate rule. Version 2: update n takes the learning rate at n - 1 completed
-// updates. Version 1, also of training states without the key "schedule_rule": at n completed updates.
+// updates. Version 1, also the version of training states without the key "schedule_rule": update n takes the learning
+// rate at n completed updates.
 constexpr int64_t kScheduleRule = 2;
 
 // The state of model selection. Scores are losses in nats per token, or minus the score that train.validation.metric
@@ -38,14 +39,14 @@ struct TrainState {
   SelectionState selection;
   int64_t schedule_rule = kScheduleRule;  // version of the learning-rate rule
   double last_lr = 0;                     // learning rate of the last update
-  double norm = 0;                        // gradient norm of the last update, before clipping
+  double gradient_norm = 0;               // gradient norm of the last update, before clipping
   // Whether the work after the last update (validation, log, saving) is done. A run stopped by a signal leaves this
   // work to the resumed run, so that no validation is skipped.
   bool is_complete = true;
-  int64_t threads = 0;                            // number of CPU threads of the process that saved the state
-  std::map<std::string, int64_t> steps;           // number of optimiser steps by name of the parameter
-  std::map<std::string, std::string> procedures;  // Procedure::state() by name of the procedure
-  bool has_memory = false;                        // whether the file contains the tensors of a Transformer-XL memory
+  int64_t num_threads = 0;                              // number of CPU threads of the process that saved the state
+  std::map<std::string, int64_t> steps;                 // number of optimiser steps by name of the parameter
+  std::map<std::string, std::string> procedure_states;  // Procedure::state() by name of the procedure
+  bool has_memory = false;  // whether the file contains the tensors of a Transformer-XL memory
   LogSums since_log;
 };
 

@@ -29,7 +29,7 @@ void Trainer::save_state(const std::string& reason, const char* name) const {
 Validation Trainer::validate(attention::Observer* observer) {
   const double start_time = now();
   Validation result = validator_->run(*model_, observer);
-  progress_->add_validation(now() - start_time);
+  progress_log_->add_validation(now() - start_time);
   return result;
 }
 
@@ -43,7 +43,7 @@ Validation Trainer::validate_best() {
 bool Trainer::begin_phase() {
   bool is_new_phase = false;
   for (const auto& entry : config_.procedures.entries())
-    is_new_phase = entry.plugin->returns_to_best(progress(), stopped_early()) || is_new_phase;
+    is_new_phase = entry.plugin->returns_to_best(progress(), should_stop_early()) || is_new_phase;
   if (is_new_phase) return_to_best();
   return is_new_phase;
 }
@@ -61,25 +61,26 @@ void Trainer::return_to_best() {
 // Saves the training state only after the validation, log lines and weights that the state refers to, so the process
 // may be killed at any time.
 bool Trainer::finish_update() {
-  const bool validation_due = validates() && is_due(config_.train.validation.every);
+  const bool is_validation_due = validates() && is_due(config_.train.validation.every);
   const bool ends_epoch = state_.update % batches_->updates_per_epoch() == 0;
   std::vector<attention::Observer*> active_observers;
   if (ends_epoch)
     for (const auto& entry : config_.procedures.entries())
       if (auto* observer = entry.plugin->observer(progress())) active_observers.push_back(observer);
   analysis::Observers observers(active_observers);
-  const Validation result =
-      validation_due && stop_signal() == 0 ? validate(active_observers.empty() ? nullptr : &observers) : Validation{};
+  const Validation result = is_validation_due && stop_signal() == 0
+                                ? validate(active_observers.empty() ? nullptr : &observers)
+                                : Validation{};
   state_.is_complete = stop_signal() == 0;
   if (!state_.is_complete) {
     save_state("stopped by a signal");
     return false;
   }
-  const bool is_best = validation_due && selection_->record(result);
+  const bool is_best = is_validation_due && selection_->record(result);
   if (ends_epoch)
     for (const auto& entry : config_.procedures.entries()) entry.plugin->after_epoch(*model_, progress());
-  if (is_due(config_.train.log_every) || stopped_early()) progress_->write();
-  save_after_update(validation_due ? &result : nullptr, is_best);
+  if (is_due(config_.train.log_every) || should_stop_early()) progress_log_->write();
+  save_after_update(is_validation_due ? &result : nullptr, is_best);
   return true;
 }
 
@@ -87,17 +88,17 @@ bool Trainer::finish_update() {
 // this update; null without a validation. `is_best`: whether this validation is the best so far.
 void Trainer::save_after_update(const Validation* result, bool is_best) {
   const bool is_new_phase = begin_phase();
-  const bool save_due = is_due(config_.train.checkpoint.every);
+  const bool is_save_due = is_due(config_.train.checkpoint.every);
   const bool retains_best = config_.train.checkpoint.retain_by == "best";
   const bool is_retained = retains_best && result != nullptr && selection_->retain(*result);
-  if (!retains_best && save_due && config_.train.checkpoint.retain > 0) {
+  if (!retains_best && is_save_due && config_.train.checkpoint.retain > 0) {
     checkpointer_->save_weights(folder_->checkpoint_path(state_.update));
     folder_->retain_newest_checkpoints(config_.train.checkpoint.retain);
   }
   // The state is also saved after a return to the best weights: a later validation may overwrite best.safetensors, and
   // a resume must start from the weights that training returned to.
-  if (save_due || is_best || is_retained || stopped_early() || is_new_phase)
-    save_state(save_due                 ? "train.checkpoint.every"
+  if (is_save_due || is_best || is_retained || should_stop_early() || is_new_phase)
+    save_state(is_save_due              ? "train.checkpoint.every"
                : is_new_phase           ? "new phase"
                : is_best || is_retained ? "good model"
                                         : "early stopping");
@@ -111,7 +112,7 @@ void Trainer::diverge(const UpdateStep::Result& result, size_t pass) const {
       Exit::failed,
       Problem{str("update ", state_.update + 1, ", ", batches_->describe_rows(state_.update)),
               "a finite loss and gradient",
-              str("loss ", result.smoothed * result.scale(), ", gradient norm ", result.norm),
+              str("loss ", result.smoothed * result.scale(), ", gradient norm ", result.gradient_norm),
               str(pass == 0 ? "the state before this update" : str("the state after pass ", pass, " of this update"),
                   " is in diverged.safetensors; continue with --resume and a lower train.lr, or with gradient clipping "
                   "(train.optimizer.clip_norm)")});
@@ -135,14 +136,14 @@ void Trainer::update() {
   for (size_t i = 0; i < passes.size(); ++i) {
     // Every pass reads the learning rate of the previous update, not of the previous pass.
     optimizer_->last_lr = previous_lr;
-    result = (*step_)(passes[i], progress(), lr, memories = memories_);
+    result = (*update_step_)(passes[i], progress(), lr, memories = memories_);
     if (!result.is_finite()) diverge(result, i);
-    state_.norm = result.norm;
+    state_.gradient_norm = result.gradient_norm;
   }
   ++state_.update;
   if (!batches_->continues(state_.update)) memories.clear();
   memories_ = std::move(memories);
-  progress_->add(result, now() - start_time, selection_->summary());
+  progress_log_->add(result, now() - start_time, selection_->summary());
 }
 
 void Trainer::log_start() const {
@@ -165,7 +166,7 @@ void Trainer::log_start() const {
   if (const TrainOptions& t = config_.train; t.batch.long_block > 0 && config_.long_predictions())
     log_info(str("from update ", with_commas(batches_->updates(t.batch.long_from) + 1), " on rows have ",
                  t.batch.long_block, " tokens, of which at most ", *config_.long_predictions(), " are predicted"));
-  if (step_->uses_cuda_graph())
+  if (update_step_->uses_cuda_graph())
     log_info(
         "updates of equal shapes replay a captured CUDA graph; passes with requests of a training procedure run "
         "without "
@@ -178,8 +179,8 @@ void Trainer::log_start() const {
 int Trainer::run() {
   catch_stop_signals();
   // A resume may have lowered train.validation.patience below the number of validations without improvement.
-  if (state_.is_complete && state_.update < end_ && stopped_early() && begin_phase()) save_state("new phase");
-  if (finished() && state_.is_complete) {
+  if (state_.is_complete && state_.update < end_ && should_stop_early() && begin_phase()) save_state("new phase");
+  if (is_finished() && state_.is_complete) {
     log_info(str("the run is finished: ", with_commas(state_.update), " of ", with_commas(end_), " updates",
                  state_.update < end_ ? ", stopped early; set train.validation.patience=0 to continue the run"
                                       : "; set a larger train.length to continue the run"));
@@ -190,11 +191,11 @@ int Trainer::run() {
   if (!folder_->has("last.safetensors")) save_state("start");
   Progress progress("train", end_, "updates");
   progress.set_start(state_.update);
-  progress_->start();
+  progress_log_->start();
   bool is_running = state_.is_complete || finish_update();
-  while (is_running && !finished()) {
+  while (is_running && !is_finished()) {
     update();
-    progress.update(state_.update, progress_->progress_text());
+    progress.update(state_.update, progress_log_->progress_text());
     is_running = finish_update();
   }
   if (is_running) {

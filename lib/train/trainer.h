@@ -30,8 +30,8 @@ class Trainer {
 
   // Returns whether the run has a validation set.
   bool validates() const { return validator_->has_dataset(); }
-  // Loads the weights of best.safetensors, or of last.safetensors if no validation saved the former, and validates
-  // them. Requires a validation set.
+  // Loads the weights of best.safetensors, or of last.safetensors if best.safetensors does not exist, and validates
+  // the model. Requires a validation set.
   Validation validate_best();
   // Returns the number of completed updates at the best validation; 0 before the first validation.
   int64_t best_update() const { return state_.selection.best_update; }
@@ -54,7 +54,8 @@ class Trainer {
   bool finish_update();
   void save_after_update(const Validation* result, bool is_best);
   Validation validate(attention::Observer* observer);
-  // Calls return_to_best() if Procedure::returns_to_best() of any procedure is true. Returns whether it was called.
+  // Calls return_to_best() if Procedure::returns_to_best() of any procedure is true. Returns whether return_to_best()
+  // was called.
   bool begin_phase();
   // Loads best.safetensors, resets the optimiser and the count of validations without improvement, and clears the
   // memories.
@@ -63,8 +64,8 @@ class Trainer {
   TrainProgress progress() const;
   // Returns whether the current update is a multiple of `every` or the last update of the run.
   bool is_due(const Length& every) const;
-  bool stopped_early() const { return selection_->stopped_early(); }
-  bool finished() const { return state_.update >= end_ || stopped_early(); }
+  bool should_stop_early() const { return selection_->should_stop_early(); }
+  bool is_finished() const { return state_.update >= end_ || should_stop_early(); }
 
   RunConfig config_;
   at::Device device_;
@@ -77,7 +78,7 @@ class Trainer {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Validator> validator_;
   std::unique_ptr<PassPlanner> pass_planner_;
-  std::unique_ptr<UpdateStep> step_;
+  std::unique_ptr<UpdateStep> update_step_;
   // Transformer-XL memory of each micro-batch, which precedes the rows of the next update; empty at the start of an
   // epoch and for models without memory.
   std::vector<model::Memories> memories_;
@@ -85,7 +86,7 @@ class Trainer {
   std::unique_ptr<RunFolder> folder_;
   std::unique_ptr<Checkpointer> checkpointer_;
   std::unique_ptr<ModelSelection> selection_;
-  std::unique_ptr<ProgressLog> progress_;
+  std::unique_ptr<ProgressLog> progress_log_;
   std::string warm_start_name_;  // file name of the checkpoint of a warm start; "" without a warm start
 };
 

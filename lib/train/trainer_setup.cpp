@@ -45,8 +45,8 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
   validator_ = std::make_unique<Validator>(config_, data_.valid.get(), data_.tokenizers);
-  if (validates())
-    validator_->check(*model_);  // before training, so that too long rows are not found only at a validation
+  // Rows that are too long are thus reported before training, not at the first validation.
+  if (validates()) validator_->check(*model_);
   TrainState state;
   if (const std::string state_path = folder + "/last.safetensors"; resume && MappedFile::is_mappable(state_path))
     state = parse_train_state(io::Checkpoint(state_path).entry(io::kTrainingKey), state_path);
@@ -60,7 +60,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   // Must follow initialise(), which compares hidden states in fp32.
   if (config_.train.precision == "bf16") model_->parameters().set_bf16(true);
   model_->set_path(attention::parse_path(config_.train.attention_path));
-  step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_);
+  update_step_ = std::make_unique<UpdateStep>(config_, *model_, *batches_, *optimizer_, *pass_planner_);
 }
 
 void Trainer::open_folder(const std::string& folder, bool resume, const WarmStart& start) {
@@ -69,8 +69,8 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
       toml_, data_.tokenizers, TrainingObjects{*model_, *optimizer_, config_.procedures, memories_, state_});
   selection_ = std::make_unique<ModelSelection>(config_.train, *validator_, *folder_, *checkpointer_, state_);
   // Examples have no perplexity, since their loss may be a squared error or the sum of two losses.
-  const bool perplexity = config_.task().traits().perplexity;
-  progress_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, perplexity);
+  const bool logs_perplexity = config_.task().traits().perplexity;
+  progress_log_ = std::make_unique<ProgressLog>(*folder_, state_, *batches_, *optimizer_, logs_perplexity);
   if (const std::string state_path = folder + "/last.safetensors"; resume && folder_->has("last.safetensors")) {
     const io::Checkpoint checkpoint(state_path);
     require_same_run(config_, checkpoint.entry(io::kConfigKey), checkpoint.name());
@@ -89,7 +89,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     warm_start_name_ = start.checkpoint->name();
     save_state("start");  // must precede config.toml: a resume without this state would start from random weights
   }
-  // Written after all checks, so that a resume that fails a check changes nothing.
+  // Follows all checks, so that a resume that fails a check does not change config.toml.
   write_file_atomically(folder_->file("config.toml"), toml_);
   folder_->rewind_log(resume ? state_.update : -1, state_.is_complete);
 }

@@ -18,10 +18,11 @@ UpdateStep::Result UpdateStep::operator()(const Pass& pass, const TrainProgress&
                                           std::vector<model::Memories>& memories) {
   pass_planner_.apply(pass, progress);
   Result result = forward_backward(pass, progress, memories);
-  result.norm = optimizer_.gradient_norm(result.scale());
+  result.gradient_norm = optimizer_.gradient_norm(result.scale());
   if (result.is_finite()) {
     const double max_norm = config_.train.optimizer.clip_norm;
-    const double clip_factor = max_norm > 0 && result.norm > max_norm ? max_norm / (result.norm + 1e-6) : 1;
+    const double clip_factor =
+        max_norm > 0 && result.gradient_norm > max_norm ? max_norm / (result.gradient_norm + 1e-6) : 1;
     optimizer_.step(lr, result.scale() * clip_factor);
   }
   model_.parameters().zero_gradients();
@@ -42,12 +43,12 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
                                micro_batches[micro_batch_index].first, &pass.requests};
     if (model_.memory() > 0 && micro_batch_index == memories.size())
       memories.push_back(std::move(*model_.new_memory(model_.memory())));
-    const bool use_graph = graphed_pass_ != nullptr && pass.requests.empty();
-    const nn::SlicedLoss loss = use_graph ? (*graphed_pass_)(batch, context)
-                                          : run_micro_batch(batch.input.to(device), batch.model_targets(), context,
-                                                            memories.empty() ? nullptr : &memories[micro_batch_index]);
+    const bool uses_graph = graphed_pass_ != nullptr && pass.requests.empty();
+    const nn::SlicedLoss loss = uses_graph ? (*graphed_pass_)(batch, context)
+                                           : run_micro_batch(batch.input.to(device), batch.model_targets(), context,
+                                                             memories.empty() ? nullptr : &memories[micro_batch_index]);
     losses.add_(at::stack({loss.nll, loss.smoothed.detach().to(at::kDouble)}));
-    sums.tokens += loss.num_scored;
+    sums.num_targets += loss.num_scored;
   }
   losses = losses.to(at::kCPU);  // the only synchronisation of CPU and GPU in this function
   sums.nll = losses[0].item<double>(), sums.smoothed = losses[1].item<double>();
@@ -66,8 +67,8 @@ nn::SlicedLoss UpdateStep::run_micro_batch(const model::Input& input, const mode
   const at::Tensor total = term.defined()
                                ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.num_scored)
                                : loss.smoothed;
-  // The loss of a micro-batch may depend on no trained parameter, for example if only one band of an adaptive
-  // vocabulary is trained and no token of the micro-batch is in that band.
+  // The loss of a micro-batch depends on no trained parameter if, for example, only one band of an adaptive vocabulary
+  // is trained and no token of the micro-batch is in that band.
   if (total.requires_grad()) total.backward();
   model_.parameters().collect_gradients();
   return loss;

@@ -18,11 +18,11 @@ class UpdateStep {
  public:
   struct Result {
     double nll = 0, smoothed = 0;  // negative log-likelihood and training loss, summed over the targets, nats
-    int64_t tokens = 0;            // number of targets in the update
-    double norm = 0;               // norm of the gradient of the mean loss, before clipping
-    bool is_finite() const { return std::isfinite(smoothed) && std::isfinite(norm); }
-    // Returns 1 / tokens, the factor from sums to means over the targets.
-    double scale() const { return 1 / static_cast<double>(std::max<int64_t>(1, tokens)); }
+    int64_t num_targets = 0;       // number of targets in the update
+    double gradient_norm = 0;      // norm of the gradient of the mean loss, before clipping
+    bool is_finite() const { return std::isfinite(smoothed) && std::isfinite(gradient_norm); }
+    // Returns 1 / num_targets, the factor from sums to means over the targets.
+    double scale() const { return 1 / static_cast<double>(std::max<int64_t>(1, num_targets)); }
   };
 
   // All arguments must outlive this object.

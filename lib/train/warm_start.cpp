@@ -46,9 +46,10 @@ void load_partially(const io::Checkpoint& checkpoint, model::LanguageModel& mode
 }  // namespace
 
 void initialise(model::LanguageModel& model, const TrainOptions& options, const WarmStart& start) {
-  if (start.checkpoint == nullptr || start.partial) model.parameters().initialise(static_cast<uint64_t>(options.seed));
+  if (start.checkpoint == nullptr || start.is_partial)
+    model.parameters().initialise(static_cast<uint64_t>(options.seed));
   if (start.checkpoint == nullptr) return;
-  if (start.partial) load_partially(*start.checkpoint, model, options);
+  if (start.is_partial) load_partially(*start.checkpoint, model, options);
   else model::load_parameters(*start.checkpoint, model.parameters());
 }
 

@@ -8,9 +8,9 @@ namespace mh::train {
 
 struct WarmStart {
   const io::Checkpoint* checkpoint = nullptr;  // checkpoint to load; null: random initial values
-  // Whether the model may have parameters that the checkpoint lacks, and the checkpoint tensors that the model lacks
-  // (partial load, model/partial_load.h). false: both must have the same parameters.
-  bool partial = false;
+  // Whether to load only the parameters that both the checkpoint and the model have (partial load,
+  // model/partial_load.h). false: the checkpoint and the model must have the same parameters.
+  bool is_partial = false;
 };
 
 // Initialises the parameters: from the checkpoint, whose vocabulary the caller must have checked, or at random from

@@ -28,7 +28,7 @@ class BlockCoordinate : public Procedure {
             at_least(1));
     f.field("first", first_, "first epoch in which the gates are trained; epochs are counted from 0", at_least(0));
   }
-  bool inherited_by_finetuning() const override { return true; }
+  bool is_inherited_by_finetuning() const override { return true; }
   void start(model::LanguageModel& model) override {
     find_parameters(model.parameters(), str("*", attention::kExpertGatePrefix, "*"),
                     {"train.procedures.block-coordinate", "a model with learned gates", "no parameters of gates",

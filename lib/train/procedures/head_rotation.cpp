@@ -113,9 +113,9 @@ class HeadRotation : public Procedure {
       analysis::check_swap(parameters, manual_pairs_, options_, key("pairs"));
       return;
     }
-    heads_ = analysis::heads_to_pair(parameters, selection(), k_, t_max_, kinds_, options_, key);
+    num_heads_ = analysis::heads_to_pair(parameters, selection(), k_, t_max_, kinds_, options_, key);
     analysis::Kinds swapped_kinds;
-    for (const auto& [kind, layers] : heads_) swapped_kinds.insert(kind);
+    for (const auto& [kind, num_heads] : num_heads_) swapped_kinds.insert(kind);
     if (uses_importance())
       analysis::check_importance(measure_name_, key("measure"), model, analysis::Side::whole, swapped_kinds);
   }
@@ -132,7 +132,7 @@ class HeadRotation : public Procedure {
     const auto scores = measure_->mean_scores();
     measure_.reset();
     next_pairs_.clear();
-    for (const auto& [kind, layers] : heads_) {
+    for (const auto& [kind, num_heads] : num_heads_) {
       const auto& ranking = scores.at(kind);
       const auto pairs = analysis::pair_ranked(selection(), kind, ranking, k_, t_max_);
       next_pairs_.insert(next_pairs_.end(), pairs.begin(), pairs.end());
@@ -146,8 +146,8 @@ class HeadRotation : public Procedure {
     const auto action = next_action(progress);
     last_begun_epoch_ = epoch;
     if (action == RotationSchedule::Action::none) return "";
-    const bool undo = action == RotationSchedule::Action::undo;
-    if (!undo) {
+    const bool is_undo = action == RotationSchedule::Action::undo;
+    if (!is_undo) {
       swapped_pairs_ = mode_ == Mode::manual   ? manual_pairs_
                        : mode_ == Mode::random ? sampled_pairs(epoch)
                                                : next_pairs_;
@@ -164,9 +164,9 @@ class HeadRotation : public Procedure {
     analysis::swap_heads(objects.model.parameters(), swapped_pairs_, options_, kSection,
                          swap_optimizer_state_ ? moments : analysis::ExtraTensors{});
     const auto texts = analysis::to_strings(swapped_pairs_);
-    if (undo) swapped_pairs_.clear();
-    log_info(str("epoch ", epoch, ": heads ", undo ? "swapped back: " : "swapped: ", join(texts, " ")));
-    return nlohmann::json{{"epoch", epoch}, {undo ? "undone" : "swapped", texts}}.dump();
+    if (is_undo) swapped_pairs_.clear();
+    log_info(str("epoch ", epoch, ": heads ", is_undo ? "swapped back: " : "swapped: ", join(texts, " ")));
+    return nlohmann::json{{"epoch", epoch}, {is_undo ? "undone" : "swapped", texts}}.dump();
   }
 
   std::string state() const override {
@@ -273,9 +273,9 @@ class HeadRotation : public Procedure {
 
   std::vector<HeadPair> sampled_pairs(int64_t epoch) const {
     std::vector<HeadPair> all_pairs;
-    for (const auto& [kind, layers] : heads_) {
+    for (const auto& [kind, num_heads] : num_heads_) {
       RandomSequence random(RandomStream(seed_, str(name_of(kind), ".rotation")), static_cast<uint32_t>(epoch));
-      const auto pairs = analysis::pair_random(kind, layers, k_, random);
+      const auto pairs = analysis::pair_random(kind, num_heads, k_, random);
       all_pairs.insert(all_pairs.end(), pairs.begin(), pairs.end());
     }
     return all_pairs;
@@ -293,8 +293,9 @@ class HeadRotation : public Procedure {
 
   uint64_t seed_ = 0;
   std::function<std::string(const std::string&)> update_rule_of_;
-  std::map<attention::AttentionKind, std::vector<int64_t>> heads_;  // by kind of attention: number of heads by layer
-  std::vector<HeadPair> manual_pairs_;                              // pairs of mode manual
+  // By kind of attention: number of heads of each layer.
+  std::map<attention::AttentionKind, std::vector<int64_t>> num_heads_;
+  std::vector<HeadPair> manual_pairs_;          // pairs of mode manual
   std::unique_ptr<analysis::Measure> measure_;  // measure that observes the present validation; null: none
   // The members below are the state that a resume restores.
   // Last epoch that has begun, and last epoch before which heads were swapped; counted from 1; 0: none.

@@ -13,11 +13,11 @@
 
 namespace mh::train {
 
-double skip_probability(SkipSchedule schedule, double rate, int64_t layer, int64_t layers) {
-  const bool is_first = layer == 0, is_last = layer == layers - 1;
+double skip_probability(SkipSchedule schedule, double rate, int64_t layer, int64_t num_layers) {
+  const bool is_first = layer == 0, is_last = layer == num_layers - 1;
   switch (schedule) {
     case SkipSchedule::linear:
-      return is_last ? 0 : 0.5 * static_cast<double>(layer) / static_cast<double>(layers);
+      return is_last ? 0 : 0.5 * static_cast<double>(layer) / static_cast<double>(num_layers);
     case SkipSchedule::all:
       return rate;
     case SkipSchedule::not_first:
@@ -55,7 +55,7 @@ class SkipRetain : public Procedure {
     phase_end_ = plan.updates(until_);
     run_end_ = plan.end;
     if (until_.count == 0) return;
-    if (plan.weights_move)
+    if (plan.moves_weights)
       throw Error(Exit::usage,
                   Problem{"train.procedures.skip-retain.until",
                           "0u with a procedure that swaps heads, since the best weights do not record the swaps",
@@ -71,8 +71,8 @@ class SkipRetain : public Procedure {
   }
 
   void start(model::LanguageModel& model) override {
-    layers_ = model.num_skippable_layers();
-    if (layers_ == 0)
+    num_layers_ = model.num_skippable_layers();
+    if (num_layers_ == 0)
       throw Error(Exit::usage, Problem{"train.procedures.skip-retain", "a model that can skip layers",
                                        "a model that cannot skip layers",
                                        "use another backbone, for example model.backbone = \"transformer-xl\""});
@@ -80,30 +80,30 @@ class SkipRetain : public Procedure {
 
   // Draws for each layer whether the update skips it. All rows of the batch skip the same layers.
   void modify_pass(Pass& pass, const TrainProgress& progress) const override {
-    if (until_.count > 0 && (stalled_ || progress.update >= phase_end_)) return;
+    if (until_.count > 0 && (has_stalled_ || progress.update >= phase_end_)) return;
     const RandomStream stream(seed_, "skip");
-    std::vector<bool> skipped(static_cast<size_t>(layers_));
-    for (int64_t layer = 0; layer < layers_; ++layer) {
-      const double p = skip_probability(schedule_, rate_, layer, layers_);
-      skipped[static_cast<size_t>(layer)] =
+    std::vector<bool> is_skipped(static_cast<size_t>(num_layers_));
+    for (int64_t layer = 0; layer < num_layers_; ++layer) {
+      const double p = skip_probability(schedule_, rate_, layer, num_layers_);
+      is_skipped[static_cast<size_t>(layer)] =
           p > 0 && stream.uniform(static_cast<uint32_t>(progress.update), static_cast<uint32_t>(layer), 0) < p;
     }
-    pass.requests.add(std::make_shared<model::SkipLayers>(std::move(skipped)));
+    pass.requests.add(std::make_shared<model::SkipLayers>(std::move(is_skipped)));
   }
 
   // Returns true at the end of phase 1: at update phase_end_, or earlier if train.validation.patience is exhausted.
   // During phase 1 the patience thus ends the phase, not the run.
-  bool returns_to_best(const TrainProgress& progress, bool stalled) override {
-    if (until_.count == 0 || stalled_ || progress.update > phase_end_) return false;
+  bool returns_to_best(const TrainProgress& progress, bool is_stalled) override {
+    if (until_.count == 0 || has_stalled_ || progress.update > phase_end_) return false;
     if (progress.update == phase_end_) return true;
-    stalled_ = stalled && progress.update < run_end_;
-    return stalled_;
+    has_stalled_ = is_stalled && progress.update < run_end_;
+    return has_stalled_;
   }
 
-  std::string state() const override { return nlohmann::json{{"stalled", stalled_}}.dump(); }
+  std::string state() const override { return nlohmann::json{{"stalled", has_stalled_}}.dump(); }
   void set_state(const std::string& text) override {
     try {
-      stalled_ = nlohmann::json::parse(text).value("stalled", false);
+      has_stalled_ = nlohmann::json::parse(text).value("stalled", false);
     } catch (const nlohmann::json::exception& error) {
       throw Error(Exit::input, Problem{"the saved state of skip-retain", "the JSON object that skip-retain writes",
                                        error.what(), ""});
@@ -115,8 +115,8 @@ class SkipRetain : public Procedure {
   double rate_ = 0.1;
   Length until_{0, Length::Unit::updates};
   uint64_t seed_ = 0;
-  int64_t phase_end_ = 0, run_end_ = 0, layers_ = 0;
-  bool stalled_ = false;  // whether the patience ended phase 1 before update phase_end_; part of the saved state
+  int64_t phase_end_ = 0, run_end_ = 0, num_layers_ = 0;
+  bool has_stalled_ = false;  // whether the patience ended phase 1 before update phase_end_; part of the saved state
 };
 
 const Registration<SkipRetain> skip_retain_entry(procedures(), "skip-retain",

@@ -10,12 +10,13 @@ namespace mh::train {
 
 enum class SkipSchedule { linear, all, not_first, not_last, not_ends };
 
-// Returns the probability p(i) that an update skips layer i = layer + 1 of N = layers (equations 1 to 5 of the paper):
+// Returns the probability p(i) that an update skips layer i = layer + 1 of N = num_layers (equations 1 to 5 of the
+// paper):
 //   linear    (1)  0.5 (i - 1) / N for i < N, and 0 for i = N
 //   all       (2)  rate
 //   not-first (3)  rate, and 0 for i = 1
 //   not-last  (4)  rate, and 0 for i = N
 //   not-ends  (5)  rate, and 0 for i = 1 and i = N
-double skip_probability(SkipSchedule schedule, double rate, int64_t layer, int64_t layers);
+double skip_probability(SkipSchedule schedule, double rate, int64_t layer, int64_t num_layers);
 
 }  // namespace mh::train
