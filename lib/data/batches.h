@@ -43,9 +43,10 @@ class Batches {
   virtual std::string describe_rows(int64_t update) = 0;
   // Returns whether row b of the update continues row b of the previous update, so that the memory carries over.
   virtual bool continues(int64_t /*update*/) const { return false; }
-  // Returns the number of rows in an update of a text; 0 for other corpora, whose updates differ in size.
+  // Returns the number of rows in an update of a text; the last update of an epoch may be smaller. 0 for other corpora.
   int64_t rows_per_update() const { return rows_per_update_; }
-  // Returns the number of rows in each micro-batch of a text, of which the last may be smaller; 0 for other corpora.
+  // Returns the number of rows in a micro-batch of a text; the last micro-batch of an update may be smaller. 0 for
+  // other corpora.
   int64_t rows_per_micro_batch() const { return rows_per_micro_batch_; }
 
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
@@ -64,10 +65,10 @@ int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Lengt
 // Converts a length of any unit to updates. `updates_per_epoch`: updates in an epoch; `tokens_to_updates`: converts
 // tokens to updates.
 int64_t count_updates(const Length& length, int64_t updates_per_epoch,
-                      const std::function<int64_t(int64_t tokens)>& tokens_to_updates);
-// Converts a length of training to updates of a text with `tokens` tokens. If `tokens` is 0 (unknown), a length in
-// epochs gives 0.
-int64_t length_to_updates(const Length& length, const BatchOptions& options, int64_t tokens);
+                      const std::function<int64_t(int64_t num_tokens)>& tokens_to_updates);
+// Converts a length of training to updates of a text with `num_tokens` tokens. If `num_tokens` is 0 (unknown), a length
+// in epochs gives 0.
+int64_t length_to_updates(const Length& length, const BatchOptions& options, int64_t num_tokens);
 
 // Converts a length of training to updates of examples. Throws Error(usage) for a length in tokens, since examples
 // differ in length.
@@ -85,7 +86,7 @@ class TextBatches : public Batches {
   std::vector<MicroBatch> micro_batches(int64_t update) override;
   Batch load(int64_t update, const MicroBatch& micro_batch) override;
   std::string describe_rows(int64_t update) override;
-  int64_t updates(const Length& length) const override { return length_to_updates(length, options_, text_.tokens); }
+  int64_t updates(const Length& length) const override { return length_to_updates(length, options_, text_.num_tokens); }
 
  protected:
   TextBatches(Text text, const BatchOptions& options, int64_t seed);

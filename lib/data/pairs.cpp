@@ -10,20 +10,20 @@ Pairs::Pairs(text::Sequences sequences, int32_t source_end, int32_t target_end)
     : sequences_(std::make_shared<const text::Sequences>(std::move(sequences))),
       source_end_(source_end),
       target_end_(target_end) {
-  const auto lengths = std::make_shared<Lengths>();
+  const auto statistics = std::make_shared<Statistics>();
   const size_t count = sequences_->ends.size() / 2;
-  lengths->num_targets_before.reserve(count);
+  statistics->num_targets_before.reserve(count);
   for (size_t i = 0; i < count; ++i) {
     const auto pair = static_cast<int64_t>(i);
-    lengths->num_targets_before.push_back(lengths->num_targets);
-    lengths->num_targets += target_length(pair);
-    lengths->max_length = std::max({lengths->max_length, source_length(pair), target_length(pair)});
+    statistics->num_targets_before.push_back(statistics->num_targets);
+    statistics->num_targets += target_length(pair);
+    statistics->max_length = std::max({statistics->max_length, source_length(pair), target_length(pair)});
   }
-  lengths_ = lengths;
+  statistics_ = statistics;
 }
 
 Row Pairs::row_of(int64_t pair) const {
-  return {lengths_->num_targets_before[static_cast<size_t>(pair)], target_length(pair), 0, pair};
+  return {statistics_->num_targets_before[static_cast<size_t>(pair)], target_length(pair), 0, pair};
 }
 
 Batch Pairs::load(const std::vector<int64_t>& indices, std::vector<Row>& rows) const {

@@ -18,9 +18,9 @@ class Pairs : public IndependentRows {
   // `source_end`, `target_end`: end-of-line tokens of the two vocabularies.
   Pairs(text::Sequences sequences, int32_t source_end, int32_t target_end);
 
-  int64_t size() const override { return static_cast<int64_t>(lengths_->num_targets_before.size()); }
-  int64_t max_length() const override { return lengths_->max_length; }
-  int64_t num_targets() const override { return lengths_->num_targets; }
+  int64_t size() const override { return static_cast<int64_t>(statistics_->num_targets_before.size()); }
+  int64_t max_length() const override { return statistics_->max_length; }
+  int64_t num_targets() const override { return statistics_->num_targets; }
   std::pair<int64_t, int64_t> lengths(int64_t pair) const override {
     return {target_length(pair), source_length(pair)};
   }
@@ -36,13 +36,13 @@ class Pairs : public IndependentRows {
   Row row_of(int64_t pair) const;
 
  private:
-  struct Lengths {
+  struct Statistics {
     std::vector<int64_t> num_targets_before;  // number of target tokens before each pair's target
     int64_t num_targets = 0;                  // number of tokens in all targets
     int64_t max_length = 0;                   // number of tokens in the longest source or target
   };
   std::shared_ptr<const text::Sequences> sequences_;
-  std::shared_ptr<const Lengths> lengths_;
+  std::shared_ptr<const Statistics> statistics_;
   int32_t source_end_, target_end_;
 };
 

@@ -29,12 +29,12 @@ void require_context_below_block(int64_t block, int64_t context) {
 }
 
 // Returns a stream for each sampled block: the blocks that fill the memory, then the sampled block.
-StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
+StreamRows sampled_streams(const ScoringOptions& o, int64_t num_tokens) {
   const int64_t num_memory_blocks = o.memory > 0 ? ceil_div(o.memory, o.block) : 0, num_scored = o.block - o.context;
   // The scored tokens of a sampled block begin at a multiple of `num_scored`, and the text contains the full context
   // and memory of the block.
   const int64_t first_block = num_memory_blocks + (o.context > 0 ? ceil_div(o.context, num_scored) : 0),
-                population = tokens / num_scored - first_block;
+                population = num_tokens / num_scored - first_block;
   const int64_t num_sampled = sample_size(o.sample, population,
                                           str("the number of full blocks of ", o.block, " tokens in the text",
                                               num_memory_blocks > 0 ? " that follow a full memory" : ""),
@@ -49,14 +49,14 @@ StreamRows sampled_streams(const ScoringOptions& o, int64_t tokens) {
           num_memory_blocks};
 }
 
-StreamRows streams_of(const ScoringOptions& o, int64_t tokens) {
-  if (o.sample.blocks > 0) return sampled_streams(o, tokens);
+StreamRows streams_of(const ScoringOptions& o, int64_t num_tokens) {
+  if (o.sample.blocks > 0) return sampled_streams(o, num_tokens);
   if (o.memory > 0) {
-    const Streams streams(tokens, o.streams, o.block);
+    const Streams streams(num_tokens, o.streams, o.block);
     return {o.streams, streams.num_segments(),
             [streams](int64_t stream, int64_t step) { return streams.row(stream, step); }};
   }
-  auto chunks = make_chunks(tokens, o.block, o.context);
+  auto chunks = make_chunks(num_tokens, o.block, o.context);
   const auto count = static_cast<int64_t>(chunks.size());
   return {count, 1, [chunks](int64_t stream, int64_t) { return chunks[static_cast<size_t>(stream)]; }};
 }
@@ -90,19 +90,19 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width) {
 }
 
 Row Streams::row(int64_t stream, int64_t segment) const {
-  const int64_t base_length = tokens_ / count_, num_longer = tokens_ % count_;
+  const int64_t base_length = num_tokens_ / count_, num_longer = num_tokens_ % count_;
   const int64_t first = stream * base_length + std::min(stream, num_longer),
                 length = base_length + (stream < num_longer ? 1 : 0);
   const int64_t offset = std::min(segment * block_, length);
   return {first + offset, std::min(block_, length - offset), 0};
 }
 
-std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context) {
+std::vector<Row> make_chunks(int64_t num_tokens, int64_t block, int64_t context) {
   require_context_below_block(block, context);
   std::vector<Row> chunks;
-  for (int64_t scored_begin = 0; scored_begin < tokens; scored_begin += block - context) {
+  for (int64_t scored_begin = 0; scored_begin < num_tokens; scored_begin += block - context) {
     const int64_t first = std::max<int64_t>(0, scored_begin - context);
-    chunks.push_back({first, std::min(tokens, scored_begin + block - context) - first, scored_begin - first});
+    chunks.push_back({first, std::min(num_tokens, scored_begin + block - context) - first, scored_begin - first});
   }
   return chunks;
 }
@@ -120,16 +120,16 @@ ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel
                  model.memory() > 0 ? "leave --streams out, or raise --memory" : "leave --streams out");
   // At most one stream per token, since a stream must not be empty.
   if (o.memory > 0)
-    o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kDefaultStreams, 1, std::max<int64_t>(1, tokens));
+    o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kDefaultStreams, 1, std::max<int64_t>(1, num_tokens));
   model.require_length("--block", o.block);
   require_context_below_block(o.block, o.context);
-  if (o.sample.blocks > 0) o.sample.blocks = sampled_streams(o, tokens).count;
+  if (o.sample.blocks > 0) o.sample.blocks = sampled_streams(o, num_tokens).count;
   if (o.batch == 0) o.batch = std::max<int64_t>(1, 4096 / o.block);
   return o;
 }
 
 MiniBatches Text::mini_batches(const ScoringOptions& o) const {
-  const StreamRows streams = streams_of(o, tokens);
+  const StreamRows streams = streams_of(o, num_tokens);
   auto next = [this, streams, rows_per_pass = o.batch, begin = int64_t{0},
                step = int64_t{0}]() mutable -> std::optional<MiniBatch> {
     for (; begin < streams.count; begin += rows_per_pass, step = 0) {

@@ -18,14 +18,14 @@ class Text : public Corpus {
   using TokenReader = std::function<void(int64_t first, std::span<int32_t> out)>;
   // `count`: number of tokens; `end`: end-of-line token.
   Text(int64_t count, int32_t end, TokenReader reader)
-      : tokens(count), end_of_line(end), read_tokens(std::move(reader)) {}
+      : num_tokens(count), end_of_line(end), read_tokens(std::move(reader)) {}
 
-  int64_t num_targets() const override { return tokens; }
+  int64_t num_targets() const override { return num_tokens; }
   ScoringOptions resolve(const ScoringOptions& options, model::LanguageModel& model) const override;
   MiniBatches mini_batches(const ScoringOptions& resolved) const override;
   std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const override;
 
-  int64_t tokens;       // number of tokens in the text
+  int64_t num_tokens;   // number of tokens in the text
   int32_t end_of_line;  // end-of-line token, the input before the first token of the text
   TokenReader read_tokens;
 };
@@ -37,9 +37,9 @@ Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width);
 // streams differ by at most one token, the longer streams first. Every token is in exactly one segment.
 class Streams {
  public:
-  Streams(int64_t tokens, int64_t count, int64_t block) : tokens_(tokens), count_(count), block_(block) {}
+  Streams(int64_t num_tokens, int64_t count, int64_t block) : num_tokens_(num_tokens), count_(count), block_(block) {}
   int64_t count() const { return count_; }
-  int64_t num_segments() const { return ceil_div(ceil_div(tokens_, count_), block_); }
+  int64_t num_segments() const { return ceil_div(ceil_div(num_tokens_, count_), block_); }
   // Returns the number of tokens of segment `segment` in the longest stream: `block`, except for the last segment.
   int64_t width(int64_t segment) const { return row(0, segment).length; }
   // Returns segment `segment` of a stream. The last segment of a stream that is one token shorter than the longest
@@ -47,12 +47,12 @@ class Streams {
   Row row(int64_t stream, int64_t segment) const;
 
  private:
-  int64_t tokens_, count_, block_;
+  int64_t num_tokens_, count_, block_;
 };
 
-// Splits a text of `tokens` tokens into rows. A row scores block - context tokens and starts with the `context` tokens
-// before them (fewer at the start of the text), so every token is scored exactly once. Throws Error(usage) unless
-// context < block.
-std::vector<Row> make_chunks(int64_t tokens, int64_t block, int64_t context);
+// Splits a text of `num_tokens` tokens into rows. A row scores block - context tokens and starts with the `context`
+// tokens before them (fewer at the start of the text), so every token is scored exactly once. Throws Error(usage)
+// unless context < block.
+std::vector<Row> make_chunks(int64_t num_tokens, int64_t block, int64_t context);
 
 }  // namespace mh::data

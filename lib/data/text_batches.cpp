@@ -12,10 +12,10 @@ namespace {
 
 int64_t rows_per_update(const BatchOptions& o) { return o.tokens / o.block; }
 
-int64_t updates_in_epoch(const BatchOptions& o, int64_t tokens) {
-  const int64_t rows = rows_per_update(o);
-  return o.order == Batching::streams ? Streams(tokens, rows, o.block).num_segments()
-                                      : ceil_div(ceil_div(tokens, o.block), rows);
+int64_t updates_in_epoch(const BatchOptions& o, int64_t num_tokens) {
+  const int64_t num_rows = rows_per_update(o);
+  return o.order == Batching::streams ? Streams(num_tokens, num_rows, o.block).num_segments()
+                                      : ceil_div(ceil_div(num_tokens, o.block), num_rows);
 }
 
 class ShuffledBlocks : public TextBatches {
@@ -23,7 +23,7 @@ class ShuffledBlocks : public TextBatches {
   ShuffledBlocks(Text text, const BatchOptions& o, int64_t seed) : TextBatches(std::move(text), o, seed) {}
 
   Rows rows_of(int64_t update) override {
-    const int64_t epoch = update / updates_per_epoch_, num_blocks = ceil_div(text_.tokens, options_.block);
+    const int64_t epoch = update / updates_per_epoch_, num_blocks = ceil_div(text_.num_tokens, options_.block);
     if (epoch != epoch_) {
       order_.resize(static_cast<size_t>(num_blocks));
       std::iota(order_.begin(), order_.end(), 0);
@@ -36,7 +36,7 @@ class ShuffledBlocks : public TextBatches {
     Rows update_rows{{}, options_.block};
     for (int64_t i = first; i < end; ++i) {
       const int64_t offset = order_[static_cast<size_t>(i)] * options_.block;
-      update_rows.rows.push_back({offset, std::min(options_.block, text_.tokens - offset), 0});
+      update_rows.rows.push_back({offset, std::min(options_.block, text_.num_tokens - offset), 0});
     }
     return update_rows;
   }
@@ -49,10 +49,10 @@ class ShuffledBlocks : public TextBatches {
 class OrderedStreams : public TextBatches {
  public:
   OrderedStreams(Text text, const BatchOptions& o, int64_t seed)
-      : TextBatches(std::move(text), o, seed), streams_(text_.tokens, rows_per_update_, o.block) {
-    if (text_.tokens < rows_per_update_)
+      : TextBatches(std::move(text), o, seed), streams_(text_.num_tokens, rows_per_update_, o.block) {
+    if (text_.num_tokens < rows_per_update_)
       throw Error(Exit::usage, Problem{"train.batch.tokens",
-                                       str("at most ", text_.tokens, " streams, the number of tokens in the text"),
+                                       str("at most ", text_.num_tokens, " streams, the number of tokens in the text"),
                                        str(rows_per_update_, " streams (train.batch.tokens / train.batch.block)"),
                                        "lower train.batch.tokens"});
   }
@@ -80,7 +80,7 @@ int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Lengt
 }
 
 int64_t count_updates(const Length& length, int64_t updates_per_epoch,
-                      const std::function<int64_t(int64_t tokens)>& tokens_to_updates) {
+                      const std::function<int64_t(int64_t num_tokens)>& tokens_to_updates) {
   switch (length.unit) {
     case Length::Unit::updates:
       return length.count;
@@ -92,14 +92,14 @@ int64_t count_updates(const Length& length, int64_t updates_per_epoch,
   return 0;
 }
 
-int64_t length_to_updates(const Length& length, const BatchOptions& o, int64_t tokens) {
-  const int64_t updates_per_epoch = updates_in_epoch(o, tokens), tokens_per_update = rows_per_update(o) * o.block;
+int64_t length_to_updates(const Length& length, const BatchOptions& o, int64_t num_tokens) {
+  const int64_t updates_per_epoch = updates_in_epoch(o, num_tokens), tokens_per_update = rows_per_update(o) * o.block;
   return count_updates(length, updates_per_epoch, [&](int64_t count) {
     // The last update of an epoch may have fewer tokens, so whole epochs are converted to updates first, then the
     // remainder.
-    if (tokens == 0) return ceil_div(count, tokens_per_update);
-    return epochs_to_updates(count / tokens, updates_per_epoch, length) +
-           std::min(updates_per_epoch, ceil_div(count % tokens, tokens_per_update));
+    if (num_tokens == 0) return ceil_div(count, tokens_per_update);
+    return epochs_to_updates(count / num_tokens, updates_per_epoch, length) +
+           std::min(updates_per_epoch, ceil_div(count % num_tokens, tokens_per_update));
   });
 }
 
@@ -107,7 +107,7 @@ TextBatches::TextBatches(Text text, const BatchOptions& o, int64_t seed)
     : text_(std::move(text)), options_(o), seed_(seed) {
   rows_per_update_ = data::rows_per_update(o);
   rows_per_micro_batch_ = o.micro_tokens > 0 ? std::min(rows_per_update_, o.micro_tokens / o.block) : rows_per_update_;
-  updates_per_epoch_ = updates_in_epoch(o, text_.tokens);
+  updates_per_epoch_ = updates_in_epoch(o, text_.num_tokens);
   tokens_per_update_ = rows_per_update_ * o.block;
 }
 
