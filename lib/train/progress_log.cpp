@@ -12,11 +12,11 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 void ProgressLog::start() { last_log_time_ = now(); }
 
 void ProgressLog::add(const UpdateStep::Result& sums, double seconds, const std::string& validation_summary) {
-  state_.tokens += sums.num_targets;
+  state_.num_targets += sums.num_targets;
   state_.since_log.nll += sums.nll;
   state_.since_log.smoothed += sums.smoothed;
   state_.since_log.num_targets += sums.num_targets;
-  tokens_since_log_ += sums.num_targets;
+  num_targets_since_log_ += sums.num_targets;
   const double speed = static_cast<double>(sums.num_targets) / seconds;
   progress_text_ =
       str("loss ", fixed_decimal(sums.smoothed / static_cast<double>(std::max<int64_t>(1, sums.num_targets)), 3), "  ",
@@ -32,18 +32,18 @@ void ProgressLog::write() {
   nlohmann::ordered_json line{
       {"update", state_.update},
       {"epoch", static_cast<double>(state_.update) / static_cast<double>(batches_.updates_per_epoch())},
-      {"tokens", state_.tokens},
+      {"tokens", state_.num_targets},
       {"loss", sums.smoothed / num_targets},
       {"nll", nll}};
   if (logs_perplexity_) line["perplexity"] = std::exp(nll);
   line.update({{"lr", optimizer_.last_lr},
                {"gradient_norm", state_.gradient_norm},
-               {"tokens_per_second", static_cast<double>(tokens_since_log_) / std::max(seconds, 1e-9)},
+               {"tokens_per_second", static_cast<double>(num_targets_since_log_) / std::max(seconds, 1e-9)},
                {"seconds", seconds},
                {"validation_seconds", validation_seconds_}});
   folder_.log(line);
   sums = {};
-  tokens_since_log_ = 0;
+  num_targets_since_log_ = 0;
   last_log_time_ = now();
   validation_seconds_ = 0;
 }

@@ -19,8 +19,8 @@ class ProgressLog {
 
   // Starts measuring the time of the first line.
   void start();
-  // Adds the loss and the tokens of an update that took `seconds`. `validation_summary`: short text on the last
-  // validation, for the progress bar.
+  // Adds the loss and the number of targets of an update that took `seconds`. `validation_summary`: short text on the
+  // last validation, for the progress bar.
   void add(const UpdateStep::Result& sums, double seconds, const std::string& validation_summary);
   // Excludes the duration of a validation from the measured time.
   void add_validation(double seconds) { validation_seconds_ += seconds; }
@@ -37,7 +37,7 @@ class ProgressLog {
   const bool logs_perplexity_;
   // Time of the previous line or of start() (clock of now()), and duration of validations since then; seconds.
   double last_log_time_ = 0, validation_seconds_ = 0;
-  int64_t tokens_since_log_ = 0;  // number of targets trained on since last_log_time_
+  int64_t num_targets_since_log_ = 0;  // number of targets trained on since last_log_time_
   std::string progress_text_;
 };
 

@@ -44,7 +44,7 @@ std::span<const TrainingKey> training_keys() { return kTrainingKeys; }
 std::string to_json(const TrainState& s) {
   const SelectionState& selection = s.selection;
   nlohmann::ordered_json j{{"update", s.update},
-                           {"tokens", s.tokens},
+                           {"tokens", s.num_targets},
                            {"best_update", selection.best_update},
                            {"worse", selection.stale_validations},
                            {"last_lr", s.last_lr},
@@ -69,7 +69,7 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
   TrainState s;
   SelectionState& selection = s.selection;
   try {
-    s.update = j.at("update"), s.tokens = j.at("tokens");
+    s.update = j.at("update"), s.num_targets = j.at("tokens");
     selection.best_update = j.at("best_update"), selection.stale_validations = j.at("worse");
     s.last_lr = j.at("last_lr"), s.gradient_norm = j.at("norm"), s.is_complete = j.at("settled"),
     s.num_threads = j.at("threads");

@@ -34,8 +34,8 @@ struct LogSums {
 };
 
 struct TrainState {
-  int64_t update = 0;  // number of completed updates
-  int64_t tokens = 0;  // number of targets trained on
+  int64_t update = 0;       // number of completed updates
+  int64_t num_targets = 0;  // number of targets trained on
   SelectionState selection;
   int64_t schedule_rule = kScheduleRule;  // version of the learning-rate rule
   double last_lr = 0;                     // learning rate of the last update
