@@ -78,11 +78,11 @@ int64_t example_length_to_updates(const Length& length, int64_t updates_per_epoc
 class TextBatches : public Batches {
  public:
   // The rows of one update.
-  struct Rows {
+  struct UpdateRows {
     std::vector<Row> rows;
     int64_t width = 0;  // row length in tokens after padding; the same in all micro-batches of an update
   };
-  virtual Rows rows_of(int64_t update) = 0;
+  virtual UpdateRows rows_of(int64_t update) = 0;
   std::vector<MicroBatch> micro_batches(int64_t update) override;
   Batch load(int64_t update, const MicroBatch& micro_batch) override;
   std::string describe_rows(int64_t update) override;

@@ -22,7 +22,7 @@ class ShuffledBlocks : public TextBatches {
  public:
   ShuffledBlocks(Text text, const BatchOptions& o, int64_t seed) : TextBatches(std::move(text), o, seed) {}
 
-  Rows rows_of(int64_t update) override {
+  UpdateRows rows_of(int64_t update) override {
     const int64_t epoch = update / updates_per_epoch_, num_blocks = ceil_div(text_.num_tokens, options_.block);
     if (epoch != epoch_) {
       order_.resize(static_cast<size_t>(num_blocks));
@@ -33,7 +33,7 @@ class ShuffledBlocks : public TextBatches {
     }
     const int64_t first = update % updates_per_epoch_ * rows_per_update_,
                   end = std::min(num_blocks, first + rows_per_update_);
-    Rows update_rows{{}, options_.block};
+    UpdateRows update_rows{{}, options_.block};
     for (int64_t i = first; i < end; ++i) {
       const int64_t offset = order_[static_cast<size_t>(i)] * options_.block;
       update_rows.rows.push_back({offset, std::min(options_.block, text_.num_tokens - offset), 0});
@@ -57,9 +57,9 @@ class OrderedStreams : public TextBatches {
                                        "lower train.batch.tokens"});
   }
 
-  Rows rows_of(int64_t update) override {
+  UpdateRows rows_of(int64_t update) override {
     const int64_t segment = update % updates_per_epoch_;
-    Rows update_rows{{}, streams_.width(segment)};
+    UpdateRows update_rows{{}, streams_.width(segment)};
     for (int64_t s = 0; s < rows_per_update_; ++s) update_rows.rows.push_back(streams_.row(s, segment));
     return update_rows;
   }
@@ -120,7 +120,7 @@ std::vector<Batches::MicroBatch> TextBatches::micro_batches(int64_t update) {
 }
 
 Batch TextBatches::load(int64_t update, const MicroBatch& micro_batch) {
-  const Rows update_rows = rows_of(update);
+  const UpdateRows update_rows = rows_of(update);
   const auto begin = update_rows.rows.begin() + micro_batch.first;
   return load_rows(text_, {begin, begin + micro_batch.count}, update_rows.width);
 }
