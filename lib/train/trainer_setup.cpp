@@ -89,7 +89,7 @@ void Trainer::open_folder(const std::string& folder, bool resume, const WarmStar
     warm_start_name_ = start.checkpoint->name();
     save_state("start");  // must precede config.toml: a resume without this state would start from random weights
   }
-  // Follows all checks, so that a resume that fails a check does not change config.toml.
+  // Writes config.toml and log.jsonl after all checks, so that a resume that fails a check leaves both files unchanged.
   write_file_atomically(folder_->file("config.toml"), toml_);
   folder_->rewind_log(resume ? state_.update : -1, state_.is_complete);
 }
