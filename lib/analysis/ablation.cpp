@@ -35,9 +35,9 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
 }
 
 // Returns the head scales (n, h) of a layer for n groups of models: the layer's current scales (h), with 0 for the
-// heads that a group masks. `masks_of_groups`: the indices of these heads, for each group.
-HeadScales masked_scales(const AttentionLayer& layer, Side side, const std::vector<std::set<int64_t>>& masks_of_groups,
-                         at::Device device) {
+// heads that a group masks. `masked_heads_of_groups`: the indices of these heads, for each group.
+HeadScales masked_scales(const AttentionLayer& layer, Side side,
+                         const std::vector<std::set<int64_t>>& masked_heads_of_groups, at::Device device) {
   HeadScales scales = attention::head_scales(layer);
   if (scales.variants.count > 0) throw std::logic_error("the layer already has head scales with variants");
   const auto sides = sides_in(layer, side);
@@ -46,9 +46,9 @@ HeadScales masked_scales(const AttentionLayer& layer, Side side, const std::vect
     const bool is_selected = std::find(sides.begin(), sides.end(), s) != sides.end();
     if (!is_selected && !scale.defined()) continue;
     at::Tensor masks =
-        at::ones({static_cast<int64_t>(masks_of_groups.size()), layer.layer_spec().heads_of(s)}, at::kFloat);
-    for (size_t b = 0; is_selected && b < masks_of_groups.size(); ++b)
-      for (int64_t head : masks_of_groups[b]) masks[static_cast<int64_t>(b)][head] = 0;
+        at::ones({static_cast<int64_t>(masked_heads_of_groups.size()), layer.layer_spec().heads_of(s)}, at::kFloat);
+    for (size_t g = 0; is_selected && g < masked_heads_of_groups.size(); ++g)
+      for (int64_t head : masked_heads_of_groups[g]) masks[static_cast<int64_t>(g)][head] = 0;
     masks = masks.to(device);
     scale = scale.defined() ? masks * scale : masks;
   }
@@ -73,36 +73,36 @@ GroupPlan plan_groups(model::LanguageModel& model, Side side, const std::vector<
     std::vector<std::vector<size_t>> next_groups(groups.size());
     std::vector<int64_t> parent_groups(groups.size());
     std::iota(parent_groups.begin(), parent_groups.end(), 0);
-    std::vector<std::set<int64_t>> masks_of_groups(groups.size());
+    std::vector<std::set<int64_t>> masked_heads_of_groups(groups.size());
     bool masks_any = false;
-    for (size_t b = 0; b < groups.size(); ++b) {
+    for (size_t g = 0; g < groups.size(); ++g) {
       std::map<std::set<int64_t>, size_t> group_by_heads;  // group of the models that mask these heads
-      for (size_t model_index : groups[b]) {
+      for (size_t model_index : groups[g]) {
         const auto masked_heads = heads_of_layer(masked_sets[model_index], *layer);
         masks_any = masks_any || !masked_heads.empty();
-        // The models with the first set of masked heads stay in group b, and every other set starts a new group at the
+        // The models with the first set of masked heads stay in group g, and every other set starts a new group at the
         // end, because attention::Variants requires that existing groups keep their indices.
         const auto [group_entry, is_new] =
-            group_by_heads.try_emplace(masked_heads, group_by_heads.empty() ? b : next_groups.size());
+            group_by_heads.try_emplace(masked_heads, group_by_heads.empty() ? g : next_groups.size());
         if (is_new && group_entry->second == next_groups.size()) {
           next_groups.emplace_back();
-          parent_groups.push_back(static_cast<int64_t>(b));
-          masks_of_groups.emplace_back();
+          parent_groups.push_back(static_cast<int64_t>(g));
+          masked_heads_of_groups.emplace_back();
         }
-        masks_of_groups[group_entry->second] = masked_heads;
+        masked_heads_of_groups[group_entry->second] = masked_heads;
         next_groups[group_entry->second].push_back(model_index);
       }
     }
     groups = std::move(next_groups);
     plan.scales.push_back(attention::head_scales(*layer));
     if (!masks_any) continue;
-    plan.scales.back() = masked_scales(*layer, side, masks_of_groups, model.parameters().device());
+    plan.scales.back() = masked_scales(*layer, side, masked_heads_of_groups, model.parameters().device());
     plan.scales.back().variants = {static_cast<int64_t>(groups.size()), std::move(parent_groups)};
   }
   plan.num_groups = static_cast<int64_t>(groups.size());
   plan.group_of.resize(masked_sets.size());
-  for (size_t b = 0; b < groups.size(); ++b)
-    for (size_t model_index : groups[b]) plan.group_of[model_index] = b;
+  for (size_t g = 0; g < groups.size(); ++g)
+    for (size_t model_index : groups[g]) plan.group_of[model_index] = g;
   return plan;
 }
 
@@ -123,10 +123,10 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
       throw std::logic_error("the hidden states of an ablation have an unexpected number of batch rows");
     const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.num_groups, 1}));
     const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.num_groups, -1}).sum(1, false, at::kDouble);
-    const int64_t tokens = targets.ge(0).sum().item<int64_t>();
+    const int64_t num_tokens = targets.ge(0).sum().item<int64_t>();
     for (size_t i = 0; i < model_scores.size(); ++i) {
       model_scores[i]->nll -= sums[static_cast<int64_t>(plan.group_of[i])].item<double>();
-      model_scores[i]->tokens += tokens;
+      model_scores[i]->tokens += num_tokens;
     }
   };
   data::for_each_batch(input.model, input.corpus, scoring, visitor);
@@ -142,14 +142,14 @@ int64_t num_heads_of(const AttentionLayer& layer, Side side) {
     throw Error(Exit::usage,
                 Problem{"--side", str("layers that have ", name_of(side), " heads separate from their value heads"),
                         str(layer_spec.name, ", which does not mix heads"), "use --side whole or value"});
-  const int64_t heads = layer_spec.heads_of(sides[0]);
+  const int64_t num_heads = layer_spec.heads_of(sides[0]);
   for (HeadSide s : sides)
-    if (layer_spec.heads_of(s) != heads)
+    if (layer_spec.heads_of(s) != num_heads)
       throw Error(
           Exit::usage,
           Problem{"--side", "score, value or output",
                   str("whole, but ", layer_spec.name, " has different numbers of score, value and output heads"), ""});
-  return heads;
+  return num_heads;
 }
 
 HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
@@ -161,16 +161,16 @@ HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds) {
 }
 
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where) {
-  std::map<AttentionKind, std::map<int64_t, int64_t>> heads_by_layer;  // number of heads by kind and layer
+  std::map<AttentionKind, std::map<int64_t, int64_t>> num_heads_by_layer;  // number of heads by kind and layer
   for (const AttentionLayer* layer : model.attention_layers())
     if (heads.count(layer->layer_spec().kind) > 0)
-      heads_by_layer[layer->layer_spec().kind][layer->layer_spec().layer] = num_heads_of(*layer, side);
+      num_heads_by_layer[layer->layer_spec().kind][layer->layer_spec().layer] = num_heads_of(*layer, side);
   const auto refuse = [&](const std::string& expected, AttentionKind kind, const Head& head) {
     throw Error(Exit::usage,
                 Problem{where, expected, str(name_of(kind), ", layer ", head.layer, ", head ", head.head), ""});
   };
   for (const auto& [kind, kind_heads] : heads) {
-    const auto& layers = heads_by_layer[kind];
+    const auto& layers = num_heads_by_layer[kind];
     for (const Head& head : kind_heads) {
       if (layers.empty()) refuse("a kind of attention that the model has", kind, head);
       const auto layer = layers.find(head.layer);
@@ -220,16 +220,16 @@ std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return first_masked_layer(a) < first_masked_layer(b); });
-  const auto count = static_cast<int64_t>(order.size());
+  const auto num_models = static_cast<int64_t>(order.size());
   AnalysisInput pass_input = input;
   pass_input.scoring = input.corpus.resolve(input.scoring, input.model);
   const int64_t max_models = std::max<int64_t>(1, max_tokens_per_pass / pass_input.scoring.block);
-  const int64_t num_passes = std::max<int64_t>(1, ceil_div(count, max_models));
+  const int64_t num_passes = std::max<int64_t>(1, ceil_div(num_models, max_models));
   std::vector<task::Score> scores(masked_sets.size());
   for (int64_t pass = 0; pass < num_passes && stop_signal() == 0; ++pass) {
     std::vector<HeadSet> pass_sets;
     std::vector<task::Score*> pass_scores;
-    for (int64_t i = pass * count / num_passes; i < (pass + 1) * count / num_passes; ++i) {
+    for (int64_t i = pass * num_models / num_passes; i < (pass + 1) * num_models / num_passes; ++i) {
       pass_sets.push_back(masked_sets[order[static_cast<size_t>(i)]]);
       pass_scores.push_back(&scores[order[static_cast<size_t>(i)]]);
     }

@@ -64,8 +64,8 @@ constexpr int64_t kMaxTokensPerPass = 16384;
 
 // Returns, for each set of heads in `masked_sets`, the score of the model with this set masked in addition to the heads
 // that are already masked. Each score equals the score of a separate evaluation except for rounding. Throws
-// Error(usage) like num_heads_of() and check_heads(). If a signal asks the process to stop, returns early; scores that
-// were not computed are zeros.
+// Error(usage) like num_heads_of() and check_heads(). If a signal asks the process to stop, returns early; the score of
+// a model then covers only the text that was evaluated, and is zero for a model without any evaluated text.
 std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
                                          int64_t max_tokens_per_pass = kMaxTokensPerPass);
 

@@ -11,26 +11,29 @@ namespace mh::analysis {
 
 namespace {
 
-// Returns `fraction` of the number `heads`, rounded to the nearest integer.
-int64_t round_fraction(double fraction, int64_t heads) { return std::llround(fraction * static_cast<double>(heads)); }
+// Returns `fraction` of `num_heads`, rounded to the nearest integer.
+int64_t round_fraction(double fraction, int64_t num_heads) {
+  return std::llround(fraction * static_cast<double>(num_heads));
+}
 
-// Adds heads to `masked` in the order of the ranking `order`, until `masked` has `fraction` of the heads in
+// Adds heads to `masked_heads` in the order of `ranked_heads`, until `masked_heads` has `fraction` of the heads in
 // `candidates` or, if `per_layer`, of the heads of each layer.
-void mask_by_rank(HeadSet& masked, const std::vector<RankedHead>& order, const HeadSet& candidates, double fraction,
-                  bool per_layer) {
-  // The number of heads still to be masked, and the total number of heads: by layer, or for all layers under a single
-  // key.
-  std::map<std::pair<AttentionKind, int64_t>, int64_t> num_remaining, sizes;
+void mask_by_rank(HeadSet& masked_heads, const std::vector<RankedHead>& ranked_heads, const HeadSet& candidates,
+                  double fraction, bool per_layer) {
+  // Numbers of heads still to be masked, and numbers of candidates: by layer, or for all layers under a single key.
+  std::map<std::pair<AttentionKind, int64_t>, int64_t> num_remaining, num_candidates;
   const auto key = [&](AttentionKind kind, const Head& head) {
     return per_layer ? std::pair(kind, head.layer) : std::pair(AttentionKind{}, int64_t{-1});
   };
   for (const auto& [kind, heads] : candidates)
-    for (const Head& head : heads) ++sizes[key(kind, head)];
-  for (const auto& [layer_key, size] : sizes) num_remaining[layer_key] = round_fraction(fraction, size);
-  for (const auto& [kind, heads] : masked)
+    for (const Head& head : heads) ++num_candidates[key(kind, head)];
+  for (const auto& [layer_key, num_heads] : num_candidates)
+    num_remaining[layer_key] = round_fraction(fraction, num_heads);
+  for (const auto& [kind, heads] : masked_heads)
     for (const Head& head : heads) --num_remaining[key(kind, head)];
-  for (const RankedHead& r : order)
-    if (int64_t& num_left = num_remaining[key(r.kind, r.head)]; num_left > 0 && masked[r.kind].insert(r.head).second)
+  for (const RankedHead& r : ranked_heads)
+    if (int64_t& num_left = num_remaining[key(r.kind, r.head)];
+        num_left > 0 && masked_heads[r.kind].insert(r.head).second)
       --num_left;
 }
 
@@ -39,22 +42,22 @@ void mask_by_rank(HeadSet& masked, const std::vector<RankedHead>& order, const H
 std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const AnalysisInput& importance_input,
                                       const std::string& measure, const CurveOptions& options) {
   const HeadSet candidates = all_heads(scoring_input.model, scoring_input.side, scoring_input.kinds);
-  const auto steps = static_cast<int64_t>(std::ceil(1 / options.step - 1e-9));
+  const auto num_steps = static_cast<int64_t>(std::ceil(1 / options.step - 1e-9));
   std::vector<CurvePoint> points;
-  HeadSet masked;
-  std::vector<RankedHead> order;
-  for (int64_t i = 0; i <= steps && stop_signal() == 0; ++i) {
+  HeadSet masked_heads;
+  std::vector<RankedHead> ranked_heads;
+  for (int64_t i = 0; i <= num_steps && stop_signal() == 0; ++i) {
     // The fraction is rounded to 9 decimals, so that 3 steps of 0.1 give 0.3 and not 0.30000000000000004.
     const double fraction = std::min(1.0, std::round(static_cast<double>(i) * options.step * 1e9) / 1e9);
     if (i == 1 || (i > 1 && options.rerank)) {
-      const HeadMaskGuard mask_guard(importance_input.model, importance_input.side, masked);
+      const HeadMaskGuard mask_guard(importance_input.model, importance_input.side, masked_heads);
       auto scores = importance_of(measure, importance_input);
       if (options.normalise)
         for (auto& [kind, layers] : scores) normalise_by_layer(layers);
-      order = rank_heads(scores, options.per_layer);
+      ranked_heads = rank_heads(scores, options.per_layer);
     }
-    mask_by_rank(masked, order, candidates, fraction, options.per_layer);
-    points.push_back({fraction, masked, {}});
+    mask_by_rank(masked_heads, ranked_heads, candidates, fraction, options.per_layer);
+    points.push_back({fraction, masked_heads, {}});
   }
   std::vector<HeadSet> masked_sets;
   masked_sets.reserve(points.size());

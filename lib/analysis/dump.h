@@ -15,12 +15,12 @@ namespace mh::analysis {
 
 class AttentionDump : public attention::Observer {
  public:
-  // Limit on the total size of the matrices in bytes. The matrices stay in memory until write(), which needs as much
-  // memory again.
+  // Limit on the total size of the matrices in bytes. The matrices stay in memory, and write() concatenates them into
+  // copies of the same size.
   static constexpr int64_t kMaxBytes = int64_t{2} << 30;
-  // Throws Error(usage) if the matrices of `num_blocks` text blocks, with `queries` queries and `keys` keys each,
-  // exceed kMaxBytes.
-  AttentionDump(model::LanguageModel& model, int64_t num_blocks, int64_t queries, int64_t keys);
+  // Throws Error(usage) if the matrices of `num_blocks` text blocks, with `num_queries` queries and `num_keys` keys
+  // each, exceed kMaxBytes.
+  AttentionDump(model::LanguageModel& model, int64_t num_blocks, int64_t num_queries, int64_t num_keys);
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
   // Writes the matrices with the metadata `metadata`; does not close the sink.
   void write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const;

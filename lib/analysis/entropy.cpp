@@ -16,8 +16,8 @@ at::Tensor entropy_of_rows(const at::Tensor& p) {
 void EntropyMeans::add(const at::Tensor& p) {
   c10::NoGradGuard no_gradient;
   const auto accumulate = [](at::Tensor& total, const at::Tensor& x) {  // x: (h, Tq)
-    const at::Tensor row_sums = x.sum(-1).to(at::kCPU, at::kDouble);
-    total = total.defined() ? total + row_sums : row_sums;
+    const at::Tensor head_sums = x.sum(-1).to(at::kCPU, at::kDouble);
+    total = total.defined() ? total + head_sums : head_sums;
   };
   for (int64_t b = 0; b < p.size(0); ++b) {
     const at::Tensor entropies = entropy_of_rows(p[b]);         // (h, Tq)

@@ -18,10 +18,10 @@ Selection selection_named(const std::string& name) {
 }
 
 std::vector<HeadPair> choose_pairs(const PairOptions& options,
-                                   const std::map<AttentionKind, std::vector<int64_t>>& heads,
+                                   const std::map<AttentionKind, std::vector<int64_t>>& head_counts,
                                    const std::map<AttentionKind, LayerScores>& scores) {
   std::vector<HeadPair> pairs;
-  for (const auto& [kind, layers] : heads) {
+  for (const auto& [kind, layers] : head_counts) {
     RandomSequence random(RandomStream(options.seed, str(name_of(kind), ".rotation")));
     const auto kind_pairs = uses_importance(options.selection)
                                 ? pair_ranked(options.selection, kind, scores.at(kind), options.k, options.t_max)

@@ -26,17 +26,17 @@ struct PairOptions {
   uint64_t seed = 1;  // seed of random pairs; each kind of attention has its own random stream
 };
 
-// Returns the pairs of heads to swap, for each kind of attention in `heads`, the result of heads_to_pair(). `scores`:
-// importance of the heads of each of these kinds; may be empty for random pairs.
+// Returns the pairs of heads to swap, for each kind of attention in `head_counts`, the result of heads_to_pair().
+// `scores`: importance of the heads of each of these kinds; may be empty for random pairs.
 std::vector<HeadPair> choose_pairs(const PairOptions& options,
-                                   const std::map<AttentionKind, std::vector<int64_t>>& heads,
+                                   const std::map<AttentionKind, std::vector<int64_t>>& head_counts,
                                    const std::map<AttentionKind, LayerScores>& scores);
 
 // The optimiser's moments of each parameter in a training state.
 class OptimizerMoments {
  public:
   // Reads the moments to the CPU, fp32, with the shapes of their parameters. Throws Error(usage) that names the option
-  // `where` if the checkpoint has none.
+  // `where` if the checkpoint has no moments.
   OptimizerMoments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters, const std::string& where);
   // Returns the moments of one parameter; the tensors share memory with all().
   std::vector<at::Tensor> moments_of(const nn::Parameter& parameter) const;

@@ -48,11 +48,11 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
     const bool by_position = g.dim() == 3;
     const at::Tensor experts = g.argmax(-1);  // (B) or (B, Tq)
     if (!first_layer_experts_.defined())
-      first_layer_experts_ = experts, in_encoder_ = queries_of_encoder(layer_spec.kind);
-    at::Tensor entropy = entropy_of_rows(g), units = experts;
+      first_layer_experts_ = experts, in_encoder_ = has_encoder_queries(layer_spec.kind);
+    at::Tensor unit_entropies = entropy_of_rows(g), unit_experts = experts;
     if (const at::Tensor& lengths = lengths_.queries(layer_spec.kind); by_position && lengths.defined()) {
       const at::Tensor is_valid = at::arange(g.size(1)).unsqueeze(0) < lengths.unsqueeze(1);
-      entropy = entropy.masked_select(is_valid), units = experts.masked_select(is_valid);
+      unit_entropies = unit_entropies.masked_select(is_valid), unit_experts = experts.masked_select(is_valid);
     }
     LayerGates& layer = layers_[layer_spec.name];
     if (layer.counts.empty()) {
@@ -60,16 +60,16 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
       layer.counts.resize(static_cast<size_t>(g.size(-1)));
       layer_order_.push_back(layer_spec.name);
     }
-    layer.units += units.numel();
-    layer.entropy += entropy.sum().item<double>();
-    const at::Tensor counts = units.flatten().bincount({}, g.size(-1));
+    layer.units += unit_experts.numel();
+    layer.entropy += unit_entropies.sum().item<double>();
+    const at::Tensor counts = unit_experts.flatten().bincount({}, g.size(-1));
     for (int64_t e = 0; e < counts.size(0); ++e) layer.counts[static_cast<size_t>(e)] += counts[e].item<int64_t>();
   }
 
   // Returns the expert of each unit of the last forward pass in the first layer with gates, (B) or (B, Tq).
   const at::Tensor& first_layer_experts() const { return first_layer_experts_; }
   bool in_encoder() const { return in_encoder_; }  // whether the first layer with gates is in the encoder
-  Words words(int64_t row, int64_t positions) const { return words_of(lengths_, in_encoder_, row, positions); }
+  Words words(int64_t row, int64_t num_positions) const { return words_of(lengths_, in_encoder_, row, num_positions); }
   std::vector<LayerGates> layers() const {
     std::vector<LayerGates> ordered_layers;
     for (const std::string& name : layer_order_) ordered_layers.push_back(layers_.at(name));
@@ -100,12 +100,13 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
       auto [entry, is_new] = random_by_layer_.try_emplace(
           layer_spec.name, RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(layer_spec.kind))),
           0U, static_cast<uint32_t>(layer_spec.layer));
-      const int64_t rows = experts.size(0), units = experts.dim() == 2 ? experts.size(1) : 1;
-      at::Tensor sampled_experts = at::zeros({rows, units}, at::kLong);
+      const int64_t num_rows = experts.size(0), units_per_row = experts.dim() == 2 ? experts.size(1) : 1;
+      at::Tensor sampled_experts = at::zeros({num_rows, units_per_row}, at::kLong);
       auto* out = sampled_experts.mutable_data_ptr<int64_t>();
       const at::Tensor& lengths = lengths_.queries(layer_spec.kind);
-      for (int64_t b = 0; b < rows; ++b, out += units) {
-        const int64_t num_valid = lengths.defined() ? std::min(units, lengths[b].item<int64_t>()) : units;
+      for (int64_t b = 0; b < num_rows; ++b, out += units_per_row) {
+        const int64_t num_valid =
+            lengths.defined() ? std::min(units_per_row, lengths[b].item<int64_t>()) : units_per_row;
         for (int64_t i = 0; i < num_valid; ++i)
           out[i] = static_cast<int64_t>(entry->second.uniform_below(static_cast<uint64_t>(g.size(-1))));
       }
@@ -172,15 +173,15 @@ ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tok
                      inputs = (gate_observer.in_encoder() ? input.source : input.tokens).contiguous();
     const auto* expert_of_unit = first_layer_experts.const_data_ptr<int64_t>();
     const auto* token_ids = inputs.const_data_ptr<int64_t>();
-    const int64_t width = inputs.size(1);
+    const int64_t padded_length = inputs.size(1);
     const bool by_position = first_layer_experts.dim() == 2;
     for (size_t b = 0; b < pass.rows.size(); ++b) {
       const auto row = static_cast<int64_t>(b);
-      const Words words = gate_observer.words(row, width);
+      const Words words = gate_observer.words(row, padded_length);
       // Positions before `num_context` are context, which is not counted.
       for (int64_t t = std::max(words.first, pass.rows[b].num_context); t < words.first + words.count; ++t) {
-        const int64_t expert = by_position ? expert_of_unit[row * width + t] : expert_of_unit[row];
-        const auto id = static_cast<int32_t>(token_ids[row * width + t]);
+        const int64_t expert = by_position ? expert_of_unit[row * padded_length + t] : expert_of_unit[row];
+        const auto id = static_cast<int32_t>(token_ids[row * padded_length + t]);
         ++joint_counts[{expert, id}], ++counts_by_token[id], ++counts_by_expert[expert], ++total_count;
       }
     }
@@ -208,25 +209,25 @@ ExpertReport report_experts(const AnalysisInput& analysis_input, int64_t max_tok
   return report;
 }
 
-std::vector<ExpertScore> evaluate_experts(const AnalysisInput& analysis_input, int64_t seeds,
+std::vector<ExpertScore> evaluate_experts(const AnalysisInput& analysis_input, int64_t num_seeds,
                                           const std::function<double(attention::Observer*)>& evaluate) {
-  const auto score =
+  const auto compute_score =
       evaluate ? evaluate : [&](attention::Observer* observer) { return perplexity(analysis_input, observer); };
   const double no_deviation = std::numeric_limits<double>::quiet_NaN();
   OneHotGates specialised_gates(0, analysis_input.kinds);
-  std::vector<ExpertScore> scores{{"own", score(nullptr), no_deviation, 1},
-                                  {"specialised", score(&specialised_gates), no_deviation, 1}};
+  std::vector<ExpertScore> scores{{"own", compute_score(nullptr), no_deviation, 1},
+                                  {"specialised", compute_score(&specialised_gates), no_deviation, 1}};
   double sum = 0, squares = 0;
   std::vector<double> random_scores;
-  for (int64_t seed = 1; seed <= seeds; ++seed) {
+  for (int64_t seed = 1; seed <= num_seeds; ++seed) {
     OneHotGates random_gates(seed, analysis_input.kinds);
-    random_scores.push_back(score(&random_gates));
+    random_scores.push_back(compute_score(&random_gates));
     sum += random_scores.back();
   }
-  const double mean = sum / static_cast<double>(seeds);
+  const double mean = sum / static_cast<double>(num_seeds);
   for (double x : random_scores) squares += (x - mean) * (x - mean);
-  scores.push_back(
-      {"random", mean, seeds > 1 ? std::sqrt(squares / static_cast<double>(seeds - 1)) : no_deviation, seeds});
+  scores.push_back({"random", mean,
+                    num_seeds > 1 ? std::sqrt(squares / static_cast<double>(num_seeds - 1)) : no_deviation, num_seeds});
   return scores;
 }
 

@@ -65,9 +65,9 @@ struct ExpertScore {
 };
 
 // Returns three scores of the model: with its own gates, with specialised gates, and with random gates (mean over the
-// seeds 1, 2, …, `seeds`). `evaluate`: evaluates the model with an observer that replaces the gates, or with null;
+// seeds 1, 2, …, `num_seeds`). `evaluate`: evaluates the model with an observer that replaces the gates, or with null;
 // empty: perplexity.
-std::vector<ExpertScore> evaluate_experts(const AnalysisInput& input, int64_t seeds,
+std::vector<ExpertScore> evaluate_experts(const AnalysisInput& input, int64_t num_seeds,
                                           const std::function<double(attention::Observer*)>& evaluate = {});
 
 }  // namespace mh::analysis

@@ -41,9 +41,9 @@ FoldedModel fold_combiners(const model::ModelConfig& config, model::LanguageMode
   folded_model.model =
       model::build_language_model(folded_model.config, model.vocabularies(), model.parameters().device());
   for (nn::Parameter& p : folded_model.model->parameters().all()) {
-    const at::Tensor& full_weight = model.parameters().find(p.name())->master();
+    const at::Tensor& original = model.parameters().find(p.name())->master();
     const auto matrix = matrices.find(p.name());
-    p.master().copy_(matrix == matrices.end() ? full_weight : fold(matrix->second, full_weight));
+    p.master().copy_(matrix == matrices.end() ? original : fold(matrix->second, original));
   }
   folded_model.model->parameters().refresh_copies();
   return folded_model;

@@ -28,13 +28,13 @@ AttentionKind kind_named(const std::string& name, const std::string& where) {
 
 Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters,
                   const std::string& where) {
-  const auto heads_by_kind = heads_of(parameters);
+  const auto head_counts = heads_of(parameters);
   std::vector<std::string> kind_names;
-  for (const auto& [kind, layers] : heads_by_kind) kind_names.emplace_back(name_of(kind));
+  for (const auto& [kind, layers] : head_counts) kind_names.emplace_back(name_of(kind));
   Kinds kinds;
   for (const std::string& name : names) {
     const AttentionKind kind = kind_named(name, where);
-    if (heads_by_kind.count(kind) == 0)
+    if (head_counts.count(kind) == 0)
       throw Error(Exit::usage,
                   Problem{where, str("kinds of attention that the model has: ", join(kind_names, ", ")), name, ""});
     kinds.insert(kind);
@@ -58,17 +58,17 @@ std::optional<LayerId> layer_of(const std::string& parameter) {
 }
 
 std::map<AttentionKind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters) {
-  std::map<AttentionKind, std::vector<int64_t>> heads_by_kind;
+  std::map<AttentionKind, std::vector<int64_t>> head_counts;
   for (const nn::Parameter& p : parameters.all()) {
     const auto layer = layer_of(p.name());
     if (!layer) continue;
-    auto& layers = heads_by_kind[layer->kind];
+    auto& layers = head_counts[layer->kind];
     if (static_cast<int64_t>(layers.size()) <= layer->layer) layers.resize(static_cast<size_t>(layer->layer) + 1);
     if (p.traits().role != nn::HeadRole::projection) continue;
     for (const nn::HeadAxis& axis : p.traits().head_axes)
       if (axis.side == nn::HeadSide::value) layers[static_cast<size_t>(layer->layer)] = axis.heads;
   }
-  return heads_by_kind;
+  return head_counts;
 }
 
 std::string names_of(const std::vector<AttentionKind>& kinds) {
@@ -77,9 +77,9 @@ std::string names_of(const std::vector<AttentionKind>& kinds) {
   return join(names, ", ");
 }
 
-std::string names_of(const std::map<AttentionKind, std::vector<int64_t>>& heads) {
+std::string names_of(const std::map<AttentionKind, std::vector<int64_t>>& head_counts) {
   std::vector<AttentionKind> kinds;
-  for (const auto& [kind, layers] : heads) kinds.push_back(kind);
+  for (const auto& [kind, layers] : head_counts) kinds.push_back(kind);
   return names_of(kinds);
 }
 

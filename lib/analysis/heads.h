@@ -50,7 +50,7 @@ std::map<AttentionKind, std::vector<int64_t>> heads_of(const nn::ParameterList& 
 
 // Returns the names of the kinds of attention as text for messages: "decoder.self, decoder.cross".
 std::string names_of(const std::vector<AttentionKind>& kinds);
-std::string names_of(const std::map<AttentionKind, std::vector<int64_t>>& heads);
+std::string names_of(const std::map<AttentionKind, std::vector<int64_t>>& head_counts);
 
 using HeadSet = std::map<AttentionKind, std::set<Head>>;
 

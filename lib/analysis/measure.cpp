@@ -32,9 +32,9 @@ void Measure::add(const attention::LayerSpec& layer_spec, const at::Tensor& sums
   mean.count += count;
 }
 
-int64_t Measure::num_valid_queries(AttentionKind kind, int64_t row, int64_t queries) const {
+int64_t Measure::num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const {
   const at::Tensor& lengths = lengths_.queries(kind);
-  return lengths.defined() ? std::min(queries, lengths[row].item<int64_t>()) : queries;
+  return lengths.defined() ? std::min(num_queries, lengths[row].item<int64_t>()) : num_queries;
 }
 
 std::map<AttentionKind, LayerScores> Measure::mean_scores() const {

@@ -1,7 +1,7 @@
 // Base classes of measures that observe forward passes and give each head of each layer a score. A higher score means a
 // more important head.
 //
-// Sums are accumulated in fp64 over real positions only, whose number begin() receives; padding is left out.
+// Sums are accumulated in fp64 over real positions only; begin() receives the lengths of sequences without padding.
 #pragma once
 
 #include <map>
@@ -36,18 +36,18 @@ class Measure : public attention::Observer {
   Side side() const { return side_; }
   // Adds `sums` (h), sums of each head's score over `count` items, to the mean of the layer.
   void add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count);
-  // Returns the number of real (not padding) queries of batch row `row`, at most `queries`.
-  int64_t num_valid_queries(AttentionKind kind, int64_t row, int64_t queries) const;
-  // Returns the positions of batch row `row` that are words (analysis/words.h), among its `queries` queries or its
-  // `keys` keys.
-  Words query_words(AttentionKind kind, int64_t row, int64_t queries) const {
-    return words_of(lengths_, queries_of_encoder(kind), row, queries);
+  // Returns the number of real (not padding) queries of batch row `row`, at most `num_queries`.
+  int64_t num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const;
+  // Returns the positions of batch row `row` that are words (analysis/words.h), among its `num_queries` queries or
+  // its `num_keys` keys.
+  Words query_words(AttentionKind kind, int64_t row, int64_t num_queries) const {
+    return words_of(lengths_, has_encoder_queries(kind), row, num_queries);
   }
-  Words key_words(AttentionKind kind, int64_t row, int64_t keys) const {
-    return words_of(lengths_, keys_of_encoder(kind), row, keys);
+  Words key_words(AttentionKind kind, int64_t row, int64_t num_keys) const {
+    return words_of(lengths_, has_encoder_keys(kind), row, num_keys);
   }
   // Returns whether batch rows are sentences, which is the case if begin() received lengths of encoder sequences.
-  bool sentences() const { return lengths_.encoder.defined(); }
+  bool has_sentences() const { return lengths_.encoder.defined(); }
 
  private:
   struct Mean {

@@ -33,15 +33,15 @@ class ReceivedProbability : public AttentionMeasure {
 
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
-    const int64_t queries = p.size(2), keys = p.size(3);
+    const int64_t num_queries = p.size(2), num_keys = p.size(3);
     for (int64_t b = 0; b < p.size(0); ++b) {
-      const int64_t num_valid = num_valid_queries(layer_spec.kind, b, queries);
+      const int64_t num_valid = num_valid_queries(layer_spec.kind, b, num_queries);
       if (num_valid == 0) continue;
       at::Tensor valid_p = p[b].narrow(1, 0, num_valid);  // (h, num_valid, Tk)
-      if (sentences() || layer_spec.kind != AttentionKind::decoder_cross) {
-        const int64_t num_memory = layer_spec.kind == AttentionKind::decoder_cross ? 0 : keys - queries;
-        const Words words = key_words(layer_spec.kind, b, keys - num_memory);
-        valid_p = valid_p.narrow(2, num_memory + words.first, words.count);
+      if (has_sentences() || layer_spec.kind != AttentionKind::decoder_cross) {
+        const int64_t num_memory_keys = layer_spec.kind == AttentionKind::decoder_cross ? 0 : num_keys - num_queries;
+        const Words words = key_words(layer_spec.kind, b, num_keys - num_memory_keys);
+        valid_p = valid_p.narrow(2, num_memory_keys + words.first, words.count);
         add(layer_spec, valid_p.amax(1).to(at::kDouble).sum(1), static_cast<double>(words.count));
       } else {
         const at::Tensor is_attended = (valid_p != 0).any(1).any(0);  // (Tk)

@@ -3,7 +3,7 @@
 // could compute as well.
 //
 // In sentences only queries that are words are counted (analysis/words.h). Rows of mixed heads may have negative
-// entries and need not sum to 1; H is computed from |P| divided by the sum of the row.
+// entries and need not sum to 1; H is computed from |P| / Σ |P|.
 #include "analysis/importance.h"
 
 namespace mh::analysis {

@@ -58,7 +58,7 @@ namespace {
 class ProductMeans : public Measure {
  public:
   using Measure::Measure;
-  void collect(const HeadProducts::Layer& layer) {
+  void add_layer(const HeadProducts::Layer& layer) {
     const at::Tensor magnitudes = layer.products.to(at::kDouble).abs();  // (B, h, Tq)
     for (int64_t b = 0; b < magnitudes.size(0); ++b) {
       const int64_t num_valid = num_valid_queries(layer.layer_spec->kind, b, magnitudes.size(2));
@@ -84,7 +84,7 @@ class Taylor : public Importance {
     visitor.observer = &products;
     visitor.visit = [&](const data::ForwardedBatch& pass) {
       const nn::SlicedLoss loss = input.model.loss(pass.hidden, pass.batch.targets, 0);
-      for (const auto& layer : products.collect(loss.smoothed)) products.means.collect(layer);
+      for (const auto& layer : products.collect(loss.smoothed)) products.means.add_layer(layer);
     };
     visitor.progress = input.progress;
     data::for_each_batch(input.model, input.corpus, input.scoring, visitor);

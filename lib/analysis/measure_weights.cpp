@@ -28,10 +28,11 @@ at::Tensor sum_by_head(const at::Tensor& x, const HeadAxis& axis) {
 
 // Returns, for each head, the sum of x over the intersection of its blocks along both axes, (a.heads).
 at::Tensor sum_by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAxis& b) {
-  const int64_t heads = std::min(a.heads, b.heads), rows = x.size(a.axis) / a.heads, columns = x.size(b.axis) / b.heads;
+  const int64_t num_heads = std::min(a.heads, b.heads), block_rows = x.size(a.axis) / a.heads,
+                block_columns = x.size(b.axis) / b.heads;
   at::Tensor sums = at::zeros({a.heads}, at::kDouble);
-  for (int64_t i = 0; i < heads; ++i)
-    sums[i] = x.narrow(a.axis, i * rows, rows).narrow(b.axis, i * columns, columns).sum();
+  for (int64_t i = 0; i < num_heads; ++i)
+    sums[i] = x.narrow(a.axis, i * block_rows, block_rows).narrow(b.axis, i * block_columns, block_columns).sum();
   return sums;
 }
 
@@ -65,7 +66,7 @@ class Norms : public Importance {
   // only_matrices_, is no matrix across heads.
   std::vector<HeadAxis> axes_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
-    std::vector<HeadAxis> axes;  // head axes, without axes whose blocks survive the pruning of their heads
+    std::vector<HeadAxis> axes;  // head axes whose blocks are removed when their heads are pruned
     for (const HeadAxis& axis : p.traits().head_axes)
       if (!axis.survives_pruning) axes.push_back(axis);
     if (only_matrices_ && axes.size() < 2) return {};
@@ -95,7 +96,7 @@ class Norms : public Importance {
     return sums;
   }
 
-  bool only_matrices_;
+  bool only_matrices_;  // whether only matrices across heads are counted
 };
 
 struct Alpha : Norms {

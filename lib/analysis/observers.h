@@ -1,4 +1,4 @@
-// An observer that forwards one forward pass to several observers.
+// An observer that passes the tensors of a forward pass on to several observers.
 #pragma once
 
 #include <functional>

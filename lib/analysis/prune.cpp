@@ -18,19 +18,19 @@ using attention::HeadSide;
 using attention::KeptHeads;
 
 AttentionLayer& layer_at(model::LanguageModel& model, AttentionKind kind, int64_t layer, const std::string& where) {
-  int64_t count = 0;
+  int64_t num_layers = 0;
   AttentionLayer* matching_layer = nullptr;
   for (AttentionLayer* candidate : model.attention_layers()) {
     if (candidate->layer_spec().kind != kind) continue;
-    ++count;
+    ++num_layers;
     if (candidate->layer_spec().layer == layer) matching_layer = candidate;
   }
-  if (count == 0)
+  if (num_layers == 0)
     throw Error(Exit::usage,
                 Problem{where, "a kind of attention that the model has: " + names_of(heads_of(model.parameters())),
                         name_of(kind), ""});
   if (matching_layer == nullptr)
-    throw Error(Exit::usage, Problem{where, str("a layer from 0 to ", count - 1), str(layer), ""});
+    throw Error(Exit::usage, Problem{where, str("a layer from 0 to ", num_layers - 1), str(layer), ""});
   return *matching_layer;
 }
 
@@ -41,16 +41,16 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
     throw Error(Exit::usage, Problem{str(where, ", ", layer_spec.name), expected, found, next});
   };
   const HeadSide pruned_side = head_side(side);
-  const int64_t heads = layer_spec.heads_of(pruned_side);
-  if (heads == 0) refuse("a layer with heads", "a layer without heads", "");
-  if (*pruned_heads.rbegin() >= heads || *pruned_heads.begin() < 0)
-    refuse(str("a head from 0 to ", heads - 1),
+  const int64_t num_heads = layer_spec.heads_of(pruned_side);
+  if (num_heads == 0) refuse("a layer with heads", "a layer without heads", "");
+  if (*pruned_heads.rbegin() >= num_heads || *pruned_heads.begin() < 0)
+    refuse(str("a head from 0 to ", num_heads - 1),
            str(*pruned_heads.begin() < 0 ? *pruned_heads.begin() : *pruned_heads.rbegin()), "");
-  if (side == Side::whole && (layer_spec.heads != heads || layer_spec.output_heads != heads))
-    refuse(
-        "equal numbers of score, value and output heads, since --side whole prunes all three together",
-        str(layer_spec.heads, " score heads, ", heads, " value heads and ", layer_spec.output_heads, " output heads"),
-        "use --side score, value or output");
+  if (side == Side::whole && (layer_spec.heads != num_heads || layer_spec.output_heads != num_heads))
+    refuse("equal numbers of score, value and output heads, since --side whole prunes all three together",
+           str(layer_spec.heads, " score heads, ", num_heads, " value heads and ", layer_spec.output_heads,
+               " output heads"),
+           "use --side score, value or output");
   if (!layer.can_prune_separately(pruned_side))
     refuse(
         str(pruned_side == HeadSide::score ? "a mixer that changes the number of heads" : "a combiner that mixes heads",

@@ -25,9 +25,9 @@ struct PruneAmount {
   int64_t count = 0;
   double fraction = 0;
 };
-// Returns the heads with the lowest scores: the number `amount` of all heads or, if `per_layer`, of the heads of each
-// layer. Heads with equal scores are ordered by layer, then by head. Throws Error(usage) that names the option `where`
-// if this number is 0 or exceeds the number of heads.
+// Returns the heads with the lowest scores. `amount` applies to all heads or, if `per_layer`, to the heads of each
+// layer. Heads with equal scores are ordered by kind, layer and head. Throws Error(usage) that names the option `where`
+// if no head is selected, or if `amount` exceeds the number of heads.
 HeadSet least_important(const std::map<AttentionKind, LayerScores>& scores, const PruneAmount& amount, bool per_layer,
                         const std::string& where);
 

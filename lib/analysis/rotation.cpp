@@ -21,9 +21,9 @@ std::vector<Head> rank_heads(const LayerScores& scores, std::vector<Head> heads)
   return heads;
 }
 
-std::vector<Head> heads_in(int64_t layer, int64_t heads) {
+std::vector<Head> heads_in(int64_t layer, int64_t num_heads) {
   std::vector<Head> layer_heads;
-  for (int64_t head = 0; head < heads; ++head) layer_heads.push_back({layer, head});
+  for (int64_t head = 0; head < num_heads; ++head) layer_heads.push_back({layer, head});
   return layer_heads;
 }
 
@@ -53,15 +53,15 @@ std::string join_counts(const std::vector<int64_t>& counts) {
 
 }  // namespace
 
-int64_t max_pairs(Selection selection, const std::vector<int64_t>& heads) {
-  const int64_t num_heads = std::accumulate(heads.begin(), heads.end(), int64_t{0});
-  const auto layers = static_cast<int64_t>(heads.size());
-  const int64_t min_heads = heads.empty() ? 0 : *std::min_element(heads.begin(), heads.end());
+int64_t max_pairs(Selection selection, const std::vector<int64_t>& head_counts) {
+  const int64_t num_heads = std::accumulate(head_counts.begin(), head_counts.end(), int64_t{0});
+  const auto num_layers = static_cast<int64_t>(head_counts.size());
+  const int64_t min_heads = head_counts.empty() ? 0 : *std::min_element(head_counts.begin(), head_counts.end());
   switch (selection) {
     case Selection::soft:
-      return layers < 2 ? 0 : min_heads / 2;
+      return num_layers < 2 ? 0 : min_heads / 2;
     case Selection::released:
-      return min_heads < kReleasedHeads ? 0 : layers / 2;
+      return min_heads < kReleasedHeads ? 0 : num_layers / 2;
     case Selection::hard:
     case Selection::random:
       return num_heads / 2;
@@ -82,31 +82,31 @@ std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, i
 }
 
 std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, int64_t k, int64_t t_max) {
-  const auto layers = static_cast<int64_t>(scores.size());
+  const auto num_layers = static_cast<int64_t>(scores.size());
   std::vector<HeadPair> pairs;
-  for (int64_t layer = 0; layer < (t_max > 0 ? t_max : layers / 2); ++layer) {
-    const auto first_heads = rank_layer(scores, layer), second_heads = rank_layer(scores, layers - 1 - layer);
+  for (int64_t layer = 0; layer < (t_max > 0 ? t_max : num_layers / 2); ++layer) {
+    const auto first_heads = rank_layer(scores, layer), second_heads = rank_layer(scores, num_layers - 1 - layer);
     for (auto r = 0U; static_cast<int64_t>(r) < k; ++r) pairs.push_back({kind, first_heads[r], second_heads[r]});
   }
   return pairs;
 }
 
 std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& scores, int64_t k) {
-  const auto layers = static_cast<int64_t>(scores.size());
+  const auto num_layers = static_cast<int64_t>(scores.size());
   std::vector<HeadPair> pairs;
   for (int64_t layer = 0; layer < k; ++layer) {
     const auto ranked_heads = rank_layer(scores, layer);
     for (auto r = 0U; static_cast<int64_t>(r) < kReleasedHeads; ++r)
-      pairs.push_back({kind, ranked_heads[r], {layers - 1 - layer, ranked_heads[r].head}});
+      pairs.push_back({kind, ranked_heads[r], {num_layers - 1 - layer, ranked_heads[r].head}});
   }
   return pairs;
 }
 
-std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>& heads, int64_t k,
+std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>& head_counts, int64_t k,
                                   RandomSequence& random) {
   std::vector<Head> model_heads;
-  for (size_t layer = 0; layer < heads.size(); ++layer)
-    for (const Head& head : heads_in(static_cast<int64_t>(layer), heads[layer])) model_heads.push_back(head);
+  for (size_t layer = 0; layer < head_counts.size(); ++layer)
+    for (const Head& head : heads_in(static_cast<int64_t>(layer), head_counts[layer])) model_heads.push_back(head);
   std::vector<int64_t> order(model_heads.size());
   std::iota(order.begin(), order.end(), 0);
   random.shuffle(order);
@@ -136,12 +136,12 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
                             ? "0 with the selection 'released', since k is then the number of pairs of layers"
                             : "0, or the mode soft",
                         str(t_max), str("leave ", key("t_max"), " out")});
-  const auto heads_by_kind = heads_of(parameters);
-  std::map<AttentionKind, std::vector<int64_t>> selected_heads;
+  const auto head_counts = heads_of(parameters);
+  std::map<AttentionKind, std::vector<int64_t>> selected_counts;
   const Kinds selected_kinds = kinds_named(kinds, parameters, key("kind"));
-  for (const auto& kind_entry : heads_by_kind)
-    if (contains(selected_kinds, kind_entry.first)) selected_heads.insert(kind_entry);
-  for (const auto& [kind, layers] : selected_heads) {
+  for (const auto& kind_entry : head_counts)
+    if (contains(selected_kinds, kind_entry.first)) selected_counts.insert(kind_entry);
+  for (const auto& [kind, layers] : selected_counts) {
     const int64_t max_k = max_pairs(selection, layers);
     if (max_k == 0)
       throw Error(Exit::usage, Problem{key("mode"), required_heads(selection) + str(" in ", name_of(kind)),
@@ -150,11 +150,11 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
     if (k > max_k)
       throw Error(Exit::usage, Problem{key("k"), str("at most ", count_text(selection, max_k), " in ", name_of(kind)),
                                        str(k), "lower " + key("k")});
-    if (const auto layer_pairs = static_cast<int64_t>(layers.size()) / 2; t_max > layer_pairs)
-      throw Error(Exit::usage,
-                  Problem{key("t_max"),
-                          str("at most ", layer_pairs, ", the number of pairs of opposite layers in ", name_of(kind)),
-                          str(t_max), "lower " + key("t_max")});
+    if (const auto num_layer_pairs = static_cast<int64_t>(layers.size()) / 2; t_max > num_layer_pairs)
+      throw Error(Exit::usage, Problem{key("t_max"),
+                                       str("at most ", num_layer_pairs, ", the number of pairs of opposite layers in ",
+                                           name_of(kind)),
+                                       str(t_max), "lower " + key("t_max")});
     // Any two layers may be paired, so all layers must match the first layer that has heads.
     const auto first = std::find_if(layers.begin(), layers.end(), [](int64_t heads) { return heads > 0; });
     for (auto layer = first; layer != layers.end(); ++layer)
@@ -162,7 +162,7 @@ std::map<AttentionKind, std::vector<int64_t>> heads_to_pair(nn::ParameterList& p
         check_swap(parameters, {{kind, {first - layers.begin(), 0}, {layer - layers.begin(), 0}}}, options,
                    key("kind"));
   }
-  return selected_heads;
+  return selected_counts;
 }
 
 RotationSchedule::Action RotationSchedule::action_before(int64_t epoch, int64_t swap_epoch, bool is_swapped) const {

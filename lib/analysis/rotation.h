@@ -9,7 +9,7 @@
 //   random  k disjoint pairs, drawn uniformly
 //
 // `released` is soft as in the published code: in each of k pairs of layers, the 4 least important heads of the first
-// layer are swapped with the heads of the same numbers in the second layer. The paper's pseudocode pairs L_i with
+// layer are swapped with the heads of the same indices in the second layer. The paper's pseudocode pairs L_i with
 // L_(N-i), counted from 1, which is off by one, and bounds k by ⌊N_layers/2⌋, which is the bound of t_max.
 #pragma once
 
@@ -42,14 +42,14 @@ inline constexpr std::array kSelections{
 inline bool uses_importance(Selection selection) { return selection != Selection::random; }
 
 // Returns the largest valid k for layers with these head counts; 0 if no k is valid.
-int64_t max_pairs(Selection selection, const std::vector<int64_t>& heads);
+int64_t max_pairs(Selection selection, const std::vector<int64_t>& head_counts);
 
 // Returns the pairs of heads by the selection in the function's name. Of heads with equal scores, the head in the lower
 // layer, then the head with the lower index, is the less important one. k must be at most max_pairs().
 std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, int64_t k, int64_t t_max);
 std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& scores, int64_t k);
-std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>& heads, int64_t k,
+std::vector<HeadPair> pair_random(AttentionKind kind, const std::vector<int64_t>& head_counts, int64_t k,
                                   RandomSequence& random);
 
 // Calls pair_hard(), pair_soft() or pair_released(); only soft uses t_max.

@@ -13,12 +13,12 @@ namespace {
 // once per set.
 std::vector<double> evaluate_ablations(const AnalysisInput& input, const std::vector<HeadSet>& masked_sets,
                                        const Metric& metric) {
-  const auto models = static_cast<int64_t>(masked_sets.size());
+  const auto num_models = static_cast<int64_t>(masked_sets.size());
   std::vector<double> values;
-  for (int64_t i = 0; i < models; ++i) {
+  for (int64_t i = 0; i < num_models; ++i) {
     const HeadMaskGuard mask_guard(input.model, input.side, masked_sets[static_cast<size_t>(i)]);
     values.push_back(metric([&](int64_t completed, int64_t total) {
-      if (input.progress) input.progress(i * total + completed, models * total);
+      if (input.progress) input.progress(i * total + completed, num_models * total);
     }));
   }
   return values;

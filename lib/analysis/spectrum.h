@@ -23,11 +23,11 @@
 namespace mh::analysis {
 
 // Returns the singular values (…, min(m, n)), fp64 on the CPU, descending, of x (…, m, n) of any floating-point type.
-// They are the square roots of the eigenvalues of x xᵀ or xᵀ x, computed in fp64. Their error is up to about 3e-8 σ_1,
-// which is also the precision that fp32 entries of x allow; values below 2^-24 σ_1 are set to 0. So c_k is accurate to
-// 1e-6 if Σ σ_i is some tens of σ_1, and to 1e-5 for matrices of rank 1. On a CPU each thread takes one matrix at a
-// time and skips the trailing zeros that a causal mask leaves in rows; on a GPU batched_singular_values() runs, and
-// only the values are copied to the host. Throws Error(failed) if x is not finite.
+// The singular values are the square roots of the eigenvalues of x xᵀ or xᵀ x, computed in fp64, with an error of up to
+// about 3e-8 σ_1, which is also the precision that fp32 entries of x allow; values below 2^-24 σ_1 are set to 0. So c_k
+// is accurate to 1e-6 if Σ σ_i is some tens of σ_1, and to 1e-5 for matrices of rank 1. On a CPU each thread takes one
+// matrix at a time and skips the trailing zeros that a causal mask leaves in rows; on a GPU batched_singular_values()
+// runs, and only the values are copied to the host. Throws Error(failed) if x is not finite.
 at::Tensor singular_values(const at::Tensor& x);
 
 // Returns the same values as singular_values(), computed by batched tensor operations; the result stays on the device
@@ -61,10 +61,10 @@ at::Tensor resample_curve(const at::Tensor& curve);
 class SpectrumMeans {
  public:
   static constexpr int64_t kSampleSize = 256;
-  // `curves`: whether percentile() will be called. `varying_size`: whether the matrices differ in size, so that curves
-  // are resampled to kGridPoints points.
-  explicit SpectrumMeans(bool curves = false, bool varying_size = false)
-      : samples_curves_(curves), varying_size_(varying_size) {}
+  // `samples_curves`: whether percentile() will be called. `varying_size`: whether the matrices differ in size, so that
+  // curves are resampled to kGridPoints points.
+  explicit SpectrumMeans(bool samples_curves = false, bool varying_size = false)
+      : samples_curves_(samples_curves), varying_size_(varying_size) {}
   // Adds singular values (blocks, h, n). h must be the same in all calls, and n, too, unless varying_size() is set.
   void add(const at::Tensor& values);
   int64_t blocks() const { return blocks_; }

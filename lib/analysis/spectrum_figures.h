@@ -26,7 +26,7 @@ std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry);
 SpectrumStatistics mean_of(const std::vector<SpectrumStatistics>& statistics);
 
 // The 10th, 50th and 90th percentiles of the curves c_k of a layer or parameter, [head][k - 1]. The source must have
-// been started with SourceRequest::curves.
+// been started with SourceRequest::needs_percentiles.
 struct CurvePercentiles {
   std::vector<std::vector<double>> p10, p50, p90;
 };

@@ -26,46 +26,47 @@ SpectraEntry& SpectrumSource::find_or_add(const std::string& matrix_kind, const 
   const auto prefix_layer = layer_of(name + ".x");
   const auto parameter_layer = layer_of(name);
   const auto& layer = prefix_layer ? prefix_layer : parameter_layer;
-  entries_.push_back(std::make_unique<SpectraEntry>(SpectraEntry{matrix_kind,
-                                                                 name,
-                                                                 layer ? name_of(layer->kind) : "",
-                                                                 layer ? layer->layer : -1,
-                                                                 by_head,
-                                                                 SpectrumMeans(request_.curves, varying_size),
-                                                                 {},
-                                                                 false}));
+  entries_.push_back(
+      std::make_unique<SpectraEntry>(SpectraEntry{matrix_kind,
+                                                  name,
+                                                  layer ? name_of(layer->kind) : "",
+                                                  layer ? layer->layer : -1,
+                                                  by_head,
+                                                  SpectrumMeans(request_.needs_percentiles, varying_size),
+                                                  {},
+                                                  false}));
   return *entries_.back();
 }
 
-at::Tensor SpectrumSource::full_rows(attention::AttentionKind kind, const at::Tensor& x) const {
+at::Tensor SpectrumSource::full_blocks(attention::AttentionKind kind, const at::Tensor& x) const {
   const at::Tensor& lengths = lengths_.queries(kind);
-  if (!lengths.defined() || request_.block == 0) return x;
-  const at::Tensor full_indices = (lengths >= request_.block).nonzero().flatten();
-  return full_indices.size(0) == x.size(0) ? x : x.index_select(0, full_indices.to(x.device()));
+  if (!lengths.defined() || request_.block_length == 0) return x;
+  const at::Tensor block_indices = (lengths >= request_.block_length).nonzero().flatten();
+  return block_indices.size(0) == x.size(0) ? x : x.index_select(0, block_indices.to(x.device()));
 }
 
-void SpectrumSource::add_rows(const std::string& matrix_kind, const attention::LayerSpec& layer_spec,
-                              const at::Tensor& x, bool entropy) {
+void SpectrumSource::add_matrices(const std::string& matrix_kind, const attention::LayerSpec& layer_spec,
+                                  const at::Tensor& x, bool has_entropy) {
   if (!includes(layer_spec.kind)) return;
-  const auto add_matrices = [&](const at::Tensor& matrices) {
+  const auto add_spectra = [&](const at::Tensor& matrices) {
     if (matrices.numel() == 0) return;
-    SpectraEntry& entry = find_or_add(matrix_kind, layer_spec.name, true, request_.sentences);
+    SpectraEntry& entry = find_or_add(matrix_kind, layer_spec.name, true, request_.has_sentences);
     entry.spectra.add(singular_values(matrices));
-    if (entropy) entry.entropy.add(matrices), entry.has_entropy = true;
+    if (has_entropy) entry.entropy.add(matrices), entry.has_entropy = true;
   };
-  if (!request_.sentences) return add_matrices(full_rows(layer_spec.kind, x.detach()));
+  if (!request_.has_sentences) return add_spectra(full_blocks(layer_spec.kind, x.detach()));
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows;  // batch rows, by numbers of queries and keys
   const at::Tensor &queries = lengths_.queries(layer_spec.kind), &keys = lengths_.keys(layer_spec.kind);
   for (int64_t b = 0; b < x.size(0); ++b) rows[{queries[b].item<int64_t>(), keys[b].item<int64_t>()}].push_back(b);
   for (const auto& [size, row_indices] : rows)
-    add_matrices(x.detach()
-                     .narrow(2, 0, size.first)
-                     .narrow(3, 0, size.second)
-                     .index_select(0, at::tensor(row_indices, at::kLong).to(x.device())));
+    add_spectra(x.detach()
+                    .narrow(2, 0, size.first)
+                    .narrow(3, 0, size.second)
+                    .index_select(0, at::tensor(row_indices, at::kLong).to(x.device())));
 }
 
 at::Tensor SpectrumSource::valid_positions(attention::AttentionKind kind, const at::Tensor& x) const {
-  if (!request_.sentences) return full_rows(kind, x).flatten(0, 1);
+  if (!request_.has_sentences) return full_blocks(kind, x).flatten(0, 1);
   const at::Tensor is_valid = at::arange(x.size(1), at::kLong).unsqueeze(0) < lengths_.queries(kind).unsqueeze(1);
   return x.flatten(0, 1).index_select(0, is_valid.flatten().nonzero().flatten().to(x.device()));
 }
@@ -101,7 +102,7 @@ namespace {
 class AttentionSource : public SpectrumSource {
  public:
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
-    add_rows("attention", layer_spec, p, true);
+    add_matrices("attention", layer_spec, p, true);
   }
 };
 
@@ -110,10 +111,10 @@ class BeforeMixingSource : public SpectrumSource {
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
-      const auto mixes = includes(layer->layer_spec().kind) ? layer->mixes() : attention::MixedTensor::nothing;
-      if (mixes != attention::MixedTensor::nothing)
-        mixes_logits_[layer->layer_spec().name] = mixes == attention::MixedTensor::logits;
-      mixes_any_logits_ = mixes_any_logits_ || mixes == attention::MixedTensor::logits;
+      const auto mixed_tensor = includes(layer->layer_spec().kind) ? layer->mixes() : attention::MixedTensor::nothing;
+      if (mixed_tensor != attention::MixedTensor::nothing)
+        mixes_logits_[layer->layer_spec().name] = mixed_tensor == attention::MixedTensor::logits;
+      mixes_any_logits_ = mixes_any_logits_ || mixed_tensor == attention::MixedTensor::logits;
     }
     if (mixes_logits_.empty())
       throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing", "no layer with a mixer",
@@ -124,8 +125,8 @@ class BeforeMixingSource : public SpectrumSource {
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
     const auto entry = mixes_logits_.find(layer_spec.name);
     if (side != attention::HeadSide::score || entry == mixes_logits_.end()) return x;
-    const bool logits = entry->second;
-    add_rows(logits ? "logits-before-mixing" : "attention-before-mixing", layer_spec, x, !logits);
+    const bool mixes_logits = entry->second;
+    add_matrices(mixes_logits ? "logits-before-mixing" : "attention-before-mixing", layer_spec, x, !mixes_logits);
     return x;
   }
 
@@ -139,7 +140,7 @@ class LogitsSource : public SpectrumSource {
  public:
   bool wants_scores() const override { return true; }
   void scores(const attention::LayerSpec& layer_spec, const at::Tensor& x) override {
-    add_rows("logits", layer_spec, x, false);
+    add_matrices("logits", layer_spec, x, false);
   }
 };
 

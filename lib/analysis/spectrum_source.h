@@ -46,11 +46,11 @@ struct SpectraEntry {
 class SpectrumSource : public attention::Observer {
  public:
   struct SourceRequest {
-    std::string argument;    // text after the colon of the source's name
-    bool curves = false;     // whether percentiles of curves are needed
-    int64_t block = 0;       // number of tokens of a block of full length; 0: use blocks of any length
-    bool sentences = false;  // whether rows are sentences
-    Kinds kinds = {};        // kinds of attention to analyse; empty: all
+    std::string argument;            // text after the colon of the source's name
+    bool needs_percentiles = false;  // whether percentiles of curves are needed
+    int64_t block_length = 0;        // number of tokens of a block of full length; 0: use blocks of any length
+    bool has_sentences = false;      // whether batch rows are sentences
+    Kinds kinds = {};                // kinds of attention to analyse; empty: all
   };
   // Returns whether the source observes forward passes; if not, start() reads all matrices from parameters.
   virtual bool reads_text() const { return true; }
@@ -67,10 +67,10 @@ class SpectrumSource : public attention::Observer {
   // Returns the entry of entries() called `name`; adds it if there is none.
   SpectraEntry& find_or_add(const std::string& matrix_kind, const std::string& name, bool by_head,
                             bool varying_size = false);
-  // Adds the spectra of matrices x (B, h, Tq, Tk) of a forward pass. `entropy`: whether x are attention matrices, whose
-  // entropy is added as well.
-  void add_rows(const std::string& matrix_kind, const attention::LayerSpec& layer_spec, const at::Tensor& x,
-                bool entropy);
+  // Adds the spectra of matrices x (B, h, Tq, Tk) of a forward pass. `has_entropy`: whether x are attention matrices,
+  // whose entropy is added as well.
+  void add_matrices(const std::string& matrix_kind, const attention::LayerSpec& layer_spec, const at::Tensor& x,
+                    bool has_entropy);
   // Returns the entries (N, …) of x (B, Tq, …) at the queries of blocks of full length or, for sentences, at the real
   // queries.
   at::Tensor valid_positions(attention::AttentionKind kind, const at::Tensor& x) const;
@@ -79,7 +79,7 @@ class SpectrumSource : public attention::Observer {
 
  private:
   // Returns the batch rows of x that are blocks of full length.
-  at::Tensor full_rows(attention::AttentionKind kind, const at::Tensor& x) const;
+  at::Tensor full_blocks(attention::AttentionKind kind, const at::Tensor& x) const;
   attention::Lengths lengths_;
   std::vector<std::unique_ptr<SpectraEntry>> entries_;
 };

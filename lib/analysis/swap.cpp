@@ -38,17 +38,17 @@ std::vector<int64_t> block_shape(const nn::Parameter& p) {
   return sizes;
 }
 
-bool same_axes(const nn::Parameter& a, const nn::Parameter& b) {
+bool have_same_axes(const nn::Parameter& a, const nn::Parameter& b) {
   const auto &a_axes = a.traits().head_axes, &b_axes = b.traits().head_axes;
   return std::equal(a_axes.begin(), a_axes.end(), b_axes.begin(), b_axes.end(),
                     [](const auto& x, const auto& y) { return x.axis == y.axis && x.side == y.side; });
 }
 
 // Throws Error(usage) unless each parameter that would move exists in both layers of a pair, with equal axes and equal
-// blocks per head, and has as many heads as its layer has value heads. `heads`: number of value heads of each layer of
-// the pair's kind.
-void require_matching_layers(nn::ParameterList& parameters, const std::vector<int64_t>& heads, const HeadPair& pair,
-                             const SwapOptions& options, const std::string& where) {
+// blocks per head, and has as many heads as its layer has value heads. `head_counts`: number of value heads of each
+// layer of the pair's kind.
+void require_matching_layers(nn::ParameterList& parameters, const std::vector<int64_t>& head_counts,
+                             const HeadPair& pair, const SwapOptions& options, const std::string& where) {
   const std::string prefix_a = prefix_of(pair.kind, pair.a.layer) + ".",
                     prefix_b = prefix_of(pair.kind, pair.b.layer) + ".";
   auto refuse = [&](const std::string& found) {
@@ -65,11 +65,11 @@ void require_matching_layers(nn::ParameterList& parameters, const std::vector<in
     const std::string name_b = prefix_b + p.name().substr(prefix_a.size());
     const nn::Parameter* parameter_b = parameters.find(name_b);
     if (parameter_b == nullptr || !moves(*parameter_b, options)) return refuse("no " + name_b);
-    if (!same_axes(p, *parameter_b) || block_shape(p) != block_shape(*parameter_b))
+    if (!have_same_axes(p, *parameter_b) || block_shape(p) != block_shape(*parameter_b))
       refuse(p.name() + " and " + name_b + " of different sizes");
     for (const auto& [parameter, layer] : {std::pair(&p, pair.a.layer), std::pair(parameter_b, pair.b.layer)})
       for (const nn::HeadAxis& axis : parameter->traits().head_axes)
-        if (const int64_t num_value_heads = heads[static_cast<size_t>(layer)]; axis.heads != num_value_heads)
+        if (const int64_t num_value_heads = head_counts[static_cast<size_t>(layer)]; axis.heads != num_value_heads)
           refuse(
               str(parameter->name(), " of ", axis.heads, " heads, in a layer with ", num_value_heads, " value heads"));
   }
@@ -120,20 +120,21 @@ HeadPair parse_pair(const std::string& text, const std::string& where) {
 
 void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where) {
-  const auto kinds = heads_of(parameters);
+  const auto head_counts = heads_of(parameters);
   std::set<std::pair<AttentionKind, Head>> swapped_heads;
   for (const HeadPair& pair : pairs) {
     auto refuse = [&](const std::string& expected, const std::string& found) {
       throw Error(Exit::usage, Problem{str(where, ", ", to_string(pair)), expected, found, ""});
     };
-    const auto layers = kinds.find(pair.kind);
-    if (layers == kinds.end()) refuse("a kind of attention that the model has: " + names_of(kinds), name_of(pair.kind));
+    const auto layers = head_counts.find(pair.kind);
+    if (layers == head_counts.end())
+      refuse("a kind of attention that the model has: " + names_of(head_counts), name_of(pair.kind));
     for (const Head& head : {pair.a, pair.b}) {
-      const auto count = static_cast<int64_t>(layers->second.size());
-      if (head.layer >= count) refuse(str("a layer from 0 to ", count - 1), str(head.layer));
-      if (const int64_t heads = layers->second[static_cast<size_t>(head.layer)]; head.head >= heads)
-        refuse(heads == 0 ? str("another layer, since all heads are pruned in layer ", head.layer)
-                          : str("a head from 0 to ", heads - 1, " in layer ", head.layer),
+      const auto num_layers = static_cast<int64_t>(layers->second.size());
+      if (head.layer >= num_layers) refuse(str("a layer from 0 to ", num_layers - 1), str(head.layer));
+      if (const int64_t num_heads = layers->second[static_cast<size_t>(head.layer)]; head.head >= num_heads)
+        refuse(num_heads == 0 ? str("another layer, since all heads are pruned in layer ", head.layer)
+                              : str("a head from 0 to ", num_heads - 1, " in layer ", head.layer),
                str(head.head));
       if (!swapped_heads.insert({pair.kind, head}).second)
         refuse("each head once", str("head ", head.head, " of layer ", head.layer, " twice"));
@@ -173,9 +174,9 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
     const std::string suffix = name.substr(prefix_of(kind, layer).size());
     const auto& axes = entry.traits->head_axes;
     const bool has_head_pairs = axes.size() > 1;
-    const int64_t heads = axes[0].heads, columns = has_head_pairs ? axes[1].heads : 1;
-    for (int64_t i = 0; i < heads; ++i)
-      for (int64_t j = 0; j < columns; ++j) {
+    const int64_t num_rows = axes[0].heads, num_columns = has_head_pairs ? axes[1].heads : 1;
+    for (int64_t i = 0; i < num_rows; ++i)
+      for (int64_t j = 0; j < num_columns; ++j) {
         const Head source_i = source_of(kind, {layer, i}),
                    source_j = has_head_pairs ? source_of(kind, {layer, j}) : source_i;
         if (source_i.layer != source_j.layer) continue;  // heads i and j come from different layers after the swap

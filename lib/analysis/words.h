@@ -1,7 +1,7 @@
 // Selects the positions of a batch row that are words. In a text all real (not padding) positions are words. In
 // sentences (the rows of models with an encoder) the end-of-sentence symbol is not a word; it is the last token of the
-// encoder's input and the first token of the decoder's input. It is left out because heads with nothing to attend to
-// put their weight on it (Voita et al. 2019), and because the first query of a decoder sees only itself.
+// encoder's input and the first token of the decoder's input. The symbol is left out because heads with nothing to
+// attend to put their weight on it (Voita et al. 2019), and because the first query of a decoder sees only itself.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,19 @@ struct Words {
 };
 
 // Returns the positions of the words in batch row `row` of the encoder's or the decoder's input, which is padded to
-// `positions`.
-inline Words words_of(const attention::Lengths& lengths, bool in_encoder, int64_t row, int64_t positions) {
+// `num_positions`.
+inline Words words_of(const attention::Lengths& lengths, bool in_encoder, int64_t row, int64_t num_positions) {
   const at::Tensor& row_lengths = in_encoder ? lengths.encoder : lengths.decoder;
-  const int64_t length = row_lengths.defined() ? std::min(positions, row_lengths[row].item<int64_t>()) : positions;
+  const int64_t length =
+      row_lengths.defined() ? std::min(num_positions, row_lengths[row].item<int64_t>()) : num_positions;
   if (!lengths.encoder.defined()) return {0, length};
   return {in_encoder ? 0 : 1, std::max<int64_t>(0, length - 1)};
 }
 
 // Returns whether the queries, or the keys, of a kind of attention come from the encoder's sequence.
-inline bool queries_of_encoder(attention::AttentionKind kind) { return kind == attention::AttentionKind::encoder_self; }
-inline bool keys_of_encoder(attention::AttentionKind kind) { return kind != attention::AttentionKind::decoder_self; }
+inline bool has_encoder_queries(attention::AttentionKind kind) {
+  return kind == attention::AttentionKind::encoder_self;
+}
+inline bool has_encoder_keys(attention::AttentionKind kind) { return kind != attention::AttentionKind::decoder_self; }
 
 }  // namespace mh::analysis
