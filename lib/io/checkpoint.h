@@ -56,10 +56,10 @@ inline constexpr const char* kChecksumsKey = "multihead.xxh64";    // JSON: chec
 // kMaxHeaderBytes.
 void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Metadata metadata);
 
-// Reads a checkpoint. A regular file is mapped into memory; of a pipe, or of standard input ("-"), the bytes that the
-// header announces are read into memory. The constructor checks the header and its checksum; the first access to a
-// tensor checks the checksum of the tensor. Throws Error(input) with the position of any fault. A file without metadata
-// of multihead is read as plain tensors; a file with such metadata must have checksums.
+// Reads a checkpoint. A regular file is mapped into memory. From a pipe or standard input ("-"), the constructor reads
+// the bytes that the header announces into memory. The constructor checks the header and its checksum; the first access
+// to a tensor checks the checksum of the tensor. Throws Error(input) with the position of any fault. A file without
+// metadata of multihead is read as plain tensors; a file with such metadata must have checksums.
 class Checkpoint {
  public:
   explicit Checkpoint(const std::string& path);
@@ -72,7 +72,7 @@ class Checkpoint {
   // the type of the tensor.
   const void* data(const std::string& name) const;
   const Metadata& metadata() const { return metadata_; }
-  // Returns the metadata text with this key. Throws Error(input) if it is missing.
+  // Returns the metadata text with this key. Throws Error(input) if the key is missing.
   const std::string& entry(const char* key) const;
   // Verifies the checksums of all tensors. Throws Error(input).
   void verify() const;

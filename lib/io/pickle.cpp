@@ -71,14 +71,14 @@ class PickleMachine {
     if (dict == nullptr) refuse("a dict from names to tensors", root.kind(), kSaveAsSafetensors);
     std::vector<StoredTensor> tensors;
     std::set<std::string> names;
-    allocate(dict->items->size() * kTensorCopies * sizeof(StoredTensor));
+    count_memory(dict->items->size() * kTensorCopies * sizeof(StoredTensor));
     tensors.reserve(dict->items->size());
     for (const auto& [key, value] : *dict->items) {
       const auto* name = std::get_if<String>(&key);
       if (name == nullptr) refuse("tensor names as keys", key.kind(), kSaveAsSafetensors);
       const auto* tensor = std::get_if<Tensor>(&value);
       if (tensor == nullptr) refuse("a tensor under the key " + *name->text, value.kind(), kSaveAsSafetensors);
-      allocate(kTensorCopies * (name->text->size() + allocated_bytes(*tensor->tensor)));
+      count_memory(kTensorCopies * (name->text->size() + allocated_bytes(*tensor->tensor)));
       if (!names.insert(*name->text).second) refuse("unique tensor names", *name->text + " twice");
       tensors.push_back(*tensor->tensor);
       tensors.back().info.name = *name->text;
@@ -93,7 +93,7 @@ class PickleMachine {
   }
 
   // Counts the memory of a value before it is allocated. Throws Error(input) if all values exceed the limit.
-  void allocate(size_t bytes) {
+  void count_memory(size_t bytes) {
     if (bytes > kMaxValueBytes - value_bytes_)
       refuse(str("values of at most ", kMaxValueBytes, " bytes"), "more", kSaveAsSafetensors);
     value_bytes_ += bytes;
@@ -105,7 +105,7 @@ class PickleMachine {
   // Stores a value that other values refer to. The stored value exists as long as the machine.
   template <class T>
   T* store(std::deque<T>& values, T value) {
-    allocate(sizeof(T));
+    count_memory(sizeof(T));
     return &values.emplace_back(std::move(value));
   }
 
@@ -179,9 +179,9 @@ class PickleMachine {
   }
 
   // Functions that read the pickle. Each throws Error(input) if the pickle ends too early.
-  uint64_t read_number(int bytes) {
+  uint64_t read_number(int num_bytes) {
     uint64_t n = 0;
-    const auto chunk = read_bytes(static_cast<uint64_t>(bytes));
+    const auto chunk = read_bytes(static_cast<uint64_t>(num_bytes));
     for (size_t i = 0; i < chunk.size(); ++i) n |= uint64_t{chunk[i]} << (8 * i);
     return n;
   }
@@ -194,7 +194,7 @@ class PickleMachine {
   }
   const std::string* read_utf8(uint64_t size) {
     const auto chunk = read_bytes(size);
-    allocate(size);
+    count_memory(size);
     const std::string* text = store(texts_, std::string(chunk.begin(), chunk.end()));
     if (find_invalid_utf8(*text) != text->npos) refuse("UTF-8 text", "invalid UTF-8");
     return text;
@@ -229,7 +229,7 @@ class PickleMachine {
 
   // Functions on the stack. Each throws Error(input) if the stack lacks a value or has a value of another type.
   void push(Value value) {
-    allocate(2 * sizeof(Value));  // a copy on the stack, and a copy in a tuple
+    count_memory(2 * sizeof(Value));  // a copy on the stack, and a copy in a tuple
     stack_.push_back(value);
   }
   const Value& top() {
@@ -264,7 +264,7 @@ class PickleMachine {
     return values;
   }
   void set_memo(uint64_t memo_index) {
-    allocate(sizeof(std::pair<uint64_t, Value>) + 4 * sizeof(void*));  // size of a node of memo_
+    count_memory(sizeof(std::pair<uint64_t, Value>) + 4 * sizeof(void*));  // size of a node of memo_
     memo_[memo_index] = top();
   }
   const Value& memo_value(uint64_t memo_index) const {
@@ -281,7 +281,7 @@ class PickleMachine {
     const auto* dict = std::get_if<Dict>(&top());
     if (dict == nullptr) refuse("a dict", top().kind(), kSaveAsSafetensors);
     // A vector that grows has its old buffer and a new buffer of twice the size.
-    allocate(values.size() / 2 * 3 * sizeof(std::pair<Value, Value>));
+    count_memory(values.size() / 2 * 3 * sizeof(std::pair<Value, Value>));
     for (size_t i = 0; i < values.size(); i += 2) dict->items->emplace_back(values[i], values[i + 1]);
   }
 
@@ -338,7 +338,7 @@ class PickleMachine {
     if (!lies_in_storage(result))
       refuse(str("a tensor within a storage of ", storage.size, " elements"),
              "a tensor that extends beyond the storage");
-    allocate(allocated_bytes(result));
+    count_memory(allocated_bytes(result));
     return store(tensors_, std::move(result));
   }
   static bool lies_in_storage(const StoredTensor& t) {
@@ -349,13 +349,13 @@ class PickleMachine {
     }
     if (std::count(t.info.shape.begin(), t.info.shape.end(), 0) > 0) return true;
     int64_t last_index = t.offset;
-    bool overflow = t.offset < 0;
+    bool overflows = t.offset < 0;
     for (size_t i = 0; i < t.strides.size(); ++i) {
       int64_t step = 0;
-      overflow |= __builtin_mul_overflow(t.info.shape[i] - 1, t.strides[i], &step);
-      overflow |= __builtin_add_overflow(last_index, step, &last_index);
+      overflows |= __builtin_mul_overflow(t.info.shape[i] - 1, t.strides[i], &step);
+      overflows |= __builtin_add_overflow(last_index, step, &last_index);
     }
-    return !overflow && last_index < t.storage_size;
+    return !overflows && last_index < t.storage_size;
   }
 
   std::span<const uint8_t> pickle_;

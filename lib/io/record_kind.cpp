@@ -73,13 +73,13 @@ const RecordKind* record_kind(const std::string& name) {
 }
 
 std::string commands_for(const std::string& kind) {
-  const RecordKind* record = record_kind(kind);
-  return record == nullptr ? "mh-prep" : "mh-prep " + join(record->preparations, " or mh-prep ");
+  const RecordKind* entry = record_kind(kind);
+  return entry == nullptr ? "mh-prep" : "mh-prep " + join(entry->preparations, " or mh-prep ");
 }
 
 void refuse_unknown_kind(const std::string& kind, const std::string& name) {
   std::vector<std::string> names;
-  for (const RecordKind& record : record_kinds()) names.push_back(record.name);
+  for (const RecordKind& entry : record_kinds()) names.push_back(entry.name);
   throw Error(Exit::input, Problem{name, "a shard of one of the kinds " + join(names, ", "), "the kind " + kind,
                                    "make the shard with mh-prep"});
 }

@@ -80,8 +80,8 @@ struct ShardHeader {
 struct ShardCounts {
   uint64_t tokens = 0;
   uint64_t records = 0;
-  // Size in bytes of the text of all records, including line ends, for bits per byte; of pairs only the target text
-  // counts.
+  // Size in bytes of the text of all records, including line ends, for bits per byte; for pairs, size of the target
+  // text only.
   uint64_t text_bytes = 0;
   std::map<std::string, uint64_t> dropped;  // number of pairs that filters removed, by reason
 };

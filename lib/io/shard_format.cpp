@@ -73,12 +73,12 @@ namespace {
 // Returns a description of the invalid limits of a header, or "" if the limits are valid.
 std::string limits_fault(const ShardHeader& header, const RecordKind* kind) {
   if (header.limits.empty()) return "";
-  bool limits_valid =
+  bool are_valid =
       kind != nullptr && kind->num_token_fields < header.fields.size() && header.limits.size() == header.fields.size();
-  for (size_t i = 0; limits_valid && i < header.limits.size(); ++i)
-    limits_valid =
+  for (size_t i = 0; are_valid && i < header.limits.size(); ++i)
+    are_valid =
         header.limits[i] > 0 && header.limits[i] <= (i < kind->num_token_fields ? header.vocabulary : INT32_MAX);
-  return limits_valid ? "" : str("the limits ", json(header.limits).dump(), " in a shard of the kind ", header.kind);
+  return are_valid ? "" : str("the limits ", json(header.limits).dump(), " in a shard of the kind ", header.kind);
 }
 
 }  // namespace
@@ -109,10 +109,10 @@ int64_t ShardHeader::largest_limit() const {
 }
 
 void ShardHeader::set_kind(const std::string& name, std::vector<int64_t> field_limits) {
-  const RecordKind* record = record_kind(name);
-  if (record == nullptr) throw Error(Exit::usage, "shards have no kind " + name);
+  const RecordKind* matching_kind = record_kind(name);
+  if (matching_kind == nullptr) throw Error(Exit::usage, "shards have no kind " + name);
   kind = name;
-  fields = record->fields;
+  fields = matching_kind->fields;
   limits = std::move(field_limits);
   token_bytes = largest_limit() <= 65536 ? 2 : 4;
 }

@@ -48,11 +48,11 @@ struct Trailer {
 // Returns a description of the first fault of a header, or "" if the header is valid.
 std::string header_fault(const ShardHeader& header);
 
-// Returns the payload of the header frame, without the 8-byte head of the frame; it ends with the XXH64 of its other
-// bytes.
+// Returns the payload of the header frame, without the 8-byte head of the frame. The payload ends with the XXH64 of its
+// other bytes.
 std::string encode_header(const ShardHeader& header);
-// Returns the payload of the trailer frame, without the 8-byte head of the frame; it ends with the XXH64 of its other
-// bytes.
+// Returns the payload of the trailer frame, without the 8-byte head of the frame. The payload ends with the XXH64 of
+// its other bytes.
 std::string encode_trailer(const Trailer& trailer);
 // Decodes and checks the payload of a header frame. `name`: name of the shard for messages. Throws Error(input).
 ShardHeader decode_header(std::string_view payload, const std::string& name);

@@ -49,7 +49,7 @@ void decompress_all(const std::string& compressed_lengths, uint64_t limit, std::
   throw Error(Exit::input, Problem{name, "a shard (.mhs)", found, next});
 }
 
-// Returns up to 8 bytes in hexadecimal digits, for messages.
+// Returns the text "bytes 0x…" with up to 8 bytes of `data` in hexadecimal digits, for messages.
 std::string first_bytes(const uint8_t* data, size_t size) {
   std::string text;
   static const char* digits = "0123456789abcdef";
@@ -78,22 +78,22 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
   // The seek table at the end of the file has the compressed and decompressed size of every frame. The constructor
-  // compares the sizes with the header and trailer frames. Of token frames it checks only the bounds of the sizes;
-  // frame() compares the sizes when it decompresses a frame.
+  // compares the sizes with the header and trailer frames. For token frames the constructor checks only the bounds of
+  // the sizes; frame() compares the sizes when it decompresses a frame.
   if (size < 8 + header_size + 17 || load32(data + size - 4) != kSeekFooter)
     throw_truncated(name(), size, "a seek table at the end");
-  uint64_t count = load32(data + size - 9);
+  uint64_t num_frames = load32(data + size - 9);
   if (data[size - 5] != 0) throw_damaged(name(), size - 5, "the seek table descriptor 0", str(int{data[size - 5]}));
-  uint64_t table_size = 8 * count + 9;
+  uint64_t table_size = 8 * num_frames + 9;
   if (table_size + 8 > size || load32(data + size - table_size - 8) != kSeekMagic ||
       load32(data + size - table_size - 4) != table_size)
-    throw_damaged(name(), size - 9, "a seek table that matches its number of frames", str(count, " frames"));
+    throw_damaged(name(), size - 9, "a seek table that matches its number of frames", str(num_frames, " frames"));
   const uint8_t* entry = data + size - table_size;
   uint64_t offset = 0, content_bytes = 0;
   const uint64_t end = size - table_size - 8;
   bool has_trailer = false;
   Trailer trailer;
-  for (uint64_t i = 0; i < count; ++i, entry += 8) {
+  for (uint64_t i = 0; i < num_frames; ++i, entry += 8) {
     uint32_t compressed_bytes = load32(entry), bytes = load32(entry + 4);
     if (compressed_bytes < 8 || compressed_bytes > end - offset)
       throw_damaged(name(), static_cast<uint64_t>(entry - data), str("a frame within ", end, " bytes"),
@@ -243,11 +243,11 @@ struct ShardStream::State {
   bool read_next_frame();
 };
 
-// Reads one zstd frame of tokens. Takes the sizes of the frame header and of the blocks from the stream, so that it
-// reads no byte of the next frame. `magic`: the first 4 bytes of the frame, which are already read.
+// Reads one zstd frame of tokens. Takes the sizes of the frame header and of the blocks from the stream, so that no
+// byte of the next frame is read. `magic`: the first 4 bytes of the frame, which are already read.
 void ShardStream::State::read_frame(const uint8_t* magic) {
   const std::string& name = source->name();
-  const uint64_t start = offset - 4;
+  const uint64_t frame_offset = offset - 4;
   std::string bytes(reinterpret_cast<const char*>(magic), 4);
   auto read_more = [&](size_t n) {
     bytes.resize(bytes.size() + n);
@@ -256,32 +256,34 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   // The byte after the magic number determines the length of the frame header, at most 18 bytes.
   read_more(1);
   auto descriptor = static_cast<uint8_t>(bytes[4]);
-  const bool single_segment = (descriptor & 0x20) != 0;
+  const bool is_single_segment = (descriptor & 0x20) != 0;
   static const int dictionary_id_bytes[4] = {0, 1, 2, 4}, content_size_bytes[4] = {0, 2, 4, 8};
-  int remaining_bytes = (single_segment ? 0 : 1) + dictionary_id_bytes[descriptor & 3] +
-                        content_size_bytes[descriptor >> 6] + (single_segment && descriptor >> 6 == 0 ? 1 : 0);
+  int remaining_bytes = (is_single_segment ? 0 : 1) + dictionary_id_bytes[descriptor & 3] +
+                        content_size_bytes[descriptor >> 6] + (is_single_segment && descriptor >> 6 == 0 ? 1 : 0);
   read_more(static_cast<size_t>(remaining_bytes));
-  unsigned long long expected = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
-  if ((descriptor & 4) == 0 || expected == ZSTD_CONTENTSIZE_UNKNOWN || expected == ZSTD_CONTENTSIZE_ERROR ||
-      expected == 0 || expected > kMaxFrameBytes || expected % static_cast<unsigned>(header.token_bytes) != 0)
-    throw_damaged(name, start, "a frame of tokens with its size and a checksum", first_bytes(magic, 4));
+  unsigned long long content_size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
+  if ((descriptor & 4) == 0 || content_size == ZSTD_CONTENTSIZE_UNKNOWN || content_size == ZSTD_CONTENTSIZE_ERROR ||
+      content_size == 0 || content_size > kMaxFrameBytes ||
+      content_size % static_cast<unsigned>(header.token_bytes) != 0)
+    throw_damaged(name, frame_offset, "a frame of tokens with its size and a checksum", first_bytes(magic, 4));
   for (bool is_last_block = false; !is_last_block;) {  // the 3 bytes of a block header: last-block flag, type, size
     read_more(3);
     const auto* block_header = reinterpret_cast<const uint8_t*>(bytes.data()) + bytes.size() - 3;
     uint32_t block = block_header[0] | uint32_t{block_header[1]} << 8 | uint32_t{block_header[2]} << 16;
     is_last_block = (block & 1) != 0;
-    size_t length = (block >> 1 & 3) == 1 ? 1 : block >> 3;
-    if (bytes.size() + length > ZSTD_compressBound(kMaxFrameBytes))
-      throw_damaged(name, start, "a compressed frame within the size limit", "a larger frame");
-    read_more(length);
+    size_t block_bytes = (block >> 1 & 3) == 1 ? 1 : block >> 3;
+    if (bytes.size() + block_bytes > ZSTD_compressBound(kMaxFrameBytes))
+      throw_damaged(name, frame_offset, "a compressed frame within the size limit", "a larger frame");
+    read_more(block_bytes);
   }
   read_more(4);  // checksum
-  frame_content.resize(expected);
+  frame_content.resize(content_size);
   bytes_returned = 0;
   size_t n = ZSTD_decompress(frame_content.data(), frame_content.size(), bytes.data(), bytes.size());
   if (ZSTD_isError(n) != 0)
-    throw_damaged(name, start, "a frame that zstd can decompress", str("zstd's error '", ZSTD_getErrorName(n), "'"));
-  if (n != expected) throw_damaged(name, start, str(expected, " bytes in the frame"), str(n));
+    throw_damaged(name, frame_offset, "a frame that zstd can decompress",
+                  str("zstd's error '", ZSTD_getErrorName(n), "'"));
+  if (n != content_size) throw_damaged(name, frame_offset, str(content_size, " bytes in the frame"), str(n));
   XXH64_update(hash, frame_content.data(), frame_content.size());
   content_bytes += n;
   add_seek_entry(bytes.size(), n);
@@ -397,16 +399,17 @@ void require_vocabulary(const ShardHeader& header, const std::string& name, cons
                         const std::string& owner, Side side) {
   const std::string& found = header.fingerprint_of(side);
   if (found == fingerprint) return;
-  const bool sides_swapped = header.fingerprint_of(side == Side::source ? Side::target : Side::source) == fingerprint;
+  const bool are_sides_swapped =
+      header.fingerprint_of(side == Side::source ? Side::target : Side::source) == fingerprint;
   const char* vocabulary_name = header.shares_vocabulary() ? "vocabulary"
                                 : side == Side::source     ? "source vocabulary"
                                                            : "target vocabulary";
   throw Error(Exit::input,
               Problem{name, str("the ", vocabulary_name, " ", fingerprint, " of ", owner),
                       str("the ", vocabulary_name, " ", found),
-                      sides_swapped ? "source and target of the shard are exchanged: make the shard again with "
-                                      "the two texts in the other order"
-                                    : "make the shard again from the same text with the vocabulary of " + owner});
+                      are_sides_swapped ? "source and target of the shard are exchanged: make the shard again with "
+                                          "the two texts in the other order"
+                                        : "make the shard again from the same text with the vocabulary of " + owner});
 }
 
 }  // namespace mh::io

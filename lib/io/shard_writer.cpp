@@ -12,7 +12,7 @@ namespace mh::io {
 
 namespace {
 
-// Returns `code`, a return value of zstd. Throws Error(failed) if it is an error.
+// Returns `code`, a return value of zstd. Throws Error(failed) if `code` is an error.
 size_t zstd_check(size_t code) {
   if (ZSTD_isError(code) != 0) throw Error(Exit::failed, str("zstd: ", ZSTD_getErrorName(code)));
   return code;
@@ -60,7 +60,7 @@ struct ShardWriter::State {
     if (++num_frames == 0)
       throw Error(Exit::failed, "shard: expected fewer than 2^32 frames; found more; split the input");
   }
-  // Writes a skippable frame. `in_seek_table`: adds the frame to the seek table.
+  // Writes a skippable frame. `in_seek_table`: whether the frame is added to the seek table.
   void write_skippable(uint32_t magic, std::string_view payload, bool in_seek_table = true) {
     std::string head;
     store32(head, magic);
@@ -85,10 +85,10 @@ struct ShardWriter::State {
     trailer.lengths_bytes += varints.size();
     ZSTD_inBuffer in{varints.data(), varints.size(), 0};
     char buffer[1 << 14];
-    size_t num_unflushed = 1;
-    while (in.pos < in.size || (mode == ZSTD_e_end && num_unflushed > 0)) {
+    size_t num_unflushed_bytes = 1;
+    while (in.pos < in.size || (mode == ZSTD_e_end && num_unflushed_bytes > 0)) {
       ZSTD_outBuffer out{buffer, sizeof buffer, 0};
-      num_unflushed = zstd_check(ZSTD_compressStream2(length_compressor, &out, &in, mode));
+      num_unflushed_bytes = zstd_check(ZSTD_compressStream2(length_compressor, &out, &in, mode));
       if (length_chunks.back().size() + out.pos > kLengthsChunkBytes) length_chunks.emplace_back();
       length_chunks.back().append(buffer, out.pos);
     }

@@ -50,7 +50,7 @@ std::vector<float> convert_elements(const std::vector<uint8_t>& bytes, const Con
 
 // Reads the index of a Hugging Face folder: returns the names of its files, and inserts the names of its tensors into
 // `tensors`.
-std::set<std::string> files_of_index(const std::string& path, std::set<std::string>& tensors) {
+std::set<std::string> files_of_index(const std::string& path, std::set<std::string>& tensor_names) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{path, expected, found, "copy the folder again"});
   };
@@ -59,15 +59,15 @@ std::set<std::string> files_of_index(const std::string& path, std::set<std::stri
   const auto index = nlohmann::json::parse(text, nullptr, false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     refuse("JSON with a weight_map from tensors to files", "other text");
-  std::set<std::string> files;
+  std::set<std::string> file_names;
   for (const auto& [tensor, file] : index["weight_map"].items()) {
     if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
       refuse("the name of a file in the folder for " + tensor, file.dump());
-    tensors.insert(tensor);
-    files.insert(file.get<std::string>());
+    tensor_names.insert(tensor);
+    file_names.insert(file.get<std::string>());
   }
-  if (files.empty()) refuse("a weight_map with tensors", "an empty weight_map");
-  return files;
+  if (file_names.empty()) refuse("a weight_map with tensors", "an empty weight_map");
+  return file_names;
 }
 
 }  // namespace
@@ -76,8 +76,8 @@ std::unique_ptr<TensorFile> open_safetensors(const std::string& path) { return s
 
 void TensorFiles::add(const std::string& path, std::unique_ptr<TensorFile> file) {
   for (const TensorInfo& info : file->tensors()) {
-    const auto [it, inserted] = entries_.emplace(info.name, Entry{info, file.get(), path});
-    if (!inserted)
+    const auto [it, is_new] = entries_.emplace(info.name, Entry{info, file.get(), path});
+    if (!is_new)
       throw Error(Exit::input,
                   Problem{path, "unique tensor names", info.name + ", which is also in " + it->second.path, ""});
   }
@@ -122,12 +122,12 @@ TensorFiles open_model_files(const std::string& folder) {
       return files;
     }
     if (!std::filesystem::exists(index)) continue;
-    std::set<std::string> tensors;
-    for (const std::string& file : files_of_index(index, tensors)) {
+    std::set<std::string> tensor_names;
+    for (const std::string& file : files_of_index(index, tensor_names)) {
       const std::string file_path = str(folder, "/", file);
       files.add(file_path, format.open(file_path));
     }
-    for (const std::string& name : tensors)
+    for (const std::string& name : tensor_names)
       if (files.find(name) == nullptr)
         throw Error(Exit::input,
                     Problem{index, "a file that contains the tensor " + name, "none", "copy the folder again"});

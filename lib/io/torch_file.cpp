@@ -11,16 +11,16 @@ namespace {
 class TorchFile : public TensorFile {
  public:
   explicit TorchFile(const std::string& path) : archive_(path) {
-    const std::string pickle = archive_.find_by_suffix("/data.pkl");
-    if (pickle.empty())
+    const std::string pickle_entry = archive_.find_by_suffix("/data.pkl");
+    if (pickle_entry.empty())
       throw Error(Exit::input, Problem{path, "an archive of torch.save, with one data.pkl", "another archive", ""});
-    const std::string folder = pickle.substr(0, pickle.rfind('/') + 1);
+    const std::string folder = pickle_entry.substr(0, pickle_entry.rfind('/') + 1);
     if (const std::string byte_order = folder + "byteorder"; archive_.has(byte_order)) {
       const auto bytes = archive_.data(byte_order);
       if (const std::string text(bytes.begin(), bytes.end()); text != "little")
         throw Error(Exit::input, Problem{path, "data of the byte order little-endian", text, kSaveAsSafetensors});
     }
-    for (StoredTensor& tensor : read_state_dict(archive_.data(pickle), path + ": " + pickle)) {
+    for (StoredTensor& tensor : read_state_dict(archive_.data(pickle_entry), path + ": " + pickle_entry)) {
       infos_.push_back(tensor.info);
       tensor.storage = folder + "data/" + tensor.storage;
       tensors_.emplace(tensor.info.name, std::move(tensor));
@@ -30,35 +30,37 @@ class TorchFile : public TensorFile {
 
   std::vector<uint8_t> bytes(const std::string& name) const override {
     const StoredTensor& t = tensors_.at(name);
-    const size_t size = bytes_of(t.info.type);
+    const size_t element_size = bytes_of(t.info.type);
     const auto storage = archive_.data(t.storage);
-    if (storage.size() / size != static_cast<uint64_t>(t.storage_size) || storage.size() % size != 0)
+    if (storage.size() / element_size != static_cast<uint64_t>(t.storage_size) || storage.size() % element_size != 0)
       throw Error(Exit::input,
                   Problem{str(archive_.name(), ": ", t.storage), str(t.storage_size, " elements of ", name),
                           str(storage.size(), " bytes"), "the file is damaged; copy it again"});
     std::vector<uint8_t> out(t.info.bytes());
     uint8_t* destination = out.data();
-    if (!out.empty()) copy(t, 0, storage.data() + static_cast<uint64_t>(t.offset) * size, size, destination);
+    if (!out.empty())
+      copy(t, 0, storage.data() + static_cast<uint64_t>(t.offset) * element_size, element_size, destination);
     return out;
   }
 
  private:
   // Copies the elements indexed by `axis` and all later axes, in row-major order. `source`: the first of these
-  // elements; `size`: bytes of an element; `destination`: receives the elements, and is advanced past them.
-  static void copy(const StoredTensor& t, size_t axis, const uint8_t* source, size_t size, uint8_t*& destination) {
+  // elements; `element_size`: bytes of an element; `destination`: receives the elements, and is advanced past them.
+  static void copy(const StoredTensor& t, size_t axis, const uint8_t* source, size_t element_size,
+                   uint8_t*& destination) {
     if (axis == t.strides.size()) {
-      std::memcpy(destination, source, size);
-      destination += size;
+      std::memcpy(destination, source, element_size);
+      destination += element_size;
       return;
     }
     const int64_t dimension = t.info.shape[axis], stride = t.strides[axis];
     if (axis + 1 == t.strides.size() && stride == 1) {
-      std::memcpy(destination, source, static_cast<size_t>(dimension) * size);
-      destination += static_cast<size_t>(dimension) * size;
+      std::memcpy(destination, source, static_cast<size_t>(dimension) * element_size);
+      destination += static_cast<size_t>(dimension) * element_size;
       return;
     }
     for (int64_t i = 0; i < dimension; ++i)
-      copy(t, axis + 1, source + static_cast<uint64_t>(i * stride) * size, size, destination);
+      copy(t, axis + 1, source + static_cast<uint64_t>(i * stride) * element_size, element_size, destination);
   }
 
   ZipArchive archive_;

@@ -15,6 +15,7 @@ constexpr uint64_t kEntryBytes = 30, kDirectoryRecordBytes = 46, kEndBytes = 22,
 constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // value that refers to a number in the ZIP64 field
 
 constexpr size_t kCrcStepBytes = 8;  // bytes per step of crc32()
+// Tables of the slicing-by-8 algorithm: entry i of table t is the remainder of the byte i followed by t zero bytes.
 constexpr auto kCrcTables = [] {
   std::array<std::array<uint32_t, 256>, kCrcStepBytes> tables{};
   for (uint32_t i = 0; i < 256; ++i) {
@@ -49,7 +50,7 @@ ZipArchive::ZipArchive(const std::string& path) : file_(path) {
     throw format_error(": central directory", str("a range within ", file_.size(), " bytes"),
                        str(directory.size, " bytes at ", directory.begin));
   uint64_t offset = directory.begin;
-  for (uint64_t i = 0; i < directory.entries; ++i) offset = add_entry(offset);
+  for (uint64_t i = 0; i < directory.num_entries; ++i) offset = add_entry(offset);
   if (offset != directory.begin + directory.size)
     throw format_error(str(": byte ", directory.begin), str("a directory of ", directory.size, " bytes"),
                        str(offset - directory.begin));
@@ -59,8 +60,8 @@ Error ZipArchive::format_error(const std::string& where, const std::string& expe
   return {Exit::input, Problem{name() + where, expected, found, "the file is damaged, or torch.save did not write it"}};
 }
 
-uint64_t ZipArchive::read_number(uint64_t offset, int bytes) const {
-  const auto size = static_cast<uint64_t>(bytes);
+uint64_t ZipArchive::read_number(uint64_t offset, int num_bytes) const {
+  const auto size = static_cast<uint64_t>(num_bytes);
   if (file_.size() < size || offset > file_.size() - size)
     throw format_error("", str("at least ", offset, " bytes"), str("a truncated file of ", file_.size(), " bytes"));
   uint64_t n = 0;
@@ -108,7 +109,7 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
     const uint64_t kind = read_number(field_offset, 2), size = read_number(field_offset + 2, 2);
     uint64_t value_offset = field_offset + 4;
     field_offset = value_offset + size;
-    // Field 1 is the ZIP64 field. It has those of the following numbers that need 64 bits, in this order.
+    // Field 1 is the ZIP64 field, which contains those of the following numbers that need 64 bits, in this order.
     if (kind != 1) continue;
     for (uint64_t* n : {&entry.size, &compressed_size, &entry.header_offset}) {
       if (*n != kLarge32) continue;
@@ -125,9 +126,9 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
 }
 
 std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
-  const auto found_entry = entries_.find(name);
-  if (found_entry == entries_.end()) throw format_error("", "the entry " + name, "no entry of this name");
-  const Entry& entry = found_entry->second;
+  const auto match = entries_.find(name);
+  if (match == entries_.end()) throw format_error("", "the entry " + name, "no entry of this name");
+  const Entry& entry = match->second;
   const std::string where = ": " + name;
   if (entry.header_offset > file_.size() || read_number(entry.header_offset, 4) != kEntrySignature)
     throw format_error(where, str("an entry at byte ", entry.header_offset), "other bytes");
