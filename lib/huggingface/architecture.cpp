@@ -78,22 +78,22 @@ void require_size(const Json& value, const std::string& where, int64_t max_value
                                      "copy config.json from the source of the model"});
 }
 
-void read_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, Settings& settings) {
-  for (const SettingPair& key : keys) {
-    Json value = config.value(key.huggingface_name, key.default_value);
-    if (key.default_value.is_number_float()) value = value.get<double>();
-    if (key.default_value.is_number_integer())
-      require_size(value, config.path() + ": " + key.huggingface_name, key.max_value);
-    for (const char* name : key.multihead_names) settings[name] = value;
+void read_keys(const std::vector<SettingPair>& pairs, const ConfigFile& config, Settings& settings) {
+  for (const SettingPair& pair : pairs) {
+    Json value = config.value(pair.huggingface_key, pair.default_value);
+    if (pair.default_value.is_number_float()) value = value.get<double>();
+    if (pair.default_value.is_number_integer())
+      require_size(value, config.path() + ": " + pair.huggingface_key, pair.max_value);
+    for (const char* name : pair.multihead_keys) settings[name] = value;
   }
 }
 
-void write_keys(const std::vector<SettingPair>& keys, const Settings& settings, Json& config) {
-  for (const SettingPair& key : keys) config[key.huggingface_name] = settings.at(key.multihead_names.front());
+void set_keys(const std::vector<SettingPair>& pairs, const Settings& settings, Json& config) {
+  for (const SettingPair& pair : pairs) config[pair.huggingface_key] = settings.at(pair.multihead_keys.front());
 }
 
-std::string unprefixed_name(const std::string& tensor, const std::string& prefix) {
-  std::string name = tensor.starts_with(prefix) ? tensor.substr(prefix.size()) : tensor;
+std::string unprefixed_name(const std::string& tensor_name, const std::string& prefix) {
+  std::string name = tensor_name.starts_with(prefix) ? tensor_name.substr(prefix.size()) : tensor_name;
   for (const auto& [old_ending, new_ending] :
        {std::pair<std::string, std::string>{".gamma", ".weight"}, {".beta", ".bias"}})
     if (name.ends_with(old_ending)) name.replace(name.size() - old_ending.size(), old_ending.size(), new_ending);

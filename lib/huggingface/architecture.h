@@ -26,9 +26,9 @@ std::string toml_of(const Settings& settings);
 // A setting that has the same value in transformers and in multihead: its key in config.json, and its keys in the
 // multihead configuration.
 struct SettingPair {
-  const char* huggingface_name;
+  const char* huggingface_key;
   Json default_value;  // default in transformers
-  std::vector<const char*> multihead_names;
+  std::vector<const char*> multihead_keys;
   int64_t max_value = 1 << 30;  // maximum of an integer; the minimum is 1
 };
 // Maximum number of layers, which limits the number of tensor names that are created before the configuration is
@@ -39,7 +39,7 @@ constexpr int64_t kMaxLayers = 10000;
 struct TensorPair {
   std::string huggingface_name;  // without Architecture::prefix()
   std::vector<std::string> multihead_names;
-  bool transposed = false;  // whether the tensor of transformers is (in, out), as in GPT-2's Conv1D
+  bool is_transposed = false;  // whether the tensor of transformers is (in, out), as in GPT-2's Conv1D
   // Name, for messages, of the optional component that the tensor belongs to, such as an output head; a file may have
   // none of the tensors of such a component. "": the tensor is required.
   std::string component = {};
@@ -60,8 +60,8 @@ class Architecture {
   virtual ~Architecture() = default;
 
   // Returns the multihead settings for config.json. Throws Error(input) that names the key if multihead does not
-  // support a setting. `tensors`: names of the tensors in the folder, without prefix().
-  virtual Settings settings(const ConfigFile& config, const std::set<std::string>& tensors) const = 0;
+  // support a setting. `tensor_names`: names of the tensors in the folder, without prefix().
+  virtual Settings settings(const ConfigFile& config, const std::set<std::string>& tensor_names) const = 0;
   // Reads the vocabulary files of `folder`. Throws Error(input) if they are missing or invalid.
   virtual text::Tokenizers tokenizers(const std::string& folder) const = 0;
   // Returns the names of all tensors of a model with these settings.
@@ -70,12 +70,12 @@ class Architecture {
   // output head have no prefix.
   virtual std::string prefix() const = 0;
   // Returns whether the tensor belongs to an output head.
-  virtual bool belongs_to_head(const std::string& tensor) const = 0;
+  virtual bool belongs_to_head(const std::string& tensor_name) const = 0;
   // Returns whether the tensor is a buffer, such as a causal mask, which transformers recomputes and multihead does not
   // need.
-  virtual bool is_buffer(const std::string& tensor) const = 0;
+  virtual bool is_buffer(const std::string& tensor_name) const = 0;
   // Returns whether the tensor belongs to the architecture, but is not used by a model with these settings.
-  virtual bool is_unused(const std::string& tensor, const Settings& settings) const = 0;
+  virtual bool is_unused(const std::string& tensor_name, const Settings& settings) const = 0;
 
   // Returns config.json without the settings of the vocabulary, but with every setting whose default could differ
   // between versions of transformers. Does not check that transformers supports all `settings`; the caller converts the
@@ -104,13 +104,13 @@ Json activation_of(const ConfigFile& config, const char* key, const char* defaul
 std::string huggingface_activation(const Json& activation);
 // Throws Error(input), with `where`, for an integer outside 1 … max_value.
 void require_size(const Json& value, const std::string& where, int64_t max_value);
-// Copies the settings in `keys` from config.json to `settings`. Calls require_size() for integers.
-void read_keys(const std::vector<SettingPair>& keys, const ConfigFile& config, Settings& settings);
-// Copies the settings in `keys` from `settings` to `config`, the contents of config.json.
-void write_keys(const std::vector<SettingPair>& keys, const Settings& settings, Json& config);
+// Copies the settings in `pairs` from config.json to `settings`. Calls require_size() for integers.
+void read_keys(const std::vector<SettingPair>& pairs, const ConfigFile& config, Settings& settings);
+// Copies the settings in `pairs` from `settings` to `config`, the contents of config.json.
+void set_keys(const std::vector<SettingPair>& pairs, const Settings& settings, Json& config);
 
 // Returns the name of a tensor without the prefix, and with the endings gamma and beta of old files replaced by weight
 // and bias.
-std::string unprefixed_name(const std::string& tensor, const std::string& prefix);
+std::string unprefixed_name(const std::string& tensor_name, const std::string& prefix);
 
 }  // namespace mh::huggingface

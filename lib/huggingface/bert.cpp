@@ -43,7 +43,7 @@ constexpr ModelClass kModelClasses[] = {{"BertForPreTraining", "words"},
                                         {"BertForSequenceClassification", "classes"},
                                         {"BertForQuestionAnswering", "span"}};
 
-std::string head_of(const ConfigFile& config, const std::set<std::string>& tensors) {
+std::string head_of(const ConfigFile& config, const std::set<std::string>& tensor_names) {
   const Json class_names = config.value("architectures", Json::array());
   if (!class_names.empty()) {
     std::vector<std::string> known_classes;
@@ -54,8 +54,8 @@ std::string head_of(const ConfigFile& config, const std::set<std::string>& tenso
     throw Error(Exit::input, Problem{config.path() + ": architectures", "one of " + join(known_classes, ", "),
                                      class_names[0].dump(), "other heads are not supported"});
   }
-  if (tensors.count("classifier.weight") > 0) return "classes";
-  return tensors.count("qa_outputs.weight") > 0 ? "span" : "words";
+  if (tensor_names.count("classifier.weight") > 0) return "classes";
+  return tensor_names.count("qa_outputs.weight") > 0 ? "span" : "words";
 }
 
 // Returns the names that transformers gives to labels by default.
@@ -84,7 +84,7 @@ constexpr const char* kPoolerWeight = "pooler.dense.weight";
 
 class Bert : public Architecture {
  public:
-  Settings settings(const ConfigFile& config, const std::set<std::string>& tensors) const override {
+  Settings settings(const ConfigFile& config, const std::set<std::string>& tensor_names) const override {
     Settings result{{"model.backbone", backbone()},   {"model.norm", "post"},
                     {"model.positions", "learned"},   {"model.bert.embedding_norm", true},
                     {"model.scale_embedding", false}, {"model.init", "bert"},
@@ -96,9 +96,9 @@ class Bert : public Architecture {
     config.require("add_cross_attention", false, {false}, "cross-attention is not supported for BERT");
     config.require("pruned_heads", Json::object(), {Json::object()}, "pruned heads are not supported");
     for (const char* key : kIgnoredKeys) config.value(key, nullptr);
-    result["model.bert.head"] = head_of(config, tensors);
+    result["model.bert.head"] = head_of(config, tensor_names);
     if (result["model.bert.head"] == "words") {
-      result["model.bert.next_sentence"] = tensors.count(kPoolerWeight) > 0;
+      result["model.bert.next_sentence"] = tensor_names.count(kPoolerWeight) > 0;
     } else if (result["model.bert.head"] == "classes") {
       const std::vector<std::string> labels = labels_of(config);
       const bool is_regression = labels.size() == 1;
@@ -140,48 +140,49 @@ class Bert : public Architecture {
       add(huggingface_prefix + "output.LayerNorm", multihead_prefix + "ffn.norm");
     }
     const Json& head = settings.at("model.bert.head");
-    const bool next_sentence = head == "words" && settings.at("model.bert.next_sentence") == true;
-    if (head == "classes" || head == "number" || next_sentence)
+    const bool has_next_sentence = head == "words" && settings.at("model.bert.next_sentence") == true;
+    if (head == "classes" || head == "number" || has_next_sentence)
       add("pooler.dense", "pooler", "the pooler (pooler.dense)");
     if (head == "classes") add("classifier", "head.classes", "the classification head (classifier)");
     if (head == "number") add("classifier", "head.number", "the regression head (classifier)");
     if (head == "span") add("qa_outputs", "head.span", "the span head (qa_outputs)");
-    if (next_sentence) add("cls.seq_relationship", "head.next", "the next-sentence head (cls.seq_relationship)");
+    if (has_next_sentence) add("cls.seq_relationship", "head.next", "the next-sentence head (cls.seq_relationship)");
     if (head != "words") return tensor_names;
     const std::string component = "the masked-word head (cls.predictions)", huggingface_prefix = "cls.predictions.";
     add(huggingface_prefix + "transform.dense", "head.words.transform", component);
     add(huggingface_prefix + "transform.LayerNorm", "head.words.norm", component);
-    const bool tied = settings.at("model.tied") == true;
+    const bool is_tied = settings.at("model.tied") == true;
     // transformers 5 ties the two biases if it ties the weights; otherwise it uses decoder.bias.
-    const std::string bias = huggingface_prefix + "bias", decoder = huggingface_prefix + "decoder.bias";
-    tensor_names.pairs.push_back({tied ? bias : decoder, {"head.words.bias"}, false, component});
-    tensor_names.aliases[tied ? decoder : bias] = tied ? bias : decoder;
-    if (!tied) tensor_names.ignored_aliases.insert(bias);
-    if (tied) tensor_names.aliases[huggingface_prefix + "decoder.weight"] = "embeddings.word_embeddings.weight";
+    const std::string bias_name = huggingface_prefix + "bias", decoder_bias_name = huggingface_prefix + "decoder.bias";
+    tensor_names.pairs.push_back({is_tied ? bias_name : decoder_bias_name, {"head.words.bias"}, false, component});
+    tensor_names.aliases[is_tied ? decoder_bias_name : bias_name] = is_tied ? bias_name : decoder_bias_name;
+    if (!is_tied) tensor_names.ignored_aliases.insert(bias_name);
+    if (is_tied) tensor_names.aliases[huggingface_prefix + "decoder.weight"] = "embeddings.word_embeddings.weight";
     else tensor_names.pairs.push_back({huggingface_prefix + "decoder.weight", {"head.words.weight"}, false, component});
     return tensor_names;
   }
 
   std::string prefix() const override { return "bert."; }
-  bool belongs_to_head(const std::string& tensor) const override {
-    return tensor.starts_with("cls.") || tensor.starts_with("classifier.") || tensor.starts_with("qa_outputs.");
+  bool belongs_to_head(const std::string& tensor_name) const override {
+    return tensor_name.starts_with("cls.") || tensor_name.starts_with("classifier.") ||
+           tensor_name.starts_with("qa_outputs.");
   }
   std::string backbone() const override { return "bert"; }
-  bool is_buffer(const std::string& tensor) const override {
-    return tensor == "embeddings.position_ids" || tensor == "embeddings.token_type_ids";
+  bool is_buffer(const std::string& tensor_name) const override {
+    return tensor_name == "embeddings.position_ids" || tensor_name == "embeddings.token_type_ids";
   }
-  bool is_unused(const std::string& tensor, const Settings& settings) const override {
-    return tensor.starts_with("pooler.") && settings.at("model.bert.head") == "span";
+  bool is_unused(const std::string& tensor_name, const Settings& settings) const override {
+    return tensor_name.starts_with("pooler.") && settings.at("model.bert.head") == "span";
   }
 
   Json config(const Settings& settings) const override {
     const Json& head = settings.at("model.bert.head");
-    const bool next_sentence = settings.at("model.bert.next_sentence") == true;
-    const char* model_class = head == "words"  ? (next_sentence ? "BertForPreTraining" : "BertForMaskedLM")
+    const bool has_next_sentence = settings.at("model.bert.next_sentence") == true;
+    const char* model_class = head == "words"  ? (has_next_sentence ? "BertForPreTraining" : "BertForMaskedLM")
                               : head == "span" ? "BertForQuestionAnswering"
                                                : "BertForSequenceClassification";
     Json config{{"architectures", {model_class}}, {"model_type", "bert"}};
-    write_keys(setting_pairs(), settings, config);
+    set_keys(setting_pairs(), settings, config);
     config["hidden_act"] = huggingface_activation(settings.at("model.activation"));
     config.update({{"is_decoder", false},
                    {"add_cross_attention", false},
@@ -214,16 +215,16 @@ class Bert : public Architecture {
                                                       const std::string& name) const override {
     const auto* tokenizer = dynamic_cast<const text::WordPieceTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, text::WordPieceTokenizer::kType);
-    const text::BertNormalisation& text = tokenizer->text();
+    const text::BertNormalisation& normalisation = tokenizer->text();
     Json config{{"tokenizer_class", "BertTokenizer"},
-                {"do_lower_case", text.lowercase},
-                {"strip_accents", text.strip_accents},
+                {"do_lower_case", normalisation.lowercase},
+                {"strip_accents", normalisation.strip_accents},
                 {"tokenize_chinese_chars", true},
                 {"model_max_length", settings.at("model.max_positions")}};
     const text::AddedTokens tokens = tokenizer->added_tokens();
-    write_special_tokens(tokens, tokenizer->pieces(), config);
-    // The id of a token is its line number in vocab.txt, so only tokens after the last line can be left to
-    // tokenizer_config.json.
+    add_special_tokens(tokens, tokenizer->pieces(), config);
+    // The id of a token is its line number in vocab.txt, so only added tokens at the end of the vocabulary can be
+    // stored in tokenizer_config.json instead.
     std::vector<text::Piece> pieces = tokenizer->pieces();
     while (!pieces.empty()) {
       const auto token = tokens.find(static_cast<int64_t>(pieces.size()) - 1);

@@ -81,16 +81,17 @@ class Gpt2 : public Architecture {
   }
 
   std::string prefix() const override { return "transformer."; }
-  bool belongs_to_head(const std::string& tensor) const override { return tensor.starts_with("lm_head."); }
+  bool belongs_to_head(const std::string& tensor_name) const override { return tensor_name.starts_with("lm_head."); }
   std::string backbone() const override { return "decoder"; }
-  bool is_buffer(const std::string& tensor) const override {
-    return tensor.starts_with("h.") && (tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias"));
+  bool is_buffer(const std::string& tensor_name) const override {
+    return tensor_name.starts_with("h.") &&
+           (tensor_name.ends_with(".attn.bias") || tensor_name.ends_with(".attn.masked_bias"));
   }
   bool is_unused(const std::string&, const Settings&) const override { return false; }
 
   Json config(const Settings& settings) const override {
     Json config{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}};
-    write_keys(setting_pairs(), settings, config);
+    set_keys(setting_pairs(), settings, config);
     // In all versions of transformers, null means four times the width.
     const Json& inner_width = settings.at("model.ffn");
     config["n_inner"] = inner_width == 4 * settings.at("model.width").get<int64_t>() ? Json() : inner_width;
@@ -119,7 +120,7 @@ class Gpt2 : public Architecture {
                 {"add_prefix_space", false},
                 {"model_max_length", settings.at("model.max_positions")}};
     const text::AddedTokens tokens = tokenizer->added_tokens();
-    write_special_tokens(tokens, tokenizer->pieces(), config);
+    add_special_tokens(tokens, tokenizer->pieces(), config);
     text::NumberedPieces pieces;
     for (size_t i = 0; i < tokenizer->pieces().size(); ++i) {
       const auto token = tokens.find(static_cast<int64_t>(i));

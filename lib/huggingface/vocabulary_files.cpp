@@ -6,7 +6,7 @@
 
 namespace mh::huggingface {
 
-void write_special_tokens(const text::AddedTokens& tokens, const std::vector<text::Piece>& pieces, io::Json& config) {
+void add_special_tokens(const text::AddedTokens& tokens, const std::vector<text::Piece>& pieces, io::Json& config) {
   for (const auto& [id, attributes] : tokens) {
     const std::string& piece = pieces.at(static_cast<size_t>(id)).text;
     io::Json& token = config["added_tokens_decoder"][std::to_string(id)];
