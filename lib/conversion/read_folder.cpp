@@ -19,7 +19,8 @@ using namespace huggingface;
 
 namespace {
 
-// Keys of config.json that are ignored without a warning: bookkeeping of transformers, and settings of text generation.
+// Keys of config.json that are ignored without a warning: bookkeeping of transformers, and settings of text generation,
+// initialisation and output heads without effect on the converted model.
 constexpr const char* kSilentlyIgnoredKeys[] = {"_name_or_path",
                                                 "architectures",
                                                 "bos_token_id",
@@ -65,7 +66,7 @@ class Reader {
         files_(io::open_model_files(folder)) {
     for (const auto& [name, entry] : files_.all()) {
       const std::string name_without_prefix = unprefixed_name(name, architecture_->prefix());
-      if (const auto [it, inserted] = full_names_.emplace(name_without_prefix, name); !inserted)
+      if (const auto [it, is_new] = full_names_.emplace(name_without_prefix, name); !is_new)
         throw Error(Exit::input, Problem{entry.path, "unique tensor names", it->second + " and " + name, ""});
       names_without_prefix_.insert(name_without_prefix);
     }
@@ -120,29 +121,29 @@ class Reader {
     }
   }
 
-  // Reads the vocabulary, and returns the settings with the number of embedding rows in the file if it exceeds the size
-  // of the vocabulary. Throws Error(input) for missing rows, and for additional rows unless options_.keep_padded_rows
-  // is set.
+  // Reads the vocabulary and returns the settings. If the file has more embedding rows than the vocabulary has entries,
+  // the returned settings contain the number of rows. Throws Error(input) for missing rows, and for additional rows
+  // unless options_.keep_padded_rows is set.
   Settings read_vocabulary(Settings settings) {
     tokenizers_ = architecture_->tokenizers(folder_);
     const TensorNames names = architecture_->names(settings);
     const io::TensorFiles::Entry& embedding = entry_of(names, names.pairs.front().huggingface_name);
-    const int64_t embedding_rows = embedding.info.shape.empty() ? 0 : embedding.info.shape[0],
+    const int64_t num_embedding_rows = embedding.info.shape.empty() ? 0 : embedding.info.shape[0],
                   vocabulary_size = tokenizers_.target->size();
-    if (embedding_rows < vocabulary_size || (embedding_rows > vocabulary_size && !options_.keep_padded_rows))
+    if (num_embedding_rows < vocabulary_size || (num_embedding_rows > vocabulary_size && !options_.keep_padded_rows))
       throw Error(Exit::input,
                   Problem{embedding.path + ": " + embedding.info.name,
                           str("a row for each of the ", vocabulary_size, " entries of the vocabulary"),
-                          str(embedding_rows, " rows"),
-                          embedding_rows < vocabulary_size
+                          str(num_embedding_rows, " rows"),
+                          num_embedding_rows < vocabulary_size
                               ? "the vocabulary belongs to another model"
                               : "if the rows are padding, keep them with --padded-vocabulary; otherwise the "
                                 "vocabulary belongs to another model"});
-    if (embedding_rows == vocabulary_size) return settings;
-    settings["model.vocabulary_rows"] = embedding_rows;
+    if (num_embedding_rows == vocabulary_size) return settings;
+    settings["model.vocabulary_rows"] = num_embedding_rows;
     settings["model.score_padded_rows"] = true;
     log_info(
-        str(embedding_rows - vocabulary_size,
+        str(num_embedding_rows - vocabulary_size,
             " embedding rows past the end of the vocabulary are kept, and are part of the softmax as in transformers"));
     return settings;
   }
@@ -248,12 +249,12 @@ class Reader {
     std::vector<float> elements = files_.floats(entry.info.name);
     c10::NoGradGuard no_gradient;
     at::Tensor tensor = at::from_blob(elements.data(), shape, at::kFloat);
-    if (pair.transposed) tensor = tensor.t();
+    if (pair.is_transposed) tensor = tensor.t();
     int64_t row = 0;
     for (nn::Parameter* parameter : targets) {
-      const int64_t rows = parameter->master().size(0);
-      parameter->master().copy_(tensor.narrow(0, row, rows));
-      row += rows;
+      const int64_t num_rows = parameter->master().size(0);
+      parameter->master().copy_(tensor.narrow(0, row, num_rows));
+      row += num_rows;
     }
   }
 
@@ -261,7 +262,7 @@ class Reader {
     std::vector<int64_t> shape = targets.front()->master().sizes().vec();
     shape[0] = 0;
     for (const nn::Parameter* parameter : targets) shape[0] += parameter->master().size(0);
-    if (pair.transposed) std::swap(shape[0], shape[1]);
+    if (pair.is_transposed) std::swap(shape[0], shape[1]);
     return shape;
   }
 

@@ -41,13 +41,13 @@ class Writer {
         settings_(settings_of(loaded_model.config.toml())),
         architecture_(find_architecture()),
         names_(architecture_->names(settings_)),
-        embedding_rows_(parameter(names_.pairs.front().multihead_names.front()).master().size(0)) {}
+        num_embedding_rows_(parameter(names_.pairs.front().multihead_names.front()).master().size(0)) {}
 
   void write(const std::string& folder) const {
     Json config = architecture_->config(settings_);
-    config["vocab_size"] = embedding_rows_;
+    config["vocab_size"] = num_embedding_rows_;
     config.update(architecture_->token_ids(loaded_model_.tokenizers));
-    check(config);
+    require_supported(config);
     auto files = architecture_->vocabulary_files(loaded_model_.tokenizers, settings_, loaded_model_.name);
     files["config.json"] = config.dump(2) + "\n";
     for (const auto& [name, text] : files) write_file_atomically(str(folder, "/", name), text);
@@ -81,7 +81,7 @@ class Writer {
 
   // Throws Error(input) unless the conversion of config.json back to a multihead model gives the settings and parameter
   // shapes of the written model.
-  void check(const Json& config) const {
+  void require_supported(const Json& config) const {
     std::set<std::string> huggingface_names;
     for (const TensorPair& pair : names_.pairs) huggingface_names.insert(pair.huggingface_name);
     Settings settings;
@@ -92,12 +92,12 @@ class Writer {
     }
     const int64_t vocabulary_size = loaded_model_.tokenizers.target->size();
     settings["model.vocabulary_rows"] =
-        embedding_rows_ > vocabulary_size ? Json(embedding_rows_) : settings_.at("model.vocabulary_rows");
+        num_embedding_rows_ > vocabulary_size ? Json(num_embedding_rows_) : settings_.at("model.vocabulary_rows");
     settings["model.score_padded_rows"] =
-        embedding_rows_ > vocabulary_size ? Json(true) : settings_.at("model.score_padded_rows");
-    Config converted_text;
-    converted_text.load_text(toml_of(settings), "config.json");
-    const model::ModelConfig converted_config = model::ModelConfig::read(converted_text);
+        num_embedding_rows_ > vocabulary_size ? Json(true) : settings_.at("model.score_padded_rows");
+    Config toml_config;
+    toml_config.load_text(toml_of(settings), "config.json");
+    const model::ModelConfig converted_config = model::ModelConfig::read(toml_config);
     std::vector<std::string> unsupported_changes, training_changes;
     for (const std::string& change :
          changes(loaded_model_.config.toml(), converted_config.toml(), {"model.", "attention."}))
@@ -124,7 +124,7 @@ class Writer {
       for (const std::string& name : pair.multihead_names)
         parameter_values.push_back(parameter(name).master().detach());
       at::Tensor tensor = parameter_values.size() == 1 ? parameter_values.front() : at::cat(parameter_values);
-      if (pair.transposed) tensor = tensor.t().contiguous();
+      if (pair.is_transposed) tensor = tensor.t().contiguous();
       std::vector<std::string> tensor_names{pair.huggingface_name};
       for (const auto& [alias, original] : names_.aliases)
         if (original == pair.huggingface_name && names_.ignored_aliases.count(alias) > 0) tensor_names.push_back(alias);
@@ -140,7 +140,7 @@ class Writer {
   Settings settings_;
   std::unique_ptr<Architecture> architecture_;
   TensorNames names_;
-  int64_t embedding_rows_;
+  int64_t num_embedding_rows_;
 };
 
 }  // namespace
