@@ -21,18 +21,19 @@ using nlohmann::ordered_json;
 namespace {
 
 struct BleuJob {
-  std::string hypotheses, format;
-  std::vector<std::string> references;
-  bool sentence = false, chrf = false;
-  metrics::BleuOptions bleu;
+  std::string hypotheses, format;       // path of the file of hypotheses; format of the table
+  std::vector<std::string> references;  // paths of the files of references
+  bool per_sentence = false;            // whether the table has a row for each sentence instead of one for the corpus
+  bool with_chrf = false;               // whether chrF is computed in addition to BLEU
+  metrics::BleuOptions bleu_options;
   metrics::ChrfOptions chrf_options;  // `lowercase` is copied from BLEU's options
   void describe(Fields& f);
 };
 
 ordered_json row_of(const BleuJob& job, metrics::BleuScope scope, const metrics::BleuStatistics& statistics,
                     const metrics::ChrfStatistics& chrf) {
-  const metrics::BleuScore score = bleu_score(statistics, job.bleu, scope);
-  const size_t references = job.references.size();
+  const metrics::BleuScore score = bleu_score(statistics, job.bleu_options, scope);
+  const size_t num_references = job.references.size();
   ordered_json precisions = score.precisions;
   if (job.format != "json") {
     std::vector<std::string> texts;
@@ -40,32 +41,32 @@ ordered_json row_of(const BleuJob& job, metrics::BleuScope scope, const metrics:
     precisions = join(texts, "/");
   }
   ordered_json row{{"score", score.score},
-                   {"signature", bleu_signature(job.bleu, references, scope)},
+                   {"signature", bleu_signature(job.bleu_options, num_references, scope)},
                    {"precisions", precisions},
                    {"brevity_penalty", score.brevity_penalty},
                    {"length_ratio", score.length_ratio},
                    {"hypothesis_tokens", statistics.hypothesis_tokens},
                    {"reference_tokens", statistics.reference_tokens},
                    {"sentences", statistics.sentences}};
-  if (job.chrf) {
+  if (job.with_chrf) {
     row["chrf"] = chrf_score(chrf);
-    row["chrf_signature"] = chrf_signature(job.chrf_options, references);
+    row["chrf_signature"] = chrf_signature(job.chrf_options, num_references);
   }
   return row;
 }
 
 void BleuJob::describe(Fields& f) {
-  f.field("sentence", sentence,
+  f.field("sentence", per_sentence,
           "print one table row for each sentence, numbered from 1, instead of one row for the corpus");
-  f.section("", bleu);
-  f.field("chrf", chrf, "compute chrF in addition to BLEU");
+  f.section("", bleu_options);
+  f.field("chrf", with_chrf, "compute chrF in addition to BLEU");
   f.section("chrf", chrf_options);
 }
 
 void score_text(BleuJob job) {
-  job.bleu.check();
-  job.chrf_options.lowercase = job.bleu.lowercase;
-  if (job.chrf_options.words > 0 && !job.chrf)
+  job.bleu_options.check();
+  job.chrf_options.lowercase = job.bleu_options.lowercase;
+  if (job.chrf_options.words > 0 && !job.with_chrf)
     throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with this option", "no --chrf",
                                      "add --chrf, or leave --chrf-words out"});
   if (std::count(job.references.begin(), job.references.end(), "-") + (job.hypotheses == "-" ? 1 : 0) > 1)
@@ -76,7 +77,7 @@ void score_text(BleuJob job) {
   for (const std::string& path : job.references)
     text::require_line_count(hypotheses.name, hypotheses.lines.size(), references.emplace_back(path));
   Table table(Table::format_named(job.format));
-  metrics::Bleu bleu(job.bleu);
+  metrics::Bleu bleu(job.bleu_options);
   metrics::Chrf chrf(job.chrf_options);
   metrics::BleuStatistics corpus_bleu;
   metrics::ChrfStatistics corpus_chrf;
@@ -85,8 +86,8 @@ void score_text(BleuJob job) {
     for (size_t r = 0; r < references.size(); ++r) line_references[r] = references[r].lines[i];
     const metrics::BleuStatistics sentence_bleu = bleu.statistics(hypotheses.lines[i], line_references);
     const metrics::ChrfStatistics sentence_chrf =
-        job.chrf ? chrf.statistics(hypotheses.lines[i], line_references) : metrics::ChrfStatistics{};
-    if (job.sentence) {
+        job.with_chrf ? chrf.statistics(hypotheses.lines[i], line_references) : metrics::ChrfStatistics{};
+    if (job.per_sentence) {
       ordered_json row{{"sentence", i + 1}};
       row.update(row_of(job, metrics::BleuScope::sentence, sentence_bleu, sentence_chrf));
       row.erase("sentences");
@@ -95,7 +96,7 @@ void score_text(BleuJob job) {
     corpus_bleu += sentence_bleu;
     corpus_chrf += sentence_chrf;
   }
-  if (!job.sentence) table.row(row_of(job, metrics::BleuScope::corpus, corpus_bleu, corpus_chrf));
+  if (!job.per_sentence) table.row(row_of(job, metrics::BleuScope::corpus, corpus_bleu, corpus_chrf));
 }
 
 }  // namespace
@@ -107,8 +108,8 @@ void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const Share
       ->required()
       ->type_name("HYP");
   sub->add_option("references", job->references, "reference translations")->required()->type_name("REF...");
-  exclude(*sub, shared_options.scoring);
-  exclude(*sub, shared_options.models);  // the subcommand runs no model
+  exclude(*sub, shared_options.scoring_options);
+  exclude(*sub, shared_options.model_options);  // the subcommand runs no model
   add_job(jobs, sub, job, [=] {
     job->format = args->format;
     score_text(*job);

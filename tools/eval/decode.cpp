@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 
 namespace {
 
-// Returns the pairs of the shard. Throws Error(usage) if it holds no pairs.
+// Returns the pairs of the shard. Throws Error(usage) if the shard holds no pairs.
 const data::Pairs& pairs_of(const task::Dataset& dataset, const std::string& shard) {
   return dataset.require_pairs("--hypotheses, --beam and other options of translation", shard);
 }
@@ -46,29 +46,29 @@ ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task:
   const auto start_time = std::chrono::steady_clock::now();
   task::Translator translator(*model.model, model.tokenizers, job.options.translation);
   std::unique_ptr<ByteSink> sink = file.empty() ? nullptr : open_sink(file);
-  int64_t tokens = 0;
+  int64_t num_tokens = 0;
   task::TranslationListener listener;
   listener.on_translation = [&](const std::string& text, int64_t length) {
-    tokens += length;
+    num_tokens += length;
     if (sink != nullptr) sink->write(text + "\n");
   };
   listener.progress = progress_bar("translate", "sentences");
   const auto references = job.reference_lines != nullptr ? job.reference_lines->lines : std::vector<std::string_view>{};
-  const metrics::BleuStatistics sum =
+  const metrics::BleuStatistics statistics =
       task::compare_translations(translator, pairs, shard, job.options.bleu, references, listener);
   listener.progress = {};
   if (sink != nullptr) sink->close();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_time).count();
-  log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(tokens), " tokens in ",
-               human_seconds(seconds), ", ", with_commas(static_cast<int64_t>(static_cast<double>(tokens) / seconds)),
-               " tokens/s"));
+  log_info(str(with_commas(pairs.size()), " sentences translated to ", with_commas(num_tokens), " tokens in ",
+               human_seconds(seconds), ", ",
+               with_commas(static_cast<int64_t>(static_cast<double>(num_tokens) / seconds)), " tokens/s"));
   if (translator.num_truncated() > 0) log_warning(str(translator.num_truncated(), " source sentences were truncated"));
-  const metrics::BleuScore score = bleu_score(sum, job.options.bleu, metrics::BleuScope::corpus);
+  const metrics::BleuScore score = bleu_score(statistics, job.options.bleu, metrics::BleuScope::corpus);
   ordered_json row = {{"bleu", score.score},
                       {"signature", job.options.signature()},
                       {"brevity_penalty", score.brevity_penalty},
                       {"length_ratio", score.length_ratio},
-                      {"sentences", sum.sentences},
+                      {"sentences", statistics.sentences},
                       {"truncated", translator.num_truncated()},
                       {"references", job.reference_lines != nullptr ? job.reference_lines->name : shard}};
   row.update(option_columns(job.options.translation.search));

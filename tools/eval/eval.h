@@ -22,8 +22,8 @@ struct Arguments : ModelArguments {
 
 struct SharedOptions {
   CLI::Option* format = nullptr;
-  std::vector<CLI::Option*> models;   // options that load a model: --set, --device and the like
-  std::vector<CLI::Option*> scoring;  // options that apply only to scoring
+  std::vector<CLI::Option*> model_options;    // options that load a model: --set, --device and the like
+  std::vector<CLI::Option*> scoring_options;  // options that apply only to scoring
 };
 
 // Returns the job that scores models on a shard, which runs if the command line has no subcommand. Adds the options of
@@ -36,13 +36,13 @@ void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const 
                    Jobs& jobs);
 void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const SharedOptions& shared_options, Jobs& jobs);
 
-// Makes each of the options an error if it is used together with the subcommand.
+// Makes it an error to use any of `options` together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 
 // Loads the checkpoint `path` with the device, attention path and precision of the arguments.
 model::LoadedModel load(const Arguments& args, const std::string& path);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.
-bool same_file(const std::string& a, const std::string& b);
+bool is_same_file(const std::string& a, const std::string& b);
 
 }  // namespace mh::eval

@@ -44,7 +44,7 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
       throw Error(Exit::usage, Problem{option, "one model", str(files.size() - 1), "evaluate one model at a time"});
     refuse_output_onto_input(path, files);
   }
-  if (same_file(predictions, best_answers))
+  if (is_same_file(predictions, best_answers))
     throw Error(Exit::usage, Problem{"--best-answers", "a file other than the file of --predictions", best_answers,
                                      "name another file"});
 }

@@ -94,7 +94,7 @@ void add_generate(CLI::App& app, const std::shared_ptr<Arguments>& args, const S
   sub->add_option("--prompt-file", job->prompt_file, "file with the text to continue; - is standard input")
       ->type_name("FILE")
       ->excludes(prompt);
-  exclude(*sub, shared_options.scoring);  // the subcommand scores nothing
+  exclude(*sub, shared_options.scoring_options);  // the subcommand scores nothing
   sub->excludes(shared_options.format);
   add_job(jobs, sub, job, [=] { write_text(*job); });
 }

@@ -25,7 +25,7 @@ model::LoadedModel load(const Arguments& args, const std::string& path) {
   return load_with_options(args, io::Checkpoint(path), args.assignments);
 }
 
-bool same_file(const std::string& a, const std::string& b) {
+bool is_same_file(const std::string& a, const std::string& b) {
   const auto canonical_path = [](const std::string& path) {
     return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
   };
@@ -59,7 +59,7 @@ void check(const ScoreJob& job) {
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
     for (const std::string& output : {job.per_token, decoding.hypotheses})
       if (!output.empty()) refuse_output_onto_input(file_of(job, output, i), inputs);
-    if (!job.per_token.empty() && same_file(file_of(job, job.per_token, i), file_of(job, decoding.hypotheses, i)))
+    if (!job.per_token.empty() && is_same_file(file_of(job, job.per_token, i), file_of(job, decoding.hypotheses, i)))
       throw Error(Exit::usage, Problem{"--hypotheses", "a file other than the file of --per-token", decoding.hypotheses,
                                        "name another file"});
     if (job.files[i] != "-") io::Checkpoint header(job.files[i]);
@@ -140,21 +140,21 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptio
   const auto file = [&](const char* name, std::string& path, const char* help) {
     return app.add_option(name, path, help)->type_name("FILE");
   };
-  shared_options.scoring.push_back(
+  shared_options.scoring_options.push_back(
       app.add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
           ->type_name("MODEL... DATA"));
   shared_options.format = add_format(app, args->format);
-  shared_options.scoring.push_back(
+  shared_options.scoring_options.push_back(
       file("--per-token", job->per_token, "output file of a table with the log-probability of each token, in nats"));
-  shared_options.models.push_back(add_set_option(app, args->assignments));
-  shared_options.scoring.push_back(
+  shared_options.model_options.push_back(add_set_option(app, args->assignments));
+  shared_options.scoring_options.push_back(
       file("--predictions", job->examples.predictions,
            "output file of predicted classes, numbers or answers, in the format of the GLUE server or the SQuAD "
            "script; - writes the predictions to standard output instead of the scores"));
-  shared_options.scoring.push_back(
+  shared_options.scoring_options.push_back(
       file("--best-answers", job->examples.best_answers,
            "output file of the best answers to each question with their scores, for a shard of questions"));
-  for (CLI::Option* option : add_model_options(app, *args).all()) shared_options.models.push_back(option);
+  for (CLI::Option* option : add_model_options(app, *args).all()) shared_options.model_options.push_back(option);
   const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
   fields->declare(job->scoring);
   // Each of these options makes mh-eval translate the shard.
@@ -166,7 +166,7 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptio
   decoding->declare(job->decoding);
   decode_options.insert(decode_options.end(), decoding->options().begin(), decoding->options().end());
   for (const auto& options : {fields->options(), decode_options})
-    shared_options.scoring.insert(shared_options.scoring.end(), options.begin(), options.end());
+    shared_options.scoring_options.insert(shared_options.scoring_options.end(), options.begin(), options.end());
   return {&app, [job, fields, decoding, decode_options] {
             fields->store_values(job->scoring);
             decoding->store_values(job->decoding);

@@ -51,8 +51,8 @@ struct ScoreJob {
 nlohmann::ordered_json score_examples(const ScoreJob& job, const TextSource& source, model::LoadedModel& model,
                                       const task::Dataset& dataset);
 
-// Translates the pairs of the dataset, writes the hypotheses to `file` unless it is empty, and returns the columns of
-// BLEU.
+// Translates the pairs of the dataset, writes the hypotheses to `file` unless `file` is empty, and returns the
+// columns of BLEU.
 nlohmann::ordered_json decode(const DecodeJob& job, model::LoadedModel& model, const task::Dataset& dataset,
                               const std::string& shard, const std::string& file);
 

@@ -21,7 +21,7 @@ struct TranslateJob {
   std::string model, prefix_file;
   std::vector<std::string> files;
   int64_t nbest = 1;
-  bool scores = false;
+  bool with_scores = false;  // whether the output has columns even for one translation per source line
   task::TranslationOptions translation;
   search::SamplingOptions sampling;
   void describe(Fields& f);
@@ -36,7 +36,7 @@ void TranslateJob::describe(Fields& f) {
       "nbest", nbest,
       "number of translations per source line, best first; above 1, the output has the three columns line, score, text",
       between(1, 1 << 16));
-  f.field("scores", scores,
+  f.field("scores", with_scores,
           "whether the output has the three columns line, score, text even for one translation per source line");
 }
 
@@ -63,12 +63,13 @@ void TranslateJob::check() const {
 // Writes the translations of consecutive source lines. `first`: index of the first of these lines, from 0.
 void write_translations(const TranslateJob& job, const task::Translator& translator, int64_t first,
                         const std::vector<std::vector<search::Hypothesis>>& hypotheses) {
-  const bool has_columns = job.nbest > 1 || job.scores || job.sampling.samples > 1;
+  const bool has_columns = job.nbest > 1 || job.with_scores || job.sampling.samples > 1;
   auto sink = open_sink("-");
   for (size_t i = 0; i < hypotheses.size(); ++i) {
-    const size_t count = job.sampling.samples > 0 ? hypotheses[i].size()
-                                                  : std::min(hypotheses[i].size(), static_cast<size_t>(job.nbest));
-    for (size_t k = 0; k < count; ++k) {
+    const size_t num_written = job.sampling.samples > 0
+                                   ? hypotheses[i].size()
+                                   : std::min(hypotheses[i].size(), static_cast<size_t>(job.nbest));
+    for (size_t k = 0; k < num_written; ++k) {
       const search::Hypothesis& hypothesis = hypotheses[i][k];
       if (has_columns)
         sink->write(
@@ -105,13 +106,14 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   log_info("search: " + task::protocol_of(job.translation.search, job.sampling));
   const bool takes_any_bytes = model.tokenizers.of_source().takes_any_bytes();
   Progress progress("translate", prefixes != nullptr ? static_cast<int64_t>(prefixes->lines.size()) : 0, "lines");
-  int64_t lines = 0;
+  int64_t num_lines = 0;
   std::vector<search::Sentence> batch_sentences;
   std::vector<std::string> locations;
   const auto write_batch = [&] {
-    const int64_t first = lines - static_cast<int64_t>(batch_sentences.size());
+    const int64_t first = num_lines - static_cast<int64_t>(batch_sentences.size());
     const auto hypotheses = translator.translate(
-        std::move(batch_sentences), [&](int64_t number) { return locations[static_cast<size_t>(number - first)]; },
+        std::move(batch_sentences),
+        [&](int64_t line_index) { return locations[static_cast<size_t>(line_index - first)]; },
         [&](int64_t completed) { progress.update(first + completed); });
     write_translations(job, translator, first, hypotheses);
     batch_sentences.clear();
@@ -125,14 +127,14 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
       search::Sentence sentence{
           translator.encode_source(std::string_view(batch.text).substr(s.begin, s.end - s.begin), locations.back()),
           {},
-          lines++};
+          num_lines++};
       if (prefixes != nullptr) {
-        if (lines > static_cast<int64_t>(prefixes->lines.size()))
+        if (num_lines > static_cast<int64_t>(prefixes->lines.size()))
           throw Error(Exit::input, Problem{prefixes->name, "a prefix for each line of the text",
-                                           str("no prefix for line ", lines, " of the text"),
+                                           str("no prefix for line ", num_lines, " of the text"),
                                            "add a line for each sentence; an empty line is an empty prefix"});
-        sentence.prefix =
-            translator.encode_prefix(prefixes->lines[static_cast<size_t>(lines - 1)], str(prefixes->name, ":", lines));
+        sentence.prefix = translator.encode_prefix(prefixes->lines[static_cast<size_t>(num_lines - 1)],
+                                                   str(prefixes->name, ":", num_lines));
       }
       batch_sentences.push_back(std::move(sentence));
       if (batch_sentences.size() == kLinesPerBatch) write_batch();
@@ -140,7 +142,7 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   }
   if (!batch_sentences.empty()) write_batch();
   progress.clear();
-  if (prefixes != nullptr) text::require_line_count("the text", static_cast<size_t>(lines), *prefixes);
+  if (prefixes != nullptr) text::require_line_count("the text", static_cast<size_t>(num_lines), *prefixes);
   warn_about_input(translator);
 }
 
@@ -157,7 +159,7 @@ void add_translate(CLI::App& app, const std::shared_ptr<Arguments>& args, const 
   sub->add_option("--prefix-file", job->prefix_file,
                   "file of prefixes with which the translations must begin, one prefix per source line")
       ->type_name("FILE");
-  exclude(*sub, shared_options.scoring);
+  exclude(*sub, shared_options.scoring_options);
   sub->excludes(shared_options.format);
   add_job(jobs, sub, job, [=] { translate_lines(*args, *job); });
 }
