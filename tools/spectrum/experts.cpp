@@ -130,15 +130,16 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args,
          "expert of the largest gate, and with random experts) [gates]")
       ->type_name("WHAT")
       ->check(one_of({"gates", "tokens", "scores"}));
-  const auto number = [&](const char* name, int64_t& value, const char* help, int64_t max_value) {
+  const auto add_number = [&](const char* name, int64_t& value, const char* help, int64_t max_value) {
     return sub->add_option(name, value, help)->type_name("N")->check(whole_number(1, max_value));
   };
   auto* tokens_option =
-      number("--tokens", job->max_tokens, "maximum number of tokens per expert, with --show tokens [10]", 1 << 30);
-  auto* min_count = number("--least", job->min_count,
-                           "minimum number of occurrences of a token with an expert, with --show tokens [5]", 1 << 30);
-  auto* num_random =
-      number("--random", job->num_random, "number of evaluations with random experts, with --show scores [5]", 1000);
+      add_number("--tokens", job->max_tokens, "maximum number of tokens per expert, with --show tokens [10]", 1 << 30);
+  auto* min_count_option =
+      add_number("--least", job->min_count,
+                 "minimum number of occurrences of a token with an expert, with --show tokens [5]", 1 << 30);
+  auto* num_random_option = add_number("--random", job->num_random,
+                                       "number of evaluations with random experts, with --show scores [5]", 1000);
   add_format(*sub, args->format);
   add_set_option(*sub, args->assignments);
   add_model_options(*sub, *args);
@@ -147,8 +148,8 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args,
   for (CLI::Option* option : excluded_options) sub->excludes(option);
   jobs.push_back({sub, [=] {
                     require_show(*job, tokens_option, "tokens");
-                    require_show(*job, min_count, "tokens");
-                    require_show(*job, num_random, "scores");
+                    require_show(*job, min_count_option, "tokens");
+                    require_show(*job, num_random_option, "scores");
                     job->args->store_values(fields.get());
                     job->metric.store_values();
                     nn::prepare_cpu(job->args->threads);

@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 namespace {
 
 // Returns x, or NaN for a missing layer or head (x < 0), which keeps the column numeric.
-ordered_json number_or_none(int64_t x) {
+ordered_json number_or_nan(int64_t x) {
   return x < 0 ? ordered_json(std::numeric_limits<double>::quiet_NaN()) : ordered_json(x);
 }
 
@@ -27,7 +27,8 @@ std::string kind_suffix(const std::string& kind, size_t num_kinds) {
   return num_kinds > 1 ? str(", ", kind.empty() ? "others" : kind) : "";
 }
 
-// Returns the smaller dimension of the matrices or, if it varies from matrix to matrix, its rounded mean.
+// Returns the smaller dimension of the matrices as an integer; if the dimension varies from matrix to matrix, returns
+// its mean.
 ordered_json mean_size_of(const analysis::SpectrumMeans& spectra) {
   return spectra.varying_size() ? ordered_json(spectra.size()) : ordered_json(std::llround(spectra.size()));
 }
@@ -54,14 +55,15 @@ void add_statistics(ordered_json& row, const SpectrumStatistics& statistics) {
 Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, SpectrumStatistics>>& curves,
                bool with_mean, bool relative_index) {
   Chart chart{title, relative_index ? "k / n, n the smaller dimension" : "k", "c_k", {}};
-  const auto add = [&](const std::string& name, const std::vector<double>& y, bool bold) {
-    Curve curve{name, {}, y, bold};
+  const auto add = [&](const std::string& name, const std::vector<double>& y, bool is_bold) {
+    Curve curve{name, {}, y, is_bold};
     for (size_t k = 0; k < y.size(); ++k)
       curve.x.push_back(static_cast<double>(k + 1) / (relative_index ? static_cast<double>(y.size()) : 1));
     chart.curves.push_back(curve);
   };
   std::vector<SpectrumStatistics> statistics;
-  for (const auto& [name, f] : curves) add(name, f.curve, false), statistics.push_back(f);
+  for (const auto& [name, curve_statistics] : curves)
+    add(name, curve_statistics.curve, false), statistics.push_back(curve_statistics);
   if (!with_mean || statistics.size() < 2) return chart;
   if (const SpectrumStatistics mean = mean_of(statistics); !mean.curve.empty()) add("mean", mean.curve, true);
   return chart;
@@ -69,18 +71,19 @@ Chart chart_of(const std::string& title, const std::vector<std::pair<std::string
 
 }  // namespace
 
-Rows::Rows(OutputOptions options) : options_(std::move(options)), table_(Table::format_named(options_.format)) {
+SpectraWriter::SpectraWriter(OutputOptions options)
+    : options_(std::move(options)), table_(Table::format_named(options_.format)) {
   if (!options_.plot.empty()) plot_.emplace(options_.plot);
 }
 
-void Rows::open_curves() {
+void SpectraWriter::open_curves() {
   if (options_.curves.empty()) return;
   curves_ = open_sink(options_.curves);
   curves_->write("model\tof\tname\thead\tk\tmean\tp10\tp50\tp90\n");
 }
 
-void Rows::write(const std::string& name, const std::string& title, const Entries& entries,
-                 const ordered_json& settings) {
+void SpectraWriter::write(const std::string& name, const std::string& title, const Entries& entries,
+                          const ordered_json& settings) {
   std::map<std::string, std::vector<SpectrumStatistics>> layers;  // by kind of attention
   for (const auto& entry : entries) {
     const auto heads = statistics_of(*entry);
@@ -92,8 +95,8 @@ void Rows::write(const std::string& name, const std::string& title, const Entrie
                        {"of", entry->matrix_kind},
                        {"name", entry->name},
                        {"kind", entry->kind},
-                       {"layer", number_or_none(entry->layer)},
-                       {"head", number_or_none(entry->by_head ? static_cast<int64_t>(head) : -1)},
+                       {"layer", number_or_nan(entry->layer)},
+                       {"head", number_or_nan(entry->by_head ? static_cast<int64_t>(head) : -1)},
                        {"matrices", entry->spectra.blocks()},
                        {"n", mean_size_of(entry->spectra)}};
       add_statistics(row, heads[head]);
@@ -111,7 +114,7 @@ void Rows::write(const std::string& name, const std::string& title, const Entrie
   if (plot_) draw(title, entries);
 }
 
-void Rows::close() {
+void SpectraWriter::close() {
   if (curves_ != nullptr) curves_->close();
   if (!plot_) return;
   for (const auto& [kind, curves] : summaries_)
@@ -121,12 +124,12 @@ void Rows::close() {
 }
 
 // Writes a table row. With --plot -, the plot in the terminal replaces the table, and no row is written.
-void Rows::write_row(const ordered_json& row) {
+void SpectraWriter::write_row(const ordered_json& row) {
   if (options_.plot != "-") table_.row(row);
 }
 
-void Rows::write_curves(const std::string& name, const SpectraEntry& entry,
-                        const std::vector<SpectrumStatistics>& heads) {
+void SpectraWriter::write_curves(const std::string& name, const SpectraEntry& entry,
+                                 const std::vector<SpectrumStatistics>& heads) {
   const analysis::CurvePercentiles percentiles = percentiles_of(entry);
   for (size_t h = 0; h < heads.size(); ++h) {
     const std::vector<double>&p10 = percentiles.p10[h], &p50 = percentiles.p50[h], &p90 = percentiles.p90[h];
@@ -139,7 +142,7 @@ void Rows::write_curves(const std::string& name, const SpectraEntry& entry,
   }
 }
 
-void Rows::draw(const std::string& title, const Entries& entries) {
+void SpectraWriter::draw(const std::string& title, const Entries& entries) {
   std::map<std::string, Curves> layers;  // by kind of attention
   for (const auto& entry : entries) {
     if (entry->mean_matrix.defined())

@@ -18,18 +18,19 @@ namespace mh::spectrum {
 
 // The options of the output: the files of --curves and --plot, and the form of the table.
 struct OutputOptions {
-  std::string matrices, format, curves, plot;
-  bool summary = false;
-  bool relative_index = false;  // whether curves have the index k / n instead of k, since the matrices differ in size
+  std::string matrices, format;  // the values of --of and --format
+  std::string curves, plot;      // paths of the files of --curves and --plot; "": no such file
+  bool summary = false;          // whether the table has a row per kind of attention instead of a row per head
+  bool relative_index = false;   // whether curves have the index k / n instead of k, since the matrices differ in size
   size_t num_models = 1;
 };
 
 using Entries = std::vector<std::unique_ptr<analysis::SpectraEntry>>;
 
-class Rows {
+class SpectraWriter {
  public:
   // Throws Error if the plot cannot be drawn, so that the error precedes the computation.
-  explicit Rows(OutputOptions options);
+  explicit SpectraWriter(OutputOptions options);
   // Opens the file of --curves. Must be called before the first write().
   void open_curves();
   // Writes the spectra of a model. `name`: the model's name in the table; `title`: the model's name in plots;

@@ -53,11 +53,11 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
       throw Error(Exit::usage, Problem{option, "a file that no other option writes", file, "name another file"});
     refuse_output_onto_input(file, job.files);
   }
-  const int64_t blocks = job.args->scoring.sample.blocks;
-  if (!job.dump.empty() && (job.matrices != "attention" || models.size() != 1 || blocks == 0))
+  const int64_t num_blocks = job.args->scoring.sample.blocks;
+  if (!job.dump.empty() && (job.matrices != "attention" || models.size() != 1 || num_blocks == 0))
     throw Error(Exit::usage, Problem{"--dump", "one model, --of attention and --blocks above 0",
                                      models.size() != 1 ? str(models.size(), " models")
-                                     : blocks == 0      ? std::string("--blocks 0")
+                                     : num_blocks == 0  ? std::string("--blocks 0")
                                                         : "--of " + job.matrices,
                                      "change the command, or leave --dump out"});
 }
@@ -182,10 +182,11 @@ void show(const SpectraJob& job) {
   SpectraInputs inputs(job, argument, reads_text);
   const std::vector<std::string>& models = inputs.models();
   const bool relative_index = inputs.holds_pairs() && job.matrices != "mixing";
-  Rows rows({job.matrices, job.args->format, job.curves, job.plot, job.summary, relative_index, models.size()});
+  SpectraWriter writer(
+      {job.matrices, job.args->format, job.curves, job.plot, job.summary, relative_index, models.size()});
   std::vector<PreparedSource> prepared_sources;
   for (size_t i = 0; i < models.size(); ++i) prepared_sources.push_back(prepare(job, inputs, inputs.load_model(i)));
-  rows.open_curves();
+  writer.open_curves();
   const auto titles = short_names(models);
   for (size_t i = 0; i < models.size(); ++i) {
     const model::LoadedModel& model = inputs.load_model(i);
@@ -196,9 +197,9 @@ void show(const SpectraJob& job) {
     }
     const auto& entries = prepared_sources[i].source->entries();
     if (entries.empty()) refuse_no_matrices(job, model.name, reads_text);
-    rows.write(model.name, titles[i], entries, settings);
+    writer.write(model.name, titles[i], entries, settings);
   }
-  rows.close();
+  writer.close();
 }
 
 // Throws Error(usage) for options of scoring if --of names matrices that are read from parameters.
@@ -220,13 +221,13 @@ std::unique_ptr<CommandLineFields> Arguments::declare(CLI::App& app) {
 }
 
 void Arguments::store_values(CommandLineFields* subcommand_fields) {
-  size_t blocks = 0;
+  size_t num_blocks_options = 0;
   for (CommandLineFields* command_line_fields : {fields.get(), subcommand_fields}) {
     if (command_line_fields == nullptr) continue;
     command_line_fields->store_values(scoring), command_line_fields->store_values(scoring.sample);
-    blocks += command_line_fields->option("blocks")->count();
+    num_blocks_options += command_line_fields->option("blocks")->count();
   }
-  scoring.sample.allows_fewer_blocks = blocks == 0;
+  scoring.sample.allows_fewer_blocks = num_blocks_options == 0;
 }
 
 void add_settings(ordered_json& row, const Arguments& args, const data::ScoringOptions& scoring_options) {
