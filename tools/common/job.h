@@ -18,8 +18,8 @@ struct Job {
 };
 using Jobs = std::vector<Job>;
 
-// Runs the job whose subcommand is on the command line; of several, only the last one in `jobs`. Returns false if no
-// subcommand is on the command line.
+// Runs the job whose subcommand is on the command line; if there are several, runs only the last one in `jobs`. Returns
+// false if no subcommand is on the command line.
 bool run_selected(const Jobs& jobs);
 
 // Throws Error(usage) if `model`, the first argument of a tool that needs no subcommand, is not a regular file but

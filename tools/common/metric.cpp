@@ -51,20 +51,20 @@ task::EvaluationOptions Metric::options() const {
 void Metric::check(model::LoadedModel& model, const task::Dataset& dataset, const std::string& shard,
                    const data::ScoringOptions& scoring) const {
   if (is_perplexity()) return;
-  const bool decodes = score().needs_decoding;
+  const bool needs_decoding = score().needs_decoding;
   const auto scores = dataset.score_names();
-  const bool has_task = !task::task_of(model.config.model)->traits().perplexity;
+  const bool has_task_scores = !task::task_of(model.config.model)->traits().perplexity;
   if (std::find(scores.begin(), scores.end(), name_) == scores.end())
-    throw Error(
-        Exit::usage,
-        Problem{"--metric " + name_, decodes ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
-                str(shard, ", which is scored with ", has_task ? join(scores, ", ") : "perplexity"),
-                has_task ? "use --metric " + join(scores, " or ") : "use --metric perplexity"});
-  if (scoring.sample.blocks > 0)
     throw Error(Exit::usage,
-                Problem{"--blocks",
-                        str("0, since ", title(), decodes ? " is computed on all pairs" : " is computed on all rows"),
-                        str(scoring.sample.blocks), "pass --blocks 0"});
+                Problem{"--metric " + name_,
+                        needs_decoding ? "a shard of pairs to translate" : "a shard that is scored with " + name_,
+                        str(shard, ", which is scored with ", has_task_scores ? join(scores, ", ") : "perplexity"),
+                        has_task_scores ? "use --metric " + join(scores, " or ") : "use --metric perplexity"});
+  if (scoring.sample.blocks > 0)
+    throw Error(Exit::usage, Problem{"--blocks",
+                                     str("0, since ", title(),
+                                         needs_decoding ? " is computed on all pairs" : " is computed on all rows"),
+                                     str(scoring.sample.blocks), "pass --blocks 0"});
   dataset.check_score(*model.model, name_, options());
 }
 

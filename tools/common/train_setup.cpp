@@ -60,13 +60,15 @@ void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Con
 // Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.
 void check_start(const Arguments& args, const io::Checkpoint& checkpoint, Config config) {
   const auto model = model::ModelConfig::read(config);
-  const auto sizes = model::vocabularies_of(text::tokenizers_of(checkpoint));
+  const auto vocabularies = model::vocabularies_of(text::tokenizers_of(checkpoint));
   const std::string where = args.from_option + " " + args.from;
-  if (!args.inherits_training) return model::require_same_parameters(model::config_of(checkpoint), model, sizes, where);
-  const auto new_model = model::build_language_model(model, sizes, at::Device(at::kMeta));
+  if (!args.inherits_training)
+    return model::require_same_parameters(model::config_of(checkpoint), model, vocabularies, where);
+  const auto new_model = model::build_language_model(model, vocabularies, at::Device(at::kMeta));
   model::compare_with_checkpoint(checkpoint, new_model->parameters(), where);
-  model::require_same_heads(*model::build_language_model(model::config_of(checkpoint), sizes, at::Device(at::kMeta)),
-                            *new_model, where);
+  model::require_same_heads(
+      *model::build_language_model(model::config_of(checkpoint), vocabularies, at::Device(at::kMeta)), *new_model,
+      where);
 }
 
 }  // namespace
@@ -94,10 +96,10 @@ Config configuration(const Arguments& args, const io::Checkpoint* checkpoint) {
       if (assignment.rfind("train.seed=", 0) == 0)
         throw Error(
             Exit::usage,
-            Problem{"--set", str("no train.seed, since ", args.seeds > 0 ? "--seeds" : "--seed", " sets the seed"),
+            Problem{"--set", str("no train.seed, since ", args.num_seeds > 0 ? "--seeds" : "--seed", " sets the seed"),
                     assignment,
-                    args.seeds > 0 ? "leave train.seed out; --seed N sets the seed of the first run"
-                                   : "leave train.seed or --seed out"});
+                    args.num_seeds > 0 ? "leave train.seed out; --seed N sets the seed of the first run"
+                                       : "leave train.seed or --seed out"});
     config.set(str("train.seed=", args.seed));
   }
   if (!args.train_only.empty()) {

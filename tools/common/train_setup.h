@@ -24,7 +24,7 @@ struct Arguments : ModelArguments {
   bool inherits_training = false;
   std::string from_option;  // name of the option for the checkpoint, such as "--from"
   int64_t seed = -1;        // random seed; -1: not set on the command line
-  int64_t seeds = 0;        // mh-finetune: number of runs; 0: a single run in the folder --out itself
+  int64_t num_seeds = 0;    // mh-finetune: number of runs; 0: a single run in the folder --out itself
 };
 
 // Adds the options that mh-train and mh-finetune have in common. `from_help`: help text of `from_option`.

@@ -35,8 +35,8 @@ void check(const Arguments& args) {
   check_output(args);
 }
 
-// Logs the number of averaged parameters that no optimiser updates.
-void log_statistics(const nn::ParameterList& parameters) {
+// Logs the number of averaged parameters that are not trainable, such as running statistics.
+void log_non_trainable(const nn::ParameterList& parameters) {
   std::vector<std::string> names;
   for (const nn::Parameter& p : parameters.all())
     if (!p.traits().trainable) names.push_back(p.name());
@@ -95,7 +95,7 @@ void convert_checkpoints(const Arguments& args) {
   if (!args.average) return;
   log_info(str("averaged ", checkpoints.size(), " checkpoints; ",
                with_commas(model.model->parameters().num_trainable_elements()), " parameters"));
-  log_statistics(model.model->parameters());
+  log_non_trainable(model.model->parameters());
 }
 
 }  // namespace mh::convert

@@ -26,9 +26,9 @@ void convert_checkpoints(const Arguments& args);
 // Returns whether the arguments select conversion from a Hugging Face folder.
 bool is_from_huggingface(const Arguments& args);
 // Writes a checkpoint from a Hugging Face folder.
-void read_huggingface(const Arguments& args);
+void convert_from_huggingface(const Arguments& args);
 // Writes a Hugging Face folder from a checkpoint.
-void write_huggingface(const Arguments& args);
+void convert_to_huggingface(const Arguments& args);
 
 // Appends `step` to the list of conversions that produced a checkpoint, which its metadata hold (io::kOriginKey).
 // `file`: name of the input, for error messages.

@@ -43,7 +43,7 @@ bool is_from_huggingface(const Arguments& args) {
          ((args.keep_padded_rows || args.seed != Arguments{}.seed) && !args.average && !args.fold);
 }
 
-void read_huggingface(const Arguments& args) {
+void convert_from_huggingface(const Arguments& args) {
   refuse_steps(args, "Hugging Face folder");
   if (args.files.size() != 1)
     refuse_usage("mh-convert", "one Hugging Face folder", str(args.files.size(), " arguments"),
@@ -62,7 +62,7 @@ void read_huggingface(const Arguments& args) {
   log_summary(model);
 }
 
-void write_huggingface(const Arguments& args) {
+void convert_to_huggingface(const Arguments& args) {
   refuse_steps(args, "--to huggingface");
   if (args.files.size() != 2)
     refuse_usage("--to huggingface", "a checkpoint and a new folder", str(args.files.size(), " arguments"),

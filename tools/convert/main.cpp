@@ -45,8 +45,8 @@ int main(int argc, char** argv) {
       ->type_name("N")
       ->check(whole_number(0, 1024));
   tool.run_and_exit(argc, argv, [&] {
-    if (!args.output_format.empty()) convert::write_huggingface(args);
-    else if (convert::is_from_huggingface(args)) convert::read_huggingface(args);
+    if (!args.output_format.empty()) convert::convert_to_huggingface(args);
+    else if (convert::is_from_huggingface(args)) convert::convert_from_huggingface(args);
     else convert::convert_checkpoints(args);
   });
 }

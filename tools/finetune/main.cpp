@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
            "stages, projections, output, attention, and head (the task head); all other parameters are frozen; sets "
            "train.trainable [all]",
            "WHICH,...");
-  app.add_option("--seeds", args.seeds,
+  app.add_option("--seeds", args.num_seeds,
                  "number of runs with consecutive seeds from --seed, in the folders OUT/seed1, OUT/seed2, …; the "
                  "scores of the best model of each run, their mean and their sample standard deviation are printed")
       ->type_name("N")
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
     if (args.from.empty() && !args.resume)
       throw Error(Exit::usage, Problem{"--init", "a checkpoint to start from, or --resume", "neither",
                                        "mh-train trains from scratch"});
-    if (args.seeds > 0 && !args.dry_run) train_setup::run_seeds(args, tool);
+    if (args.num_seeds > 0 && !args.dry_run) train_setup::run_seeds(args, tool);
     else train_setup::run(args, tool);
   });
 }

@@ -40,8 +40,8 @@ void run_seeds(const Arguments& args, Tool& tool) {
   if (args.out.empty())
     throw Error(Exit::usage,
                 Problem{"--out", "the folder of the runs", "none", "mh-finetune --help shows all options"});
-  if (args.seeds > 1) check_files(args);
-  const train::Seeds seeds{args.out, args.seed >= 0 ? args.seed : 1, args.seeds, args.resume};
+  if (args.num_seeds > 1) check_files(args);
+  const train::Seeds seeds{args.out, args.seed >= 0 ? args.seed : 1, args.num_seeds, args.resume};
   train::check_seeds(seeds);
   const auto prepare_run = [&](int64_t seed, const std::string& folder) {
     Arguments run_arguments = args;

@@ -70,12 +70,12 @@ void show_codes(const std::vector<std::string>& inputs) {
   sink->close();
 }
 
-void show_text(const std::vector<std::string>& inputs, bool ids) {
+void show_text(const std::vector<std::string>& inputs, bool prints_ids) {
   refuse_output_onto_input("-", inputs);
   auto sink = open_sink("-");
   for (const std::string& input : inputs) {
     ShardStream stream(input);
-    text::show_records(stream, ids, *sink);
+    text::show_records(stream, prints_ids, *sink);
   }
   sink->close();
 }
@@ -83,7 +83,7 @@ void show_text(const std::vector<std::string>& inputs, bool ids) {
 struct ShowArguments {
   Arguments args;
   std::string format = "table";
-  bool ids = false;
+  bool prints_ids = false;
 };
 
 // Adds the input files and the job of a subcommand that prints these files with `show`. Returns the arguments of the
@@ -108,8 +108,8 @@ void add_info(CLI::App& app, Jobs& jobs) {
 void add_cat(CLI::App& app, Jobs& jobs) {
   CLI::App* sub = app.add_subcommand("cat", "decode shards to text");
   const auto arguments = add_show_job(
-      sub, "shards", [](const ShowArguments& s) { show_text(s.args.inputs, s.ids); }, jobs);
-  sub->add_flag("--ids", arguments->ids, "print token ids instead of text, one record per line");
+      sub, "shards", [](const ShowArguments& s) { show_text(s.args.inputs, s.prints_ids); }, jobs);
+  sub->add_flag("--ids", arguments->prints_ids, "print token ids instead of text, one record per line");
 }
 
 void add_codes(CLI::App& app, Jobs& jobs) {

@@ -79,8 +79,8 @@ Choice select_heads(const Arguments& args, const model::LoadedModel& model, cons
   return {analysis::least_important(scores, amount, args.per_layer, where), measurement_text(args.measure, scoring)};
 }
 
-// Returns the head counts of the layers of a kind, such as "8 8 6".
-std::string head_counts(model::LanguageModel& model, AttentionKind kind, HeadSide side) {
+// Returns the head counts of the layers of a kind as text, such as "8 8 6".
+std::string head_counts_text(model::LanguageModel& model, AttentionKind kind, HeadSide side) {
   std::vector<std::string> counts;
   for (const attention::AttentionLayer* layer : model.attention_layers())
     if (layer->layer_spec().kind == kind) counts.push_back(std::to_string(layer->layer_spec().heads_of(side)));
@@ -97,11 +97,11 @@ void report(const Arguments& args, const Choice& choice, model::LanguageModel& o
     const std::pair<HeadSide, const char*> sides[] = {
         {HeadSide::score, "score"}, {HeadSide::value, "value"}, {HeadSide::output, "output"}};
     std::set<std::string> distinct_counts;
-    for (const auto& [side, name] : sides) distinct_counts.insert(head_counts(pruned_model, kind, side));
+    for (const auto& [side, name] : sides) distinct_counts.insert(head_counts_text(pruned_model, kind, side));
     for (const auto& [side, name] : sides) {
       if (distinct_counts.size() == 1 && side != HeadSide::value) continue;
       log_info(str(name_of(kind), distinct_counts.size() == 1 ? "" : str(", ", name), ": heads ",
-                   head_counts(original_model, kind, side), " -> ", head_counts(pruned_model, kind, side)));
+                   head_counts_text(original_model, kind, side), " -> ", head_counts_text(pruned_model, kind, side)));
     }
   }
   log_info(str("parameters ", with_commas(original_model.parameters().num_trainable_elements()), " -> ",
@@ -164,9 +164,9 @@ void add_cut(CLI::App& app, Jobs& jobs) {
       "SIDE")
       ->check(one_of({"whole", "score", "value", "output"}));
   add_option("-o,--output", args->output, "output checkpoint; - is standard output", "FILE");
-  const ModelOptionSet models = add_model_options(*sub, *args);
-  models.precision->needs(by_option);
-  models.attention->needs(by_option);
+  const ModelOptionSet model_options = add_model_options(*sub, *args);
+  model_options.precision->needs(by_option);
+  model_options.attention->needs(by_option);
   auto scoring = std::make_shared<CommandLineFields>(*sub), sample = std::make_shared<CommandLineFields>(*sub);
   scoring->declare(args->scoring);
   sample->declare(args->scoring.sample);

@@ -52,7 +52,7 @@ analysis::Scan run_scan(const ScanArguments& args, LoadedTarget& target) {
 
 // Prints a table row for the full model, then a table row for each ablated model.
 void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& target, const analysis::Scan& scan) {
-  // A layer or head of -1 means none. The table has NaN for it, so that the columns stay numeric.
+  // A layer or head of -1 means none, which the table shows as NaN, so that the columns stay numeric.
   auto number_or_nan = [&](int64_t x) { return x < 0 ? ordered_json(kNaN) : ordered_json(x); };
   auto print = [&](ordered_json row, size_t case_index, double deviation) {
     const task::Score& score = scan.scores[case_index];
@@ -80,7 +80,7 @@ void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& ta
 
 // The ablation results of one layer of one model, which become a table row of --summary.
 struct LayerAblation {
-  size_t index;  // index of the model on the command line
+  size_t model_index;  // index on the command line
   std::string model;
   double full_value = 0;               // metric of the full model
   std::vector<double> ablated_values;  // metric of each ablated model
@@ -109,7 +109,7 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
           {"difference", loss.difference},
           {"relative", loss.percent_difference},
           {"deviation", loss.deviation},
-          {"change", ablation.index == 0 || first_ablation.index > 0
+          {"change", ablation.model_index == 0 || first_ablation.model_index > 0
                          ? kNaN
                          : 100 * (loss.deviation / analysis::deviation(first_ablation.ablated_values) - 1)}};
       if (args.metric.is_perplexity()) row["tokens"] = ablation.tokens;

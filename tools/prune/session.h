@@ -46,7 +46,7 @@ struct LoadedTarget {
   analysis::Side side;
   analysis::Kinds kinds;  // kinds of attention to analyse; empty: all
   // Returns the input of an analysis, with a progress bar called `label`. The result refers to this object, which must
-  // outlive it.
+  // outlive the result.
   analysis::AnalysisInput analysis_input(const std::string& label);
 };
 

@@ -52,12 +52,12 @@ std::string layer_counts(const io::Checkpoint& checkpoint) {
 
 // Prints two rows for each layer with heads: the discrepancy before and after its combiner, with the change relative to
 // `baseline`.
-void print_layers(Table& table, const ordered_json& protocol, const std::string& model, const Discrepancy& discrepancy,
+void print_layers(Table& table, const ordered_json& settings, const std::string& model, const Discrepancy& discrepancy,
                   std::map<AttentionKind, std::vector<Discrepancy::Layer>>& baseline) {
   for (const auto& [kind, layers] : discrepancy.layers())
     for (size_t layer = 0; layer < layers.size(); ++layer)
-      for (auto [name, member] : {std::pair{"before", &Discrepancy::Layer::before_combiner},
-                                  {"after", &Discrepancy::Layer::after_combiner}}) {
+      for (auto [position, member] : {std::pair{"before", &Discrepancy::Layer::before_combiner},
+                                      {"after", &Discrepancy::Layer::after_combiner}}) {
         const auto& sums = layers[layer].*member;
         if (sums.heads == 0) continue;                 // all heads of the layer were pruned
         const auto& baseline_layers = baseline[kind];  // empty if all heads of this kind are pruned in the first model
@@ -67,7 +67,7 @@ void print_layers(Table& table, const ordered_json& protocol, const std::string&
         ordered_json row{{"model", model},
                          {"kind", name_of(kind)},
                          {"layer", layer},
-                         {"mixing", name},
+                         {"mixing", position},
                          {"heads", sums.heads},
                          {"cosine", sums.cosine},
                          {"cosine_mean", mean(sums.cosine)},
@@ -76,7 +76,7 @@ void print_layers(Table& table, const ordered_json& protocol, const std::string&
                          {"euclidean_mean", mean(sums.euclidean)},
                          {"euclidean_change", percent_change(sums.euclidean, baseline_sums.euclidean)},
                          {"sequences", discrepancy.sequences()}};
-        row.update(protocol);
+        row.update(settings);
         table.row(row);
       }
 }
@@ -88,22 +88,23 @@ void report(const ReportJob& job) {
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     checkpoints.push_back(std::make_unique<io::Checkpoint>(job.files[i]));
   const TextSource data(job.files.back());
-  const std::string first_layers = layer_counts(*checkpoints[0]);
-  std::vector<data::ScoringOptions> protocols;
+  const std::string first_layer_counts = layer_counts(*checkpoints[0]);
+  std::vector<data::ScoringOptions> scoring_options;
   for (const auto& checkpoint : checkpoints) {
     data.require_for(*checkpoint);
-    if (const std::string layers = layer_counts(*checkpoint); layers != first_layers)
-      throw Error(Exit::usage, Problem{checkpoint->name(), str("as many layers as the first model: ", first_layers),
-                                       layers, "compare models with equal numbers of layers"});
+    if (const std::string model_layer_counts = layer_counts(*checkpoint); model_layer_counts != first_layer_counts)
+      throw Error(Exit::usage,
+                  Problem{checkpoint->name(), str("as many layers as the first model: ", first_layer_counts),
+                          model_layer_counts, "compare models with equal numbers of layers"});
     const model::LoadedModel model = load_with_options(args, *checkpoint);
-    protocols.push_back(scoring_for(model, args.scoring, *data.dataset_for(model)));
+    scoring_options.push_back(scoring_for(model, args.scoring, *data.dataset_for(model)));
   }
   Table table(Table::format_named(args.format));
   std::map<AttentionKind, std::vector<Discrepancy::Layer>> baseline;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     const model::LoadedModel model = load_with_options(args, *checkpoints[i]);
     const auto dataset = data.dataset_for(model);
-    const data::ScoringOptions& scoring = protocols[i];
+    const data::ScoringOptions& scoring = scoring_options[i];
     Discrepancy discrepancy;
     analysis::observe({*model.model, dataset->corpus(), scoring, analysis::Side::whole, progress_bar("report", "rows")},
                       discrepancy);
