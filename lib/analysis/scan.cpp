@@ -39,11 +39,11 @@ std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const K
     for (const Head& head : heads_by_kind.at(kind)) layers[head.layer].insert(head);
     int64_t previous_layer = -1;
     for (const Head& head : heads) {
-      if (options.layers && head.layer != previous_layer)
+      if (options.add_layers && head.layer != previous_layer)
         cases.push_back({ScanMode::layer, kind, head.layer, -1, {{kind, layers[head.layer]}}});
       previous_layer = head.layer;
       cases.push_back({ScanMode::head, kind, head.layer, head.head, {{kind, {head}}}});
-      if (!options.all_but_one) continue;
+      if (!options.add_all_but_one) continue;
       std::set<Head> other_heads = layers[head.layer];
       other_heads.erase(head);
       cases.push_back({ScanMode::all_but_one, kind, head.layer, head.head, {{kind, other_heads}}});

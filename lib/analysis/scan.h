@@ -29,9 +29,10 @@ struct ScanCase {
 };
 
 struct ScanOptions {
-  HeadSet heads;             // the heads to scan; each must exist (check_heads())
-  bool layers = false;       // whether to add a case for each layer, in which all heads of the layer are masked
-  bool all_but_one = false;  // whether to add a case for each head, in which all other heads of its layer are masked
+  HeadSet heads;                 // the heads to scan; each must exist (check_heads())
+  bool add_layers = false;       // whether to add a case for each layer, in which all heads of the layer are masked
+  bool add_all_but_one = false;  // whether to add a case for each head, in which all other heads of its layer are
+                                 // masked
 };
 
 // Returns the cases, ordered by kind, layer and head; the case of a layer precedes the cases of its heads. `kinds`:
