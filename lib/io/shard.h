@@ -104,7 +104,7 @@ class ShardWriter {
   void add_tokens(std::span<const int32_t> tokens);
   void end_sequence();
   void add_text_bytes(uint64_t bytes);
-  void add_dropped(const std::string& reason, uint64_t pairs);
+  void add_dropped(const std::string& reason, uint64_t num_pairs);
   // Writes the trailer and the seek table; does not close the sink. Readers report a shard without trailer or seek
   // table as truncated. Throws Error(failed) if the last record is not complete.
   void finish();
@@ -144,7 +144,7 @@ class ShardFile {
     uint64_t offset;            // offset in the file, in bytes
     uint32_t compressed_bytes;  // size in the file
     uint64_t first_byte;        // offset in the decompressed content, in bytes
-    uint32_t bytes;             // size in the decompressed content
+    uint32_t content_bytes;     // size in the decompressed content
   };
   struct CachedFrame {
     size_t frame = SIZE_MAX;

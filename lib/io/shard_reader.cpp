@@ -140,12 +140,12 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const
     if (slot.frame == index) return slot.bytes;
   }
   const Frame& f = frames_[index];
-  auto bytes = std::make_shared<std::vector<uint8_t>>(f.bytes);
+  auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
   size_t n = ZSTD_decompress(bytes->data(), bytes->size(), file_.data() + f.offset, f.compressed_bytes);
   if (ZSTD_isError(n) != 0)
     throw_damaged(name(), f.offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
-  if (n != f.bytes) throw_damaged(name(), f.offset, str(f.bytes, " bytes in the frame"), str(n));
+  if (n != f.content_bytes) throw_damaged(name(), f.offset, str(f.content_bytes, " bytes in the frame"), str(n));
   std::lock_guard lock(mutex_);
   cache_[index % cache_.size()] = {index, bytes};
   return bytes;

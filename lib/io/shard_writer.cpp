@@ -115,8 +115,8 @@ const ShardCounts& ShardWriter::counts() const { return state_->trailer.counts; 
 
 void ShardWriter::add_text_bytes(uint64_t bytes) { state_->trailer.counts.text_bytes += bytes; }
 
-void ShardWriter::add_dropped(const std::string& reason, uint64_t pairs) {
-  state_->trailer.counts.dropped[reason] += pairs;
+void ShardWriter::add_dropped(const std::string& reason, uint64_t num_pairs) {
+  state_->trailer.counts.dropped[reason] += num_pairs;
 }
 
 void ShardWriter::add_sequence(std::span<const int32_t> tokens) {
