@@ -244,8 +244,8 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
                                                                  {"m/data/0", data(kValues)}};
   const std::string valid = zip_of(entries);
   REQUIRE(saved_files.open(valid).floats("a") == kValues);
-  // Returns the exit status of reading an archive. If it is read, tensor a must have the saved values, since checksums
-  // cover all entries.
+  // Returns the exit status of reading an archive, and checks that tensor a has the saved values if the archive is
+  // read; checksums cover all entries.
   auto status = [&](const std::string& bytes) {
     return status_of([&] {
       const std::vector<float> values = saved_files.open(bytes).floats("a");
