@@ -169,9 +169,9 @@ TEST_CASE("ablating only score, value or output heads in layers with unequal hea
   input.scoring.block = 8, input.scoring.batch = 3;
   input.scoring = corpus.resolve(input.scoring, *unequal_model);
   CHECK(status_of([&] { all_heads(*unequal_model, input.side); }) == 2);
-  for (const auto& [side, heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
+  for (const auto& [side, num_heads] : {std::pair{Side::score, 3}, {Side::value, 4}, {Side::output, 5}}) {
     input.side = side;
-    CHECK(all_heads(*unequal_model, side).at(AttentionKind::decoder_self).size() == static_cast<size_t>(3 * heads));
+    CHECK(all_heads(*unequal_model, side).at(AttentionKind::decoder_self).size() == static_cast<size_t>(3 * num_heads));
     check_against_reference(input);
   }
 }
@@ -360,8 +360,8 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
         CHECK(points[i].score.nll == near_score(input, expected[i]));
       }
       // Differences from the full model in perplexity, and in a metric that returns the number of its calls so far.
-      double calls = 0;
-      CurveMeter meter(input, [&] { return ++calls; });
+      double num_calls = 0;
+      CurveMeter meter(input, [&] { return ++num_calls; });
       for (size_t i = 0; i < 5; ++i) {
         const CurveLoss loss = meter.loss(points[i]);
         if (!per_layer) CHECK(loss.heads == counts[i]);

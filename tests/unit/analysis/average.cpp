@@ -60,7 +60,7 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
     all.push_back(files.back().get());
   }
   const model::LoadedModel mean = analysis::average(all);
-  int statistics = 0;
+  int num_statistics = 0;
   for (const auto& p : mean.model->parameters().all()) {
     INFO(p.name());
     const auto* actual = p.master().const_data_ptr<float>();
@@ -79,9 +79,9 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
     }
     CHECK(num_wrong == 0);
     CHECK(num_changed > 0);
-    statistics += p.traits().trainable ? 0 : 1;
+    num_statistics += p.traits().trainable ? 0 : 1;
   }
-  CHECK(statistics == 4);  // running mean and variance of the batch norm in the gates of 2 layers
+  CHECK(num_statistics == 4);  // running mean and variance of the batch norm in the gates of 2 layers
   CHECK(mean.tokenizers.target->size() == 6);
   // The average of a single checkpoint has the parameters of that checkpoint.
   const model::LoadedModel average_of_one = analysis::average({all[1]}), second = model::load_model(*all[1], at::kCPU);

@@ -95,12 +95,12 @@ TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales 
                                  3);
     const int64_t drop = std::string(options).find('2') != std::string::npos ? 2 : 1;
     const auto all = attention::experts(4, drop);
-    const bool gates_per_row = std::string(options).find("uniform") != std::string::npos;
+    const bool has_gates_per_row = std::string(options).find("uniform") != std::string::npos;
     for (size_t e = 0; e < all.size(); ++e) {
       GateReplacer replacer;
-      const auto count = static_cast<int64_t>(all.size());
+      const auto num_experts = static_cast<int64_t>(all.size());
       replacer.replacement =
-          at::zeros(gates_per_row ? std::vector<int64_t>{2, count} : std::vector<int64_t>{2, 5, count});
+          at::zeros(has_gates_per_row ? std::vector<int64_t>{2, num_experts} : std::vector<int64_t>{2, 5, num_experts});
       replacer.replacement.select(-1, static_cast<int64_t>(e)).fill_(1);
       const at::Tensor y = layer(x, x, mask, {}, &replacer);
       at::Tensor scale = at::full({4}, 4.0 / static_cast<double>(4 - drop));
@@ -207,23 +207,25 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
   CHECK(report.layers[0].entropy / 11 ==
         rounding::within(std::log(4), tolerance::chain_error_bound(2, tolerance::kFp32, std::log(4))));
   CHECK(report.layers[0].counts == std::vector<int64_t>({11, 0, 0, 0}));
-  const auto scores = evaluate_experts(make_analysis_input(*model, text, 1), 3),
-             other_batch = evaluate_experts(make_analysis_input(*model, text, 4), 3);
-  REQUIRE(scores.size() == 3);
-  CHECK(scores[0].gates == "own");
+  const auto batch_1_scores = evaluate_experts(make_analysis_input(*model, text, 1), 3),
+             batch_4_scores = evaluate_experts(make_analysis_input(*model, text, 4), 3);
+  REQUIRE(batch_1_scores.size() == 3);
+  CHECK(batch_1_scores[0].gates == "own");
   const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring).nll;
-  CHECK(scores[0].score == rounding::within(std::exp(nll / 62), rounding::perplexity_bound(*model, 6, nll, 62)));
-  // The bound on the perplexity of experts, from the largest perplexity.
-  const double max_score = std::max({scores[0].score, scores[1].score, scores[2].score + 2 * scores[2].deviation}),
+  CHECK(batch_1_scores[0].score ==
+        rounding::within(std::exp(nll / 62), rounding::perplexity_bound(*model, 6, nll, 62)));
+  // Bound on the rounding error of each perplexity, computed from the largest one.
+  const double max_score = std::max({batch_1_scores[0].score, batch_1_scores[1].score,
+                                     batch_1_scores[2].score + 2 * batch_1_scores[2].deviation}),
                bound = rounding::perplexity_bound(*model, 6, 62 * std::log(max_score), 62);
-  CHECK(std::abs(scores[1].score - scores[0].score) > bound);
-  CHECK(std::isnan(scores[1].deviation));
-  CHECK(scores[2].deviation > 0);
-  CHECK(scores[2].num_evaluations == 3);
-  for (size_t i = 0; i < 3; ++i) CHECK(scores[i].score == rounding::within(other_batch[i].score, bound));
+  CHECK(std::abs(batch_1_scores[1].score - batch_1_scores[0].score) > bound);
+  CHECK(std::isnan(batch_1_scores[1].deviation));
+  CHECK(batch_1_scores[2].deviation > 0);
+  CHECK(batch_1_scores[2].num_evaluations == 3);
+  for (size_t i = 0; i < 3; ++i) CHECK(batch_1_scores[i].score == rounding::within(batch_4_scores[i].score, bound));
   // A deviation of n scores is |x - mean| / √(n - 1), so its error is at most √(n / (n - 1)) times the error of a
   // score.
-  CHECK(other_batch[2].deviation == rounding::within(scores[2].deviation, std::sqrt(3. / 2) * bound));
+  CHECK(batch_4_scores[2].deviation == rounding::within(batch_1_scores[2].deviation, std::sqrt(3. / 2) * bound));
 }
 
 TEST_CASE("require_experts() refuses a model without gates over experts", "[experts]") {

@@ -41,23 +41,23 @@ void check_refused(const model::ModelConfig& config, model::LanguageModel& model
 TEST_CASE("folding a matrix into the output projection equals plain loops in fp64", "[fold]") {
   CHECK(rc::check([] {
     const auto draw = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const int64_t values = draw(1, 5), outputs = draw(1, 5), d = draw(1, 6), dv = draw(1, 4);
+    const int64_t value_heads = draw(1, 5), output_heads = draw(1, 5), d = draw(1, 6), dv = draw(1, 4);
     const auto seed = static_cast<uint64_t>(draw(1, 1000000));
-    const at::Tensor m = normal({values, outputs}, seed), w = normal({d, outputs * dv}, seed + 1);
+    const at::Tensor m = normal({value_heads, output_heads}, seed), w = normal({d, output_heads * dv}, seed + 1);
     const at::Tensor actual = analysis::fold(m, w);
-    RC_ASSERT((actual.sizes() == at::IntArrayRef{d, values * dv}));
+    RC_ASSERT((actual.sizes() == at::IntArrayRef{d, value_heads * dv}));
     const auto a = m.accessor<float, 2>(), b = w.accessor<float, 2>(), c = actual.accessor<float, 2>();
     for (int64_t row = 0; row < d; ++row)
-      for (int64_t j = 0; j < values; ++j)
+      for (int64_t j = 0; j < value_heads; ++j)
         for (int64_t k = 0; k < dv; ++k) {
-          double sum = 0, size = 0;
-          for (int64_t i = 0; i < outputs; ++i) {
+          double sum = 0, magnitude = 0;
+          for (int64_t i = 0; i < output_heads; ++i) {
             const double term = static_cast<double>(a[j][i]) * static_cast<double>(b[row][i * dv + k]);
-            sum += term, size += std::abs(term);
+            sum += term, magnitude += std::abs(term);
           }
-          // Two sums in fp64, of which one is rounded to fp32.
+          // The difference of two fp64 sums, one of which is rounded to fp32.
           RC_ASSERT(std::abs(static_cast<double>(c[row][j * dv + k]) - sum) <=
-                    tolerance::kFp32 * std::abs(sum) + rounding::fp64_bound(outputs, size));
+                    tolerance::kFp32 * std::abs(sum) + rounding::fp64_bound(output_heads, magnitude));
         }
   }));
 }

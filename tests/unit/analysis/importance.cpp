@@ -43,7 +43,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& attention, const 
   return model;
 }
 
-const std::string kMemory = "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n";
+const std::string kTransformerXl = "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 6\n";
 
 std::vector<int32_t> some_text(int n) {
   std::vector<int32_t> text;
@@ -70,13 +70,13 @@ struct MeasuredModel {
     return s;
   }
   attention::AttentionLayer& layer(size_t i) { return *model->attention_layers()[i]; }
-  int64_t keys() const { return scoring.block + model->memory(); }  // largest number of keys of a query
+  int64_t max_keys() const { return scoring.block + model->memory(); }  // largest number of keys of a query
   // Returns the bound on the difference of two forward passes in batches of other shapes, relative to the largest
   // result.
-  double pass_bound() const { return rounding::pass_bound(*model, keys()); }
-  // Returns the bound on the differences of importance scores, relative to the largest score, or to 1: two passes, and
-  // backward passes for gradients; the measures themselves are computed in fp64.
-  double importance_bound() const { return rounding::gradient_bound(*model, keys()); }
+  double pass_bound() const { return rounding::pass_bound(*model, max_keys()); }
+  // Returns the bound on the difference of two importance scores, relative to the larger of 1 and the largest score:
+  // the error of two passes with gradients. The measures themselves are computed in fp64.
+  double importance_bound() const { return rounding::gradient_bound(*model, max_keys()); }
 };
 
 // The tensors that an observer receives from each layer, and the gradients of the loss. Each forward pass has one row
@@ -273,7 +273,7 @@ const LayerScores& decoder_self_scores(const std::map<AttentionKind, LayerScores
 }  // namespace
 
 TEST_CASE("importance from attention weights, head outputs and gradients equals plain loops", "[importance]") {
-  for (const std::string& model_lines : {std::string(), kMemory})
+  for (const std::string& model_lines : {std::string(), kTransformerXl})
     for (const StageCase& stages : all_stages()) {
       MeasuredModel measured_model(stages.attention, model_lines);
       const ObservedTensors recording = observe_passes(measured_model);
@@ -401,7 +401,7 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
       data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring, visitor);
       // The loss is computed in fp32. The error of one token's loss is at most chain_error_bound(), and the errors of
       // different tokens are independent.
-      const int64_t operations = rounding::pass_operations(*measured_model.model, measured_model.keys());
+      const int64_t operations = rounding::pass_operations(*measured_model.model, measured_model.max_keys());
       const auto tokens = static_cast<double>(measured_model.tokens.size());
       const double sum_nll = task::score(*measured_model.model, measured_model.text, measured_model.scoring).nll,
                    noise =
@@ -428,8 +428,9 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
                        slope = (4 * near_slope - far_slope) / 3;
           const double actual = sums[layer][head].item<double>();
           // The truncation error is less than the term that the extrapolation cancels, (near_slope - far_slope) / 3.
-          // The independent errors of the four losses have the weights 2 / 3h, twice, and 1 / 12h, twice; the root of
-          // the sum of their squares is less than 1 / h. The gradient follows from a forward and a backward pass.
+          // With the step size s, the independent errors of the four losses have the weights 2 / 3s, twice, and 1 /
+          // 12s, twice; the root of the sum of the squared weights is less than 1 / s. The gradient has the errors of a
+          // forward and a backward pass.
           const double bound = std::abs(near_slope - far_slope) / 3 + noise / kStep +
                                tolerance::chain_error_bound(2 * operations, tolerance::kFp32, std::abs(slope));
           CHECK(std::abs(actual - slope) <= bound);
@@ -446,8 +447,8 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
     const at::Tensor x = measured_model.model->parameters().find("decoder.layers.1.self." + name)->master();
     return x.detach().to(at::kDouble).reshape({x.size(0), -1}).contiguous();
   };
-  // rows() and columns() return Σ w² over the rows or the columns of a parameter that belong to a head.
-  auto rows = [&](const std::string& name, int64_t head) {
+  // row_squares() and column_squares() return Σ w² over the rows or columns of a parameter that belong to a head.
+  auto row_squares = [&](const std::string& name, int64_t head) {
     const at::Tensor x = parameter(name);
     const int64_t size = x.size(0) / 3;
     double sum = 0;
@@ -455,7 +456,7 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
       for (int64_t j = 0; j < x.size(1); ++j) sum += std::pow(x[i][j].item<double>(), 2);
     return sum;
   };
-  auto columns = [&](const std::string& name, int64_t head) {
+  auto column_squares = [&](const std::string& name, int64_t head) {
     const at::Tensor x = parameter(name);
     const int64_t size = x.size(1) / 3;
     double sum = 0;
@@ -463,28 +464,32 @@ TEST_CASE("the measures weight-norm and alpha are norms of the parameters of a h
       for (int64_t j = head * size; j < (head + 1) * size; ++j) sum += std::pow(x[i][j].item<double>(), 2);
     return sum;
   };
-  auto diagonal = [&](const std::string& name, int64_t i) { return std::pow(parameter(name)[i][i].item<double>(), 2); };
+  auto diagonal_square = [&](const std::string& name, int64_t i) {
+    return std::pow(parameter(name)[i][i].item<double>(), 2);
+  };
   const std::string m = "mixer.matrix", a = "combiner.alpha";
   std::map<std::string, std::map<Side, HeadValues>> expected;
   for (int64_t i = 0; i < 3; ++i) {
-    const double queries_keys =
-                     rows("query.weight", i) + rows("query.bias", i) + rows("key.weight", i) + rows("key.bias", i),
-                 values = rows("value.weight", i) + rows("value.bias", i), outputs = columns("output.weight", i);
-    const double matrices = rows(m, i) + columns(m, i) - diagonal(m, i) + rows(a, i) + columns(a, i) - diagonal(a, i);
-    expected["weight-norm"][Side::score].push_back(std::sqrt(queries_keys + rows(m, i)));
-    expected["weight-norm"][Side::value].push_back(std::sqrt(values + columns(m, i) + columns(a, i)));
-    expected["weight-norm"][Side::output].push_back(std::sqrt(outputs + rows(a, i)));
+    const double queries_keys = row_squares("query.weight", i) + row_squares("query.bias", i) +
+                                row_squares("key.weight", i) + row_squares("key.bias", i),
+                 values = row_squares("value.weight", i) + row_squares("value.bias", i),
+                 outputs = column_squares("output.weight", i);
+    const double matrices = row_squares(m, i) + column_squares(m, i) - diagonal_square(m, i) + row_squares(a, i) +
+                            column_squares(a, i) - diagonal_square(a, i);
+    expected["weight-norm"][Side::score].push_back(std::sqrt(queries_keys + row_squares(m, i)));
+    expected["weight-norm"][Side::value].push_back(std::sqrt(values + column_squares(m, i) + column_squares(a, i)));
+    expected["weight-norm"][Side::output].push_back(std::sqrt(outputs + row_squares(a, i)));
     expected["weight-norm"][Side::whole].push_back(std::sqrt(queries_keys + values + outputs + matrices));
-    expected["alpha"][Side::score].push_back(std::sqrt(rows(m, i)));
-    expected["alpha"][Side::value].push_back(std::sqrt(columns(m, i) + columns(a, i)));
-    expected["alpha"][Side::output].push_back(std::sqrt(rows(a, i)));
+    expected["alpha"][Side::score].push_back(std::sqrt(row_squares(m, i)));
+    expected["alpha"][Side::value].push_back(std::sqrt(column_squares(m, i) + column_squares(a, i)));
+    expected["alpha"][Side::output].push_back(std::sqrt(row_squares(a, i)));
     expected["alpha"][Side::whole].push_back(std::sqrt(matrices));
   }
   for (const auto& [measure, by_side] : expected)
-    for (const auto& [side, row] : by_side) {
+    for (const auto& [side, scores] : by_side) {
       INFO(measure << " " << analysis::name_of(side));
       // Sums over the entries of the rows and columns of a head, fewer than 400, in fp64.
-      CHECK(is_near(decoder_self_scores(importance_of(measure, measured_model.analysis_input(side)))[1], row,
+      CHECK(is_near(decoder_self_scores(importance_of(measure, measured_model.analysis_input(side)))[1], scores,
                     rounding::fp64_bound(400, 1)));
     }
 }
@@ -497,7 +502,7 @@ TEST_CASE("normalise_by_layer() divides the scores of a layer by their l2 norm a
 }
 
 TEST_CASE("head discrepancy before and after the combiner equals plain loops", "[discrepancy]") {
-  for (const std::string& model_lines : {std::string(), kMemory}) {
+  for (const std::string& model_lines : {std::string(), kTransformerXl}) {
     MeasuredModel measured_model("combiner = 'alphas'\n", model_lines);
     const ObservedTensors recording = observe_passes(measured_model);
     Discrepancy discrepancy;

@@ -46,7 +46,7 @@ at::Tensor head_mask(const Heads& kept_heads, int64_t heads) {
   return mask;
 }
 
-void mask(AttentionLayer& layer, const KeptHeads& kept_heads) {
+void mask_heads(AttentionLayer& layer, const KeptHeads& kept_heads) {
   HeadScales scales;
   const LayerSpec& s = layer.layer_spec();
   if (layer.has_separate_heads(HeadSide::score)) scales.score = head_mask(kept_heads.score, s.heads);
@@ -183,24 +183,24 @@ std::vector<Combination> combinations() {
   return all;
 }
 
-// Draws a set of kept heads: at least one head, or no heads if `none` is set. With `pairs`, heads 2i and 2i + 1 are
-// kept or pruned together.
-Heads draw_kept(int64_t heads, bool pairs, bool none) {
-  const int64_t step = pairs ? 2 : 1, count = heads / step;
-  const auto bits = none ? 0 : *rc::gen::inRange<int64_t>(1, int64_t{1} << count);
+// Draws a set of kept heads: at least one head, or no heads if `prunes_all` is set. With `in_pairs`, heads 2i and 2i +
+// 1 are kept or pruned together.
+Heads draw_kept(int64_t heads, bool in_pairs, bool prunes_all) {
+  const int64_t step = in_pairs ? 2 : 1, num_groups = heads / step;
+  const auto bits = prunes_all ? 0 : *rc::gen::inRange<int64_t>(1, int64_t{1} << num_groups);
   Heads kept_heads;
   for (int64_t i = 0; i < heads; ++i)
     if ((bits >> (i / step) & 1) != 0) kept_heads.push_back(i);
   return kept_heads;
 }
 
-// Returns the hidden states of the full model, in which the layers of `kept_heads` have all other heads masked.
+// Returns the hidden states of the full model. In the layers of `kept_heads`, all heads that are not kept are masked.
 std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const KeptHeadsByLayer& kept_heads,
                                              bool decodes = true) {
   for (AttentionLayer* layer : model.attention_layers())
     if (auto of_kind = kept_heads.find(layer->layer_spec().kind); of_kind != kept_heads.end())
       if (auto it = of_kind->second.find(layer->layer_spec().layer); it != of_kind->second.end())
-        mask(*layer, it->second);
+        mask_heads(*layer, it->second);
   auto all = hidden_states(model, decodes);
   for (AttentionLayer* layer : model.attention_layers()) set_head_scales(*layer, {});
   return all;
@@ -265,7 +265,7 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
         REQUIRE(s.key_size == sizes.head_size);
         REQUIRE(s.value_size == sizes.value_size);
       }
-      mask(*full->layer, kept_heads);
+      mask_heads(*full->layer, kept_heads);
       check_pruned(*full, *pruned, sizes);
       if (kind != AttentionKind::decoder_cross) check_trains(*pruned, sizes);
       // Pruning a second time removes the first value head of the pruned layer.
@@ -274,7 +274,7 @@ TEST_CASE("a pruned layer has the outputs of the full layer with the same heads 
       second_kept_heads.value.erase(second_kept_heads.value.begin());
       if (!pruned->layer->can_prune_separately(HeadSide::score)) second_kept_heads.score = second_kept_heads.value;
       if (!pruned->layer->can_prune_separately(HeadSide::output)) second_kept_heads.output = second_kept_heads.value;
-      mask(*pruned->layer, second_kept_heads);
+      mask_heads(*pruned->layer, second_kept_heads);
       check_pruned(*pruned, *prune_layer(*pruned, second_kept_heads), sizes);
     }
   }));
@@ -288,15 +288,15 @@ TEST_CASE("pruning copies the parameters of kept heads bit for bit and removes t
       AttentionKind::decoder_self, d);
   full.perturb(1);
   const auto pruned = prune_layer(full, {{0, 3}, {1, 2, 3}, {2}});
-  auto check_pruned_parameter = [&](const std::string& part, const at::Tensor& expected) {
-    INFO(part);
-    CHECK(at::equal(pruned->parameters.find("decoder.layers.0.self" + part)->master(), expected));
+  auto check_pruned_parameter = [&](const std::string& suffix, const at::Tensor& expected) {
+    INFO(suffix);
+    CHECK(at::equal(pruned->parameters.find("decoder.layers.0.self" + suffix)->master(), expected));
   };
-  auto full_parameter = [&](const std::string& part) {
-    return full.parameters.find("decoder.layers.0.self" + part)->master().detach();
+  auto full_parameter = [&](const std::string& suffix) {
+    return full.parameters.find("decoder.layers.0.self" + suffix)->master().detach();
   };
-  const auto select = [](const at::Tensor& x, std::initializer_list<at::indexing::TensorIndex> by) {
-    return x.index(by);
+  const auto select = [](const at::Tensor& x, std::initializer_list<at::indexing::TensorIndex> indices) {
+    return x.index(indices);
   };
   using at::indexing::Slice;
   const at::Tensor q = full_parameter(".query.weight");

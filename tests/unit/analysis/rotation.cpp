@@ -32,9 +32,9 @@ struct LayerStack {
   std::map<AttentionKind, std::vector<std::unique_ptr<attention::AttentionLayer>>> layers;
 
   explicit LayerStack(const std::string& toml,
-                      std::map<AttentionKind, int64_t> counts = {{AttentionKind::decoder_self, 3}}) {
+                      std::map<AttentionKind, int64_t> num_layers = {{AttentionKind::decoder_self, 3}}) {
     const auto init = nn::Init::normal(0.5);
-    for (const auto& [kind, count] : counts)
+    for (const auto& [kind, count] : num_layers)
       for (int64_t i = 0; i < count; ++i) {
         const auto options = layers::options_of(toml, kind);
         layers[kind].push_back(std::make_unique<attention::AttentionLayer>(
@@ -53,8 +53,8 @@ struct LayerStack {
     mask.causal = true;
     return layers.at(kind)[static_cast<size_t>(layer)]->forward(x, x, mask, {});
   }
-  // Returns the bound on the difference of two outputs of a layer whose sums over heads have other orders, relative to
-  // the largest output, for queries of at most `keys` keys.
+  // Returns the bound on the difference of two outputs of a layer that differ only in the order of its heads, relative
+  // to the largest output, for queries of at most `keys` keys.
   double output_bound(int64_t keys) const {
     return rounding::bound(at::kFloat, at::kFloat, rounding::parameter_operations(parameters) + 2 * keys, 1);
   }
@@ -307,13 +307,13 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
   CHECK(rc::check([](uint64_t seed) {
     RandomSequence random(RandomStream(seed, "test"));
     LayerScores scores(1 + random.uniform_below(5));
-    std::vector<int64_t> heads;
+    std::vector<int64_t> head_counts;
     std::vector<double> sorted_scores;
     for (auto& layer : scores) {
       layer.resize(1 + random.uniform_below(9));
       // Few distinct scores, so that ties occur.
       for (double& score : layer) score = static_cast<double>(random.uniform_below(20)), sorted_scores.push_back(score);
-      heads.push_back(static_cast<int64_t>(layer.size()));
+      head_counts.push_back(static_cast<int64_t>(layer.size()));
     }
     std::sort(sorted_scores.begin(), sorted_scores.end());
     auto score = [&](const Head& h) { return scores[static_cast<size_t>(h.layer)][static_cast<size_t>(h.head)]; };
@@ -322,7 +322,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
       for (const HeadPair& p : pairs) used.insert(p.a), used.insert(p.b);
       RC_ASSERT(used.size() == 2 * pairs.size());
     };
-    const int64_t num_pairs = max_pairs(Selection::hard, heads);
+    const int64_t num_pairs = max_pairs(Selection::hard, head_counts);
     const auto hard_pairs = pair_hard(AttentionKind::decoder_self, scores, num_pairs);
     check_disjoint(hard_pairs);
     RC_ASSERT(static_cast<int64_t>(hard_pairs.size()) == num_pairs);
@@ -330,7 +330,7 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
       RC_ASSERT(score(hard_pairs[i].a) == sorted_scores[sorted_scores.size() - 1 - i]);
       RC_ASSERT(score(hard_pairs[i].b) == sorted_scores[i]);
     }
-    const int64_t soft_k = max_pairs(Selection::soft, heads);
+    const int64_t soft_k = max_pairs(Selection::soft, head_counts);
     const auto soft_pairs = pair_soft(AttentionKind::decoder_self, scores, soft_k, 0);
     const auto layer_pairs = static_cast<int64_t>(scores.size()) / 2;
     const int64_t t_max =
@@ -346,16 +346,16 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
         RC_ASSERT(std::count_if(layer.begin(), layer.end(), [&](double s) { return s < score(head); }) < soft_k);
       }
     }
-    const int64_t released_k = max_pairs(Selection::released, heads);
+    const int64_t released_k = max_pairs(Selection::released, head_counts);
     check_disjoint(pair_released(AttentionKind::decoder_self, scores, released_k));
-    check_disjoint(pair_random(AttentionKind::decoder_self, heads, num_pairs, random));
+    check_disjoint(pair_random(AttentionKind::decoder_self, head_counts, num_pairs, random));
   }));
   RandomSequence random_sequence(RandomStream(5, "x"), 1), same_random(RandomStream(5, "x"), 1),
       other_random(RandomStream(5, "x"), 2);
-  const std::vector<int64_t> heads{8, 8, 8};
-  const auto drawn = texts(pair_random(AttentionKind::decoder_self, heads, 6, random_sequence));
-  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, same_random)) == drawn);
-  CHECK(texts(pair_random(AttentionKind::decoder_self, heads, 6, other_random)) != drawn);
+  const std::vector<int64_t> head_counts{8, 8, 8};
+  const auto drawn = texts(pair_random(AttentionKind::decoder_self, head_counts, 6, random_sequence));
+  CHECK(texts(pair_random(AttentionKind::decoder_self, head_counts, 6, same_random)) == drawn);
+  CHECK(texts(pair_random(AttentionKind::decoder_self, head_counts, 6, other_random)) != drawn);
 }
 
 TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops and ignore padding", "[rotation]") {
@@ -428,7 +428,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
 
 namespace {
 
-constexpr int kEpoch = 7;  // updates per epoch of a text of 400 tokens, ⌈400 / 64⌉
+constexpr int kEpochUpdates = 7;  // updates per epoch of a text of 400 tokens, ⌈400 / 64⌉
 
 std::string rotation(const std::string& options) { return "[train.procedures.head-rotation]\n" + options; }
 
@@ -464,8 +464,10 @@ TEST_CASE("manual head rotation swaps heads before the first listed epoch and sw
   auto start = train_in_folder(folder, "start", train_length(1));
   // At learning rate 0 only swaps change parameters. A swap before epoch e + 1 is not yet in the checkpoint after epoch
   // e.
-  for (auto [updates, swapped] :
-       {std::pair{kEpoch, false}, {kEpoch + 1, true}, {3 * kEpoch, true}, {3 * kEpoch + 1, false}}) {
+  for (auto [updates, swapped] : {std::pair{kEpochUpdates, false},
+                                  {kEpochUpdates + 1, true},
+                                  {3 * kEpochUpdates, true},
+                                  {3 * kEpochUpdates + 1, false}}) {
     INFO(updates);
     auto run = train_in_folder(folder, str("run", updates), method + train_length(updates));
     auto expected = train_in_folder(folder, str("start", updates), train_length(1));
@@ -477,7 +479,7 @@ TEST_CASE("manual head rotation swaps heads before the first listed epoch and sw
     CHECK(at::equal(find(run, "decoder.layers.0.self.query.weight"),
                     find(start, "decoder.layers.0.self.query.weight")) != swapped);
   }
-  CHECK(logged_actions(folder, str("run", 3 * kEpoch + 1)) ==
+  CHECK(logged_actions(folder, str("run", 3 * kEpochUpdates + 1)) ==
         std::vector<std::string>{"swapped 2 [\"decoder.self:0.1-2.3\",\"decoder.self:1.0-2.0\"]",
                                  "undone 4 [\"decoder.self:0.1-2.3\",\"decoder.self:1.0-2.0\"]"});
 }
@@ -498,9 +500,9 @@ TEST_CASE("head rotation swaps optimizer moments along with the heads only if sw
     }
     return by_layer;
   };
-  const auto before = moments("before", train_length(kEpoch));
-  const auto unswapped_moments = moments("stay", method + train_length(kEpoch + 1));
-  const auto swapped = moments("go", method + "swap_optimizer_state = true\n" + train_length(kEpoch + 1));
+  const auto before = moments("before", train_length(kEpochUpdates));
+  const auto unswapped_moments = moments("stay", method + train_length(kEpochUpdates + 1));
+  const auto swapped = moments("go", method + "swap_optimizer_state = true\n" + train_length(kEpochUpdates + 1));
   // The runs with and without swap_optimizer_state have equal weights and therefore equal gradients. After one update,
   // their moments differ by β (moment of the other head - moment of this head).
   const double beta = 0.9;
@@ -525,7 +527,7 @@ TEST_CASE("head rotation in training swaps heads and swaps them back before the 
   for (const char* mode : {"mode = 'soft'\n", "mode = 'random'\n", "mode = 'hard'\nmeasure = 'confidence'\n"}) {
     INFO(mode);
     const std::string name = str("run", std::hash<std::string>()(mode));
-    train_in_folder(folder, name, rotation(mode + schedule) + train_length(5 * kEpoch + 1, "0.01"));
+    train_in_folder(folder, name, rotation(mode + schedule) + train_length(5 * kEpochUpdates + 1, "0.01"));
     CHECK(without_pairs(logged_actions(folder, name)) == expected);
     // Each undo swaps back the pairs of the preceding swap.
     const auto lines = logged_actions(folder, name);
@@ -537,7 +539,7 @@ TEST_CASE("head rotation in training swaps heads and swaps them back before the 
 TEST_CASE("hard head rotation pairs heads by their importance in the preceding validation", "[rotation]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(403));  // the last block is padded
-  auto run = train_in_folder(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpoch, "0.01"));
+  auto run = train_in_folder(folder, "run", rotation("mode = 'hard'\nk = 4\n") + train_length(kEpochUpdates, "0.01"));
   auto measure = importances().make("avg-l2", "")->make_observer(Side::whole);
   {
     c10::NoGradGuard no_gradient;
@@ -563,8 +565,8 @@ TEST_CASE("in soft head rotation, t_max limits the number of layer pairs", "[rot
   auto layer_pairs = [&](const std::string& name, const std::string& t_max) {
     train_in_folder(
         folder, name,
-        rotation("mode = 'soft'\nk = 1\n" + t_max) +
-            str("[model]\nlayers = 5\n[train]\nlength = '", kEpoch + 1, "u'\nlr = 0.0\nschedule.length = '40u'\n"));
+        rotation("mode = 'soft'\nk = 1\n" + t_max) + str("[model]\nlayers = 5\n[train]\nlength = '", kEpochUpdates + 1,
+                                                         "u'\nlr = 0.0\nschedule.length = '40u'\n"));
     const auto swapped = runs::read_log(folder.file(name), "head-rotation").at(0).at("head-rotation").at("swapped");
     std::vector<std::string> layers;
     for (const auto& text : swapped) {
@@ -583,11 +585,12 @@ TEST_CASE("resume at any point of a head rotation schedule gives bit-identical w
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string schedule = "start = 2\nfrequency = 1\nrest = 1\nend = 9\nk = 2\nswap_optimizer_state = true\n";
-  const int end = 4 * kEpoch + 2;
+  const int end = 4 * kEpochUpdates + 2;
   // Updates at which a run stops: in the first epoch; after pairs are planned; while heads are swapped; before these
   // heads are swapped back; in a rest epoch; after new pairs are planned.
   const std::map<std::string, std::vector<int>> stops{
-      {"soft", {3, kEpoch, kEpoch + 2, 2 * kEpoch, 2 * kEpoch + 3, 3 * kEpoch}}, {"random", {kEpoch, kEpoch + 2}}};
+      {"soft", {3, kEpochUpdates, kEpochUpdates + 2, 2 * kEpochUpdates, 2 * kEpochUpdates + 3, 3 * kEpochUpdates}},
+      {"random", {kEpochUpdates, kEpochUpdates + 2}}};
   for (const auto& [mode, updates] : stops) {
     const std::string method = rotation(str("mode = '", mode, "'\n") + schedule);
     auto uninterrupted = train_in_folder(folder, str("whole-", mode), method + train_length(end, "0.01"));

@@ -283,8 +283,8 @@ TEST_CASE("ranks and entropies of uniform, identity and uniform causal attention
   double mean_log = 0;
   for (int64_t t = 0; t < n; ++t) mean_log += std::log(t + 1.0) / n;
   causal_entropy.add(causal_attention(1, n, 0, 1).unsqueeze(0));
-  // In fp32: the quotient of the softmax, and the logarithm and product of a term of the entropy. The terms of the
-  // logarithm of the sum and of the entropy are of the magnitude 1 + ln n.
+  // In fp32: the quotient of the softmax, and the logarithm and product of each term of the entropy. The errors are
+  // relative to numbers of at most 1 + ln n.
   const double bound = tolerance::chain_error_bound(3, tolerance::kFp32, 1 + std::log(n));
   CHECK(causal_entropy.entropy().item<double>() == within(mean_log, bound));
   CHECK(causal_entropy.normalised_entropy().item<double>() == within(1, bound));
@@ -309,8 +309,8 @@ TEST_CASE("entropy of attention rows with negative weights uses normalised absol
         sum += entropy, ++queries;
         if (visible > 1) normalised_sum += entropy / std::log(visible), ++multi_key_queries;
       }
-    // In fp32: the logarithm and product of each term, whose errors are relative to |ln x| up to ln 8 or to ln S, with
-    // the sum S of a row up to 8. Normalised entropies are divided by at least ln 2.
+    // In fp32: the logarithm and product of each term. The errors are relative to the entropy, at most ln 5, and to the
+    // logarithm of the sum of a row, at most ln 8. Normalised entropies are divided by at least ln 2.
     const double bound = tolerance::chain_error_bound(2, tolerance::kFp32, std::log(5) + std::log(8));
     CHECK(means.entropy()[h].item<double>() == within(sum / queries, bound));
     CHECK(means.normalised_entropy()[h].item<double>() ==
@@ -373,8 +373,8 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
   for (const char* attention : {"", "mixer = 'mixhead-b'\n", "mixer = 'talking-heads'\n", "score = 'relative'\n"}) {
     INFO(attention);
     auto model = build(attention);
-    const bool logits_mixed = std::string(attention).find("talking") != std::string::npos;
-    // The recorder also observes logits, whose computation may add in another order.
+    const bool mixes_logits = std::string(attention).find("talking") != std::string::npos;
+    // The recorder also observes logits; a pass that computes all logits may add products in another order.
     const MatrixRecorder recorder = record_matrices(*model, true);
     const double bound = rounding::pass_bound(*model, 6);
     // 45 tokens in blocks of 6: the last block has 3 tokens and is left out of the spectra.
@@ -399,8 +399,8 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     }
     const auto before_mixing = collect_spectra(*model, "before-mixing");
     CHECK(before_mixing->entries()[1]->matrix_kind ==
-          (logits_mixed ? "logits-before-mixing" : "attention-before-mixing"));
-    CHECK(before_mixing->entries()[1]->has_entropy == !logits_mixed);
+          (mixes_logits ? "logits-before-mixing" : "attention-before-mixing"));
+    CHECK(before_mixing->entries()[1]->has_entropy == !mixes_logits);
     check_mean_ranks(*before_mixing->entries()[1], full_blocks(recorder.before_mixing), bound);
     const auto mixing = collect_spectra(*model, "mixing");
     at::Tensor m = recorder.mixing_matrices.front();
@@ -451,8 +451,8 @@ TEST_CASE("observed logits include masked query-key pairs, and observing logits 
     return (at::matmul(x.to(at::kDouble), parameter(".weight").t()) + parameter(".bias")).view({2, 5, 2, 4});
   };
   const at::Tensor q = projected("query"), k = projected("key");
-  // In fp32: products over 8 features, the biases, the sum over 4 entries and the scale. Its terms may cancel; they are
-  // of the magnitude of |q| |k|.
+  // In fp32: products over 8 features, the biases, the sum over 4 entries and the scale. The terms of the
+  // sum may cancel; they are of the magnitude of |q| |k|.
   const double bound =
       tolerance::chain_error_bound(8 + 1 + 4 + 1, tolerance::kFp32, 4 * numbers::max_abs(q) * numbers::max_abs(k) / 2);
   for (int64_t h = 0; h < 2; ++h)

@@ -29,7 +29,7 @@ using namespace mh::analysis;
 
 namespace {
 
-const std::map<AttentionKind, int64_t> kLayers{
+const std::map<AttentionKind, int64_t> kNumLayers{
     {AttentionKind::encoder_self, 3}, {AttentionKind::decoder_self, 2}, {AttentionKind::decoder_cross, 2}};
 
 // A translation model and the corpus that it is analysed on.
@@ -51,7 +51,7 @@ struct AnalysedModel {
     s.scoring.batch = std::max<int64_t>(1, tokens / s.scoring.block);
     return s;
   }
-  int64_t size() const { return static_cast<int64_t>(sentences.size()); }
+  int64_t num_pairs() const { return static_cast<int64_t>(sentences.size()); }
   // Returns the bound on the difference of two forward passes in batches of other shapes, relative to the largest
   // result. No sentence is longer than a block.
   double pass_bound() const { return rounding::pass_bound(*model, analysis_input().scoring.block); }
@@ -99,7 +99,7 @@ std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedMod
     }
   };
   std::map<LayerKey, std::vector<ObservedTensors>> all;
-  for (int64_t pair = 0; pair < analysed_model.size(); ++pair) {
+  for (int64_t pair = 0; pair < analysed_model.num_pairs(); ++pair) {
     Recorder recorder;
     const data::Batch batch = translation::load_pair(analysed_model.corpus, pair);
     const at::Tensor hidden = analysed_model.model->hidden(batch.input, {}, nullptr, &recorder);
@@ -122,9 +122,9 @@ std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedMod
 // but the first.
 std::vector<double> reference_scores(const std::string& measure, AttentionKind kind,
                                      const std::vector<ObservedTensors>& all) {
-  const int64_t heads = all[0].p.size(0);
+  const int64_t num_heads = all[0].p.size(0);
   std::vector<double> scores;
-  for (int64_t i = 0; i < heads; ++i) {
+  for (int64_t i = 0; i < num_heads; ++i) {
     double sum = 0, count = 0;
     for (const ObservedTensors& s : all) {
       const int64_t queries = s.p.size(1), keys = s.p.size(2);
@@ -151,7 +151,8 @@ std::vector<double> reference_scores(const std::string& measure, AttentionKind k
         for (int64_t t = 0; t < queries; ++t, ++count) sum += std::abs((s.z[i][t] * s.dz[i][t]).sum().item<double>());
       } else {
         const at::Tensor& x = measure == "avg-l2" ? s.p : s.z;
-        for (int64_t j = 0; j < heads; ++j) sum += (x[i] - x[j]).square().sum().sqrt().item<double>() / (heads - 1.0);
+        for (int64_t j = 0; j < num_heads; ++j)
+          sum += (x[i] - x[j]).square().sum().sqrt().item<double>() / (num_heads - 1.0);
         ++count;
       }
     }
@@ -182,10 +183,10 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
       "pairing = 'cross-head'\nnormaliser = 'sigsoftmax'\n",
       "[attention.encoder.self]\nscore = 'relative'\nheads = 3\n",
       "[attention.decoder.cross]\nheads = 2\n[attention.encoder.self.1]\nheads = 0\n"};
-  size_t checks = 0;
+  size_t num_checks = 0;
   CHECK(rc::check([&] {
-    if (checks >= 24) return;  // each case takes many forward passes
-    const std::string stage = stages[checks++ % stages.size()];
+    if (num_checks >= 24) return;  // each case takes many forward passes
+    const std::string stage = stages[num_checks++ % stages.size()];
     const AnalysedModel analysed_model(stage, 7);
     std::vector<HeadSet> sets;
     for (int i = *rc::gen::inRange(1, 6); i > 0; --i) sets.push_back(draw_heads(*analysed_model.model));
@@ -200,7 +201,7 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
     }
     for (auto* layer : analysed_model.model->attention_layers()) RC_ASSERT(!head_scales(*layer).value.defined());
   }));
-  CHECK(checks >= stages.size());
+  CHECK(num_checks >= stages.size());
   // For each kind of attention, ablating all heads of the kind changes the loss.
   const AnalysedModel analysed_model("");
   const auto all = all_heads(*analysed_model.model, Side::whole);
@@ -221,10 +222,10 @@ TEST_CASE("measures of importance equal plain loops over sentences, for each kin
       INFO(measure << " " << tokens);
       const auto scores = importance_of(measure, analysed_model.analysis_input(tokens));
       REQUIRE(scores.size() == 3);
-      for (const auto& [layer, rows] : observed) {
+      for (const auto& [layer, by_pair] : observed) {
         INFO(name_of(layer.first) << " " << layer.second);
         const auto& actual = scores.at(layer.first)[static_cast<size_t>(layer.second)];
-        CHECK(numbers::worst(actual, reference_scores(measure, layer.first, rows)) <=
+        CHECK(numbers::worst(actual, reference_scores(measure, layer.first, by_pair)) <=
               analysed_model.importance_bound());
       }
     }
@@ -242,8 +243,8 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
                  all = importance_of(measure, analysed_model.analysis_input());
       check_near(scores_by_pair, all, analysed_model.importance_bound());
       std::set<double> distinct_scores;
-      for (const auto& [kind, layers] : kLayers) {
-        REQUIRE(static_cast<int64_t>(all.at(kind).size()) == layers);
+      for (const auto& [kind, num_layers] : kNumLayers) {
+        REQUIRE(static_cast<int64_t>(all.at(kind).size()) == num_layers);
         for (const auto& layer : all.at(kind)) distinct_scores.insert(layer.begin(), layer.end());
       }
       CHECK(distinct_scores.size() == 28);
@@ -301,8 +302,8 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
         stage.find("differential") != std::string::npos || stage.find("pair-norm") != std::string::npos;
     // Of each kind of attention, all heads of the last layer are pruned, and one head or one pair of heads of layer 0.
     HeadSet pruned_heads;
-    for (const auto& [kind, layers] : kLayers) {
-      for (int64_t head : {0, 1, 2, 3}) pruned_heads[kind].insert({layers - 1, head});
+    for (const auto& [kind, num_layers] : kNumLayers) {
+      for (int64_t head : {0, 1, 2, 3}) pruned_heads[kind].insert({num_layers - 1, head});
       pruned_heads[kind].insert({0, 2});
       if (prunes_in_pairs) pruned_heads[kind].insert({0, 3});
     }
@@ -311,12 +312,14 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
                     heads_after_pruning(*analysed_model.model, pruned_heads, Side::whole, "--heads"));
     for (const auto* layer : pruned.model->attention_layers()) {
       const auto& s = layer->layer_spec();
-      const int64_t num_pruned = s.layer == kLayers.at(s.kind) - 1 ? 4 : s.layer == 0 ? (prunes_in_pairs ? 2 : 1) : 0;
+      const int64_t num_pruned = s.layer == kNumLayers.at(s.kind) - 1 ? 4
+                                 : s.layer == 0                       ? (prunes_in_pairs ? 2 : 1)
+                                                                      : 0;
       CHECK(s.value_heads == 4 - num_pruned);
     }
     const data::Pairs& all = analysed_model.corpus;
     std::vector<data::Row> rows;
-    for (int64_t pair = 0; pair < analysed_model.size(); ++pair) rows.push_back(all.row_of(pair));
+    for (int64_t pair = 0; pair < analysed_model.num_pairs(); ++pair) rows.push_back(all.row_of(pair));
     const data::Batch batch = data::load_pairs(all, rows);
     {
       c10::NoGradGuard no_gradient;
@@ -422,11 +425,11 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
     const auto points = pruning_curve(input, input, "confidence", {0.25, false, false, false});
     REQUIRE(points.size() == 5);
     const auto order = rank_heads(importance_of("confidence", input), false);
-    const size_t heads = kinds.empty() ? 28 : 8;
-    REQUIRE(order.size() == heads);
+    const size_t num_heads = kinds.empty() ? 28 : 8;
+    REQUIRE(order.size() == num_heads);
     for (size_t i = 0; i < points.size(); ++i) {
       HeadSet expected;
-      for (size_t r = 0; r < heads * i / 4; ++r) expected[order[r].kind].insert(order[r].head);
+      for (size_t r = 0; r < num_heads * i / 4; ++r) expected[order[r].kind].insert(order[r].head);
       HeadSet actual = points[i].masked_heads;
       for (auto it = actual.begin(); it != actual.end();) it = it->second.empty() ? actual.erase(it) : std::next(it);
       CHECK((actual == expected));
@@ -442,18 +445,18 @@ TEST_CASE("head discrepancy of sentences ignores padding", "[translation]") {
   const AnalysedModel analysed_model("combiner = 'alphas'\n");
   Discrepancy discrepancy;
   observe(analysed_model.analysis_input(), discrepancy);
-  CHECK(discrepancy.sequences() == analysed_model.size());
+  CHECK(discrepancy.sequences() == analysed_model.num_pairs());
   c10::AutoGradMode gradients(true);
   const auto observed = observe_pairs(analysed_model);
-  for (const auto& [layer, rows] : observed) {
+  for (const auto& [layer, by_pair] : observed) {
     double cosine = 0, euclidean = 0;
-    for (const ObservedTensors& s : rows)
+    for (const ObservedTensors& s : by_pair)
       for (int64_t i = 0; i < 4; ++i)
         for (int64_t j = 0; j < 4; ++j) {
           if (i == j) continue;
           const at::Tensor a = s.z[i].flatten(), b = s.z[j].flatten();
-          euclidean += (a - b).norm().item<double>() / static_cast<double>(rows.size());
-          cosine += (1 - a.dot(b) / (a.norm() * b.norm())).item<double>() / static_cast<double>(rows.size());
+          euclidean += (a - b).norm().item<double>() / static_cast<double>(by_pair.size());
+          cosine += (1 - a.dot(b) / (a.norm() * b.norm())).item<double>() / static_cast<double>(by_pair.size());
         }
     const auto actual = discrepancy.layers().at(layer.first)[static_cast<size_t>(layer.second)];
     // 12 ordered pairs of heads, each with a cosine up to 1.
@@ -613,7 +616,7 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
   Recorder recorder;
   {
     c10::NoGradGuard no_gradient;
-    for (int64_t pair = 0; pair < analysed_model.size(); ++pair)
+    for (int64_t pair = 0; pair < analysed_model.num_pairs(); ++pair)
       analysed_model.model->hidden(translation::load_pair(analysed_model.corpus, pair).input, {}, nullptr, &recorder);
   }
   for (const int64_t tokens : {1, 4096}) {
@@ -666,7 +669,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     }
   } recorder;
   c10::NoGradGuard no_gradient;
-  for (int64_t pair = 0; pair < analysed_model.size(); ++pair)
+  for (int64_t pair = 0; pair < analysed_model.num_pairs(); ++pair)
     analysed_model.model->hidden(translation::load_pair(analysed_model.corpus, pair).input, {}, nullptr, &recorder);
   for (const int64_t tokens : {1, 4096}) {
     const ExpertReport report = report_experts(analysed_model.analysis_input(tokens), 4, 2);
