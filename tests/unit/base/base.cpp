@@ -152,7 +152,7 @@ TEST_CASE("random numbers follow their distributions and depend on seed, stream 
     sum += x;
     squares += x * x;
   }
-  // 4 standard deviations: 1 / √n of the mean, and √(2 / n) of the mean of squares.
+  // 4 standard deviations; the mean has the deviation 1 / √n, and the mean of squares √(2 / n).
   CHECK(std::abs(sum / n) < 4 / std::sqrt(n));
   CHECK(std::abs(squares / n - 1) < 4 * std::sqrt(2. / n));
   auto first_draw = [](uint64_t seed, const char* name, uint32_t update, uint32_t site) {

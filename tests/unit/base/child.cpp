@@ -80,10 +80,10 @@ std::string descriptors_of_same_file(int descriptor) {
 }
 
 // Whether a child process raises SIGTERM directly after the fork, before any other code of the child runs.
-bool signal_after_fork = false;
+bool should_signal_after_fork = false;
 std::string file_of_parent;
 void raise_after_fork() {
-  if (signal_after_fork) raise(SIGTERM);
+  if (should_signal_after_fork) raise(SIGTERM);
 }
 void remove_file_of_parent(int) { unlink(file_of_parent.c_str()); }
 
@@ -210,9 +210,9 @@ TEST_CASE("a signal that arrives directly after the fork does not run the parent
   file_of_parent = folder.file("unfinished");
   write_file_atomically(file_of_parent, "text");
   const ScopedSignalAction handler(SIGTERM, remove_file_of_parent);
-  signal_after_fork = true;
+  should_signal_after_fork = true;
   const ChildEnd end = run([](ChildInput&) { return std::string("result"); }).end;
-  signal_after_fork = false;
+  should_signal_after_fork = false;
   CHECK(end.cause == "ended by signal 15 (Terminated)");
   CHECK(std::filesystem::exists(file_of_parent));
   sigset_t signals;

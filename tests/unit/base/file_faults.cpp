@@ -17,11 +17,11 @@ using namespace mh;
 namespace {
 
 struct ProcessEnd {
-  int status;        // status from waitpid()
-  std::string text;  // standard error
+  int status;  // status from waitpid()
+  std::string error_output;
 };
 
-// Runs the action in a child process and returns its status and its standard error.
+// Runs the action in a child process and returns the status and the standard error of the process.
 template <class Action>
 ProcessEnd run_in_fork(const Action& action) {
   int ends[2];
@@ -37,7 +37,7 @@ ProcessEnd run_in_fork(const Action& action) {
   ProcessEnd process_end{0, {}};
   char buffer[4096];
   for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;)
-    process_end.text.append(buffer, static_cast<size_t>(n));
+    process_end.error_output.append(buffer, static_cast<size_t>(n));
   close(ends[0]);
   REQUIRE(waitpid(child, &process_end.status, 0) == child);
   return process_end;
@@ -60,7 +60,7 @@ TEST_CASE("a mapped file truncated by another program ends the tool with status 
   });
   REQUIRE(WIFEXITED(process_end.status));
   CHECK(WEXITSTATUS(process_end.status) == 3);
-  CHECK_THAT(process_end.text, Catch::Contains(path) && Catch::Contains("restore the file"));
+  CHECK_THAT(process_end.error_output, Catch::Contains(path) && Catch::Contains("restore the file"));
   for (const auto& entry : std::filesystem::directory_iterator(folder.path)) CHECK(entry.path() == path);
 }
 

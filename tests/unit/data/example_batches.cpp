@@ -83,12 +83,12 @@ std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
 // data::kMicroBatchCost plus its padded tokens, and 2^20 more if it has several rows and more than `micro_tokens`
 // tokens.
 int64_t min_split_cost(const std::vector<int64_t>& widths, int64_t micro_tokens) {
-  const auto rows = static_cast<int64_t>(widths.size());
+  const auto num_rows = static_cast<int64_t>(widths.size());
   int64_t min_cost = INT64_MAX;
-  for (uint32_t split_mask = 0; split_mask < 1U << (rows - 1); ++split_mask) {
+  for (uint32_t split_mask = 0; split_mask < 1U << (num_rows - 1); ++split_mask) {
     int64_t cost = 0, first = 0;
-    for (int64_t row = 1; row <= rows; ++row) {
-      if (row < rows && (split_mask >> (row - 1) & 1U) == 0) continue;
+    for (int64_t row = 1; row <= num_rows; ++row) {
+      if (row < num_rows && (split_mask >> (row - 1) & 1U) == 0) continue;
       const int64_t tokens = widths[static_cast<size_t>(first)] * (row - first);
       if (micro_tokens > 0 && tokens > micro_tokens && row > first + 1) cost += 1 << 20;
       cost += data::kMicroBatchCost + tokens;
@@ -130,10 +130,10 @@ TEST_CASE("every example is in exactly one update per epoch, and the split into 
       std::vector<int64_t> order;
       for (int64_t u = 0; u < batches->updates_per_epoch(); ++u) {
         const int64_t update = epoch * batches->updates_per_epoch() + u;
-        int64_t rows = 0, previous_width = 1 << 20, cost = 0;
+        int64_t num_rows = 0, previous_width = 1 << 20, cost = 0;
         std::vector<int64_t> widths;
         for (const auto& micro_batch : batches->micro_batches(update)) {
-          RC_ASSERT(micro_batch.first == rows);
+          RC_ASSERT(micro_batch.first == num_rows);
           const data::Batch batch = batches->load(update, micro_batch);
           const int64_t width = batch.input.tokens.size(1);
           RC_ASSERT(options.batch.micro_tokens == 0 || width * micro_batch.count <= options.batch.micro_tokens);
@@ -143,12 +143,12 @@ TEST_CASE("every example is in exactly one update per epoch, and the split into 
             widths[static_cast<size_t>(micro_batch.first + b)] = batch.input.lengths.encoder[b].item<int64_t>();
           cost += data::kMicroBatchCost + width * micro_batch.count;
           RC_ASSERT(batch.input.lengths.encoder.max().item<int64_t>() == width);
-          previous_width = width, rows += micro_batch.count;
+          previous_width = width, num_rows += micro_batch.count;
         }
         RC_ASSERT(cost == min_split_cost(widths, options.batch.micro_tokens));
         const auto rows_of_update = rows_of(*batches, update);
-        RC_ASSERT(static_cast<int64_t>(rows_of_update.size()) == rows);
-        RC_ASSERT(rows == options.batch.rows || u + 1 == batches->updates_per_epoch());
+        RC_ASSERT(static_cast<int64_t>(rows_of_update.size()) == num_rows);
+        RC_ASSERT(num_rows == options.batch.rows || u + 1 == batches->updates_per_epoch());
         RC_ASSERT(rows_of_update == rows_of(*same_batches, update));
         order.insert(order.end(), rows_of_update.begin(), rows_of_update.end());
       }
@@ -167,11 +167,11 @@ TEST_CASE("with length bucketing, the updates of a bucket have length ranges tha
     train::TrainOptions options = train_options(*rc::gen::inRange<int64_t>(1, 6));
     options.batch.bucket_updates = *rc::gen::inRange<int64_t>(2, 5);
     const auto batches = corpora::make_batches(examples(lengths, "classes"), options);
-    const int64_t updates = batches->updates_per_epoch();
+    const int64_t num_updates = batches->updates_per_epoch();
     std::set<int64_t> rows;
-    for (int64_t first = 0; first < updates; first += options.batch.bucket_updates) {
+    for (int64_t first = 0; first < num_updates; first += options.batch.bucket_updates) {
       std::vector<std::pair<int64_t, int64_t>> ranges;
-      for (int64_t u = first; u < std::min(updates, first + options.batch.bucket_updates); ++u) {
+      for (int64_t u = first; u < std::min(num_updates, first + options.batch.bucket_updates); ++u) {
         std::pair<int64_t, int64_t> range{1 << 20, 0};
         const auto rows_of_update = rows_of(*batches, u);
         for (int64_t row : rows_of_update) {
@@ -179,7 +179,7 @@ TEST_CASE("with length bucketing, the updates of a bucket have length ranges tha
           range = {std::min(range.first, length), std::max(range.second, length)};
         }
         rows.insert(rows_of_update.begin(), rows_of_update.end());
-        RC_ASSERT(static_cast<int64_t>(rows_of_update.size()) == options.batch.rows || u + 1 == updates);
+        RC_ASSERT(static_cast<int64_t>(rows_of_update.size()) == options.batch.rows || u + 1 == num_updates);
         ranges.push_back(range);
       }
       std::sort(ranges.begin(), ranges.end());
@@ -246,10 +246,10 @@ TEST_CASE("without data, a length in tokens is converted for texts, unknown for 
     CHECK(updates(backbone, {7, Length::Unit::updates}) == 7);
     CHECK(updates(backbone, {7, Length::Unit::epochs}) == 0);
   }
-  const Length tokens{1000, Length::Unit::tokens};
-  CHECK(updates("decoder", tokens) == 16);
-  CHECK(updates("encoder-decoder", tokens) == 0);
-  CHECK(refusal([&] { updates("bert", tokens); }).find("updates or epochs") != std::string::npos);
+  const Length length_in_tokens{1000, Length::Unit::tokens};
+  CHECK(updates("decoder", length_in_tokens) == 16);
+  CHECK(updates("encoder-decoder", length_in_tokens) == 0);
+  CHECK(refusal([&] { updates("bert", length_in_tokens); }).find("updates or epochs") != std::string::npos);
 }
 
 namespace {
@@ -283,7 +283,7 @@ TEST_CASE("the gradient of an update of examples does not depend on its split in
       for (const nn::Parameter& p : model->parameters().all()) gradients[micro_tokens > 0].push_back(p.master().grad());
       operations = 2 * rounding::pass_operations(*model, 42);
     }
-    // A small gradient is a difference of numbers as large as the largest gradient.
+    // A small gradient may be the difference of large numbers, so its error is relative to the largest gradient.
     double largest = 0;
     for (const at::Tensor& gradient : gradients[0])
       if (gradient.defined()) largest = std::max(largest, numbers::max_abs(gradient));
@@ -301,19 +301,19 @@ TEST_CASE("evaluation of examples in batches equals evaluation of each example s
   const auto corpus = examples({5, 9, 20, 21, 6, 29}, "words");
   const task::Evaluation evaluation = task::masked_words_of(corpus)->evaluate(*model, {});
   double words_nll = 0, next_nll = 0;
-  int64_t num_words = 0, correct_words = 0, correct_next = 0;
+  int64_t num_words = 0, num_correct_words = 0, num_correct_next = 0;
   for (int64_t row = 0; row < 6; ++row) {
     const std::vector<text::Example> single_row{corpus.source().make(0, row)};
     const data::Batch batch = data::load_examples(corpus, single_row);
     const at::Tensor hidden = model->hidden(batch.input, {}), logits = model->logits(hidden)[0];
     const at::Tensor log_p = model->target_log_probabilities(hidden, batch.targets)[0];
     next_nll -= log_p[0].item<double>();
-    correct_next += model->sentence_logits(hidden)[0].argmax().item<int64_t>() == single_row[0].targets[0];
+    num_correct_next += model->sentence_logits(hidden)[0].argmax().item<int64_t>() == single_row[0].targets[0];
     for (size_t t = 1; t < single_row[0].targets.size(); ++t) {
       if (single_row[0].targets[t] < 0) continue;
       ++num_words;
       words_nll -= log_p[static_cast<int64_t>(t)].item<double>();
-      correct_words += logits[static_cast<int64_t>(t)].argmax().item<int64_t>() == single_row[0].targets[t];
+      num_correct_words += logits[static_cast<int64_t>(t)].argmax().item<int64_t>() == single_row[0].targets[t];
     }
   }
   CHECK(evaluation.rows == 6);
@@ -321,9 +321,9 @@ TEST_CASE("evaluation of examples in batches equals evaluation of each example s
   const double loss = words_nll / static_cast<double>(num_words) + next_nll / 6;
   CHECK(evaluation.loss == rounding::within(loss, rounding::pass_bound(*model, 29) * loss));
   CHECK(task::score_named(evaluation.scores, "word_accuracy") ==
-        rounding::fp64(static_cast<double>(correct_words) / static_cast<double>(num_words), 2));
+        rounding::fp64(static_cast<double>(num_correct_words) / static_cast<double>(num_words), 2));
   CHECK(task::score_named(evaluation.scores, "next_accuracy") ==
-        rounding::fp64(static_cast<double>(correct_next) / 6, 2));
+        rounding::fp64(static_cast<double>(num_correct_next) / 6, 2));
   CHECK(std::isnan(task::score_named(evaluation.scores, "f1")));
 }
 

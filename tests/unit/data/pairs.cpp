@@ -65,10 +65,10 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
       std::vector<std::string> order;
       for (int64_t u = 0; u < batches->updates_per_epoch(); ++u) {
         const int64_t update = epoch * batches->updates_per_epoch() + u;
-        int64_t rows = 0, max_length = 0;
+        int64_t num_rows = 0, max_length = 0;
         for (const Batches::MicroBatch& micro_batch : batches->micro_batches(update)) {
-          RC_ASSERT(micro_batch.first == rows);
-          rows += micro_batch.count;
+          RC_ASSERT(micro_batch.first == num_rows);
+          num_rows += micro_batch.count;
           const data::Batch batch = batches->load(update, micro_batch);
           const auto& input = batch.input;
           RC_ASSERT(input.tokens.size(0) == micro_batch.count);
@@ -96,7 +96,7 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
             seen_pairs.insert({source, target});
           }
         }
-        RC_ASSERT(rows == 1 || rows * max_length <= options.batch.tokens);
+        RC_ASSERT(num_rows == 1 || num_rows * max_length <= options.batch.tokens);
         RC_ASSERT(batches->describe_rows(update) == same_batches->describe_rows(update));
         order.push_back(batches->describe_rows(update));
       }
@@ -107,8 +107,8 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
     }
     RC_ASSERT(batches->updates({3, Length::Unit::epochs}) == 3 * batches->updates_per_epoch());
     RC_ASSERT(batches->updates({1, Length::Unit::tokens}) == 1);
-    const int64_t targets = pairs_of(shard).num_targets();
-    RC_ASSERT(batches->updates({2 * targets, Length::Unit::tokens}) == 2 * batches->updates_per_epoch());
+    const int64_t num_targets = pairs_of(shard).num_targets();
+    RC_ASSERT(batches->updates({2 * num_targets, Length::Unit::tokens}) == 2 * batches->updates_per_epoch());
   }));
 }
 
@@ -125,14 +125,14 @@ TEST_CASE("sentence pairs in order of length fill each batch: one more pair woul
   for (const auto& [from, to] : sentences) lengths.emplace_back(to.size() + 1, from.size() + 1);
   std::sort(lengths.begin(), lengths.end());
   for (int64_t max_tokens : {12, 24, 36, 60, 100, 250}) {
-    int64_t expected_updates = 0, rows = 0, max_length = 0;
+    int64_t expected_updates = 0, num_rows = 0, max_length = 0;
     for (const auto& [target, source] : lengths) {
       max_length = std::max({max_length, target, source});
-      if (expected_updates > 0 && max_length * (rows + 1) <= max_tokens) {
-        ++rows;
+      if (expected_updates > 0 && max_length * (num_rows + 1) <= max_tokens) {
+        ++num_rows;
       } else {
         ++expected_updates;
-        rows = 1, max_length = std::max(target, source);
+        num_rows = 1, max_length = std::max(target, source);
       }
     }
     TrainOptions options;
@@ -240,9 +240,9 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   std::vector<int32_t> tokens;
   task::ScoreObserver observer;
   observer.on_token = [&](const task::TokenScore& scored) {
-    const auto [index, token, p] = scored;
+    const auto [index, token, log_probability] = scored;
     REQUIRE(index == static_cast<int64_t>(log_probabilities.size()));
-    log_probabilities.push_back(p), tokens.push_back(token);
+    log_probabilities.push_back(log_probability), tokens.push_back(token);
   };
   data::ScoringOptions small_batches;
   small_batches.batch = 3;
@@ -258,10 +258,10 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
     const at::Tensor log_p = at::log_softmax(model->logits(model->hidden(input, {}))[0], -1);
     for (size_t i = 0; i < to.size(); ++i, ++position) {
       REQUIRE(tokens[position] == to[i]);
-      const auto p = log_p[static_cast<int64_t>(i)][to[i]].item<double>();
+      const auto expected = log_p[static_cast<int64_t>(i)][to[i]].item<double>();
       // The logits that cancel in a log-probability have a magnitude of at least 1.
-      REQUIRE(log_probabilities[position] == rounding::within(p, pass_bound * std::max(1.0, -p)));
-      sum -= p;
+      REQUIRE(log_probabilities[position] == rounding::within(expected, pass_bound * std::max(1.0, -expected)));
+      sum -= expected;
     }
   }
   CHECK(position == log_probabilities.size());
@@ -303,9 +303,9 @@ TEST_CASE("checkpoint.retain_by = 'best' retains the checkpoints of lowest valid
     validations.emplace_back(line["valid_nll"].get<double>(), line["update"].get<int64_t>());
   REQUIRE(validations.size() == 9);
   std::sort(validations.begin(), validations.end());
-  std::set<int64_t> best;
-  for (size_t i = 0; i < 3; ++i) best.insert(validations[i].second);
-  CHECK(retained_updates("whole") == best);
+  std::set<int64_t> best_updates;
+  for (size_t i = 0; i < 3; ++i) best_updates.insert(validations[i].second);
+  CHECK(retained_updates("whole") == best_updates);
   runs::run(config_of(folder, options + "schedule.length = '9u'\n"), folder.file("other"));
   runs::run(
       config_of(folder,
@@ -314,9 +314,9 @@ TEST_CASE("checkpoint.retain_by = 'best' retains the checkpoints of lowest valid
       folder.file("resumed"));
   runs::run(config_of(folder, options + "schedule.length = '9u'\n"), folder.file("resumed"), true);
   CHECK(retained_updates("resumed") == retained_updates("other"));
-  // Of checkpoints with equal validation losses the oldest are retained, and the log marks the first as the best. This
-  // holds also after a resume, which compares new losses with losses that an earlier process has saved as text. The
-  // seeds vary the digits of the losses.
+  // Of checkpoints with equal validation losses the oldest are retained, and the log marks the first as the best. A
+  // resume, which compares new losses with losses that an earlier process has saved as text, does not change either.
+  // The seeds vary the digits of the losses.
   for (int64_t seed : {1, 2, 3, 4}) {
     const std::string name = str("equal", seed),
                       equal_losses =

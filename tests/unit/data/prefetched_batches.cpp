@@ -37,7 +37,7 @@ std::unique_ptr<Batches> pair_batches() {
   return corpora::make_batches(translation::corpus_of(translation::random_sentence_pairs(30)), options);
 }
 
-// Adds 100 to the targets. As the `prepare` argument of prefetch(), it marks the batches that prefetch() has prepared.
+// Adds 100 to the targets. The tests pass add_marker() as `prepare` to prefetch() and recognise prepared batches by it.
 data::Batch add_marker(data::Batch batch) {
   batch.targets = batch.targets + 100;
   return batch;
@@ -61,10 +61,10 @@ void require_equal_batches(Batches& actual, Batches& expected, int64_t update) {
 
 TEST_CASE("prefetched batches equal directly loaded batches for any order of requested updates", "[prefetch]") {
   CHECK(rc::check([] {
-    const int source = *rc::gen::inRange(0, 4);
+    const int batch_kind = *rc::gen::inRange(0, 4);
     const auto make = [&] {
-      if (source == 3) return pair_batches();
-      return text_batches(source == 0 ? Batching::streams : Batching::blocks, source == 2 ? 10 : 0);
+      if (batch_kind == 3) return pair_batches();
+      return text_batches(batch_kind == 0 ? Batching::streams : Batching::blocks, batch_kind == 2 ? 10 : 0);
     };
     const auto expected = make();
     const int64_t end = *rc::gen::inRange(1, 40);

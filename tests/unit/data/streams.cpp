@@ -74,7 +74,7 @@ model::LoadedModel train_in_folder(const Folder& folder, const std::string& name
   return runs::run(config_of(folder, extra), folder.file(name), resume);
 }
 
-bool same_weights(const model::LoadedModel& a, const model::LoadedModel& b) {
+bool have_same_weights(const model::LoadedModel& a, const model::LoadedModel& b) {
   for (const auto& p : a.model->parameters().all())
     if (!at::equal(p.master(), b.model->parameters().find(p.name())->master())) return false;
   return true;
@@ -87,23 +87,23 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 TEST_CASE("streams contain every token once, in order, for any numbers of tokens and streams and any block size",
           "[streams]") {
   CHECK(rc::check([] {
-    const int64_t tokens = *rc::gen::inRange<int64_t>(1, 200), rows = *rc::gen::inRange<int64_t>(1, 12),
+    const int64_t num_tokens = *rc::gen::inRange<int64_t>(1, 200), num_streams = *rc::gen::inRange<int64_t>(1, 12),
                   block = *rc::gen::inRange<int64_t>(1, 12);
-    RC_PRE(tokens >= rows);
-    const std::vector<int32_t> text = make_tokens(tokens);
+    RC_PRE(num_tokens >= num_streams);
+    const std::vector<int32_t> text = make_tokens(num_tokens);
     TrainOptions options;
-    options.batch.order = Batching::streams, options.batch.block = block, options.batch.tokens = rows * block;
+    options.batch.order = Batching::streams, options.batch.block = block, options.batch.tokens = num_streams * block;
     auto batches = corpora::make_batches(corpora::text_of(text, 5), options);
     // Naive reference: the text is divided into streams, the longer streams first, and each stream into blocks.
-    std::vector<std::vector<int64_t>> streams(static_cast<size_t>(rows));
+    std::vector<std::vector<int64_t>> streams(static_cast<size_t>(num_streams));
     int64_t at = 0, max_length = 0;
-    for (int64_t s = 0; s < rows; ++s) {
+    for (int64_t s = 0; s < num_streams; ++s) {
       int64_t length = 0;
-      for (int64_t i = s; i < tokens; i += rows) ++length;
+      for (int64_t i = s; i < num_tokens; i += num_streams) ++length;
       for (int64_t i = 0; i < length; ++i) streams[static_cast<size_t>(s)].push_back(at++);
       max_length = std::max(max_length, length);
     }
-    RC_ASSERT(at == tokens);
+    RC_ASSERT(at == num_tokens);
     RC_ASSERT(batches->updates_per_epoch() == (max_length + block - 1) / block);
     for (int64_t u = 0; u < 2 * batches->updates_per_epoch(); ++u) {
       const int64_t segment = u % batches->updates_per_epoch();
@@ -111,7 +111,7 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
       const auto update = batches->rows_of(u);
       const int64_t width = std::min(block, max_length - segment * block);
       const data::Batch batch = batches->load(u, {0, static_cast<int64_t>(update.rows.size())});
-      RC_ASSERT(batch.input.tokens.sizes() == at::IntArrayRef({rows, width}));
+      RC_ASSERT(batch.input.tokens.sizes() == at::IntArrayRef({num_streams, width}));
       const auto* in = batch.input.tokens.const_data_ptr<int64_t>();
       const auto* out = batch.targets.const_data_ptr<int64_t>();
       for (const auto& stream : streams)
@@ -126,7 +126,7 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
           RC_ASSERT(*in == (i == 0 ? 5 : text[i - 1]));
         }
       // A micro-batch is a slice of the rows of its update.
-      const data::Batch micro_batch = batches->load(u, {1, std::min<int64_t>(2, rows - 1)});
+      const data::Batch micro_batch = batches->load(u, {1, std::min<int64_t>(2, num_streams - 1)});
       RC_ASSERT(at::equal(micro_batch.targets, batch.targets.slice(0, 1, 3)));
     }
   }));
@@ -141,8 +141,8 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
 TEST_CASE("the score of a text in parallel streams equals a loop over its tokens for any batch size", "[streams]") {
   const std::vector<int32_t> text = make_tokens(103);
   constexpr int64_t kKeys = 7 + 4;  // memory and block
-  for (int64_t layers : {1, 3}) {
-    auto model = build(str("layers = ", layers, "\ntransformer-xl.memory = 9\n"));
+  for (int64_t num_layers : {1, 3}) {
+    auto model = build(str("layers = ", num_layers, "\ntransformer-xl.memory = 9\n"));
     data::ScoringOptions options;
     options.block = 4, options.memory = 7, options.streams = 5;
     double expected_nll = 0;
@@ -158,7 +158,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
         at::Tensor hidden = model->hidden(at::tensor(inputs, at::kLong).unsqueeze(0), {}, state.get());
         for (int64_t t = 0; t < static_cast<int64_t>(inputs.size()); ++t) {
           at::Tensor last = hidden.narrow(1, t, 1);
-          if (layers == 1) {
+          if (num_layers == 1) {
             // The memory of a model with one layer holds embeddings, so one forward pass over the tokens of memory and
             // block gives the same hidden state.
             std::vector<int64_t> visible;
@@ -166,8 +166,8 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
             at::Tensor full = model->hidden(at::tensor(visible, at::kLong).unsqueeze(0), {});
             CHECK(rounding::passes_agree(*model, last, full.narrow(1, full.size(1) - 1, 1), kKeys));
           }
-          at::Tensor p = at::log_softmax(model->logits(last).to(at::kDouble), -1);
-          expected_nll -= p[0][0][token(first + at + t)].item<double>();
+          at::Tensor log_p = at::log_softmax(model->logits(last).to(at::kDouble), -1);
+          expected_nll -= log_p[0][0][token(first + at + t)].item<double>();
         }
       }
     }
@@ -177,9 +177,9 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
       double observed_nll = 0;
       task::ScoreObserver observer;
       observer.on_token = [&](const task::TokenScore& scored) {
-        const auto [index, token, p] = scored;
+        const auto [index, token, log_probability] = scored;
         order.push_back(index);
-        observed_nll -= p;
+        observed_nll -= log_probability;
         CHECK(token == text[static_cast<size_t>(index)]);
       };
       const task::Score score = task::score(*model, corpora::text_of(text, 2), options, observer);
@@ -352,7 +352,7 @@ TEST_CASE("training carries the memory from update to update and empties it at t
   // Training without a memory gives different weights.
   auto without_memory =
       train_in_folder(folder, "no-memory", sgd + "length = '9u'\n[model]\ntransformer-xl.memory = 0\n");
-  CHECK_FALSE(same_weights(trained, without_memory));
+  CHECK_FALSE(have_same_weights(trained, without_memory));
 }
 
 TEST_CASE("resuming a run with a memory gives bit-identical weights", "[streams]") {
@@ -369,7 +369,7 @@ TEST_CASE("resuming a run with a memory gives bit-identical weights", "[streams]
     auto uninterrupted = train_in_folder(folder, name, length(16));
     for (int stop : {5, 7, 9}) {  // update 7 is the last of an epoch
       train_in_folder(folder, str(name, stop), length(stop));
-      CHECK(same_weights(train_in_folder(folder, str(name, stop), length(16), true), uninterrupted));
+      CHECK(have_same_weights(train_in_folder(folder, str(name, stop), length(16), true), uninterrupted));
     }
   }
 }
@@ -430,11 +430,11 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in ei
   auto uninterrupted = train_in_folder(folder, "whole", length(16));
   for (int stop : {6, 8, 10}) {  // phase 1 ends at update 8
     train_in_folder(folder, str(stop), length(stop));
-    CHECK(same_weights(train_in_folder(folder, str(stop), length(16), true), uninterrupted));
+    CHECK(have_same_weights(train_in_folder(folder, str(stop), length(16), true), uninterrupted));
   }
   // The training state at the end of phase 1 has the best weights, a zero optimiser state and no memory.
   auto at_boundary = train_in_folder(folder, "boundary", length(8));
-  CHECK(same_weights(at_boundary, model::load_model(folder.file("boundary") + "/best.safetensors", at::kCPU)));
+  CHECK(have_same_weights(at_boundary, model::load_model(folder.file("boundary") + "/best.safetensors", at::kCPU)));
   io::Checkpoint state(folder.file("boundary") + "/last.safetensors");
   const auto position = nlohmann::json::parse(state.entry(io::kTrainingKey));
   CHECK(position["memory"] == false);
@@ -446,11 +446,12 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in ei
     for (uint64_t i = 0; i < info.bytes() / 4; ++i) REQUIRE(values[i] == 0);
   }
   // A run without phase 2 gives different weights; a skip rate of 0 gives the weights of training without Skip-Retain.
-  CHECK_FALSE(same_weights(train_in_folder(folder, "endless", base + "[train]\nlength = '16u'\n"), uninterrupted));
+  CHECK_FALSE(have_same_weights(train_in_folder(folder, "endless", base + "[train]\nlength = '16u'\n"), uninterrupted));
   const std::string no_procedure = "[train]\nlength = '9u'\n";
-  CHECK(same_weights(train_in_folder(folder, "plain", no_procedure),
-                     train_in_folder(folder, "zero",
-                                     no_procedure + "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.0\n")));
+  CHECK(have_same_weights(
+      train_in_folder(folder, "plain", no_procedure),
+      train_in_folder(folder, "zero",
+                      no_procedure + "[train.procedures.skip-retain]\nschedule = 'all'\nrate = 0.0\n")));
 }
 
 TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resuming is bit-identical", "[streams]") {
@@ -479,31 +480,31 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resumi
   };
   auto uninterrupted = train_in_folder(folder, "whole", config(40, 3));
   double best_nll = INFINITY;
-  int64_t worse_validations = 0, return_update = 0, last_update = 0, num_returns = 0;
+  int64_t num_worse_validations = 0, return_update = 0, last_update = 0, num_returns = 0;
   for (const LogEvent& event : log_of("whole")) {
     last_update = event.update;
     if (std::isnan(event.nll)) {
-      CHECK(worse_validations == 3);
+      CHECK(num_worse_validations == 3);
       CHECK(return_update == 0);
-      return_update = event.update, worse_validations = 0;
+      return_update = event.update, num_worse_validations = 0;
       ++num_returns;
       continue;
     }
-    CHECK(worse_validations < 3);  // 3 worse validations end the phase or the run
-    worse_validations = event.nll < best_nll ? 0 : worse_validations + 1;
+    CHECK(num_worse_validations < 3);  // 3 worse validations end the phase or the run
+    num_worse_validations = event.nll < best_nll ? 0 : num_worse_validations + 1;
     best_nll = std::min(best_nll, event.nll);
   }
   REQUIRE(num_returns == 1);
   REQUIRE(return_update < 36);
-  CHECK((last_update == 40 || worse_validations == 3));
+  CHECK((last_update == 40 || num_worse_validations == 3));
   CHECK(last_update > return_update);
   for (int64_t stop : {return_update - 1, return_update, return_update + 1}) {
     train_in_folder(folder, str(stop), config(static_cast<int>(stop), 3));
-    CHECK(same_weights(train_in_folder(folder, str(stop), config(40, 3), true), uninterrupted));
+    CHECK(have_same_weights(train_in_folder(folder, str(stop), config(40, 3), true), uninterrupted));
   }
   // A resumed run may set a patience that the validations before the resume have already exhausted.
   train_in_folder(folder, "given", config(static_cast<int>(return_update), 0));
-  CHECK(same_weights(train_in_folder(folder, "given", config(40, 3), true), uninterrupted));
+  CHECK(have_same_weights(train_in_folder(folder, "given", config(40, 3), true), uninterrupted));
 }
 
 TEST_CASE("Skip-Retain: a run may resume with validation disabled, in phase 1 and in phase 2", "[streams]") {
@@ -524,9 +525,9 @@ TEST_CASE("the plan of a resumed run states the update of the next validation", 
   Folder folder;
   const auto run = config_of(folder, "[train]\nlength = '10u'\nvalidation.every = '4u'\n");
   const auto batches = corpora::make_batches(data::Text(400, 0, {}), run.train);
-  auto next_validation_after = [&](int64_t update, bool validation_done) {
+  auto next_validation_after = [&](int64_t update, bool is_validated) {
     TrainState state;
-    state.update = update, state.is_complete = validation_done;
+    state.update = update, state.is_complete = is_validated;
     return plan_of(run, *batches, true, state).next_validation;
   };
   CHECK(next_validation_after(0, true) == 4);

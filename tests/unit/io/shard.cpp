@@ -90,10 +90,10 @@ std::vector<int32_t> read_all(const std::string& path) {
 TEST_CASE("a written shard reads back equal by random access and by streaming") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
-  for (auto [width, vocabulary] : {std::pair{2, 65536}, {2, 7}, {4, 1 << 20}}) {
+  for (auto [token_bytes, vocabulary] : {std::pair{2, 65536}, {2, 7}, {4, 1 << 20}}) {
     for (size_t count : {0UL, 1UL, 10UL, 9000UL}) {
-      Sequences runs = random_runs(count, vocabulary, count + static_cast<size_t>(width));
-      ShardHeader h = header(width, vocabulary);
+      Sequences runs = random_runs(count, vocabulary, count + static_cast<size_t>(token_bytes));
+      ShardHeader h = header(token_bytes, vocabulary);
       write_shard(path, h, runs);
       CHECK(read_all(path) == concatenate(runs));
       ShardFile file(path);
@@ -182,7 +182,7 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
   std::string intact = read_text_file(folder.file("x.mhs"));
   std::vector<int32_t> all = concatenate(runs);
   RandomSequence random(RandomStream(4, "flips"));
-  int refused = 0;
+  int num_refused = 0;
   for (size_t i = 0; i < 2000; ++i) {
     // Half of the flipped bits are in the first and last 400 bytes, which contain header, trailer and seek table.
     size_t at = i % 4 == 0   ? random.uniform_below(400)
@@ -196,7 +196,7 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
       CHECK(actual == all);
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
-      ++refused;
+      ++num_refused;
     }
     try {
       std::vector<int32_t> actual = read_tokens(folder.file("y.mhs")).tokens;
@@ -205,7 +205,7 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
       CHECK(error.exit() == Exit::input);
     }
   }
-  CHECK(refused > 1900);
+  CHECK(num_refused > 1900);
 }
 
 TEST_CASE("a shard header that claims implausible sizes is refused before memory of these sizes is allocated") {
@@ -338,21 +338,21 @@ TEST_CASE("random pairs read back equal by random access and by streaming", "[pa
     writer.finish();
     sink->close();
 
-    const PairShard text = read_pairs(path);
-    RC_ASSERT(text.size() == runs.size() / 2);
-    RC_ASSERT(text.tokens == concatenate(runs));
+    const PairShard shard = read_pairs(path);
+    RC_ASSERT(shard.size() == runs.size() / 2);
+    RC_ASSERT(shard.tokens == concatenate(runs));
     RC_ASSERT(read_by_streaming(path) == runs);
-    for (size_t i = 0; i < text.size(); ++i) {
-      const auto source = text.source(i), target = text.target(i);
+    for (size_t i = 0; i < shard.size(); ++i) {
+      const auto source = shard.source(i), target = shard.target(i);
       RC_ASSERT(std::vector<int32_t>(source.begin(), source.end()) == runs[2 * i]);
       RC_ASSERT(std::vector<int32_t>(target.begin(), target.end()) == runs[2 * i + 1]);
     }
-    RC_ASSERT(text.counts.records == text.size());
-    RC_ASSERT(text.counts.dropped == (std::map<std::string, uint64_t>{{"too long", 3}}));
+    RC_ASSERT(shard.counts.records == shard.size());
+    RC_ASSERT(shard.counts.dropped == (std::map<std::string, uint64_t>{{"too long", 3}}));
     const ShardFile file(path);
     verify(file);
-    RC_ASSERT(file.counts().dropped == text.counts.dropped);
-    for (const ShardHeader& actual : {file.header(), text.header}) {
+    RC_ASSERT(file.counts().dropped == shard.counts.dropped);
+    for (const ShardHeader& actual : {file.header(), shard.header}) {
       RC_ASSERT(actual.kind == "translation");
       RC_ASSERT(actual.shares_vocabulary() == (source_size == 0));
       RC_ASSERT(actual.vocabulary == target_size);
@@ -431,8 +431,8 @@ TEST_CASE("all readers refuse a shard of pairs that has valid checksums but inva
   Folder folder;
   const std::string path = folder.file("x.mhs");
   // Writes a shard with a permissive header of kind "any", replaces this header by `pair_header_of_file`, and checks
-  // whether the readers accept the shard.
-  auto check_runs = [&](const Sequences& runs, ShardHeader pair_header_of_file, bool accepted) {
+  // that the readers accept the shard if `is_accepted` is set, and refuse it otherwise.
+  auto check_runs = [&](const Sequences& runs, ShardHeader pair_header_of_file, bool is_accepted) {
     ShardHeader h = header(2, 1000, {"source", "target"});
     h.kind = "any";
     auto sink = open_sink(path);
@@ -441,7 +441,7 @@ TEST_CASE("all readers refuse a shard of pairs that has valid checksums but inva
     writer.finish();
     sink->close();
     exchange_header(path, pair_header_of_file);
-    if (!accepted) return check_readers_refuse(path);
+    if (!is_accepted) return check_readers_refuse(path);
     verify(ShardFile(path));
     CHECK(read_pairs(path).tokens == concatenate(runs));
   };
@@ -475,7 +475,7 @@ TEST_CASE("a shard of pairs with a flipped bit is refused or reads back with the
   write_shard(folder.file("x.mhs"), pair_header(10, 20), runs);
   const std::string intact = read_text_file(folder.file("x.mhs"));
   RandomSequence random(RandomStream(5, "flips"));
-  int refused = 0;
+  int num_refused = 0;
   for (size_t i = 0; i < 600; ++i) {
     std::string damaged = intact;
     const size_t at = random.uniform_below(intact.size());
@@ -486,10 +486,10 @@ TEST_CASE("a shard of pairs with a flipped bit is refused or reads back with the
       CHECK(actual == concatenate(runs));
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
-      ++refused;
+      ++num_refused;
     }
   }
-  CHECK(refused > 500);
+  CHECK(num_refused > 500);
 }
 
 TEST_CASE("ShardWriter refuses tokens outside the vocabulary, and a vocabulary too large for the token width") {

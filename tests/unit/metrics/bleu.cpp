@@ -24,10 +24,10 @@ namespace {
 using Words = std::vector<std::string>;
 using Sentences = std::vector<Words>;
 
-Words tokenise(BleuTokenizer tokens, std::string_view text, bool compounds = false) {
+Words tokenise(BleuTokenizer tokenizer, std::string_view text, bool compounds = false) {
   std::u32string line = code_points(text);
   Words words;
-  for (std::u32string_view word : bleu_words(line, tokens, compounds)) {
+  for (std::u32string_view word : bleu_words(line, tokenizer, compounds)) {
     words.emplace_back();
     for (char32_t c : word)
       words.back() += c < 0x80 ? std::string(1, static_cast<char>(c)) : str("<", uint32_t{c}, ">");
@@ -35,8 +35,8 @@ Words tokenise(BleuTokenizer tokens, std::string_view text, bool compounds = fal
   return words;
 }
 
-// Bound on the difference of two computations of BLEU or chrF, up to 100, in fp64: at most 24 roundings one after
-// another, of up to 8 precisions and recalls, their sums and products, logarithms and exponentials. The error of ln x,
+// Bound on the difference of two fp64 computations of a BLEU or chrF score of at most 100: at most 24 roundings in
+// sequence, in up to 8 precisions and recalls, their sums and products, logarithms and exponentials. The error of ln x,
 // which exp multiplies by x, stays below one rounding of 1, as x |ln x| < 1.
 const double kScoreBound = rounding::fp64_bound(24, 100);
 
@@ -101,26 +101,26 @@ BleuStatistics naive_statistics(const Words& hypothesis, const Sentences& refere
 }
 
 // Returns BLEU = 100 · BP · Π p_n^(1/N) (Papineni et al. 2002), with smoothed precisions p_n (Chen and Cherry 2014).
-double naive_score(const BleuStatistics& s, BleuSmoothing smooth, double value, bool effective) {
+double naive_score(const BleuStatistics& s, BleuSmoothing smooth, double value, bool uses_effective_order) {
   double product = 1;
-  int orders = 0, orders_without_match = 0;
+  int num_orders = 0, num_orders_without_match = 0;
   int64_t total_matches = 0;
   for (size_t n = 1; n <= 4; ++n) {
     total_matches += s.matches[n - 1];
     auto m = static_cast<double>(s.matches[n - 1]), t = static_cast<double>(s.totals[n - 1]);
     if (smooth == BleuSmoothing::add_k && n > 1) m += value, t += value;
     if (t == 0) {
-      if (effective) break;
+      if (uses_effective_order) break;
       return 0;
     }
-    ++orders;
-    if (m == 0 && smooth == BleuSmoothing::exponential) m = std::pow(0.5, ++orders_without_match);
+    ++num_orders;
+    if (m == 0 && smooth == BleuSmoothing::exponential) m = std::pow(0.5, ++num_orders_without_match);
     if (m == 0 && smooth == BleuSmoothing::floor) m = value;
     product *= m / t;
   }
   if (total_matches == 0) return 0;
   const double c = static_cast<double>(s.hypothesis_tokens), r = static_cast<double>(s.reference_tokens);
-  return 100 * std::min(1.0, std::exp(1 - r / c)) * std::pow(product, 1.0 / orders);
+  return 100 * std::min(1.0, std::exp(1 - r / c)) * std::pow(product, 1.0 / num_orders);
 }
 
 // Generates sentences of a few distinct words, so that n-grams repeat.
@@ -334,19 +334,19 @@ Words chrf_words(const Words& words) {
   return all;
 }
 
-double naive_chrf(const Words& hypothesis, const Words& reference, size_t words) {
+double naive_chrf(const Words& hypothesis, const Words& reference, size_t word_order) {
   double precision_sum = 0, recall_sum = 0;
-  int orders = 0;
+  int num_orders = 0;
   auto add = [&](const Words& a, const Words& b, size_t n) {
     const auto [precision, recall] = naive_order(a, b, n);
     if (precision < 0) return;
-    precision_sum += precision, recall_sum += recall, ++orders;
+    precision_sum += precision, recall_sum += recall, ++num_orders;
   };
   const Words hypothesis_letters = letters(join(hypothesis, "")), reference_letters = letters(join(reference, ""));
   for (size_t n = 1; n <= 6; ++n) add(hypothesis_letters, reference_letters, n);
-  for (size_t n = 1; n <= words; ++n) add(chrf_words(hypothesis), chrf_words(reference), n);
+  for (size_t n = 1; n <= word_order; ++n) add(chrf_words(hypothesis), chrf_words(reference), n);
   if (precision_sum + recall_sum == 0) return 0;
-  precision_sum /= orders, recall_sum /= orders;
+  precision_sum /= num_orders, recall_sum /= num_orders;
   return 100 * 5 * precision_sum * recall_sum / (4 * precision_sum + recall_sum);
 }
 
@@ -375,12 +375,13 @@ TEST_CASE("chrF equals values computed by hand", "[chrf]") {
 TEST_CASE("chrF of random sentences equals a naive implementation", "[chrf]") {
   CHECK(rc::check([] {
     const Words hypothesis = *sentence(), reference = *sentence();
-    const auto words = *rc::gen::inRange<int64_t>(0, 3);
-    Chrf chrf({.words = words});
+    const auto word_order = *rc::gen::inRange<int64_t>(0, 3);
+    Chrf chrf({.words = word_order});
     const std::string line = join(reference, " ");
     const std::string_view reference_line = line;
     const ChrfStatistics s = chrf.statistics(join(hypothesis, " "), {&reference_line, 1});
-    RC_ASSERT(std::abs(chrf_score(s) - naive_chrf(hypothesis, reference, static_cast<size_t>(words))) <= kScoreBound);
+    RC_ASSERT(std::abs(chrf_score(s) - naive_chrf(hypothesis, reference, static_cast<size_t>(word_order))) <=
+              kScoreBound);
     ChrfStatistics doubled = s;
     doubled += s;
     RC_ASSERT(doubled.sentences == 2);
