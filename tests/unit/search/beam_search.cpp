@@ -73,8 +73,8 @@ std::vector<double> log_probabilities(model::LanguageModel& model, const std::ve
                                       const std::vector<int32_t>& tokens) {
   const at::Tensor hidden = model.hidden(forced_input(source, tokens), {});
   const at::Tensor logits = model.logits(hidden.narrow(1, hidden.size(1) - 1, 1)).flatten().to(at::kDouble);
-  const at::Tensor p = at::log_softmax(logits, 0).contiguous();
-  return {p.const_data_ptr<double>(), p.const_data_ptr<double>() + p.numel()};
+  const at::Tensor log_p = at::log_softmax(logits, 0).contiguous();
+  return {log_p.const_data_ptr<double>(), log_p.const_data_ptr<double>() + log_p.numel()};
 }
 
 // Returns the sum of the log-probabilities of `tokens` in a teacher-forced pass.
@@ -102,8 +102,8 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
   for (int64_t n = 0; !live.empty() && finished.size() < beam; ++n) {
     std::vector<PartialHypothesis> extensions;
     for (const PartialHypothesis& partial : live) {
-      const auto p = log_probabilities(model, s.source, partial.tokens);
-      for (size_t t = 0; t < p.size(); ++t) {
+      const auto log_p = log_probabilities(model, s.source, partial.tokens);
+      for (size_t t = 0; t < log_p.size(); ++t) {
         const auto token = static_cast<int32_t>(t);
         if (n < static_cast<int64_t>(s.prefix.size())) {
           if (token != s.prefix[static_cast<size_t>(n)]) continue;
@@ -113,7 +113,7 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
                    (options.no_unknown && token == kSpecialTokens.unknown)) {
           continue;
         }
-        extensions.push_back({partial.tokens, partial.log_probability + p[t]});
+        extensions.push_back({partial.tokens, partial.log_probability + log_p[t]});
         extensions.back().tokens.push_back(token);
       }
     }
@@ -397,10 +397,10 @@ TEST_CASE("a beam of size 1 selects the most probable token at every step", "[se
   for (size_t i = 0; i < sentences.size(); ++i) {
     std::vector<int32_t> tokens;
     while (tokens.empty() || tokens.back() != kSpecialTokens.end) {
-      auto p = log_probabilities(*model, sentences[i].source, tokens);
-      if (tokens.empty()) p[0] = -INFINITY;  // min_length is 1 by default, which excludes the end token here
-      tokens.push_back(tokens.size() == 12 ? 0
-                                           : static_cast<int32_t>(std::max_element(p.begin(), p.end()) - p.begin()));
+      auto log_p = log_probabilities(*model, sentences[i].source, tokens);
+      if (tokens.empty()) log_p[0] = -INFINITY;  // min_length is 1 by default, which excludes the end token here
+      tokens.push_back(
+          tokens.size() == 12 ? 0 : static_cast<int32_t>(std::max_element(log_p.begin(), log_p.end()) - log_p.begin()));
     }
     CHECK(actual[i].size() == 1);
     CHECK(actual[i][0].tokens == tokens);
@@ -512,7 +512,7 @@ TEST_CASE("beam search with several threads has the hypotheses and errors of bea
   options.beam = 5, options.max_length_a = 1, options.max_length_b = 3;
   SamplingOptions six_samples;
   six_samples.samples = 6;
-  const int threads = at::get_num_threads();
+  const int previous_num_threads = at::get_num_threads();
   for (const SamplingOptions& sampling : {SamplingOptions(), six_samples}) {
     at::set_num_threads(1);
     const auto single_threaded = beam_search(*model, sentences, kSpecialTokens, options, sampling);
@@ -527,7 +527,7 @@ TEST_CASE("beam search with several threads has the hypotheses and errors of bea
             std::string::npos);
     }
   }
-  at::set_num_threads(threads);
+  at::set_num_threads(previous_num_threads);
 }
 
 TEST_CASE("ties between extensions go to the earlier hypothesis, then to the smaller token", "[search]") {
@@ -606,9 +606,9 @@ TEST_CASE("the frequencies of sampled tokens are within 4 standard deviations of
   std::vector<double> frequency(6, 0);
   const auto samples = beam_search(*model, sentences, kSpecialTokens, options, sampling);
   for (const Hypothesis& h : samples[0]) frequency[static_cast<size_t>(h.tokens[0])] += 1.0 / 6000;
-  const auto p = log_probabilities(*model, sentences[0].source, {});
+  const auto log_p = log_probabilities(*model, sentences[0].source, {});
   for (size_t t = 0; t < 6; ++t) {
-    const double expected = std::exp(p[t]), deviation = std::sqrt(expected * (1 - expected) / 6000);
+    const double expected = std::exp(log_p[t]), deviation = std::sqrt(expected * (1 - expected) / 6000);
     CHECK(frequency[t] == rounding::within(expected, 4 * deviation + rounding::fp64_bound(6000, 1)));
   }
 }

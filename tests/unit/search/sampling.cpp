@@ -40,7 +40,7 @@ struct ScoredTokens {
 
 // Returns a matcher for the log-probability of the same token in a batch of another shape. The logits that cancel in a
 // log-probability have a magnitude of at least 1.
-Approx same_log_probability(model::LanguageModel& model, double log_p, const data::ScoringOptions& options) {
+Approx near_log_probability(model::LanguageModel& model, double log_p, const data::ScoringOptions& options) {
   const double bound = rounding::pass_bound(model, options.block + options.context + model.memory());
   return rounding::within(log_p, bound * std::max(1.0, std::abs(log_p)));
 }
@@ -81,7 +81,7 @@ TEST_CASE("a sample contains whole blocks selected by the seed, and their tokens
       else CHECK(s.indices[i] == s.indices[i - 1] + 1);
       if (i > 0) CHECK(s.indices[i] > s.indices[i - 1]);
       const double expected = all.log_probabilities[static_cast<size_t>(s.indices[i])];
-      CHECK(s.log_probabilities[i] == same_log_probability(*model, expected, options));
+      CHECK(s.log_probabilities[i] == near_log_probability(*model, expected, options));
     }
     draws.insert(s.indices);
     CHECK(score(*model, text, options).indices == s.indices);
@@ -113,11 +113,11 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
     }
     for (int64_t t = 0; t < 4; ++t)
       CHECK(s.log_probabilities[i + static_cast<size_t>(t)] ==
-            same_log_probability(*model, log_p[t].item<double>(), options));
+            near_log_probability(*model, log_p[t].item<double>(), options));
   }
-  struct RowCounter : attention::Observer {
-    int64_t rows = 0;
-    void begin(const attention::Lengths& lengths) override { rows += lengths.decoder.sum().item<int64_t>(); }
+  struct TokenCounter : attention::Observer {
+    int64_t num_tokens = 0;
+    void begin(const attention::Lengths& lengths) override { num_tokens += lengths.decoder.sum().item<int64_t>(); }
   } counter;
   data::BatchVisitor visitor;
   visitor.observer = &counter;
@@ -125,6 +125,6 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
   visitor.visit = [&](const data::ForwardedBatch& pass) { num_rows += static_cast<int64_t>(pass.rows.size()); };
   const data::Text corpus = corpora::text_of(text, 0);
   data::for_each_batch(*model, corpus, options, visitor);
-  CHECK(counter.rows == 24);
+  CHECK(counter.num_tokens == 24);
   CHECK(num_rows == 6);
 }

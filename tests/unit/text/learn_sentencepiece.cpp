@@ -129,13 +129,13 @@ TEST_CASE("text from which SentencePiece cannot learn is refused, and the proces
       CHECK_THAT(learner.refusal_of(type, 40, text), Catch::Contains(no_characters));
     // From text with only unknown characters, unigram learns a model of the special pieces and the space; bpe learns
     // none.
-    const bool bpe = std::string(type) == "bpe";
+    const bool is_bpe = std::string(type) == "bpe";
     for (const char* text : {"\u2585\n", "<unk>"})
       CHECK_THAT(
           learner.refusal_of(type, 40, text),
           Catch::Contains(
-              bpe ? no_characters
-                  : "--size 40: expected at most 4, the number of pieces that this text yields; found 40; choose"));
+              is_bpe ? no_characters
+                     : "--size 40: expected at most 4, the number of pieces that this text yields; found 40; choose"));
     for (const char* text : {"", "\n\n", "   \n \n"})
       CHECK(learner.refusal_of(type, 40, text).find("text with at least one word") != std::string::npos);
     // The message states the limit of the vocabulary size.
@@ -155,7 +155,7 @@ TEST_CASE("a SentencePiece model with a flipped bit is refused or encodes text t
   const std::string model = learner.learn("bpe", 40, "the cat sat on the mat\nthe dog ate the cat\n");
   std::string text;  // U+0020 to U+33FF, with all kinds of characters that normalisation changes
   for (char32_t c = 0x20; c < 0x3400; ++c) append_utf8(c, text);
-  int accepted = 0, refused_tables = 0, other_refusals = 0;
+  int num_accepted = 0, num_refused_tables = 0, num_other_refusals = 0;
   RandomSequence random(RandomStream(9, "damage"));
   for (int i = 0; i < 300; ++i) {
     std::string damaged = model;
@@ -169,13 +169,14 @@ TEST_CASE("a SentencePiece model with a flipped bit is refused or encodes text t
       tokenizer->encoder()->encode(text, tokens);
       for (int32_t token : tokens) REQUIRE((token >= 0 && token < tokenizer->size()));
       tokenizer->decode(tokens);
-      ++accepted;
+      ++num_accepted;
     } catch (const Error& error) {
       CHECK(static_cast<int>(error.exit()) == kInput);
-      ++(std::string(error.what()).find("normalisation table") != std::string::npos ? refused_tables : other_refusals);
+      ++(std::string(error.what()).find("normalisation table") != std::string::npos ? num_refused_tables
+                                                                                    : num_other_refusals);
     }
   }
-  CHECK(accepted > 0);
-  CHECK(refused_tables > 0);
-  CHECK(other_refusals > 0);
+  CHECK(num_accepted > 0);
+  CHECK(num_refused_tables > 0);
+  CHECK(num_other_refusals > 0);
 }

@@ -62,9 +62,9 @@ std::vector<Piece> pieces_of(const Words& special, const Words& entries) {
   return pieces;
 }
 
-bool same_pieces(const std::vector<Piece>& a, const std::vector<Piece>& b, bool counts = true) {
+bool have_same_pieces(const std::vector<Piece>& a, const std::vector<Piece>& b, bool compares_counts = true) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [&](const Piece& x, const Piece& y) {
-    return x.text == y.text && (!counts || x.count == y.count);
+    return x.text == y.text && (!compares_counts || x.count == y.count);
   });
 }
 
@@ -122,7 +122,7 @@ TEST_CASE("word, char and subword-nmt vocabularies read back equal", "[round-tri
       const std::string file = write_vocabulary(type, pieces, has_merges ? &merges : nullptr);
       const VocabularyFile reread = read_vocabulary(file, "v");
       RC_ASSERT(reread.type == type);
-      RC_ASSERT(same_pieces(reread.pieces, pieces));
+      RC_ASSERT(have_same_pieces(reread.pieces, pieces));
       RC_ASSERT(!has_merges || reread.merges == merges);
       RC_ASSERT(parse_tokenizer(file, "v")->serialize() == file);
     }
@@ -147,14 +147,14 @@ TEST_CASE("WordPiece vocabularies read back equal; BERT's vocab.txt reads back e
     const BertNormalisation text{*rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>()};
     const std::string file = write_vocabulary("wordpiece", pieces, nullptr, &text);
     const VocabularyFile reread = read_vocabulary(file, "v");
-    RC_ASSERT(same_pieces(reread.pieces, pieces));
+    RC_ASSERT(have_same_pieces(reread.pieces, pieces));
     RC_ASSERT(reread.text == text);
     const auto list = write_or_refuse([&] { return write_wordpieces(pieces); });
-    if (list) RC_ASSERT(same_pieces(read_wordpieces(*list, "vocab.txt"), pieces, false));
+    if (list) RC_ASSERT(have_same_pieces(read_wordpieces(*list, "vocab.txt"), pieces, false));
     else RC_ASSERT(!std::all_of(entries.begin(), entries.end(), is_plain));
   }));
   const auto plain_pieces = pieces_of(special, {"a", "##b"});
-  CHECK(same_pieces(read_wordpieces(write_wordpieces(plain_pieces), "vocab.txt"), plain_pieces, false));
+  CHECK(have_same_pieces(read_wordpieces(write_wordpieces(plain_pieces), "vocab.txt"), plain_pieces, false));
 }
 
 TEST_CASE("subword-nmt codes read back equal or are refused when written", "[round-trip]") {

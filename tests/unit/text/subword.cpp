@@ -39,7 +39,7 @@ Symbols apply_merge(const Symbols& symbols, const Merge& m) {
 
 // Learns merges by recounting all pairs for each merge. Sets `recreates_symbol` to true if a merge creates a symbol
 // that already existed.
-std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size_t merges, bool* recreates_symbol) {
+std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size_t num_merges, bool* recreates_symbol) {
   std::vector<std::pair<Symbols, int64_t>> text;
   std::set<std::string> existing;
   for (const auto& [word, count] : words) {
@@ -47,7 +47,7 @@ std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size
     existing.insert(text.back().first.begin(), text.back().first.end());
   }
   std::vector<Merge> result;
-  while (result.size() < merges) {
+  while (result.size() < num_merges) {
     std::map<std::pair<std::string, std::string>, int64_t> counts;
     for (const auto& [symbols, count] : text)
       for (size_t i = 0; i + 1 < symbols.size(); ++i) counts[{symbols[i], symbols[i + 1]}] += count;
@@ -87,10 +87,10 @@ Symbols divide(const std::string& word, const std::vector<Merge>& merges) {
   return out;
 }
 
-std::vector<Merge> learn(const std::map<std::string, int64_t>& words, int64_t merges) {
+std::vector<Merge> learn(const std::map<std::string, int64_t>& words, int64_t num_merges) {
   WordMap<uint64_t> counts;
   for (const auto& [word, count] : words) counts[std::string_view(word)] = static_cast<uint64_t>(count);
-  return learn_merges(counts, merges);
+  return learn_merges(counts, num_merges);
 }
 
 rc::Gen<std::string> any_word() {

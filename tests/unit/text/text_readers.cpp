@@ -184,9 +184,9 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
     for (const Text& text : texts) {
       std::string bytes;
       for (std::string line : text.lines) {
-        const bool crlf = line.ends_with('\r');
-        if (crlf) line.pop_back();
-        bytes += line + reader.line_tail + (crlf ? "\r\n" : "\n");
+        const bool has_crlf = line.ends_with('\r');
+        if (has_crlf) line.pop_back();
+        bytes += line + reader.line_tail + (has_crlf ? "\r\n" : "\n");
       }
       if (!text.last_line_feed) bytes.pop_back();
       const Outcome expected = read_bytes(reader, bytes);
@@ -291,8 +291,8 @@ TEST_CASE("a line of only white space ends a document, and a line of control cha
       actual = encode_documents(text, *tokenizer, 1, writer).documents;
     });
     // The special character CR forms a CR LF line end with the line feed after it, which is refused.
-    const bool refused = expected_documents[i] == 'r' || kUnusualCharacters[i].bytes == "\r";
-    CHECK(status == (refused ? 3 : 0));
-    if (!refused) CHECK(actual == static_cast<uint64_t>(expected_documents[i] - '0'));
+    const bool is_refused = expected_documents[i] == 'r' || kUnusualCharacters[i].bytes == "\r";
+    CHECK(status == (is_refused ? 3 : 0));
+    if (!is_refused) CHECK(actual == static_cast<uint64_t>(expected_documents[i] - '0'));
   }
 }

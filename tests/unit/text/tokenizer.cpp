@@ -211,12 +211,12 @@ TEST_CASE("WordMap has the same contents as std::map after the same insertions")
       const int32_t* extended_value = map.find(WordKey({longer_text.data(), key.size() + 1}, end));
       RC_ASSERT((extended_value != nullptr) == (expected.count(key + "a") > 0));
     }
-    size_t visited = 0;
+    size_t num_visited = 0;
     map.for_each([&](std::string_view key, int32_t value) {
-      ++visited;
+      ++num_visited;
       RC_ASSERT(expected.at(std::string(key)) == value);
     });
-    RC_ASSERT(visited == expected.size());
+    RC_ASSERT(num_visited == expected.size());
   }));
   WordMap<uint64_t> large_map;
   for (uint64_t i = 0; i < 50000; ++i) large_map[std::to_string(i * i)] = i;
@@ -387,9 +387,10 @@ TEST_CASE("a damaged vocabulary is refused") {
   auto parse = [](const std::string& bytes) { return status_of([&] { parse_tokenizer(bytes, "x"); }); };
   // Returns a vocabulary file with the given type, number of entries and body, and with a valid checksum.
   auto file = [](const std::string& type, const std::string& entries, const std::string& body) {
-    char sum[17];
-    std::snprintf(sum, sizeof sum, "%016llx", static_cast<unsigned long long>(XXH64(body.data(), body.size(), 0)));
-    return "multihead-vocabulary 1\ntype " + type + "\nentries " + entries + "\nxxh64 " + sum + "\n\n" + body;
+    char checksum[17];
+    std::snprintf(checksum, sizeof checksum, "%016llx",
+                  static_cast<unsigned long long>(XXH64(body.data(), body.size(), 0)));
+    return "multihead-vocabulary 1\ntype " + type + "\nentries " + entries + "\nxxh64 " + checksum + "\n\n" + body;
   };
   REQUIRE(parse(file("word", "3", "<eos>\t1\n<unk>\t0\nthe\t7\n")) == 0);
   for (const char* entries : {"", "2", "4", "-3", "3x", "99999999999999999999", "18446744073709551615", "1000000000"})

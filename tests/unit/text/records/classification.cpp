@@ -38,7 +38,7 @@ ExampleTask number_task() { return {"any", 2, {}, 0, 5, {"pearson"}, "any.tsv"};
 
 // The result of encode_files(): the shard, the summary of encode_examples(), and the exit status.
 struct EncodingResult {
-  WholeShard text;
+  WholeShard shard;
   ExampleSummary summary;
   int status = 0;
 };
@@ -63,13 +63,13 @@ EncodingResult encode_files(const Words& texts, const ExampleTask& task, const t
     out.summary = encode_examples(batches, find, task, drop_malformed, vocabulary(), threads, writer);
     writer.finish();
     sink->close();
-    out.text = read_whole_shard(folder.file("x.mhs"), kExamplesKind);
+    out.shard = read_whole_shard(folder.file("x.mhs"), kExamplesKind);
   });
   return out;
 }
 
-Ids sequence(const WholeShard& text, size_t record, size_t field) {
-  const auto tokens = text.sequence(record, field);
+Ids sequence(const WholeShard& shard, size_t record, size_t field) {
+  const auto tokens = shard.sequence(record, field);
   return {tokens.begin(), tokens.end()};
 }
 
@@ -186,29 +186,29 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   const EncodingResult labelled =
       encode_files({"\xEF\xBB\xBFx\ty\tz\n\"a b\tc\tyes\na\t\tno\n", "z\ty\tx\nno\tb\tc"}, pair_task(), columns);
   REQUIRE(labelled.status == 0);
-  CHECK(labelled.text.tokens == Ids{8, 5, 6, 7, 1, 5, 0, 7, 6, 0});
-  CHECK(labelled.text.ends == std::vector<uint64_t>{3, 4, 5, 6, 6, 7, 8, 9, 10});
+  CHECK(labelled.shard.tokens == Ids{8, 5, 6, 7, 1, 5, 0, 7, 6, 0});
+  CHECK(labelled.shard.ends == std::vector<uint64_t>{3, 4, 5, 6, 6, 7, 8, 9, 10});
   CHECK(labelled.summary.examples == 3);
   CHECK(labelled.summary.labelled == 3);
   CHECK(labelled.summary.tokens == 7);
   const EncodingResult unlabelled = encode_files({"x\ty\na\tz\n"}, pair_task(), {"x", "y", ""});
-  CHECK(unlabelled.text.ends == std::vector<uint64_t>{1, 2, 2});
+  CHECK(unlabelled.shard.ends == std::vector<uint64_t>{1, 2, 2});
   CHECK(unlabelled.summary.labelled == 0);
   CHECK(unlabelled.summary.unknown == 1);
   const EncodingResult headerless = encode_files({"\xEF\xBB\xBF"
                                                   "1.5\ta\tb\n2\tb\tc\td\n"},
                                                  number_task(), {"2", "3", "1", false});
-  CHECK(sequence(headerless.text, 0, 2) == Ids{1500});
-  CHECK(sequence(headerless.text, 1, 1) == Ids{7});
-  CHECK(sequence(headerless.text, 0, 0) == Ids{5});
+  CHECK(sequence(headerless.shard, 0, 2) == Ids{1500});
+  CHECK(sequence(headerless.shard, 1, 1) == Ids{7});
+  CHECK(sequence(headerless.shard, 0, 0) == Ids{5});
   // Malformed lines are refused unless `drop_malformed` is set; invalid labels, text and headers are always refused.
   CHECK(encode_files({"1.5\ta\tb\n2\tb\n"}, number_task(), {"2", "3", "1", false}).status == 3);
   const std::string malformed = "x\ty\tz\na\tb\nb\tc\tno\na\tb\tc\tno\n";
   CHECK(encode_files({malformed}, pair_task(), columns).status == 3);
   const EncodingResult without_malformed = encode_files({malformed}, pair_task(), columns, true);
   CHECK(without_malformed.summary.malformed == 2);
-  CHECK(without_malformed.text.counts.dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
-  CHECK(sequence(without_malformed.text, 0, 0) == Ids{6});
+  CHECK(without_malformed.shard.counts.dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
+  CHECK(sequence(without_malformed.shard, 0, 0) == Ids{6});
   // No line of a file without labels may be dropped, since predictions for the file are numbered by line.
   CHECK(encode_files({"x\ty\na\n"}, pair_task(), {"x", "y", ""}, true).status == 3);
   CHECK(encode_files({"x\ty\tz\na\tb\tmaybe\n"}, pair_task(), columns, true).status == 3);
@@ -227,8 +227,8 @@ TEST_CASE("records of examples do not depend on the number of threads", "[exampl
   const EncodingResult one_thread = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 1);
   const EncodingResult three_threads = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 3);
   REQUIRE(one_thread.summary.examples == 240000);
-  CHECK(one_thread.text.tokens == three_threads.text.tokens);
-  CHECK(one_thread.text.ends == three_threads.text.ends);
+  CHECK(one_thread.shard.tokens == three_threads.shard.tokens);
+  CHECK(one_thread.shard.ends == three_threads.shard.ends);
 }
 
 TEST_CASE("truncate_lengths() truncates the longer of two sentences first", "[examples]") {
@@ -254,7 +254,7 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
           "[examples]") {
   const EncodingResult encoded_pairs =
       encode_files({"x\ty\tz\na b c\ta b\tyes\na\t\tno\n"}, pair_task(), {"x", "y", "z"});
-  const text::Classification rows(text::sequences_of(encoded_pairs.text), pair_task(), vocabulary(), 8);
+  const text::Classification rows(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 8);
   REQUIRE(rows.size() == 2);
   CHECK(rows.num_truncated() == 0);
   CHECK(rows.make(0).tokens == Ids{2, 5, 6, 7, 3, 5, 6, 3});
@@ -262,17 +262,17 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
   CHECK(rows.make(0).targets == std::vector<int64_t>{1});
   CHECK(rows.make(1).tokens == Ids{2, 5, 3, 3});
   CHECK(rows.make(1).targets == std::vector<int64_t>{0});
-  const text::Classification short_rows(text::sequences_of(encoded_pairs.text), pair_task(), vocabulary(), 6);
+  const text::Classification short_rows(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 6);
   CHECK(short_rows.num_truncated() == 1);
   CHECK(short_rows.make(0).tokens == Ids{2, 5, 6, 3, 5, 3});
   CHECK(short_rows.length(0) == 6);
   CHECK(short_rows.length(1) == 4);
   CHECK(status_of(
-            [&] { text::Classification(text::sequences_of(encoded_pairs.text), pair_task(), vocabulary(), 3); }) == 2);
+            [&] { text::Classification(text::sequences_of(encoded_pairs.shard), pair_task(), vocabulary(), 3); }) == 2);
   ExampleTask single_task = pair_task();
   single_task.sentences = 1;
   const EncodingResult encoded_single = encode_files({"x\na b c\n"}, single_task, {"x", "", ""});
-  const text::Classification single_rows(text::sequences_of(encoded_single.text), single_task, vocabulary(), 4);
+  const text::Classification single_rows(text::sequences_of(encoded_single.shard), single_task, vocabulary(), 4);
   CHECK(single_rows.make(0).tokens == Ids{2, 5, 6, 3});
   CHECK(single_rows.make(0).first == 4);
   CHECK(single_rows.make(0).targets == std::vector<int64_t>{-1});

@@ -22,14 +22,14 @@ using text::PretrainingOptions;
 namespace {
 
 constexpr int32_t kStart = 2, kSeparator = 3, kMask = 4, kFirstWord = 5;
-constexpr int32_t kEntries = 1005;  // vocabulary size; entries from kFirstWord on are words, every third a ## piece
+constexpr int32_t kVocabularySize = 1005;  // entries from kFirstWord on are words, every third a ## piece
 
 bool continues_word(int32_t token) { return token >= kFirstWord && token % 3 == 0; }
 
 const text::WordPieceTokenizer& vocabulary() {
   static const auto tokenizer = [] {
     std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
-    for (int32_t i = kFirstWord; i < kEntries; ++i)
+    for (int32_t i = kFirstWord; i < kVocabularySize; ++i)
       pieces.push_back({(continues_word(i) ? "##w" : "w") + std::to_string(i), 0});
     return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
   }();
@@ -76,7 +76,7 @@ std::vector<Document> random_documents(size_t num_documents, size_t num_sentence
     for (Sentence& sentence : document) {
       sentence.resize(min_length + random.uniform_below(max_length - min_length + 1));
       for (int32_t& token : sentence)
-        token = kFirstWord + static_cast<int32_t>(random.uniform_below(kEntries - kFirstWord));
+        token = kFirstWord + static_cast<int32_t>(random.uniform_below(kVocabularySize - kFirstWord));
     }
   return all;
 }
@@ -111,7 +111,7 @@ int64_t position_in(const Sentence& part, const Sentence& whole) {
 
 rc::Gen<std::vector<Document>> any_documents(int min_count) {
   const auto sentence =
-      rc::gen::nonEmpty(rc::gen::container<Sentence>(rc::gen::inRange<int32_t>(kFirstWord, kEntries)));
+      rc::gen::nonEmpty(rc::gen::container<Sentence>(rc::gen::inRange<int32_t>(kFirstWord, kVocabularySize)));
   const auto document = rc::gen::nonEmpty(rc::gen::container<Document>(rc::gen::resize(25, sentence)));
   return rc::gen::mapcat(rc::gen::inRange(min_count, 7), [document](int count) {
     return rc::gen::container<std::vector<Document>>(static_cast<size_t>(count), rc::gen::resize(12, document));
@@ -152,16 +152,16 @@ void check_row(const Corpus& corpus, const PretrainingOptions& options, const Pr
     RC_ASSERT(position_in(second_segment, second) >= 0);
   }
   // Only tokens that do not fit into the row are removed, and always from the longer segment.
-  const bool truncated = first.size() > first_segment.size() || second.size() > second_segment.size();
-  RC_ASSERT(!truncated || size == options.length);
+  const bool is_truncated = first.size() > first_segment.size() || second.size() > second_segment.size();
+  RC_ASSERT(!is_truncated || size == options.length);
   if (first.size() > first_segment.size()) RC_ASSERT(first_segment.size() >= second_segment.size());
   if (second.size() > second_segment.size()) RC_ASSERT(second_segment.size() + 1 >= first_segment.size());
   const auto max_predicted = std::min<int64_t>(
       options.max_predictions,
       std::max<int64_t>(1, static_cast<int64_t>(std::nearbyint(static_cast<double>(size) * options.mask_share))));
-  const auto special = static_cast<int64_t>(options.next_sentence ? 3 : 2);
+  const auto num_special = static_cast<int64_t>(options.next_sentence ? 3 : 2);
   if (options.whole_word) RC_ASSERT(static_cast<int64_t>(count_predicted(row)) <= max_predicted);
-  else RC_ASSERT(static_cast<int64_t>(count_predicted(row)) == std::min(max_predicted, size - special));
+  else RC_ASSERT(static_cast<int64_t>(count_predicted(row)) == std::min(max_predicted, size - num_special));
   for (size_t i = 1; i < tokens.size(); ++i) {
     if (tokens[i] == kSeparator) RC_ASSERT(row.targets[i] == -1);
     const bool begins_word = i == 1 || static_cast<int32_t>(i) == row.first || !continues_word(tokens[i]);
@@ -246,35 +246,36 @@ TEST_CASE("of the predicted tokens, 80% are masked, 10% unchanged and 10% replac
           "[pretraining]") {
   const Corpus corpus(random_documents(100, 60, 3, 12, 7));
   const Pretraining training = make_pretraining(corpus, {});
-  int64_t masked = 0, unchanged = 0, num_predicted = 0, replaced = 0;
+  int64_t num_masked = 0, num_unchanged = 0, num_predicted = 0, num_replaced = 0;
   std::vector<int64_t> replaced_by_tenth(10);
-  double actual_predictions = 0, expected_predictions = 0, rows = 0;
+  double actual_predictions = 0, expected_predictions = 0, num_rows = 0;
   for (uint32_t epoch_number = 0; epoch_number < 4; ++epoch_number) {
     const Pretraining::Epoch epoch = training.plan(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Example row = epoch.make(i);
-      expected_predictions += 0.15 * static_cast<double>(row.tokens.size()), ++rows;
+      expected_predictions += 0.15 * static_cast<double>(row.tokens.size()), ++num_rows;
       for (size_t position = 1; position < row.tokens.size(); ++position) {
         if (row.targets[position] < 0) continue;
         ++num_predicted;
-        masked += row.tokens[position] == kMask ? 1 : 0;
-        unchanged += row.tokens[position] == row.targets[position] ? 1 : 0;
+        num_masked += row.tokens[position] == kMask ? 1 : 0;
+        num_unchanged += row.tokens[position] == row.targets[position] ? 1 : 0;
         if (row.tokens[position] != kMask && row.tokens[position] != row.targets[position]) {
-          ++replaced;
-          ++replaced_by_tenth[static_cast<size_t>(row.tokens[position] * 10 / kEntries)];
+          ++num_replaced;
+          ++replaced_by_tenth[static_cast<size_t>(row.tokens[position] * 10 / kVocabularySize)];
         }
         actual_predictions += 1;
       }
     }
   }
-  constexpr double entry_share = 1.0 / kEntries;
-  check_fraction("masked", 0.8 + 0.1 * entry_share, masked, num_predicted);
-  check_fraction("unchanged", 0.1 + 0.1 * entry_share, unchanged, num_predicted);
-  check_fraction("replaced", 0.1 * (1 - 2 * entry_share), replaced, num_predicted);
-  for (int64_t tenth : replaced_by_tenth) check_fraction("replaced by a tenth of the entries", 0.1, tenth, replaced);
+  constexpr double entry_share = 1.0 / kVocabularySize;
+  check_fraction("masked", 0.8 + 0.1 * entry_share, num_masked, num_predicted);
+  check_fraction("unchanged", 0.1 + 0.1 * entry_share, num_unchanged, num_predicted);
+  check_fraction("replaced", 0.1 * (1 - 2 * entry_share), num_replaced, num_predicted);
+  for (int64_t tenth : replaced_by_tenth)
+    check_fraction("replaced by a tenth of the entries", 0.1, tenth, num_replaced);
   // The number of predictions of a row is rounded to an integer; the maximum of 20 limits only rows of more than 133
   // tokens.
-  CHECK(std::abs(actual_predictions - expected_predictions) <= 0.5 * rows);
+  CHECK(std::abs(actual_predictions - expected_predictions) <= 0.5 * num_rows);
 }
 
 TEST_CASE("predicted tokens are distributed uniformly over the positions of a row", "[pretraining]") {
@@ -283,18 +284,19 @@ TEST_CASE("predicted tokens are distributed uniformly over the positions of a ro
   options.length = 43, options.short_share = 0;
   const Pretraining training = make_pretraining(corpus, options);
   std::vector<int64_t> predicted_at(43);
-  int64_t rows = 0;
+  int64_t num_rows = 0;
   for (uint32_t epoch_number = 0; epoch_number < 20; ++epoch_number) {
     const Pretraining::Epoch epoch = training.plan(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Example row = epoch.make(i);
       if (row.tokens.size() != 43 || row.first != 22) continue;
-      ++rows;
+      ++num_rows;
       for (size_t p = 1; p < 43; ++p) predicted_at[p] += row.targets[p] >= 0 ? 1 : 0;
     }
   }
   for (size_t p = 1; p < 43; ++p)
-    if (p != 21 && p != 42) check_fraction("predicted", 6.0 / 40, predicted_at[p], rows);  // 43 * 0.15 = 6.45, rounded
+    if (p != 21 && p != 42)
+      check_fraction("predicted", 6.0 / 40, predicted_at[p], num_rows);  // 43 * 0.15 = 6.45, rounded
 }
 
 TEST_CASE("the second segment follows the first in half of the rows with two or more sentences", "[pretraining]") {
@@ -316,14 +318,14 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
       // A row gets sentences until it has at least 61 word tokens, which is the length of 64 without the special
       // tokens.
       const Sentence row_tokens = corpus.tokens_of({row.first.begin, row.second.end});
-      const bool last = row.second.end == training.document(row.first.begin / 51).end;
-      CHECK((row_tokens.size() >= 61 || last));
+      const bool is_last = row.second.end == training.document(row.first.begin / 51).end;
+      CHECK((row_tokens.size() >= 61 || is_last));
       CHECK(corpus.tokens_of({row.first.begin, row.second.end - 1}).size() < 61);
     } else {
       ++second_segments_per_document[row.second.begin / 51];
       const auto needed = 61 - static_cast<int64_t>(corpus.tokens_of(row.first).size());
-      const bool last = row.second.end == training.document(row.second.begin / 51).end;
-      CHECK((static_cast<int64_t>(corpus.tokens_of(row.second).size()) >= needed || last));
+      const bool is_last = row.second.end == training.document(row.second.begin / 51).end;
+      CHECK((static_cast<int64_t>(corpus.tokens_of(row.second).size()) >= needed || is_last));
     }
     num_splittable += row.first.begin + 1 < training.document(row.first.begin / 51).end ? 1 : 0;
   }
@@ -398,16 +400,16 @@ TEST_CASE("truncation removes tokens at the start and at the end of a segment wi
   options.length = 60, options.short_share = 0;
   const Pretraining training = make_pretraining(corpus, options);
   const Pretraining::Epoch epoch = training.plan(0);
-  int64_t removed_at_start = 0, removed = 0;
+  int64_t num_removed_at_start = 0, num_removed = 0;
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Example row = epoch.make(i);
     const Sentence tokens = tokens_before_masking(row), first = corpus.tokens_of(epoch.row(i).first);
     const Sentence first_segment_tokens(tokens.begin() + 1, tokens.begin() + row.first - 1);
     if (first.size() != 40) continue;  // only segments of one sentence, whose tokens are distinct
-    removed_at_start += position_in(first_segment_tokens, first);
-    removed += static_cast<int64_t>(first.size() - first_segment_tokens.size());
+    num_removed_at_start += position_in(first_segment_tokens, first);
+    num_removed += static_cast<int64_t>(first.size() - first_segment_tokens.size());
   }
-  check_fraction("removed at the start", 0.5, removed_at_start, removed);
+  check_fraction("removed at the start", 0.5, num_removed_at_start, num_removed);
 }
 
 TEST_CASE("a row with room for one word token contains one", "[pretraining]") {

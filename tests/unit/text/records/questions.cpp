@@ -26,11 +26,11 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
     const auto shard = shard_of(squad.json);
     const text::Questions questions = questions_of(shard, squad.options);
     const auto special = tokenizer()->special();
-    int64_t row = 0, truncated = 0;
+    int64_t row = 0, num_truncated = 0;
     for (size_t q = 0; q < shard.size(); ++q) {
       const text::QuestionRecord record = record_of(shard, q);
       const auto question_length = std::min<size_t>(record.question.size(), squad.options.question);
-      truncated += record.question.size() > question_length ? 1 : 0;
+      num_truncated += record.question.size() > question_length ? 1 : 0;
       const auto room = static_cast<size_t>(squad.options.length) - 3 - question_length;
       std::vector<int> num_windows(record.context.size()), num_scored(record.context.size());
       RC_ASSERT(questions.rows_of(static_cast<int64_t>(q)).first == row);
@@ -60,7 +60,7 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
       RC_ASSERT(std::all_of(num_scored.begin(), num_scored.end(), [](int n) { return n == 1; }));
     }
     RC_ASSERT(row == questions.size());
-    RC_ASSERT(truncated == questions.num_truncated());
+    RC_ASSERT(num_truncated == questions.num_truncated());
   }));
 }
 
@@ -119,9 +119,9 @@ TEST_CASE("questions: the span of an answer contains the tokens that share a cha
       // The text of the span may lack white space and accents at the start and the end of the answer, and may have more
       // letters if its first token begins before the answer or its last token ends after the answer.
       const std::string span_text = paragraph.text_of(question.answer);
-      const bool whole_tokens = paragraph.token_ranges[overlapping_tokens.front()].begin >= range.begin &&
-                                paragraph.token_ranges[overlapping_tokens.back()].end <= range.end;
-      if (whole_tokens) RC_ASSERT(question.answers[0].text.find(span_text) != std::string::npos);
+      const bool has_whole_tokens = paragraph.token_ranges[overlapping_tokens.front()].begin >= range.begin &&
+                                    paragraph.token_ranges[overlapping_tokens.back()].end <= range.end;
+      if (has_whole_tokens) RC_ASSERT(question.answers[0].text.find(span_text) != std::string::npos);
       else RC_ASSERT(span_text.size() > 1u);
     }
   }));

@@ -46,16 +46,16 @@ void write_shard(const std::string& path, const ShardHeader& h, const RunList& r
 
 // Checks that every reader of the shard at `path` returns the token runs `runs`.
 void check_readers_return(const std::string& path, const std::string& kind, const RunList& runs) {
-  const WholeShard text = read_whole_shard(path, kind);
+  const WholeShard shard = read_whole_shard(path, kind);
   const ShardFile file(path);
   verify(file);
-  const text::Sequences file_sequences = text::sequences_of(file), shard_sequences = text::sequences_of(text);
-  const size_t fields = text.header.fields.size();
-  RC_ASSERT(text.size() == runs.size() / fields);
-  RC_ASSERT(text.ends.size() == runs.size());
-  RC_ASSERT(file_sequences.ends == text.ends);
+  const text::Sequences file_sequences = text::sequences_of(file), shard_sequences = text::sequences_of(shard);
+  const size_t num_fields = shard.header.fields.size();
+  RC_ASSERT(shard.size() == runs.size() / num_fields);
+  RC_ASSERT(shard.ends.size() == runs.size());
+  RC_ASSERT(file_sequences.ends == shard.ends);
   for (size_t i = 0; i < runs.size(); ++i) {
-    const auto sequence = text.sequence(i / fields, i % fields);
+    const auto sequence = shard.sequence(i / num_fields, i % num_fields);
     RC_ASSERT(std::vector<int32_t>(sequence.begin(), sequence.end()) == runs[i]);
     RC_ASSERT(file_sequences.sequence(i) == runs[i]);
     RC_ASSERT(shard_sequences.sequence(i) == runs[i]);
@@ -99,22 +99,22 @@ TEST_CASE("documents read back equal, sentence by sentence", "[records]") {
 TEST_CASE("examples read back equal with labels above the vocabulary size", "[records]") {
   Folder folder;
   CHECK(rc::check([&] {
-    const int32_t labels = *rc::gen::element<int32_t>(2, 5001, 70000);
-    ShardHeader h = header_of(kExamplesKind, {256, 256, labels});
-    RC_ASSERT(h.token_bytes == (labels > 65536 ? 4 : 2));
+    const int32_t num_labels = *rc::gen::element<int32_t>(2, 5001, 70000);
+    ShardHeader h = header_of(kExamplesKind, {256, 256, num_labels});
+    RC_ASSERT(h.token_bytes == (num_labels > 65536 ? 4 : 2));
     h.task = R"({"labels":["no","yes"],"name":"any"})";
     RunList runs;
     for (int record = *rc::gen::inRange(0, 20); record > 0; --record) {
       runs.push_back(*random_tokens(256, 10));
       runs.push_back(*random_tokens(256, 10));
-      runs.push_back(*rc::gen::elementOf(std::vector<std::vector<int32_t>>{{}, {0}, {labels - 1}}));
+      runs.push_back(*rc::gen::elementOf(std::vector<std::vector<int32_t>>{{}, {0}, {num_labels - 1}}));
     }
     write_shard(folder.file("x.mhs"), h, runs);
     check_readers_return(folder.file("x.mhs"), kExamplesKind, runs);
     const ShardHeader actual = ShardFile(folder.file("x.mhs")).header();
     RC_ASSERT(actual.limits == h.limits);
     RC_ASSERT(actual.task == h.task);
-    RC_ASSERT(actual.limit_of(2) == labels);
+    RC_ASSERT(actual.limit_of(2) == num_labels);
   }));
 }
 
@@ -165,13 +165,13 @@ TEST_CASE("all readers refuse a shard that has valid checksums but token runs th
           "[records]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
-  const auto check_runs = [&](const ShardHeader& kind_header, const RunList& runs, bool accepted) {
+  const auto check_runs = [&](const ShardHeader& kind_header, const RunList& runs, bool is_accepted) {
     ShardHeader h = kind_header;
     h.kind = "any", h.limits.clear();
     write_shard(path, h, runs);
     exchange_header(path, kind_header);
-    CHECK(status_of([&] { verify(ShardFile(path)); }) == (accepted ? 0 : 3));
-    CHECK(status_of([&] { read_whole_shard(path, kind_header.kind); }) == (accepted ? 0 : 3));
+    CHECK(status_of([&] { verify(ShardFile(path)); }) == (is_accepted ? 0 : 3));
+    CHECK(status_of([&] { read_whole_shard(path, kind_header.kind); }) == (is_accepted ? 0 : 3));
   };
   const ShardHeader documents = header_of(kDocumentsKind), examples = header_of(kExamplesKind, {256, 200, 3});
   check_runs(documents, {{1, 2}, {3}, {}, {4}, {}}, true);

@@ -197,11 +197,11 @@ TEST_CASE("squad: the records of a shard equal the SQuAD file, for any number of
 }
 
 TEST_CASE("squad: records whose fields contradict each other are refused") {
-  const auto text = shard_of(file({article(kContext, {question("1", "a?", {answer("cab", 8)})})}));
+  const auto shard = shard_of(file({article(kContext, {question("1", "a?", {answer("cab", 8)})})}));
   using Field = std::vector<int32_t>;
   std::vector<Field> valid_fields;
   for (size_t f = 0; f < text::kQuestionFields; ++f)
-    valid_fields.emplace_back(text.sequence(0, f).begin(), text.sequence(0, f).end());
+    valid_fields.emplace_back(shard.sequence(0, f).begin(), shard.sequence(0, f).end());
   auto status = [&](size_t field, const Field& changed) {
     std::array<std::span<const int32_t>, text::kQuestionFields> fields;
     for (size_t f = 0; f < fields.size(); ++f) fields[f] = f == field ? changed : valid_fields[f];

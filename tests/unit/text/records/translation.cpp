@@ -24,9 +24,9 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-std::unique_ptr<Tokenizer> word_tokenizer(const Lines& known) {
+std::unique_ptr<Tokenizer> word_tokenizer(const Lines& known_words) {
   std::vector<Piece> pieces{{kEndOfLinePiece, 1}, {kUnknownPiece, 0}};
-  for (const std::string& word : known) pieces.push_back({word, 1});
+  for (const std::string& word : known_words) pieces.push_back({word, 1});
   return make_word_tokenizer(std::move(pieces));
 }
 
@@ -36,7 +36,7 @@ struct PairTokenizers {
 
 PairSummary encode_to(const std::string& path, const Lines& files, const PairTokenizers& tokenizers,
                       const PairFilters& filters = {}, int threads = 1) {
-  PairBatches text(files, LineEnds::refuse_crlf);
+  PairBatches batches(files, LineEnds::refuse_crlf);
   ShardHeader h = header_of(*tokenizers.target);
   h.source_vocabulary = tokenizers.source->size();
   h.source_fingerprint = tokenizers.source->fingerprint();
@@ -44,7 +44,7 @@ PairSummary encode_to(const std::string& path, const Lines& files, const PairTok
   h.set_kind(kPairsKind);
   auto sink = open_sink(path);
   ShardWriter writer(*sink, h);
-  PairSummary summary = encode_pairs(text, *tokenizers.source, *tokenizers.target, filters, threads, writer);
+  PairSummary summary = encode_pairs(batches, *tokenizers.source, *tokenizers.target, filters, threads, writer);
   writer.finish();
   sink->close();
   return summary;
@@ -129,12 +129,12 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
     RC_ASSERT(summary.dropped == dropped);
     RC_ASSERT(summary.tokens == tokens);
     RC_ASSERT(summary.unknown == unknown);
-    const PairShard text = read_pairs(folder.file("two.mhs"));
-    RC_ASSERT(text.size() == expected.size());
-    RC_ASSERT(text.counts.dropped == dropped);
-    RC_ASSERT(text.counts.text_bytes == target_bytes);
+    const PairShard shard = read_pairs(folder.file("two.mhs"));
+    RC_ASSERT(shard.size() == expected.size());
+    RC_ASSERT(shard.counts.dropped == dropped);
+    RC_ASSERT(shard.counts.text_bytes == target_bytes);
     for (size_t i = 0; i < expected.size(); ++i)
-      RC_ASSERT(text_of(*tokenizers.source, text.source(i)) + "\t" + text_of(*tokenizers.target, text.target(i)) ==
+      RC_ASSERT(text_of(*tokenizers.source, shard.source(i)) + "\t" + text_of(*tokenizers.target, shard.target(i)) ==
                 expected[i]);
   }));
 }
@@ -155,22 +155,22 @@ TEST_CASE("source and target lines stay aligned if they are in batches of differ
   encode_to(folder.file("1.mhs"), {folder.file("s"), folder.file("t")}, tokenizers);
   encode_to(folder.file("4.mhs"), {folder.file("s"), folder.file("t")}, tokenizers, {}, 4);
   CHECK(read_text_file(folder.file("1.mhs")) == read_text_file(folder.file("4.mhs")));
-  const PairShard text = read_pairs(folder.file("1.mhs"));
-  REQUIRE(text.size() == source.size());
-  size_t mismatches = 0;
+  const PairShard shard = read_pairs(folder.file("1.mhs"));
+  REQUIRE(shard.size() == source.size());
+  size_t num_mismatches = 0;
   for (size_t i = 0; i < source.size(); ++i)
-    if (text_of(*tokenizers.source, text.source(i)) != source[i] ||
-        text_of(*tokenizers.target, text.target(i)) != target[i])
-      ++mismatches;
-  CHECK(mismatches == 0);
+    if (text_of(*tokenizers.source, shard.source(i)) != source[i] ||
+        text_of(*tokenizers.target, shard.target(i)) != target[i])
+      ++num_mismatches;
+  CHECK(num_mismatches == 0);
   // If source and target have different numbers of lines, the message states both numbers and the first line without a
   // counterpart.
-  for (size_t target_lines : {0UL, 1UL, 3000UL, 8999UL}) {
+  for (size_t num_target_lines : {0UL, 1UL, 3000UL, 8999UL}) {
     write_file_atomically(folder.file("u"),
-                          lines_of(Lines(target.begin(), target.begin() + static_cast<int64_t>(target_lines))));
+                          lines_of(Lines(target.begin(), target.begin() + static_cast<int64_t>(num_target_lines))));
     std::string message = refusal_of(folder.file("x.mhs"), {folder.file("s"), folder.file("u")});
-    CHECK(message.find(str("9000 and ", target_lines)) != message.npos);
-    CHECK(message.find(str("s:", target_lines + 1)) != message.npos);
+    CHECK(message.find(str("9000 and ", num_target_lines)) != message.npos);
+    CHECK(message.find(str("s:", num_target_lines + 1)) != message.npos);
   }
   write_file_atomically(folder.file("u"), lines_of(Lines(300, "a")));
   std::string message = refusal_of(folder.file("x.mhs"), {folder.file("u"), folder.file("t")});
