@@ -464,20 +464,20 @@ TEST_CASE("manual head rotation swaps heads before the first listed epoch and sw
   auto start = train_in_folder(folder, "start", train_length(1));
   // At learning rate 0 only swaps change parameters. A swap before epoch e + 1 is not yet in the checkpoint after epoch
   // e.
-  for (auto [updates, swapped] : {std::pair{kEpochUpdates, false},
-                                  {kEpochUpdates + 1, true},
-                                  {3 * kEpochUpdates, true},
-                                  {3 * kEpochUpdates + 1, false}}) {
+  for (auto [updates, is_swapped] : {std::pair{kEpochUpdates, false},
+                                     {kEpochUpdates + 1, true},
+                                     {3 * kEpochUpdates, true},
+                                     {3 * kEpochUpdates + 1, false}}) {
     INFO(updates);
     auto run = train_in_folder(folder, str("run", updates), method + train_length(updates));
     auto expected = train_in_folder(folder, str("start", updates), train_length(1));
-    if (swapped) swap_heads(expected.model->parameters(), {pair(0, 1, 2, 3), pair(1, 0, 2, 0)}, {}, "test");
+    if (is_swapped) swap_heads(expected.model->parameters(), {pair(0, 1, 2, 3), pair(1, 0, 2, 0)}, {}, "test");
     for (auto& p : expected.model->parameters().all()) {
       INFO(p.name());
       CHECK(at::equal(p.master(), find(run, p.name())));
     }
     CHECK(at::equal(find(run, "decoder.layers.0.self.query.weight"),
-                    find(start, "decoder.layers.0.self.query.weight")) != swapped);
+                    find(start, "decoder.layers.0.self.query.weight")) != is_swapped);
   }
   CHECK(logged_actions(folder, str("run", 3 * kEpochUpdates + 1)) ==
         std::vector<std::string>{"swapped 2 [\"decoder.self:0.1-2.3\",\"decoder.self:1.0-2.0\"]",

@@ -24,7 +24,7 @@ const std::string kExperts =
     "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
     "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\nweight_decay = 0.0\n";
 
-// Trains a run with a warm start from the checkpoint to its end; returns the model of its last checkpoint.
+// Trains a run to its end after a warm start from `checkpoint`; returns the model of the last checkpoint of the run.
 model::LoadedModel train_warm_started(const Folder& folder, const io::Checkpoint& checkpoint, const std::string& name,
                                       const std::string& extra) {
   at::set_num_threads(1);

@@ -86,7 +86,7 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
   const auto plain_pass = work_of(*plain_model);
 
   uint32_t update = 0;
-  const auto compare = [&](int64_t rows, int64_t length) {
+  const auto check_pass = [&](int64_t rows, int64_t length) {
     INFO("update " << update);
     mh::data::Batch batch{{random_tokens(rows, length, 23, update)}, random_tokens(rows, length, 23, update + 100)};
     const mh::nn::ForwardContext forward_context{true, 1, update++, 0};
@@ -105,16 +105,16 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
       if (gradient.defined()) CHECK(at::equal(gradient, p.master().grad()));
     }
   };
-  for (int i = 0; i < 6; ++i) compare(3, 7);
+  for (int i = 0; i < 6; ++i) check_pass(3, 7);
   CHECK(graphed_pass.is_captured());
   CHECK((counts.captures == 1 && counts.launches == 3));
-  compare(2, 7);  // a batch of another shape, such as the last batch of an epoch, is not captured
+  check_pass(2, 7);  // a batch of another shape, such as the last batch of an epoch, is not captured
   CHECK((counts.captures == 1 && counts.launches == 3));
-  compare(3, 7);
+  check_pass(3, 7);
   CHECK((counts.captures == 1 && counts.launches == 4));
   // Freezing a parameter requires another capture.
   for (auto* model : {graphed_model.get(), plain_model.get()}) model->parameters().all().front().set_trained(false);
-  for (int i = 0; i < 5; ++i) compare(3, 7);
+  for (int i = 0; i < 5; ++i) check_pass(3, 7);
   CHECK((counts.captures == 2 && counts.launches == 6));
   CHECK_THROWS_WITH(graphed_pass({{random_tokens(3, 7, 23, 1)}, at::full({3, 7}, 23, at::kLong)}, {true, 1, update, 0}),
                     Catch::Contains("the target 23"));

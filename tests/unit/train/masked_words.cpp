@@ -15,11 +15,11 @@ using namespace runs;
 
 namespace {
 
-constexpr int32_t kFirstWord = 5, kEntries = 25;
+constexpr int32_t kFirstWord = 5, kVocabularySize = 25;
 
 std::unique_ptr<text::WordPieceTokenizer> vocabulary() {
   std::vector<text::Piece> pieces{{"[PAD]", 0}, {"[UNK]", 0}, {"[CLS]", 0}, {"[SEP]", 0}, {"[MASK]", 0}};
-  for (int32_t i = kFirstWord; i < kEntries; ++i) pieces.push_back({str("w", i), 0});
+  for (int32_t i = kFirstWord; i < kVocabularySize; ++i) pieces.push_back({str("w", i), 0});
   return text::make_wordpiece_tokenizer(std::move(pieces), {}, "test");
 }
 
@@ -95,7 +95,7 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
   write_shard(path,
               Documents(40, std::vector<size_t>(20, 20)));  // 40 documents of 400 words, so that all rows are full
   const auto tokenizer = vocabulary();
-  const auto predicted_words = [&](const std::string& extra, int64_t update) {
+  const auto max_predicted_words = [&](const std::string& extra, int64_t update) {
     const RunConfig run = config(path,
                                  "[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = 64\nbatch.long_from "
                                  "= '2u'\n[mlm]\nshort_share "
@@ -106,13 +106,13 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
     return max_predicted(*batches, update);
   };
   const std::string at_most_4 = "max_predictions = 4\n";
-  CHECK(predicted_words(at_most_4, 1) == 4);
-  CHECK(predicted_words(at_most_4, 2) == 16);  // scaled by the ratio of row lengths, 4 * 64 / 16
-  CHECK(predicted_words(at_most_4 + "long_predictions = 7\n", 1) == 4);
-  CHECK(predicted_words(at_most_4 + "long_predictions = 7\n", 2) == 7);
-  CHECK(predicted_words("max_predictions = 5\n", 2) == 20);
-  CHECK(predicted_words("max_predictions = 1000\n", 1) == 8);   // no effective limit: mask_share (0.5) of 16 tokens
-  CHECK(predicted_words("max_predictions = 1000\n", 2) == 32);  // no effective limit: mask_share of 64 tokens
+  CHECK(max_predicted_words(at_most_4, 1) == 4);
+  CHECK(max_predicted_words(at_most_4, 2) == 16);  // scaled by the ratio of row lengths, 4 * 64 / 16
+  CHECK(max_predicted_words(at_most_4 + "long_predictions = 7\n", 1) == 4);
+  CHECK(max_predicted_words(at_most_4 + "long_predictions = 7\n", 2) == 7);
+  CHECK(max_predicted_words("max_predictions = 5\n", 2) == 20);
+  CHECK(max_predicted_words("max_predictions = 1000\n", 1) == 8);   // no effective limit: mask_share (0.5) of 16 tokens
+  CHECK(max_predicted_words("max_predictions = 1000\n", 2) == 32);  // no effective limit: mask_share of 64 tokens
   CHECK(status_of([&] {
           RunConfig run = config(path, "[mlm]\nlong_predictions = 7\n");
           run.check_without_data();

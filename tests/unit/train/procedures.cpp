@@ -89,8 +89,8 @@ TEST_CASE("frozen parameters do not change, and Adam's bias correction starts wh
   const double lr = 0.01, beta1 = options.betas[0], beta2 = options.betas[1],
                largest_gradient = numbers::max_abs(moment) / (1 - beta1);
   const at::Tensor first_step = find(unfrozen_run, query) - find(start, query);
-  // The difference of two weights has the rounding of a weight, and the step about 10 roundings. 1 - β of β in fp32
-  // has the relative error kFp32 / (1 - β).
+  // The difference of two weights has the rounding of a weight, and the step about 10 roundings. With β in fp32,
+  // 1 - β has the relative error kFp32 / (1 - β).
   const double step_error = tolerance::chain_error_bound(10, tolerance::kFp32, lr) +
                             lr * tolerance::kFp32 * (1 / (1 - beta1) + 0.5 / (1 - beta2));
   CHECK(numbers::max_abs(first_step) ==
@@ -290,8 +290,8 @@ TEST_CASE("joint training updates gates by the SGD of their group and, in the sa
     INFO(p.name());
     const at::Tensor step = find(full_rate, p.name()) - p.master();
     CHECK(step.abs().max().item<double>() > 0);
-    // The SGD step of gates is proportional to the group's rate; the Adam step of other parameters is independent of
-    // it. A step computed as a difference has the roundings of the weight and of the difference.
+    // The SGD step of gates is proportional to the group's rate; the Adam step of other parameters does not
+    // depend on this rate. A step computed as a difference has the roundings of the weight and of the difference.
     if (!matches("*.gate.*", p.name())) CHECK(at::equal(find(half_rate, p.name()), find(full_rate, p.name())));
     else
       CHECK(rounding::agree(find(half_rate, p.name()) - p.master(), 0.5 * step, 2,

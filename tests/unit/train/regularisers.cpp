@@ -20,12 +20,12 @@ using namespace mh::train;
 
 namespace {
 
-// Passes a tensor per layer to the observer of the term: head outputs if `outputs` is set, else attention
+// Passes a tensor per layer to the observer of the term: head outputs if `observes_outputs` is set, else attention
 // probabilities. Runs the backward pass and returns the value of the term.
-double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& layers, bool outputs) {
+double term_after_backward(Regulariser& term, const std::vector<at::Tensor>& layers, bool observes_outputs) {
   const attention::LayerSpec spec;
   for (const at::Tensor& x : layers) {
-    if (outputs) term.observer()->heads(attention::HeadSide::value, spec, x);
+    if (observes_outputs) term.observer()->heads(attention::HeadSide::value, spec, x);
     else term.observer()->probabilities(spec, x);
   }
   at::Tensor value = term.loss({});
@@ -64,7 +64,7 @@ TEST_CASE("disagreement and subspace-overlap equal plain loops over pairs of hea
   const int64_t batch = 2, heads = 3, n = 4;
   std::vector<at::Tensor> layers;
   for (int i = 0; i < 2; ++i) layers.push_back(at::softmax(at::randn({batch, heads, n, n}), -1).requires_grad_());
-  double cosines = 0, overlap = 0, rows = 0, columns = 0;
+  double cosines = 0, position_overlap = 0, row_overlap = 0, column_overlap = 0;
   for (const at::Tensor& p : layers)
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t i = 0; i < heads; ++i)
@@ -72,16 +72,19 @@ TEST_CASE("disagreement and subspace-overlap equal plain loops over pairs of hea
           const at::Tensor x = p[b][i].detach().to(at::kDouble), y = p[b][j].detach().to(at::kDouble);
           cosines += (1 + inner_product(x, y) / std::sqrt(inner_product(x, x) * inner_product(y, y))) /
                      static_cast<double>(batch * heads * heads);
-          overlap += inner_product(x, y) / static_cast<double>(batch * n * heads * heads);
+          position_overlap += inner_product(x, y) / static_cast<double>(batch * n * heads * heads);
           if (i == j) continue;
           const at::Tensor r = at::matmul(x, y.t()), c = at::matmul(x.t(), y);
-          rows += inner_product(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
-          columns += inner_product(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
+          row_overlap += inner_product(r, r) / static_cast<double>(batch * heads * (heads - 1) * n);
+          column_overlap += inner_product(c, c) / static_cast<double>(batch * heads * (heads - 1) * n);
         }
   CHECK(term_after_backward(*make("disagreement", "of = 'outputs'"), layers, true) == term_in_fp32(0.5 * cosines));
-  CHECK(term_after_backward(*make("disagreement", "of = 'positions'"), layers, false) == term_in_fp32(0.5 * overlap));
-  CHECK(term_after_backward(*make("subspace-overlap", "of = 'rows'"), layers, false) == term_in_fp32(0.5 * rows));
-  CHECK(term_after_backward(*make("subspace-overlap", "of = 'columns'"), layers, false) == term_in_fp32(0.5 * columns));
+  CHECK(term_after_backward(*make("disagreement", "of = 'positions'"), layers, false) ==
+        term_in_fp32(0.5 * position_overlap));
+  CHECK(term_after_backward(*make("subspace-overlap", "of = 'rows'"), layers, false) ==
+        term_in_fp32(0.5 * row_overlap));
+  CHECK(term_after_backward(*make("subspace-overlap", "of = 'columns'"), layers, false) ==
+        term_in_fp32(0.5 * column_overlap));
 }
 
 namespace {
@@ -95,25 +98,26 @@ double naive_overlaps(const std::vector<at::Tensor>& layers, double row_weight, 
     const int64_t batch = p.size(0), heads = p.size(1), n = p.size(2), keys = p.size(3);
     const auto* x = p.const_data_ptr<double>();
     const auto at = [&](int64_t b, int64_t h, int64_t t, int64_t s) { return x[((b * heads + h) * n + t) * keys + s]; };
-    const double pairs = static_cast<double>(heads * (heads - 1)) / 2;
+    const double num_pairs = static_cast<double>(heads * (heads - 1)) / 2;
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t i = 0; i < heads; ++i)
         for (int64_t j = i + 1; j < heads; ++j) {
-          double rows = 0, columns = 0;
+          double row_overlap = 0, column_overlap = 0;
           for (int64_t t = 0; t < n; ++t)
             for (int64_t u = 0; u < n; ++u) {
               double dot = 0;
               for (int64_t s = 0; s < keys; ++s) dot += at(b, i, t, s) * at(b, j, u, s);
-              rows += dot * dot;
+              row_overlap += dot * dot;
             }
           for (int64_t s = 0; s < keys; ++s)
             for (int64_t v = 0; v < keys; ++v) {
               double dot = 0;
               for (int64_t t = 0; t < n; ++t) dot += at(b, i, t, s) * at(b, j, t, v);
-              columns += dot * dot;
+              column_overlap += dot * dot;
             }
-          sum += (row_weight * rows / static_cast<double>(n) + column_weight * columns / static_cast<double>(keys)) /
-                 (pairs * static_cast<double>(batch));
+          sum += (row_weight * row_overlap / static_cast<double>(n) +
+                  column_weight * column_overlap / static_cast<double>(keys)) /
+                 (num_pairs * static_cast<double>(batch));
         }
   }
   return sum;
@@ -171,11 +175,12 @@ TEST_CASE("a run saves the types of its regulariser sections, and resume gives b
   runs::train_in_folder(folder, "run", kOverlaps + train_until(3));
   CHECK(at::equal(query_weight(runs::train_in_folder(folder, "run", kOverlaps + train_until(6), true)), uninterrupted));
   // Each of the two regulariser sections changes the trained weights.
-  const std::string rows = kOverlaps.substr(0, kOverlaps.find("[train.regularisers.columns]")),
-                    columns = kOverlaps.substr(rows.size());
-  CHECK_FALSE(at::equal(query_weight(runs::train_in_folder(folder, "rows", rows + train_until(6))), uninterrupted));
+  const std::string rows_section = kOverlaps.substr(0, kOverlaps.find("[train.regularisers.columns]")),
+                    columns_section = kOverlaps.substr(rows_section.size());
   CHECK_FALSE(
-      at::equal(query_weight(runs::train_in_folder(folder, "columns", columns + train_until(6))), uninterrupted));
+      at::equal(query_weight(runs::train_in_folder(folder, "rows", rows_section + train_until(6))), uninterrupted));
+  CHECK_FALSE(at::equal(query_weight(runs::train_in_folder(folder, "columns", columns_section + train_until(6))),
+                        uninterrupted));
   // Writing the configuration of the run as TOML and reading it again does not change it.
   const RunConfig config = runs::config_of(folder, kOverlaps + train_until(6));
   Config saved;

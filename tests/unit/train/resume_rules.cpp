@@ -141,9 +141,10 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
   std::map<std::string, FieldLister::Row> rows;
   for (const auto& row : all_keys()) rows.emplace(row.key, row);
   std::set<std::string> tested_keys;
-  for (const bool validated : {false, true})
+  for (const bool is_validated : {false, true})
     for (const std::string& keys : all_run_tomls()) {
-      const std::string data = validated ? "[data]\nvalid_checksum = 'a'\n[train]\nvalidation.metric = 'bleu'\n" : "";
+      const std::string data =
+          is_validated ? "[data]\nvalid_checksum = 'a'\n[train]\nvalidation.metric = 'bleu'\n" : "";
       const std::string stored = read(data + keys).toml();
       const std::vector<std::string> lines = split(stored, '\n');
       std::string section;
@@ -153,15 +154,15 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
         const auto row = rows.find(section + lines[i].substr(0, equals));
         if (equals == std::string::npos || row == rows.end()) continue;
         const std::string& key = row->first;
-        if (tested_keys.count(str(key, validated)) > 0) continue;
+        if (tested_keys.count(str(key, is_validated)) > 0) continue;
         const std::optional<RunConfig> run = change_field(lines, i, row->second);
         if (!run) continue;
-        tested_keys.insert(str(key, validated));
-        INFO(key << (validated ? ", of a run with a validation set" : ""));
+        tested_keys.insert(str(key, is_validated));
+        INFO(key << (is_validated ? ", of a run with a validation set" : ""));
         const ResumeRule rule = change_rule_of(key);
         CHECK(row->second.resume == rule);
         const bool expected =
-            rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !validated);
+            rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !is_validated);
         CHECK(resume_accepts(*run, stored, key) == expected);
       }
     }

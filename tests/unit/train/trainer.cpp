@@ -27,8 +27,8 @@ namespace {
 // element in fp64. The arguments of `reference_step` are the number of the update, from 1; the learning rates of this
 // update and of the previous update; the gradient; the state, which is the element and its two moments. Each update in
 // fp32 takes at most 12 roundings one after another, all of numbers that are not larger than the largest element.
-void compare_optimizer(TrainOptions options,
-                       const std::function<void(int, double, double, double, double*)>& reference_step) {
+void check_optimizer(TrainOptions options,
+                     const std::function<void(int, double, double, double, double*)>& reference_step) {
   nn::ParameterList list(at::kCPU);
   list.add("w", {4}, {nn::Init::normal(1), true, false});
   list.initialise(1);
@@ -61,7 +61,7 @@ TEST_CASE("adamw, sgd and nag equal plain loops in double precision") {
   options.optimizer.betas = {0.9, 0.98};
   for (const bool decays_all : {true, false}) {  // no effect: the parameter is neither a norm nor a bias
     options.optimizer.decay_norms_and_biases = decays_all;
-    compare_optimizer(options, [](int n, double lr, double, double g, double* s) {
+    check_optimizer(options, [](int n, double lr, double, double g, double* s) {
       s[0] -= lr * 0.1 * s[0];
       s[1] = 0.9 * s[1] + 0.1 * g;
       s[2] = 0.98 * s[2] + 0.02 * g * g;
@@ -70,13 +70,13 @@ TEST_CASE("adamw, sgd and nag equal plain loops in double precision") {
   }
   options.optimizer.rule = "sgd";
   options.optimizer.momentum = 0.9;
-  compare_optimizer(options, [](int, double lr, double, double g, double* s) {
+  check_optimizer(options, [](int, double lr, double, double g, double* s) {
     s[1] = 0.9 * s[1] + g + 0.1 * s[0];
     s[0] -= lr * s[1];
   });
   options.optimizer.rule = "nag";
   options.optimizer.momentum = 0.99;
-  compare_optimizer(options, [](int, double lr, double previous_lr, double g, double* s) {
+  check_optimizer(options, [](int, double lr, double previous_lr, double g, double* s) {
     const double m = 0.99, c = lr / previous_lr;
     s[0] = s[0] * (1 - lr * 0.1) + m * m * c * s[1] - (1 + m) * lr * g;
     s[1] = m * c * s[1] - lr * g;
@@ -120,7 +120,7 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
     std::multiset<int64_t> covered;
     std::vector<int64_t> order;
-    int64_t targets = 0;
+    int64_t num_targets = 0;
     for (int64_t u = 0; u < 15; ++u) {
       auto update = batches.rows_of(epoch * 15 + u);
       std::vector<int64_t> rows;
@@ -137,14 +137,14 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
             CHECK(target == -1);
             continue;
           }
-          ++targets;
+          ++num_targets;
           REQUIRE(target == text[static_cast<size_t>(i)]);
           REQUIRE(batch.input.tokens[static_cast<int64_t>(r)][t].item<int64_t>() ==
                   (i == 0 ? 0 : text[static_cast<size_t>(i - 1)]));
         }
       }
     }
-    CHECK(targets == 1003);
+    CHECK(num_targets == 1003);
     CHECK(covered.size() == 101);
     CHECK(std::set<int64_t>(covered.begin(), covered.end()).size() == 101);
     if (epoch == 0) first_order = order;
@@ -177,28 +177,28 @@ TEST_CASE("training uses all tokens of a text shorter than a batch or a block; a
   using namespace runs;
   Folder folder;
   for (const char* batching : {"blocks", "streams"})
-    for (int64_t tokens : {0, 1, 5, 9, 63}) {
-      INFO(batching << ' ' << tokens);
-      runs::write_text(folder.file("t.mhs"), runs::lines(tokens));
-      const std::string name = str(batching, tokens),
+    for (int64_t num_tokens : {0, 1, 5, 9, 63}) {
+      INFO(batching << ' ' << num_tokens);
+      runs::write_text(folder.file("t.mhs"), runs::lines(num_tokens));
+      const std::string name = str(batching, num_tokens),
                         extra = str("[train]\nlength = '3e'\nbatch.order = '", batching, "'\n");
-      const bool too_few =
-          std::string(batching) == "streams" && tokens < 8;  // each of the 8 streams of a batch needs a token
-      if (tokens == 0 || too_few) {
+      const bool has_too_few_tokens =
+          std::string(batching) == "streams" && num_tokens < 8;  // each of the 8 streams of a batch needs a token
+      if (num_tokens == 0 || has_too_few_tokens) {
         std::string message;
         try {
           train_in_folder(folder, name, extra);
         } catch (const Error& error) {
           message = error.what();
         }
-        CHECK(message.find(tokens == 0 ? "found 0 tokens" : "streams, the number of tokens in the text") !=
+        CHECK(message.find(num_tokens == 0 ? "found 0 tokens" : "streams, the number of tokens in the text") !=
               std::string::npos);
         CHECK_FALSE(std::filesystem::exists(folder.file(name)));
         continue;
       }
       train_in_folder(folder, name, extra);
       io::Checkpoint state(folder.file(name) + "/last.safetensors");
-      CHECK(nlohmann::json::parse(state.entry(io::kTrainingKey))["tokens"] == 3 * tokens);
+      CHECK(nlohmann::json::parse(state.entry(io::kTrainingKey))["tokens"] == 3 * num_tokens);
     }
 }
 
@@ -327,8 +327,8 @@ TEST_CASE("scores are independent of the batch size and equal a token-by-token e
       std::vector<int64_t> inputs;
       for (int64_t k = c.first; k <= i; ++k) inputs.push_back(k == 0 ? 0 : text[static_cast<size_t>(k - 1)]);
       at::Tensor x = at::tensor(inputs, at::kLong).unsqueeze(0);
-      at::Tensor p = at::log_softmax(model->logits(model->hidden(x, {})), -1);
-      sum -= p[0][static_cast<int64_t>(inputs.size()) - 1][text[static_cast<size_t>(i)]].item<double>();
+      at::Tensor log_p = at::log_softmax(model->logits(model->hidden(x, {})), -1);
+      sum -= log_p[0][static_cast<int64_t>(inputs.size()) - 1][text[static_cast<size_t>(i)]].item<double>();
     }
   CHECK(score(1) == rounding::within(sum, bound));
 }

@@ -76,17 +76,17 @@ TEST_CASE("head rotation of translation models swaps heads of every kind of atte
   const std::string method =
       rotation(str("mode = 'manual'\npairs = ['", join(pair_names, "', '"), "']\nepochs = [2, 4]\n"));
   auto start = data.run("start", train_length("1u", "0.0"));
-  for (auto [epochs, swapped] : {std::pair{1, false}, {2, true}, {3, true}, {4, false}}) {
+  for (auto [epochs, is_swapped] : {std::pair{1, false}, {2, true}, {3, true}, {4, false}}) {
     INFO(epochs);
     auto run = data.run(str("run", epochs), method + train_length(str(epochs, "e"), "0.0"));
     auto expected = data.run(str("start", epochs), train_length("1u", "0.0"));
     std::vector<HeadPair> pairs;
     for (const std::string& text : pair_names) pairs.push_back(analysis::parse_pair(text, "test"));
-    if (swapped) analysis::swap_heads(expected.model->parameters(), pairs, {}, "test");
+    if (is_swapped) analysis::swap_heads(expected.model->parameters(), pairs, {}, "test");
     check_equal(expected, run);
     for (const char* layer : {"encoder.layers.2.self", "decoder.layers.0.self", "decoder.layers.1.cross"})
       CHECK(at::equal(runs::find(run, str(layer, ".value.weight")), runs::find(start, str(layer, ".value.weight"))) !=
-            swapped);
+            is_swapped);
   }
   CHECK(data.logged_actions("run4") ==
         decltype(data.logged_actions("")){{"swapped 2", pair_names}, {"undone 4", pair_names}});
@@ -142,12 +142,12 @@ TEST_CASE("head rotation ranks the heads of each kind of attention separately an
   const auto actions = data.logged_actions("random");
   REQUIRE(actions.size() == 4);
   std::map<std::string, int> pairs_by_kind;
-  std::set<std::string> heads;
+  std::set<std::string> used_heads;
   for (const std::string& text : actions[0].second) {
     const HeadPair pair = analysis::parse_pair(text, "test");
     ++pairs_by_kind[name_of(pair.kind)];
     for (const auto& head : {pair.a, pair.b})
-      CHECK(heads.insert(str(name_of(pair.kind), head.layer, ".", head.head)).second);
+      CHECK(used_heads.insert(str(name_of(pair.kind), head.layer, ".", head.head)).second);
   }
   CHECK(pairs_by_kind == std::map<std::string, int>{{"encoder.self", 3}, {"decoder.self", 3}, {"decoder.cross", 3}});
   CHECK(actions[1] == std::pair<std::string, std::vector<std::string>>{"undone 2", actions[0].second});
@@ -192,7 +192,7 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
   REQUIRE(value.defined());
   value.backward();
   int num_layers = 0;
-  double norms = 0;  // γ Σ r |α|_* over layers
+  double norm_sum = 0;  // γ Σ r |α|_* over layers
   for (const auto& p : model->parameters().all()) {
     if (!matches("*.combiner.alpha", p.name())) continue;
     ++num_layers;
@@ -208,13 +208,13 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
     const auto [u, s, v] = at::linalg_svd(p.master().detach().to(at::kDouble), false);
     // The same decomposition in fp64, rounded to fp32.
     CHECK(rounding::agree(p.master().grad(), -0.5 * ratio * at::matmul(u, v), 1));
-    norms += 0.5 * ratio * s.sum().item<double>();
+    norm_sum += 0.5 * ratio * s.sum().item<double>();
   }
   // γ Δ Σ r over layers: differences of nuclear norms in fp64, with the errors of decompositions of 10 sweeps, rounded
   // to fp32.
   const double expected = 0.5 * 1e-4 * (3 + 2 * 2);
   CHECK(value.item<double>() == rounding::within(expected, tolerance::chain_error_bound(1, tolerance::kFp32, expected) +
-                                                               rounding::fp64_bound(10 * 8, norms)));
+                                                               rounding::fp64_bound(10 * 8, norm_sum)));
   CHECK(num_layers == 7);
   auto until_start = data.run("half", growth + train_length("2e") + "schedule.length = '4e'\n"),
        full_length = data.run("whole", growth + train_length("4e"));
@@ -269,10 +269,10 @@ struct PassResult {
 };
 
 // Runs the forward and backward pass of training on one batch of the pairs `order`, in this order. Adds `extra_padding`
-// target positions and 2 · extra_padding source positions of padding. `samples`: requests sampled experts
+// target positions and 2 · extra_padding source positions of padding. `samples_experts`: requests sampled experts
 // (attention::SampleExperts).
 PassResult training_pass(const model::ModelConfig& config, const std::string& regulariser, const data::Pairs& corpus,
-                         const std::vector<int64_t>& order, int64_t extra_padding, bool samples) {
+                         const std::vector<int64_t>& order, int64_t extra_padding, bool samples_experts) {
   Config section;
   if (!regulariser.empty()) section.load_text("[train.regularisers." + regulariser, "test");
   Regularisers terms;
@@ -290,7 +290,7 @@ PassResult training_pass(const model::ModelConfig& config, const std::string& re
   batch.targets = pad(batch.targets, extra_padding, -1);
   nn::ForwardContext forward_context;
   nn::Requests requests;
-  if (samples) requests.add(std::make_shared<attention::SampleExperts>());
+  if (samples_experts) requests.add(std::make_shared<attention::SampleExperts>());
   forward_context.training = true, forward_context.seed = 7, forward_context.requests = &requests;
   attention::Observer* observer = regulariser.empty() ? nullptr : terms.observer();
   if (observer != nullptr) observer->begin(batch.input.lengths);
@@ -342,7 +342,7 @@ TEST_CASE("a training pass is independent of the order of its rows and of paddin
                     full_mean = "[attention.encoder.self.mae]\nmean = 'full'\n";
   struct Case {
     std::string attention, regulariser;
-    bool samples = false;
+    bool samples_experts = false;
   };
   const std::vector<Case> cases{{"", "disagreement]\nof = 'outputs'\nweight = 0.5\n"},
                                 {"", "disagreement]\nof = 'positions'\nweight = 0.5\n"},
@@ -357,14 +357,14 @@ TEST_CASE("a training pass is independent of the order of its rows and of paddin
                                 {mae_lines + full_mean, "", true},
                                 {"combiner = 'mae'\nmae.gate = 'uniform'\n", "", true}};
   for (const Case& c : cases) {
-    INFO(c.attention << c.regulariser << c.samples);
+    INFO(c.attention << c.regulariser << c.samples_experts);
     const auto config = translation::config_of(c.attention);
-    const PassResult expected = training_pass(config, c.regulariser, corpus, order, 0, c.samples);
+    const PassResult expected = training_pass(config, c.regulariser, corpus, order, 0, c.samples_experts);
     CHECK(std::isfinite(expected.loss));
     if (!c.regulariser.empty()) CHECK(expected.term != 0);
-    check_close(expected, training_pass(config, c.regulariser, corpus, order, 3, c.samples));
+    check_close(expected, training_pass(config, c.regulariser, corpus, order, 3, c.samples_experts));
     // Sampled experts depend on the index of a row in its batch.
-    if (!c.samples) check_close(expected, training_pass(config, c.regulariser, corpus, shuffled, 0, false));
+    if (!c.samples_experts) check_close(expected, training_pass(config, c.regulariser, corpus, shuffled, 0, false));
   }
   // Without regularisers and batch norm, the loss and the gradients of a batch are the sums over its rows.
   const auto config = translation::config_of("mixer = 'mixhead-b'\n");

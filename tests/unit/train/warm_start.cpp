@@ -13,7 +13,7 @@ namespace {
 std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
 
 // Returns whether all parameters are bit-identical.
-bool same_parameters(model::LoadedModel& a, model::LoadedModel& b) {
+bool have_same_parameters(model::LoadedModel& a, model::LoadedModel& b) {
   for (const auto& p : a.model->parameters().all())
     if (!at::equal(p.master(), b.model->parameters().find(p.name())->master())) return false;
   return true;
@@ -33,7 +33,7 @@ TEST_CASE("a warm start loads only the weights of the checkpoint, and resume of 
     // The new run writes its training state before the first update, so that it can be resumed even if it is killed
     // before that update ends.
     auto initial = model::load_model(folder.file("from") + "/last.safetensors", at::kCPU);
-    CHECK(same_parameters(initial, first));
+    CHECK(have_same_parameters(initial, first));
     CHECK(io::Checkpoint(folder.file("from") + "/last.safetensors").entry(io::kTrainingKey).find("\"update\":0") !=
           std::string::npos);
     CHECK(io::Checkpoint(folder.file("from") + "/last.safetensors").entry(io::kConfigKey) ==
@@ -47,8 +47,8 @@ TEST_CASE("a warm start loads only the weights of the checkpoint, and resume of 
     CHECK(trainer.run() == 0);
   }
   auto uninterrupted = model::load_model(folder.file("whole") + "/last.safetensors", at::kCPU);
-  CHECK(same_parameters(resumed, uninterrupted));
-  CHECK_FALSE(same_parameters(uninterrupted, first));
+  CHECK(have_same_parameters(resumed, uninterrupted));
+  CHECK_FALSE(have_same_parameters(uninterrupted, first));
 }
 
 TEST_CASE("a warm start from a checkpoint with parameters of other shapes is refused", "[warm-start]") {
