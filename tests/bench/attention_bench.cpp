@@ -139,14 +139,14 @@ int measure(std::istream& arguments) {
   const auto type = parse_type(type_name);
   const bool decodes = kind.starts_with("decode"), is_relative = kind == "relative",
              mixes_per_query = kind.ends_with("-b"), mixes = kind.starts_with("mixhead") || decodes,
-             cuda = threads_or_cuda == "cuda";
+             uses_gpu = threads_or_cuda == "cuda";
   const std::vector<std::string> kinds{"plain",     "kernel",   "cross-head", "scaled",  "mixhead-a",
                                        "mixhead-b", "relative", "decode-a",   "decode-b"};
   if (!arguments || !type || std::find(kinds.begin(), kinds.end(), kind) == kinds.end() ||
-      (!cuda && *type == at::kHalf))
+      (!uses_gpu && *type == at::kHalf))
     return 2;
-  const at::Device device = cuda ? default_gpu() : at::Device(at::kCPU);
-  if (!cuda) nn::prepare_cpu(std::atoi(threads_or_cuda.c_str()));
+  const at::Device device = uses_gpu ? default_gpu() : at::Device(at::kCPU);
+  if (!uses_gpu) nn::prepare_cpu(std::atoi(threads_or_cuda.c_str()));
   // Returns a random tensor (batch, heads, length, size) with gradient and with the strides of a joint projection.
   const auto leaf = [&](int64_t length) {
     return at::randn({batch, length, heads, d}, device).to(*type).transpose(1, 2).detach().requires_grad_();
@@ -173,7 +173,7 @@ int measure(std::istream& arguments) {
                  {{0, keys, 0}}};
   }
   const bool reads_next_head = kind == "cross-head",
-             uses_torch_attention = cuda && (kind == "plain" || reads_next_head || kind == "scaled");
+             uses_torch_attention = uses_gpu && (kind == "plain" || reads_next_head || kind == "scaled");
   if (reads_next_head)
     for (int64_t i = 0; i < heads; ++i) spec.key_heads.push_back((i + 1) % heads);
   const at::Tensor next_heads = reads_next_head ? nn::cached_constant(device, spec.key_heads) : at::Tensor();
@@ -192,7 +192,7 @@ int measure(std::istream& arguments) {
       out = out * spec.head_scales.to(*type).unsqueeze(-1).unsqueeze(-1);
     if (!decodes) out.backward(dout);
   };
-  const Measurement measurement = cuda ? measure_gpu(device, call, clear) : measure_cpu(call, clear);
+  const Measurement measurement = uses_gpu ? measure_gpu(device, call, clear) : measure_cpu(call, clear);
   const double results_mb = static_cast<double>(2 * q.nbytes() + k.nbytes() + v.nbytes()) / (1 << 20);
   std::printf("%.3f %.1f\n", measurement.ms, measurement.mb - results_mb);
   std::fflush(stdout);

@@ -50,10 +50,10 @@ int main(int argc, char** argv) {
   for (auto* model : {whole_model.get(), pruned_model.model.get()}) model->set_path(attention::parse_path(path));
   const at::Tensor x = at::randn({argument(3, 16), argument(4, 256), config.model.width});
   std::vector<double> times[2];
-  const int64_t rounds = argument(5, 20), warmup_rounds = 3;
-  for (int64_t i = 0; i < rounds + warmup_rounds; ++i) {
+  const int64_t num_rounds = argument(5, 20), num_warmup_rounds = 3;
+  for (int64_t i = 0; i < num_rounds + num_warmup_rounds; ++i) {
     const double a = milliseconds(*whole_model, x), b = milliseconds(*pruned_model.model, x);
-    if (i >= warmup_rounds) times[0].push_back(a), times[1].push_back(b);
+    if (i >= num_warmup_rounds) times[0].push_back(a), times[1].push_back(b);
   }
   std::printf("%.3f %.3f\n", median(times[0]), median(times[1]));
 }
