@@ -25,9 +25,9 @@ using namespace mh;
 namespace {
 
 text::Questions questions_of(const std::string& path, const text::WindowOptions& options) {
-  const text::WholeShard text = text::read_whole_shard(path, io::kQuestionsKind);
-  const text::Tokenizers tokenizers = text::tokenizers_of(text.header, path);
-  return {text::sequences_of(text),  text.header, text::require_wordpiece(*tokenizers.target, path), options,
+  const text::WholeShard shard = text::read_whole_shard(path, io::kQuestionsKind);
+  const text::Tokenizers tokenizers = text::tokenizers_of(shard.header, path);
+  return {text::sequences_of(shard), shard.header, text::require_wordpiece(*tokenizers.target, path), options,
           text::QuestionUse::answer, path};
 }
 
@@ -49,18 +49,18 @@ struct Scores {
 
 void print_answers(const text::Questions& questions, const std::function<Scores(int64_t row)>& scores_of) {
   metrics::AnswerSearch search(questions, {});
-  std::clock_t spent = 0;
+  std::clock_t cpu_time = 0;
   for (int64_t row = 0; row < questions.size(); ++row) {
     const Scores s = scores_of(row);
-    spent -= std::clock();
+    cpu_time -= std::clock();
     search.add(row, s.start, s.end);
-    spent += std::clock();
+    cpu_time += std::clock();
   }
   std::vector<metrics::Answers> answers;
-  spent -= std::clock();
+  cpu_time -= std::clock();
   for (size_t q = 0; q < questions.questions().size(); ++q) answers.push_back(search.answers(static_cast<int64_t>(q)));
-  spent += std::clock();
-  const double seconds = static_cast<double>(spent) / CLOCKS_PER_SEC;
+  cpu_time += std::clock();
+  const double seconds = static_cast<double>(cpu_time) / CLOCKS_PER_SEC;
   std::fprintf(stderr, "%.0f questions/s of one core\n", static_cast<double>(answers.size()) / seconds);
   std::fputs(metrics::predictions_json(questions, answers).c_str(), stdout);
 }
@@ -86,8 +86,9 @@ Scores pseudo_random_scores(const text::Questions& questions, int64_t row) {
 
 void print_scores(const text::Questions& questions, const std::string& path) {
   const auto scores = metrics::score_predictions(questions, metrics::read_predictions(path));
-  for (const metrics::AnswerScores* part : {&scores.all, &scores.possible, &scores.impossible})
-    std::printf("%.10f %.10f %d\n", part->percent().exact, part->percent().f1, static_cast<int>(part->questions()));
+  for (const metrics::AnswerScores* group_scores : {&scores.all, &scores.possible, &scores.impossible})
+    std::printf("%.10f %.10f %d\n", group_scores->percent().exact, group_scores->percent().f1,
+                static_cast<int>(group_scores->questions()));
 }
 
 }  // namespace

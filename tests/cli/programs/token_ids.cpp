@@ -18,15 +18,15 @@ int main(int argc, char** argv) {
   std::vector<int32_t> tokens;
   if (argc == 3) {
     const auto start_time = std::chrono::steady_clock::now();
-    size_t count = 0;
+    size_t num_tokens = 0;
     for (int i = 0; i < std::atoi(argv[2]); ++i)
       for (const std::string& line : lines) {
         tokens.clear();
         encoder->encode(line, tokens);
-        count += tokens.size();
+        num_tokens += tokens.size();
       }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_time;
-    std::fprintf(stderr, "%zu %.6f\n", count, seconds.count());
+    std::fprintf(stderr, "%zu %.6f\n", num_tokens, seconds.count());
     return 0;
   }
   for (const std::string& line : lines) {
