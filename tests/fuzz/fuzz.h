@@ -1,6 +1,6 @@
-// Shared by the fuzz targets. A target is one source file that defines LLVMFuzzerTestOneInput(data, size), the entry
-// point of libFuzzer: it passes the bytes to one reader of the library as a damaged file. In ./run test driver.cpp
-// calls the same function, without libFuzzer.
+// Functions that the fuzz targets share. A target is one source file that defines LLVMFuzzerTestOneInput(data, size),
+// the entry point of libFuzzer: it passes the bytes to one reader of the library as a damaged file. In ./run test
+// driver.cpp calls the same function, without libFuzzer.
 #pragma once
 
 #include <cstddef>
