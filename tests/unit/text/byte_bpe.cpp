@@ -75,7 +75,7 @@ Words words_of(const std::string& text) {
 // Splits text as GPT-2's regular expression does, by trying its alternatives in order at each code point.
 Words naive_words(const std::u32string& text) {
   auto is_separator = [](char32_t c) { return is_space(c) && !(c >= 0x1C && c <= 0x1F); };
-  auto is_symbol = [&](char32_t c) { return !is_separator(c) && !is_letter(c) && !is_number(c); };
+  auto is_other = [&](char32_t c) { return !is_separator(c) && !is_letter(c) && !is_number(c); };
   Words words;
   for (size_t at = 0; at < text.size();) {
     const std::u32string_view rest = std::u32string_view(text).substr(at);
@@ -93,7 +93,7 @@ Words naive_words(const std::u32string& text) {
     };
     try_run(is_letter);
     try_run(is_number);
-    try_run(is_symbol);
+    try_run(is_other);
     if (size == 0) {
       size = run_end(0, is_separator);
       if (size < rest.size() && size > 1) --size;  // \s+(?!\S)
