@@ -26,15 +26,15 @@ from sections import attention
 
 
 def print_row(row):
-    """Prints a row of the table. Returns whether the row reaches its bar; a row that is skipped does."""
+    """Prints a row of the table. Returns whether the row reaches its bar; True for a skipped row."""
     if row.peer is None:
         print(f"{row.what}\t{row.unit}\t-\t-\t-\t-\t-\t{row.bar:g}\tskip", flush=True)
         return True
-    fixed = not isinstance(row.peer, list)
-    peers = [row.peer] * len(row.project) if fixed else row.peer
+    is_fixed_bound = not isinstance(row.peer, list)
+    peers = [row.peer] * len(row.project) if is_fixed_bound else row.peer
     ratios = [(b / a if a else math.inf) if row.lower_is_better else a / b for a, b in zip(row.project, peers)]
     low, high = interval(ratios)
-    print(f"{row.what}\t{row.unit}\t{statistics.median(row.project):.4g}\t{'-' if fixed else f'{statistics.median(peers):.4g}'}\t"
+    print(f"{row.what}\t{row.unit}\t{statistics.median(row.project):.4g}\t{'-' if is_fixed_bound else f'{statistics.median(peers):.4g}'}\t"
           f"{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{row.bar:g}\t{'pass' if low >= row.bar else 'FAIL'}", flush=True)
     return low >= row.bar
 
@@ -77,7 +77,7 @@ def modules_of(parser, names):
 
 def main():
     parser = parser_of(__doc__, 5)
-    parser.add_argument("--list-compiled", nargs=0, action=PrintLines, const=attention.compiled_on_gpu,
+    parser.add_argument("--list-compiled", nargs=0, action=PrintLines, const=attention.compiled_gpu_arguments,
                         help="print the arguments of each GPU measurement of peers/attention.py that uses torch.compile, and exit")
     parser.add_argument("--tools", required=True, help="folder of the tools; the benchmark programs are in the folder tests beside it")
     args = parser.parse_args()

@@ -53,13 +53,13 @@ def main():
     parser.add_argument("--tokens", type=int, default=100, help="length of the text in batches [100]")
     parser.add_argument("--verbose", action="store_true", help="print the loss and its difference from PyTorch every ten updates")
     args = parser.parse_args()
-    words, layers, d, h, f, n, batch = (7996, 4, 256, 8, 1024, 256, 1024) if args.full else (500, 2, 64, 4, 128, 64, 512)
+    num_words, layers, d, h, f, n, batch = (7996, 4, 256, 8, 1024, 256, 1024) if args.full else (500, 2, 64, 4, 128, 64, 512)
     seed, lr = 5, args.lr
     torch.set_num_threads(args.threads)
 
     with tempfile.TemporaryDirectory() as name:
         folder = corpora.Folder(args.tools, name)
-        folder.text(words, args.tokens * batch)
+        folder.text(num_words, args.tokens * batch)
         (folder.path / "model.toml").write_text(
             f"[model]\nlayers = {layers}\nwidth = {d}\nffn = {f}\n[attention]\nheads = {h}\n"
             f"[train]\nseed = {seed}\nbatch.block = {n}\nbatch.tokens = {batch}\nlr = {lr}\nlog_every = '1u'\n"

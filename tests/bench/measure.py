@@ -28,11 +28,11 @@ def print_progress(text):
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 
-def interval(ratios, draws=10000):
-    """Returns the 95% bootstrap interval (low, high) of the median of `ratios`, from `draws` resamples."""
+def interval(ratios, num_draws=10000):
+    """Returns the 95% bootstrap interval (low, high) of the median of `ratios`, from `num_draws` resamples."""
     rng = random.Random(1)
-    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(draws))
-    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+    medians = sorted(statistics.median(rng.choices(ratios, k=len(ratios))) for _ in range(num_draws))
+    return medians[int(0.025 * num_draws)], medians[int(0.975 * num_draws)]
 
 
 class Unavailable(Exception):
@@ -48,7 +48,7 @@ class Side:
     """
     name: str
     measure: Callable[[], dict[str, float]]
-    of_project: bool
+    is_project: bool
 
 
 def project(name, measure):
@@ -91,7 +91,7 @@ class Comparison:
                     for metric, number in side.measure().items():
                         metrics.setdefault(metric, []).append(number)
                 except Unavailable as reason:
-                    if side.of_project:
+                    if side.is_project:
                         sys.exit(f"bench: {side.name}: {reason}")
                     print_progress(f"{side.name}: {reason}")
                     results[side.name] = None

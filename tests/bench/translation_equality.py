@@ -25,13 +25,13 @@ def main():
     parser = equality.parser_of(__doc__, 100)
     parser.add_argument("--gradient", type=float, default=1e-4, help="maximum difference of two gradients, relative to the largest entry of the tensor [1e-4]")
     args = parser.parse_args()
-    words, layers, d, h, f, batch = (7996, 3, 256, 8, 1024, 1024) if args.full else (500, 2, 64, 4, 128, 512)
+    num_words, layers, d, h, f, batch = (7996, 3, 256, 8, 1024, 1024) if args.full else (500, 2, 64, 4, 128, 512)
     seed, lr, warmup, smoothing, sgd_lr = 5, 5e-4, 50, 0.1, 1e5
     torch.set_num_threads(args.threads)
 
     with tempfile.TemporaryDirectory() as name:
         folder = corpora.Folder(args.tools, name)
-        folder.pairs(words, 3000 if args.full else 600)
+        folder.pairs(num_words, 3000 if args.full else 600)
         (folder.path / "model.toml").write_text(
             f"[model]\nbackbone = 'encoder-decoder'\nlayers = {layers}\nwidth = {d}\nffn = {f}\nencoder-decoder.shared_embedding = true\n"
             f"[attention]\nheads = {h}\n[train]\nseed = {seed}\nbatch.tokens = {batch}\nlabel_smoothing = {smoothing}\n"

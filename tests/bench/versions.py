@@ -61,7 +61,7 @@ def compare(modules, benches, rounds):
         for steps in zip(*(module.measure(each) for each in benches), strict=True):
             if not isinstance(steps[0], Comparison):
                 continue
-            for sides in zip(*([side for side in step.sides if side.of_project] for step in steps), strict=True):
+            for sides in zip(*([side for side in step.sides if side.is_project] for step in steps), strict=True):
                 if sides[0].name in seen:
                     continue
                 seen.add(sides[0].name)

@@ -34,7 +34,7 @@ rng = random.Random(1)
 sources = [[rng.randrange(3, PAD) for _ in range(args.source - 1)] + [END] for _ in range(args.sentences)]
 
 
-def with_transformers():
+def search_with_transformers():
     batch = torch.tensor(sources, device=args.device)
     mask = torch.ones_like(batch)
     with torch.inference_mode():
@@ -43,12 +43,12 @@ def with_transformers():
     assert output_ids.shape == (args.sentences, args.length + 2), output_ids.shape
 
 
-def with_ctranslate2():
+def make_ctranslate2_search():
     import ctranslate2
     from ctranslate2.converters.transformers import MarianMTLoader
 
     spec = MarianMTLoader().get_model_spec(model.cpu())
-    words = [f"w{i}" for i in range(PAD)]  # the loader drops the last row, which is the padding token
+    words = [f"w{i}" for i in range(PAD)]  # the loader drops the last embedding row, which is the padding token
     words[END], words[1] = "</s>", "<unk>"
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
@@ -71,7 +71,7 @@ def with_ctranslate2():
     return translate
 
 
-run_search = with_transformers if args.peer == "transformers" else with_ctranslate2()
+run_search = search_with_transformers if args.peer == "transformers" else make_ctranslate2_search()
 run_search()  # warm-up
 for _ in range(args.rounds):
     start_time = time.perf_counter()

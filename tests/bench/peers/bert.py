@@ -21,16 +21,16 @@ import transformers
 SHAPE = dict(vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
 
 
-def padded(rows, width, fill):
+def pad_rows(rows, width, fill):
     return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
 
 
 def inputs_of(rows, device, pad=0):
     """Returns the model inputs of a batch, padded to `pad` tokens or to the longest row. rows: list of (token ids, length of the first segment)."""
     width = pad or max(len(tokens) for tokens, _ in rows)
-    inputs = {"input_ids": padded([tokens for tokens, _ in rows], width, 0),
-              "token_type_ids": padded([[0] * first + [1] * (len(tokens) - first) for tokens, first in rows], width, 0),
-              "attention_mask": padded([[1] * len(tokens) for tokens, _ in rows], width, 0)}
+    inputs = {"input_ids": pad_rows([tokens for tokens, _ in rows], width, 0),
+              "token_type_ids": pad_rows([[0] * first + [1] * (len(tokens) - first) for tokens, first in rows], width, 0),
+              "attention_mask": pad_rows([[1] * len(tokens) for tokens, _ in rows], width, 0)}
     return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 

@@ -5,10 +5,10 @@ from measure import Comparison, LineProgram, Row, allocator_settings, output, pe
 
 
 def measure(bench):
-    yield from on_gpu(bench) if bench.device == "cuda" else on_cpu(bench)
+    yield from gpu_comparisons(bench) if bench.device == "cuda" else cpu_comparisons(bench)
 
 
-def on_cpu(bench):
+def cpu_comparisons(bench):
     """Yields the comparisons on the CPU: 8 heads, batch size 2, or batch size 8 in incremental decoding."""
     def run_program(command, kind, n, dtype, batch, environment=None):
         time, memory = output([*command, kind, batch, 8, n, 64, dtype, bench.threads], environment).split()
@@ -64,31 +64,31 @@ GPU_ROWS = [("mixhead-a", "mixhead-a", 4, "ms", "against eager"),
 GPU_SIZES = list(itertools.product((64, 128), (2048, 512), (8, 16)))  # (head size, length, heads)
 
 
-def gpu_words(kind, n, heads, size):
+def gpu_arguments(kind, n, heads, size):
     """Returns the arguments of one GPU measurement in bf16 with batches of 16384 tokens, for both attention programs."""
     return [kind, 16384 // n, heads, n, size, "bf16", "cuda"]
 
 
-def compiled_on_gpu():
+def compiled_gpu_arguments():
     """Returns the arguments of each GPU measurement of peers/attention.py that uses torch.compile, one text each."""
     kinds = [kind for kind in dict.fromkeys(peer_kind for _, peer_kind, *_ in GPU_ROWS) if kind == "flex" or kind.endswith("-compiled")]
-    return [" ".join(map(str, gpu_words(kind, n, heads, size))) for size, n, heads in GPU_SIZES for kind in kinds]
+    return [" ".join(map(str, gpu_arguments(kind, n, heads, size))) for size, n, heads in GPU_SIZES for kind in kinds]
 
 
-def on_gpu(bench):
+def gpu_comparisons(bench):
     def name_of(kind, n, heads, size):
         return f"attention on a GPU, {kind}, n {n}, {heads} heads of {size}, bf16"
 
     def ask(lines, kind, n, heads, size):
-        time, memory = lines.ask(*gpu_words(kind, n, heads, size))
+        time, memory = lines.ask(*gpu_arguments(kind, n, heads, size))
         return {"ms": max(time, 0), "MB": max(memory, 0.1)}
 
     with LineProgram(bench.tests / "attention-bench", "-") as project_lines, LineProgram(*peer_program("attention"), "-") as peer_lines:
         for size, n, heads in GPU_SIZES:
             kinds = sorted({(kind, False) for _, kind, *_ in GPU_ROWS} | {(kind, True) for kind, *_ in GPU_ROWS})
 
-            def side(kind, of_project):
-                if of_project:
+            def side(kind, is_project):
+                if is_project:
                     return project(name_of(kind, n, heads, size), lambda: ask(project_lines, kind, n, heads, size))
                 return peer(f"peer {kind}", lambda: ask(peer_lines, kind, n, heads, size))
 

@@ -7,13 +7,13 @@ from measure import Check, Comparison, PeakMemory, Row, all_or_none, one_core, o
 
 def measure(bench):
     text, model, vocabulary = bench.text(), bench.folder / "bpe.model", bench.folder / "words"
-    size = text.stat().st_size / 1e6
+    megabytes = text.stat().st_size / 1e6
     run([bench.tools / "mh-prep", "-q", "vocab", "--type", "bpe", "--size", "8000", "-o", model, text])
     run([bench.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text])
-    yield pieces_and_words(bench, text, size, model, vocabulary)
-    yield subwords(bench, text, size)
-    yield wordpieces(bench, text, size)
-    yield Check(lambda: memory(bench, vocabulary))
+    yield pieces_and_words(bench, text, megabytes, model, vocabulary)
+    yield subwords(bench, text, megabytes)
+    yield wordpieces(bench, text, megabytes)
+    yield Check(lambda: memory_rows(bench, vocabulary))
 
 
 def speed_of_prep(bench, megabytes, vocabulary, shard, text):
@@ -27,7 +27,7 @@ def same_ids(bench, shard, ids):
     return [line.split()[:-1] for line in printed_ids.splitlines()] == [line.split() for line in ids.read_bytes().splitlines()]
 
 
-def pieces_and_words(bench, text, size, model, vocabulary):
+def pieces_and_words(bench, text, megabytes, model, vocabulary):
     # Word tokenisation is so fast that 11 MB of text would mostly measure the start of the process.
     long_text = bench.folder / "long"
     with open(long_text, "wb") as out:
@@ -43,12 +43,12 @@ def pieces_and_words(bench, text, size, model, vocabulary):
         yield Row(f"{words}, against the bound 80 MB/s", "MB/s", results[words]["MB/s"], 80.0, 1)
 
     return Comparison("mh-prep", [
-        project(bpe, lambda: speed_of_prep(bench, size, model, encoded, text)),
-        peer("spm_encode", lambda: {"MB/s": size / run(one_core(spm_encode), stderr=subprocess.DEVNULL)[0]}),
-        project(words, lambda: speed_of_prep(bench, 10 * size, vocabulary, bench.folder / "words.mhs", long_text))], rows)
+        project(bpe, lambda: speed_of_prep(bench, megabytes, model, encoded, text)),
+        peer("spm_encode", lambda: {"MB/s": megabytes / run(one_core(spm_encode), stderr=subprocess.DEVNULL)[0]}),
+        project(words, lambda: speed_of_prep(bench, 10 * megabytes, vocabulary, bench.folder / "words.mhs", long_text))], rows)
 
 
-def subwords(bench, text, size):
+def subwords(bench, text, megabytes):
     """Compares BPE with the same merges in mh-prep and subword-nmt."""
     vocabulary, codes = bench.folder / "subword", bench.folder / "codes"
     run([bench.tools / "mh-prep", "-q", "vocab", "--type", "subword-nmt", "--merges", "10000", "-o", vocabulary, text])
@@ -56,12 +56,12 @@ def subwords(bench, text, size):
     project_name = "mh-prep, subword-nmt of 10000 merges, one core"
     apply_bpe = [sys.executable, "-m", "subword_nmt.apply_bpe", "-c", codes, "-i", text, "-o", bench.folder / "pieces"]
     return Comparison("mh-prep and subword-nmt", [
-        project(project_name, lambda: speed_of_prep(bench, size, vocabulary, bench.folder / "subword.mhs", text)),
-        peer("subword-nmt", lambda: {"MB/s": size / run(one_core(apply_bpe))[0]})],
+        project(project_name, lambda: speed_of_prep(bench, megabytes, vocabulary, bench.folder / "subword.mhs", text)),
+        peer("subword-nmt", lambda: {"MB/s": megabytes / run(one_core(apply_bpe))[0]})],
         lambda results: [Row(project_name, "MB/s", results[project_name]["MB/s"], results["subword-nmt"]["MB/s"], 8)])
 
 
-def wordpieces(bench, text, size):
+def wordpieces(bench, text, megabytes):
     """Compares WordPiece in mh-prep and the package tokenizers, with BERT's vocabulary or, if MH_DATA lacks it, a vocabulary learnt from
     the text."""
     pieces, vocabulary = bench.folder / "pieces.txt", bench.folder / "wordpiece"
@@ -80,11 +80,11 @@ def wordpieces(bench, text, size):
         yield all_or_none("mh-prep, WordPiece, ids of all lines equal to tokenizers", same_ids(bench, encoded, ids))
 
     return Comparison("mh-prep and tokenizers", [
-        project(project_name, lambda: speed_of_prep(bench, size, vocabulary, encoded, text)),
-        peer("tokenizers", lambda: {"MB/s": size / float(output(one_core([*peer_program("wordpiece"), pieces, text, ids])))})], rows)
+        project(project_name, lambda: speed_of_prep(bench, megabytes, vocabulary, encoded, text)),
+        peer("tokenizers", lambda: {"MB/s": megabytes / float(output(one_core([*peer_program("wordpiece"), pieces, text, ids])))})], rows)
 
 
-def memory(bench, vocabulary):
+def memory_rows(bench, vocabulary):
     """Yields the rows of the peak memory of mh-prep for a small and a large text."""
     text, peaks = bench.text().read_bytes(), []
     for megabytes in (10, 1000 if bench.full else 200):
