@@ -73,12 +73,12 @@ def mh_eval_rows(options, files):
     return [json.loads(line) for line in process.stdout.split("\n") if line]
 
 
-compared = 0
+num_compared = 0
 
 
 def expect_equal(what, a, b):
-    global compared
-    compared += 1
+    global num_compared
+    num_compared += 1
     a, b = ([f"{x:.10f}" if isinstance(x, float) else x for x in side] for side in (a, b))
     if a != b:
         sys.exit(f"{what}: expected {b}, as from sacrebleu; found {a}")
@@ -88,17 +88,17 @@ def signature(text):
     return text.replace("version:mh-", "version:").rsplit(":", 1)[0]
 
 
-def check(files, options, sentences, **settings):
+def check(files, options, by_sentence, **settings):
     words = 2 if "--chrf-words" in options else 0
-    bleu = BLEU(effective_order=sentences, force=True, **settings)
+    bleu = BLEU(effective_order=by_sentence, force=True, **settings)
     chrf = CHRF(word_order=words, lowercase=settings["lowercase"])
     hypothesis, *references = map(read, files)
-    if sentences:
+    if by_sentence:
         sacrebleu_scores = [[metric.sentence_score(line, list(others)) for metric in (bleu, chrf)]
                   for line, *others in zip(hypothesis, *references)]
     else:
         sacrebleu_scores = [[metric.corpus_score(hypothesis, references) for metric in (bleu, chrf)]]
-    rows = mh_eval_rows([*options, "--sentence"] if sentences else options, files)
+    rows = mh_eval_rows([*options, "--sentence"] if by_sentence else options, files)
     if len(rows) != len(sacrebleu_scores):
         sys.exit(f"{options}: expected {len(sacrebleu_scores)} rows; found {len(rows)}")
     for i, (a, (b, c)) in enumerate(zip(rows, sacrebleu_scores)):
@@ -112,14 +112,14 @@ def check(files, options, sentences, **settings):
 def check_all(files, quick):
     smoothings = [("exp", None), ("floor", None), ("floor", 0.01), ("add-k", None), ("add-k", 2.5), ("none", None)]
     combinations = itertools.product(("13a", "intl", "char", "none"), smoothings, (False, True), (False, True), range(2, 1 + len(files)), (0, 2))
-    for i, (tokens, (smooth, value), lowercase, sentences, count, words) in enumerate(combinations):
+    for i, (tokenizer, (smooth, value), lowercase, by_sentence, num_files, words) in enumerate(combinations):
         if quick and i % 11:
             continue
-        options = ["--tokenize", tokens, "--smooth", smooth, "--chrf"]
+        options = ["--tokenize", tokenizer, "--smooth", smooth, "--chrf"]
         options += ["--smooth-value", str(value)] if value else []
         options += ["--lowercase"] if lowercase else []
         options += ["--chrf-words", "2"] if words else []
-        check(files[:count], options, sentences, tokenize=tokens, smooth_method=smooth, smooth_value=value, lowercase=lowercase)
+        check(files[:num_files], options, by_sentence, tokenize=tokenizer, smooth_method=smooth, smooth_value=value, lowercase=lowercase)
 
 
 def main():
@@ -128,7 +128,7 @@ def main():
     if not files:
         check(make_characters(), ["--tokenize", "intl", "--lowercase", "--chrf"], True, tokenize="intl", lowercase=True)
     check_all(files or make_files(40 if quick else 300), quick)
-    print(f"{compared} rows equal those of sacrebleu {sacrebleu.__version__}")
+    print(f"{num_compared} rows equal those of sacrebleu {sacrebleu.__version__}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from tokenizers import ByteLevelBPETokenizer
 
 programs = pathlib.Path(sys.argv[1])
 texts = sys.argv[2:]
-compared = 0
+num_compared = 0
 
 
 def learn(size):
@@ -49,14 +49,14 @@ def characters():
 
 
 def compare(tokenizer, vocabulary, lines):
-    global compared
+    global num_compared
     id_lines = subprocess.run([programs / "token-ids", vocabulary], input="\n".join(lines) + "\n", capture_output=True, text=True,
                            check=True, encoding="utf-8").stdout.split("\n")[:-1]
     assert len(id_lines) == len(lines), (len(id_lines), len(lines))
     for start in range(0, len(lines), 20000):
         for line, id_line, encoding in zip(lines[start:], id_lines[start:], tokenizer.encode_batch(lines[start:start + 20000])):
             assert [int(i) for i in id_line.split()] == encoding.ids, (line, id_line, encoding.ids)
-    compared += len(lines)
+    num_compared += len(lines)
 
 
 for size in (300, 3000, 20000):
@@ -67,4 +67,4 @@ for size in (300, 3000, 20000):
     for text in texts:
         with open(text, encoding="utf-8", newline="\n") as file:
             compare(tokenizer, f"v{size}", [line.rstrip("\n") for line in file])
-print(f"{compared} lines have the same tokens as tokenizers {tokenizers.__version__}")
+print(f"{num_compared} lines have the same tokens as tokenizers {tokenizers.__version__}")

@@ -37,10 +37,10 @@ def main():
         training |= json.loads(metadata["multihead.training"]).keys()
         faults += [f"{path}: metadata {name} is not in the table" for name in sorted(metadata.keys() - tables["metadata"])]
         for name in header:
-            generic = re.sub(r"\.bands\.\d+\.", ".bands.b.", re.sub(r"\.layers\.\d+\.", ".layers.i.", name))
-            generic = re.sub(r"^optimizer\.(.*)\.(first|second)$", r"\1", generic)
-            of_stage = re.sub(r"^\w+\.layers\.i\.(self|cross)(?=\.)", "", generic)
-            if generic not in tensors and of_stage not in tensors and not generic.startswith("memory."):
+            generic_name = re.sub(r"\.bands\.\d+\.", ".bands.b.", re.sub(r"\.layers\.\d+\.", ".layers.i.", name))
+            generic_name = re.sub(r"^optimizer\.(.*)\.(first|second)$", r"\1", generic_name)
+            name_in_stage = re.sub(r"^\w+\.layers\.i\.(self|cross)(?=\.)", "", generic_name)
+            if generic_name not in tensors and name_in_stage not in tensors and not generic_name.startswith("memory."):
                 faults.append(f"{path}: the tensor {name} is not in the table")
     faults += differences("training state", training, tables["training"])
     print("\n".join(faults) if faults else f"{len(training)} keys, {len(tensors)} tensors")

@@ -76,8 +76,8 @@ def reached_lines(log, folder):
                 offsets[module].add(int(offset))
     lines = collections.defaultdict(set)
     for module, values in offsets.items():
-        found = subprocess.run(["addr2line", "-i", "-e", module, *map(hex, sorted(values))], text=True, capture_output=True, check=True).stdout
-        for place in found.splitlines():
+        locations = subprocess.run(["addr2line", "-i", "-e", module, *map(hex, sorted(values))], text=True, capture_output=True, check=True).stdout
+        for place in locations.splitlines():
             name, _, number = place.split(" ")[0].rpartition(":")
             if number.isdigit():
                 path = (folder / name).resolve()

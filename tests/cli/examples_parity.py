@@ -30,7 +30,7 @@ FILES = [
 programs, vocab, glue = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
 fast = transformers.BertTokenizerFast(vocab_file=vocab, do_lower_case=True)
 slow = transformers.BertTokenizer(vocab_file=vocab, do_lower_case=True)
-compared = odd_splits = 0
+num_compared = odd_splits = 0
 
 
 def run(*command):
@@ -63,17 +63,17 @@ for task, name, options, columns, header in FILES:
         for i, (row, segments) in enumerate(shard_rows):
             if (row, segments) != (encodings["input_ids"][i], encodings["token_type_ids"][i]):
                 sys.exit(f"{name}, length {length}, row {i}: expected {encodings['input_ids'][i]}, as from BertTokenizerFast; found {row}")
-            compared += 1
+            num_compared += 1
         # BertTokenizer splits an odd number of tokens differently between the two sentences if it truncates both.
         first_rows = slice(0, 300)
         encodings = encode(slow, texts[first_rows], length)
         for i, (row, segments) in enumerate(shard_rows[first_rows]):
             if (row, segments) == (encodings["input_ids"][i], encodings["token_type_ids"][i]):
-                compared += 1
+                num_compared += 1
                 continue
             lengths = [len(slow(t, add_special_tokens=False)["input_ids"]) for t in texts[i]]
             room = length - 3
             if len(lengths) == 1 or room % 2 == 0 or min(lengths) <= room // 2:
                 sys.exit(f"{name}, length {length}, row {i}: expected {encodings['input_ids'][i]}, as from BertTokenizer; found {row}")
             odd_splits += 1
-print(f"{compared} rows equal those of transformers {transformers.__version__}; in {odd_splits} rows BertTokenizer splits an odd number of tokens differently")
+print(f"{num_compared} rows equal those of transformers {transformers.__version__}; in {odd_splits} rows BertTokenizer splits an odd number of tokens differently")

@@ -60,7 +60,7 @@ def is_requested(folder):
     return len(sys.argv) == 2 or folder in sys.argv[2:]
 
 
-def old_gpt2(folder):
+def convert_to_old_gpt2(folder):
     """Adds mask buffers and the tied output weight to pytorch_model.bin, as in older files, and gives one tensor transposed strides."""
     if not pathlib.Path(folder).exists():
         return
@@ -75,7 +75,7 @@ def old_gpt2(folder):
     torch.save(state, path)
 
 
-def old_bert(folder):
+def convert_to_old_bert(folder):
     """Converts pytorch_model.bin to the format of the first BERT files: layer norms with gamma and beta, and a buffer position_ids."""
     if not pathlib.Path(folder).exists():
         return
@@ -96,13 +96,13 @@ def make():
     tokenizer = transformers.AutoTokenizer.from_pretrained("bpe")
     size = len(tokenizer)
 
-    def gpt2(folder, kind=transformers.GPT2LMHeadModel, rows=size, half=False, shards="5GB", safe=True, tokenizer=tokenizer, **more):
+    def gpt2(folder, kind=transformers.GPT2LMHeadModel, rows=size, dtype=None, shards="5GB", safe=True, tokenizer=tokenizer, **settings):
         if not (safe or TRANSFORMERS_4) or not is_requested(folder):
             return
-        config = GPT2Config(vocab_size=rows, n_positions=24, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, **more)
+        config = GPT2Config(vocab_size=rows, n_positions=24, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, **settings)
         model = randomise(kind(config))
-        if half:
-            model = model.to(half)
+        if dtype:
+            model = model.to(dtype)
         model.save_pretrained(folder, max_shard_size=shards, **({"safe_serialization": safe} if TRANSFORMERS_4 else {}))
         tokenizer.save_pretrained(folder)
         write_rows(folder, size, 24)
@@ -112,16 +112,16 @@ def make():
     gpt2("gpt2-base", kind=transformers.GPT2Model)
     gpt2("gpt2-shards", shards="40KB")
     gpt2("gpt2-shards-bin", shards="40KB", safe=False)
-    gpt2("gpt2-half", half=torch.float16, safe=False)
-    gpt2("gpt2-bfloat", half=torch.bfloat16)
+    gpt2("gpt2-half", dtype=torch.float16, safe=False)
+    gpt2("gpt2-bfloat", dtype=torch.bfloat16)
     gpt2("gpt2-other", activation_function="gelu", n_inner=48, tie_word_embeddings=False, layer_norm_epsilon=1e-3)
     gpt2("gpt2-padded", rows=size + 13)
     gpt2("gpt2-old", safe=False)
-    old_gpt2("gpt2-old")
-    more = transformers.AutoTokenizer.from_pretrained("bpe")
-    more.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens" if TRANSFORMERS_4 else "extra_special_tokens": ["<sep>"]})
-    more.add_tokens([AddedToken("w1 w2", lstrip=True), "w100"])
-    gpt2("gpt2-added", rows=len(more), tokenizer=more)
+    convert_to_old_gpt2("gpt2-old")
+    extended_tokenizer = transformers.AutoTokenizer.from_pretrained("bpe")
+    extended_tokenizer.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens" if TRANSFORMERS_4 else "extra_special_tokens": ["<sep>"]})
+    extended_tokenizer.add_tokens([AddedToken("w1 w2", lstrip=True), "w100"])
+    gpt2("gpt2-added", rows=len(extended_tokenizer), tokenizer=extended_tokenizer)
 
     words = sorted({w for line in text() for w in line.split()} | {"w", "##1", "##2", "cafe"})
     os.makedirs("wordpiece", exist_ok=True)
@@ -129,11 +129,11 @@ def make():
     pathlib.Path("wordpiece/config.json").write_text('{"model_type": "bert"}')
     pieces = transformers.AutoTokenizer.from_pretrained("wordpiece")
 
-    def bert(folder, kind, safe=True, pieces=pieces, **more):
+    def bert(folder, kind, safe=True, pieces=pieces, **settings):
         if not (safe or TRANSFORMERS_4) or not is_requested(folder):
             return
         config = BertConfig(vocab_size=len(pieces), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-                            max_position_embeddings=40, **more)
+                            max_position_embeddings=40, **settings)
         randomise(kind(config)).save_pretrained(folder, **({"safe_serialization": safe} if TRANSFORMERS_4 else {}))
         pieces.save_pretrained(folder)
         write_rows(folder, len(pieces), 40, segments=True)
@@ -141,7 +141,7 @@ def make():
     bert("bert", transformers.BertForPreTraining)
     bert("bert-bin", transformers.BertForPreTraining, safe=False)
     bert("bert-old", transformers.BertForPreTraining, safe=False)
-    old_bert("bert-old")
+    convert_to_old_bert("bert-old")
     bert("bert-words", transformers.BertForMaskedLM, hidden_act="gelu_new")
     bert("bert-base", transformers.BertModel)
     bert("bert-base-bare", lambda config: transformers.BertModel(config, add_pooling_layer=False))
@@ -149,9 +149,9 @@ def make():
     bert("bert-number", transformers.BertForSequenceClassification, num_labels=1)
     bert("bert-span", transformers.BertForQuestionAnswering, hidden_act="relu")
     bert("bert-untied", transformers.BertForPreTraining, tie_word_embeddings=False)
-    more = transformers.AutoTokenizer.from_pretrained("wordpiece", do_lower_case=False, strip_accents=True)
-    more.add_tokens(["[NEW]", "w1w1"])
-    bert("bert-added", transformers.BertForPreTraining, pieces=more)
+    extended_tokenizer = transformers.AutoTokenizer.from_pretrained("wordpiece", do_lower_case=False, strip_accents=True)
+    extended_tokenizer.add_tokens(["[NEW]", "w1w1"])
+    bert("bert-added", transformers.BertForPreTraining, pieces=extended_tokenizer)
 
 
 def load(folder):
@@ -163,7 +163,7 @@ def load(folder):
 
 def outputs(model, rows):
     """Returns hidden states, logits and next-sentence logits of each row, in the order of model-print; an output that the model lacks is None."""
-    found = []
+    all_outputs = []
     for row in rows:
         ids, _, segments = row.partition("|")
         inputs = {"input_ids": torch.tensor([[int(i) for i in ids.split()]])}
@@ -178,8 +178,8 @@ def outputs(model, rows):
             logits = out.prediction_logits
         else:
             logits = out.get("logits")
-        found.append((hidden, logits, out.get("seq_relationship_logits")))
-    return found
+        all_outputs.append((hidden, logits, out.get("seq_relationship_logits")))
+    return all_outputs
 
 
 def rows_of(folder):

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import zlib
 
-recorded = pathlib.Path(__file__).resolve().parent / "recorded"
+recorded_folder = pathlib.Path(__file__).resolve().parent / "recorded"
 TEXT = ["w1 w2 w1", "the cat sat on the mat", "The CAT's mat, caf\u00e9 na\u00efve  12!", "\u4e2d\u6587 w3\t w10", "unknowable <pad> [NEW] mats"]
 
 
@@ -54,9 +54,9 @@ def write_weights(folder, changes):
             tensors[new] = tensors.pop(name)
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, (shape, values) in tensors.items():
-        part = struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
-        data += part
+        tensor_bytes = struct.pack(f"<{len(values)}f", *values)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(tensor_bytes)]}
+        data += tensor_bytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     pathlib.Path(folder, "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
@@ -136,13 +136,13 @@ def peer(*folders):
 
 def compare_peer(folder, new, transformers):
     readings = {}
-    for one in (folder, new):
-        config = transformers.AutoConfig.from_pretrained(one).to_dict()
+    for each_folder in (folder, new):
+        config = transformers.AutoConfig.from_pretrained(each_folder).to_dict()
         for key in IGNORED_KEYS:
             config.pop(key, None)
         config["dtype"] = str(config["dtype"]).removeprefix("torch.")
         config.setdefault("position_embedding_type", "absolute")  # transformers 5 has only this type and keeps the key if a file has it
-        readings[one] = config, special(load_tokenizer(one, transformers))
+        readings[each_folder] = config, special(load_tokenizer(each_folder, transformers))
     expected = readings[folder][0]
     if expected["model_type"] == "gpt2":
         expected["pad_token_id"] = readings[folder][1]["pad_token_id"]
@@ -162,7 +162,7 @@ def record():
     is_version_4 = version == "4"
 
     def save(name, model, tokenizer, rows):
-        folder = recorded / f"{name}-{version}"
+        folder = recorded_folder / f"{name}-{version}"
         folder.mkdir(parents=True)
         state = model.state_dict()
         model.save_pretrained(folder)

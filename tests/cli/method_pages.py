@@ -90,10 +90,10 @@ def faults_of(texts, stages, tensors):
         faults += [f"{where}: expected paths in the repository; found {path}, which does not exist" for path in paths_of(text) if not (ROOT / path).exists()]
     for row in stages:
         stage, name, options = row["stage"], row["name"], row["options"]
-        naming = [folder for folder, text in texts.items() if (stage, name) in stages_of(text)]
-        if len(naming) != 1:
-            faults.append(f"{stage} {name}: expected one METHOD.md that lists this stage; found {', '.join(naming) or 'none'}")
-        for folder in naming:
+        folders_with_stage = [folder for folder, text in texts.items() if (stage, name) in stages_of(text)]
+        if len(folders_with_stage) != 1:
+            faults.append(f"{stage} {name}: expected one METHOD.md that lists this stage; found {', '.join(folders_with_stage) or 'none'}")
+        for folder in folders_with_stage:
             written = stages_of(texts[folder])[stage, name]
             if written != options:
                 faults.append(f"{folder}/METHOD.md: expected the options `{options}` of {stage} {name}; found `{written}`")

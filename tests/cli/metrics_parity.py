@@ -20,7 +20,7 @@ import sklearn
 import sklearn.metrics
 
 programs = pathlib.Path(sys.argv[1])
-compared = 0
+num_compared = 0
 
 
 def printed_scores(kind, text):
@@ -29,8 +29,8 @@ def printed_scores(kind, text):
 
 
 def expect(what, actual, expected):
-    global compared
-    compared += 1
+    global num_compared
+    num_compared += 1
     expected = [f"{value:.10f}" for value in expected]
     if [x.replace("-0.0000000000", "0.0000000000").replace("-nan", "nan") for x in actual] != [x.replace("-0.0000000000", "0.0000000000") for x in expected]:
         sys.exit(f"{what}: expected {expected}; found {actual}")
@@ -57,9 +57,9 @@ def check_classes(rng):
     rows = []
     for _ in range(300):
         classes = rng.choice([[0], [1], [0, 1], [0, 1], [0, 1], [0, 1, 2], [-1, 0, 1, 5]])
-        count, right = rng.choice([1, 2, 3, 10, 100, 2000]), rng.choice([0, 0.3, 0.9, 1])
+        count, accuracy = rng.choice([1, 2, 3, 10, 100, 2000]), rng.choice([0, 0.3, 0.9, 1])
         truth = rng.choices(classes, k=count)
-        rows.append([(t, t if rng.random() < right else rng.choice(classes)) for t in truth])
+        rows.append([(t, t if rng.random() < accuracy else rng.choice(classes)) for t in truth])
     check_tables("classes", rows, scores_of_classes)
 
 
@@ -137,7 +137,7 @@ def main():
         check_classes(rng)
         check_numbers(rng)
         check_answers(generated_questions(rng))
-    print(f"{compared} rows equal those of scikit-learn {sklearn.__version__}, scipy {scipy.__version__} and SQuAD v1.1")
+    print(f"{num_compared} rows equal those of scikit-learn {sklearn.__version__}, scipy {scipy.__version__} and SQuAD v1.1")
 
 
 if __name__ == "__main__":

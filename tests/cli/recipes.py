@@ -24,16 +24,16 @@ text_tokens = {"WikiText-103": 103227021, "WikiText-2": 2088628, "LM1B": 7989499
 
 def expand(folder, name):
     """Returns (TOML of a recipe, "") or ("", error message)."""
-    done = subprocess.run([folder / "expand", name], capture_output=True, text=True, check=False)
-    return (done.stdout, "") if done.returncode == 0 else ("", done.stderr.strip())
+    process = subprocess.run([folder / "expand", name], capture_output=True, text=True, check=False)
+    return (process.stdout, "") if process.returncode == 0 else ("", process.stderr.strip())
 
 
 def dry_run(tools, text, *options):
     """Returns (result of `mh-train --dry-run`, "") or ({}, error message). `text`: a configuration in TOML."""
     environment = dict(os.environ, OMP_NUM_THREADS="1")
-    done = subprocess.run([tools / "mh-train", "--dry-run", "--format", "json", "--config", "/dev/stdin", *options], input=text,
+    process = subprocess.run([tools / "mh-train", "--dry-run", "--format", "json", "--config", "/dev/stdin", *options], input=text,
                           capture_output=True, text=True, check=False, env=environment)
-    return (json.loads(done.stdout), "") if done.returncode == 0 else ({}, done.stderr.strip())
+    return (json.loads(process.stdout), "") if process.returncode == 0 else ({}, process.stderr.strip())
 
 
 def options_of_small_recipe(recipe):

@@ -104,13 +104,13 @@ def run_case(case):
                 os.killpg(process.pid, signal.SIGKILL)  # kills the child processes too
                 status, output = 1, "took longer than 10 minutes\n" + process.communicate()[0]
         if status == 0:
-            unused = unused_golden_files(case, set(compared.read_text().split()))
+            faults = unused_golden_files(case, set(compared.read_text().split()))
             if pathlib.Path(golden, "record").exists():
-                unused += "FAILED: expected golden_record after the last record; found none\n"
+                faults += "FAILED: expected golden_record after the last record; found none\n"
             last = output.strip().splitlines()[-1:]
             if not any(line.startswith("without ") for line in last):  # true if the case skipped no comparison
-                unused += errors_of(case, errors.read_text(errors="replace"), sections)
-            status, output = int(bool(unused)), output + unused
+                faults += errors_of(case, errors.read_text(errors="replace"), sections)
+            status, output = int(bool(faults)), output + faults
     return {0: "passed", 77: "skipped"}.get(status, "failed"), output, time.monotonic() - begin
 
 
@@ -120,8 +120,8 @@ cases = [case for case in sorted((here / "cases").glob("*.sh")) if case.name.sta
 with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
     for case, (verdict, output, seconds) in zip(cases, pool.map(run_case, cases)):
         counts[verdict] += 1
-        last = output.strip().splitlines()[-1] if output.strip() else ""
-        reason = f" ({last})" if last and (verdict == "skipped" or verdict == "passed" and last.startswith("without ")) else ""
+        last_line = output.strip().splitlines()[-1] if output.strip() else ""
+        reason = f" ({last_line})" if last_line and (verdict == "skipped" or verdict == "passed" and last_line.startswith("without ")) else ""
         print(f"{verdict}: cli/{case.stem} in {seconds:.0f} s{reason}", flush=True)
         if verdict == "failed":
             print(output, flush=True)

@@ -45,8 +45,8 @@ def expect(what, actual, expected):
 def windows():
     rows = collections.defaultdict(list)
     for number, line in enumerate(squad_print("windows", shard, LENGTH, STRIDE, QUESTION).splitlines()):
-        name, tokens, first, start, end, counts = line.split("\t")
-        rows[name].append((number, [int(t) for t in tokens.split()], int(first), (int(start), int(end)), counts))
+        name, tokens, first, start, end, context_flags = line.split("\t")
+        rows[name].append((number, [int(t) for t in tokens.split()], int(first), (int(start), int(end)), context_flags))
     return rows
 
 
@@ -62,20 +62,20 @@ def check_token_ids(rows, fast):
         expect(q["id"], types, encoding["token_type_ids"])
 
 
-def check_processor(rows, chosen, slow, fast):
+def check_processor(rows, sampled_questions, slow, fast):
     processor.squad_convert_example_to_features_init(slow)
-    ends_within_piece, repeated_answers, spans = 0, 0, 0
-    for q, context in chosen:
+    ends_within_piece, repeated_answers, num_windows = 0, 0, 0
+    for q, context in sampled_questions:
         answer = q["answers"][0]
         example = processor.SquadExample(q["id"], q["question"], context, answer["text"], answer["answer_start"], "")
         features = processor.squad_convert_example_to_features(example, LENGTH, STRIDE, QUESTION, "do_not_pad", True)
         project_windows = rows[q["id"]]
         expect(q["id"], len(project_windows), len(features))
-        for (_, tokens, first, span, counts), f in zip(project_windows, features):
+        for (_, tokens, first, span, context_flags), f in zip(project_windows, features):
             expect(q["id"], tokens, f.input_ids)
             expect(q["id"], [0] * first + [1] * (len(tokens) - first), f.token_type_ids)
-            expect(q["id"], counts, "".join("1" if f.token_is_max_context[first + i] else "0" for i in range(len(counts))))
-            spans += 1
+            expect(q["id"], context_flags, "".join("1" if f.token_is_max_context[first + i] else "0" for i in range(len(context_flags))))
+            num_windows += 1
             processor_span = (f.start_position, f.end_position)
             if span == processor_span:
                 continue
@@ -88,21 +88,21 @@ def check_processor(rows, chosen, slow, fast):
             else:
                 repeated_answers += 1
                 expect(f"{q['id']}: the same pieces", pieces, f.tokens[processor_span[0]:processor_span[1] + 1])
-    print(f"{len(chosen)} questions, {spans} windows equal to run_squad.py; spans that differ: {ends_within_piece} with an end within a piece, {repeated_answers} with an answer that occurs twice in a word")
+    print(f"{len(sampled_questions)} questions, {num_windows} windows equal to run_squad.py; spans that differ: {ends_within_piece} with an end within a piece, {repeated_answers} with an answer that occurs twice in a word")
 
 
-def check_answers(rows, chosen, slow, fast, predictions):
+def check_answers(rows, sampled_questions, slow, fast, predictions):
     different_texts = 0
-    for q, context in chosen:
+    for q, context in sampled_questions:
         offsets = fast(context, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         best = None
-        for window, (row, tokens, first, _, counts) in enumerate(rows[q["id"]]):
+        for window, (row, tokens, first, _, context_flags) in enumerate(rows[q["id"]]):
             start = [((row * 7919 + i * 104729) % 1009) // 8 for i in range(len(tokens))]
             end = [((row * 6101 + i * 15485863) % 997) // 8 for i in range(len(tokens))]
-            for s, flag in enumerate(counts):
+            for s, flag in enumerate(context_flags):
                 if flag == "0":
                     continue
-                for e in range(s, min(len(counts), s + LONGEST)):
+                for e in range(s, min(len(context_flags), s + LONGEST)):
                     score = start[first + s] + end[first + e]
                     if best is None or score > best[0]:
                         best = score, window * STRIDE + s, window * STRIDE + e
@@ -115,7 +115,7 @@ def check_answers(rows, chosen, slow, fast, predictions):
         joined = " ".join(pieces).replace(" ##", "").replace("##", "")
         bert_text = squad_metrics.get_final_text(joined, " ".join(example.doc_tokens[word[0]:word[1] + 1]), True)
         different_texts += squad_metrics.normalize_answer(bert_text) != squad_metrics.normalize_answer(text)
-    print(f"{len(chosen)} answers equal to an exhaustive search; {different_texts} differ after BERT's post-processing of the text")
+    print(f"{len(sampled_questions)} answers equal to an exhaustive search; {different_texts} differ after BERT's post-processing of the text")
 
 
 def normalise(text):
@@ -178,8 +178,8 @@ fast_tokenizer = BertTokenizerFast(vocab_file=vocabulary, model_max_length=512)
 slow_tokenizer = BertTokenizer(vocab_file=vocabulary, model_max_length=512)
 check_token_ids(all_rows, fast_tokenizer)
 print(f"{len(questions)} questions, {sum(map(len, all_rows.values()))} windows, {sum(len(r) > 1 for r in all_rows.values())} questions with several windows")
-ordered = sorted(questions, key=lambda q: -len(all_rows[q[0]["id"]]))
-sample_questions = ordered[:sample // 4] + ordered[sample // 4::max(1, (len(ordered) - sample // 4) // max(1, sample - sample // 4))]
+questions_by_windows = sorted(questions, key=lambda q: -len(all_rows[q[0]["id"]]))
+sample_questions = questions_by_windows[:sample // 4] + questions_by_windows[sample // 4::max(1, (len(questions_by_windows) - sample // 4) // max(1, sample - sample // 4))]
 check_processor(all_rows, sample_questions, slow_tokenizer, fast_tokenizer)
 check_answers(all_rows, sample_questions[:max(50, sample // 4)], slow_tokenizer, fast_tokenizer, json.loads(squad_print("made", shard)))
 check_scores()

@@ -24,7 +24,7 @@ WORDS = """the a Haus STRASSE straße ΟΔΟΣ Σ İstanbul ISTANBUL ıi ǅ Ⅷ 
 WORDS = [w.strip("\n") for w in WORDS if w.strip("\n")] + ["x" * 99, "y" * 100, "z" * 101, "é" * 101, "e\u0301" * 60, "ab" * 400, "--" * 30]
 
 programs = pathlib.Path(sys.argv[1])
-compared = 0
+num_compared = 0
 
 
 def run(*command, **options):
@@ -36,8 +36,8 @@ def write_lines(path, lines):
 
 
 def expect(what, actual, expected):
-    global compared
-    compared += 1
+    global num_compared
+    num_compared += 1
     if actual != expected:
         sys.exit(f"{what}: expected {ascii(expected)}; found {ascii(actual)}")
 
@@ -116,8 +116,8 @@ def check_characters():
     """Compares texts with every character, alone and between others; the vocabulary has all characters that normalisation can produce."""
     characters = [chr(c) for c in range(0x20, 0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Co", "Cn") or not c % 257 and not 0xD800 <= c < 0xE000]
     characters = [c for c in characters if not ("一" < c < "鿿" or "가" < c < "힣" or "\U00020005" < c < "\U0002a6d0" or "\U00017005" < c < "\U00018cf0")]
-    later = "\u1c89\u1c8a\ua7cb\ua7cc\ua7cd\ua7da\ua7db\ua7dc\u0264\u019b\U00010d50\U00010d70"
-    pieces = SPECIAL + sorted({c for c in (*characters, *later) if not c.isspace()})
+    recent_characters = "\u1c89\u1c8a\ua7cb\ua7cc\ua7cd\ua7da\ua7db\ua7dc\u0264\u019b\U00010d50\U00010d70"
+    pieces = SPECIAL + sorted({c for c in (*characters, *recent_characters) if not c.isspace()})
     write_lines("all.txt", pieces + [f"##{c}" for c in pieces[5:]])
     lines = [" ".join(f"{c} x{c}y {c}{c} \u302e{c} {c}\u302e\u0301 \U0001d16d{c}\u0323" for c in characters[i:i + 50]) for i in range(0, len(characters), 50)]
     lines += [" ".join(f"x{chr(c)}y" for c in range(i, i + 256)).replace("\n", " ") for i in (1, 0xD700, 0xF900, 0xFF00, 0x1F300)]
@@ -146,7 +146,7 @@ def check_learnt(rounds):
         expect(f"learnt, round {i}, size {size}, least {min_count}, {lines[:3]}", actual, sorted(numbers, key=numbers.get))
 
 
-def check_with_given_vocabulary(vocab, texts):
+def check_vocabulary_file(vocab, texts):
     run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--from", vocab, "-o", "given")
     pieces = pieces_of("given")
     expect("pieces", pieces, pathlib.Path(vocab).read_text(encoding="utf-8").split("\n")[:-1])
@@ -159,12 +159,12 @@ def main():
     files = [word for word in sys.argv[2:] if word != "--few"]
     quick = "--few" in sys.argv
     if files:
-        check_with_given_vocabulary(files[0], files[1:])
+        check_vocabulary_file(files[0], files[1:])
     else:
         check_generated_text(100 if quick else 3000)
         check_characters()
         check_learnt(20 if quick else 1000)
-    print(f"{compared} results equal those of tokenizers {tokenizers.__version__}")
+    print(f"{num_compared} results equal those of tokenizers {tokenizers.__version__}")
 
 
 if __name__ == "__main__":
