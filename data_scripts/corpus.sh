@@ -7,7 +7,7 @@ trap 'rm -f "${corpus_part:-}"' EXIT
 # file exists, else URL (https://, or file:// for a local copy; a URL that ends in .gz is decompressed). Exits with
 # status 1 if neither can be read or the content has another SHA-256.
 corpus_file() {
-  local file=$1 sum=$2 mirror=${MH_DATA:-}/$3 url=$4 name found from
+  local file=$1 sum=$2 mirror=${MH_DATA:-}/$3 url=$4 name actual_sum from
   name="${0##*/}: ${file##*/}"
   corpus_part=$file.part
   if [ -n "${MH_DATA:-}" ] && [ -f "$mirror" ]; then
@@ -18,8 +18,8 @@ corpus_file() {
     corpus_unpacked "$url" > "$corpus_part" ||
       { echo "$name: expected the file in the mirror MH_DATA or from $url; could read neither; set MH_DATA to the folder of the mirror" >&2; exit 1; }
   fi
-  found=$(sha256sum "$corpus_part" | cut -d' ' -f1)
-  [ "$found" = "$sum" ] || { echo "$name: expected sha256 $sum; found $found in $from" >&2; exit 1; }
+  actual_sum=$(sha256sum "$corpus_part" | cut -d' ' -f1)
+  [ "$actual_sum" = "$sum" ] || { echo "$name: expected sha256 $sum; found $actual_sum in $from" >&2; exit 1; }
   mv "$corpus_part" "$file"
 }
 
