@@ -49,9 +49,9 @@ def run_undisturbed(workplace, library):
     workplace.reset()
     counts, writes = workplace.folder.with_suffix(".counts"), workplace.folder.with_suffix(".writes")
     environment = dict(workplace.environment, LD_PRELOAD=library, MH_FAULT_COUNTS=str(counts), MH_FAULT_WRITES=str(writes))
-    done = scenarios.call(workplace.scenario.command, workplace.folder, environment)
-    if done.returncode != 0:
-        sys.exit(f"{workplace.scenario.command}: {done.stderr}")
+    process = scenarios.call(workplace.scenario.command, workplace.folder, environment)
+    if process.returncode != 0:
+        sys.exit(f"{workplace.scenario.command}: {process.stderr}")
     return read_counts(counts), writes.read_text().splitlines()
 
 
@@ -74,24 +74,24 @@ def check(workplace, library, fault):
     workplace.reset()
     counts = workplace.folder.with_suffix(".counts")
     try:
-        done = scenarios.call(workplace.scenario.command, workplace.folder,
+        process = scenarios.call(workplace.scenario.command, workplace.folder,
                               dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault, MH_FAULT_COUNTS=str(counts)), timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         return [f"did not end within {TIMEOUT} s"]
-    status = done.returncode
+    status = process.returncode
     was_reached = read_counts(counts).get(function, 0) >= int(n.rstrip("+"))  # may be false, since the number of reads of a child's reply varies
     problems = []
     if status < 0:
         problems.append(f"ended by {signal.Signals(-status).name}")
     elif error in HARMLESS and status != 0:
-        problems.append(f"expected success; found exit status {status}: {done.stderr.strip()}")
+        problems.append(f"expected success; found exit status {status}: {process.stderr.strip()}")
     elif status == 0 and was_reached and function in FATAL and error not in HARMLESS:
         problems.append("expected an error; found success")
     elif status != 0:
         if status not in STATUSES.get(function, {1, 4}):
-            problems.append(f"exit status {status}: {done.stderr.strip()}")
-        if f"{workplace.scenario.tool}: error: " not in done.stderr or not any(cause in done.stderr for cause in CAUSES):
-            problems.append(f"expected a message with the cause; found: {done.stderr.strip()}")
+            problems.append(f"exit status {status}: {process.stderr.strip()}")
+        if f"{workplace.scenario.tool}: error: " not in process.stderr or not any(cause in process.stderr for cause in CAUSES):
+            problems.append(f"expected a message with the cause; found: {process.stderr.strip()}")
     return problems + workplace.problems(status)
 
 
@@ -110,17 +110,17 @@ def survey(workplace, args):
     """Tests a command. Returns its line of the report and a text for each problem."""
     scenario, library = workplace.scenario, str(args.library.resolve())
     counts, written_paths = run_undisturbed(workplace, library)
-    tested, problems = 0, []
+    num_tested, problems = 0, []
     foreign = foreign_writes(workplace, written_paths)
     if foreign:
         problems.append(f"{scenario.name}: expected writes only to outputs; found {', '.join(foreign)}")
     for fault in faults_of(counts, args.full, random.Random(f"{args.seed} {scenario.name}")):
-        tested += 1
+        num_tested += 1
         failures = check(workplace, library, fault)
         if failures:
             problems.append(f"{scenario.name}: MH_FAULT={fault}: " + "; ".join(failures))
     called = ", ".join(f"{count} {function}" for function, count in counts.items() if count > 0)
-    return f"{scenario.name}: survived {tested - len(problems) + bool(foreign)} of {tested} failing calls ({called})", problems
+    return f"{scenario.name}: survived {num_tested - len(problems) + bool(foreign)} of {num_tested} failing calls ({called})", problems
 
 
 def main():

@@ -97,9 +97,9 @@ def prepare(folder, environment, has_models):
     if has_models:
         commands.append("mh-train -q --threads 1 --config c.toml --out base")
     for command in commands:
-        done = call(command, folder, environment)
-        if done.returncode != 0:
-            sys.exit(f"{command}: {done.stderr}")
+        process = call(command, folder, environment)
+        if process.returncode != 0:
+            sys.exit(f"{command}: {process.stderr}")
     if has_models:
         shutil.copy(folder / "base/best.safetensors", folder / "model.safetensors")
         shutil.rmtree(folder / "base")
@@ -112,10 +112,10 @@ class Workplace:
         self.scenario, self.folder, self.environment = scenario, folder, environment
         shutil.copytree(inputs, folder)
         start_time = time.monotonic()
-        done = call(scenario.command, folder, environment)
+        process = call(scenario.command, folder, environment)
         self.duration = time.monotonic() - start_time  # duration of the undisturbed run, seconds
-        if done.returncode != 0:
-            sys.exit(f"{scenario.command}: {done.stderr}")
+        if process.returncode != 0:
+            sys.exit(f"{scenario.command}: {process.stderr}")
         self.expected = {name: (folder / name).read_bytes() for name in scenario.outputs}
         if scenario.run:
             (folder / scenario.run).rename(folder / "whole")
@@ -151,9 +151,9 @@ class Workplace:
         command = self.scenario.resume if (run / "config.toml").exists() else self.scenario.command
         if command == self.scenario.command and run.exists():
             shutil.rmtree(run)
-        done = call(command, self.folder, self.environment)
-        if done.returncode != 0:
-            return [f"{command}: exit status {done.returncode}: {done.stderr}"]
+        process = call(command, self.folder, self.environment)
+        if process.returncode != 0:
+            return [f"{command}: exit status {process.returncode}: {process.stderr}"]
         comparison = call(f"{sys.executable} {SAME_RUN} whole {self.scenario.run}", self.folder, self.environment)
         return [] if comparison.returncode == 0 else [f"the resumed run differs: {comparison.stderr.strip().splitlines()[-1]}"]
 
