@@ -27,7 +27,7 @@ def includers():
     result = collections.defaultdict(set)
     for name, path in files.items():
         for include in INCLUDE.findall(path.read_text(encoding="utf-8")):
-            for folder in (path.parent.relative_to(ROOT).as_posix(), *FOLDERS):  # the order of the compiler
+            for folder in (path.parent.relative_to(ROOT).as_posix(), *FOLDERS):  # the order in which the compiler searches
                 header = f"{folder}/{include}"
                 if header in files:
                     result[header].add(name)
@@ -35,7 +35,7 @@ def includers():
     return result
 
 
-def reached(changed, includers_of):
+def reached_files(changed, includers_of):
     """Returns the files in `changed` and all files that include one of them, directly or through other headers."""
     result, pending = set(changed), list(changed)
     while pending:
@@ -49,7 +49,7 @@ def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     changed = git("diff", "--name-only", "--diff-filter=d", sys.argv[1]) + git("ls-files", "--others", "--exclude-standard")
-    sources = sorted(path for path in reached(changed, includers()) if path.endswith(".cpp") and path.startswith(("lib/", "kernels/cpu/", "tools/", "tests/")))
+    sources = sorted(path for path in reached_files(changed, includers()) if path.endswith(".cpp") and path.startswith(("lib/", "kernels/cpu/", "tools/", "tests/")))
     print("\n".join(sources), end="\n" if sources else "")
 
 

@@ -76,7 +76,7 @@ def word_rows():
             yield pattern, instead, int(allowed)
 
 
-def uses(pattern, texts):
+def count_uses(pattern, texts):
     return sum(len(re.findall(rf"\b{pattern}\b", text)) for text in texts)
 
 
@@ -90,7 +90,7 @@ def check_words():
     texts = word_texts()
     lines = []
     for pattern, instead, allowed in word_rows():
-        found = uses(pattern, texts)
+        found = count_uses(pattern, texts)
         if found > allowed:
             lines.append(f"'{pattern}': expected at most {allowed} uses; found {found}; say instead: {instead}\n")
     return "".join(lines)
@@ -102,7 +102,7 @@ def write_words():
     for i, line in enumerate(lines):
         if line and not line.startswith("#"):
             pattern, instead, _ = line.split("\t")
-            lines[i] = f"{pattern}\t{instead}\t{uses(pattern, texts)}"
+            lines[i] = f"{pattern}\t{instead}\t{count_uses(pattern, texts)}"
     WORDS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -16,14 +16,14 @@ FORMATS = {"lib/base/renamed_keys.cpp"}  # the table of renamed keys and values,
 FOLDERS = "lib/attention/methods"
 METHODS = ("lib/attention/methods/**/*", "lib/train/procedures/*", "lib/train/regularisers/*")
 ENTRY = re.compile(r"\b(pairings|scores|normalisers|mixers|combiners|procedures|regularisers)\(\),\s*(?:\"([^\"]+)\"|(\w+))")
-TYPES = re.compile(r"^const Registration<", re.MULTILINE)
+REGISTRATION = re.compile(r"^const Registration<", re.MULTILINE)
 
 # Names that are also ordinary words: only a string literal that equals the name is a fault.
 WORDS = {"concatenate", "disagreement", "dot-product", "gates", "mean", "none", "own", "plain", "relative", "softmax", "differential"}
 # String literals allowed in a file: other meanings of the word, and the default (identity) stage of each kind.
 ALLOWED = {
     "lib/attention/options.h": {"own", "dot-product", "softmax", "none", "concatenate"},
-    "lib/train/trainable_filter.cpp": {"gates"},  # a role of parameters
+    "lib/train/trainable_filter.cpp": {"gates"},  # name of a parameter role
 }
 ALLOWED_ANYWHERE = {"none"}  # occurs in errors: "found none"
 
@@ -37,14 +37,14 @@ def code_of(text):
     return re.sub(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*|/\*.*?\*/', lambda match: match.group(1) or "", text, flags=re.DOTALL)
 
 
-def registered():
+def registered_names():
     """Returns {name of a method: its registry}, and one error line for each registration without a readable name."""
     names, faults, constants, entries = {}, [], {}, 0
     texts = {path: code_of(path.read_text(encoding="utf-8")) for path in files(*METHODS)}
     for text in texts.values():
         constants.update(re.findall(r"\bconst char\*\s*(?:const\s+)?(\w+)\s*=\s*\"([^\"]+)\"", text))
     for path, text in texts.items():
-        entries += len(TYPES.findall(text))
+        entries += len(REGISTRATION.findall(text))
         for registry, name, constant in ENTRY.findall(text):
             name = name or constants.get(constant, "")
             if not name:
@@ -87,7 +87,7 @@ def faults_of(path, text, names):
 
 
 def main():
-    names, faults = registered()
+    names, faults = registered_names()
     names = folders() | names
     core = files(*CORE)
     for path in core:

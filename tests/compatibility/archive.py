@@ -361,7 +361,7 @@ def tensors_checksum(path):
     return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + data[start:]).hexdigest()
 
 
-def same(arguments):
+def check_same(arguments):
     failed = 0
     with tempfile.TemporaryDirectory() as work_folder:
         work_folder = pathlib.Path(work_folder)
@@ -401,7 +401,7 @@ def main():
         command.add_argument("--only", default="", help="text that the name of a combination must contain, such as decoder+mae; default: all combinations")
         command.add_argument("--full", action="store_true", help="check all combinations")
     arguments = parser.parse_args()
-    return 1 if {"make": make, "check": check, "same": same}[arguments.command](arguments) else 0
+    return 1 if {"make": make, "check": check, "same": check_same}[arguments.command](arguments) else 0
 
 
 if __name__ == "__main__":

@@ -42,10 +42,10 @@ def report(entries, updates):
         print(f"{minute}\t{speed:.0f}")
     if len(speeds) < 2:
         sys.exit(f"steady_training: expected two complete minutes of training; found {len(speeds)}; increase --minutes")
-    steady = statistics.median(speeds[1:])
-    spread = max(abs(speed / steady - 1) for speed in speeds[1:])
-    hours = updates * entries[-1]["tokens"] / entries[-1]["update"] / steady / 3600
-    print(f"steady\t{steady:.0f}\nspread\t{spread:.4f}\nupdates\t{entries[-1]['update']}\nhours of {updates} updates\t{hours:.1f}")
+    steady_speed = statistics.median(speeds[1:])
+    spread = max(abs(speed / steady_speed - 1) for speed in speeds[1:])
+    hours = updates * entries[-1]["tokens"] / entries[-1]["update"] / steady_speed / 3600
+    print(f"steady\t{steady_speed:.0f}\nspread\t{spread:.4f}\nupdates\t{entries[-1]['update']}\nhours of {updates} updates\t{hours:.1f}")
     return 0 if spread <= 0.02 else 1
 
 
