@@ -32,7 +32,7 @@ def dry_run(tools, text, *options):
     """Returns (result of `mh-train --dry-run`, "") or ({}, error message). `text`: a configuration in TOML."""
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     process = subprocess.run([tools / "mh-train", "--dry-run", "--format", "json", "--config", "/dev/stdin", *options], input=text,
-                          capture_output=True, text=True, check=False, env=environment)
+                             capture_output=True, text=True, check=False, env=environment)
     return (json.loads(process.stdout), "") if process.returncode == 0 else ({}, process.stderr.strip())
 
 

@@ -75,7 +75,7 @@ def check(workplace, library, fault):
     counts = workplace.folder.with_suffix(".counts")
     try:
         process = scenarios.call(workplace.scenario.command, workplace.folder,
-                              dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault, MH_FAULT_COUNTS=str(counts)), timeout=TIMEOUT)
+                                 dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault, MH_FAULT_COUNTS=str(counts)), timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         return [f"did not end within {TIMEOUT} s"]
     status = process.returncode
