@@ -388,7 +388,7 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     check_mean_ranks(entry, full_blocks(recorder.p), bound);
     EntropyMeans entropy;
     entropy.add(full_blocks(recorder.p));
-    // Relative errors of the probabilities change Σ p ln p by Σ p |ln p + 1| ≤ 1 + ln n times as much.
+    // Relative errors ε of the probabilities change Σ p ln p by at most ε Σ p |ln p + 1| ≤ ε (1 + ln n).
     CHECK(numbers::error(entry.entropy.entropy(), entropy.entropy()) <= bound * (1 + std::log(6)));
     check_mean_ranks(*collect_spectra(*model, "logits")->entries()[1], full_blocks(recorder.logits), bound);
     if (recorder.before_mixing.empty()) {

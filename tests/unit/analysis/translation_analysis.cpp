@@ -55,8 +55,8 @@ struct AnalysedModel {
   // Returns the bound on the difference of two forward passes in batches of other shapes, relative to the largest
   // result. No sentence is longer than a block.
   double pass_bound() const { return rounding::pass_bound(*model, analysis_input().scoring.block); }
-  // Returns the bound on the differences of importance scores, relative to the largest score, or to 1: two passes, and
-  // backward passes for gradients; the measures themselves are computed in fp64.
+  // Returns the bound on the difference of two importance scores, relative to the larger of 1 and the largest score:
+  // the error of two passes with gradients. The measures themselves are computed in fp64.
   double importance_bound() const { return rounding::gradient_bound(*model, analysis_input().scoring.block); }
 };
 
@@ -567,7 +567,7 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
       }
       check_spectra(*entry, matrices, analysed_model.pass_bound());
       for (size_t h = 0; h < 4; ++h) entropy[h] /= queries[h], normalised_entropy[h] /= multi_key_queries[h];
-      // Relative errors of the probabilities change Σ p ln p by Σ p |ln p + 1| ≤ 1 + ln n times as much. For the
+      // Relative errors ε of the probabilities change Σ p ln p by at most ε Σ p |ln p + 1| ≤ ε (1 + ln n). For the
       // entropy divided by ln n ≥ ln 2 the factor is (1 + ln n) / ln n ≤ (1 + ln 2) / ln 2, which is less than 1 +
       // ln 5.
       const auto keys = static_cast<double>(analysed_model.analysis_input().scoring.block);
@@ -680,7 +680,8 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
       INFO(name_of(layer.kind) << " " << layer.layer);
       CHECK(layer.by_position == (layer.kind != AttentionKind::encoder_self));
       CHECK(layer.units == g.size(0));
-      // Entropies up to ln 4 of gates that differ by the rounding of a pass, with the bound of the attention entropies.
+      // The gates differ by the rounding of a pass, so the bound of the attention entropies applies, with entropies of
+      // at most ln 4.
       const double entropy = -at::xlogy(g.to(at::kDouble), g.to(at::kDouble)).sum().item<double>();
       CHECK(layer.entropy == rounding::within(entropy, analysed_model.pass_bound() * static_cast<double>(g.size(0)) *
                                                            (1 + std::log(4))));
@@ -724,7 +725,7 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   // their own gates.
   const auto a = evaluate_experts(analysed_model.analysis_input(1), 2),
              b = evaluate_experts(analysed_model.analysis_input(), 2);
-  // Perplexities: d exp(x) = exp(x) dx.
+  // The error of a perplexity exp(x) is exp(x) times the error of the loss x.
   const auto bound = [&](double perplexity) { return perplexity * analysed_model.pass_bound() * std::log(perplexity); };
   for (size_t i = 0; i < 3; ++i) CHECK(a[i].score == rounding::within(b[i].score, bound(b[i].score)));
   const auto c = evaluate_experts(analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_self}), 1);

@@ -137,7 +137,7 @@ TEST_CASE("parse_length() accepts a whole number, an optional k, M or G, and a u
 }
 
 TEST_CASE("philox4x32 reproduces the published known-answer values") {
-  // Known-answer test of philox4x32 with ten rounds (Salmon et al. 2011).
+  // Test vectors of Salmon et al. 2011 for ten rounds.
   CHECK(philox4x32({0, 0, 0, 0}, {0, 0}) == std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   CHECK(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}) ==
         std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});

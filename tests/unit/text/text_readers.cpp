@@ -290,7 +290,7 @@ TEST_CASE("a line of only white space ends a document, and a line of control cha
       ShardWriter writer(*sink, header);
       actual = encode_documents(text, *tokenizer, 1, writer).documents;
     });
-    // The special character CR forms a CR LF line end with the line feed after it, which is refused.
+    // The special character CR and the line feed after it form a CR LF line end, which is refused.
     const bool is_refused = expected_documents[i] == 'r' || kUnusualCharacters[i].bytes == "\r";
     CHECK(status == (is_refused ? 3 : 0));
     if (!is_refused) CHECK(actual == static_cast<uint64_t>(expected_documents[i] - '0'));

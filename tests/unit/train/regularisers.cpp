@@ -220,8 +220,8 @@ TEST_CASE("orthogonal-mixing is 0 for an orthogonal matrix M and has the gradien
   }
   term->loss({}).backward();
   const at::Tensor d = m.detach().to(at::kDouble), identity = at::eye(4, at::kDouble);
-  // In fp32: two products of 4 terms, the difference, the square and the weight. The magnitude is that of the sums of
-  // absolute terms.
+  // In fp32: two products of 4 terms, the difference, the square and the weight. The bound is relative to the sums of
+  // the absolute terms.
   const double size = numbers::max_abs(4 * at::matmul(d.abs(), at::matmul(d.abs().t(), d.abs()) + identity));
   CHECK(rounding::agree(m.grad(), 4 * at::matmul(d, at::matmul(d.t(), d) - identity), 4 + 4 + 3, size));
   nn::ParameterList empty(at::kCPU);
@@ -251,7 +251,8 @@ TEST_CASE("nuclear-growth has a constant value, but the gradient of -|α|_*, and
     at::Tensor value = term->loss({3, 0, 10});
     value.backward();
     const auto [u, s, v] = at::linalg_svd(a.detach().to(at::kDouble), false);
-    // Two nuclear norms in fp64 cancel, with the errors of a decomposition of 10 sweeps; the value is rounded to fp32.
+    // The difference of two nuclear norms in fp64 has the errors of decompositions of 10 sweeps; the value is rounded
+    // to fp32.
     CHECK(value.item<double>() ==
           rounding::within(2 * margin, tolerance::chain_error_bound(1, tolerance::kFp32, 2 * margin) +
                                            rounding::fp64_bound(10 * 8, 2 * s.sum().item<double>())));
@@ -285,8 +286,9 @@ TEST_CASE("orthogonal-mixing with of = positions is the mean over the mixing mat
           for (int64_t j = 0; j < 3; ++j) product += m[b][t][j][i].item<double>() * m[b][t][j][k].item<double>();
           sum += product * product / 8;
         }
-  // In fp32: M takes products of 6 and of 2 terms and two additions, MᵀM one of 3 terms, and the mean of squares adds 9
-  // entries and 8 positions, with four more roundings. The term is a fourth power of M.
+  // In fp32: M is computed by products of 6 and of 2 terms and two additions, MᵀM by a product of 3 terms; the mean of
+  // squares adds 9 entries and 8 positions, and four more roundings follow. The term is a fourth power of M, which
+  // quadruples relative errors.
   CHECK(value.item<double>() ==
         rounding::within(0.5 * sum,
                          tolerance::chain_error_bound(6 + 2 + 2 + 3 + 9 + 8 + 4, tolerance::kFp32, 4 * 0.5 * sum)));

@@ -11,8 +11,9 @@ using namespace mh::train;
 
 namespace {
 
-// Number of roundings in sequence in a rate low + (high - low) (1 + cos(π t)) / 2: difference, quotient t, product,
-// cosine, and four more; π t is at most 4 π, so that an error of the phase counts four times.
+// Number of roundings in sequence in a rate low + (high - low) (1 + cos(π t)) / 2: 8 for the difference, the quotient
+// t, the product, the cosine and four more operations, and 4 since the relative error of a phase π t of up to 4 π
+// counts more than once.
 constexpr int64_t kCosineOperations = 8 + 4;
 
 TrainOptions options_of(const std::string& schedule, double lr, double warmup_lr = 0, double min_lr = 0) {

@@ -13,7 +13,7 @@ using namespace squads;
 
 namespace {
 
-// Returns the context score of a token in a window, as _check_is_max_context() in BERT's run_squad.py.
+// Returns the context score of a token in a window, computed as in _check_is_max_context() of BERT's run_squad.py.
 double context_score(const text::Window& w, int32_t token) {
   return std::min(token - w.first, w.first + w.count - 1 - token) + 0.01 * w.count;
 }
