@@ -22,7 +22,7 @@ from huggingface_recorded import load_tokenizer
 
 transformers.logging.set_verbosity_error()
 transformers.logging.disable_progress_bar()
-TRANSFORMERS_4 = transformers.__version__.startswith("4.")  # writes vocab.json, vocab.txt and pytorch_model.bin
+TRANSFORMERS_4 = transformers.__version__.startswith("4.")  # version 4 writes vocab.json, vocab.txt and pytorch_model.bin
 names = []
 torch.set_num_threads(1)
 

@@ -169,7 +169,7 @@ def record():
         tokenizer.save_pretrained(folder)
         (folder / "model.safetensors").unlink()
         (folder / "generation_config.json").unlink(missing_ok=True)
-        parameters = dict(model.named_parameters())  # has each tied tensor once, as saved files have
+        parameters = dict(model.named_parameters())  # contains each tied tensor once, like saved files
         (folder / "tensors.txt").write_text("".join(f"{name} {' '.join(map(str, p.shape))}\n" for name, p in parameters.items()))
         with torch.no_grad():
             for key, value in parameters.items():
