@@ -1,4 +1,4 @@
-// Files of SQuAD.
+// SQuAD files: parsing, with unanswerable questions refused and kept.
 #include "text/records/questions/squad.h"
 
 #include "fuzz/fuzz.h"
