@@ -33,15 +33,15 @@ namespace {
 
 using Heads = std::vector<int64_t>;
 
-Heads iota_heads(int64_t heads) {
-  Heads all(static_cast<size_t>(heads));
+Heads iota_heads(int64_t num_heads) {
+  Heads all(static_cast<size_t>(num_heads));
   std::iota(all.begin(), all.end(), 0);
   return all;
 }
 
-// Returns a mask of shape (heads), with 1 for kept heads and 0 for all other heads.
-at::Tensor head_mask(const Heads& kept_heads, int64_t heads) {
-  at::Tensor mask = at::zeros({heads});
+// Returns a mask of shape (num_heads), with 1 for kept heads and 0 for all other heads.
+at::Tensor head_mask(const Heads& kept_heads, int64_t num_heads) {
+  at::Tensor mask = at::zeros({num_heads});
   for (const int64_t head : kept_heads) mask[head] = 1;
   return mask;
 }
@@ -185,11 +185,11 @@ std::vector<Combination> combinations() {
 
 // Draws a set of kept heads: at least one head, or no heads if `prunes_all` is set. With `in_pairs`, heads 2i and 2i +
 // 1 are kept or pruned together.
-Heads draw_kept(int64_t heads, bool in_pairs, bool prunes_all) {
-  const int64_t step = in_pairs ? 2 : 1, num_groups = heads / step;
+Heads draw_kept(int64_t num_heads, bool in_pairs, bool prunes_all) {
+  const int64_t step = in_pairs ? 2 : 1, num_groups = num_heads / step;
   const auto bits = prunes_all ? 0 : *rc::gen::inRange<int64_t>(1, int64_t{1} << num_groups);
   Heads kept_heads;
-  for (int64_t i = 0; i < heads; ++i)
+  for (int64_t i = 0; i < num_heads; ++i)
     if ((bits >> (i / step) & 1) != 0) kept_heads.push_back(i);
   return kept_heads;
 }

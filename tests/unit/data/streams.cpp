@@ -241,11 +241,11 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
   std::vector<model::Memories> saved;
   nn::Requests requests;
   requests.add(std::make_shared<model::SkipLayers>(std::vector<bool>{false, true, false}));
-  for (int64_t rows : {2, 2, 1}) {
+  for (int64_t num_rows : {2, 2, 1}) {
     auto m = model->new_memory(9);
     nn::ForwardContext forward_context{true, 1, 0, 0};
     forward_context.requests = &requests;
-    for (int i = 0; i < 3; ++i) model->hidden(at::randint(6, {rows, 4}, at::kLong), forward_context, m.get());
+    for (int i = 0; i < 3; ++i) model->hidden(at::randint(6, {num_rows, 4}, at::kLong), forward_context, m.get());
     saved.push_back(std::move(*m));
   }
   Folder folder;
@@ -261,9 +261,9 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
     io::write_checkpoint(*sink, views.all(), {});
     sink->close();
   };
-  auto load = [&](int64_t rows, int64_t rows_per_micro_batch, int64_t capacity, int64_t width) {
-    return model::load_memories(io::Checkpoint(path), *model->new_memory(capacity), rows, rows_per_micro_batch, width,
-                                at::kCPU);
+  auto load = [&](int64_t num_rows, int64_t rows_per_micro_batch, int64_t capacity, int64_t width) {
+    return model::load_memories(io::Checkpoint(path), *model->new_memory(capacity), num_rows, rows_per_micro_batch,
+                                width, at::kCPU);
   };
   write({});
   const auto loaded = load(5, 3, 9, 16);
@@ -278,9 +278,9 @@ TEST_CASE("memories load into micro-batches of another size; mismatched or damag
     CHECK(at::equal(at::cat({loaded[0].layers[l].inputs, loaded[1].layers[l].inputs}),
                     at::cat({saved[0].layers[l].inputs, saved[1].layers[l].inputs, saved[2].layers[l].inputs})));
   }
-  auto is_refused = [&](int64_t rows, int64_t capacity, int64_t width) {
+  auto is_refused = [&](int64_t num_rows, int64_t capacity, int64_t width) {
     try {
-      load(rows, rows, capacity, width);
+      load(num_rows, num_rows, capacity, width);
     } catch (const Error& error) {
       return error.exit() == Exit::input;
     }

@@ -289,10 +289,10 @@ TEST_CASE("gradient accumulation over micro-batches gives the update of the full
 }
 
 TEST_CASE("chunks score every token exactly once for any context length") {
-  for (auto [tokens, block, context] :
+  for (auto [num_tokens, block, context] :
        {std::tuple{100, 7, 0}, {100, 7, 3}, {100, 7, 6}, {5, 7, 6}, {1, 1, 0}, {49, 7, 1}}) {
-    std::vector<int> times_scored(static_cast<size_t>(tokens));
-    for (const auto& c : data::make_chunks(tokens, block, context)) {
+    std::vector<int> times_scored(static_cast<size_t>(num_tokens));
+    for (const auto& c : data::make_chunks(num_tokens, block, context)) {
       CHECK(c.length <= block);
       if (c.first > 0) CHECK(c.num_context == context);
       CHECK((c.first + c.num_context) % (block - context) ==
