@@ -124,7 +124,7 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
 };
 
 double perplexity(const AnalysisInput& analysis_input, attention::Observer* observer) {
-  task::ScoreObserver score_observer;
+  task::ScoreCallbacks score_observer;
   score_observer.progress = analysis_input.progress;
   score_observer.observer = observer;
   const task::Score score =

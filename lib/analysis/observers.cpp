@@ -28,9 +28,9 @@ at::Tensor Observers::heads(attention::HeadSide side, const attention::LayerSpec
   return result;
 }
 
-const char* Observers::needs_composed() const {
+const char* Observers::why_composed() const {
   for (const auto* observer : observers_)
-    if (const char* reason = observer->needs_composed()) return reason;
+    if (const char* reason = observer->why_composed()) return reason;
   return nullptr;
 }
 

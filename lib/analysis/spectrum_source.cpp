@@ -111,7 +111,8 @@ class BeforeMixingSource : public SpectrumSource {
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers()) {
-      const auto mixed_tensor = includes(layer->layer_spec().kind) ? layer->mixes() : attention::MixedTensor::nothing;
+      const auto mixed_tensor =
+          includes(layer->layer_spec().kind) ? layer->mixed_tensor() : attention::MixedTensor::nothing;
       if (mixed_tensor != attention::MixedTensor::nothing)
         mixes_logits_[layer->layer_spec().name] = mixed_tensor == attention::MixedTensor::logits;
       mixes_any_logits_ = mixes_any_logits_ || mixed_tensor == attention::MixedTensor::logits;
@@ -149,7 +150,7 @@ class MixingSource : public SpectrumSource, public attention::Subscriber<attenti
   void start(model::LanguageModel& model, const SourceRequest& request) override {
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers())
-      if (includes(layer->layer_spec().kind) && layer->mixes() != attention::MixedTensor::nothing) return;
+      if (includes(layer->layer_spec().kind) && layer->mixed_tensor() != attention::MixedTensor::nothing) return;
     throw Error(Exit::usage, Problem{"--of mixing", "a model with head mixing", "no layer with a mixer",
                                      "use a model with a mixer; mh-train --list stages lists the mixers"});
   }

@@ -34,7 +34,7 @@ bool moves(const nn::Parameter& p, const SwapOptions& options) {
 // Returns the shape of the block of one head, or of one pair of heads, in a parameter.
 std::vector<int64_t> block_shape(const nn::Parameter& p) {
   auto sizes = p.master().sizes().vec();
-  for (const nn::HeadAxis& axis : p.traits().head_axes) sizes[static_cast<size_t>(axis.axis)] /= axis.blocks();
+  for (const nn::HeadAxis& axis : p.traits().head_axes) sizes[static_cast<size_t>(axis.axis)] /= axis.block_count();
   return sizes;
 }
 
@@ -88,7 +88,7 @@ struct SwappedTensors {
 // Returns the block of head i in tensor x, or the block of the pair of heads (i, j) if both axes of x are heads.
 at::Tensor head_block(const nn::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
   auto block = [](const at::Tensor& t, const nn::HeadAxis& axis, int64_t head) {
-    const int64_t size = t.size(axis.axis) / axis.blocks();
+    const int64_t size = t.size(axis.axis) / axis.block_count();
     return t.narrow(axis.axis, axis.block_of(head) * size, size);
   };
   const at::Tensor row = block(x, traits.head_axes[0], i);

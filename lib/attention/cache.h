@@ -36,7 +36,7 @@ class Cache {
   // than physical rows.
   struct InPlaceView {
     at::Tensor keys, values;  // (P, h, length, dk) and (P, hv, length, dv), P >= B physical rows
-    at::Tensor rows;          // (B, length) int32: position t of batch row b is in physical row rows[b, t]
+    at::Tensor row_table;     // (B, length) int32: position t of batch row b is in physical row row_table[b, t]
   };
   // Reserves one more position for keys and values with the shapes of k (B, h, 1, dk) and v (B, hv, 1, dv), and returns
   // a view that includes this position. The caller must write the new key and value of batch row b to physical row b.

@@ -23,11 +23,11 @@ MaskForm::MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys)
       has_no_window_or_bias(mask.window == 0 && !mask.additive.defined()),
       is_supported_by_kernels(!mask.additive.defined() &&
                               (queries_are_last || (causal_hides_no_key && mask.window == 0))) {
-  square = has_no_window_or_bias && queries_are_last && mask.offset == 0;
+  is_square = has_no_window_or_bias && queries_are_last && mask.offset == 0;
 }
 
 KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
-    : has_mixing(stages.mixer->mixes() != MixedTensor::nothing),
+    : has_mixing(stages.mixer->mixed_tensor() != MixedTensor::nothing),
       has_relative_positions(stages.score->has_relative_positions()),
       normaliser(stages.normaliser->kernel_feature()),
       has_dropout(options.dropout > 0) {}
@@ -87,12 +87,12 @@ bool value_size_is_head_size(const ConstraintInput& c, std::string* why) {
 }
 
 // Returns why the interceptor needs the composed path; null if it works on every path or if there is no interceptor.
-const char* needs_composed(const Interceptor* interceptor) {
-  return interceptor != nullptr ? interceptor->needs_composed() : nullptr;
+const char* why_composed(const Interceptor* interceptor) {
+  return interceptor != nullptr ? interceptor->why_composed() : nullptr;
 }
 
 bool interceptor_suits_fused(const ConstraintInput& c, std::string* why) {
-  const char* reason = needs_composed(c.layer.interceptor);
+  const char* reason = why_composed(c.layer.interceptor);
   return reason == nullptr || report_unmet(why, reason);
 }
 
@@ -117,7 +117,7 @@ bool head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
 }
 
 bool observer_suits_fused(const ConstraintInput& c, std::string* why) {
-  const char* reason = needs_composed(c.pass->observer);
+  const char* reason = why_composed(c.pass->observer);
   return reason == nullptr || report_unmet(why, reason);
 }
 
@@ -170,7 +170,7 @@ bool sdpa_is_slower(const ConstraintInput& c, std::string* why) {
   const MaskForm& mask = c.choice.mask;
   const Mask& m = c.pass->mask;
   const bool needs_no_mask_tensor =
-      mask.square || (mask.has_no_window_or_bias && !m.causal && !m.key_lengths.defined());
+      mask.is_square || (mask.has_no_window_or_bias && !m.causal && !m.key_lengths.defined());
   return !needs_no_mask_tensor || uses_features(c) ||
          report_unmet(why, "SDPA is faster, since it needs no mask tensor");
 }
@@ -214,7 +214,7 @@ bool has_no_relative_positions(const ConstraintInput& c, std::string* why) {
 }
 
 bool normalises_by_softmax(const ConstraintInput& c, std::string* why) {
-  return c.layer.stages.normaliser->fused() == kernels::Normaliser::softmax ||
+  return c.layer.stages.normaliser->kernel_normaliser() == kernels::Normaliser::softmax ||
          report_unmet(why, "normaliser '", c.layer.options.normaliser, "'");
 }
 
@@ -341,7 +341,7 @@ KernelChoice Dispatcher::choose(const LayerView& layer, const Context& pass) con
     choice.unmet_constraint = &constraint;
     return std::move(choice);
   }
-  choice.mask = MaskForm(pass.mask, pass.q.size(2), pass.keys);
+  choice.mask = MaskForm(pass.mask, pass.q.size(2), pass.num_keys);
   choice.gpu = gpu_kernels(pass.q, pass.k, pass.v);
   choice.matrix = layer.stages.mixer->matrix(pass);
   for (const Kernel kernel : candidate_kernels(pass.q.is_cuda(), choice.matrix.defined())) {
@@ -363,7 +363,7 @@ void Dispatcher::report_fallback(const LayerView& layer, const Context& pass, co
   const bool is_layer_reason = !choice.unmet_constraint->needs_pass();
   // The reasons of the layer are part of describe(), which was logged when the model was built, except for the
   // reasons of an interceptor, which is set later.
-  if (is_layer_reason && needs_composed(layer.interceptor) == nullptr) {
+  if (is_layer_reason && why_composed(layer.interceptor) == nullptr) {
     if (path_ == Path::fused) require_fused(layer, training);
     return;
   }

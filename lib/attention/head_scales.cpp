@@ -26,7 +26,7 @@ class ScaledHeads : public Interceptor {
     return x * s;
   }
   bool acts_on(HeadSide side) const override { return scales_.scales_of(side).defined(); }
-  const char* needs_composed() const override {
+  const char* why_composed() const override {
     return scales_.score.defined()
                ? "scale factors of score heads act on probabilities, which the fused path does not store"
                : nullptr;

@@ -26,7 +26,7 @@ class Interceptor {
   // retain_grad() on x, which is part of the autograd graph.
   virtual at::Tensor heads(HeadSide /*side*/, const LayerSpec&, const at::Tensor& x) { return x; }
   // Returns why a layer with this interceptor needs the composed path; null: the layer may take any path.
-  virtual const char* needs_composed() const = 0;
+  virtual const char* why_composed() const = 0;
   // Returns whether heads() may change the tensors of this side. Batch rows are repeated for variants() at the first
   // side for which the result is true. Not called for observers.
   virtual bool acts_on(HeadSide) const { return true; }

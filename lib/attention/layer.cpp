@@ -92,7 +92,7 @@ at::Tensor AttentionLayer::forward(const at::Tensor& query_input, const at::Tens
   Context c{layer_spec_, forward_context, mask, query_input, key_input, p.q, p.k, p.v};
   if (cache != nullptr) c.state = &cache->state();
   c.observer = observer;
-  c.keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
+  c.num_keys = c.v.size(2) + (cache != nullptr && !p.is_cached ? cache->length() : 0);
   stages_.pairing->pair(c);
   c.weights = stages_.combiner->weights(c);
   const KernelChoice choice = dispatcher_.choose(view(), c);

@@ -59,7 +59,9 @@ class AttentionLayer {
   // Returns whether the layer has separate heads on this side: value heads always, score heads if the mixer mixes
   // heads, output heads if the combiner mixes heads. False for every side of a layer without heads.
   bool has_separate_heads(HeadSide side) const;
-  MixedTensor mixes() const { return stages_.mixer != nullptr ? stages_.mixer->mixes() : MixedTensor::nothing; }
+  MixedTensor mixed_tensor() const {
+    return stages_.mixer != nullptr ? stages_.mixer->mixed_tensor() : MixedTensor::nothing;
+  }
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 
   // Returns whether heads of this side can be pruned while the heads of the other sides are kept.
@@ -126,9 +128,9 @@ class AttentionLayer {
   // Computes the head outputs (B, hv, 1, dv) of a step of incremental decoding with the in-place kernel of `choice`,
   // which also appends the new key and value to the cache.
   at::Tensor attend_in_place(const Context& context, const KernelChoice& choice, Cache& cache) const;
-  // Computes the head outputs (B, h, Tq, dv) with SDPA. `square`: whether the mask is causal over equal numbers of
+  // Computes the head outputs (B, h, Tq, dv) with SDPA. `is_square`: whether the mask is causal over equal numbers of
   // queries and keys, and no other mask applies.
-  at::Tensor attend_with_sdpa(Context& context, bool square) const;
+  at::Tensor attend_with_sdpa(Context& context, bool is_square) const;
   bool has_dropout(bool training) const { return training && options_.dropout > 0; }
   std::string probabilities_stream() const;  // name of the random stream of dropout
   at::Tensor forward_without_heads(const at::Tensor& query_input, const at::Tensor& key_input, Cache* cache) const;

@@ -38,7 +38,7 @@ class Observer : public Interceptor {
   // sum to 1.
   virtual void probabilities(const LayerSpec&, const at::Tensor&) {}
 
-  const char* needs_composed() const override {
+  const char* why_composed() const override {
     return "an observer reads the probabilities, which the fused path does not store";
   }
 

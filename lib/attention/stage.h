@@ -50,7 +50,7 @@ struct Context {
   at::Tensor key_input;    // (B, Tk, d): the same tensor as query_input in self-attention without memory
   at::Tensor q, k, v;  // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); q with its bias, before scaling by 1/√dk
   // Number of keys, including cached keys, which k and v lack before Cache::append().
-  int64_t keys = 0;
+  int64_t num_keys = 0;
   // (h): index of the key/value head that each query head reads; empty: the head of the same index. The composed path
   // and SDPA gather k and v by these indices; the fused kernels read the heads by index.
   std::vector<int64_t> key_heads = {};
@@ -128,7 +128,7 @@ class Normaliser : public Stage {
  public:
   virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) = 0;
   // Returns the normaliser that the fused kernels apply; used only if why_not_fused() is empty.
-  virtual kernels::Normaliser fused() const { return kernels::Normaliser::softmax; }
+  virtual kernels::Normaliser kernel_normaliser() const { return kernels::Normaliser::softmax; }
   // Returns the name of the normaliser for fallback reasons; null if SDPA has this normaliser.
   virtual const char* kernel_feature() const { return nullptr; }
 };
@@ -139,7 +139,7 @@ enum class MixedTensor { nothing, logits, probabilities };
 // Stage that mixes logits (before the mask) and probabilities (before the product with the values) across heads.
 class Mixer : public Stage {
  public:
-  virtual MixedTensor mixes() const { return MixedTensor::probabilities; }
+  virtual MixedTensor mixed_tensor() const { return MixedTensor::probabilities; }
   // Returns whether the numbers of score heads (its input) and value heads (its output) may differ.
   virtual bool can_change_head_count() const { return false; }
   virtual at::Tensor mix_logits(const Context&, const at::Tensor& logits) { return logits; }

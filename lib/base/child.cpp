@@ -309,11 +309,11 @@ ChildEnd Child::finish() {
   if (WIFSIGNALED(status)) {
     const int signal = WTERMSIG(status);
     end.cause = str("ended by signal ", signal, " (", strsignal(signal), ")");
-    end.out_of_memory = signal == SIGKILL;
+    end.ran_out_of_memory = signal == SIGKILL;
     end.crashed = signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT;
   } else if (kind == kOutOfMemory) {
     end.cause = "ran out of memory";
-    end.out_of_memory = true;
+    end.ran_out_of_memory = true;
   } else if (kind == kException) {
     end.cause = "threw an exception: " + text;
   } else if (kind == kResult && WEXITSTATUS(status) == 0) {

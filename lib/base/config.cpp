@@ -232,8 +232,8 @@ std::vector<Difference> differences(const std::string& old_toml, const std::stri
   return result;
 }
 
-std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
-                                 const std::vector<std::string>& prefixes) {
+std::vector<std::string> difference_texts(const std::string& old_toml, const std::string& new_toml,
+                                          const std::vector<std::string>& prefixes) {
   std::vector<std::string> texts;
   for (const Difference& difference : differences(old_toml, new_toml))
     if (std::any_of(prefixes.begin(), prefixes.end(),

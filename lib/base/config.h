@@ -96,8 +96,8 @@ struct Difference {
 // that only `new_toml` has, each in alphabetical order.
 std::vector<Difference> differences(const std::string& old_toml, const std::string& new_toml);
 // Returns Difference::text of each differing key that starts with one of the prefixes.
-std::vector<std::string> changes(const std::string& old_toml, const std::string& new_toml,
-                                 const std::vector<std::string>& prefixes);
+std::vector<std::string> difference_texts(const std::string& old_toml, const std::string& new_toml,
+                                          const std::vector<std::string>& prefixes);
 
 // Collects the keys of option structs with types, defaults, help and resume rules, for `--list` and the manual.
 class FieldLister : public Fields {

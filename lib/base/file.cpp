@@ -96,7 +96,7 @@ class DescriptorSink : public ByteSink {
 
  private:
   void write_all(const char* bytes, size_t size) {
-    if (const int code = append(descriptor_, {bytes, size}); code != 0) fail_to_write(name_, code);
+    if (const int code = write_fully(descriptor_, {bytes, size}); code != 0) fail_to_write(name_, code);
   }
   std::vector<char> buffer_;
   uint64_t bytes_written_ = 0;
@@ -383,7 +383,7 @@ int open_descriptor(const std::string& path, int flags, unsigned mode) {
   return retry_if_interrupted([&] { return ::open(path.c_str(), flags, mode); });
 }
 
-int append(int descriptor, std::string_view bytes) {
+int write_fully(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = retry_if_interrupted([&] { return ::write(descriptor, bytes.data(), bytes.size()); });
     if (n < 0) return errno;

@@ -83,7 +83,7 @@ void write_file_atomically(const std::string& path, std::string_view bytes);
 int open_descriptor(const std::string& path, int flags, unsigned mode = 0);
 // Writes all bytes to an open descriptor; repeats writes that signals interrupt or that write only some of the bytes.
 // Returns 0, or the errno of the failed write.
-int append(int descriptor, std::string_view bytes);
+int write_fully(int descriptor, std::string_view bytes);
 
 // Throws Error(usage) if `output` is the same file as one of the inputs, or as a file directly inside a folder among
 // the inputs. Compares device and inode, so that links and redirections of the standard streams are detected.

@@ -67,7 +67,7 @@ Progress::Progress(std::string label, int64_t total, std::string unit)
 
 Progress::~Progress() { clear(); }
 
-void Progress::set_start(int64_t start) { start_count_ = start; }
+void Progress::set_start_count(int64_t start_count) { start_count_ = start_count; }
 
 void Progress::update(int64_t num_done, const std::string& note) {
   if (!is_enabled_) return;

@@ -42,7 +42,7 @@ class Progress {
   void update(int64_t num_done, const std::string& note = "");
   // Sets the number of units done before this process started, so that the remaining time of a resumed run is estimated
   // from the speed of this process.
-  void set_start(int64_t start);
+  void set_start_count(int64_t start_count);
   // Erases the line, so that other messages can be printed; the next update() draws it.
   void clear();
 

@@ -110,7 +110,7 @@ void Plot::add(const Chart& chart) {
     data_block += "\n\n";  // starts the next data set (`index` of gnuplot)
     command +=
         str(i > 0 ? ", " : "", data_name, " index ", i, " using 1:2 with ", curve.x.size() > 1 ? "lines" : "points",
-            " lw ", curve.bold ? 4 : 1.5, curve.bold ? " lc rgb 'black'" : "", " ",
+            " lw ", curve.is_bold ? 4 : 1.5, curve.is_bold ? " lc rgb 'black'" : "", " ",
             curve.title.empty() ? "notitle" : "title " + quoted(curve.title) + " noenhanced");
   }
   panels_.push_back(str("reset\nset key outside right\nset grid\n",

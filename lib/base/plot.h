@@ -12,7 +12,7 @@ namespace mh {
 struct Curve {
   std::string title;  // name in the legend; "" omits the entry
   std::vector<double> x, y;
-  bool bold = false;
+  bool is_bold = false;
 };
 
 struct Chart {

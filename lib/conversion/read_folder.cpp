@@ -229,7 +229,7 @@ class Reader {
       if (filled_names.count(parameter.name()) == 0)
         throw Error(Exit::failed, parameter.name() + " has no counterpart in transformers");
     parameters.refresh_copies();
-    nn::warn_not_finite(folder_, parameters);
+    nn::warn_if_not_finite(folder_, parameters);
   }
 
   void copy_tensor(const TensorPair& pair, nn::ParameterList& parameters) const {

@@ -111,13 +111,13 @@ ScoringOptions Text::resolve(const ScoringOptions& options, model::LanguageModel
   ScoringOptions o = options;
   if (o.memory > 0 && o.context > 0)
     refuse_usage("--context", "0 with --memory above 0", str(o.context), "leave one of the two options out");
-  if (o.memory > 0 && model.memory() == 0)
+  if (o.memory > 0 && model.memory_length() == 0)
     refuse_usage("--memory", "0 for a model without a memory", str(o.memory),
                  "use --context, which every model supports");
-  if (o.memory < 0) o.memory = o.context > 0 ? 0 : model.memory();
+  if (o.memory < 0) o.memory = o.context > 0 ? 0 : model.memory_length();
   if (o.streams > 0 && o.memory == 0)
     refuse_usage("--streams", "0 without a memory", str(o.streams),
-                 model.memory() > 0 ? "leave --streams out, or raise --memory" : "leave --streams out");
+                 model.memory_length() > 0 ? "leave --streams out, or raise --memory" : "leave --streams out");
   // At most one stream per token, since a stream must not be empty.
   if (o.memory > 0)
     o.streams = std::clamp<int64_t>(o.streams > 0 ? o.streams : kDefaultStreams, 1, std::max<int64_t>(1, num_tokens));

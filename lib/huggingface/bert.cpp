@@ -215,7 +215,7 @@ class Bert : public Architecture {
                                                       const std::string& name) const override {
     const auto* tokenizer = dynamic_cast<const text::WordPieceTokenizer*>(tokenizers.target.get());
     if (tokenizer == nullptr) refuse_vocabulary(*tokenizers.target, name, text::WordPieceTokenizer::kType);
-    const text::BertNormalisation& normalisation = tokenizer->text();
+    const text::BertNormalisation& normalisation = tokenizer->normalisation();
     Json config{{"tokenizer_class", "BertTokenizer"},
                 {"do_lower_case", normalisation.lowercase},
                 {"strip_accents", normalisation.strip_accents},
@@ -231,7 +231,7 @@ class Bert : public Architecture {
       if (token == tokens.end() || token->second.count(text::kAppended) == 0) break;
       pieces.pop_back();
     }
-    return {{"vocab.txt", text::write_wordpieces(pieces)}, {"tokenizer_config.json", config.dump(2) + "\n"}};
+    return {{"vocab.txt", text::serialize_wordpieces(pieces)}, {"tokenizer_config.json", config.dump(2) + "\n"}};
   }
 };
 

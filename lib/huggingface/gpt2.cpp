@@ -126,8 +126,8 @@ class Gpt2 : public Architecture {
       const auto token = tokens.find(static_cast<int64_t>(i));
       if (token == tokens.end() || token->second.count(text::kAppended) == 0) pieces[i] = tokenizer->pieces()[i].text;
     }
-    return {{"vocab.json", text::write_byte_bpe_pieces(pieces)},
-            {"merges.txt", text::write_byte_bpe_merges(tokenizer->merges())},
+    return {{"vocab.json", text::serialize_byte_bpe_pieces(pieces)},
+            {"merges.txt", text::serialize_byte_bpe_merges(tokenizer->merges())},
             {"tokenizer_config.json", config.dump(2) + "\n"}};
   }
 };

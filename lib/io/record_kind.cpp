@@ -18,7 +18,7 @@ const std::vector<RecordKind>& record_kinds() {
        .rule = "lines",
        .meaning = "A line of text.",
        .allows_length = any_length,
-       .any_tokens = true},
+       .allows_any_tokens = true},
       {.name = kPairsKind,
        .preparations = {"translation"},
        .fields = {"source", "target"},

@@ -17,7 +17,7 @@ struct RecordKind {
   // Returns whether a sequence of `length` numbers is valid for the field with index `field`. `previous_length`: length
   // of the preceding sequence in the shard, 0 for the first sequence.
   bool (*allows_length)(size_t field, uint64_t length, uint64_t previous_length);
-  bool any_tokens = false;                // whether a sequence may have any length and any tokens of the vocabulary
+  bool allows_any_tokens = false;         // whether a sequence may have any length and any tokens of the vocabulary
   bool ends_with_empty_sequence = false;  // whether the last sequence of a shard must be empty
   // Whether each sequence of tokens ends with the end-of-line token, which occurs nowhere else.
   bool ends_with_end_of_line = false;

@@ -107,7 +107,7 @@ Answers AnswerSearch::answers(int64_t question) const {
   for (const Candidate& c : best_distinct(paragraph, candidates))
     out.best.push_back({paragraph.text_of(c.span), c.start_logit, c.end_logit});
   out.text = out.best.front().text;
-  if (questions_.unanswerable()) {
+  if (questions_.may_have_impossible()) {
     const Answer no_answer{"", null_row->null_start_logit, null_row->null_end_logit};
     out.null_difference = no_answer.score() - out.best.front().score();
     if (out.null_difference > options_.null_threshold) out.text.clear();

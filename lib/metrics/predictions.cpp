@@ -96,10 +96,11 @@ PredictionScores score_predictions(const text::Questions& questions, const Predi
   for (const text::Question& q : questions.questions()) {
     const auto it = predictions.find(q.id);
     const bool has_prediction = it != predictions.end();
-    const AnswerScore score = has_prediction ? answer_score(q, it->second, questions.unanswerable()) : AnswerScore{};
+    const AnswerScore score =
+        has_prediction ? answer_score(q, it->second, questions.may_have_impossible()) : AnswerScore{};
     ++(has_prediction ? num_found : scores.num_missing);
     scores.all.add(score);
-    (q.impossible ? scores.impossible : scores.possible).add(score);
+    (q.is_impossible ? scores.impossible : scores.possible).add(score);
   }
   scores.num_unknown = static_cast<int64_t>(predictions.size()) - num_found;
   return scores;

@@ -108,7 +108,7 @@ class AdaptiveOutput : public OutputLayer {
       at::Tensor x =
           apply_dropout(project(flat_hidden.index_select(0, positions), b), targets, positions, b, forward_context);
       nn::SlicedLoss band_loss =
-          nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), band_targets[b].entries, num_scored(b), 0);
+          nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), band_targets[b].offsets, num_scored(b), 0);
       total_loss.smoothed = total_loss.smoothed + band_loss.smoothed;
       total_loss.nll = total_loss.nll + band_loss.nll;
     }
@@ -127,7 +127,7 @@ class AdaptiveOutput : public OutputLayer {
       const at::Tensor positions = nn::to_device(band_targets[b].positions, flat_hidden.device());
       log_p.index_add_(0, positions,
                        nn::sliced_log_probabilities(project(flat_hidden.index_select(0, positions), b), w.tables[b],
-                                                    w.bias(b), band_targets[b].entries, num_scored(b)));
+                                                    w.bias(b), band_targets[b].offsets, num_scored(b)));
     }
     return log_p.view(targets.sizes());
   }

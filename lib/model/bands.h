@@ -28,7 +28,7 @@ class Bands {
   // The n entries of a list that are in one band. Both tensors are int64, contiguous and on the CPU.
   struct BandEntries {
     at::Tensor positions;  // (n), ascending: positions of the entries in the list
-    at::Tensor entries;    // (n): the entries minus the first entry of the band
+    at::Tensor offsets;    // (n): the entries minus the first entry of the band
   };
   // Splits a list of entries (N), int64 below the number of entries, on any device, by band. Negative entries are in no
   // band.

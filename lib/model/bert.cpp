@@ -94,7 +94,7 @@ class BertBackbone : public Backbone {
     check_head(config.model.bert);
     return std::make_unique<Bert>(config, vocabularies.target, device);
   }
-  std::vector<std::pair<AttentionKind, int64_t>> layers(const ModelOptions& options) const override {
+  std::vector<std::pair<AttentionKind, int64_t>> layer_counts(const ModelOptions& options) const override {
     return {{AttentionKind::encoder_self, options.layers}};
   }
   ExampleType example_type() const override { return ExampleType::examples; }

@@ -216,7 +216,7 @@ class EncoderDecoderBackbone : public Backbone {
     check_encoder_decoder(config.model.encoder_decoder, vocabularies);
     return std::make_unique<EncoderDecoder>(config, vocabularies, device);
   }
-  std::vector<std::pair<AttentionKind, int64_t>> layers(const ModelOptions& options) const override {
+  std::vector<std::pair<AttentionKind, int64_t>> layer_counts(const ModelOptions& options) const override {
     return {{AttentionKind::encoder_self, EncoderDecoder::num_encoder_layers(options)},
             {AttentionKind::decoder_self, options.layers},
             {AttentionKind::decoder_cross, options.layers}};

@@ -117,9 +117,9 @@ class LanguageModel {
   virtual std::unique_ptr<DecodingState> new_state() = 0;
 
   // Returns the number of positions of earlier segments in each layer's memory (Transformer-XL); 0: no memory.
-  virtual int64_t memory() const { return 0; }
-  // Creates an empty memory of at most `capacity` positions, which may differ from memory(). Throws Error(failed) if
-  // the backbone does not support memories.
+  virtual int64_t memory_length() const { return 0; }
+  // Creates an empty memory of at most `capacity` positions, which may differ from memory_length(). Throws
+  // Error(failed) if the backbone does not support memories.
   virtual std::unique_ptr<Memories> new_memory(int64_t capacity);
   // Returns the number of layers that a forward pass can skip (SkipLayers in model/skip_layers.h); 0: skipping is not
   // supported.

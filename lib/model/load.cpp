@@ -130,7 +130,7 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   }
   for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_copies();
-  nn::warn_not_finite(checkpoint.name(), parameters);
+  nn::warn_if_not_finite(checkpoint.name(), parameters);
 }
 
 Vocabularies vocabularies_of(const text::Tokenizers& tokenizers) {

@@ -175,12 +175,12 @@ ModelConfig ModelConfig::read(Config& config) {
   OtherBackbones other_backbones{c.model};
   config.read("model", other_backbones);
   refuse_unsupported_options(c.model);
-  const auto layers = backbones().make(c.model.backbone, "model.backbone")->layers(c.model);
-  c.attention.read(config, layers);
+  const auto layer_counts = backbones().make(c.model.backbone, "model.backbone")->layer_counts(c.model);
+  c.attention.read(config, layer_counts);
   if (c.model.positions == Positions::sinusoidal && c.model.width % 2 != 0)
     throw Error(Exit::usage, Problem{"model.width", "an even width for sinusoidal positions", str(c.model.width),
                                      "set model.width to an even number"});
-  for (const auto& [kind, count] : layers)
+  for (const auto& [kind, count] : layer_counts)
     for (int64_t layer = 0; layer < count; ++layer)
       attention::make_layer_spec(c.attention.layer(kind, layer), kind, layer, c.model.width, "");
   return c;

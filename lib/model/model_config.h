@@ -126,7 +126,7 @@ class Backbone {
   virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                               at::Device device) const = 0;
   // Returns the kinds of attention layers in a model with these options, and the number of layers of each kind.
-  virtual std::vector<std::pair<attention::AttentionKind, int64_t>> layers(const ModelOptions& options) const {
+  virtual std::vector<std::pair<attention::AttentionKind, int64_t>> layer_counts(const ModelOptions& options) const {
     return {{attention::AttentionKind::decoder_self, options.layers}};
   }
   virtual ExampleType example_type() const { return ExampleType::text; }

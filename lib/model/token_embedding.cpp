@@ -82,7 +82,7 @@ class AdaptiveEmbedding : public TokenEmbedding {
     variable_list rows, positions;
     for (size_t b = 0; b < band_entries.size(); ++b) {
       if (band_entries[b].positions.numel() == 0) continue;
-      at::Tensor x = at::embedding(bands_[b].table->master(), band_entries[b].entries.to(device));
+      at::Tensor x = at::embedding(bands_[b].table->master(), band_entries[b].offsets.to(device));
       rows.push_back(nn::linear(x, bands_[b].projection->value(), at::Tensor()).to(at::kFloat));
       positions.push_back(band_entries[b].positions.to(device));
     }

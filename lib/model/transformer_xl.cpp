@@ -47,7 +47,7 @@ class TransformerXl : public LanguageModel {
 
   nn::ParameterList& parameters() override { return parameters_; }
   Vocabularies vocabularies() const override { return vocabulary_; }
-  int64_t memory() const override { return options_.transformer_xl.memory; }
+  int64_t memory_length() const override { return options_.transformer_xl.memory; }
   int64_t num_skippable_layers() const override { return options_.layers; }
 
   at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context, DecodingState* state,

@@ -9,7 +9,7 @@
 
 namespace mh::nn {
 
-void warn_not_finite(const std::string& file_name, const ParameterList& parameters) {
+void warn_if_not_finite(const std::string& file_name, const ParameterList& parameters) {
   std::vector<std::string> non_finite_names;
   for (const Parameter& p : parameters.all())
     if (!p.master().isfinite().all().item<bool>()) non_finite_names.push_back(p.name());

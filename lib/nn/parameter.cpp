@@ -50,9 +50,9 @@ Parameter& ParameterList::add(const std::string& name, std::vector<int64_t> shap
   for (const HeadAxis& head_axis : traits.head_axes) {
     const auto axis = static_cast<size_t>(head_axis.axis);
     const auto num_head_blocks = static_cast<int64_t>(head_axis.head_blocks.size());
-    if (axis >= shape.size() || head_axis.heads < 1 || head_axis.blocks() < head_axis.heads ||
-        shape[axis] % head_axis.blocks() != 0 || (num_head_blocks > 0 && num_head_blocks != head_axis.heads) ||
-        (head_axis.blocks() > head_axis.heads && num_head_blocks == 0))
+    if (axis >= shape.size() || head_axis.heads < 1 || head_axis.block_count() < head_axis.heads ||
+        shape[axis] % head_axis.block_count() != 0 || (num_head_blocks > 0 && num_head_blocks != head_axis.heads) ||
+        (head_axis.block_count() > head_axis.heads && num_head_blocks == 0))
       throw Error(
           Exit::failed,
           name + ": expected a head axis that consists of equal blocks, at least one per head; found another shape");

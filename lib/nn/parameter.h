@@ -75,15 +75,15 @@ struct HeadAxis {
   // (heads): index of each head's block if survives_pruning; empty: block i belongs to head i.
   std::vector<int64_t> head_blocks = {};
 
-  int64_t blocks() const { return num_blocks > 0 ? num_blocks : heads; }
+  int64_t block_count() const { return num_blocks > 0 ? num_blocks : heads; }
   int64_t block_of(int64_t head) const { return head_blocks.empty() ? head : head_blocks[static_cast<size_t>(head)]; }
 };
 
 // The properties of a parameter, which code outside of the parameter's layer reads.
 struct Traits {
   Init init;
-  bool decay = true;     // whether adamw applies weight decay by default (false for biases and layer norms)
-  bool product = false;  // whether matrix products use the parameter, so that bf16 training keeps a bf16 copy
+  bool has_decay = true;  // whether adamw applies weight decay by default (false for biases and layer norms)
+  bool product = false;   // whether matrix products use the parameter, so that bf16 training keeps a bf16 copy
   std::vector<HeadAxis> head_axes = {};  // empty: not divided by heads; two: a matrix from heads to heads
   bool trainable = true;  // false: fixed random values, or running statistics; saved to checkpoints, but never
                           // updated by the optimiser

@@ -123,7 +123,7 @@ class Classification : public Task {
     return {{"accuracy"}, {"f1"}, {"matthews"}, {"pearson"}, {"spearman"}};
   }
 
-  std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name) const override {
+  std::vector<std::string> head_assignments(const io::ShardHeader& header, const std::string& name) const override {
     const ExampleTask task = text::task_of(header, name);
     std::vector<std::string> labels = task.labels;
     std::ranges::transform(labels, labels.begin(), quoted_toml);
@@ -154,7 +154,7 @@ class Classification : public Task {
     if (const int64_t truncated = examples->num_truncated(); truncated > 0)
       log_info(str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are truncated to ", o.block,
                    " tokens"));
-    return std::make_unique<ClassificationDataset>(examples, tokenizer.special().padding, name);
+    return std::make_unique<ClassificationDataset>(examples, tokenizer.special_tokens().padding, name);
   }
 };
 

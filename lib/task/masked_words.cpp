@@ -141,7 +141,7 @@ class MaskedWords : public Task {
     return task;
   }
 
-  std::vector<std::string> head_keys(const io::ShardHeader&, const std::string&) const override {
+  std::vector<std::string> head_assignments(const io::ShardHeader&, const std::string&) const override {
     return {"model.bert.head='words'", "model.bert.classes=0", "model.bert.labels=[]"};
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
@@ -155,7 +155,7 @@ class MaskedWords : public Task {
     constexpr uint64_t kScoringSeed = 1;
     return masked_words_of(data::Examples(
         std::make_shared<Documents>(records.sequences(), tokenizer, options, o.is_training ? o.seed : kScoringSeed),
-        tokenizer.special().padding));
+        tokenizer.special_tokens().padding));
   }
 
  private:

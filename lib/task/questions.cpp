@@ -69,7 +69,7 @@ class SpanTally : public ExampleTally {
       result.scores.emplace_back(prefix + "f1", subset_scores.percent().f1);
     };
     add_scores("", scores.all);
-    if (questions_.unanswerable()) {
+    if (questions_.may_have_impossible()) {
       add_scores("possible_", scores.possible);
       add_scores("impossible_", scores.impossible);
     }
@@ -97,9 +97,10 @@ class QuestionsDataset : public ExampleDataset {
         shard_(std::move(shard)) {}
   std::string name() const override { return io::kQuestionsKind; }
   void require_targets() const override {
-    require_any_target(std::ranges::any_of(questions_->questions(),
-                                           [](const text::Question& q) { return q.impossible || !q.answers.empty(); }),
-                       shard_);
+    require_any_target(
+        std::ranges::any_of(questions_->questions(),
+                            [](const text::Question& q) { return q.is_impossible || !q.answers.empty(); }),
+        shard_);
   }
   std::vector<std::string> score_names() const override { return {"exact", "f1"}; }
   std::vector<std::string> output_files() const override { return {kPredictions, kBestAnswers}; }
@@ -141,7 +142,7 @@ class Questions : public Task {
   void describe(Fields& f) override { options_.describe(f); }
   bool options_affect_scores() const override { return true; }
 
-  std::vector<std::string> head_keys(const io::ShardHeader&, const std::string&) const override {
+  std::vector<std::string> head_assignments(const io::ShardHeader&, const std::string&) const override {
     return {"model.bert.head='span'", "model.bert.classes=0", "model.bert.labels=[]", "model.bert.next_sentence=false"};
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
@@ -155,12 +156,12 @@ class Questions : public Task {
     require_segments(2, o, name);
     const auto questions = std::make_shared<const text::Questions>(
         records.sequences(), records.header(), tokenizer, windows,
-        o.is_training ? text::QuestionUse::training : text::QuestionUse::answer, name);
+        o.is_training ? text::QuestionUse::training : text::QuestionUse::prediction, name);
     log_count(questions->num_truncated(),
               str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
     log_count(questions->num_without_windows(),
               str(" questions of ", name, " are omitted, since the paragraph does not contain the answer"));
-    return std::make_unique<QuestionsDataset>(questions, tokenizer.special().padding, options_, name);
+    return std::make_unique<QuestionsDataset>(questions, tokenizer.special_tokens().padding, options_, name);
   }
 
  private:

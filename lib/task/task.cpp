@@ -34,7 +34,7 @@ const data::Pairs& Dataset::require_pairs(const std::string& options, const std:
 
 nlohmann::ordered_json Dataset::columns() const { return nlohmann::ordered_json::object(); }
 
-std::vector<std::string> Task::head_keys(const io::ShardHeader& header, const std::string& name) const {
+std::vector<std::string> Task::head_assignments(const io::ShardHeader& header, const std::string& name) const {
   io::require_kind(header, name, io::kExamplesKind);
   return {};
 }

@@ -113,7 +113,7 @@ struct DatasetOptions {
 struct Traits {
   bool perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
   // Whether rows are consecutive parts of a text, so that streams, memory and rows of any length are possible.
-  bool text_order = false;
+  bool has_text_order = false;
   bool counts_rows = false;       // whether train.batch.rows, bucket_updates and long_block apply
   const char* row_noun = "rows";  // plural noun for the rows in messages
 };
@@ -149,7 +149,7 @@ class Task {
 
   // Returns configuration assignments, such as "model.bert.head='classes'", that give a model an output head for the
   // shard `name`. Throws Error(input) for a shard that does not hold examples.
-  virtual std::vector<std::string> head_keys(const io::ShardHeader& header, const std::string& name) const;
+  virtual std::vector<std::string> head_assignments(const io::ShardHeader& header, const std::string& name) const;
   // Sets the model options that depend on the training shard `name`, such as the names of classes.
   virtual void set_shard_options(model::ModelOptions& /*model*/, const io::ShardHeader& /*header*/,
                                  const std::string& /*name*/) const {}

@@ -8,7 +8,7 @@
 namespace mh::task {
 
 Score score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
-            const ScoreObserver& observer) {
+            const ScoreCallbacks& observer) {
   c10::NoGradGuard no_gradient;
   Score score;
   // Scores that are not yet reported, by stream. A mini-batch has one row of each of its streams, but tokens are

@@ -21,7 +21,7 @@ struct TokenScore {
 };
 
 // Callbacks of score(); each may be empty or null.
-struct ScoreObserver {
+struct ScoreCallbacks {
   std::function<void(const TokenScore&)> on_token;                 // called once for each scored token, in corpus order
   std::function<void(int64_t completed, int64_t total)> progress;  // receives numbers of rows
   attention::Observer* observer = nullptr;                         // observes every forward pass that scores tokens
@@ -30,6 +30,6 @@ struct ScoreObserver {
 // Returns the summed negative log-likelihood of a corpus. After a stop signal (base/signals.h), returns early with the
 // sum over the tokens scored so far.
 Score score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
-            const ScoreObserver& observer = {});
+            const ScoreCallbacks& observer = {});
 
 }  // namespace mh::task

@@ -80,8 +80,8 @@ std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pie
 NumberedPieces read_numbered_pieces(const std::string& json, const std::string& name);
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name);
 // Returns the content of vocab.json. Throws Error(input) if the reader would return different pieces.
-std::string write_byte_bpe_pieces(const NumberedPieces& pieces);
+std::string serialize_byte_bpe_pieces(const NumberedPieces& pieces);
 // Returns the content of merges.txt. Throws Error(input) if the reader would return different merges.
-std::string write_byte_bpe_merges(const std::vector<Merge>& merges);
+std::string serialize_byte_bpe_merges(const std::vector<Merge>& merges);
 
 }  // namespace mh::text

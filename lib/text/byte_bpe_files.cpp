@@ -59,7 +59,7 @@ std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::stri
   return merges;
 }
 
-std::string write_byte_bpe_pieces(const NumberedPieces& pieces) {
+std::string serialize_byte_bpe_pieces(const NumberedPieces& pieces) {
   std::string json;
   WordMap<bool> written_pieces;
   for (const auto& [id, piece] : pieces) {
@@ -71,7 +71,7 @@ std::string write_byte_bpe_pieces(const NumberedPieces& pieces) {
   return json + "}";
 }
 
-std::string write_byte_bpe_merges(const std::vector<Merge>& merges) {
+std::string serialize_byte_bpe_merges(const std::vector<Merge>& merges) {
   std::string text = "#version: 0.2\n";
   for (size_t i = 0; i < merges.size(); ++i) {
     const Merge& m = merges[i];

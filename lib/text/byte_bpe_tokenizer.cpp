@@ -90,10 +90,10 @@ std::string ByteBpeTokenizer::decode(std::span<const int32_t> tokens) const {
 }
 
 std::string ByteBpeTokenizer::serialize() const {
-  return write_vocabulary(kType, pieces_, &merges_, nullptr, added_tokens_);
+  return serialize_vocabulary(kType, pieces_, &merges_, nullptr, added_tokens_);
 }
 
-std::string ByteBpeTokenizer::content() const { return write_vocabulary(kType, pieces_, &merges_); }
+std::string ByteBpeTokenizer::content() const { return serialize_vocabulary(kType, pieces_, &merges_); }
 
 AddedTokens ByteBpeTokenizer::added_tokens() const {
   if (!added_tokens_.empty()) return added_tokens_;

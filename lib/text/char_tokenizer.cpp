@@ -78,7 +78,7 @@ class ByteTokenizer : public Tokenizer {
   }
   size_t find_split(std::string_view text) const override { return text.size(); }
   bool takes_any_bytes() const override { return true; }
-  std::string serialize() const override { return write_vocabulary("byte", {}); }
+  std::string serialize() const override { return serialize_vocabulary("byte", {}); }
   std::unique_ptr<Encoder> encoder() const override { return std::make_unique<ByteEncoder>(); }
 };
 

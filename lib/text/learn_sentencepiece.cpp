@@ -136,7 +136,7 @@ class InputLines : public sentencepiece::SentenceIterator {
     line_.erase(0, end + 1);
     if (!word_length_meter_) word_length_meter_.emplace();
     const size_t num_characters = word_length_meter_->max_word_characters(line_);
-    if (num_characters > static_cast<size_t>(kLongestBpeWord)) throw LongWord{line_index, num_characters};
+    if (num_characters > static_cast<size_t>(kMaxBpeWordCharacters)) throw LongWord{line_index, num_characters};
   }
   ChildInput& input_;
   std::optional<WordLengthMeter> word_length_meter_;
@@ -303,7 +303,7 @@ class TrainingText {
       longest_word_bytes_ = max_word_bytes;
       longest_word_location_ = str(file, ":", line_number);
     }
-    if (marks_long_lines_ && max_word_bytes > static_cast<size_t>(kLongestBpeWord) / kMaxCharactersPerByte) {
+    if (marks_long_lines_ && max_word_bytes > static_cast<size_t>(kMaxBpeWordCharacters) / kMaxCharactersPerByte) {
       out += str(kLongLineMark, long_line_locations_.size(), kLongLineMark);
       long_line_locations_.push_back(str(file, ":", line_number));
     }
@@ -336,7 +336,7 @@ class TrainingText {
   const size_t line_index = std::stoull(std::string(reply.substr(0, space)));
   const int64_t num_characters = std::stoll(std::string(reply.substr(space + 1)));
   throw Error(Exit::input, Problem{text.long_line_location(line_index),
-                                   str("words of at most ", with_commas(kLongestBpeWord),
+                                   str("words of at most ", with_commas(kMaxBpeWordCharacters),
                                        " characters after normalisation, for --type bpe"),
                                    str("a word of ", with_commas(num_characters), " characters"),
                                    "split the word by spaces, leave the line out, or use --type unigram"});
@@ -396,7 +396,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   const ChildEnd end = child.finish();
   messages.clear_progress();
   const std::string end_text = "a process that " + end.cause;
-  if (end.out_of_memory)
+  if (end.ran_out_of_memory)
     throw Error(Exit::device, Problem{"SentencePiece's trainer", "enough memory for the text", end_text,
                                       "use a part of the text, or a machine with more memory"});
   // An alphabet of size 1 contains only the space mark U+2581.

@@ -27,7 +27,7 @@ std::optional<Merge> parse_merge(std::string_view line) {
 
 }  // namespace
 
-std::string write_codes(const std::vector<Merge>& merges, const std::string& name) {
+std::string serialize_codes(const std::vector<Merge>& merges, const std::string& name) {
   std::string text = std::string(kCodesHeader) + "\n";
   for (size_t i = 0; i < merges.size(); ++i) {
     const Merge& m = merges[i];

@@ -25,7 +25,7 @@ std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t num_merg
 // Returns the text of a codes file of subword-nmt: "#version: 0.2", then one merge per line, its symbols separated by a
 // space. Throws Error(input) for a merge that the file cannot represent: subword-nmt and read_codes() drop carriage
 // returns and spaces at both ends of a line. A vocabulary file can represent every merge. `name` is for messages.
-std::string write_codes(const std::vector<Merge>& merges, const std::string& name);
+std::string serialize_codes(const std::vector<Merge>& merges, const std::string& name);
 // Reads a codes file, or the merges of a vocabulary of the type subword-nmt. `name` is for messages. Throws
 // Error(input).
 std::vector<Merge> read_codes(const std::string& bytes, const std::string& name);

@@ -17,7 +17,7 @@ class PieceTokenizer : public Tokenizer {
   int32_t end_of_line() const final { return 0; }
   int32_t unknown() const final { return 1; }
   std::string piece(int32_t token) const override { return text_of(token); }
-  std::string serialize() const override { return write_vocabulary(type(), pieces_); }
+  std::string serialize() const override { return serialize_vocabulary(type(), pieces_); }
 
   const WordMap<int32_t>& ids() const { return ids_; }
   // Returns the token of `piece`, or the unknown token.

@@ -29,7 +29,7 @@ class SubwordTokenizer : public PieceTokenizer {
     const size_t last = text.rfind(' ');
     return last == text.npos ? text.npos : last + 1;
   }
-  std::string serialize() const override { return write_vocabulary(type(), pieces(), &merges_); }
+  std::string serialize() const override { return serialize_vocabulary(type(), pieces(), &merges_); }
   std::unique_ptr<Encoder> encoder() const override;
 
   void encode_word(std::string_view word, std::vector<int32_t>& out) const {

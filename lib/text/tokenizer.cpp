@@ -49,7 +49,7 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
     return make_subword_tokenizer(std::move(file.pieces), std::move(file.merges));
   }
   if (file.type == WordPieceTokenizer::kType)
-    return make_wordpiece_tokenizer(std::move(file.pieces), file.text, name, std::move(file.added_tokens));
+    return make_wordpiece_tokenizer(std::move(file.pieces), file.normalisation, name, std::move(file.added_tokens));
   if (file.type == ByteBpeTokenizer::kType)
     return make_byte_bpe_tokenizer(std::move(file.pieces), std::move(file.merges), name, std::move(file.added_tokens));
   if (file.type == "char") {

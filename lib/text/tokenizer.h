@@ -107,14 +107,15 @@ std::string escape_piece(const std::string& piece);
 // Returns the content of a vocabulary file (mh-vocab(5)) of any type except sentencepiece. Only the types subword-nmt
 // and byte-bpe have merges, only wordpiece has normalisation options, and only wordpiece and byte-bpe have added
 // tokens. Throws Error(input) for entries and merges that read_vocabulary() would reject.
-std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
-                             const std::vector<Merge>* merges = nullptr,
-                             const BertNormalisation* normalisation = nullptr, const AddedTokens& added_tokens = {});
+std::string serialize_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
+                                 const std::vector<Merge>* merges = nullptr,
+                                 const BertNormalisation* normalisation = nullptr,
+                                 const AddedTokens& added_tokens = {});
 struct VocabularyFile {
   std::string type;
   std::vector<Piece> pieces;
   std::vector<Merge> merges;
-  BertNormalisation text;
+  BertNormalisation normalisation;
   AddedTokens added_tokens;
 };
 bool is_vocabulary_file(std::string_view bytes);

@@ -68,7 +68,7 @@ io::ShardHeader header_of(const Tokenizer& tokenizer) {
   return header;
 }
 
-io::Metadata entries_of(const Tokenizers& tokenizers) {
+io::Metadata metadata_of(const Tokenizers& tokenizers) {
   io::Metadata entries{{io::kTokenizerKey, io::to_base64(tokenizers.target->serialize())},
                        {io::kFingerprintKey, tokenizers.target->fingerprint()}};
   if (tokenizers.source != nullptr)

@@ -29,7 +29,7 @@ Tokenizers tokenizers_of(const io::Checkpoint& checkpoint);
 // Returns a shard header with `tokenizer` as the target (or only) vocabulary.
 io::ShardHeader header_of(const Tokenizer& tokenizer);
 // Returns the checkpoint metadata that stores the tokenizers and their fingerprints.
-io::Metadata entries_of(const Tokenizers& tokenizers);
+io::Metadata metadata_of(const Tokenizers& tokenizers);
 
 // Throws Error(input), with both fingerprints and advice, if the source or target vocabulary of the shard `name`
 // differs from that of `tokenizers`. `owner` names the owner of `tokenizers` in the message, such as a model.

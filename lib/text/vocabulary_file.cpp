@@ -99,9 +99,9 @@ void require_valid_pieces(const std::string& type, const std::vector<Piece>& pie
 
 }  // namespace
 
-std::string write_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
-                             const std::vector<Merge>* merges, const BertNormalisation* normalisation,
-                             const AddedTokens& added_tokens) {
+std::string serialize_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
+                                 const std::vector<Merge>* merges, const BertNormalisation* normalisation,
+                                 const AddedTokens& added_tokens) {
   require_valid_pieces(type, pieces, merges);
   std::string body;
   body.reserve(16 * pieces.size());
@@ -149,8 +149,8 @@ class VocabularyReader {
     const VocabularyType* type = vocabulary_type(file.type);
     const uint64_t num_merges = type != nullptr && type->has_merges ? read_count("merges") : 0;
     if (file.type == "wordpiece") {
-      file.text.lowercase = read_yes_or_no("lowercase");
-      file.text.strip_accents = read_yes_or_no("strip_accents");
+      file.normalisation.lowercase = read_yes_or_no("lowercase");
+      file.normalisation.strip_accents = read_yes_or_no("strip_accents");
     }
     const bool may_have_added_tokens = type != nullptr && type->has_added_tokens;
     const uint64_t num_added =

@@ -3,7 +3,7 @@
 // after the first start with ##. A word that the pieces cannot spell, or of more than 100 characters, is [UNK].
 //
 // Special tokens are not recognised in text: "[SEP]" is a bracket, a word and a bracket, as in Hugging Face tokenizers
-// without special tokens. Callers insert [CLS], [SEP], [MASK] and [PAD] by their ids, special(). [SEP] is the
+// without special tokens. Callers insert [CLS], [SEP], [MASK] and [PAD] by their ids, special_tokens(). [SEP] is the
 // end-of-line token.
 #pragma once
 
@@ -57,8 +57,8 @@ class WordPieceTokenizer : public Tokenizer {
   std::string serialize() const override;
   std::string content() const override;
 
-  const SpecialTokens& special() const { return special_tokens_; }
-  const BertNormalisation& text() const { return normalisation_; }
+  const SpecialTokens& special_tokens() const { return special_tokens_; }
+  const BertNormalisation& normalisation() const { return normalisation_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
   // Returns the added tokens; if there are none, BERT's five special tokens.
   AddedTokens added_tokens() const;
@@ -107,7 +107,7 @@ const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const st
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name);
 // Returns the content of vocab.txt. Throws Error(input) if the reader would return different pieces; `name` is the file
 // in messages.
-std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string& name = "vocab.txt");
+std::string serialize_wordpieces(const std::vector<Piece>& pieces, const std::string& name = "vocab.txt");
 
 struct WordPieceOptions {
   int64_t size = 0;         // maximum number of pieces; at least the special pieces and the pieces of characters

@@ -92,14 +92,14 @@ size_t WordPieceTokenizer::find_split(std::string_view text) const {
 }
 
 std::string WordPieceTokenizer::serialize() const {
-  return write_vocabulary(kType, pieces_, nullptr, &normalisation_, added_tokens_);
+  return serialize_vocabulary(kType, pieces_, nullptr, &normalisation_, added_tokens_);
 }
 
 std::string WordPieceTokenizer::content() const {
   AddedTokens appended_tokens;
   for (const auto& [id, attributes] : added_tokens_)
     if (attributes.count(kAppended) > 0) appended_tokens[id] = {kAppended};
-  return write_vocabulary(kType, pieces_, nullptr, &normalisation_, appended_tokens);
+  return serialize_vocabulary(kType, pieces_, nullptr, &normalisation_, appended_tokens);
 }
 
 AddedTokens WordPieceTokenizer::added_tokens() const {
@@ -246,7 +246,7 @@ std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& 
   return pieces;
 }
 
-std::string write_wordpieces(const std::vector<Piece>& pieces, const std::string& name) {
+std::string serialize_wordpieces(const std::vector<Piece>& pieces, const std::string& name) {
   std::string text;
   WordMap<bool> written_pieces;
   for (size_t i = 0; i < pieces.size(); ++i) {

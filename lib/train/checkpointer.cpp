@@ -10,7 +10,7 @@ namespace mh::train {
 void Checkpointer::write(const std::string& path, const model::CheckpointTensors& tensors,
                          io::Metadata extra_metadata) const {
   extra_metadata.insert({{io::kFormatKey, "1"}, {io::kConfigKey, toml_}});
-  extra_metadata.merge(text::entries_of(tokenizers_));
+  extra_metadata.merge(text::metadata_of(tokenizers_));
   auto sink = open_sink(path);
   io::write_checkpoint(*sink, tensors.all(), std::move(extra_metadata));
   sink->close();
@@ -45,12 +45,13 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
   state = parse_train_state(checkpoint.entry(io::kTrainingKey), checkpoint.name());
   objects_.optimizer.last_lr = state.last_lr;
   objects_.optimizer.set_steps(state.steps);
-  if (state.has_memory && model.memory() == 0)
+  if (state.has_memory && model.memory_length() == 0)
     throw Error(Exit::input, Problem{checkpoint.name(), "no Transformer-XL memory, since the model has none",
                                      "tensors of a memory", ""});
   if (state.has_memory)
-    objects_.memories = model::load_memories(checkpoint, *model.new_memory(model.memory()), batches.rows_per_update(),
-                                             batches.rows_per_micro_batch(), width, model.parameters().device());
+    objects_.memories =
+        model::load_memories(checkpoint, *model.new_memory(model.memory_length()), batches.rows_per_update(),
+                             batches.rows_per_micro_batch(), width, model.parameters().device());
   for (const auto& entry : objects_.procedures.entries())
     if (auto it = state.procedure_states.find(entry.name); it != state.procedure_states.end())
       entry.plugin->set_state(it->second);

@@ -22,7 +22,7 @@ int64_t tokens_per_update(const RunConfig& run, const Batches* batches) {
   const BatchOptions& b = t.batch;
   if (b.rows > 0) return b.rows * b.block;
   const task::Traits traits = run.task().traits();
-  return traits.text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
+  return traits.has_text_order || traits.counts_rows ? b.tokens / b.block * b.block : b.tokens;
 }
 
 // Sets out.updates, out.warmup_updates and out.epochs; unknown numbers are 0 or nullopt. `batches`: null without data.

@@ -109,10 +109,10 @@ void RunConfig::check_task_options() const {
                  batch.long_block > 0 ? "no train.batch.long_from" : "no train.batch.long_block",
                  "set both keys, for example train.batch.long_from=900u, or leave both out");
   task().check(batch.long_block);
-  if (!traits.text_order && batch.order == Batching::streams)
+  if (!traits.has_text_order && batch.order == Batching::streams)
     refuse_usage("train.batch.order", str("blocks, since ", traits.row_noun, " are independent"),
                  "streams, which only texts support", "leave the key out");
-  if (traits.perplexity && !traits.text_order && train.validation.block > 0)
+  if (traits.perplexity && !traits.has_text_order && train.validation.block > 0)
     refuse_usage("train.validation.block", "0, since whole sentences are scored", str(train.validation.block),
                  "leave the key out");
 }
@@ -146,10 +146,10 @@ void RunConfig::check_cuda_graph(model::LanguageModel& language_model) const {
     throw Error(Exit::usage, Problem{"train.cuda_graph", expected, found, "leave the key out"});
   };
   if (!language_model.parameters().device().is_cuda()) refuse("a model on a GPU", "--device cpu");
-  if (!task().traits().text_order)
+  if (!task().traits().has_text_order)
     refuse("a language model, whose rows have equal lengths", "a model of pairs or examples");
-  if (language_model.memory() > 0)
-    refuse("a model without a memory", str("model.transformer-xl.memory=", language_model.memory()));
+  if (language_model.memory_length() > 0)
+    refuse("a model without a memory", str("model.transformer-xl.memory=", language_model.memory_length()));
   if (train.batch.micro_tokens > 0)
     refuse("no micro-batches, train.batch.micro_tokens=0", str("train.batch.micro_tokens=", train.batch.micro_tokens));
   if (!model.model.input_cutoffs.empty() || !model.model.output_cutoffs.empty())

@@ -61,7 +61,7 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   }
   char host[256] = {};
   gethostname(host, sizeof host - 1);
-  if (ftruncate(lock_fd_, 0) != 0 || append(lock_fd_, str("process ", getpid(), " on ", host, "\n")) != 0)
+  if (ftruncate(lock_fd_, 0) != 0 || write_fully(lock_fd_, str("process ", getpid(), " on ", host, "\n")) != 0)
     throw Error(Exit::failed, Problem{file("lock"), "a successful write", std::strerror(errno),
                                       "free some space, or choose another --out"});
   remove_partial_files(path);
@@ -81,7 +81,7 @@ bool RunFolder::has(const std::string& name) const { return fs::exists(file(name
 void RunFolder::log(const nlohmann::ordered_json& line) {
   const std::string text = line.dump() + "\n";
   if (log_fd_ < 0) log_fd_ = open_descriptor(file("log.jsonl"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (const int code = log_fd_ < 0 ? errno : append(log_fd_, text); code != 0)
+  if (const int code = log_fd_ < 0 ? errno : write_fully(log_fd_, text); code != 0)
     throw Error(Exit::failed, Problem{file("log.jsonl"), "a successful write", std::strerror(code),
                                       "free space, then mh-train --resume --out " + path_});
 }

@@ -190,7 +190,7 @@ int Trainer::run() {
   // Detects a full disk before training. Afterwards, a folder without last.safetensors has no other results either.
   if (!folder_->has("last.safetensors")) save_state("start");
   Progress progress("train", end_, "updates");
-  progress.set_start(state_.update);
+  progress.set_start_count(state_.update);
   progress_log_->start();
   bool is_running = state_.is_complete || finish_update();
   while (is_running && !is_finished()) {

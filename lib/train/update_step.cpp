@@ -41,8 +41,8 @@ UpdateStep::Result UpdateStep::forward_backward(const Pass& pass, const TrainPro
     const data::Batch batch = batches_.load(progress.update, micro_batches[micro_batch_index]);
     nn::ForwardContext context{true, static_cast<uint64_t>(config_.train.seed), static_cast<uint32_t>(progress.update),
                                micro_batches[micro_batch_index].first, &pass.requests};
-    if (model_.memory() > 0 && micro_batch_index == memories.size())
-      memories.push_back(std::move(*model_.new_memory(model_.memory())));
+    if (model_.memory_length() > 0 && micro_batch_index == memories.size())
+      memories.push_back(std::move(*model_.new_memory(model_.memory_length())));
     const bool uses_graph = graphed_pass_ != nullptr && pass.requests.empty();
     const nn::SlicedLoss loss = uses_graph ? (*graphed_pass_)(batch, context)
                                            : run_micro_batch(batch.input.to(device), batch.model_targets(), context,

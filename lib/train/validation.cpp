@@ -27,7 +27,7 @@ void Validator::check(model::LanguageModel& model) const {
 
 Validation Validator::run(model::LanguageModel& model, attention::Observer* observer) const {
   task::EvaluationOptions options;
-  if (config_.task().traits().text_order) {
+  if (config_.task().traits().has_text_order) {
     options.scoring.block = config_.validation_block();
     options.scoring.memory = config_.validation_memory();
   }

@@ -103,7 +103,8 @@ model::LoadedModel load_with_options(const ModelArguments& args, const io::Check
 
 data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::ScoringOptions& scoring,
                                  const task::Dataset& dataset) {
-  if (!task::task_of(model.config.model)->traits().text_order) return dataset.corpus().resolve(scoring, *model.model);
+  if (!task::task_of(model.config.model)->traits().has_text_order)
+    return dataset.corpus().resolve(scoring, *model.model);
   Config config = run_config_of(model);
   train::TrainOptions training;
   config.read("train", training);

@@ -54,7 +54,7 @@ void inherit_config(const Arguments& args, const io::Checkpoint& checkpoint, Con
   if (args.train.empty() || !task::task_of(model::config_of(checkpoint).model)->traits().counts_rows) return;
   const io::ShardFile shard(args.train);
   const auto task = task::task_of_kind(shard.header().kind, args.train);
-  for (const std::string& key : task->head_keys(shard.header(), args.train)) config.set(key);
+  for (const std::string& key : task->head_assignments(shard.header(), args.train)) config.set(key);
 }
 
 // Throws Error(usage) if a model with this configuration cannot load the parameters of the checkpoint.

@@ -56,7 +56,7 @@ void convert_from_huggingface(const Arguments& args) {
   // The default block length of tools must not exceed the positions of the model.
   run_config.train.batch.block = std::min(run_config.train.batch.block, run_config.model.model.max_positions);
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run_config.toml()}};
-  metadata.merge(text::entries_of(model.tokenizers));
+  metadata.merge(text::metadata_of(model.tokenizers));
   add_origin(metadata, folder, {{"huggingface", folder}});
   model::write_parameters(*open_sink(args.output), model.model->parameters(), std::move(metadata));
   log_summary(model);

@@ -74,7 +74,7 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
   std::unique_ptr<ByteSink> token_table =
       job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, index));
   if (token_table != nullptr) token_table->write("index\ttoken\tpiece\tlog_probability\n");
-  task::ScoreObserver observer;
+  task::ScoreCallbacks observer;
   observer.progress = progress_bar("score", "rows");
   int64_t num_unknown = 0;
   observer.on_token = [&](const task::TokenScore& token_score) {

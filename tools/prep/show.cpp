@@ -58,9 +58,9 @@ void show_info(const std::vector<std::string>& inputs, const std::string& format
 std::string codes_of(const std::string& bytes, const std::string& name) {
   if (is_vocabulary_file(bytes)) {
     const VocabularyFile file = read_vocabulary(bytes, name);
-    if (file.type == WordPieceTokenizer::kType) return write_wordpieces(file.pieces, name);
+    if (file.type == WordPieceTokenizer::kType) return serialize_wordpieces(file.pieces, name);
   }
-  return write_codes(read_codes(bytes, name), name);
+  return serialize_codes(read_codes(bytes, name), name);
 }
 
 void show_codes(const std::vector<std::string>& inputs) {

@@ -43,7 +43,7 @@ void check_report(const ReportJob& job) {
 // 3, decoder.cross 3".
 std::string layer_counts(const io::Checkpoint& checkpoint) {
   const model::ModelOptions options = model::config_of(checkpoint).model;
-  const auto kinds = model::backbones().make(options.backbone, "model.backbone")->layers(options);
+  const auto kinds = model::backbones().make(options.backbone, "model.backbone")->layer_counts(options);
   std::vector<std::string> texts;
   for (const auto& [kind, layers] : kinds)
     texts.push_back(kinds.size() == 1 ? str(layers) : str(name_of(kind), " ", layers));

@@ -34,12 +34,12 @@ struct Heads {
 template <class T>
 void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Cache::InPlaceView& cache,
             const at::Tensor& out) {
-  const int64_t heads = q.size(1), d = q.size(3), last_position = cache.rows.size(1) - 1;
+  const int64_t heads = q.size(1), d = q.size(3), last_position = cache.row_table.size(1) - 1;
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
   const auto bytes = static_cast<size_t>(d) * sizeof(T);
   const Heads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), results(out);
-  const auto* table = cache.rows.const_data_ptr<int32_t>();
-  const int64_t table_stride = cache.rows.stride(0);
+  const auto* table = cache.row_table.const_data_ptr<int32_t>();
+  const int64_t table_stride = cache.row_table.stride(0);
   // A thread computes consecutive batch rows. In beam search these are hypotheses of one sentence, which read mostly
   // the same keys.
   at::parallel_for(0, q.size(0) * heads, heads, [&](int64_t begin, int64_t end) {

@@ -16,7 +16,7 @@ namespace mh::attention {
 at::Tensor AttentionLayer::attend_in_place(const Context& c, const KernelChoice& choice, Cache& cache) const {
   if (choice.kernel == Kernel::fused_in_place) return cached_attention(c.q, c.k, c.v, cache);
   AttentionSpec spec;
-  spec.normaliser = stages_.normaliser->fused();
+  spec.normaliser = stages_.normaliser->kernel_normaliser();
   return head_mixing_decode_cpu(c.q, c.k, c.v, choice.matrix, spec, cache);
 }
 
@@ -24,9 +24,10 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
   const int64_t queries = c.q.size(2), keys = c.k.size(2);
   const Mask& mask = c.mask;
   const MaskForm& mask_form = choice.mask;
-  if (choice.kernel == Kernel::sdpa) return attend_with_sdpa(c, mask_form.square);
+  if (choice.kernel == Kernel::sdpa) return attend_with_sdpa(c, mask_form.is_square);
   AttentionSpec spec{mask_form.queries_are_last && (!mask_form.causal_hides_no_key || mask.window > 0),
-                     mask_form.queries_are_last ? mask.window : 0, mask.key_lengths, stages_.normaliser->fused()};
+                     mask_form.queries_are_last ? mask.window : 0, mask.key_lengths,
+                     stages_.normaliser->kernel_normaliser()};
   stages_.score->set_relative_positions(c, spec.relative);
   // The kernel applies the combiner's weights if a weight is one number for each head or for each head and batch row.
   c.gates_applied = c.weights.defined() && c.weights.dim() < 3;
@@ -51,10 +52,10 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
   }
 }
 
-at::Tensor AttentionLayer::attend_with_sdpa(Context& c, bool square) const {
+at::Tensor AttentionLayer::attend_with_sdpa(Context& c, bool is_square) const {
   gather_key_heads(c);
   std::optional<at::Tensor> mask;
-  if (!square) {
+  if (!is_square) {
     const int64_t queries = c.q.size(2), keys = c.k.size(2);
     at::Tensor visible = boolean_mask(c.mask, queries, keys, c.q.device());
     at::Tensor bias = c.mask.additive;
@@ -64,7 +65,7 @@ at::Tensor AttentionLayer::attend_with_sdpa(Context& c, bool square) const {
     }
     if (bias.defined()) mask = bias.to(c.q.scalar_type()).expand({c.q.size(0), layer_spec_.heads, queries, keys});
   }
-  return at::scaled_dot_product_attention(c.q, c.k, c.v, mask, 0.0, square);
+  return at::scaled_dot_product_attention(c.q, c.k, c.v, mask, 0.0, is_square);
 }
 
 }  // namespace mh::attention

@@ -296,7 +296,7 @@ at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::T
 at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                                   const AttentionSpec& spec, Cache& cache) {
   const Cache::InPlaceView cache_view = cache.append_in_place(k, v);
-  const int64_t rows = q.size(0), last_position = cache_view.rows.size(1) - 1;
+  const int64_t rows = q.size(0), last_position = cache_view.row_table.size(1) - 1;
   cache_view.keys.narrow(0, 0, rows).select(2, last_position).copy_(k.select(2, 0));
   cache_view.values.narrow(0, 0, rows).select(2, last_position).copy_(v.select(2, 0));
   const Operands x{with_contiguous_rows(q), cache_view.keys, cache_view.values, scaled_matrix(m, spec.head_scales),
@@ -307,7 +307,7 @@ at::Tensor head_mixing_decode_cpu(const at::Tensor& q, const at::Tensor& k, cons
     const auto cached_rows = [&](const at::Tensor& cached) {
       return [&](int64_t b) {
         kernels::Heads<const T> heads = row_of<const T>(cached, 0);
-        heads.table = cache_view.rows.const_data_ptr<int32_t>() + b * cache_view.rows.stride(0),
+        heads.table = cache_view.row_table.const_data_ptr<int32_t>() + b * cache_view.row_table.stride(0),
         heads.batch_stride = cached.stride(0);
         return heads;
       };

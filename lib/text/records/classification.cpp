@@ -17,7 +17,10 @@ std::pair<int64_t, int64_t> truncate_lengths(int64_t first, int64_t second, int6
 
 Classification::Classification(Sequences sequences, ExampleTask task, const WordPieceTokenizer& tokenizer,
                                int64_t length)
-    : sequences_(std::move(sequences)), task_(std::move(task)), special_tokens_(tokenizer.special()), length_(length) {
+    : sequences_(std::move(sequences)),
+      task_(std::move(task)),
+      special_tokens_(tokenizer.special_tokens()),
+      length_(length) {
   if (length <= num_special_tokens())
     throw Error(Exit::usage,
                 Problem{"train.batch.block",

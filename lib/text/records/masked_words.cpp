@@ -35,7 +35,7 @@ Pretraining::Pretraining(Sequences sequences, const WordPieceTokenizer& tokenize
                          uint64_t seed)
     : sequences_(std::move(sequences)),
       options_(options),
-      special_tokens_(tokenizer.special()),
+      special_tokens_(tokenizer.special_tokens()),
       row_stream_(seed, "pretraining rows"),
       segment_stream_(seed, "pretraining segments"),
       mask_stream_(seed, "pretraining masks") {
@@ -66,7 +66,7 @@ Pretraining::Pretraining(Sequences sequences, const WordPieceTokenizer& tokenize
   for (const Piece& piece : tokenizer.pieces()) continues_word_.push_back(piece.text.starts_with(kContinuationPrefix));
 }
 
-int64_t Pretraining::tokens() const {
+int64_t Pretraining::num_tokens() const {
   return sequences_.ends.empty() ? 0 : static_cast<int64_t>(sequences_.ends.back());
 }
 

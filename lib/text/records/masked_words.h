@@ -96,9 +96,9 @@ class Pretraining {
   // Samples the segments of an epoch; this object must outlive the result.
   Epoch plan(uint32_t epoch) const;
 
-  int64_t documents() const { return static_cast<int64_t>(documents_.size()); }
+  int64_t num_documents() const { return static_cast<int64_t>(documents_.size()); }
   Sentences document(int64_t i) const { return documents_[static_cast<size_t>(i)]; }
-  int64_t tokens() const;  // number of tokens of all sentences
+  int64_t num_tokens() const;  // number of tokens of all sentences
 
  private:
   int64_t num_special_tokens() const { return options_.next_sentence ? 3 : 2; }

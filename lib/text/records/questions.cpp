@@ -46,10 +46,13 @@ std::string Paragraph::text_of(Span span) const {
 
 Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
                      const WindowOptions& options, QuestionUse use, const std::string& name)
-    : options_(options), use_(use), special_tokens_(tokenizer.special()), unanswerable_(holds_unanswerable(header)) {
+    : options_(options),
+      use_(use),
+      special_tokens_(tokenizer.special_tokens()),
+      unanswerable_(holds_unanswerable(header)) {
   options_.check();
   io::require_kind(header, name, io::kQuestionsKind);
-  constexpr size_t num_fields = kQuestionFields;
+  constexpr size_t num_fields = kNumQuestionFields;
   std::vector<int32_t> numbers;
   for (size_t sequence = 0; sequence < sequences.ends.size(); sequence += num_fields) {
     const uint64_t begin = sequences.begin(sequence);
@@ -68,7 +71,7 @@ void Questions::add(QuestionRecord record) {
   if (paragraphs_.empty() || paragraphs_.back().text != record.text || paragraphs_.back().tokens != record.context)
     paragraphs_.push_back({std::move(record.text), std::move(record.context), std::move(record.token_ranges)});
   Question q{std::move(record.id), std::move(record.question), std::move(record.answers),
-             record.impossible,    paragraphs_.size() - 1,     {}};
+             record.is_impossible, paragraphs_.size() - 1,     {}};
   const auto max_tokens = static_cast<size_t>(options_.question);
   num_truncated_ += q.tokens.size() > max_tokens ? 1 : 0;
   q.tokens.resize(std::min(q.tokens.size(), max_tokens));
@@ -77,7 +80,8 @@ void Questions::add(QuestionRecord record) {
   questions_.push_back(std::move(q));
   first_row_.push_back(size());
   const Question& last_question = questions_.back();
-  if (use_ == QuestionUse::training && !last_question.impossible && last_question.answer.none()) ++num_without_windows_;
+  if (use_ == QuestionUse::training && !last_question.is_impossible && last_question.answer.none())
+    ++num_without_windows_;
   else add_windows(static_cast<int64_t>(questions_.size()) - 1);
 }
 

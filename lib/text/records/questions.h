@@ -54,7 +54,7 @@ struct Question {
   std::string id;
   std::vector<int32_t> tokens;  // at most WindowOptions::question
   std::vector<GoldAnswer> answers;
-  bool impossible = false;
+  bool is_impossible = false;
   size_t paragraph = 0;
   // Token range of the first answer with a known position in the paragraph. A token belongs to the answer if at least
   // one character of the token does, since an answer may begin or end inside a token.
@@ -69,8 +69,8 @@ struct Window {
 
 // Selects the questions from which input sequences are made.
 enum class QuestionUse {
-  training,  // for training: questions with an answer in the paragraph, and impossible questions
-  answer,    // for prediction: all questions
+  training,    // questions with an answer in the paragraph, and impossible questions
+  prediction,  // all questions
 };
 
 // The questions of a shard, in memory. Each paragraph is stored once: the 130,319 questions of SQuAD 2.0 take about
@@ -101,7 +101,7 @@ class Questions {
   std::pair<int64_t, int64_t> rows_of(int64_t question) const;
 
   // Returns whether the shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
-  bool unanswerable() const { return unanswerable_; }
+  bool may_have_impossible() const { return unanswerable_; }
   int64_t num_truncated() const { return num_truncated_; }              // number of truncated questions
   int64_t num_without_windows() const { return num_without_windows_; }  // number of questions without input sequences
 

@@ -14,7 +14,8 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
                              const std::vector<uint32_t>& lengths)
     : name_(name), lengths_(lengths) {
   const io::RecordKind* kind = io::record_kind(header.kind);
-  if (kind == nullptr || kind->any_tokens) return;  // the shard readers check that the tokens are in the vocabulary
+  if (kind == nullptr || kind->allows_any_tokens)
+    return;  // the shard readers check that the tokens are in the vocabulary
   for (size_t i = 0; i < header.fields.size(); ++i) {
     Field field{header.fields[i], header.limit_of(i), -1};
     if (i < kind->num_token_fields) {

@@ -53,18 +53,18 @@ class PairEncoder {
       if (const char* reason = filters_.drop_reason(source_length, target_length)) {
         if (source_length * target_length == 0 && filters_.empty == "refuse")
           refuse_empty(batch, i, source_length == 0);
-        ++out.summary.dropped[reason];
+        ++out.summary.num_dropped[reason];
         tokens.resize(begin);
         continue;
       }
       out.sequences.ends.insert(out.sequences.ends.end(), {source_end, tokens.size()});
       const auto pair = std::span(tokens).subspan(begin);
-      out.summary.unknown[0] += count_unknown(pair.first(source_length), source_.tokenizer);
-      out.summary.unknown[1] += count_unknown(pair.last(target_length + 1), target_.tokenizer);
-      out.summary.tokens[0] += source_length + 1;
-      out.summary.tokens[1] += target_length + 1;
+      out.summary.num_unknown[0] += count_unknown(pair.first(source_length), source_.tokenizer);
+      out.summary.num_unknown[1] += count_unknown(pair.last(target_length + 1), target_.tokenizer);
+      out.summary.num_tokens[0] += source_length + 1;
+      out.summary.num_tokens[1] += target_length + 1;
       out.target_bytes += t.end - t.begin + 1;
-      ++out.summary.pairs;
+      ++out.summary.num_pairs;
     }
     out.summary.bytes = batch.source.input_bytes + batch.target.input_bytes;
     return out;
@@ -119,15 +119,15 @@ PairSummary encode_pairs(PairBatches& text, const Tokenizer& source, const Token
       [&](const EncodedPairs& e) {
         e.sequences.write(writer);
         writer.add_text_bytes(e.target_bytes);
-        for (const auto& [reason, num_pairs] : e.summary.dropped) {
+        for (const auto& [reason, num_pairs] : e.summary.num_dropped) {
           writer.add_dropped(reason, num_pairs);
-          summary.dropped[reason] += num_pairs;
+          summary.num_dropped[reason] += num_pairs;
         }
         for (size_t side : {0, 1}) {
-          summary.tokens[side] += e.summary.tokens[side];
-          summary.unknown[side] += e.summary.unknown[side];
+          summary.num_tokens[side] += e.summary.num_tokens[side];
+          summary.num_unknown[side] += e.summary.num_unknown[side];
         }
-        summary.pairs += e.summary.pairs;
+        summary.num_pairs += e.summary.num_pairs;
         summary.bytes += e.summary.bytes;
         return summary.bytes;
       });

@@ -42,11 +42,11 @@ struct PairFilters {
 };
 
 struct PairSummary {
-  uint64_t pairs = 0;                       // number of pairs written
-  std::map<std::string, uint64_t> dropped;  // number of dropped pairs by reason
-  std::array<uint64_t, 2> tokens{};         // tokens of source and target, end-of-line tokens included
-  std::array<uint64_t, 2> unknown{};        // unknown tokens of source and target
-  uint64_t bytes = 0;                       // bytes read, source and target together
+  uint64_t num_pairs = 0;                       // number of pairs written
+  std::map<std::string, uint64_t> num_dropped;  // number of dropped pairs by reason
+  std::array<uint64_t, 2> num_tokens{};         // tokens of source and target, end-of-line tokens included
+  std::array<uint64_t, 2> num_unknown{};        // unknown tokens of source and target
+  uint64_t bytes = 0;                           // bytes read, source and target together
   double seconds = 0;
 };
 

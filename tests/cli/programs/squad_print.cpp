@@ -27,8 +27,8 @@ namespace {
 text::Questions questions_of(const std::string& path, const text::WindowOptions& options) {
   const text::WholeShard shard = text::read_whole_shard(path, io::kQuestionsKind);
   const text::Tokenizers tokenizers = text::tokenizers_of(shard.header, path);
-  return {text::sequences_of(shard), shard.header, text::require_wordpiece(*tokenizers.target, path), options,
-          text::QuestionUse::answer, path};
+  return {text::sequences_of(shard),     shard.header, text::require_wordpiece(*tokenizers.target, path), options,
+          text::QuestionUse::prediction, path};
 }
 
 void print_windows(const text::Questions& questions) {

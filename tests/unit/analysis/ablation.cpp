@@ -97,7 +97,7 @@ std::vector<HeadSet> ablation_sets(model::LanguageModel& model, Side side) {
 
 // Returns the bound on the relative difference of two scores of the same ablated model in different batches.
 double score_bound(const AnalysisInput& input) {
-  return rounding::pass_bound(input.model, input.scoring.block + input.scoring.context + input.model.memory());
+  return rounding::pass_bound(input.model, input.scoring.block + input.scoring.context + input.model.memory_length());
 }
 
 // Returns a matcher for the score of the same ablated model in different batches.

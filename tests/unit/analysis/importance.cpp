@@ -70,7 +70,7 @@ struct MeasuredModel {
     return s;
   }
   attention::AttentionLayer& layer(size_t i) { return *model->attention_layers()[i]; }
-  int64_t max_keys() const { return scoring.block + model->memory(); }  // largest number of keys of a query
+  int64_t max_keys() const { return scoring.block + model->memory_length(); }  // largest number of keys of a query
   // Returns the bound on the difference of two forward passes in batches of other shapes, relative to the largest
   // result.
   double pass_bound() const { return rounding::pass_bound(*model, max_keys()); }
@@ -263,7 +263,7 @@ bool is_defined(const std::string& measure, Side side, const StageCase& s) {
 }
 
 bool is_near(const HeadValues& actual, const HeadValues& expected, double bound) {
-  return actual.size() == expected.size() && numbers::worst(actual, expected) <= bound;
+  return actual.size() == expected.size() && numbers::max_relative_difference(actual, expected) <= bound;
 }
 
 const LayerScores& decoder_self_scores(const std::map<AttentionKind, LayerScores>& all) {
@@ -401,7 +401,7 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
       data::for_each_batch(*measured_model.model, measured_model.text, measured_model.scoring, visitor);
       // The loss is computed in fp32. The error of one token's loss is at most chain_error_bound(), and the errors of
       // different tokens are independent.
-      const int64_t operations = rounding::pass_operations(*measured_model.model, measured_model.max_keys());
+      const int64_t operations = rounding::num_pass_roundings(*measured_model.model, measured_model.max_keys());
       const auto tokens = static_cast<double>(measured_model.tokens.size());
       const double sum_nll = task::score(*measured_model.model, measured_model.text, measured_model.scoring).nll,
                    noise =
@@ -572,8 +572,8 @@ TEST_CASE("a layer without heads has no scores, and whole heads are refused in a
     CHECK(scores[0].empty());
     CHECK(scores[1].size() == 3);
   }
-  const auto pairs = heads_to_pair(layer_without_heads.model->parameters(), Selection::random, 1, 0, {}, {},
-                                   [](const char* key) { return std::string(key); });
+  const auto pairs = head_counts_to_pair(layer_without_heads.model->parameters(), Selection::random, 1, 0, {}, {},
+                                         [](const char* key) { return std::string(key); });
   CHECK((pairs.at(AttentionKind::decoder_self) == std::vector<int64_t>{0, 3}));
   const MeasuredModel unequal_model("mixer = 'mixhead-a'\nvalue_heads = 2\n");
   for (const std::string name : {"taylor", "weight-norm"}) {

@@ -56,7 +56,7 @@ struct LayerStack {
   // Returns the bound on the difference of two outputs of a layer that differ only in the order of its heads, relative
   // to the largest output, for queries of at most `keys` keys.
   double output_bound(int64_t keys) const {
-    return rounding::bound(at::kFloat, at::kFloat, rounding::parameter_operations(parameters) + 2 * keys, 1);
+    return rounding::bound(at::kFloat, at::kFloat, rounding::num_parameter_roundings(parameters) + 2 * keys, 1);
   }
   std::map<std::string, at::Tensor> copy_parameters() const {
     std::map<std::string, at::Tensor> all;

@@ -26,9 +26,9 @@
 using namespace mh;
 using namespace mh::analysis;
 using numbers::doubles;
+using numbers::max_relative_difference;
 using numbers::normal;
 using numbers::Vector;
-using numbers::worst;
 using rounding::within;
 
 namespace {
@@ -175,7 +175,7 @@ void check_mean_ranks(const SpectraEntry& entry, const at::Tensor& matrices, dou
       for (size_t k = 0; k < mean.curve.size(); ++k) mean.curve[k] += r.curve[k] / n;
       mean.area += r.area / n, mean.effective_rank += r.effective_rank / n, mean.stable_rank += r.stable_rank / n;
     }
-    CHECK(worst(doubles(means.curve[h]), mean.curve) <= mean.errors.curve);
+    CHECK(max_relative_difference(doubles(means.curve[h]), mean.curve) <= mean.errors.curve);
     CHECK(means.area[h].item<double>() == within(mean.area, mean.errors.curve));
     CHECK(means.effective_rank[h].item<double>() == within(mean.effective_rank, mean.errors.effective_rank));
     CHECK(means.stable_rank[h].item<double>() == within(mean.stable_rank, mean.errors.stable_rank));
@@ -436,7 +436,7 @@ TEST_CASE("observed logits include masked query-key pairs, and observing logits 
     with_logits.records_logits = true;
     // Products of all queries and keys may add in another order than causal products.
     CHECK(rounding::agree(layer(x, x, mask, {}, &with_logits), layer(x, x, mask, {}, &without_logits),
-                          rounding::parameter_operations(layer.parameters) + 2 * 5));
+                          rounding::num_parameter_roundings(layer.parameters) + 2 * 5));
   }
   layers::PerturbedLayer layer("heads = 2\n", 8, 3);
   struct LogitRecorder : attention::Observer {

@@ -166,7 +166,8 @@ void check_near(const std::map<AttentionKind, LayerScores>& a, const std::map<At
   REQUIRE(a.size() == b.size());
   for (const auto& [kind, layers] : a) {
     REQUIRE(layers.size() == b.at(kind).size());
-    for (size_t i = 0; i < layers.size(); ++i) CHECK(numbers::worst(layers[i], b.at(kind)[i]) <= bound);
+    for (size_t i = 0; i < layers.size(); ++i)
+      CHECK(numbers::max_relative_difference(layers[i], b.at(kind)[i]) <= bound);
   }
 }
 
@@ -225,7 +226,7 @@ TEST_CASE("measures of importance equal plain loops over sentences, for each kin
       for (const auto& [layer, by_pair] : observed) {
         INFO(name_of(layer.first) << " " << layer.second);
         const auto& actual = scores.at(layer.first)[static_cast<size_t>(layer.second)];
-        CHECK(numbers::worst(actual, reference_scores(measure, layer.first, by_pair)) <=
+        CHECK(numbers::max_relative_difference(actual, reference_scores(measure, layer.first, by_pair)) <=
               analysed_model.importance_bound());
       }
     }
@@ -285,12 +286,15 @@ TEST_CASE("the measure confidence excludes end-of-sentence positions of sentence
     return numbers::doubles(p[0].narrow(1, first, count).amax(-1).to(at::kDouble).mean(1));
   };
   const double bound = rounding::fp64_bound(3, 1);  // two additions of numbers below 1 and a division
-  CHECK(numbers::worst(score(AttentionKind::decoder_self, lengths_of_3), mean(0, 3)) <= bound);
-  CHECK(numbers::worst(score(AttentionKind::decoder_self, {lengths_of_3, lengths_of_3}), mean(1, 2)) <= bound);
-  CHECK(numbers::worst(score(AttentionKind::decoder_cross, {lengths_of_3, lengths_of_3}), mean(1, 2)) <= bound);
-  CHECK(numbers::worst(score(AttentionKind::encoder_self, {lengths_of_3, lengths_of_3}), mean(0, 2)) <= bound);
-  CHECK(numbers::worst(score(AttentionKind::encoder_self, {lengths_of_3, at::tensor({2}, at::kLong)}), mean(0, 1)) <=
-        bound);
+  CHECK(numbers::max_relative_difference(score(AttentionKind::decoder_self, lengths_of_3), mean(0, 3)) <= bound);
+  CHECK(numbers::max_relative_difference(score(AttentionKind::decoder_self, {lengths_of_3, lengths_of_3}),
+                                         mean(1, 2)) <= bound);
+  CHECK(numbers::max_relative_difference(score(AttentionKind::decoder_cross, {lengths_of_3, lengths_of_3}),
+                                         mean(1, 2)) <= bound);
+  CHECK(numbers::max_relative_difference(score(AttentionKind::encoder_self, {lengths_of_3, lengths_of_3}),
+                                         mean(0, 2)) <= bound);
+  CHECK(numbers::max_relative_difference(score(AttentionKind::encoder_self, {lengths_of_3, at::tensor({2}, at::kLong)}),
+                                         mean(0, 1)) <= bound);
 }
 
 TEST_CASE("a pruned translation model has the outputs of the full model with the same heads masked, for every stage",
@@ -324,7 +328,7 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
     {
       c10::NoGradGuard no_gradient;
       const int64_t operations =
-          rounding::pass_operations(*analysed_model.model, analysed_model.analysis_input().scoring.block);
+          rounding::num_pass_roundings(*analysed_model.model, analysed_model.analysis_input().scoring.block);
       const HeadMaskGuard masked(*analysed_model.model, Side::whole, pruned_heads);
       const at::Tensor expected = analysed_model.model->logits(analysed_model.model->hidden(batch.input, {})),
                        actual = pruned.model->logits(pruned.model->hidden(batch.input, {}));
@@ -408,13 +412,13 @@ TEST_CASE("swapping heads changes only attention of their kind, and swapping twi
   CHECK(status_of([&] {
           check_swap(parameters, {{AttentionKind::decoder_cross, {0, 0}, {2, 0}}}, {}, "--pairs");
         }) == 2);
-  // heads_to_pair() returns the head counts of the layers of the selected kinds of attention, or of all kinds.
+  // head_counts_to_pair() returns the head counts of the layers of the selected kinds of attention, or of all kinds.
   const auto key = [](const char* name) { return std::string(name); };
-  const auto all = heads_to_pair(parameters, Selection::soft, 2, 0, {}, {}, key);
+  const auto all = head_counts_to_pair(parameters, Selection::soft, 2, 0, {}, {}, key);
   CHECK(all.at(AttentionKind::encoder_self) == std::vector<int64_t>{4, 4, 4});
   CHECK(all.at(AttentionKind::decoder_cross) == std::vector<int64_t>{4, 4});
-  CHECK(heads_to_pair(parameters, Selection::hard, 4, 0, {"decoder.cross"}, {}, key).size() == 1);
-  CHECK(status_of([&] { heads_to_pair(parameters, Selection::hard, 5, 0, {}, {}, key); }) == 2);
+  CHECK(head_counts_to_pair(parameters, Selection::hard, 4, 0, {"decoder.cross"}, {}, key).size() == 1);
+  CHECK(status_of([&] { head_counts_to_pair(parameters, Selection::hard, 5, 0, {}, {}, key); }) == 2);
 }
 
 TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, or only of the selected kinds",
@@ -523,7 +527,7 @@ void check_spectra(const SpectraEntry& entry, const std::vector<at::Tensor>& mat
     CHECK(actual.effective_rank[h].item<double>() == rounding::within(m.effective_rank, m.errors.effective_rank));
     CHECK(actual.rank_share[h].item<double>() == rounding::within(m.rank_share, m.errors.rank_share));
     CHECK(actual.stable_rank[h].item<double>() == rounding::within(m.stable_rank, m.errors.stable_rank));
-    CHECK(numbers::worst(numbers::doubles(actual.curve[h]), m.curve) <= m.errors.curve);
+    CHECK(numbers::max_relative_difference(numbers::doubles(actual.curve[h]), m.curve) <= m.errors.curve);
   }
 }
 
@@ -572,8 +576,9 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
       // ln 5.
       const auto keys = static_cast<double>(analysed_model.analysis_input().scoring.block);
       const double bound = analysed_model.pass_bound() * (1 + std::log(std::max(5.0, keys)));
-      CHECK(numbers::worst(numbers::doubles(entry->entropy.entropy()), entropy) <= bound);
-      CHECK(numbers::worst(numbers::doubles(entry->entropy.normalised_entropy()), normalised_entropy) <= bound);
+      CHECK(numbers::max_relative_difference(numbers::doubles(entry->entropy.entropy()), entropy) <= bound);
+      CHECK(numbers::max_relative_difference(numbers::doubles(entry->entropy.normalised_entropy()),
+                                             normalised_entropy) <= bound);
       // Percentile curves increase, and the 10th percentile is at most the 90th.
       const at::Tensor low = entry->spectra.percentile(0.1), high = entry->spectra.percentile(0.9);
       CHECK((low <= high).all().item<bool>());

@@ -52,11 +52,11 @@ Case decoding_case(const std::string& toml, std::function<void(Context&)> set_pa
 std::map<std::string, Case> cases() {
   static layers::RecordingObserver recorder;
   static struct : Interceptor {
-    const char* needs_composed() const override { return "the test replaces scores"; }
+    const char* why_composed() const override { return "the test replaces scores"; }
   } interceptor;
   // An observer for which a forward pass may take the fused path.
   static struct : Observer {
-    const char* needs_composed() const override { return nullptr; }
+    const char* why_composed() const override { return nullptr; }
   } output_observer;
   static StageState state;
   Case in_encoder = decoding_case("heads = 2\n", {}, "attention of the kind encoder.self"),
@@ -225,7 +225,7 @@ struct BuiltCase {
               heads(shape.key_size, 3),
               heads(shape.value_size, 4)};
     c.mask.causal = true;
-    c.keys = 20;
+    c.num_keys = 20;
     return c;
   }
 };

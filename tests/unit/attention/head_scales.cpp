@@ -136,7 +136,7 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
     for (const int64_t length : {width < 32 ? 4 : 20, width < 32 ? 4 : 20, 4})
       segments.push_back(normal({2, length}, 20 + segments.size()).abs().mul(4).to(at::kLong).clamp_max(10));
     auto run = [&](Observer* observer = nullptr) {
-      auto memory = model->memory() > 0 ? model->new_memory(model->memory()) : nullptr;
+      auto memory = model->memory_length() > 0 ? model->new_memory(model->memory_length()) : nullptr;
       std::vector<at::Tensor> outputs;
       for (const at::Tensor& tokens : segments) outputs.push_back(model->hidden(tokens, {}, memory.get(), observer));
       return at::cat(outputs, 1);

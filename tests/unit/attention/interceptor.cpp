@@ -31,9 +31,7 @@ struct DoublingInterceptor : Interceptor {
     return 2 * x;
   }
   bool acts_on(HeadSide side) const override { return side == target; }
-  const char* needs_composed() const override {
-    return target == HeadSide::score ? "the test doubles scores" : nullptr;
-  }
+  const char* why_composed() const override { return target == HeadSide::score ? "the test doubles scores" : nullptr; }
 };
 
 struct DoublingObserver : Observer {

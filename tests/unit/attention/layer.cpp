@@ -12,8 +12,8 @@ using namespace mh::attention;
 using layers::Layer;
 using layers::layer_size_lines;
 using numbers::doubles;
+using numbers::max_relative_difference;
 using numbers::normal;
-using numbers::worst;
 using reference::Sizes;
 using reference::Vector;
 
@@ -26,10 +26,10 @@ TEST_CASE("error of the fused path is at most twice the error of the composed pa
   const Vector expected = reference::attention(sizes, doubles(x), doubles(x), l.weights(),
                                                [](int64_t, int64_t t, int64_t s) { return s <= t; });
   l.layer->set_path(Path::composed);
-  const double composed_error = worst(doubles(l(x, x, mask)), expected);
+  const double composed_error = max_relative_difference(doubles(l(x, x, mask)), expected);
   l.layer->set_path(Path::fused);
-  const double fused_error = worst(doubles(l(x, x, mask)), expected);
-  // worst() divides by the largest output, so the magnitude in the bound is 1.
+  const double fused_error = max_relative_difference(doubles(l(x, x, mask)), expected);
+  // max_relative_difference() divides by the largest output, so the magnitude in the bound is 1.
   CHECK(fused_error <= tolerance::composed_error_bound(composed_error, tolerance::kFp32, 1));
 }
 

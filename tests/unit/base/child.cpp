@@ -146,7 +146,7 @@ TEST_CASE("the parent survives a child that crashes, exits or throws, and report
   auto cause = [](const Child::Work& work) {
     const Outcome outcome = run(work, std::string(1 << 20, 'x'));
     CHECK_FALSE(outcome.end.succeeded);
-    CHECK_FALSE(outcome.end.out_of_memory);
+    CHECK_FALSE(outcome.end.ran_out_of_memory);
     return outcome.end.cause + (outcome.end.crashed ? "; crashed" : "");
   };
   const auto cause_of_signal = [&](int number) {
@@ -188,7 +188,7 @@ TEST_CASE("the cause of a child's end is reported even if the parent ignores SIG
                             raise(SIGKILL);
                             return "";
                           }).end;
-  CHECK(killed.out_of_memory);
+  CHECK(killed.ran_out_of_memory);
   CHECK(run([](ChildInput&) { return std::string("result"); }).end.result == "result");
   struct sigaction restored_action {};
   sigaction(SIGCHLD, nullptr, &restored_action);
@@ -257,7 +257,7 @@ TEST_CASE("std::bad_alloc and SIGKILL in a child are reported as out of memory",
                                   })}) {
     const ChildEnd end = run(work).end;
     CHECK_FALSE(end.succeeded);
-    CHECK(end.out_of_memory);
+    CHECK(end.ran_out_of_memory);
     CHECK_FALSE(end.cause.empty());
   }
 }

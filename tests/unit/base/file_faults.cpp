@@ -73,14 +73,14 @@ TEST_CASE("a bus error outside mapped files still ends the process by the signal
   CHECK(WTERMSIG(process_end.status) == SIGBUS);
 }
 
-TEST_CASE("append() writes all bytes to a pipe that takes them in parts") {
+TEST_CASE("write_fully() writes all bytes to a pipe that takes them in parts") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const std::string text(300'000, 'y');  // more than a pipe holds
   const pid_t child = fork();
   if (child == 0) {
     close(ends[0]);
-    _exit(append(ends[1], text));
+    _exit(write_fully(ends[1], text));
   }
   close(ends[1]);
   std::string received;
@@ -92,7 +92,7 @@ TEST_CASE("append() writes all bytes to a pipe that takes them in parts") {
   CHECK(status == 0);
   CHECK(received == text);
   const int read_only = open("/dev/null", O_RDONLY);
-  CHECK(append(read_only, "x") == EBADF);
+  CHECK(write_fully(read_only, "x") == EBADF);
   close(read_only);
 }
 

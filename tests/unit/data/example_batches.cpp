@@ -281,7 +281,7 @@ TEST_CASE("the gradient of an update of examples does not depend on its split in
         model->loss(model->hidden(batch.input, {}), batch.model_targets(), 0.1).smoothed.backward();
       }
       for (const nn::Parameter& p : model->parameters().all()) gradients[micro_tokens > 0].push_back(p.master().grad());
-      operations = 2 * rounding::pass_operations(*model, 42);
+      operations = 2 * rounding::num_pass_roundings(*model, 42);
     }
     // A small gradient may be the difference of large numbers, so its error is relative to the largest gradient.
     double largest = 0;

@@ -238,7 +238,7 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   const data::Corpus& corpus = dataset->corpus();
   std::vector<double> log_probabilities;
   std::vector<int32_t> tokens;
-  task::ScoreObserver observer;
+  task::ScoreCallbacks observer;
   observer.on_token = [&](const task::TokenScore& scored) {
     const auto [index, token, log_probability] = scored;
     REQUIRE(index == static_cast<int64_t>(log_probabilities.size()));

@@ -175,7 +175,7 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
       options.batch = batch;
       std::vector<int64_t> order;
       double observed_nll = 0;
-      task::ScoreObserver observer;
+      task::ScoreCallbacks observer;
       observer.on_token = [&](const task::TokenScore& scored) {
         const auto [index, token, log_probability] = scored;
         order.push_back(index);
@@ -577,7 +577,7 @@ TEST_CASE("loading a checkpoint may override configuration keys that change no p
   auto original = load({}), overridden = load({"model.transformer-xl.same_length=true", "attention.relative.clamp=3",
                                                "model.transformer-xl.memory=20"});
   CHECK(overridden.config.model.transformer_xl.same_length);
-  CHECK(overridden.model->memory() == 20);
+  CHECK(overridden.model->memory_length() == 20);
   const std::vector<int32_t> text = make_tokens(90);
   data::ScoringOptions options;
   options.block = 8, options.memory = 20;

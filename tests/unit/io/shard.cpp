@@ -440,7 +440,7 @@ TEST_CASE("all readers refuse a shard of pairs that has valid checksums but inva
     for (const auto& run : runs) writer.add_sequence(run);
     writer.finish();
     sink->close();
-    exchange_header(path, pair_header_of_file);
+    replace_header(path, pair_header_of_file);
     if (!is_accepted) return check_readers_refuse(path);
     verify(ShardFile(path));
     CHECK(read_pairs(path).tokens == concatenate(runs));

@@ -111,7 +111,7 @@ TEST_CASE("answers: the null answer is ranked by its score if questions may be i
   CHECK(rc::check("answers: the null answer is ranked by its score", [] {
     const RandomSquad squad = random_squad(true);
     const text::Questions questions = questions_of(shard_of(squad.json, kKeepUnanswerable), squad.options);
-    RC_ASSERT(questions.unanswerable());
+    RC_ASSERT(questions.may_have_impossible());
     const RowScores s = random_row_scores(questions);
     const metrics::AnswerOptions options{*rc::gen::inRange(1, 6), 30, static_cast<double>(*rc::gen::inRange(-3, 4))};
     metrics::AnswerSearch search(questions, options);
@@ -209,7 +209,7 @@ TEST_CASE("predictions: written predictions read back equal and are scored again
 
 TEST_CASE("predictions: exact match and F1 follow SQuAD 2.0 if questions may be impossible, else SQuAD 1.1") {
   text::Question impossible, article_only, answerable;
-  impossible.impossible = true;
+  impossible.is_impossible = true;
   article_only.answers = {{"the", {}}};
   answerable.answers = {{"the abc", {}}, {"a", {}}};
   auto score = [](const text::Question& q, const std::string& answer, bool unanswerable) {

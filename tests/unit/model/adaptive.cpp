@@ -159,7 +159,7 @@ struct EmbeddingAndOutput {
   }
   // Returns the length of the longest chain of roundings from the tokens to a log-probability: the embedding, the
   // scores, and the sums of two softmaxes.
-  int64_t roundings() const { return rounding::parameter_operations(parameters) + 2 * vocabulary; }
+  int64_t roundings() const { return rounding::num_parameter_roundings(parameters) + 2 * vocabulary; }
   SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& forward_context = {}) {
     return output->loss((*embedding)(tokens), targets, 0, forward_context);
   }
@@ -235,7 +235,7 @@ TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
     const auto splits = bands.split(at::tensor(input_entries, at::kLong));
     std::vector<int64_t> reassembled_entries(input_entries.size(), -7);
     for (size_t b = 0; b < splits.size(); ++b) {
-      const auto positions = to_vector(splits[b].positions), entries = to_vector(splits[b].entries);
+      const auto positions = to_vector(splits[b].positions), entries = to_vector(splits[b].offsets);
       RC_ASSERT(positions.size() == entries.size());
       RC_ASSERT(std::is_sorted(positions.begin(), positions.end()));
       for (size_t i = 0; i < positions.size(); ++i) {

@@ -215,7 +215,7 @@ TEST_CASE("losses and log-probabilities of the output heads of an encoder match 
     REQUIRE(log_p.sizes() == targets.sizes());
     const Reference reference = make_reference(*model);
     double nll = 0, next_sentence_nll = 0;  // nll: loss of words, classes, number or span
-    const double pass_bound = rounding::bound(at::kFloat, at::kDouble, rounding::pass_operations(*model, 6), 1);
+    const double pass_bound = rounding::bound(at::kFloat, at::kDouble, rounding::num_pass_roundings(*model, 6), 1);
     // Returns the bound on the error of a loss, whose terms are as large as hidden states.
     const auto bound = [&](double value) { return pass_bound * std::max(value, max_abs(hidden)); };
     const auto check = [&](const at::Tensor& actual, double value) {

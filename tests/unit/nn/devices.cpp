@@ -141,10 +141,10 @@ TEST_CASE("memories and decoding states stay on the device of the parameters, al
   for (const std::string& toml : every_model::configurations()) {
     INFO(toml);
     const Case c(toml);
-    if (c.model->memory() > 0) {
-      const auto memory = c.model->new_memory(c.model->memory());
+    if (c.model->memory_length() > 0) {
+      const auto memory = c.model->new_memory(c.model->memory_length());
       for (int64_t length : {5, 5, 3}) c.hidden({}, nullptr, memory.get(), length);
-      const auto training_memory = c.model->new_memory(c.model->memory());
+      const auto training_memory = c.model->new_memory(c.model->memory_length());
       const c10::AutoGradMode gradients(true);
       for (int times = 0; times < 2; ++times)
         c.hidden(training_context(), nullptr, training_memory.get()).sum().backward();

@@ -41,13 +41,13 @@ struct ScoredTokens {
 // Returns a matcher for the log-probability of the same token in a batch of another shape. The logits that cancel in a
 // log-probability have a magnitude of at least 1.
 Approx near_log_probability(model::LanguageModel& model, double log_p, const data::ScoringOptions& options) {
-  const double bound = rounding::pass_bound(model, options.block + options.context + model.memory());
+  const double bound = rounding::pass_bound(model, options.block + options.context + model.memory_length());
   return rounding::within(log_p, bound * std::max(1.0, std::abs(log_p)));
 }
 
 ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text, const data::ScoringOptions& options) {
   ScoredTokens s;
-  task::ScoreObserver observer;
+  task::ScoreCallbacks observer;
   observer.on_token = [&](const task::TokenScore& scored) {
     s.indices.push_back(scored.index);
     s.log_probabilities.push_back(scored.log_probability);

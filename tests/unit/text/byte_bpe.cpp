@@ -232,7 +232,7 @@ TEST_CASE("a byte-bpe vocabulary reads back equal from its own file and from voc
   CHECK(encode(*reparsed, "ab aab \u00e9\\") == encode(*tokenizer, "ab aab \u00e9\\"));
   NumberedPieces numbered;
   for (size_t i = 0; i < tokenizer->pieces().size(); ++i) numbered[i] = tokenizer->pieces()[i].text;
-  const std::string json = write_byte_bpe_pieces(numbered), text = write_byte_bpe_merges(tokenizer->merges());
+  const std::string json = serialize_byte_bpe_pieces(numbered), text = serialize_byte_bpe_merges(tokenizer->merges());
   CHECK(read_numbered_pieces(json, "j") == numbered);
   CHECK(text.starts_with("#version: 0.2\na b\n\u0120 a\n"));
   CHECK(make_byte_bpe_tokenizer(pieces_in_id_order(numbered, "j"), read_byte_bpe_merges(text, "m"), "test")

@@ -91,7 +91,7 @@ TEST_CASE("SentencePiece training uses lines that contain the reserved character
 TEST_CASE("the BPE trainer accepts a word of the maximum length, and a longer word is refused with its line number",
           "[sentencepiece]") {
   Learner learner;
-  const auto max_length = static_cast<size_t>(kLongestBpeWord);
+  const auto max_length = static_cast<size_t>(kMaxBpeWordCharacters);
   const std::string first_line = "the cat sat\n";
   CHECK(pieces_of(learner.learn("bpe", 40, first_line + random_word(max_length) + " a\n")).size() == 40);
   for (size_t size : {max_length + 1, size_t{40000}, size_t{70000}}) {

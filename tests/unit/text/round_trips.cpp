@@ -119,7 +119,7 @@ TEST_CASE("word, char and subword-nmt vocabularies read back equal", "[round-tri
     for (const char* type : {"word", "char", "subword-nmt"}) {
       const bool has_merges = std::string(type) == "subword-nmt";
       const auto pieces = pieces_of({std::string(type) == "char" ? "\n" : "<eos>", "<unk>"}, entries);
-      const std::string file = write_vocabulary(type, pieces, has_merges ? &merges : nullptr);
+      const std::string file = serialize_vocabulary(type, pieces, has_merges ? &merges : nullptr);
       const VocabularyFile reread = read_vocabulary(file, "v");
       RC_ASSERT(reread.type == type);
       RC_ASSERT(have_same_pieces(reread.pieces, pieces));
@@ -127,13 +127,13 @@ TEST_CASE("word, char and subword-nmt vocabularies read back equal", "[round-tri
       RC_ASSERT(parse_tokenizer(file, "v")->serialize() == file);
     }
   }));
-  // write_vocabulary() refuses entries that no reader accepts.
+  // serialize_vocabulary() refuses entries that no reader accepts.
   for (const std::string invalid : {"", "\xff", "a\xc3", "again"}) {
     const std::vector<Piece> pieces = pieces_of({"<eos>", "<unk>", "again"}, {invalid});
-    CHECK(status_of([&] { write_vocabulary("word", pieces); }) == 3);
+    CHECK(status_of([&] { serialize_vocabulary("word", pieces); }) == 3);
     const std::vector<Merge> merges{{"a", invalid}};
     if (invalid != "again")
-      CHECK(status_of([&] { write_vocabulary("subword-nmt", pieces_of({"<eos>", "<unk>"}, {}), &merges); }) == 3);
+      CHECK(status_of([&] { serialize_vocabulary("subword-nmt", pieces_of({"<eos>", "<unk>"}, {}), &merges); }) == 3);
   }
 }
 
@@ -145,22 +145,22 @@ TEST_CASE("WordPiece vocabularies read back equal; BERT's vocab.txt reads back e
     std::erase(entries, "[UNK]");
     const auto pieces = *rc::gen::arbitrary<bool>() ? pieces_of(special, entries) : pieces_of(entries, special);
     const BertNormalisation text{*rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>()};
-    const std::string file = write_vocabulary("wordpiece", pieces, nullptr, &text);
+    const std::string file = serialize_vocabulary("wordpiece", pieces, nullptr, &text);
     const VocabularyFile reread = read_vocabulary(file, "v");
     RC_ASSERT(have_same_pieces(reread.pieces, pieces));
-    RC_ASSERT(reread.text == text);
-    const auto list = write_or_refuse([&] { return write_wordpieces(pieces); });
+    RC_ASSERT(reread.normalisation == text);
+    const auto list = write_or_refuse([&] { return serialize_wordpieces(pieces); });
     if (list) RC_ASSERT(have_same_pieces(read_wordpieces(*list, "vocab.txt"), pieces, false));
     else RC_ASSERT(!std::all_of(entries.begin(), entries.end(), is_plain));
   }));
   const auto plain_pieces = pieces_of(special, {"a", "##b"});
-  CHECK(have_same_pieces(read_wordpieces(write_wordpieces(plain_pieces), "vocab.txt"), plain_pieces, false));
+  CHECK(have_same_pieces(read_wordpieces(serialize_wordpieces(plain_pieces), "vocab.txt"), plain_pieces, false));
 }
 
 TEST_CASE("subword-nmt codes read back equal or are refused when written", "[round-trip]") {
   CHECK(rc::check("for any merges", [&] {
     const std::vector<Merge> merges = *special_merges();
-    const auto file = write_or_refuse([&] { return write_codes(merges, "v"); });
+    const auto file = write_or_refuse([&] { return serialize_codes(merges, "v"); });
     if (file) RC_ASSERT(read_codes(*file, "codes") == merges);
     else
       RC_ASSERT(!std::all_of(merges.begin(), merges.end(),
@@ -168,10 +168,10 @@ TEST_CASE("subword-nmt codes read back equal or are refused when written", "[rou
   }));
   // A carriage return within a line is an ordinary character.
   const std::vector<Merge> merges_with_returns{{"a\r", "\rb"}, {"\u2028", "\u0085"}};
-  CHECK(read_codes(write_codes(merges_with_returns, "v"), "codes") == merges_with_returns);
+  CHECK(read_codes(serialize_codes(merges_with_returns, "v"), "codes") == merges_with_returns);
   for (const Merge& invalid : {Merge{"a", "\r"}, Merge{"\r", "a"}, Merge{"a", "b\r"}, Merge{"a b", "c"},
                                Merge{"a", "b\n"}, Merge{"", "a"}, Merge{"a", ""}, Merge{"a", "\xff"}})
-    CHECK_THROWS_WITH(write_codes({{"a", "b"}, invalid}, "v"), Catch::Contains("v: merge 2"));
+    CHECK_THROWS_WITH(serialize_codes({{"a", "b"}, invalid}, "v"), Catch::Contains("v: merge 2"));
 }
 
 TEST_CASE("GPT-2's vocab.json and merges.txt read back equal or are refused when written", "[round-trip]") {
@@ -179,15 +179,15 @@ TEST_CASE("GPT-2's vocab.json and merges.txt read back equal or are refused when
     const Words entries = *special_entries();
     NumberedPieces pieces;
     for (const std::string& text : entries) pieces.emplace(3 * pieces.size(), text);
-    const auto json = write_or_refuse([&] { return write_byte_bpe_pieces(pieces); });
+    const auto json = write_or_refuse([&] { return serialize_byte_bpe_pieces(pieces); });
     RC_ASSERT(json.has_value() == !entries.empty());
     if (json) RC_ASSERT(read_numbered_pieces(*json, "vocab.json") == pieces);
     const std::vector<Merge> merges = *special_merges();
-    const auto text = write_or_refuse([&] { return write_byte_bpe_merges(merges); });
+    const auto text = write_or_refuse([&] { return serialize_byte_bpe_merges(merges); });
     if (text) RC_ASSERT(read_byte_bpe_merges(*text, "merges.txt") == merges);
   }));
   const std::vector<Merge> plain_merges{{"a", "b"}, {"ab", "c"}};
-  CHECK(read_byte_bpe_merges(write_byte_bpe_merges(plain_merges), "merges.txt") == plain_merges);
+  CHECK(read_byte_bpe_merges(serialize_byte_bpe_merges(plain_merges), "merges.txt") == plain_merges);
 }
 
 TEST_CASE("predictions with any ids and answers read back equal", "[round-trip]") {
@@ -245,6 +245,6 @@ TEST_CASE("strings of a configuration read back equal from the written TOML", "[
     config.check_all_known();
     RC_ASSERT(reread.text == options.text);
     RC_ASSERT(reread.list == options.list);
-    RC_ASSERT(changes(toml, toml, {""}).empty());
+    RC_ASSERT(difference_texts(toml, toml, {""}).empty());
   }));
 }

@@ -156,14 +156,14 @@ TEST_CASE("Segmenter divides words as a naive reference does, for any merges", "
 
 TEST_CASE("a file of codes reads back equal, and invalid codes are refused", "[subword]") {
   const std::vector<Merge> merges{{"a", "b"}, {"ab", "ä</w>"}};
-  CHECK(write_codes(merges, "codes") == "#version: 0.2\na b\nab ä</w>\n");
-  CHECK(read_codes(write_codes(merges, "codes"), "codes") == merges);
+  CHECK(serialize_codes(merges, "codes") == "#version: 0.2\na b\nab ä</w>\n");
+  CHECK(read_codes(serialize_codes(merges, "codes"), "codes") == merges);
   CHECK(read_codes("#version: 0.2\r\na b\r\n", "codes") == std::vector<Merge>{{"a", "b"}});
   CHECK(read_codes("#version: 0.2", "codes").empty());
   for (const char* invalid : {"", "a b\n", "#version: 0.1\na b\n", "#version: 0.2\nab\n", "#version: 0.2\na b c\n",
                               "#version: 0.2\n a\n", "#version: 0.2\n\n", "#version: 0.2\na \xff\n"})
     CHECK(status_of([&] { read_codes(invalid, "codes"); }) == 3);
-  CHECK(status_of([&] { read_codes(write_vocabulary("byte", {}), "v"); }) == 3);
+  CHECK(status_of([&] { read_codes(serialize_vocabulary("byte", {}), "v"); }) == 3);
 }
 
 TEST_CASE("pieces inside a word end in @@, and decode joins them to the next piece", "[subword]") {
@@ -188,12 +188,14 @@ TEST_CASE("pieces inside a word end in @@, and decode joins them to the next pie
   CHECK(make_subword_tokenizer({{"<eos>", 1}, {"<unk>", 0}}, {})->fingerprint() !=
         make_subword_tokenizer({{"<eos>", 1}, {"<unk>", 0}}, merges)->fingerprint());
   // Vocabularies without special pieces, without merges or with an invalid merge are refused.
-  CHECK(status_of([&] { parse_tokenizer(write_vocabulary("subword-nmt", {{"a", 1}}, &merges), "v"); }) == 3);
-  CHECK(status_of([&] { parse_tokenizer(write_vocabulary("subword-nmt", {{"<eos>", 1}, {"<unk>", 0}}), "v"); }) == 3);
+  CHECK(status_of([&] { parse_tokenizer(serialize_vocabulary("subword-nmt", {{"a", 1}}, &merges), "v"); }) == 3);
+  CHECK(status_of([&] {
+          parse_tokenizer(serialize_vocabulary("subword-nmt", {{"<eos>", 1}, {"<unk>", 0}}), "v");
+        }) == 3);
   for (const Merge& invalid : {Merge{"", "b"}, Merge{"a", ""}, Merge{"a", "\xff"}}) {
     const std::vector<Merge> invalid_merges{invalid};
     CHECK(status_of([&] {
-            parse_tokenizer(write_vocabulary("subword-nmt", {{"<eos>", 1}, {"<unk>", 0}}, &invalid_merges), "v");
+            parse_tokenizer(serialize_vocabulary("subword-nmt", {{"<eos>", 1}, {"<unk>", 0}}, &invalid_merges), "v");
           }) == 3);
   }
 }

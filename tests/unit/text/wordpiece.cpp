@@ -163,7 +163,7 @@ TEST_CASE("a word is split into the longest pieces, and a word that the pieces c
   CHECK(pieces("\u00fbn\u200baff") == Words{"un", "##aff"});
   CHECK(pieces("[SEP] [UNK]").size() == 6);
   CHECK(pieces(" \x01 \u200b ").empty());
-  CHECK(tokenizer->special().start == 2);
+  CHECK(tokenizer->special_tokens().start == 2);
   CHECK(tokenizer->end_of_line() == 3);
   CHECK(tokenizer->unknown() == 1);
 
@@ -243,7 +243,7 @@ TEST_CASE("a WordPiece vocabulary reads back with its pieces and normalisation o
     const auto reparsed = parse_tokenizer(tokenizer->serialize(), "v");
     CHECK(reparsed->serialize() == tokenizer->serialize());
     CHECK(reparsed->type() == "wordpiece");
-    CHECK(require_wordpiece(*reparsed, "v").text() == options);
+    CHECK(require_wordpiece(*reparsed, "v").normalisation() == options);
     fingerprints.insert(reparsed->fingerprint());
   }
   CHECK(fingerprints.size() == 4);
@@ -271,9 +271,9 @@ TEST_CASE("BERT's vocab.txt reads back equal, and invalid files are refused", "[
   const std::vector<Piece> pieces = read_wordpieces(text, "v");
   CHECK(pieces.size() == 9);
   CHECK(pieces[7].text == "##a");
-  CHECK(write_wordpieces(pieces) == text);
+  CHECK(serialize_wordpieces(pieces) == text);
   CHECK(read_wordpieces("a\r\nb", "v")[0].text == "a");
-  CHECK(make_wordpiece_tokenizer(pieces, {}, "v")->special().unknown == 2);
+  CHECK(make_wordpiece_tokenizer(pieces, {}, "v")->special_tokens().unknown == 2);
   for (const char* invalid : {"", "a\n\nb\n", "a\nb\na\n", "a\n\xff\n", "a\n \n", "multihead-vocabulary 1\n"})
     CHECK(status_of([&] { read_wordpieces(invalid, "v"); }) == 3);
   // parse_tokenizer() refuses vocab.txt, since the file does not state whether the tokenizer keeps case.

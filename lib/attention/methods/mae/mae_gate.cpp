@@ -150,7 +150,7 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
     at::Tensor &latest_inputs = (*c.state)["mae.latest"], &latest_weights = (*c.state)["mae.latest_real"];
     if (latest_inputs.defined()) {
       // Uses only inputs whose keys are still in the cache.
-      const int64_t num_latest = latest_inputs.size(1), num_past = c.keys - num_queries;
+      const int64_t num_latest = latest_inputs.size(1), num_past = c.num_keys - num_queries;
       const int64_t num_reused = is_self_attention ? std::min(num_latest, num_past) : num_latest;
       x = at::cat({latest_inputs.narrow(1, num_latest - num_reused, num_reused), x}, 1);
       token_weights = at::cat({latest_weights.narrow(1, num_latest - num_reused, num_reused), token_weights}, 1);

@@ -15,7 +15,7 @@ void MixheadOptions::describe(Fields& f) {
 Mixhead::Mixhead(const MixheadOptions& options, const LayerSpec& layer_spec)
     : options_(options), layer_mixes_(options.scope == "all" || layer_spec.kind != AttentionKind::decoder_cross) {}
 
-MixedTensor Mixhead::mixes() const {
+MixedTensor Mixhead::mixed_tensor() const {
   return !layer_mixes_             ? MixedTensor::nothing
          : options_.on == "logits" ? MixedTensor::logits
                                    : MixedTensor::probabilities;

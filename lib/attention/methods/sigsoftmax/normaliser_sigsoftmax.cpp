@@ -12,7 +12,7 @@ class Sigsoftmax : public Normaliser {
     return masked_sigmoid_softmax(logits, allowed);
   }
   std::string why_not_fused() const override { return ""; }
-  kernels::Normaliser fused() const override { return kernels::Normaliser::sigsoftmax; }
+  kernels::Normaliser kernel_normaliser() const override { return kernels::Normaliser::sigsoftmax; }
   const char* kernel_feature() const override { return "Sigsoftmax"; }
   bool is_per_query() const override { return true; }
 };

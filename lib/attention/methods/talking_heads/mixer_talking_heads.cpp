@@ -61,7 +61,7 @@ class TalkingHeads : public MatrixMixer {
     return new_options;
   }
 
-  MixedTensor mixes() const override { return options_.pre ? MixedTensor::logits : MixedTensor::probabilities; }
+  MixedTensor mixed_tensor() const override { return options_.pre ? MixedTensor::logits : MixedTensor::probabilities; }
 
   at::Tensor mix_logits(const Context& c, const at::Tensor& logits) override {
     return logit_matrix_ != nullptr ? mix_heads(logits, logit_matrix_->value(), causal_mix_options(c)) : logits;

@@ -33,7 +33,7 @@ class ExampleBatches {
       check_text(batch.text, first_line, false);
       const std::string line = batch.text.text.substr(first_line.begin, first_line.end - first_line.begin);
       columns_ = find_columns_(split(line, '\t'), str(batch.text.file, ":1"));
-      if (columns_.header) segments.erase(segments.begin());
+      if (columns_.has_header) segments.erase(segments.begin());
     }
     batch.columns = columns_;
     return true;
@@ -57,7 +57,7 @@ class ExampleEncoder {
       check_text(batch.text, s, false);
       fields_ = split(std::string_view(batch.text.text).substr(s.begin, s.end - s.begin), '\t');
       if (has_valid_columns(batch, s)) add(batch, s, out);
-      else ++out.summary.malformed;
+      else ++out.summary.num_malformed;
     }
     out.summary.bytes = batch.text.input_bytes;
     return out;
@@ -68,15 +68,16 @@ class ExampleEncoder {
   // Error(input) for a line with a wrong number of columns that must not be dropped.
   bool has_valid_columns(const ExampleBatch& batch, const TextBatch::Segment& s) const {
     const ExampleColumns& c = batch.columns;
-    if (c.count > 0 ? fields_.size() == c.count : fields_.size() >= c.min_columns()) return true;
+    if (c.num_columns > 0 ? fields_.size() == c.num_columns : fields_.size() >= c.min_columns()) return true;
     if (drop_malformed_ && c.label != ExampleColumns::kNone) return false;
-    throw Error(Exit::input, Problem{str(batch.text.file, ":", s.line),
-                                     c.count > 0 ? str(c.count, " columns") : str(c.min_columns(), " columns or more"),
-                                     str(fields_.size()),
-                                     c.label != ExampleColumns::kNone
-                                         ? "separate columns by single tabs, or drop such lines with --malformed drop"
-                                         : "separate columns by single tabs; in a file without labels no line can be "
-                                           "dropped, since predictions are numbered by line"});
+    throw Error(Exit::input,
+                Problem{str(batch.text.file, ":", s.line),
+                        c.num_columns > 0 ? str(c.num_columns, " columns") : str(c.min_columns(), " columns or more"),
+                        str(fields_.size()),
+                        c.label != ExampleColumns::kNone
+                            ? "separate columns by single tabs, or drop such lines with --malformed drop"
+                            : "separate columns by single tabs; in a file without labels no line can be "
+                              "dropped, since predictions are numbered by line"});
   }
 
   void add(const ExampleBatch& batch, const TextBatch::Segment& s, EncodedExamples& out) {
@@ -87,8 +88,8 @@ class ExampleEncoder {
     out.sequences.ends.push_back(tokens.size());
     if (c.second != ExampleColumns::kNone) encoder_->encode(fields_[c.second], tokens);
     out.sequences.ends.push_back(tokens.size());
-    out.summary.tokens += tokens.size() - begin;
-    out.summary.unknown += count_unknown(std::span(tokens).subspan(begin), tokenizer_);
+    out.summary.num_tokens += tokens.size() - begin;
+    out.summary.num_unknown += count_unknown(std::span(tokens).subspan(begin), tokenizer_);
     if (c.label != ExampleColumns::kNone) {
       const auto label = task_.label_of(fields_[c.label]);
       if (!label)
@@ -96,10 +97,10 @@ class ExampleEncoder {
                                          "'" + fields_[c.label] + "'",
                                          "correct the label, or select the column of the labels with --label"});
       tokens.push_back(*label);
-      ++out.summary.labelled;
+      ++out.summary.num_labelled;
     }
     out.sequences.ends.push_back(tokens.size());
-    ++out.summary.examples;
+    ++out.summary.num_examples;
   }
 
   const ExampleTask& task_;
@@ -125,12 +126,12 @@ ExampleSummary encode_examples(TextBatches& text, const FindColumns& find_column
       [&](const EncodedExamples& e) {
         e.sequences.write(writer);
         writer.add_text_bytes(e.summary.bytes);
-        if (e.summary.malformed > 0) writer.add_dropped(kMalformed, e.summary.malformed);
-        summary.examples += e.summary.examples;
-        summary.labelled += e.summary.labelled;
-        summary.malformed += e.summary.malformed;
-        summary.tokens += e.summary.tokens;
-        summary.unknown += e.summary.unknown;
+        if (e.summary.num_malformed > 0) writer.add_dropped(kMalformed, e.summary.num_malformed);
+        summary.num_examples += e.summary.num_examples;
+        summary.num_labelled += e.summary.num_labelled;
+        summary.num_malformed += e.summary.num_malformed;
+        summary.num_tokens += e.summary.num_tokens;
+        summary.num_unknown += e.summary.num_unknown;
         summary.bytes += e.summary.bytes;
         return summary.bytes;
       });

@@ -43,8 +43,8 @@ void set_examples(io::ShardHeader& header, const ExampleTask& task);
 struct ExampleColumns {
   static constexpr size_t kNone = SIZE_MAX;
   size_t first = 0, second = kNone, label = kNone;
-  size_t count = 0;            // required number of columns of each line; 0: at least min_columns()
-  bool header = false;         // whether the first line is a header
+  size_t num_columns = 0;      // required number of columns of each line; 0: at least min_columns()
+  bool has_header = false;     // whether the first line is a header
   size_t min_columns() const;  // minimum number of columns of a line: all columns up to the last one in use
 };
 // Function that determines the columns from the fields of a file's first line, and throws Error if columns are missing.
@@ -56,10 +56,10 @@ using FindColumns = std::function<ExampleColumns(const std::vector<std::string>&
 std::optional<size_t> column_at(const std::string& name, const std::vector<std::string>* header, size_t num_columns);
 
 struct ExampleSummary {
-  uint64_t examples = 0, labelled = 0;
-  uint64_t malformed = 0;            // number of skipped lines
-  uint64_t tokens = 0, unknown = 0;  // number of tokens, and of unknown tokens among them
-  uint64_t bytes = 0;                // size of the text
+  uint64_t num_examples = 0, num_labelled = 0;
+  uint64_t num_malformed = 0;                // number of skipped lines
+  uint64_t num_tokens = 0, num_unknown = 0;  // number of tokens, and of unknown tokens among them
+  uint64_t bytes = 0;                        // size of the text
   double seconds = 0;
 };
 

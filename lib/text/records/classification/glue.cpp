@@ -42,9 +42,10 @@ std::string text_of_fields(const Strings& fields) {
 // Returns the columns of a layout without a header, whose names are column numbers.
 Columns numbered_columns(const GlueFileLayout& layout) {
   const auto column_index = [&](const std::string& number) {
-    return number.empty() ? Columns::kNone : *column_at(number, nullptr, layout.count);
+    return number.empty() ? Columns::kNone : *column_at(number, nullptr, layout.num_columns);
   };
-  return {column_index(layout.first), column_index(layout.second), column_index(layout.label), layout.count, false};
+  return {column_index(layout.first), column_index(layout.second), column_index(layout.label), layout.num_columns,
+          false};
 }
 
 }  // namespace
@@ -87,25 +88,25 @@ ExampleColumns select_columns(const ColumnChoice& choice, const Strings& fields,
   bool uses_only_numbers = true;
   const auto find = [&](const std::string& name, const char* option) {
     if (name.empty()) return Columns::kNone;
-    if (choice.header && std::ranges::count(fields, name) > 1)
+    if (choice.has_header && std::ranges::count(fields, name) > 1)
       throw Error(Exit::input, Problem{where, str("one column '", name, "'"),
                                        str(std::ranges::count(fields, name), " columns of this name"),
                                        str("select one of these columns by number, such as ", option, " ",
                                            1 + (std::ranges::find(fields, name) - fields.begin()))});
-    const auto column = column_at(name, choice.header ? &fields : nullptr, fields.size());
+    const auto column = column_at(name, choice.has_header ? &fields : nullptr, fields.size());
     if (!column) missing_columns.push_back(name);
     uses_only_numbers = uses_only_numbers && std::ranges::count(fields, name) == 0;
     return column.value_or(Columns::kNone);
   };
   const Columns columns{find(choice.first, "--text"), find(choice.second, "--text-b"), find(choice.label, "--label"),
-                        choice.header ? fields.size() : 0, choice.header};
+                        choice.has_header ? fields.size() : 0, choice.has_header};
   if (!missing_columns.empty())
     refuse_missing_columns(
         where, missing_columns, fields,
-        choice.header ? "name columns of this line; if this line is an example, give --no-header and column numbers"
-                      : str("give column numbers from 1 to ", fields.size(),
-                            "; if this line is a header, leave --no-header out"));
-  if (choice.header && uses_only_numbers)
+        choice.has_header ? "name columns of this line; if this line is an example, give --no-header and column numbers"
+                          : str("give column numbers from 1 to ", fields.size(),
+                                "; if this line is a header, leave --no-header out"));
+  if (choice.has_header && uses_only_numbers)
     log_info(where + " is read as a header, since --no-header is not given: " + text_of_fields(fields));
   return columns;
 }
@@ -113,10 +114,10 @@ ExampleColumns select_columns(const ColumnChoice& choice, const Strings& fields,
 ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, const Strings& fields,
                             const std::string& where) {
   const GlueFileLayout& named_layout = task.layouts[0];
-  if (!choice.header) return select_columns(choice, fields, where);
+  if (!choice.has_header) return select_columns(choice, fields, where);
   ColumnChoice expected_columns{choice.first.empty() ? named_layout.first : choice.first,
                                 choice.second.empty() ? named_layout.second : choice.second,
-                                choice.label.empty() ? named_layout.label : choice.label, choice.header};
+                                choice.label.empty() ? named_layout.label : choice.label, choice.has_header};
   const auto has_column = [&](const std::string& name) {
     return name.empty() || column_at(name, &fields, fields.size()).has_value();
   };
@@ -127,7 +128,7 @@ ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, co
   }
   if (choice.first.empty() && choice.second.empty())
     for (const GlueFileLayout& layout : task.layouts)
-      if (!layout.header && layout.count == fields.size()) return numbered_columns(layout);
+      if (!layout.has_header && layout.num_columns == fields.size()) return numbered_columns(layout);
   Strings missing_columns;
   for (const std::string& name : {expected_columns.first, expected_columns.second, choice.label})
     if (!has_column(name)) missing_columns.push_back(name);

@@ -12,8 +12,8 @@ namespace mh::text {
 // The columns of one layout of a task's files: names, or numbers from 1 if the file has no header.
 struct GlueFileLayout {
   std::string first, second, label;  // `second` is empty for a task of one sentence
-  bool header = true;
-  size_t count = 0;  // number of columns of a file without header
+  bool has_header = true;
+  size_t num_columns = 0;  // number of columns of a file without header
 };
 
 struct GlueTask {
@@ -30,7 +30,7 @@ std::vector<std::string> glue_names();
 // task, no column.
 struct ColumnChoice {
   std::string first, second, label;
-  bool header = true;
+  bool has_header = true;
 };
 // Returns the columns of a file of the task, determined from `fields`, the fields of the file's first line. A header
 // with the text columns but without the label column belongs to a test file; all other files must have the label

@@ -93,15 +93,15 @@ void write_examples_shard(const PrepArguments& arguments, const BertVocabulary& 
   ExampleSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
     summary = encode_examples(text, find_columns, task, columns.malformed == "drop", *tokenizer, num_threads, writer);
-    if (summary.examples == 0)
+    if (summary.num_examples == 0)
       refuse_inputs(arguments, "examples, one per line", "none", "name a file with at least one example");
   });
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
-  if (summary.malformed > 0)
-    log_info(format_count(summary.malformed, "lines with a wrong number of columns are dropped"));
-  log_info(str(format_count(summary.examples, "examples of " + task.name + ", "),
-               format_count(summary.labelled, "labelled, "), format_count(summary.tokens, "tokens, "),
-               format_count(summary.unknown, "unknown, "), format_throughput(summary.bytes, summary.seconds)));
+  if (summary.num_malformed > 0)
+    log_info(format_count(summary.num_malformed, "lines with a wrong number of columns are dropped"));
+  log_info(str(format_count(summary.num_examples, "examples of " + task.name + ", "),
+               format_count(summary.num_labelled, "labelled, "), format_count(summary.num_tokens, "tokens, "),
+               format_count(summary.num_unknown, "unknown, "), format_throughput(summary.bytes, summary.seconds)));
 }
 
 void refuse(const std::string& option, const std::string& expected, const std::string& found, const std::string& next) {

@@ -26,11 +26,11 @@ struct SquadPrepOptions {
 };
 
 void report(const Squad& squad, const QuestionsSummary& summary) {
-  if (squad.missing > 0)
-    log_info(str(format_count(squad.missing, "of "), format_count(squad.answers, "answers"),
+  if (squad.num_missing > 0)
+    log_info(str(format_count(squad.num_missing, "of "), format_count(squad.num_answers, "answers"),
                  " are not at their offset in the paragraph; training does not use these answers"));
-  if (squad.impossible > 0)
-    log_info(format_count(squad.impossible, "questions are impossible, since the paragraph contains no answer"));
+  if (squad.num_impossible > 0)
+    log_info(format_count(squad.num_impossible, "questions are impossible, since the paragraph contains no answer"));
   log_info(str(
       format_count(summary.num_questions, "questions on "), format_count(summary.num_paragraphs, "paragraphs, "),
       format_count(summary.num_question_tokens, "+ "), format_count(summary.num_paragraph_tokens, "tokens, "),

@@ -20,7 +20,7 @@ class QuestionText : public WholeShardText {
       text = std::move(record.text);
       num_answers += record.answers.size();
       for (const GoldAnswer& answer : record.answers) num_missing += answer.byte_range ? 0 : 1;
-      num_impossible += record.impossible ? 1 : 0;
+      num_impossible += record.is_impossible ? 1 : 0;
     }
     nlohmann::ordered_json counts = WholeShardText::count_shard(shard, name);
     counts.update({{"paragraphs", num_paragraphs},

@@ -37,7 +37,7 @@ std::vector<int32_t> encode_details(const SquadQuestion& q) {
     if (a.byte_range) answer.update({{"begin", a.byte_range->begin}, {"end", a.byte_range->end}});
     answers.push_back(answer);
   }
-  return numbers_of(ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.impossible}}.dump());
+  return numbers_of(ordered_json{{"id", q.id}, {"answers", answers}, {"impossible", q.is_impossible}}.dump());
 }
 
 // Makes begins and ends non-decreasing: canonical ordering of Unicode marks may produce decreasing ranges within a
@@ -103,7 +103,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
   try {
     const json j = json::parse(bytes_of(bytes));
     record.id = j.at("id").get<std::string>();
-    record.impossible = j.at("impossible").get<bool>();
+    record.is_impossible = j.at("impossible").get<bool>();
     for (const json& a : j.at("answers")) {
       GoldAnswer answer{a.at("text").get<std::string>(), {}};
       if (a.contains("begin")) {
@@ -117,7 +117,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
   } catch (const json::exception& error) {
     return error.what();
   }
-  return record.impossible == record.answers.empty() ? "" : str(record.answers.size(), " answers");
+  return record.is_impossible == record.answers.empty() ? "" : str(record.answers.size(), " answers");
 }
 
 bool has_decreasing_range(const std::vector<TextRange>& token_ranges) {
@@ -167,7 +167,7 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
   return total;
 }
 
-QuestionRecord decode_question_record(const std::array<std::span<const int32_t>, kQuestionFields>& fields,
+QuestionRecord decode_question_record(const std::array<std::span<const int32_t>, kNumQuestionFields>& fields,
                                       const std::string& name, uint64_t number) {
   const auto [question, context, begins, ends, text, object] = fields;
   auto refuse = [&](const std::string& expected, const std::string& found) {
@@ -191,7 +191,7 @@ QuestionRecord decode_question_record(const std::array<std::span<const int32_t>,
 }
 
 QuestionRecord decode_question_record(const WholeShard& shard, size_t record, const std::string& name) {
-  std::array<std::span<const int32_t>, kQuestionFields> fields;
+  std::array<std::span<const int32_t>, kNumQuestionFields> fields;
   for (size_t i = 0; i < fields.size(); ++i) fields[i] = shard.sequence(record, i);
   return decode_question_record(fields, name, record + 1);
 }

@@ -15,7 +15,7 @@
 
 namespace mh::text {
 
-constexpr size_t kQuestionFields = 6;
+constexpr size_t kNumQuestionFields = 6;
 
 // A decoded record of a shard of questions.
 struct QuestionRecord {
@@ -24,7 +24,7 @@ struct QuestionRecord {
   std::string text;                        // the paragraph
   std::string id;
   std::vector<GoldAnswer> answers;  // empty if and only if the question is impossible
-  bool impossible = false;
+  bool is_impossible = false;
 };
 
 struct QuestionsSummary {
@@ -47,7 +47,7 @@ QuestionsSummary encode_questions(const Squad& squad, const WordPieceTokenizer& 
 // Decodes a record from its fields; `number`, from 1, and the shard's `name` are for messages. Throws Error(input) if
 // the fields contradict each other: different numbers of tokens and ranges, ranges outside the text or decreasing, an
 // invalid JSON object or one without a required entry, an answer whose text is not at its byte range.
-QuestionRecord decode_question_record(const std::array<std::span<const int32_t>, kQuestionFields>& fields,
+QuestionRecord decode_question_record(const std::array<std::span<const int32_t>, kNumQuestionFields>& fields,
                                       const std::string& name, uint64_t number);
 // Decodes the record with the index `record`, from 0, of a shard in memory. `name` is the shard's name in messages.
 QuestionRecord decode_question_record(const WholeShard& shard, size_t record, const std::string& name);

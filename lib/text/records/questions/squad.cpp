@@ -142,12 +142,12 @@ class SquadReader {
   }
 
   Squad finish() {
-    if (squad_.questions == 0) location_.refuse("questions", "none", "name a file with at least one question");
-    const auto max_missing = options_.missing_share * static_cast<double>(squad_.answers);
-    if (static_cast<double>(squad_.missing) > max_missing)
+    if (squad_.num_questions == 0) location_.refuse("questions", "none", "name a file with at least one question");
+    const auto max_missing = options_.missing_share * static_cast<double>(squad_.num_answers);
+    if (static_cast<double>(squad_.num_missing) > max_missing)
       first_missing_location_.refuse(str("answers at their 'answer_start', except for at most a fraction of ",
                                          shortest_decimal(options_.missing_share)),
-                                     str(squad_.missing, " of ", squad_.answers,
+                                     str(squad_.num_missing, " of ", squad_.num_answers,
                                          " answers not at their 'answer_start', the first in this question"),
                                      "check that answer_start counts Unicode code points, or raise --missing-share");
     return std::move(squad_);
@@ -171,18 +171,18 @@ class SquadReader {
       location_.refuse("a unique id", "the id of an earlier question", "leave the repeated question or file out");
     q.text = require_text(object, "question", location_);
     const json* is_impossible = find_entry(object, "is_impossible", EntryType::boolean, location_);
-    q.impossible = is_impossible != nullptr && is_impossible->get<bool>();
+    q.is_impossible = is_impossible != nullptr && is_impossible->get<bool>();
     for (const json& answer : require_entry(object, "answers", EntryType::list, location_))
       q.answers.push_back(read_answer(answer, text, offsets));
-    if (q.impossible && options_.unanswerable == "refuse")
+    if (q.is_impossible && options_.unanswerable == "refuse")
       location_.refuse("a question that the paragraph answers", "a question with 'is_impossible', as in SQuAD 2.0",
                        "give --unanswerable keep to keep such questions");
-    if (q.impossible != q.answers.empty())
-      location_.refuse(q.impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
+    if (q.is_impossible != q.answers.empty())
+      location_.refuse(q.is_impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
                        str(q.answers.size()));
-    ++squad_.questions;
-    squad_.answers += q.answers.size();
-    squad_.impossible += q.impossible ? 1 : 0;
+    ++squad_.num_questions;
+    squad_.num_answers += q.answers.size();
+    squad_.num_impossible += q.is_impossible ? 1 : 0;
     return q;
   }
 
@@ -198,7 +198,7 @@ class SquadReader {
     const uint32_t begin = offsets[static_cast<size_t>(offset)];
     if (!answer.text.empty() && text.compare(begin, answer.text.size(), answer.text) == 0) {
       answer.byte_range = TextRange{begin, begin + static_cast<uint32_t>(answer.text.size())};
-    } else if (++squad_.missing == 1) {
+    } else if (++squad_.num_missing == 1) {
       first_missing_location_ = location_;
     }
     return answer;

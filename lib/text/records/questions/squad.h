@@ -35,7 +35,7 @@ struct GoldAnswer {
 struct SquadQuestion {
   std::string id, text;
   std::vector<GoldAnswer> answers;  // empty if and only if the question is impossible
-  bool impossible = false;
+  bool is_impossible = false;
 };
 
 struct SquadParagraph {
@@ -47,9 +47,9 @@ struct SquadParagraph {
 struct Squad {
   std::vector<SquadParagraph> paragraphs;
   uint64_t bytes = 0;  // total size of the files
-  uint64_t questions = 0, answers = 0;
-  uint64_t impossible = 0;  // number of impossible questions
-  uint64_t missing = 0;     // number of answers whose `byte_range` is empty
+  uint64_t num_questions = 0, num_answers = 0;
+  uint64_t num_impossible = 0;  // number of impossible questions
+  uint64_t num_missing = 0;     // number of answers whose `byte_range` is empty
 };
 
 // Reads the files in order; "-" is standard input. JSON entries may have any order; unused entries, such as

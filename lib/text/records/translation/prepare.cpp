@@ -114,16 +114,16 @@ void make_translation(const PrepArguments& arguments, const TranslationOptions& 
   PairSummary summary;
   write_shard(arguments, header, [&](ShardWriter& writer) {
     summary = encode_pairs(text, source, *target, options.filters, options.threads.num_threads(), writer);
-    if (summary.pairs > 0) return;
-    if (summary.dropped.empty())
+    if (summary.num_pairs > 0) return;
+    if (summary.num_dropped.empty())
       refuse_inputs(arguments, "pairs of lines", "an empty input", "name a file with at least one pair");
     refuse_inputs(arguments, "at least one pair that no filter drops",
-                  "only dropped pairs: " + dropped_text(summary.dropped), advice_on(summary.dropped));
+                  "only dropped pairs: " + dropped_text(summary.num_dropped), advice_on(summary.num_dropped));
   });
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
-  if (!summary.dropped.empty()) log_info("pairs dropped: " + dropped_text(summary.dropped));
-  log_info(str(with_commas(static_cast<int64_t>(summary.pairs)), " pairs, ", text_of_counts(summary.tokens),
-               " tokens, ", text_of_counts(summary.unknown), " unknown (source + target), ",
+  if (!summary.num_dropped.empty()) log_info("pairs dropped: " + dropped_text(summary.num_dropped));
+  log_info(str(with_commas(static_cast<int64_t>(summary.num_pairs)), " pairs, ", text_of_counts(summary.num_tokens),
+               " tokens, ", text_of_counts(summary.num_unknown), " unknown (source + target), ",
                format_throughput(summary.bytes, summary.seconds)));
 }
 

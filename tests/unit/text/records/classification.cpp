@@ -79,7 +79,7 @@ Ids sequence(const WholeShard& shard, size_t record, size_t field) {
 std::vector<size_t> columns_of(const std::string& task, const std::string& line,
                                const text::ColumnChoice& column_choice = {}) {
   const ExampleColumns c = text::glue_columns(text::glue_task(task), column_choice, split(line, '\t'), "file:1");
-  return {c.first, c.second, c.label, c.count, size_t{c.header}};
+  return {c.first, c.second, c.label, c.num_columns, size_t{c.has_header}};
 }
 
 constexpr size_t kNone = ExampleColumns::kNone;
@@ -188,13 +188,13 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   REQUIRE(labelled.status == 0);
   CHECK(labelled.shard.tokens == Ids{8, 5, 6, 7, 1, 5, 0, 7, 6, 0});
   CHECK(labelled.shard.ends == std::vector<uint64_t>{3, 4, 5, 6, 6, 7, 8, 9, 10});
-  CHECK(labelled.summary.examples == 3);
-  CHECK(labelled.summary.labelled == 3);
-  CHECK(labelled.summary.tokens == 7);
+  CHECK(labelled.summary.num_examples == 3);
+  CHECK(labelled.summary.num_labelled == 3);
+  CHECK(labelled.summary.num_tokens == 7);
   const EncodingResult unlabelled = encode_files({"x\ty\na\tz\n"}, pair_task(), {"x", "y", ""});
   CHECK(unlabelled.shard.ends == std::vector<uint64_t>{1, 2, 2});
-  CHECK(unlabelled.summary.labelled == 0);
-  CHECK(unlabelled.summary.unknown == 1);
+  CHECK(unlabelled.summary.num_labelled == 0);
+  CHECK(unlabelled.summary.num_unknown == 1);
   const EncodingResult headerless = encode_files({"\xEF\xBB\xBF"
                                                   "1.5\ta\tb\n2\tb\tc\td\n"},
                                                  number_task(), {"2", "3", "1", false});
@@ -206,7 +206,7 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   const std::string malformed = "x\ty\tz\na\tb\nb\tc\tno\na\tb\tc\tno\n";
   CHECK(encode_files({malformed}, pair_task(), columns).status == 3);
   const EncodingResult without_malformed = encode_files({malformed}, pair_task(), columns, true);
-  CHECK(without_malformed.summary.malformed == 2);
+  CHECK(without_malformed.summary.num_malformed == 2);
   CHECK(without_malformed.shard.counts.dropped == (std::map<std::string, uint64_t>{{"malformed", 2}}));
   CHECK(sequence(without_malformed.shard, 0, 0) == Ids{6});
   // No line of a file without labels may be dropped, since predictions for the file are numbered by line.
@@ -226,7 +226,7 @@ TEST_CASE("records of examples do not depend on the number of threads", "[exampl
     text += std::string(i % 7 + 1, 'a') + " b\tc a b\t" + (i % 3 > 0 ? "yes" : "no") + "\n";
   const EncodingResult one_thread = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 1);
   const EncodingResult three_threads = encode_files({text, text}, pair_task(), {"x", "y", "z"}, false, 3);
-  REQUIRE(one_thread.summary.examples == 240000);
+  REQUIRE(one_thread.summary.num_examples == 240000);
   CHECK(one_thread.shard.tokens == three_threads.shard.tokens);
   CHECK(one_thread.shard.ends == three_threads.shard.ends);
 }
@@ -283,10 +283,10 @@ TEST_CASE("an input sequence consists of the sentences and special tokens, trunc
 TEST_CASE("the vocabulary for BERT is read from a vocabulary file, a checkpoint or vocab.txt", "[examples]") {
   Folder folder;
   write_file_atomically(folder.file("v"), vocabulary().serialize());
-  write_file_atomically(folder.file("vocab.txt"), write_wordpieces(vocabulary().pieces()));
+  write_file_atomically(folder.file("vocab.txt"), serialize_wordpieces(vocabulary().pieces()));
   Tokenizers tokenizers{parse_tokenizer(vocabulary().serialize(), "v"), nullptr};
   const auto write_model = [&](const std::string& name, const Tokenizers& stored) {
-    Metadata metadata = entries_of(stored);
+    Metadata metadata = metadata_of(stored);
     metadata[kFormatKey] = "1";
     auto sink = open_sink(folder.file(name));
     write_checkpoint(*sink, {}, metadata);
@@ -300,11 +300,11 @@ TEST_CASE("the vocabulary for BERT is read from a vocabulary file, a checkpoint 
   }
   BertVocabulary source;
   source.wordpiece = folder.file("vocab.txt");
-  CHECK(source.load()->text() == BertNormalisation{true, true});
+  CHECK(source.load()->normalisation() == BertNormalisation{true, true});
   source.cased = true;
-  CHECK(source.load()->text() == BertNormalisation{false, false});
+  CHECK(source.load()->normalisation() == BertNormalisation{false, false});
   source.strip_accents = "yes";
-  CHECK(source.load()->text() == BertNormalisation{false, true});
+  CHECK(source.load()->normalisation() == BertNormalisation{false, true});
   tokenizers.target = make_byte_tokenizer();
   write_model("bytes.safetensors", tokenizers);
   const auto status = [&](const std::string& vocab, const std::string& wordpiece) {

@@ -178,10 +178,10 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
     const auto all_documents = *any_documents(options.next_sentence ? 2 : 1);
     const Corpus corpus(all_documents);
     const Pretraining training = make_pretraining(corpus, options, 3);
-    RC_ASSERT(training.documents() == static_cast<int64_t>(all_documents.size()));
+    RC_ASSERT(training.num_documents() == static_cast<int64_t>(all_documents.size()));
     const Pretraining::Epoch epoch = training.plan(2);
     const auto document_of = [&](uint32_t sentence) {
-      for (int64_t d = 0; d < training.documents(); ++d)
+      for (int64_t d = 0; d < training.num_documents(); ++d)
         if (sentence < training.document(d).end) return d;
       return int64_t{-1};
     };
@@ -203,7 +203,7 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
       RC_ASSERT(document_of(plan.first.begin) == document_of(plan.first.end - 1));
     }
     // Each sentence of each document is in a first segment or in a second segment that follows its first segment.
-    for (int64_t d = 0; d < training.documents(); ++d)
+    for (int64_t d = 0; d < training.num_documents(); ++d)
       for (uint32_t s = training.document(d).begin; s < training.document(d).end; ++s) RC_ASSERT(covered.count(s) == 1);
   }));
 }
@@ -432,7 +432,7 @@ TEST_CASE("documents that give no rows are refused", "[pretraining]") {
   options.next_sentence = false;
   CHECK(status_of([&] { make_pretraining(no_documents, options); }) == 3);
   CHECK(make_pretraining(single_document, options).plan(0).size() == 1);
-  CHECK(make_pretraining(single_document, options).tokens() == 3);
+  CHECK(make_pretraining(single_document, options).num_tokens() == 3);
   CHECK(make_pretraining(single_document, options).plan(0).make(0).targets[0] == -1);
   CHECK(status_of([&] {
           make_pretraining(Corpus({{{5}}, {}}), options);

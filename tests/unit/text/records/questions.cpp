@@ -25,7 +25,7 @@ TEST_CASE("questions: windows equal those of BERT, and every token is scored in 
     const RandomSquad squad = random_squad();
     const auto shard = shard_of(squad.json);
     const text::Questions questions = questions_of(shard, squad.options);
-    const auto special = tokenizer()->special();
+    const auto special = tokenizer()->special_tokens();
     int64_t row = 0, num_truncated = 0;
     for (size_t q = 0; q < shard.size(); ++q) {
       const text::QuestionRecord record = record_of(shard, q);

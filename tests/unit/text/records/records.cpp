@@ -169,7 +169,7 @@ TEST_CASE("all readers refuse a shard that has valid checksums but token runs th
     ShardHeader h = kind_header;
     h.kind = "any", h.limits.clear();
     write_shard(path, h, runs);
-    exchange_header(path, kind_header);
+    replace_header(path, kind_header);
     CHECK(status_of([&] { verify(ShardFile(path)); }) == (is_accepted ? 0 : 3));
     CHECK(status_of([&] { read_whole_shard(path, kind_header.kind); }) == (is_accepted ? 0 : 3));
   };

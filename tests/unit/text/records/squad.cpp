@@ -40,8 +40,8 @@ TEST_CASE("squad: answer_start counts characters, and the range of an answer cou
   auto json = file({article(kContext, {question("1", "a?", {answer("中😀", 1), answer("cab", 8), answer("c", 6)})})});
   for (const std::string& bytes : {json.dump(), json.dump(2, ' ', true), "\xEF\xBB\xBF" + json.dump()}) {
     const text::Squad squad = read(bytes);
-    REQUIRE(squad.questions == 1);
-    CHECK(squad.missing == 0);
+    REQUIRE(squad.num_questions == 1);
+    CHECK(squad.num_missing == 0);
     const auto& answers = squad.paragraphs[0].questions[0].answers;
     CHECK(answers[0].byte_range == text::TextRange{2, 9});
     CHECK(answers[1].byte_range == text::TextRange{14, 17});
@@ -129,7 +129,7 @@ TEST_CASE("squad: a file is refused if more than --missing-share of its answers 
   CHECK(message.find("1 of 10") != message.npos);
   CHECK(message.find("--missing-share") != message.npos);
   const text::Squad squad = read(json.dump(), {0.1, "refuse"});
-  CHECK(squad.missing == 1);
+  CHECK(squad.num_missing == 1);
   CHECK(!squad.paragraphs[0].questions[9].answers[0].byte_range);
   CHECK(refusal_of_json(json, {0.09, "refuse"}) != "");
   // An answer past the end of the paragraph and an empty answer count as missing.
@@ -144,8 +144,8 @@ TEST_CASE("squad: impossible questions require --unanswerable keep and must not 
   q["plausible_answers"] = {answer("cab", 8)};
   CHECK(refusal_of_json(json).find("--unanswerable keep") != std::string::npos);
   const text::Squad squad = read(json.dump(), {0.01, "keep"});
-  CHECK(squad.impossible == 1);
-  CHECK(squad.paragraphs[0].questions[0].impossible);
+  CHECK(squad.num_impossible == 1);
+  CHECK(squad.paragraphs[0].questions[0].is_impossible);
   CHECK(text::holds_unanswerable(shard_of(json, {0.01, "keep"}).header));
   q["answers"] = q["plausible_answers"];
   CHECK(refusal_of_json(json, {0.01, "keep"}).find("no answers") != std::string::npos);
@@ -191,7 +191,7 @@ TEST_CASE("squad: the records of a shard equal the SQuAD file, for any number of
       RC_ASSERT(r.answers.size() == 2u);
       RC_ASSERT(r.answers[0].byte_range == (text::TextRange{0, 1}));
       RC_ASSERT(!r.answers[1].byte_range);
-      RC_ASSERT(!r.impossible);
+      RC_ASSERT(!r.is_impossible);
     }
   }));
 }
@@ -200,10 +200,10 @@ TEST_CASE("squad: records whose fields contradict each other are refused") {
   const auto shard = shard_of(file({article(kContext, {question("1", "a?", {answer("cab", 8)})})}));
   using Field = std::vector<int32_t>;
   std::vector<Field> valid_fields;
-  for (size_t f = 0; f < text::kQuestionFields; ++f)
+  for (size_t f = 0; f < text::kNumQuestionFields; ++f)
     valid_fields.emplace_back(shard.sequence(0, f).begin(), shard.sequence(0, f).end());
   auto status = [&](size_t field, const Field& changed) {
-    std::array<std::span<const int32_t>, text::kQuestionFields> fields;
+    std::array<std::span<const int32_t>, text::kNumQuestionFields> fields;
     for (size_t f = 0; f < fields.size(); ++f) fields[f] = f == field ? changed : valid_fields[f];
     return status_of([&] { text::decode_question_record(fields, "test", 1); });
   };

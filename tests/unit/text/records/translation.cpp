@@ -125,10 +125,10 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
         encode_to(folder.file("two.mhs"), {folder.file("s"), folder.file("t")}, tokenizers, filters, threads);
     encode_to(folder.file("one.mhs"), {folder.file("both")}, tokenizers, filters, threads);
     RC_ASSERT(read_text_file(folder.file("two.mhs")) == read_text_file(folder.file("one.mhs")));
-    RC_ASSERT(summary.pairs == expected.size());
-    RC_ASSERT(summary.dropped == dropped);
-    RC_ASSERT(summary.tokens == tokens);
-    RC_ASSERT(summary.unknown == unknown);
+    RC_ASSERT(summary.num_pairs == expected.size());
+    RC_ASSERT(summary.num_dropped == dropped);
+    RC_ASSERT(summary.num_tokens == tokens);
+    RC_ASSERT(summary.num_unknown == unknown);
     const PairShard shard = read_pairs(folder.file("two.mhs"));
     RC_ASSERT(shard.size() == expected.size());
     RC_ASSERT(shard.counts.dropped == dropped);
