@@ -39,35 +39,35 @@ double to_double(T x) {
 }
 
 // A tensor (batch, heads, length, size) in heap memory, in which the address sanitizer detects accesses out of bounds.
-// by_position: stored as (batch, length, heads, size), the layout of a joint projection of all heads. Elements are NaN
-// at first.
+// is_position_major: stored as (batch, length, heads, size), the layout of a joint projection of all heads. Elements
+// are NaN at first.
 template <class T>
 struct Tensor {
   int64_t batch, heads, length, size;
-  bool by_position;
+  bool is_position_major;
   std::vector<T> data;
-  Tensor(int64_t b, int64_t h, int64_t n, int64_t d, bool is_by_position)
+  Tensor(int64_t b, int64_t h, int64_t n, int64_t d, bool position_major)
       : batch(b),
         heads(h),
         length(n),
         size(d),
-        by_position(is_by_position),
+        is_position_major(position_major),
         data(static_cast<size_t>(b * h * n * d), from_double<T>(NAN)) {}
   template <class U>
-  StridedTensor<U> rows_of(U* elements) const {
-    return by_position ? StridedTensor<U>{elements, length * heads * size, size, heads * size}
-                       : StridedTensor<U>{elements, heads * length * size, length * size, size};
+  StridedTensor<U> view_of(U* elements) const {
+    return is_position_major ? StridedTensor<U>{elements, length * heads * size, size, heads * size}
+                             : StridedTensor<U>{elements, heads * length * size, length * size, size};
   }
-  StridedTensor<const T> const_rows() const { return rows_of<const T>(data.data()); }
-  StridedTensor<T> rows() { return rows_of<T>(data.data()); }
-  mh::kernels::UntypedTensor untyped_rows() {
-    const StridedTensor<T> r = rows();
+  StridedTensor<const T> const_view() const { return view_of<const T>(data.data()); }
+  StridedTensor<T> view() { return view_of<T>(data.data()); }
+  mh::kernels::UntypedTensor untyped_view() {
+    const StridedTensor<T> r = view();
     return {r.data, r.batch_stride, r.head_stride, r.row_stride};
   }
   // Returns the elements as (batch, heads, length, size), in any layout of the tensor.
   Doubles to_doubles() const {
     Doubles values;
-    const StridedTensor<const T> r = const_rows();
+    const StridedTensor<const T> r = const_view();
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t t = 0; t < length; ++t)
@@ -97,8 +97,8 @@ inline double max_difference(const Doubles& x, const Doubles& y) {
   return result;
 }
 
-// Returns whether an error is within its bound. Returns false for an infinite bound, the result of a NaN in the exact
-// or in the composed result.
+// Returns whether an error is within its bound; false for an infinite bound, which a NaN in the exact or in the
+// composed result causes.
 inline bool is_within(double error, double bound) { return std::isfinite(bound) && error <= bound; }
 
 template <class T>
@@ -130,8 +130,8 @@ struct ExpectClose {
 // causal, with key_lengths from 0 to 8.
 enum class CaseKind { any, windows, lengths };
 
-// A random case: sizes and attention parameters, for the reference (oracle_case) and for the kernels (params). Both
-// point to the other members.
+// A random case: sizes and attention parameters, for the reference (oracle_case) and for the kernels (params). Since
+// oracle_case and params point to the other members, a case cannot be copied.
 struct Case {
   reference::OracleCase oracle_case;
   AttentionParams params;
@@ -139,56 +139,60 @@ struct Case {
   std::vector<int64_t> key_heads, value_heads;
   std::vector<float> scales;
 
-  // in, out: number of query heads and of output heads. equal_sizes: keys and values have the same size.
-  Case(int64_t in, int64_t out, int64_t max_length, int64_t max_size, bool equal_sizes, CaseKind kind = CaseKind::any) {
+  // in_heads, out_heads: numbers of query heads and of output heads. has_equal_sizes: keys and values have the same
+  // size.
+  Case(int64_t in_heads, int64_t out_heads, int64_t max_length, int64_t max_size, bool has_equal_sizes,
+       CaseKind kind = CaseKind::any) {
     reference::OracleCase& c = oracle_case;
-    c.batch = pick(1, 2), c.in = in, c.out = out;
-    const bool aligned = pick(0, 1) == 1;
-    c.key_size = aligned ? (max_size + 7) / 8 * 8 : pick(1, max_size);
-    c.value_size = equal_sizes || aligned ? c.key_size : pick(1, max_size);
-    mh::kernels::AttentionParams& p = c.policy;
-    const bool windows = kind == CaseKind::windows, lengths = kind == CaseKind::lengths;
-    p.causal = windows || (!lengths && pick(0, 1) == 1);
+    c.batch = pick(1, 2), c.in_heads = in_heads, c.out_heads = out_heads;
+    const bool is_aligned = pick(0, 1) == 1;
+    c.key_size = is_aligned ? (max_size + 7) / 8 * 8 : pick(1, max_size);
+    c.value_size = has_equal_sizes || is_aligned ? c.key_size : pick(1, max_size);
+    mh::kernels::AttentionParams& p = c.params;
+    const bool is_windowed = kind == CaseKind::windows, has_lengths = kind == CaseKind::lengths;
+    p.causal = is_windowed || (!has_lengths && pick(0, 1) == 1);
     p.queries = pick(1, max_length), p.keys = p.causal ? p.queries + pick(0, max_length) : pick(0, max_length);
-    p.window = windows ? pick(1, 24) : p.causal && pick(0, 1) == 1 ? pick(1, p.keys + 5) : 0;
+    p.window = is_windowed ? pick(1, 24) : p.causal && pick(0, 1) == 1 ? pick(1, p.keys + 5) : 0;
     p.scale = 0.25F;
     p.normaliser = pick(0, 3) == 0 ? mh::kernels::Normaliser::sigsoftmax : mh::kernels::Normaliser::softmax;
-    if (lengths || (!p.causal && pick(0, 1) == 1))
+    if (has_lengths || (!p.causal && pick(0, 1) == 1))
       for (int64_t b = 0; b < c.batch; ++b)
-        c.key_lengths.push_back(pick(0, lengths ? std::min<int64_t>(p.keys, 8) : p.keys));
-    c.key_heads = in, c.value_heads = out;
+        c.key_lengths.push_back(pick(0, has_lengths ? std::min<int64_t>(p.keys, 8) : p.keys));
+    c.key_heads = in_heads, c.value_heads = out_heads;
     if (pick(0, 2) == 0) {
       c.key_heads = pick(1, 3), c.value_heads = pick(1, 3);
-      for (int64_t j = 0; j < in; ++j) key_heads.push_back(pick(0, c.key_heads - 1));
-      for (int64_t i = 0; i < out; ++i) value_heads.push_back(pick(0, c.value_heads - 1));
+      for (int64_t j = 0; j < in_heads; ++j) key_heads.push_back(pick(0, c.key_heads - 1));
+      for (int64_t i = 0; i < out_heads; ++i) value_heads.push_back(pick(0, c.value_heads - 1));
       p.key_heads = key_heads.data(), p.value_heads = value_heads.data();
     }
-    const bool per_batch_row = pick(0, 1) == 1;
+    const bool has_scales_per_row = pick(0, 1) == 1;
     if (pick(0, 2) == 0) {
-      for (int64_t i = 0; i < (per_batch_row ? c.batch : 1) * out; ++i)
+      for (int64_t i = 0; i < (has_scales_per_row ? c.batch : 1) * out_heads; ++i)
         scales.push_back(0.5F * static_cast<float>(pick(-1, 4)));
-      for (int64_t i = 0; i < c.batch * out; ++i)
-        c.scales.push_back(scales[static_cast<size_t>(per_batch_row ? i : i % out)]);
+      for (int64_t i = 0; i < c.batch * out_heads; ++i)
+        c.scales.push_back(scales[static_cast<size_t>(has_scales_per_row ? i : i % out_heads)]);
       p.head_scales = scales.data();
     }
     if (pick(0, 2) == 0) {
       p.dropout = dropout, p.dropout_first = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row = p.keys;
-      c.dropout_before_mixing = in != out || pick(0, 1) == 1;
-      const int64_t heads = c.dropout_before_mixing ? in : out;
-      c.dropout_factor = [this, heads](int64_t b, int64_t h, int64_t t, int64_t s) {
-        const mh::kernels::AttentionParams& policy = oracle_case.policy;
-        const uint64_t element = policy.dropout_first +
-                                 static_cast<uint64_t>(((b * heads + h) * policy.queries + t) * policy.dropout_row + s);
+      c.dropout_before_mixing = in_heads != out_heads || pick(0, 1) == 1;
+      const int64_t num_dropout_heads = c.dropout_before_mixing ? in_heads : out_heads;
+      c.dropout_factor = [this, num_dropout_heads](int64_t b, int64_t h, int64_t t, int64_t s) {
+        const AttentionParams& case_params = oracle_case.params;
+        const uint64_t element =
+            case_params.dropout_first +
+            static_cast<uint64_t>(((b * num_dropout_heads + h) * case_params.queries + t) * case_params.dropout_row +
+                                  s);
         return mh::kernels::is_kept(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
                    ? static_cast<double>(dropout.scale)
                    : 0.0;
       };
     }
     params = p;
-    params.out_heads = params.dropout_heads = static_cast<int>(out), params.key_size = static_cast<int>(c.key_size),
-    params.value_size = static_cast<int>(c.value_size);
+    params.out_heads = params.dropout_heads = static_cast<int>(out_heads),
+    params.key_size = static_cast<int>(c.key_size), params.value_size = static_cast<int>(c.value_size);
     params.key_lengths = c.key_lengths.empty() ? nullptr : c.key_lengths.data();
-    params.head_scales_stride = per_batch_row ? out : 0;
+    params.head_scales_stride = has_scales_per_row ? out_heads : 0;
     params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   }
   // Adds relative positions: random runs of keys, the biases u and v, and r with some rows that no pair of query and
@@ -196,27 +200,27 @@ struct Case {
   template <class T>
   void add_positions(Tensor<T>& r, std::mt19937& random) {
     reference::OracleCase& c = oracle_case;
-    const mh::kernels::AttentionParams& p = c.policy;
+    const mh::kernels::AttentionParams& p = c.params;
     for (int64_t first = 0; first < p.keys;) {
       const int64_t count = pick(1, p.keys - first),
                     num_visible = p.causal ? std::min(count, p.keys - p.queries - first + 1) : count;
-      c.runs.push_back({first, count, c.distances});
-      c.distances += std::max<int64_t>(1, p.queries + num_visible - 1) + pick(0, 3);  // up to 3 unused rows
+      c.runs.push_back({first, count, c.num_distances});
+      c.num_distances += std::max<int64_t>(1, p.queries + num_visible - 1) + pick(0, 3);  // up to 3 unused rows
       first += count;
     }
-    r = Tensor<T>(1, c.in, c.distances, c.key_size, r.by_position);
+    r = Tensor<T>(1, c.in_heads, c.num_distances, c.key_size, r.is_position_major);
     r.fill(random, 0.5);
     std::normal_distribution<float> normal;
     for (std::vector<float>* bias : {&u, &v_bias})
-      for (int64_t i = 0; i < c.in * c.key_size; ++i) bias->push_back(normal(random));
+      for (int64_t i = 0; i < c.in_heads * c.key_size; ++i) bias->push_back(normal(random));
     c.u.assign(u.begin(), u.end()), c.v_bias.assign(v_bias.begin(), v_bias.end()), c.r = r.to_doubles();
     params.relative = {.u = u.data(),
                        .v = v_bias.data(),
                        .rows = r.data.data(),
-                       .head_stride = r.const_rows().head_stride,
-                       .row_stride = r.const_rows().row_stride,
+                       .head_stride = r.const_view().head_stride,
+                       .row_stride = r.const_view().row_stride,
                        .runs = c.runs.data(),
-                       .distances = static_cast<int>(c.distances),
+                       .distances = static_cast<int>(c.num_distances),
                        .num_runs = static_cast<int>(c.runs.size())};
   }
   std::vector<float> u, v_bias;
@@ -230,29 +234,29 @@ template <class T>
 struct CaseTensors {
   Tensor<T> q, k, v, dout, out, dq, dk, dv;
   std::vector<float> lse, delta;
-  CaseTensors(const Case& z, std::mt19937& random) : CaseTensors(z.oracle_case, pick(0, 1) == 1) {
+  CaseTensors(const Case& random_case, std::mt19937& random) : CaseTensors(random_case.oracle_case, pick(0, 1) == 1) {
     for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
   }
   AttentionTensors pointers() {
     AttentionTensors x;
-    x.batch = q.batch, x.q = q.untyped_rows(), x.k = k.untyped_rows(), x.v = v.untyped_rows(),
-    x.out = out.untyped_rows(), x.dout = dout.untyped_rows();
-    x.dq = dq.untyped_rows(), x.dk = dk.untyped_rows(), x.dv = dv.untyped_rows(), x.one_reader_per_kv_head = false;
+    x.batch = q.batch, x.q = q.untyped_view(), x.k = k.untyped_view(), x.v = v.untyped_view(),
+    x.out = out.untyped_view(), x.dout = dout.untyped_view();
+    x.dq = dq.untyped_view(), x.dk = dk.untyped_view(), x.dv = dv.untyped_view(), x.one_reader_per_kv_head = false;
     x.lse = lse.data(), x.delta = delta.data();
     return x;
   }
 
  private:
-  CaseTensors(const reference::OracleCase& c, bool by_position)
-      : q(c.batch, c.in, c.policy.queries, c.key_size, by_position),
-        k(c.batch, c.key_heads, c.policy.keys, c.key_size, by_position),
-        v(c.batch, c.value_heads, c.policy.keys, c.value_size, by_position),
-        dout(c.batch, c.out, c.policy.queries, c.value_size, by_position),
+  CaseTensors(const reference::OracleCase& c, bool is_position_major)
+      : q(c.batch, c.in_heads, c.params.queries, c.key_size, is_position_major),
+        k(c.batch, c.key_heads, c.params.keys, c.key_size, is_position_major),
+        v(c.batch, c.value_heads, c.params.keys, c.value_size, is_position_major),
+        dout(c.batch, c.out_heads, c.params.queries, c.value_size, is_position_major),
         out(dout),
         dq(q),
-        dk(c.batch, c.in, c.policy.keys, c.key_size, by_position),
-        dv(c.batch, c.out, c.policy.keys, c.value_size, by_position),
-        lse(static_cast<size_t>(c.batch * c.in * c.policy.queries), NAN),
+        dk(c.batch, c.in_heads, c.params.keys, c.key_size, is_position_major),
+        dv(c.batch, c.out_heads, c.params.keys, c.value_size, is_position_major),
+        lse(static_cast<size_t>(c.batch * c.in_heads * c.params.queries), NAN),
         delta(lse) {}
 };
 

@@ -1,8 +1,9 @@
 // An emulator of GPU threads on the CPU, for tests of kernel bodies. The threads of a block are fibers, each with its
 // own stack, that yield at barriers, so kernel bodies run unchanged, with their indices, masks, tails and barriers. A
-// warp-wide operation takes effect when the last lane has reached it. To expose missing barriers, the order of the
-// threads is random, shared memory is initialised with bytes 0xFF (NaN), and an asynchronous copy completes at
-// wait_group() and not earlier. Shared memory is on the heap, so the address sanitizer detects accesses out of bounds.
+// warp-wide operation takes effect when the last lane has reached it. To expose missing barriers, the threads
+// can run in descending or in random order, shared memory is initialised with bytes 0xFF (NaN), and an asynchronous
+// copy completes at wait_group() and not earlier. Shared memory is on the heap, so the address sanitizer detects
+// accesses out of bounds.
 #pragma once
 
 #include <ucontext.h>
@@ -52,7 +53,7 @@ inline uint32_t bits_of(float x) {
   return bits;
 }
 
-// Return x rounded to a 16-bit type, to nearest, ties to even. widen() converts a 16-bit number to fp32.
+// Returns x rounded to a 16-bit type, to nearest, ties to even. widen() converts a 16-bit number to fp32.
 inline uint16_t narrow(float x, mh::kernels::Bf16) {
   const uint32_t bits = bits_of(x);
   if (std::isnan(x)) return 0x7FFF;
@@ -90,7 +91,7 @@ class Stack {
   Stack() = default;  // represents the stack of the thread that runs the emulator
   explicit Stack(size_t size) : memory_(std::make_unique<char[]>(size)), size_(size) { bottom_ = memory_.get(); }
 
-  // Makes the first switch to this stack call enter(), which must not return.
+  // Prepares the stack so that the first switch to it calls enter(), which must not return.
   void begin(void (*enter)()) {
 #ifdef MH_ADDRESS_SANITIZER
     ASAN_UNPOISON_MEMORY_REGION(memory_.get(), size_);  // removes the poison of frames that never returned
@@ -138,7 +139,7 @@ class Stack {
 
 class Thread;
 
-// The emulated GPU.
+// Runs kernels on the CPU, one block after another, and reports violations of the rules of the GPU.
 class EmulatedGpu {
  public:
   // seed: 0: the threads of a block run in ascending order; 1: in descending order; otherwise: in a random order that
@@ -155,7 +156,7 @@ class EmulatedGpu {
   friend class Thread;
   static constexpr size_t kStackBytes = 256 << 10;  // bytes of the stack of a fiber
 
-  // A pending asynchronous copy of 16 bytes, of which `bytes` are read.
+  // A pending asynchronous copy to 16 bytes: the first `bytes` of them come from `from`, the others become 0.
   struct Copy {
     void* to;
     const void* from;
@@ -173,7 +174,7 @@ class EmulatedGpu {
     Stack stack{kStackBytes};
     bool has_ended = false;
     const Rendezvous* rendezvous = nullptr;  // where the thread waits; null: the thread runs
-    uint64_t generation = 0;  // rendezvous->generation when the wait began; the wait ends when the number changes
+    uint64_t generation = 0;  // rendezvous->generation when the wait began; its next change ends the wait
     std::vector<std::vector<Copy>> committed_groups;  // pending copies, oldest group first
     std::vector<Copy> open_group;                     // copies since the last commit_group()
   };
@@ -446,17 +447,17 @@ inline void EmulatedGpu::run_block() {
   for (;;) {
     if (seed_ > 1) std::shuffle(order.begin(), order.end(), random_);
     const uint64_t previous_progress = progress_;
-    bool any_running = false;
+    bool is_any_running = false;
     for (int i : order) {
       Fiber& fiber = *fibers_[static_cast<size_t>(i)];
       if (fiber.has_ended) continue;
-      any_running = true;
+      is_any_running = true;
       if (fiber.rendezvous != nullptr && fiber.rendezvous->generation == fiber.generation) continue;
       current_thread_ = i;
       scheduler_.switch_to(fiber.stack);
       if (!failure_.empty()) throw std::runtime_error(failure_);
     }
-    if (!any_running) return;
+    if (!is_any_running) return;
     if (progress_ == previous_progress)
       throw std::runtime_error("expected all threads at a barrier; found ended threads");
   }

@@ -15,20 +15,22 @@ namespace reference {
 
 struct NaiveSublayers {
   mh::model::LanguageModel& model;
-  bool pre_norm;
+  bool is_pre_norm;
   int64_t width = 16, heads = 4;
   int64_t head_size = 0;  // 0: width / heads
-  bool gelu = false;      // whether the activation is GELU; false: ReLU
+  bool is_gelu = false;   // whether the activation is GELU; false: ReLU
   double epsilon = 1e-5;
 
-  double activation(double v) const { return gelu ? 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))) : std::max(0.0, v); }
+  double activation(double v) const {
+    return is_gelu ? 0.5 * v * (1 + std::erf(v / std::sqrt(2.0))) : std::max(0.0, v);
+  }
 
   // Returns the entries of the parameter `name` of the model, row-major.
   std::vector<double> parameter(const std::string& name) const {
     const at::Tensor x = model.parameters().find(name)->master().detach().to(at::kDouble).contiguous();
     return {x.const_data_ptr<double>(), x.const_data_ptr<double>() + x.numel()};
   }
-  using Rows = std::vector<std::vector<double>>;  // [position][d]
+  using Rows = std::vector<std::vector<double>>;  // [position][feature]
 
   // Returns `scale` times the rows of the table owner.embedding.weight for the tokens.
   Rows embed(const std::string& owner, const std::vector<int64_t>& tokens, double scale) const {
@@ -40,10 +42,11 @@ struct NaiveSublayers {
     }
     return x;
   }
-  // Returns the sinusoidal embeddings (positions, d) of the positions 0, 1, …, row-major.
-  std::vector<double> sinusoidal_positions(size_t positions) const {
+  // Returns the sinusoidal embeddings (num_positions, d), row-major. As in fairseq, the first position has the
+  // number 2.
+  std::vector<double> sinusoidal_positions(size_t num_positions) const {
     std::vector<double> table;
-    for (size_t p = 0; p < positions; ++p)
+    for (size_t p = 0; p < num_positions; ++p)
       for (int64_t c = 0; c < width; ++c) {
         const int64_t half = width / 2, k = c % half;
         const double angle = static_cast<double>(p + 2) *
@@ -80,22 +83,22 @@ struct NaiveSublayers {
     for (const char* projection : {"query", "key", "value", "output"})
       for (const char* suffix : {".weight", ".bias"})
         w[std::string(projection) + suffix] = parameter(name + "." + projection + suffix);
-    const Rows in = pre_norm ? layer_norm(name + ".norm", x) : x, keys = source != nullptr ? *source : in;
+    const Rows in = is_pre_norm ? layer_norm(name + ".norm", x) : x, key_inputs = source != nullptr ? *source : in;
     const Sizes sizes{1,
                       static_cast<int64_t>(x.size()),
-                      static_cast<int64_t>(keys.size()),
+                      static_cast<int64_t>(key_inputs.size()),
                       width,
                       heads,
                       head_size > 0 ? head_size : width / heads,
                       head_size > 0 ? head_size : width / heads};
-    const Rows y = add(x, attention(sizes, flatten(in), flatten(keys), w,
+    const Rows y = add(x, attention(sizes, flatten(in), flatten(key_inputs), w,
                                     [&](int64_t, int64_t t, int64_t s) { return !causal || s <= t; }));
-    return pre_norm ? y : layer_norm(name + ".norm", y);
+    return is_pre_norm ? y : layer_norm(name + ".norm", y);
   }
   Rows feed_forward_sublayer(const std::string& name, const Rows& x) const {
     const auto up = parameter(name + ".up.weight"), up_bias = parameter(name + ".up.bias"),
                down = parameter(name + ".down.weight"), down_bias = parameter(name + ".down.bias");
-    const Rows in = pre_norm ? layer_norm(name + ".norm", x) : x;
+    const Rows in = is_pre_norm ? layer_norm(name + ".norm", x) : x;
     Rows y = x;
     for (size_t t = 0; t < x.size(); ++t) {
       std::vector<double> inner;
@@ -109,7 +112,7 @@ struct NaiveSublayers {
         for (size_t i = 0; i < inner.size(); ++i) y[t][c] += down[c * inner.size() + i] * inner[i];
       }
     }
-    return pre_norm ? y : layer_norm(name + ".norm", y);
+    return is_pre_norm ? y : layer_norm(name + ".norm", y);
   }
 };
 

@@ -18,8 +18,9 @@ using mh::attention::AttentionSpec;
 
 using Tensors = std::vector<at::Tensor>;
 
-// Indices of the operands of a case: q, k, v, the mixing matrix m, the head scales, and u, v (kPositionBias) and r of
-// relative positions. All but q, k and v may be undefined.
+// Indices of the operands of a case: q, k, v, the mixing matrix m, the head scales, and the biases u (kContentBias) and
+// v (kPositionBias) and the distance embeddings r (kDistanceRows) of relative positions. All but q, k and v may be
+// undefined.
 enum { kQ, kK, kV, kMatrix, kHeadScales, kContentBias, kPositionBias, kDistanceRows };
 // Returns whether operand i has the type of q. The matrix, the head scales, u and v are fp32 even if q is narrower.
 inline bool has_query_type(size_t i) { return i < kMatrix || i == kDistanceRows; }
@@ -27,13 +28,13 @@ inline bool has_query_type(size_t i) { return i < kMatrix || i == kDistanceRows;
 struct Inputs {
   Tensors operands;  // indexed by kQ … kDistanceRows; fp32, on the CPU
   at::Tensor dout;   // (B, hv, Tq, dv), gradient of the output
-  AttentionSpec policy;
+  AttentionSpec spec;
   at::Tensor dropout_mask;  // (B, h or hv, Tq, Tk), entries 0 or 1 / (1 - p); undefined: no dropout
 };
 
 // Returns the heads of t (B, key/value heads, Tk, size) that the query heads read, (B, h, Tk, size).
 inline at::Tensor gather_kv_heads(const Inputs& x, const at::Tensor& t) {
-  const auto& heads = x.policy.key_heads;
+  const auto& heads = x.spec.key_heads;
   return heads.empty() ? t : t.index_select(1, at::tensor(heads, at::kLong).to(t.device()));
 }
 
@@ -44,7 +45,7 @@ inline at::Tensor logits_of(const Inputs& x, const Tensors& t) {
   if (!t[kDistanceRows].defined()) return at::matmul(q, keys) * scale;
   const auto add_bias = [&](const at::Tensor& bias) { return (q + bias.unsqueeze(1)).to(q.scalar_type()); };
   Tensors run_rows;  // for each run (Tq, keys of the run): row of r that a query and a key use
-  for (const kernels::DistanceRun& run : x.policy.relative.runs)
+  for (const kernels::DistanceRun& run : x.spec.relative.runs)
     run_rows.push_back(run.row + q.size(2) - 1 - at::arange(q.size(2)).unsqueeze(1) +
                        at::arange(run.count).unsqueeze(0));
   const at::Tensor rows_of_r = at::cat(run_rows, 1)
@@ -60,14 +61,14 @@ inline at::Tensor logits_of(const Inputs& x, const Tensors& t) {
 inline at::Tensor probabilities_of(const Inputs& x, const at::Tensor& logits) {
   const int64_t queries = logits.size(2), keys = logits.size(3);
   const at::Tensor t = at::arange(queries).unsqueeze(1) + (keys - queries), s = at::arange(keys).unsqueeze(0);
-  at::Tensor masked = at::zeros({1, 1, queries, keys}, at::kBool);
-  if (x.policy.causal) masked = masked.logical_or(s > t);
-  if (x.policy.window > 0) masked = masked.logical_or(s <= t - x.policy.window);
-  if (x.policy.key_lengths.defined()) masked = masked.logical_or(s.ge(x.policy.key_lengths.view({-1, 1, 1, 1})));
-  masked = masked.to(logits.device());
-  const bool sigsoftmax = x.policy.normaliser == kernels::Normaliser::sigsoftmax;
-  const at::Tensor a = sigsoftmax ? 2 * logits - at::softplus(logits, 1, 40) : logits;
-  return at::softmax(a.masked_fill(masked, -INFINITY), -1).masked_fill(masked, 0);
+  at::Tensor mask = at::zeros({1, 1, queries, keys}, at::kBool);
+  if (x.spec.causal) mask = mask.logical_or(s > t);
+  if (x.spec.window > 0) mask = mask.logical_or(s <= t - x.spec.window);
+  if (x.spec.key_lengths.defined()) mask = mask.logical_or(s.ge(x.spec.key_lengths.view({-1, 1, 1, 1})));
+  mask = mask.to(logits.device());
+  const bool is_sigsoftmax = x.spec.normaliser == kernels::Normaliser::sigsoftmax;
+  const at::Tensor a = is_sigsoftmax ? 2 * logits - at::softplus(logits, 1, 40) : logits;
+  return at::softmax(a.masked_fill(mask, -INFINITY), -1).masked_fill(mask, 0);
 }
 
 // Applies dropout and mixing to the probabilities, multiplies them with the values, applies the head scales, and
@@ -76,13 +77,13 @@ inline at::Tensor head_outputs(const Inputs& x, const at::Tensor& probabilities,
   at::Tensor p = probabilities;
   const at::Tensor &m = t[kMatrix], &scales = t[kHeadScales];
   const at::Tensor dropout_mask = x.dropout_mask.defined() ? x.dropout_mask.to(p.options()) : at::Tensor();
-  if (dropout_mask.defined() && x.policy.dropout_before_mixing) p = p * dropout_mask;
+  if (dropout_mask.defined() && x.spec.dropout_before_mixing) p = p * dropout_mask;
   if (m.defined())
     p = at::einsum(m.dim() == 4   ? "bjts,btji->bits"
                    : m.dim() == 3 ? "bjts,bji->bits"
                                   : "bjts,ji->bits",
                    {p, m.to(p.scalar_type())});
-  if (dropout_mask.defined() && !x.policy.dropout_before_mixing) p = p * dropout_mask;
+  if (dropout_mask.defined() && !x.spec.dropout_before_mixing) p = p * dropout_mask;
   const at::Tensor out = at::matmul(p, gather_kv_heads(x, t[kV]));
   if (!scales.defined()) return out;
   return out * (scales.dim() == 2 ? scales : scales.unsqueeze(0)).unsqueeze(-1).unsqueeze(-1).to(out.scalar_type());
@@ -93,8 +94,8 @@ inline at::Tensor composed(const Inputs& x, const Tensors& t) {
   return head_outputs(x, probabilities_of(x, logits_of(x, t)), t);
 }
 
-// Returns the operands as autograd leaves of type `type` on `device`. Operands with the type of q are rounded to
-// `input_type` first.
+// Returns the operands as autograd leaves on `device`. Operands with the type of q are rounded to `input_type`, then
+// converted to `type`; the other operands are fp64 if `type` is fp64, otherwise fp32.
 inline Tensors leaves_of(const Inputs& x, at::ScalarType input_type, at::ScalarType type, at::Device device) {
   Tensors leaves;
   for (size_t i = 0; i < x.operands.size(); ++i) {
@@ -122,8 +123,8 @@ Tensors results(const Inputs& x, at::ScalarType input_type, at::ScalarType type,
   return all;
 }
 
-// Returns, for the output and each gradient, the sums of the absolute values of the terms. The rounding error of a sum
-// is proportional to this sum of absolute terms.
+// Returns, for each element of the output and of each gradient, the sum of the absolute values of its terms, to which
+// the rounding error of the element is proportional.
 inline Tensors term_magnitudes(const Inputs& x, at::ScalarType input_type) {
   const Tensors leaves = leaves_of(x, input_type, at::kDouble, at::kCPU);
   const at::Tensor p = probabilities_of(x, logits_of(x, leaves)).detach().requires_grad_();
@@ -132,7 +133,7 @@ inline Tensors term_magnitudes(const Inputs& x, at::ScalarType input_type) {
   const at::Tensor out = head_outputs(x, p, magnitudes);
   out.backward(x.dout.to(input_type).to(at::kDouble).abs());
   const at::Tensor p_dp = p.detach() * p.grad(), da = p_dp + p.detach() * p_dp.sum(-1, true);  // P ∘ (dP + delta)
-  logits_of(x, magnitudes).backward(x.policy.normaliser == kernels::Normaliser::sigsoftmax ? 2 * da : da);
+  logits_of(x, magnitudes).backward(x.spec.normaliser == kernels::Normaliser::sigsoftmax ? 2 * da : da);
   Tensors all{out.detach()};
   for (const at::Tensor& t : magnitudes)
     if (t.defined()) all.push_back(t.grad());

@@ -1,6 +1,6 @@
 // Attention layers with head mixing, as naive loops in double precision:
 //   L = Q Kᵀ / √dk;  L'_k = Σ_j pre[j, k] L_j;
-//   P_k ∝ exp(L'_k), or exp(L'_k) σ(L'_k) if `sigsoftmax`, over allowed keys;
+//   P_k ∝ exp(L'_k), or exp(L'_k) σ(L'_k) if `is_sigsoftmax`, over allowed keys;
 //   P̄_i = Σ_k M[t, k, i] P_k, M = post + Σ_c q_k[t, c] query_weight[i, c];
 //   Z_i = P̄_i V_i;  Z'_i = Σ_j α[i, j] Z_j;  y = Z' W^O + b.
 #pragma once
@@ -17,7 +17,7 @@ struct HeadMixing {
   int64_t batch, queries, keys, width, heads;
   int64_t softmax_heads;  // number of heads k of the probabilities, between `pre` and `post`
   int64_t dk, dv;
-  bool sigsoftmax = false;
+  bool is_sigsoftmax = false;
   // pre (h, softmax_heads), post (softmax_heads, h) and alpha (h, h); empty: the identity matrix.
   // query_weight (h, dk); empty: zero.
   Vector pre = {}, post = {}, query_weight = {}, alpha = {};
@@ -49,7 +49,7 @@ struct HeadMixing {
             double logit = 0;
             for (int64_t j = 0; j < heads; ++j)
               logit += (pre.empty() ? (j == k ? 1.0 : 0.0) : at(pre, j * softmax_heads + k)) * at(logits, j * keys + s);
-            p[static_cast<size_t>(k * keys + s)] = std::exp(logit) / (sigsoftmax ? 1 + std::exp(-logit) : 1);
+            p[static_cast<size_t>(k * keys + s)] = std::exp(logit) / (is_sigsoftmax ? 1 + std::exp(-logit) : 1);
             total += at(p, k * keys + s);
           }
           for (int64_t s = 0; s < keys && total > 0; ++s) p[static_cast<size_t>(k * keys + s)] /= total;

@@ -21,17 +21,19 @@ namespace reference {
 using Doubles = std::vector<double>;
 
 struct OracleCase {
-  mh::kernels::AttentionParams policy{};
-  int64_t batch = 1, in = 1, out = 1;      // in: heads of the logits; out: heads of the result
-  int64_t key_heads = 1, value_heads = 1;  // heads of k and of v
+  mh::kernels::AttentionParams params{};
+  int64_t batch = 1;
+  int64_t in_heads = 1, out_heads = 1;     // numbers of heads of the logits and of the output
+  int64_t key_heads = 1, value_heads = 1;  // numbers of heads of k and of v
   int64_t key_size = 1, value_size = 1;
   std::vector<int64_t> key_lengths;    // (batch); empty: all keys are real
-  Doubles scales;                      // (batch, out); empty: 1
-  Doubles matrix;                      // M (batch, queries, in, out); empty: the identity
+  Doubles scales;                      // (batch, out_heads); empty: 1
+  Doubles matrix;                      // M (batch, queries, in_heads, out_heads); empty: the identity
   bool dropout_before_mixing = false;  // Z is the dropout mask; false: Z̄ is the dropout mask
-  // Relative positions: u and v_bias (in, key_size), r (in, distances, key_size); all empty without relative positions.
+  // Relative positions: u and v_bias (in_heads, key_size), r (in_heads, num_distances, key_size); all empty without
+  // relative positions.
   Doubles u, v_bias, r;
-  int64_t distances = 0;
+  int64_t num_distances = 0;
   std::vector<mh::kernels::DistanceRun> runs;  // runs of consecutive keys, together all keys
   // Rounds Q + u and Q + v to the type in which the fused and the composed path store them, so that this rounding does
   // not count as an error.
@@ -43,11 +45,12 @@ struct OracleCase {
 };
 
 struct OracleResult {
-  // out and dq have the shapes of dout and q. dk (batch, in, keys, key_size) and dv (batch, out, keys, value_size) have
-  // one head for each reader of keys or values: heads that share a key/value head are not summed.
+  // out and dq have the shapes of dout and q. dk (batch, in_heads, keys, key_size) and dv (batch, out_heads, keys,
+  // value_size) have one head for each query head and each output head: the gradients of heads that read the same
+  // key/value head are not summed.
   Doubles out, dq, dk, dv;
-  Doubles dm, dscale;       // (batch, queries, in, out); (batch, out)
-  Doubles lse, lse_size;    // (batch, in, queries), lse infinite for fully masked rows; lse_size = 1 + |lse|
+  Doubles dm, dscale;       // (batch, queries, in_heads, out_heads); (batch, out_heads)
+  Doubles lse, lse_size;    // (batch, in_heads, queries), lse infinite for fully masked rows; lse_size = 1 + |lse|
   Doubles du, dv_bias, dr;  // shaped like u, v_bias and r
   // Σ |term| of each entry. The rounding error of an entry is proportional to its Σ |term|.
   Doubles du_size, dv_bias_size, dr_size;
@@ -55,55 +58,65 @@ struct OracleResult {
   double logit_size = 0;  // maximum of Σ |term| over all logits
 };
 
-// Returns the results of a case for q (batch, in, queries, key_size), k (batch, key_heads, keys, key_size), v (batch,
-// value_heads, keys, value_size) and dout (batch, out, queries, value_size).
+// Returns the results of a case for q (batch, in_heads, queries, key_size), k (batch, key_heads, keys, key_size), v
+// (batch, value_heads, keys, value_size) and dout (batch, out_heads, queries, value_size).
 inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubles& k, const Doubles& v,
                               const Doubles& dout) {
-  const auto& p = c.policy;
-  const int64_t n = p.queries, m = p.keys, dk = c.key_size, dv = c.value_size;
+  const auto& p = c.params;
+  const int64_t queries = p.queries, keys = p.keys, key_size = c.key_size, value_size = c.value_size;
   const auto at = [](const Doubles& x, int64_t i) { return x[static_cast<size_t>(i)]; };
   const auto zeros = [](int64_t size) { return Doubles(static_cast<size_t>(size)); };
   OracleResult r;
-  r.out = zeros(c.batch * c.out * n * dv), r.dq = zeros(c.batch * c.in * n * dk), r.dk = zeros(c.batch * c.in * m * dk),
-  r.dv = zeros(c.batch * c.out * m * dv), r.dm = zeros(c.batch * n * c.in * c.out), r.dscale = zeros(c.batch * c.out);
+  r.out = zeros(c.batch * c.out_heads * queries * value_size), r.dq = zeros(c.batch * c.in_heads * queries * key_size),
+  r.dk = zeros(c.batch * c.in_heads * keys * key_size), r.dv = zeros(c.batch * c.out_heads * keys * value_size),
+  r.dm = zeros(c.batch * queries * c.in_heads * c.out_heads), r.dscale = zeros(c.batch * c.out_heads);
   r.out_size = r.out, r.dq_size = r.dq, r.dk_size = r.dk, r.dv_size = r.dv, r.dm_size = r.dm, r.dscale_size = r.dscale;
-  r.lse = r.lse_size = zeros(c.batch * c.in * n);
+  r.lse = r.lse_size = zeros(c.batch * c.in_heads * queries);
   r.du = r.dv_bias = zeros(static_cast<int64_t>(c.u.size())), r.dr = zeros(static_cast<int64_t>(c.r.size()));
   r.du_size = r.du, r.dv_bias_size = r.dv_bias, r.dr_size = r.dr;
-  std::vector<const mh::kernels::DistanceRun*> run_of_key(static_cast<size_t>(m));
+  std::vector<const mh::kernels::DistanceRun*> run_of_key(static_cast<size_t>(keys));
   for (const mh::kernels::DistanceRun& run : c.runs)
     for (int64_t s = run.first; s < run.first + run.count; ++s) run_of_key[static_cast<size_t>(s)] = &run;
   for (int64_t b = 0; b < c.batch; ++b)
-    for (int64_t t = 0; t < n; ++t) {
-      const int64_t unpadded_keys = c.key_lengths.empty() ? m : std::min(m, c.key_lengths[static_cast<size_t>(b)]);
+    for (int64_t t = 0; t < queries; ++t) {
+      const int64_t unpadded_keys =
+          c.key_lengths.empty() ? keys : std::min(keys, c.key_lengths[static_cast<size_t>(b)]);
       const int64_t first = p.visible_begin(t), end = std::max(first, std::min(p.visible_end(t), unpadded_keys));
-      const auto row_of_k = [&](int64_t j, int64_t s) { return ((b * c.key_heads + p.key_head(j)) * m + s) * dk; };
-      const auto row_of_v = [&](int64_t i, int64_t s) { return ((b * c.value_heads + p.value_head(i)) * m + s) * dv; };
+      const auto k_offset = [&](int64_t j, int64_t s) {
+        return ((b * c.key_heads + p.key_head(j)) * keys + s) * key_size;
+      };
+      const auto v_offset = [&](int64_t i, int64_t s) {
+        return ((b * c.value_heads + p.value_head(i)) * keys + s) * value_size;
+      };
       const auto dropout = [&](bool before_mixing, int64_t h, int64_t s) {
         return c.dropout_factor && before_mixing == c.dropout_before_mixing ? c.dropout_factor(b, h, t, s) : 1.0;
       };
       const auto mix = [&](int64_t j, int64_t i) {
-        return c.matrix.empty() ? (i == j ? 1.0 : 0.0) : at(c.matrix, ((b * n + t) * c.in + j) * c.out + i);
+        return c.matrix.empty() ? (i == j ? 1.0 : 0.0)
+                                : at(c.matrix, ((b * queries + t) * c.in_heads + j) * c.out_heads + i);
       };
       // Returns the offset in r of head j at the distance of query t and key s.
-      const auto row_of_r = [&](int64_t j, int64_t s) {
+      const auto r_offset = [&](int64_t j, int64_t s) {
         const mh::kernels::DistanceRun& run = *run_of_key[static_cast<size_t>(s)];
-        return (j * c.distances + run.row + n - 1 - t + s - run.first) * dk;
+        return (j * c.num_distances + run.row + queries - 1 - t + s - run.first) * key_size;
       };
       const auto query = [&](int64_t j, int64_t e, const Doubles& bias) {
-        const double x = at(q, ((b * c.in + j) * n + t) * dk + e);
-        return bias.empty() ? x : c.round_sum(x + at(bias, j * dk + e));
+        const double x = at(q, ((b * c.in_heads + j) * queries + t) * key_size + e);
+        return bias.empty() ? x : c.round_sum(x + at(bias, j * key_size + e));
       };
-      std::vector<Doubles> prob, slope, mixed, dmixed, dmixed_size;
-      for (int64_t j = 0; j < c.in; ++j) {
-        Doubles a = zeros(m), slopes = zeros(m);
+      // probs, exponent_slopes: for each head of the logits, the probability of each key and the derivative of its
+      // exponent by its logit. dmixed_probs: for each output head, the gradient of the
+      // mixed probability of each key.
+      std::vector<Doubles> probs, exponent_slopes, dmixed_probs, dmixed_size;
+      for (int64_t j = 0; j < c.in_heads; ++j) {
+        Doubles a = zeros(keys), slopes = zeros(keys);
         double max_logit = -std::numeric_limits<double>::infinity(), sum = 0;
         for (int64_t s = first; s < end; ++s) {
           double x = 0, distance_logit = 0, size = 0;
           const auto add = [&](double& to, double term) { to += term, size += std::abs(term); };
-          for (int64_t e = 0; e < dk; ++e) add(x, query(j, e, c.u) * at(k, row_of_k(j, s) + e));
-          for (int64_t e = 0; e < dk && !c.r.empty(); ++e)
-            add(distance_logit, query(j, e, c.v_bias) * at(c.r, row_of_r(j, s) + e));
+          for (int64_t e = 0; e < key_size; ++e) add(x, query(j, e, c.u) * at(k, k_offset(j, s) + e));
+          for (int64_t e = 0; e < key_size && !c.r.empty(); ++e)
+            add(distance_logit, query(j, e, c.v_bias) * at(c.r, r_offset(j, s) + e));
           r.logit_size = std::max(r.logit_size, size * std::abs(static_cast<double>(p.scale)));
           if (!c.r.empty()) x = c.round(x) + c.round(distance_logit);
           x = c.round(x * static_cast<double>(p.scale));
@@ -116,85 +129,87 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         }
         const bool any_visible = std::isfinite(max_logit);
         for (int64_t s = first; s < end; ++s) sum += any_visible ? std::exp(at(a, s) - max_logit) : 0;
-        const auto row_of_lse = static_cast<size_t>((b * c.in + j) * n + t);
-        r.lse[row_of_lse] = any_visible ? max_logit + std::log(sum) : HUGE_VAL;
-        r.lse_size[row_of_lse] = 1 + std::abs(r.lse[row_of_lse]);
-        for (int64_t s = 0; s < m; ++s)
+        const auto lse_index = static_cast<size_t>((b * c.in_heads + j) * queries + t);
+        r.lse[lse_index] = any_visible ? max_logit + std::log(sum) : HUGE_VAL;
+        r.lse_size[lse_index] = 1 + std::abs(r.lse[lse_index]);
+        for (int64_t s = 0; s < keys; ++s)
           a[static_cast<size_t>(s)] = any_visible && s >= first && s < end ? std::exp(at(a, s) - max_logit) / sum : 0;
-        prob.push_back(a), slope.push_back(slopes);
+        probs.push_back(a), exponent_slopes.push_back(slopes);
       }
-      for (int64_t i = 0; i < c.out; ++i) {
-        Doubles x = zeros(m), x_size = x, dx = x, dx_size = x;
-        const double scale = c.scales.empty() ? 1 : at(c.scales, b * c.out + i);
+      for (int64_t i = 0; i < c.out_heads; ++i) {
+        Doubles x = zeros(keys), x_size = x, dx = x, dx_size = x;
+        const double scale = c.scales.empty() ? 1 : at(c.scales, b * c.out_heads + i);
         for (int64_t s = first; s < end; ++s) {
-          for (int64_t j = 0; j < c.in; ++j) {
-            const double term = mix(j, i) * dropout(true, j, s) * at(prob[static_cast<size_t>(j)], s);
+          for (int64_t j = 0; j < c.in_heads; ++j) {
+            const double term = mix(j, i) * dropout(true, j, s) * at(probs[static_cast<size_t>(j)], s);
             x[static_cast<size_t>(s)] += term, x_size[static_cast<size_t>(s)] += std::abs(term) * dropout(false, i, s);
           }
           x[static_cast<size_t>(s)] = c.round(x[static_cast<size_t>(s)] * dropout(false, i, s));
         }
-        const int64_t row = ((b * c.out + i) * n + t) * dv;
-        for (int64_t e = 0; e < dv; ++e) {
+        const int64_t out_offset = ((b * c.out_heads + i) * queries + t) * value_size;
+        for (int64_t e = 0; e < value_size; ++e) {
           double sum = 0, size = 0;
           for (int64_t s = first; s < end; ++s) {
-            sum += at(x, s) * at(v, row_of_v(i, s) + e);
-            size += at(x_size, s) * std::abs(at(v, row_of_v(i, s) + e));
+            sum += at(x, s) * at(v, v_offset(i, s) + e);
+            size += at(x_size, s) * std::abs(at(v, v_offset(i, s) + e));
           }
-          r.out_size[static_cast<size_t>(row + e)] = std::abs(scale) * size;
-          r.out[static_cast<size_t>(row + e)] = c.round(scale * c.round(sum));
-          r.dscale[static_cast<size_t>(b * c.out + i)] += c.round(sum) * at(dout, row + e);
-          r.dscale_size[static_cast<size_t>(b * c.out + i)] += size * std::abs(at(dout, row + e));
+          r.out_size[static_cast<size_t>(out_offset + e)] = std::abs(scale) * size;
+          r.out[static_cast<size_t>(out_offset + e)] = c.round(scale * c.round(sum));
+          r.dscale[static_cast<size_t>(b * c.out_heads + i)] += c.round(sum) * at(dout, out_offset + e);
+          r.dscale_size[static_cast<size_t>(b * c.out_heads + i)] += size * std::abs(at(dout, out_offset + e));
         }
         for (int64_t s = first; s < end; ++s) {
           double sum = 0, size = 0;
-          for (int64_t e = 0; e < dv; ++e) {
-            const double d = c.round(scale * at(dout, row + e));
-            sum += d * at(v, row_of_v(i, s) + e), size += std::abs(d * at(v, row_of_v(i, s) + e));
-            const auto at_dv = static_cast<size_t>(((b * c.out + i) * m + s) * dv + e);
-            r.dv[at_dv] += at(x, s) * d, r.dv_size[at_dv] += at(x_size, s) * std::abs(d);
+          for (int64_t e = 0; e < value_size; ++e) {
+            const double d = c.round(scale * at(dout, out_offset + e));
+            sum += d * at(v, v_offset(i, s) + e), size += std::abs(d * at(v, v_offset(i, s) + e));
+            const auto dv_index = static_cast<size_t>(((b * c.out_heads + i) * keys + s) * value_size + e);
+            r.dv[dv_index] += at(x, s) * d, r.dv_size[dv_index] += at(x_size, s) * std::abs(d);
           }
           dx[static_cast<size_t>(s)] = c.round(sum) * dropout(false, i, s);
           dx_size[static_cast<size_t>(s)] = size * dropout(false, i, s);
         }
-        mixed.push_back(x), dmixed.push_back(dx), dmixed_size.push_back(dx_size);
+        dmixed_probs.push_back(dx), dmixed_size.push_back(dx_size);
       }
-      for (int64_t j = 0; j < c.in; ++j) {
-        const Doubles& p_j = prob[static_cast<size_t>(j)];
-        Doubles dp = zeros(m), dp_size = dp;
-        double sum = 0, size = 0;
-        for (int64_t i = 0; i < c.out; ++i)
+      for (int64_t j = 0; j < c.in_heads; ++j) {
+        const Doubles& p_j = probs[static_cast<size_t>(j)];
+        Doubles dp = zeros(keys), dp_size = dp;
+        double delta = 0, delta_size = 0;
+        for (int64_t i = 0; i < c.out_heads; ++i)
           for (int64_t s = first; s < end; ++s) {
-            const double d = at(dmixed[static_cast<size_t>(i)], s), factor = dropout(true, j, s);
+            const double d = at(dmixed_probs[static_cast<size_t>(i)], s), factor = dropout(true, j, s);
             const double d_size = at(dmixed_size[static_cast<size_t>(i)], s);
-            const auto at_dm = static_cast<size_t>(((b * n + t) * c.in + j) * c.out + i);
-            r.dm[at_dm] += factor * at(p_j, s) * d, r.dm_size[at_dm] += factor * at(p_j, s) * d_size;
+            const auto dm_index = static_cast<size_t>(((b * queries + t) * c.in_heads + j) * c.out_heads + i);
+            r.dm[dm_index] += factor * at(p_j, s) * d, r.dm_size[dm_index] += factor * at(p_j, s) * d_size;
             dp[static_cast<size_t>(s)] += mix(j, i) * factor * d;
             dp_size[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_size;
           }
-        for (int64_t s = first; s < end && !c.delta_from_outputs; ++s) sum += at(p_j, s) * at(dp, s);
-        for (int64_t s = first; s < end; ++s) size += at(p_j, s) * at(dp_size, s);
-        for (int64_t e = 0; e < dv && c.delta_from_outputs; ++e) {
-          const int64_t i = ((b * c.out + j) * n + t) * dv + e;
-          sum += at(r.out, i) * at(dout, i);
+        for (int64_t s = first; s < end && !c.delta_from_outputs; ++s) delta += at(p_j, s) * at(dp, s);
+        for (int64_t s = first; s < end; ++s) delta_size += at(p_j, s) * at(dp_size, s);
+        for (int64_t e = 0; e < value_size && c.delta_from_outputs; ++e) {
+          const int64_t i = ((b * c.out_heads + j) * queries + t) * value_size + e;
+          delta += at(r.out, i) * at(dout, i);
         }
         for (int64_t s = first; s < end; ++s) {
-          const double ds = c.round(at(p_j, s) * (at(dp, s) - sum) * at(slope[static_cast<size_t>(j)], s)) *
+          const double ds = c.round(at(p_j, s) * (at(dp, s) - delta) * at(exponent_slopes[static_cast<size_t>(j)], s)) *
                             static_cast<double>(p.scale);
-          const double ds_size = at(p_j, s) * (at(dp_size, s) + size) * at(slope[static_cast<size_t>(j)], s) *
+          const double ds_size = at(p_j, s) * (at(dp_size, s) + delta_size) *
+                                 at(exponent_slopes[static_cast<size_t>(j)], s) *
                                  std::abs(static_cast<double>(p.scale));
           const auto add = [&](Doubles& to, Doubles& to_size, int64_t i, double x) {
             to[static_cast<size_t>(i)] += ds * x, to_size[static_cast<size_t>(i)] += ds_size * std::abs(x);
           };
-          for (int64_t e = 0; e < dk; ++e) {
-            const int64_t q_index = ((b * c.in + j) * n + t) * dk + e, k_index = ((b * c.in + j) * m + s) * dk + e;
-            const double key = at(k, row_of_k(j, s) + e);
+          for (int64_t e = 0; e < key_size; ++e) {
+            const int64_t q_index = ((b * c.in_heads + j) * queries + t) * key_size + e,
+                          k_index = ((b * c.in_heads + j) * keys + s) * key_size + e;
+            const double key = at(k, k_offset(j, s) + e);
             add(r.dq, r.dq_size, q_index, key);
             add(r.dk, r.dk_size, k_index, query(j, e, c.u));
             if (c.r.empty()) continue;
-            const int64_t r_index = row_of_r(j, s) + e;
+            const int64_t r_index = r_offset(j, s) + e;
             add(r.dq, r.dq_size, q_index, at(c.r, r_index));
-            add(r.du, r.du_size, j * dk + e, key);
-            add(r.dv_bias, r.dv_bias_size, j * dk + e, at(c.r, r_index));
+            add(r.du, r.du_size, j * key_size + e, key);
+            add(r.dv_bias, r.dv_bias_size, j * key_size + e, at(c.r, r_index));
             add(r.dr, r.dr_size, r_index, query(j, e, c.v_bias));
           }
         }

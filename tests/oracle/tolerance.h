@@ -11,13 +11,13 @@ namespace tolerance {
 // Unit roundoffs: the largest relative error of one rounding, half the distance between 1 and the next number.
 inline constexpr double kFp64 = 0x1p-53, kFp32 = 0x1p-24, kFp16 = 0x1p-11, kBf16 = 0x1p-8;
 
-// Returns the bound on the error of a fused result: twice the error of the composed path in the same precision, but at
-// least one rounding of a number of magnitude `magnitude`, plus 8 units in the last place of fp32, in which fused
-// operations accumulate:
-//   2 max(composed_error, unit · magnitude) + 16 kFp32 · magnitude
+// Returns the bound on the error of a fused result: twice the error of the composed path in the same precision or, if
+// it is larger, twice one rounding of a number of magnitude `magnitude`; plus 8 units in the last place of fp32, in
+// which fused operations accumulate:
+//   2 max(composed_error, unit_roundoff · magnitude) + 16 kFp32 · magnitude
 // `magnitude` is the largest absolute result of the reference, or of the terms that cancel in it.
-inline double composed_error_bound(double composed_error, double unit, double magnitude) {
-  return 2 * std::max(composed_error, unit * magnitude) + 16 * kFp32 * magnitude;
+inline double composed_error_bound(double composed_error, double unit_roundoff, double magnitude) {
+  return 2 * std::max(composed_error, unit_roundoff * magnitude) + 16 * kFp32 * magnitude;
 }
 
 // Returns the term to add to composed_error_bound() for sums weighted by probabilities: the effect of errors of the
@@ -37,33 +37,34 @@ inline constexpr double kExchangedFp16 = 1.5;
 // 2^-11.
 inline constexpr double kSplitProduct = 3 * 0x1p-22;
 
-// Returns the term to add to composed_error_bound() for fp32 on a GPU: the effect, as in logit_error_bound(), of logits
-// computed from split products (kSplitProduct).
+// Returns the term to add to composed_error_bound() for fp32 on a GPU: the effect of the errors of logits that are
+// computed from split products. Unlike logit_error_bound(), the term has no factor of 4, since kSplitProduct is the
+// largest error of a product, and errors of different products partly cancel.
 inline double split_logit_error_bound(double logit_size, double magnitude) {
   return kSplitProduct * logit_size * magnitude;
 }
 
-// Returns the bound on the error of a sum of `terms` products of exact numbers, added in fp32 in any order and rounded
-// once to a type of unit roundoff `unit`, for results without a composed path to compare with (Higham 2002, section
-// 3.1):
-//   γ Σ |x_i y_i| + unit · |Σ x_i y_i|,   γ = n v / (1 - n v),   n = terms, v = kFp32
+// Returns the bound on the error of a sum of `num_terms` products of exact numbers, added in fp32 in any order and
+// rounded once to a type of unit roundoff `unit_roundoff`, for results without a composed path to compare with (Higham
+// 2002, section 3.1):
+//   γ Σ |x_i y_i| + unit_roundoff · |Σ x_i y_i|,   γ = n v / (1 - n v),   n = num_terms, v = kFp32
 // `magnitude` is Σ |x_i y_i|, which bounds the sum itself.
-inline double sum_error_bound(int64_t terms, double unit, double magnitude) {
-  const double accumulated = static_cast<double>(terms) * kFp32;
-  return (accumulated / (1 - accumulated) + unit) * magnitude;
+inline double sum_error_bound(int64_t num_terms, double unit_roundoff, double magnitude) {
+  const double n_v = static_cast<double>(num_terms) * kFp32;
+  return (n_v / (1 - n_v) + unit_roundoff) * magnitude;
 }
 
-// Returns a bound like sum_error_bound() that assumes independent errors of the additions and has 3 √terms in place of
-// terms. Larger errors are rare (Higham and Mary 2019).
-inline double long_sum_error_bound(int64_t terms, double unit, double magnitude) {
-  return (3 * std::sqrt(static_cast<double>(terms)) * kFp32 + unit) * magnitude;
+// Returns a bound like sum_error_bound() that assumes independent errors of the additions and has 3 √num_terms v in
+// place of γ. Larger errors are rare (Higham and Mary 2019).
+inline double long_sum_error_bound(int64_t num_terms, double unit_roundoff, double magnitude) {
+  return (3 * std::sqrt(static_cast<double>(num_terms)) * kFp32 + unit_roundoff) * magnitude;
 }
 
-// Returns the bound on the error of a result of magnitude `magnitude` after a chain of `operations` roundings of unit
-// roundoff `unit`: 3 √operations · unit · magnitude. Like long_sum_error_bound(), it assumes independent errors; three
-// times their standard deviation is rare.
-inline double chain_error_bound(int64_t operations, double unit, double magnitude) {
-  return 3 * std::sqrt(static_cast<double>(operations)) * unit * magnitude;
+// Returns the bound on the error of a result of magnitude `magnitude` after a chain of `num_roundings` roundings of
+// unit roundoff `unit_roundoff`: 3 √num_roundings · unit_roundoff · magnitude. Like long_sum_error_bound(), the bound
+// assumes independent errors, whose sum rarely exceeds three times its standard deviation.
+inline double chain_error_bound(int64_t num_roundings, double unit_roundoff, double magnitude) {
+  return 3 * std::sqrt(static_cast<double>(num_roundings)) * unit_roundoff * magnitude;
 }
 
 }  // namespace tolerance

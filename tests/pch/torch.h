@@ -1,3 +1,3 @@
-// Precompiled for torch-tests.
+// Headers precompiled for torch-tests.
 #include "core.h"
 #include "fixtures/aten.h"

@@ -21,8 +21,8 @@ namespace {
 // Compares `actual` with attention of q (B, h, 1, d) to k (B, h, T, d) and v (B, hv, T, dv), with a mixing matrix m (h,
 // hv) or (B, 1, h, hv) if defined. Returns "" if the error is within the bound, otherwise a description.
 std::string fault_of(const at::Tensor& actual, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& m = {}, const attention::AttentionSpec& policy = {}) {
-  const reference::policy::Inputs x{{q, k, v, m, policy.head_scales, {}, {}, {}}, {}, policy, {}};
+                     const at::Tensor& m = {}, const attention::AttentionSpec& spec = {}) {
+  const reference::policy::Inputs x{{q, k, v, m, spec.head_scales, {}, {}, {}}, {}, spec, {}};
   const auto composed_in = [&](at::ScalarType type) {
     return composed(x, leaves_of(x, q.scalar_type(), type, at::kCPU)).detach();
   };
@@ -101,9 +101,9 @@ TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys afte
     attention::Cache cache;
     at::Tensor k = random_heads(in, 2, dk), v = random_heads(out, 2, dv);
     cache.append(k, v);
-    attention::AttentionSpec policy;
-    if (*rc::gen::arbitrary<bool>()) policy.normaliser = kernels::Normaliser::sigsoftmax;
-    if (*rc::gen::arbitrary<bool>()) policy.head_scales = at::randn({out});
+    attention::AttentionSpec spec;
+    if (*rc::gen::arbitrary<bool>()) spec.normaliser = kernels::Normaliser::sigsoftmax;
+    if (*rc::gen::arbitrary<bool>()) spec.head_scales = at::randn({out});
     const int steps = *rc::gen::inRange(1, 40);
     for (int step = 0; step < steps; ++step) {
       const at::Tensor q = random_heads(in, 1, dk), new_k = random_heads(in, 1, dk), new_v = random_heads(out, 1, dv);
@@ -115,11 +115,11 @@ TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys afte
         RC_ASSERT(at::equal(all_k, k) && at::equal(all_v, v));
         continue;
       }
-      const at::Tensor z = attention::head_mixing_decode_cpu(q, new_k, new_v, m, policy, cache);
-      const std::string fault = fault_of(z, q, k, v, m, policy);
+      const at::Tensor z = attention::head_mixing_decode_cpu(q, new_k, new_v, m, spec, cache);
+      const std::string fault = fault_of(z, q, k, v, m, spec);
       RC_LOG() << fault << "\n";
       RC_ASSERT(fault.empty());
-      RC_ASSERT(at::equal(attention::head_mixing_cpu(q, k, v, m, policy), z));
+      RC_ASSERT(at::equal(attention::head_mixing_cpu(q, k, v, m, spec), z));
       if (action == 1) {
         const int64_t num_last = std::min<int64_t>(k.size(2), *rc::gen::inRange(1, 20));
         cache.keep_last(num_last);

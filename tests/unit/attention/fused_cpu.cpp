@@ -235,11 +235,11 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
     x.operands.resize(kDistanceRows + 1);
     x.dout = at::randn({batch, heads, queries, size});
     x.dropout_mask = nn::dropout(at::ones({batch, heads, queries, keys}), p, forward_context, "place", 4);
-    x.policy.causal = causal;
-    if (!causal && *rc::gen::arbitrary<bool>()) x.policy.key_lengths = at::randint(1, keys + 1, {batch}, at::kLong);
-    x.policy.dropout = nn::dropout_range_of(heads * queries * keys, p, forward_context, "place", 4);
+    x.spec.causal = causal;
+    if (!causal && *rc::gen::arbitrary<bool>()) x.spec.key_lengths = at::randint(1, keys + 1, {batch}, at::kLong);
+    x.spec.dropout = nn::dropout_range_of(heads * queries * keys, p, forward_context, "place", 4);
     const auto attend_fused = [](const Inputs& inputs, const Tensors& t) {
-      return attention::fused_cpu(t[kQ], t[kK], t[kV], inputs.policy);
+      return attention::fused_cpu(t[kQ], t[kK], t[kV], inputs.spec);
     };
     const auto results_in = [&](at::ScalarType type, const auto& attend) {
       return results(x, at::kFloat, type, at::kCPU, attend);

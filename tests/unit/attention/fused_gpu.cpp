@@ -75,28 +75,28 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 void draw_options(Inputs& x) {
   const int64_t batch = x.operands[kQ].size(0), heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2),
                 keys = x.operands[kK].size(2), out = x.operands[kV].size(1);
-  attention::AttentionSpec& policy = x.policy;
-  policy.causal = queries <= keys && pick(0, 1) == 1;
-  if (policy.causal && pick(0, 1) == 1) policy.window = pick(1, keys);
-  if (!policy.causal && pick(0, 1) == 1) policy.key_lengths = at::randint(-1, keys + 3, {batch}, at::kLong);
-  if (pick(0, 2) == 0) policy.normaliser = kernels::Normaliser::sigsoftmax;
-  if (x.operands[kMatrix].defined()) policy.dropout_before_mixing = pick(0, 1) == 1;
+  attention::AttentionSpec& spec = x.spec;
+  spec.causal = queries <= keys && pick(0, 1) == 1;
+  if (spec.causal && pick(0, 1) == 1) spec.window = pick(1, keys);
+  if (!spec.causal && pick(0, 1) == 1) spec.key_lengths = at::randint(-1, keys + 3, {batch}, at::kLong);
+  if (pick(0, 2) == 0) spec.normaliser = kernels::Normaliser::sigsoftmax;
+  if (x.operands[kMatrix].defined()) spec.dropout_before_mixing = pick(0, 1) == 1;
   if (pick(0, 2) == 0) {
     const nn::ForwardContext forward_context{true, 3, 2, 4};
-    const int64_t num_heads = policy.dropout_before_mixing ? heads : out;
+    const int64_t num_heads = spec.dropout_before_mixing ? heads : out;
     x.dropout_mask = nn::dropout(at::ones({batch, num_heads, queries, keys}), 0.25, forward_context, "place", 4);
-    policy.dropout = nn::dropout_range_of(num_heads * queries * keys, 0.25, forward_context, "place", 4);
+    spec.dropout = nn::dropout_range_of(num_heads * queries * keys, 0.25, forward_context, "place", 4);
   }
   if (heads == out && pick(0, 2) == 0)
-    for (int64_t h = 0; h < heads; ++h) policy.key_heads.push_back(pick(0, heads - 1));
+    for (int64_t h = 0; h < heads; ++h) spec.key_heads.push_back(pick(0, heads - 1));
 }
 
 // Adds relative positions, with the keys divided into one or two runs of consecutive positions.
 void add_positions(Inputs& x) {
   const int64_t heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2), keys = x.operands[kK].size(2),
                 size = x.operands[kQ].size(3), first = pick(1, keys), rows = queries + keys;
-  x.policy.relative.runs = {{0, first, 0}};
-  if (first < keys) x.policy.relative.runs.push_back({first, keys - first, rows});
+  x.spec.relative.runs = {{0, first, 0}};
+  if (first < keys) x.spec.relative.runs.push_back({first, keys - first, rows});
   x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
   x.operands[kDistanceRows] = at::randn({heads, 2 * rows, size});
 }
@@ -108,7 +108,7 @@ void check(const Inputs& x, bool bf16) {
   const auto gpu = bf16 ? emulated_kernels<kernels::Bf16>() : emulated_kernels<float>();
   const auto attend_fused = [&](bool on_gpu) {
     return [&gpu, on_gpu](const Inputs& inputs, const Tensors& t) {
-      attention::AttentionSpec p = inputs.policy;
+      attention::AttentionSpec p = inputs.spec;
       p.head_scales = t[kHeadScales], p.relative.u = t[kContentBias], p.relative.v = t[kPositionBias],
       p.relative.r = t[kDistanceRows];
       if (t[kMatrix].defined())

@@ -29,25 +29,25 @@ using namespace reference::policy;
 namespace {
 
 at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
-  AttentionSpec policy = x.policy;
-  policy.relative.u = leaves[kContentBias], policy.relative.v = leaves[kPositionBias],
-  policy.relative.r = leaves[kDistanceRows];
-  policy.head_scales = leaves[kHeadScales];
+  AttentionSpec spec = x.spec;
+  spec.relative.u = leaves[kContentBias], spec.relative.v = leaves[kPositionBias],
+  spec.relative.r = leaves[kDistanceRows];
+  spec.head_scales = leaves[kHeadScales];
   return leaves[kMatrix].defined()
-             ? attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kMatrix], policy)
-             : attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], policy);
+             ? attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kMatrix], spec)
+             : attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], spec);
 }
 
 int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); }
 
 // Adds relative positions: random runs of consecutive keys with gaps between the runs, and random distance embeddings.
 void add_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
-  auto& p = x.policy.relative;
+  auto& p = x.spec.relative;
   x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
   int64_t rows = 0;
   for (int64_t first = 0; first < keys;) {
     const int64_t count = pick(1, keys - first);
-    const int64_t visible = x.policy.causal ? std::min(count, keys - queries - first + 1) : count;
+    const int64_t visible = x.spec.causal ? std::min(count, keys - queries - first + 1) : count;
     p.runs.push_back({first, count, rows});
     rows += std::max<int64_t>(1, queries + visible - 1);
     first += count;
@@ -61,14 +61,14 @@ Inputs random_inputs(bool with_mixing) {
   Inputs x;
   const int64_t batch = pick(1, 3), in = pick(1, 5), out = with_mixing ? pick(1, 5) : in, queries = pick(1, 80);
   const int64_t dk = with_mixing ? pick(1, 40) : 16 * pick(1, 3), dv = with_mixing ? pick(1, 40) : dk;
-  x.policy.causal = pick(0, 2) > 0;
-  const int64_t keys = x.policy.causal ? queries + pick(0, 150) : pick(1, 200);
-  if (x.policy.causal && pick(0, 1) == 1) x.policy.window = pick(1, keys + 10);
-  if (pick(0, 1) == 1) x.policy.normaliser = kernels::Normaliser::sigsoftmax;
+  x.spec.causal = pick(0, 2) > 0;
+  const int64_t keys = x.spec.causal ? queries + pick(0, 150) : pick(1, 200);
+  if (x.spec.causal && pick(0, 1) == 1) x.spec.window = pick(1, keys + 10);
+  if (pick(0, 1) == 1) x.spec.normaliser = kernels::Normaliser::sigsoftmax;
   // Key/value heads if h = hv: a rotation of the query heads, or a random choice among 1 to 6 key/value heads.
   int64_t num_key_heads = in, num_value_heads = out;
   if (in == out && pick(0, 1) == 1) {
-    std::vector<int64_t>& key_heads = x.policy.key_heads;
+    std::vector<int64_t>& key_heads = x.spec.key_heads;
     for (int64_t i = 0; i < in; ++i) key_heads.push_back(i);
     if (pick(0, 1) == 1) std::rotate(key_heads.begin(), key_heads.begin() + pick(0, in - 1), key_heads.end());
     else {
@@ -87,7 +87,7 @@ Inputs random_inputs(bool with_mixing) {
   x.operands[kV] = at::randn({batch, num_value_heads, keys, dv}), x.dout = at::randn({batch, out, queries, dv});
   if (with_mixing) x.operands[kMatrix] = pick(0, 1) == 1 ? at::randn({batch, queries, in, out}) : at::randn({in, out});
   if (pick(0, 2) > 0) add_positions(x, in, queries, keys, dk);
-  else if (!x.policy.causal && pick(0, 1) == 1) x.policy.key_lengths = at::randint(0, keys + 1, {batch}, at::kLong);
+  else if (!x.spec.causal && pick(0, 1) == 1) x.spec.key_lengths = at::randint(0, keys + 1, {batch}, at::kLong);
   return x;
 }
 
@@ -96,11 +96,11 @@ void add_dropout(Inputs& x) {
   if (pick(0, 2) > 0) return;
   const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
   const double p = *rc::gen::element(0.1, 0.5);
-  x.policy.dropout_before_mixing = x.operands[kMatrix].defined() && pick(0, 1) == 1;
-  const int64_t heads = x.policy.dropout_before_mixing ? x.operands[kQ].size(1) : x.dout.size(1);
+  x.spec.dropout_before_mixing = x.operands[kMatrix].defined() && pick(0, 1) == 1;
+  const int64_t heads = x.spec.dropout_before_mixing ? x.operands[kQ].size(1) : x.dout.size(1);
   const at::Tensor &q = x.operands[kQ], &k = x.operands[kK];
   x.dropout_mask = nn::dropout(at::ones({q.size(0), heads, q.size(2), k.size(2)}), p, forward_context, "place", 4);
-  x.policy.dropout = nn::dropout_range_of(heads * q.size(2) * k.size(2), p, forward_context, "place", 4);
+  x.spec.dropout = nn::dropout_range_of(heads * q.size(2) * k.size(2), p, forward_context, "place", 4);
 }
 
 }  // namespace
@@ -150,7 +150,7 @@ TEST_CASE("fused Sigsoftmax is accurate and finite for extreme logits", "[attent
   for (const bool with_mixing : {false, true}) {
     const at::Tensor q = at::randn({1, 2, 40, 16}) * 1e4, k = at::randn_like(q), v = at::randn_like(q);
     Inputs x{{q, k, v, with_mixing ? at::eye(2) : at::Tensor(), {}, {}, {}, {}}, at::randn_like(q), {}, {}};
-    x.policy.causal = true, x.policy.normaliser = kernels::Normaliser::sigsoftmax;
+    x.spec.causal = true, x.spec.normaliser = kernels::Normaliser::sigsoftmax;
     const Tensors fused = results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused);
     CHECK(find_excess_error({fused[0]}, {results(x, at::kFloat, at::kFloat, at::kCPU, composed)[0]},
                             {results(x, at::kFloat, at::kDouble, at::kCPU, composed)[0]}, at::kFloat) == "");
@@ -174,8 +174,8 @@ TEST_CASE("fused attention with relative positions is bit-identical for any numb
              at::randn_like(q),
              {},
              {}};
-    x.policy.causal = true;
-    x.policy.relative.runs = {{0, 100, 0}};
+    x.spec.causal = true;
+    x.spec.relative.runs = {{0, 100, 0}};
     std::vector<Tensors> runs;
     for (const int n : {1, 2, 5}) {
       at::set_num_threads(n);

@@ -30,7 +30,7 @@ using namespace reference::policy;
 namespace {
 
 at::Tensor attend_fused(const Inputs& x, const Tensors& leaves) {
-  return attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kMatrix], x.policy);
+  return attention::head_mixing_cpu(leaves[kQ], leaves[kK], leaves[kV], leaves[kMatrix], x.spec);
 }
 
 // Returns the output and the gradients of q, k, v and m from the CPU kernel.
@@ -73,7 +73,7 @@ Inputs random_inputs(const Sizes& sizes) {
            at::randn({sizes.batch, sizes.out, sizes.queries, sizes.dv}),
            {},
            {}};
-  x.policy.causal = sizes.causal;
+  x.spec.causal = sizes.causal;
   return x;
 }
 
@@ -91,16 +91,16 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
     if (!sizes.causal && pick(0, 1) == 1) {
       std::vector<int64_t> lengths;
       for (int64_t b = 0; b < sizes.batch; ++b) lengths.push_back(pick(0, sizes.keys));
-      x.policy.key_lengths = at::tensor(lengths, at::kLong);
+      x.spec.key_lengths = at::tensor(lengths, at::kLong);
     }
     if (pick(0, 2) == 0) {
       const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
       const double p = *rc::gen::element(0.1, 0.5, 0.9);
-      x.policy.dropout_before_mixing = pick(0, 1) == 1;
-      const int64_t heads = x.policy.dropout_before_mixing ? sizes.in : sizes.out;
+      x.spec.dropout_before_mixing = pick(0, 1) == 1;
+      const int64_t heads = x.spec.dropout_before_mixing ? sizes.in : sizes.out;
       x.dropout_mask =
           nn::dropout(at::ones({sizes.batch, heads, sizes.queries, sizes.keys}), p, forward_context, "place", 4);
-      x.policy.dropout = nn::dropout_range_of(heads * sizes.queries * sizes.keys, p, forward_context, "place", 4);
+      x.spec.dropout = nn::dropout_range_of(heads * sizes.queries * sizes.keys, p, forward_context, "place", 4);
     }
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const Tensors exact = exact_results(x, type), composed = composed_results(x, type),
@@ -156,10 +156,10 @@ TEST_CASE("a batch row of the CPU head mixing kernel is independent of other row
   at::manual_seed(34);
   for (int64_t queries : {1, 5, 40}) {
     Inputs x = random_inputs({4, 3, 2, queries, 140, 16, 24, false, false});
-    x.policy.key_lengths = at::tensor({140, 129, 0, 16}, at::kLong);
+    x.spec.key_lengths = at::tensor({140, 129, 0, 16}, at::kLong);
     for (int64_t b = 0; b < 4; ++b)
       for (at::Tensor* t : {&x.operands[kK], &x.operands[kV]})
-        t->select(0, b).slice(1, x.policy.key_lengths[b].item<int64_t>()).fill_(NAN);
+        t->select(0, b).slice(1, x.spec.key_lengths[b].item<int64_t>()).fill_(NAN);
     const Tensors results = fused_results(x);
     const at::Tensor &out = results[0], &dq = results[1], &dk = results[2], &dv = results[3];
     at::Tensor inference_out;
@@ -169,7 +169,7 @@ TEST_CASE("a batch row of the CPU head mixing kernel is independent of other row
     }
     for (int64_t b = 0; b < 4; ++b) {
       INFO("row " << b << ", " << queries << " queries");
-      const int64_t n = x.policy.key_lengths[b].item<int64_t>();
+      const int64_t n = x.spec.key_lengths[b].item<int64_t>();
       CHECK(dk[b].slice(1, n).eq(0).all().item<bool>());
       CHECK(dv[b].slice(1, n).eq(0).all().item<bool>());
       if (n == 0) {
@@ -207,7 +207,7 @@ TEST_CASE("the CPU head mixing kernel reads a joint projection and returns its g
     const at::Tensor leaf = joint_projection.to(type).detach().clone().requires_grad_();
     const auto qkv = attention::split_projection(leaf, heads, size, value_heads, value_size);
     Inputs x;
-    x.policy.causal = true;
+    x.spec.causal = true;
     attend(x, Tensors{qkv[0], qkv[1], qkv[2], m.to(type), {}, {}, {}, {}}).backward(dout.to(type));
     return leaf.grad();
   };

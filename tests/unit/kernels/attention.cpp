@@ -45,8 +45,8 @@ struct Tensor {
       if constexpr (std::is_same_v<T, float>) x = static_cast<float>(integer(random));
       else x = static_cast<uint16_t>(0x3F80 | (random() & 0x8000));  // 1 or -1
   }
-  Heads<const T> read() const { return {data.data(), length * size, size}; }
-  Heads<T> write() { return {data.data(), length * size, size}; }
+  Heads<const T> const_view() const { return {data.data(), length * size, size}; }
+  Heads<T> view() { return {data.data(), length * size, size}; }
   bool equals(const Tensor& other) const { return data == other.data; }
   bool all_finite() const {
     for (const T& x : data)
@@ -65,51 +65,52 @@ int pick_int(int low, int high) { return static_cast<int>(pick(low, high)); }
 
 // Relative positions over random runs of consecutive keys, and their gradients.
 struct Positions {
-  std::vector<float> u, v, rows, transposed, du, dv, dr;
+  std::vector<float> u, v_bias, r, transposed_r, du, dv_bias, dr;
   std::vector<DistanceRun> runs;
   RelativeParams relative{};
 
   Positions() = default;
   Positions(const AttentionParams& params, int64_t heads, int64_t size) {
-    int64_t count = 0;
+    int64_t num_rows = 0;  // rows of r
     for (int64_t first = 0; first < params.keys;) {
-      const int64_t keys = pick(1, params.keys - first),
-                    visible = params.causal ? std::min(keys, params.keys - params.queries - first + 1) : keys;
-      runs.push_back({first, keys, count});
-      count += std::max<int64_t>(1, params.queries + visible - 1);
-      first += keys;
+      const int64_t run_keys = pick(1, params.keys - first),
+                    num_visible =
+                        params.causal ? std::min(run_keys, params.keys - params.queries - first + 1) : run_keys;
+      runs.push_back({first, run_keys, num_rows});
+      num_rows += std::max<int64_t>(1, params.queries + num_visible - 1);
+      first += run_keys;
     }
-    count += RelativeParams::kPaddingRows;
-    for (auto* bias : {&u, &v}) bias->assign(static_cast<size_t>(heads * size), 0.5F);
-    for (auto* table : {&rows, &transposed}) table->assign(static_cast<size_t>(heads * count * size), 0.25F);
-    du = dv = nan_buffer(heads * size), dr = nan_buffer(heads * count * size);
+    num_rows += RelativeParams::kPaddingRows;
+    for (auto* bias : {&u, &v_bias}) bias->assign(static_cast<size_t>(heads * size), 0.5F);
+    for (auto* table : {&r, &transposed_r}) table->assign(static_cast<size_t>(heads * num_rows * size), 0.25F);
+    du = dv_bias = nan_buffer(heads * size), dr = nan_buffer(heads * num_rows * size);
     relative = {.u = u.data(),
-                .v = v.data(),
-                .rows = rows.data(),
-                .head_stride = count * size,
+                .v = v_bias.data(),
+                .rows = r.data(),
+                .head_stride = num_rows * size,
                 .row_stride = size,
                 .runs = runs.data(),
-                .distances = static_cast<int>(count),
+                .distances = static_cast<int>(num_rows),
                 .num_runs = static_cast<int>(runs.size()),
-                .transposed = transposed.data()};
+                .transposed = transposed_r.data()};
   }
   bool all_finite() const {
     const auto is_finite = [](float x) { return std::isfinite(x); };
-    return std::all_of(du.begin(), du.end(), is_finite) && std::all_of(dv.begin(), dv.end(), is_finite) &&
+    return std::all_of(du.begin(), du.end(), is_finite) && std::all_of(dv_bias.begin(), dv_bias.end(), is_finite) &&
            std::all_of(dr.begin(), dr.end(), is_finite);
   }
 };
 
 // Random key/value heads and head scales.
 struct HeadChoices {
-  std::vector<int64_t> keys, values;
+  std::vector<int64_t> key_heads, value_heads;
   std::vector<float> scales;
-  HeadChoices(AttentionParams& params, int64_t in, int64_t out) {
+  HeadChoices(AttentionParams& params, int64_t in_heads, int64_t out_heads) {
     if (pick(0, 1) == 0) return;
-    for (int64_t j = 0; j < in; ++j) keys.push_back(pick(0, in - 1));
-    for (int64_t i = 0; i < out; ++i)
-      values.push_back(pick(0, out - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
-    params.key_heads = keys.data(), params.value_heads = values.data(), params.head_scales = scales.data();
+    for (int64_t j = 0; j < in_heads; ++j) key_heads.push_back(pick(0, in_heads - 1));
+    for (int64_t i = 0; i < out_heads; ++i)
+      value_heads.push_back(pick(0, out_heads - 1)), scales.push_back(0.5F * static_cast<float>(pick(-1, 3)));
+    params.key_heads = key_heads.data(), params.value_heads = value_heads.data(), params.head_scales = scales.data();
   }
 };
 
@@ -121,14 +122,14 @@ void draw_options(AttentionParams& params) {
 
 float to_float(uint16_t x) { return std::bit_cast<float>(uint32_t{x} << 16); }
 
-// Computes c = a b, or c += a b if z.add, for bf16 matrices with naive loops.
-void naive_bf16_product(const Bf16Product& z, const uint16_t* a, const uint16_t* b, float* c) {
-  for (int64_t i = 0; i < z.m; ++i)
-    for (int64_t j = 0; j < z.n; ++j) {
-      float sum = z.add ? c[i * z.ldc + j] : 0;
-      for (int64_t t = 0; t < z.k; ++t)
-        sum += to_float(a[i * z.lda + t]) * to_float(b[t / 2 * 2 * z.ldb + 2 * j + t % 2]);
-      c[i * z.ldc + j] = sum;
+// Computes c = a b, or c += a b if product.add, for bf16 matrices with naive loops.
+void naive_bf16_product(const Bf16Product& product, const uint16_t* a, const uint16_t* b, float* c) {
+  for (int64_t i = 0; i < product.m; ++i)
+    for (int64_t j = 0; j < product.n; ++j) {
+      float sum = product.add ? c[i * product.ldc + j] : 0;
+      for (int64_t t = 0; t < product.k; ++t)
+        sum += to_float(a[i * product.lda + t]) * to_float(b[t / 2 * 2 * product.ldb + 2 * j + t % 2]);
+      c[i * product.ldc + j] = sum;
     }
 }
 
@@ -139,9 +140,12 @@ void check_plain(AttentionParams params, Positions* positions, std::mt19937& ran
       v(1, params.keys, params.key_size, random);
   Tensor<T> out = q, dq = q, dk = k, dv = v;
   std::vector<float> lse = nan_buffer(params.queries);
-  const auto read = [](const Tensor<T>& t) { return Matrix<const T>{t.read().data, t.read().row_stride}; };
-  const auto write = [](Tensor<T>& t) { return Matrix<T>{t.write().data, t.write().row_stride}; };
-  HeadTensors<T> x{read(q), read(k), read(v), write(out), lse.data(), read(q), write(dq), write(dk), write(dv)};
+  const auto const_view = [](const Tensor<T>& t) {
+    return Matrix<const T>{t.const_view().data, t.const_view().row_stride};
+  };
+  const auto view = [](Tensor<T>& t) { return Matrix<T>{t.view().data, t.view().row_stride}; };
+  HeadTensors<T> x{const_view(q), const_view(k), const_view(v), view(out), lse.data(),
+                   const_view(q), view(dq),      view(dk),      view(dv)};
   for (const bool gradient : {false, true}) {
     params.gradient = gradient;
     std::vector<float> scratch = nan_buffer(attention_forward_scratch(params));
@@ -150,14 +154,15 @@ void check_plain(AttentionParams params, Positions* positions, std::mt19937& ran
   }
   float dscale = std::numeric_limits<float>::quiet_NaN();
   x.dscale = &dscale;
-  if (positions != nullptr) x.du = positions->du.data(), x.dv_bias = positions->dv.data(), x.dr = positions->dr.data();
+  if (positions != nullptr)
+    x.du = positions->du.data(), x.dv_bias = positions->dv_bias.data(), x.dr = positions->dr.data();
   std::vector<float> scratch = nan_buffer(attention_backward_scratch(params));
   attention_backward(params, x, scratch.data());
   RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite() && std::isfinite(dscale));
   RC_ASSERT((positions == nullptr || positions->all_finite()));
 }
 
-// Calls f(0) … f(count - 1), each in its own thread.
+// Calls f(0) … f(count - 1) in `count` threads and waits for their end.
 template <class F>
 void in_threads(int64_t count, const F& f) {
   std::vector<std::thread> threads;
@@ -168,70 +173,78 @@ void in_threads(int64_t count, const F& f) {
 // Checks that the forward and the backward pass with head mixing write finite results, and that the three steps of
 // decoding equal the forward pass.
 template <class T>
-void check_head_mixing(AttentionParams params, int64_t parts, Positions* positions, std::mt19937& random) {
+void check_head_mixing(AttentionParams params, int64_t num_parts, Positions* positions, std::mt19937& random) {
   const Tensor<T> q(params.in_heads, params.queries, params.key_size, random),
       k(params.in_heads, params.keys, params.key_size, random),
       v(params.out_heads, params.keys, params.value_size, random),
       dout(params.out_heads, params.queries, params.value_size, random);
   Tensor<T> out = dout, dq = q, dk = k, dv = v;
-  const bool per_query = params.matrix_query_stride != 0;
-  const int64_t heads = params.in_heads + params.out_heads, matrix_size = int64_t{params.in_heads} * params.out_heads;
-  const std::vector<float> m(static_cast<size_t>((per_query ? params.queries : 1) * matrix_size), 0.5F);
+  const bool has_matrix_per_query = params.matrix_query_stride != 0;
+  const int64_t num_packs = params.in_heads + params.out_heads,
+                matrix_size = int64_t{params.in_heads} * params.out_heads;
+  const std::vector<float> m(static_cast<size_t>((has_matrix_per_query ? params.queries : 1) * matrix_size), 0.5F);
   params.matrix = m.data();
   std::vector<float> lse = nan_buffer(params.in_heads * params.queries);
-  BatchRowTensors<T> x{q.read(), k.read(), v.read(), nullptr, out.write(), lse.data(), dout.read(), dq.write()};
+  BatchRowTensors<T> x{q.const_view(), k.const_view(), v.const_view(),    nullptr,
+                       out.view(),     lse.data(),     dout.const_view(), dq.view()};
   {
     std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, false));
     x.packed = packed.data();
-    in_threads(heads, [&](int64_t i) { head_mixing_pack<T>(params, false, i, k.read(), v.read(), packed.data()); });
-    in_threads(parts, [&](int64_t part) {
+    in_threads(num_packs, [&](int64_t i) {
+      head_mixing_pack<T>(params, false, i, k.const_view(), v.const_view(), packed.data());
+    });
+    in_threads(num_parts, [&](int64_t part) {
       std::vector<float> scratch = nan_buffer(head_mixing_forward_scratch(params));
-      head_mixing_forward(params, {part, parts}, x, scratch.data());
+      head_mixing_forward(params, {part, num_parts}, x, scratch.data());
     });
   }
   RC_ASSERT(out.all_finite());
   if (is_head_mixing_decode(params)) {  // the three steps of decoding give the result of the forward pass
     Tensor<T> decoding_out = dout;
     std::vector<float> scratch = nan_buffer(head_mixing_decode_scratch(params));
-    in_threads(params.in_heads,
-               [&](int64_t j) { head_mixing_decode_logits<T>(params, j, q.read(), k.read(), scratch.data()); });
+    in_threads(params.in_heads, [&](int64_t j) {
+      head_mixing_decode_logits<T>(params, j, q.const_view(), k.const_view(), scratch.data());
+    });
     head_mixing_decode_mix(params, lse.data(), scratch.data());
     in_threads(params.out_heads, [&](int64_t i) {
-      head_mixing_decode_values<T>(params, i, v.read(), decoding_out.write(), scratch.data());
+      head_mixing_decode_values<T>(params, i, v.const_view(), decoding_out.view(), scratch.data());
     });
     RC_ASSERT(decoding_out.equals(out));
   }
   params.gradient = true;
   std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, true));
   x.packed = packed.data();
-  in_threads(heads, [&](int64_t i) { head_mixing_pack<T>(params, true, i, k.read(), v.read(), packed.data()); });
+  in_threads(num_packs,
+             [&](int64_t i) { head_mixing_pack<T>(params, true, i, k.const_view(), v.const_view(), packed.data()); });
   const int64_t key_floats = head_mixing_key_floats(params),
                 part_floats = key_floats + head_mixing_value_floats(params);
-  std::vector<float> sums = nan_buffer(parts * part_floats);
+  std::vector<float> partial_gradients = nan_buffer(num_parts * part_floats);
   // Each part of the queries writes the gradients of the matrices of its queries or, if all queries share a matrix, one
   // term of the gradient of this matrix.
-  std::vector<float> dm = nan_buffer((per_query ? params.queries : parts) * matrix_size);
-  std::vector<Positions> part_positions(positions != nullptr ? static_cast<size_t>(parts) : 0,
+  std::vector<float> dm = nan_buffer((has_matrix_per_query ? params.queries : num_parts) * matrix_size);
+  std::vector<Positions> part_positions(positions != nullptr ? static_cast<size_t>(num_parts) : 0,
                                         positions != nullptr ? *positions : Positions{});
-  in_threads(parts, [&](int64_t part) {
+  in_threads(num_parts, [&](int64_t part) {
     std::vector<float> scratch = nan_buffer(head_mixing_backward_scratch(params));
     BatchRowTensors<T> part_tensors = x;
-    part_tensors.dk = sums.data() + part * part_floats, part_tensors.dv = part_tensors.dk + key_floats;
-    part_tensors.dm = dm.data() + (per_query ? 0 : part * matrix_size);
+    part_tensors.dk = partial_gradients.data() + part * part_floats, part_tensors.dv = part_tensors.dk + key_floats;
+    part_tensors.dm = dm.data() + (has_matrix_per_query ? 0 : part * matrix_size);
     if (positions != nullptr) {
       Positions& gradients = part_positions[static_cast<size_t>(part)];
-      part_tensors.du = gradients.du.data(), part_tensors.dv_bias = gradients.dv.data(),
+      part_tensors.du = gradients.du.data(), part_tensors.dv_bias = gradients.dv_bias.data(),
       part_tensors.dr = gradients.dr.data();
     }
-    head_mixing_backward(params, {part, parts}, part_tensors, scratch.data());
+    head_mixing_backward(params, {part, num_parts}, part_tensors, scratch.data());
   });
-  const auto gather = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
-    head_mixing_sum_parts(from, parts, part_floats, params.keys, size, Heads<T>{to.write().at(i, 0), 0, size});
+  const auto sum_gradients = [&](const float* from, int64_t size, Tensor<T>& to, int64_t i) {
+    head_mixing_sum_parts(from, num_parts, part_floats, params.keys, size, Heads<T>{to.view().at(i, 0), 0, size});
   };
-  in_threads(params.in_heads,
-             [&](int64_t i) { gather(sums.data() + i * (key_floats / params.in_heads), params.key_size, dk, i); });
+  in_threads(params.in_heads, [&](int64_t i) {
+    sum_gradients(partial_gradients.data() + i * (key_floats / params.in_heads), params.key_size, dk, i);
+  });
   in_threads(params.out_heads, [&](int64_t i) {
-    gather(sums.data() + key_floats + i * ((part_floats - key_floats) / params.out_heads), params.value_size, dv, i);
+    sum_gradients(partial_gradients.data() + key_floats + i * ((part_floats - key_floats) / params.out_heads),
+                  params.value_size, dv, i);
   });
   RC_ASSERT(dq.all_finite() && dk.all_finite() && dv.all_finite());
   for (float element : dm) RC_ASSERT(std::isfinite(element));
@@ -247,15 +260,15 @@ struct HeadResults {
   HeadResults(int64_t queries, int64_t keys, int64_t size)
       : out(1, queries, size, random), dq(out), dk(1, keys, size, random), dv(dk), lse(nan_buffer(queries)) {}
 
-  static Matrix<const float> read(const Tensor<float>& t) { return {t.data.data(), t.size}; }
-  static Matrix<float> write(Tensor<float>& t) { return {t.data.data(), t.size}; }
+  static Matrix<const float> const_view(const Tensor<float>& t) { return {t.data.data(), t.size}; }
+  static Matrix<float> view(Tensor<float>& t) { return {t.data.data(), t.size}; }
 
   void run_plain(const AttentionParams& params, const Tensor<float>& q, const Tensor<float>& k, const Tensor<float>& v,
                  const Tensor<float>& dout) {
     std::vector<float> scratch =
         nan_buffer(std::max(attention_forward_scratch(params), attention_backward_scratch(params)));
-    HeadTensors<float> x{read(q),    read(k),   read(v),   write(out), lse.data(),
-                         read(dout), write(dq), write(dk), write(dv)};
+    HeadTensors<float> x{const_view(q),    const_view(k), const_view(v), view(out), lse.data(),
+                         const_view(dout), view(dq),      view(dk),      view(dv)};
     x.dscale = &dscale;
     attention_forward(params, x, scratch.data());
     attention_backward(params, x, scratch.data());
@@ -266,20 +279,22 @@ struct HeadResults {
     params.matrix = &m;
     std::vector<float> packed = nan_buffer(head_mixing_pack_floats(params, true)),
                        forward_packed = nan_buffer(head_mixing_pack_floats(params, false)),
-                       sums = nan_buffer(head_mixing_key_floats(params) + head_mixing_value_floats(params)),
+                       partial_gradients =
+                           nan_buffer(head_mixing_key_floats(params) + head_mixing_value_floats(params)),
                        scratch = nan_buffer(
                            std::max(head_mixing_forward_scratch(params), head_mixing_backward_scratch(params)));
     for (int64_t i = 0; i < 2; ++i) {
-      head_mixing_pack<float>(params, false, i, k.read(), v.read(), forward_packed.data());
-      head_mixing_pack<float>(params, true, i, k.read(), v.read(), packed.data());
+      head_mixing_pack<float>(params, false, i, k.const_view(), v.const_view(), forward_packed.data());
+      head_mixing_pack<float>(params, true, i, k.const_view(), v.const_view(), packed.data());
     }
-    BatchRowTensors<float> x{q.read(),    k.read(),   v.read(),    forward_packed.data(),
-                             out.write(), lse.data(), dout.read(), dq.write()};
+    BatchRowTensors<float> x{q.const_view(), k.const_view(), v.const_view(),    forward_packed.data(),
+                             out.view(),     lse.data(),     dout.const_view(), dq.view()};
     head_mixing_forward(params, {}, x, scratch.data());
-    x.packed = packed.data(), x.dk = sums.data(), x.dv = sums.data() + head_mixing_key_floats(params), x.dm = &dm;
+    x.packed = packed.data(), x.dk = partial_gradients.data(),
+    x.dv = partial_gradients.data() + head_mixing_key_floats(params), x.dm = &dm;
     head_mixing_backward(params, {}, x, scratch.data());
-    head_mixing_sum_parts<float>(x.dk, 1, 0, params.keys, params.key_size, dk.write());
-    head_mixing_sum_parts<float>(x.dv, 1, 0, params.keys, params.value_size, dv.write());
+    head_mixing_sum_parts<float>(x.dk, 1, 0, params.keys, params.key_size, dk.view());
+    head_mixing_sum_parts<float>(x.dv, 1, 0, params.keys, params.value_size, dv.view());
   }
 
  private:
@@ -304,18 +319,18 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
       params.dropout_first = static_cast<uint64_t>(pick(0, 1000));
       params.dropout_row = params.max_keys;
     }
-    const int64_t parts = pick(1, 4);
-    params.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether all keys form one span
+    const int64_t num_parts = pick(1, 4);
+    params.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether the keys form one span or several
     draw_options(params);
     const HeadChoices choices(params, params.in_heads, params.out_heads);
     std::optional<Positions> positions;
     if (pick(0, 1) == 1)
       params.relative = positions.emplace(params, params.in_heads, (params.key_size + 15) / 16 * 16).relative;
     std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
-    check_head_mixing<float>(params, parts, positions ? &*positions : nullptr, random);
+    check_head_mixing<float>(params, num_parts, positions ? &*positions : nullptr, random);
     const Bf16Gemm gemm{naive_bf16_product};
     if (pick(0, 1) == 1) params.bf16 = &gemm;
-    check_head_mixing<uint16_t>(params, parts, positions ? &*positions : nullptr, random);
+    check_head_mixing<uint16_t>(params, num_parts, positions ? &*positions : nullptr, random);
   }));
 }
 
@@ -329,7 +344,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     params.key_size = 16 * pick_int(1, 4), params.scale = 0.3F;
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
     if (pick(0, 1) == 1) params.dropout = dropout, params.dropout_row = max_keys;
-    params.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether all keys form one span
+    params.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether the keys form one span or several
     draw_options(params);
     const HeadChoices choices(params, 1, 1);
     std::optional<Positions> positions;
@@ -451,7 +466,7 @@ TEST_CASE("CPU head mixing over several spans of keys differs from a single span
     CHECK(head_mixing_rows(params) == 64);
     CHECK(one_span.out.data != several_spans.out.data);
     reference::OracleCase c;
-    c.policy = params, c.key_size = c.value_size = size;
+    c.params = params, c.key_size = c.value_size = size;
     const auto to_doubles = [](const Tensor<float>& t) { return reference::Doubles(t.data.begin(), t.data.end()); };
     const auto exact = reference::attention(c, to_doubles(q), to_doubles(k), to_doubles(v), to_doubles(dout));
     const auto largest_of = [](const reference::Doubles& x) { return *std::max_element(x.begin(), x.end()); };

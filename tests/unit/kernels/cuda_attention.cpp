@@ -12,7 +12,7 @@ namespace {
 
 // Checks the output, the log-sum-exp and all gradients of a random case.
 template <class T, int kSize>
-void check_case(int64_t max_length, bool relative) {
+void check_case(int64_t max_length, bool is_relative) {
   const int64_t heads = pick(1, 3);
   Case test_case(heads, heads, max_length, kSize, false);
   reference::OracleCase& c = test_case.oracle_case;
@@ -20,13 +20,13 @@ void check_case(int64_t max_length, bool relative) {
   AttentionParams& params = test_case.params;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
   CaseTensors<T> x(test_case, random);
-  Tensor<T> r(1, 0, 0, 0, x.q.by_position);
-  if (relative) test_case.add_positions(r, random);
+  Tensor<T> r(1, 0, 0, 0, x.q.is_position_major);
+  if (is_relative) test_case.add_positions(r, random);
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   const host::Launcher launcher{device};
   using Launches = AttentionLaunches<T, kSize>;
-  std::vector<float> dscale(static_cast<size_t>(c.batch * c.in * Launches::num_scale_tiles(params)), NAN);
-  std::vector<float> du(relative ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
+  std::vector<float> dscale(static_cast<size_t>(c.batch * c.in_heads * Launches::num_scale_tiles(params)), NAN);
+  std::vector<float> du(is_relative ? dscale.size() * static_cast<size_t>(c.key_size) : 0, NAN),
       dv_bias = du, dr(static_cast<size_t>(c.batch) * r.data.size(), NAN);
   AttentionTensors tensors = x.pointers();
   tensors.dscale = dscale.data(), tensors.du = du.data(), tensors.dv_bias = dv_bias.data(), tensors.dr = dr.data();
@@ -55,23 +55,23 @@ void check_case(int64_t max_length, bool relative) {
   expect_close("dq", x.dq.to_doubles(), exact.dq, composed.dq, exact.dq_size);
   expect_close("dk", x.dk.to_doubles(), exact.dk, composed.dk, exact.dk_size);
   expect_close("dv", x.dv.to_doubles(), exact.dv, composed.dv, exact.dv_size);
-  Doubles dscale_sums(static_cast<size_t>(c.batch * c.in));
+  Doubles dscale_sums(static_cast<size_t>(c.batch * c.in_heads));
   for (size_t i = 0; i < dscale.size(); ++i)
     dscale_sums[i / static_cast<size_t>(Launches::num_scale_tiles(params))] += dscale[i];
   expect_close("dscale", dscale_sums, exact.dscale, composed.dscale, exact.dscale_size);
-  if (!relative) return;
+  if (!is_relative) return;
   // Returns the sums of `terms` (batch, heads, tiles, size) over the batch and the tiles, (heads, size).
   const auto sum_tiles = [&](const std::vector<float>& terms, size_t size) {
-    Doubles sums(static_cast<size_t>(c.in) * size);
-    const size_t head_terms = terms.size() / static_cast<size_t>(c.batch * c.in);
+    Doubles sums(static_cast<size_t>(c.in_heads) * size);
+    const size_t num_head_terms = terms.size() / static_cast<size_t>(c.batch * c.in_heads);
     for (size_t i = 0; i < terms.size(); ++i)
-      sums[i / head_terms % static_cast<size_t>(c.in) * size + i % size] += terms[i];
+      sums[i / num_head_terms % static_cast<size_t>(c.in_heads) * size + i % size] += terms[i];
     return sums;
   };
   expect_close("du", sum_tiles(du, static_cast<size_t>(c.key_size)), exact.du, composed.du, exact.du_size);
   expect_close("dv_bias", sum_tiles(dv_bias, static_cast<size_t>(c.key_size)), exact.dv_bias, composed.dv_bias,
                exact.dv_bias_size);
-  expect_close("dr", sum_tiles(dr, static_cast<size_t>(c.distances * c.key_size)), exact.dr, composed.dr,
+  expect_close("dr", sum_tiles(dr, static_cast<size_t>(c.num_distances * c.key_size)), exact.dr, composed.dr,
                exact.dr_size);
 }
 

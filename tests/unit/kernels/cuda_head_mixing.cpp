@@ -30,23 +30,22 @@ std::vector<HeadMixingPlan> plans_of(const AttentionParams& params, int limit) {
   return all_plans;
 }
 template <class T, int kSize>
-std::vector<HeadMixingPlan> plans(const AttentionParams& params, int limit, bool relative) {
-  return relative ? plans_of<T, kSize, true>(params, limit) : plans_of<T, kSize, false>(params, limit);
+std::vector<HeadMixingPlan> plans(const AttentionParams& params, int limit, bool is_relative) {
+  return is_relative ? plans_of<T, kSize, true>(params, limit) : plans_of<T, kSize, false>(params, limit);
 }
 
 // Reports less shared memory to the plans than a launch may use, so that small cases are tiled like large ones.
 struct LimitedLauncher : host::Launcher {
-  int planned_limit;
-  int max_shared_memory() const { return planned_limit; }
+  int plan_limit;
+  int max_shared_memory() const { return plan_limit; }
 };
 
 // Returns the minimum shared memory, in KiB, for which all kernels have a plan.
 template <class T, int kSize>
-int min_shared_kib(const AttentionParams& params, bool relative) {
+int min_shared_kib(const AttentionParams& params, bool is_relative) {
   for (int kib = 1;; ++kib) {
-    const auto candidates = plans<T, kSize>(params, kib << 10, relative);
-    if (std::all_of(candidates.begin(), candidates.end(),
-                    [](const HeadMixingPlan& plan) { return plan.num_stages > 0; }))
+    const auto all_plans = plans<T, kSize>(params, kib << 10, is_relative);
+    if (std::all_of(all_plans.begin(), all_plans.end(), [](const HeadMixingPlan& plan) { return plan.num_stages > 0; }))
       return kib;
   }
 }
@@ -55,12 +54,12 @@ int min_shared_kib(const AttentionParams& params, bool relative) {
 template <class T>
 Tensor<T> add_bias(const Tensor<T>& x, const std::vector<float>& bias) {
   Tensor<T> sum = x;
-  const StridedTensor<T> rows = sum.rows();
+  const StridedTensor<T> view = sum.view();
   for (int64_t b = 0; b < x.batch; ++b)
     for (int64_t h = 0; h < x.heads; ++h)
       for (int64_t t = 0; t < x.length; ++t)
         for (int64_t e = 0; e < x.size; ++e) {
-          T& element = rows.data[b * rows.batch_stride + h * rows.head_stride + t * rows.row_stride + e];
+          T& element = view.data[b * view.batch_stride + h * view.head_stride + t * view.row_stride + e];
           element = from_double<T>(to_double(element) + static_cast<double>(bias[static_cast<size_t>(h * x.size + e)]));
         }
   return sum;
@@ -69,9 +68,9 @@ Tensor<T> add_bias(const Tensor<T>& x, const std::vector<float>& bias) {
 // Returns the sums of x (batch, heads, n, size) over the batch and n, (heads, size).
 Doubles sum_per_head(const Doubles& x, int64_t batch, int64_t heads, int64_t size) {
   Doubles sums(static_cast<size_t>(heads * size));
-  const auto head_elements = static_cast<int64_t>(x.size()) / std::max<int64_t>(1, batch * heads);
+  const auto num_head_elements = static_cast<int64_t>(x.size()) / std::max<int64_t>(1, batch * heads);
   for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i)
-    sums[static_cast<size_t>(i / head_elements % heads * size + i % size)] += x[static_cast<size_t>(i)];
+    sums[static_cast<size_t>(i / num_head_elements % heads * size + i % size)] += x[static_cast<size_t>(i)];
   return sums;
 }
 
@@ -83,85 +82,89 @@ Doubles sum_per_batch_row(const Doubles& x, int64_t batch, int64_t count, int64_
   return sums;
 }
 
-// Checks all results of a random case. The case is tiled for a random limit of shared memory, from the minimum up to
-// the 227 KiB of an H100. `all_memory`: tiles for all 227 KiB, where the kernels mix few heads of 16-bit types query by
+// Checks all results of a random case, tiled for a random limit of shared memory from the minimum up to the 227 KiB of
+// an H100. `uses_all_memory`: tiles for all 227 KiB, where the kernels mix few heads of 16-bit types query by
 // query.
 template <class T, int kSize>
-void check_case(int64_t max_heads, int64_t max_length, bool relative = false, CaseKind kind = CaseKind::any,
-                bool all_memory = false) {
+void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false, CaseKind kind = CaseKind::any,
+                bool uses_all_memory = false) {
   Case test_case(pick(1, max_heads), pick(1, max_heads), max_length, kSize, false, kind);
   reference::OracleCase& c = test_case.oracle_case;
-  const bool by_position = pick(0, 1) == 1;
+  const bool is_position_major = pick(0, 1) == 1;
   std::mt19937 random(static_cast<uint32_t>(pick(0, 1 << 20)));
-  Tensor<T> r(1, 0, 0, 0, by_position);
-  if (relative) test_case.add_positions(r, random);
+  Tensor<T> r(1, 0, 0, 0, is_position_major);
+  if (is_relative) test_case.add_positions(r, random);
   AttentionParams params = test_case.params;
-  params.in_heads = static_cast<int>(c.in), params.dropout_before_mixing = c.dropout_before_mixing;
-  params.dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.in : c.out);
+  params.in_heads = static_cast<int>(c.in_heads), params.dropout_before_mixing = c.dropout_before_mixing;
+  params.dropout_heads = static_cast<int>(c.dropout_before_mixing ? c.in_heads : c.out_heads);
   // The head mixing kernels have no head scales: callers multiply the scales into the matrix.
-  c.scales.clear(), c.policy.head_scales = params.head_scales = nullptr;
+  c.scales.clear(), c.params.head_scales = params.head_scales = nullptr;
   std::normal_distribution<float> normal;
-  const bool per_query = pick(0, 1) == 1, per_batch_row = per_query || pick(0, 1) == 1;
-  const int64_t matrix_size = c.in * c.out;
-  std::vector<float> matrix(
-      static_cast<size_t>((per_batch_row ? c.batch : 1) * (per_query ? params.queries : 1) * matrix_size));
+  const bool has_matrix_per_query = pick(0, 1) == 1, has_matrix_per_row = has_matrix_per_query || pick(0, 1) == 1;
+  const int64_t matrix_size = c.in_heads * c.out_heads;
+  std::vector<float> matrix(static_cast<size_t>((has_matrix_per_row ? c.batch : 1) *
+                                                (has_matrix_per_query ? params.queries : 1) * matrix_size));
   // The matrix may have any magnitude, since the kernels scale it to the range of fp16. For fp16 results the magnitude
   // is 1; otherwise the results would overflow.
   const float magnitude =
       std::is_same_v<T, Fp16> ? 1.0F : std::vector<float>{1, 1e-6F, 1e5F}[static_cast<size_t>(pick(0, 2))];
   for (float& x : matrix) x = magnitude * normal(random);
-  std::vector<float> transposed = matrix;
+  std::vector<float> transposed_matrix = matrix;
   for (size_t i = 0; i < matrix.size(); ++i) {
     const auto entry = static_cast<int64_t>(i) % matrix_size;
-    transposed[i - static_cast<size_t>(entry) + static_cast<size_t>(entry % c.out * c.in + entry / c.out)] = matrix[i];
+    transposed_matrix[i - static_cast<size_t>(entry) +
+                      static_cast<size_t>(entry % c.out_heads * c.in_heads + entry / c.out_heads)] = matrix[i];
   }
-  params.matrix = matrix.data(), params.matrix_transposed = transposed.data(),
-  params.matrix_query_stride = per_query ? matrix_size : 0;
-  params.matrix_batch_stride = per_query ? params.queries * matrix_size : per_batch_row ? matrix_size : 0;
+  params.matrix = matrix.data(), params.matrix_transposed = transposed_matrix.data(),
+  params.matrix_query_stride = has_matrix_per_query ? matrix_size : 0;
+  params.matrix_batch_stride = has_matrix_per_query ? params.queries * matrix_size
+                               : has_matrix_per_row ? matrix_size
+                                                    : 0;
   for (int64_t b = 0; b < c.batch; ++b)
     for (int64_t t = 0; t < params.queries; ++t)
       for (int64_t i = 0; i < matrix_size; ++i)
         c.matrix.push_back(
             matrix[static_cast<size_t>(b * params.matrix_batch_stride + t * params.matrix_query_stride + i)]);
-  Tensor<T> q(c.batch, c.in, params.queries, c.key_size, by_position),
-      k(c.batch, c.key_heads, params.keys, c.key_size, by_position),
-      v(c.batch, c.value_heads, params.keys, c.value_size, by_position),
-      dout(c.batch, c.out, params.queries, c.value_size, by_position);
+  Tensor<T> q(c.batch, c.in_heads, params.queries, c.key_size, is_position_major),
+      k(c.batch, c.key_heads, params.keys, c.key_size, is_position_major),
+      v(c.batch, c.value_heads, params.keys, c.value_size, is_position_major),
+      dout(c.batch, c.out_heads, params.queries, c.value_size, is_position_major);
   for (auto* t : {&q, &k, &v, &dout}) t->fill(random, 1);
   params.aligned = c.key_size % 8 == 0 && c.value_size % 8 == 0;
   Tensor<T> q_u = q, q_v = q;
-  if (relative) q_u = add_bias(q, test_case.u), q_v = add_bias(q, test_case.v_bias);
-  Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.in, params.keys, c.key_size, by_position),
-            dv(c.batch, c.out, params.keys, c.value_size, by_position);
+  if (is_relative) q_u = add_bias(q, test_case.u), q_v = add_bias(q, test_case.v_bias);
+  Tensor<T> out = dout, dq = q, dq_v = q, dk(c.batch, c.in_heads, params.keys, c.key_size, is_position_major),
+            dv(c.batch, c.out_heads, params.keys, c.value_size, is_position_major);
   const auto nan_buffer = [](int64_t size) { return std::vector<float>(static_cast<size_t>(size), NAN); };
-  std::vector<float> lse = nan_buffer(c.batch * c.in * params.queries), sums = lse, g,
-                     dr = nan_buffer(c.batch * c.in * c.distances * c.key_size);
+  std::vector<float> lse = nan_buffer(c.batch * c.in_heads * params.queries), prob_sums = lse, dm,
+                     dr = nan_buffer(c.batch * c.in_heads * c.num_distances * c.key_size);
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   using Launches = AttentionLaunches<T, kSize>;
   // The limit of shared memory decides the number of pipeline stages: one for the minimum, several for 227 KiB.
-  const int min_kib = min_shared_kib<T, kSize>(params, relative);
+  const int min_kib = min_shared_kib<T, kSize>(params, is_relative);
   const int64_t max_kib = kind == CaseKind::lengths ? min_kib : pick(0, 2) > 0 ? 2 * min_kib : 227;
   const LimitedLauncher launcher{{device, 227 << 10},
-                                 (all_memory ? 227 : static_cast<int>(pick(min_kib, max_kib))) << 10};
+                                 (uses_all_memory ? 227 : static_cast<int>(pick(min_kib, max_kib))) << 10};
   const int64_t num_gradients = Launches::head_mixing_num_gradients(launcher, params);
-  g = nan_buffer(c.batch * num_gradients * matrix_size);
+  dm = nan_buffer(c.batch * num_gradients * matrix_size);
   AttentionTensors tensors;
-  tensors.batch = c.batch, tensors.q = q.untyped_rows(), tensors.k = k.untyped_rows(), tensors.v = v.untyped_rows(),
-  tensors.out = out.untyped_rows(), tensors.dout = dout.untyped_rows();
-  tensors.dq = dq.untyped_rows(), tensors.dk = dk.untyped_rows(), tensors.dv = dv.untyped_rows(),
+  tensors.batch = c.batch, tensors.q = q.untyped_view(), tensors.k = k.untyped_view(), tensors.v = v.untyped_view(),
+  tensors.out = out.untyped_view(), tensors.dout = dout.untyped_view();
+  tensors.dq = dq.untyped_view(), tensors.dk = dk.untyped_view(), tensors.dv = dv.untyped_view(),
   tensors.one_reader_per_kv_head = false;
   std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
   tensors.query_stats = query_stats.data();
-  tensors.lse = lse.data(), tensors.prob_sums = sums.data(), tensors.g = g.data();
-  if (relative) {
-    tensors.q_u = q_u.untyped_rows(), tensors.q_v = q_v.untyped_rows();
-    tensors.dq_v = dq_v.untyped_rows(), tensors.dr = dr.data();
+  tensors.lse = lse.data(), tensors.prob_sums = prob_sums.data(), tensors.g = dm.data();
+  if (is_relative) {
+    tensors.q_u = q_u.untyped_view(), tensors.q_v = q_v.untyped_view();
+    tensors.dq_v = dq_v.untyped_view(), tensors.dr = dr.data();
   }
   // num_splits may exceed the number of keys.
-  tensors.num_splits = !relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
-  std::vector<float> partial_out = nan_buffer(tensors.num_splits > 1 ? c.batch * params.queries * tensors.num_splits *
-                                                                           std::max(2 * c.in, c.out * c.value_size)
-                                                                     : 0);
+  tensors.num_splits = !is_relative && pick(0, 1) == 1 ? 1 << pick(1, 2) : 1;
+  std::vector<float> partial_out =
+      nan_buffer(tensors.num_splits > 1 ? c.batch * params.queries * tensors.num_splits *
+                                              std::max(2 * c.in_heads, c.out_heads * c.value_size)
+                                        : 0);
   tensors.partial_out = partial_out.data();
   RC_ASSERT(text_of(Launches::head_mixing_forward(launcher, params, tensors)) == "");
   RC_ASSERT(text_of(Launches::head_mixing_backward(launcher, params, tensors)) == "");
@@ -174,45 +177,46 @@ void check_case(int64_t max_heads, int64_t max_length, bool relative = false, Ca
   const ExpectClose<T> expect_close{exact.logit_size};
   expect_close("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse_size);
   // Returns the magnitudes, increased for fp16 to allow for the additional rounding of exchanged probabilities.
-  const auto with_exchange = [](Doubles magnitudes) {
+  const auto add_exchange_rounding = [](Doubles magnitudes) {
     for (double& x : magnitudes) x *= std::is_same_v<T, Fp16> ? tolerance::kExchangedFp16 : 1;
     return magnitudes;
   };
-  expect_close("out", out.to_doubles(), exact.out, composed.out, with_exchange(exact.out_size));
-  // Returns the sums of partial gradients x (batch, count, in, out) over `count`, or x if every query has a gradient of
-  // its own.
+  expect_close("out", out.to_doubles(), exact.out, composed.out, add_exchange_rounding(exact.out_size));
+  // Returns the sums of partial gradients x (batch, count, in_heads, out_heads) over `count`, or x if every query has a
+  // gradient of its own.
   const auto sum_of_matrices = [&](const Doubles& x, int64_t count) {
     return num_gradients == params.queries ? x : sum_per_batch_row(x, c.batch, count, matrix_size);
   };
-  expect_close("dm", sum_of_matrices(Doubles(g.begin(), g.end()), num_gradients),
+  expect_close("dm", sum_of_matrices(Doubles(dm.begin(), dm.end()), num_gradients),
                sum_of_matrices(exact.dm, params.queries), sum_of_matrices(composed.dm, params.queries),
                sum_of_matrices(exact.dm_size, params.queries));
   Doubles dq_sum = dq.to_doubles();
-  if (relative) {
+  if (is_relative) {
     const Doubles dq_v_values = dq_v.to_doubles();
-    expect_close("du", sum_per_head(dq_sum, c.batch, c.in, c.key_size), exact.du, composed.du, exact.du_size);
-    expect_close("dv_bias", sum_per_head(dq_v_values, c.batch, c.in, c.key_size), exact.dv_bias, composed.dv_bias,
+    expect_close("du", sum_per_head(dq_sum, c.batch, c.in_heads, c.key_size), exact.du, composed.du, exact.du_size);
+    expect_close("dv_bias", sum_per_head(dq_v_values, c.batch, c.in_heads, c.key_size), exact.dv_bias, composed.dv_bias,
                  exact.dv_bias_size);
-    expect_close("dr", sum_per_head(Doubles(dr.begin(), dr.end()), c.batch, c.in, c.distances * c.key_size), exact.dr,
-                 composed.dr, exact.dr_size);
+    expect_close("dr", sum_per_head(Doubles(dr.begin(), dr.end()), c.batch, c.in_heads, c.num_distances * c.key_size),
+                 exact.dr, composed.dr, exact.dr_size);
     for (size_t i = 0; i < dq_sum.size(); ++i) dq_sum[i] += dq_v_values[i];
   }
   expect_close("dq", dq_sum, exact.dq, composed.dq, exact.dq_size);
   expect_close("dk", dk.to_doubles(), exact.dk, composed.dk, exact.dk_size);
-  expect_close("dv", dv.to_doubles(), exact.dv, composed.dv, with_exchange(exact.dv_size));
+  expect_close("dv", dv.to_doubles(), exact.dv, composed.dv, add_exchange_rounding(exact.dv_size));
 }
 
 // Returns the first head counts up to 32 without a valid plan for `limit` bytes of shared memory, or "".
 template <class T, int kSize>
-std::string find_invalid_plan(int limit, bool relative = false) {
-  for (int in = 1; in <= 32; ++in)
-    for (int out = 1; out <= 32; ++out) {
+std::string find_invalid_plan(int limit, bool is_relative = false) {
+  for (int in_heads = 1; in_heads <= 32; ++in_heads)
+    for (int out_heads = 1; out_heads <= 32; ++out_heads) {
       AttentionParams params;
-      params.in_heads = in, params.out_heads = out;
-      for (const HeadMixingPlan& plan : plans<T, kSize>(params, limit, relative))
+      params.in_heads = in_heads, params.out_heads = out_heads;
+      for (const HeadMixingPlan& plan : plans<T, kSize>(params, limit, is_relative))
         if (plan.num_stages < 1 || plan.heads_per_stage < 1 || plan.concurrent_stores < 1 ||
             plan.shared_bytes > limit || plan.threads() > kHeadMixingThreads)
-          return std::to_string(in) + " and " + std::to_string(out) + " heads of size " + std::to_string(kSize);
+          return std::to_string(in_heads) + " and " + std::to_string(out_heads) + " heads of size " +
+                 std::to_string(kSize);
     }
   return "";
 }

@@ -49,35 +49,35 @@ NagPlan random_plan(NagPlan) {
 struct Element {
   double p, g, first_moment, second_moment;
 };
-Element step_element(const AdamPlan& a, const Element& x) {
-  const double g = a.scale * x.g, m = a.beta1 * x.first_moment + (1.0 - a.beta1) * g,
-               v = a.beta2 * x.second_moment + (1.0 - a.beta2) * g * g;
-  return {
-      x.p - a.decay * x.p - a.lr / a.bias_correction1 * m / (std::sqrt(v) / std::sqrt(a.bias_correction2) + a.epsilon),
-      x.g, m, v};
+Element step_element(const AdamPlan& plan, const Element& x) {
+  const double g = plan.scale * x.g, m = plan.beta1 * x.first_moment + (1.0 - plan.beta1) * g,
+               v = plan.beta2 * x.second_moment + (1.0 - plan.beta2) * g * g;
+  return {x.p - plan.decay * x.p -
+              plan.lr / plan.bias_correction1 * m / (std::sqrt(v) / std::sqrt(plan.bias_correction2) + plan.epsilon),
+          x.g, m, v};
 }
-Element step_element(const MomentumPlan& a, const Element& x) {
-  const double buffer = a.momentum * x.first_moment + a.scale * x.g + a.decay * x.p;
-  return {x.p - a.lr * buffer, x.g, buffer, x.second_moment};
+Element step_element(const MomentumPlan& plan, const Element& x) {
+  const double buffer = plan.momentum * x.first_moment + plan.scale * x.g + plan.decay * x.p;
+  return {x.p - plan.lr * buffer, x.g, buffer, x.second_moment};
 }
-Element step_element(const NagPlan& a, const Element& x) {
-  const double step = static_cast<double>(a.lr) * a.scale * x.g, m = a.momentum, c = a.lr_ratio;
-  return {x.p * (1.0 - a.decay) + m * m * c * x.first_moment - (1 + m) * step, x.g, m * c * x.first_moment - step,
+Element step_element(const NagPlan& plan, const Element& x) {
+  const double step = static_cast<double>(plan.lr) * plan.scale * x.g, m = plan.momentum, c = plan.lr_ratio;
+  return {x.p * (1.0 - plan.decay) + m * m * c * x.first_moment - (1 + m) * step, x.g, m * c * x.first_moment - step,
           x.second_moment};
 }
 
 // Returns the sums of absolute terms of an element after the step; the coefficients of the plans are positive.
-Element magnitudes(const AdamPlan& a, const Element& x) {
-  const Element sums = step_element(a, {0, std::abs(x.g), std::abs(x.first_moment), x.second_moment});
-  return {std::abs(x.p) * (1.0 + a.decay) - sums.p, 0, sums.first_moment, sums.second_moment};
+Element magnitudes(const AdamPlan& plan, const Element& x) {
+  const Element sums = step_element(plan, {0, std::abs(x.g), std::abs(x.first_moment), x.second_moment});
+  return {std::abs(x.p) * (1.0 + plan.decay) - sums.p, 0, sums.first_moment, sums.second_moment};
 }
-Element magnitudes(const MomentumPlan& a, const Element& x) {
-  const double buffer = step_element(a, {std::abs(x.p), std::abs(x.g), std::abs(x.first_moment), 0}).first_moment;
-  return {std::abs(x.p) + a.lr * buffer, 0, buffer, x.second_moment};
+Element magnitudes(const MomentumPlan& plan, const Element& x) {
+  const double buffer = step_element(plan, {std::abs(x.p), std::abs(x.g), std::abs(x.first_moment), 0}).first_moment;
+  return {std::abs(x.p) + plan.lr * buffer, 0, buffer, x.second_moment};
 }
-Element magnitudes(const NagPlan& a, const Element& x) {
-  const Element sums = step_element(a, {0, -std::abs(x.g), std::abs(x.first_moment), 0});
-  return {std::abs(x.p) * (1.0 + a.decay) + sums.p, 0, sums.first_moment, x.second_moment};
+Element magnitudes(const NagPlan& plan, const Element& x) {
+  const Element sums = step_element(plan, {0, -std::abs(x.g), std::abs(x.first_moment), 0});
+  return {std::abs(x.p) * (1.0 + plan.decay) + sums.p, 0, sums.first_moment, x.second_moment};
 }
 
 // Checks a value after a step of the optimiser, which computes each value with at most 20 roundings.
@@ -89,33 +89,33 @@ void expect_near(float actual, double expected, double magnitude) {
 // Checks the updates of a random number of tensors.
 template <class Plan>
 void check_updates() {
-  const auto count = static_cast<size_t>(pick(0, 100));
+  const auto num_tensors = static_cast<size_t>(pick(0, 100));
   std::vector<Tensor> tensors;
   std::vector<Update<Plan>> updates;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < num_tensors; ++i) {
     const int64_t n = random_count();
     Tensor t{random_values(n), random_values(n), random_values(n), random_values(n), {}};
     for (float& x : t.second_moment) x *= x;  // Adam's second moment is not negative
     if (pick(0, 1) == 1) t.bf16_copy.resize(t.p.size());
     tensors.push_back(std::move(t));
   }
-  const std::vector<Tensor> initial = tensors;
+  const std::vector<Tensor> initial_tensors = tensors;
   for (Tensor& t : tensors)
     updates.push_back({random_plan(Plan{}), static_cast<int64_t>(t.p.size()), t.p.data(), t.g.data(),
                        t.first_moment.data(), UpdateRule<Plan>::kHasSecondMoment ? t.second_moment.data() : nullptr,
                        t.bf16_copy.empty() ? nullptr : t.bf16_copy.data()});
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
-  RC_ASSERT(update(host::Launcher{device}, updates.data(), static_cast<int64_t>(count)) == nullptr);
-  for (size_t i = 0; i < count; ++i)
+  RC_ASSERT(update(host::Launcher{device}, updates.data(), static_cast<int64_t>(num_tensors)) == nullptr);
+  for (size_t i = 0; i < num_tensors; ++i)
     for (size_t k = 0; k < tensors[i].p.size(); ++k) {
-      const Tensor &before = initial[i], &after = tensors[i];
-      const Element element{before.p[k], before.g[k], before.first_moment[k], before.second_moment[k]};
+      const Tensor &old_tensor = initial_tensors[i], &new_tensor = tensors[i];
+      const Element element{old_tensor.p[k], old_tensor.g[k], old_tensor.first_moment[k], old_tensor.second_moment[k]};
       const Element expected = step_element(updates[i].plan, element), magnitude = magnitudes(updates[i].plan, element);
-      expect_near(after.p[k], expected.p, magnitude.p);
-      expect_near(after.first_moment[k], expected.first_moment, magnitude.first_moment);
-      expect_near(after.second_moment[k], expected.second_moment, magnitude.second_moment);
-      RC_ASSERT(after.g[k] == before.g[k]);
-      if (!after.bf16_copy.empty()) RC_ASSERT(after.bf16_copy[k] == host::narrow(after.p[k], Bf16{}));
+      expect_near(new_tensor.p[k], expected.p, magnitude.p);
+      expect_near(new_tensor.first_moment[k], expected.first_moment, magnitude.first_moment);
+      expect_near(new_tensor.second_moment[k], expected.second_moment, magnitude.second_moment);
+      RC_ASSERT(new_tensor.g[k] == old_tensor.g[k]);
+      if (!new_tensor.bf16_copy.empty()) RC_ASSERT(new_tensor.bf16_copy[k] == host::narrow(new_tensor.p[k], Bf16{}));
     }
 }
 

@@ -58,20 +58,20 @@ void expect_near(double actual, double expected, double bound, const char* name)
 // Checks cross-entropy losses and gradients of random rows.
 template <class T>
 void check_cross_entropy() {
-  const int64_t rows = pick(1, 3), n = random_width(3000);
+  const int64_t num_rows = pick(1, 3), n = random_width(3000);
   const CrossEntropy params{n, pick(0, 1) == 0 ? 0.0F : 0.1F, pick(0, 2) > 0};
-  std::vector<T> logits = random_values<T>(rows * n, static_cast<double>(pick(1, 8)));
-  if (n > 1 && pick(0, 3) == 0) logits[static_cast<size_t>(pick(0, rows * n - 1))] = from_double<T>(-INFINITY);
+  std::vector<T> logits = random_values<T>(num_rows * n, static_cast<double>(pick(1, 8)));
+  if (n > 1 && pick(0, 3) == 0) logits[static_cast<size_t>(pick(0, num_rows * n - 1))] = from_double<T>(-INFINITY);
   const std::vector<T> initial_logits = logits;
   std::vector<int64_t> targets;
-  for (int64_t r = 0; r < rows; ++r) targets.push_back(pick(0, 3) == 0 ? -1 - pick(0, 100) : pick(0, n - 1));
-  std::vector<CrossEntropyRow> losses(static_cast<size_t>(rows), {NAN, NAN});
+  for (int64_t r = 0; r < num_rows; ++r) targets.push_back(pick(0, 3) == 0 ? -1 - pick(0, 100) : pick(0, n - 1));
+  std::vector<CrossEntropyRow> losses(static_cast<size_t>(num_rows), {NAN, NAN});
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
-  RC_ASSERT(cross_entropy<T>(host::Launcher{device}, params, rows, logits.data(), targets.data(), losses.data()) ==
+  RC_ASSERT(cross_entropy<T>(host::Launcher{device}, params, num_rows, logits.data(), targets.data(), losses.data()) ==
             nullptr);
 
-  const double e = static_cast<double>(params.smoothing), count = static_cast<double>(n);
-  for (int64_t r = 0; r < rows; ++r) {
+  const double smoothing = static_cast<double>(params.smoothing), count = static_cast<double>(n);
+  for (int64_t r = 0; r < num_rows; ++r) {
     const T *x = initial_logits.data() + r * n, *result = logits.data() + r * n;
     const int64_t target = targets[static_cast<size_t>(r)];
     const CrossEntropyRow& loss = losses[static_cast<size_t>(r)];
@@ -87,20 +87,22 @@ void check_cross_entropy() {
         kUnit * (spread / sum + 4 + num_additions(n) + 2 * std::abs(max_logit) + 2 * std::abs(lse));
     for (int64_t i = 0; i < n; ++i) {
       const double p = std::exp(to_double(x[i]) - lse), actual = to_double(result[i]);
-      const double expected = target < 0 ? 0 : p - e / count - (i == target ? 1 - e : 0);
-      const double terms = p + e / count + (i == target ? 1 - e : 0);
+      const double expected = target < 0 ? 0 : p - smoothing / count - (i == target ? 1 - smoothing : 0);
+      const double term_magnitude = p + smoothing / count + (i == target ? 1 - smoothing : 0);
       const double p_error = p == 0 ? 0 : p * (lse_error + kUnit * (std::abs(to_double(x[i]) - lse) + 4));
       if (params.gradient)
-        expect_near(actual, expected, rounding_at<T>(expected) + p_error + 3 * kUnit * terms, "gradient");
+        expect_near(actual, expected, rounding_at<T>(expected) + p_error + 3 * kUnit * term_magnitude, "gradient");
       else RC_ASSERT(to_double(result[i]) == to_double(x[i]));
     }
     const double nll = target < 0 ? 0 : lse - to_double(x[target]);
-    const double smoothed = target < 0 || e == 0 ? nll : (1 - e) * nll + e * (lse - logit_sum / count);
+    const double smoothed =
+        target < 0 || smoothing == 0 ? nll : (1 - smoothing) * nll + smoothing * (lse - logit_sum / count);
     const double nll_error = lse_error + kUnit * std::abs(nll);
-    const double smoothed_error = target < 0 || e == 0
-                                      ? nll_error
-                                      : nll_error + kUnit * (3 * (std::abs(nll) + std::abs(lse)) +
-                                                             (num_additions(n) + 3) * e * logit_magnitude / count);
+    const double smoothed_error =
+        target < 0 || smoothing == 0
+            ? nll_error
+            : nll_error + kUnit * (3 * (std::abs(nll) + std::abs(lse)) +
+                                   (num_additions(n) + 3) * smoothing * logit_magnitude / count);
     if (std::isfinite(nll)) expect_near(loss.nll, nll, nll_error, "nll");
     else RC_ASSERT(loss.nll == nll);
     if (std::isfinite(smoothed)) expect_near(loss.smoothed, smoothed, smoothed_error, "smoothed");
@@ -120,7 +122,8 @@ double at(const std::vector<float>& x, int64_t i) { return static_cast<double>(x
 // Checks outputs and gradients of residual sum, dropout and layer norm for random rows.
 template <class Y>
 void check_sum_norm() {
-  const int64_t rows = pick(1, 5), size = random_width(1300), chunk = pick(1, 3), num_elements = rows * size;
+  const int64_t num_rows = pick(1, 5), size = random_width(1300), chunk_rows = pick(1, 3),
+                num_elements = num_rows * size;
   const uint32_t key[2] = {1, 2};
   const Dropout dropout_params = make_dropout(key, 3, 4, 0.3);
   const auto x = random_values<float>(num_elements), weight = random_values<float>(size),
@@ -130,46 +133,47 @@ void check_sum_norm() {
   if (pick(0, 1) == 1) params.dropout = &dropout_params, params.dropout_first = static_cast<uint64_t>(pick(0, 9));
   const Doubles factors = dropout_factors(params.dropout, params.dropout_first, num_elements);
   const bool has_norm = pick(0, 3) > 0, has_sum = !has_norm || pick(0, 1) == 1;
-  std::vector<float> sum(x.size(), NAN), norm(x.size(), NAN), mean(static_cast<size_t>(rows), NAN), factor = mean;
+  std::vector<float> sum(x.size(), NAN), norm(x.size(), NAN), mean(static_cast<size_t>(num_rows), NAN), rstd = mean;
   SumNormTensors t;
-  t.rows = rows, t.x = x.data(), t.y = y.data(), t.chunk_rows = chunk;
+  t.rows = num_rows, t.x = x.data(), t.y = y.data(), t.chunk_rows = chunk_rows;
   if (has_sum) t.sum = sum.data();
   if (has_norm) t.norm = norm.data();
-  if (has_norm && has_sum) t.mean = mean.data(), t.rstd = factor.data();
+  if (has_norm && has_sum) t.mean = mean.data(), t.rstd = rstd.data();
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 9)));
   const host::Launcher launcher{device};
   RC_ASSERT(sum_norm<Y>(launcher, params, t) == nullptr);
 
-  Doubles s(x.size()), normalised(x.size()), factor_exact(static_cast<size_t>(rows));
-  Doubles normalised_error(x.size()), factor_error(factor_exact);  // first-order bounds, like all bounds below
+  Doubles exact_sum(x.size()), normalised(x.size()), rstd_exact(static_cast<size_t>(num_rows));
+  Doubles normalised_error(x.size()), rstd_error(rstd_exact);  // first-order bounds, like all bounds below
   const auto index = [&](int64_t r, int64_t i) { return static_cast<size_t>(r * size + i); };
   const double count = static_cast<double>(size);
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; r < num_rows; ++r) {
     double mean_exact = 0, mean_magnitude = 0, mean_error = 0, variance = 0, variance_error = 0;
     Doubles sum_error;
     for (int64_t i = 0; i < size; ++i) {
       const size_t k = index(r, i);
       const double first = static_cast<double>(x[k]), second = factors[k] * to_double(y[k]);
-      s[k] = first + second;
+      exact_sum[k] = first + second;
       sum_error.push_back(2 * kUnit * (std::abs(first) + std::abs(second)));
-      mean_exact += s[k] / count, mean_magnitude += std::abs(s[k]) / count, mean_error += sum_error.back() / count;
+      mean_exact += exact_sum[k] / count, mean_magnitude += std::abs(exact_sum[k]) / count,
+          mean_error += sum_error.back() / count;
     }
     mean_error += kUnit * (num_additions(size) + 2) * mean_magnitude;
     for (int64_t i = 0; i < size; ++i) {
-      const double distance = std::abs(s[index(r, i)] - mean_exact);
+      const double distance = std::abs(exact_sum[index(r, i)] - mean_exact);
       variance += distance * distance / count;
       variance_error += 2 * distance * (sum_error[static_cast<size_t>(i)] + mean_error + 2 * kUnit * distance) / count;
     }
     variance_error += kUnit * (num_additions(size) + 2) * variance;
-    const double f = factor_exact[static_cast<size_t>(r)] = 1 / std::sqrt(variance + 1e-3);
-    const double f_error = factor_error[static_cast<size_t>(r)] = f * f * f * variance_error / 2 + 4 * kUnit * f;
+    const double f = rstd_exact[static_cast<size_t>(r)] = 1 / std::sqrt(variance + 1e-3);
+    const double f_error = rstd_error[static_cast<size_t>(r)] = f * f * f * variance_error / 2 + 4 * kUnit * f;
     for (int64_t i = 0; i < size; ++i) {
       const size_t k = index(r, i);
-      const double distance = std::abs(s[k] - mean_exact), error = sum_error[static_cast<size_t>(i)];
-      normalised[k] = (s[k] - mean_exact) * f;
+      const double distance = std::abs(exact_sum[k] - mean_exact), error = sum_error[static_cast<size_t>(i)];
+      normalised[k] = (exact_sum[k] - mean_exact) * f;
       normalised_error[k] = f * (error + mean_error + 2 * kUnit * distance) + distance * f_error;
       const double w = at(weight, i), b = at(bias, i);
-      if (has_sum) expect_near(at(sum, r * size + i), s[k], error, "sum");
+      if (has_sum) expect_near(at(sum, r * size + i), exact_sum[k], error, "sum");
       if (has_norm)
         expect_near(at(norm, r * size + i), normalised[k] * w + b,
                     std::abs(w) * normalised_error[k] + 2 * kUnit * (std::abs(normalised[k] * w) + std::abs(b)),
@@ -177,15 +181,15 @@ void check_sum_norm() {
     }
     if (t.mean == nullptr) continue;
     expect_near(at(mean, r), mean_exact, mean_error, "mean");
-    expect_near(at(factor, r), f, f_error, "factor");
+    expect_near(at(rstd, r), f, f_error, "factor");
   }
 
   if (!has_sum) return;
   const bool has_dnorm = has_norm && pick(0, 3) > 0, has_dsum = !has_dnorm || pick(0, 1) == 1;
   const auto dnorm = random_values<float>(num_elements), dsum = random_values<float>(num_elements);
   const bool shares_gradient = std::is_same_v<Y, float> && params.dropout == nullptr && pick(0, 1) == 1;
-  const int64_t chunks = (rows + chunk - 1) / chunk;
-  std::vector<float> dx(x.size(), NAN), dweight(static_cast<size_t>(chunks * size), NAN), dbias = dweight;
+  const int64_t num_chunks = (num_rows + chunk_rows - 1) / chunk_rows;
+  std::vector<float> dx(x.size(), NAN), dweight(static_cast<size_t>(num_chunks * size), NAN), dbias = dweight;
   std::vector<Y> dy(y.size(), from_double<Y>(NAN));
   if (has_dnorm) t.dnorm = dnorm.data();
   if (has_dsum) t.dsum = dsum.data();
@@ -194,27 +198,27 @@ void check_sum_norm() {
 
   Doubles dweight_exact(dweight.size()), dbias_exact(dbias.size()), dweight_error(dweight_exact),
       dbias_error(dbias_exact);
-  for (int64_t r = 0; r < rows; ++r) {
-    double g = 0, gs = 0, g_error = 0, gs_error = 0;
+  for (int64_t r = 0; r < num_rows; ++r) {
+    double g = 0, gs = 0, g_error = 0, gs_error = 0;  // means of dw and of dw ∘ normalised over the row
     for (int64_t i = 0; has_dnorm && i < size; ++i) {
-      const size_t k = index(r, i), c = static_cast<size_t>(r / chunk * size + i);
+      const size_t k = index(r, i), c = static_cast<size_t>(r / chunk_rows * size + i);
       const double d = static_cast<double>(dnorm[k]), dw = d * at(weight, i);
       const double rounding = kUnit * (num_additions(size) + 3) * std::abs(dw) / count;
       g += dw / count, gs += dw * normalised[k] / count;
       g_error += rounding, gs_error += rounding * std::abs(normalised[k]) + std::abs(dw) * normalised_error[k] / count;
       dweight_exact[c] += d * normalised[k], dbias_exact[c] += d;
-      const double row_rounding = kUnit * static_cast<double>(chunk + 1) * std::abs(d);
+      const double row_rounding = kUnit * static_cast<double>(chunk_rows + 1) * std::abs(d);
       dweight_error[c] += row_rounding * std::abs(normalised[k]) + std::abs(d) * normalised_error[k];
       dbias_error[c] += row_rounding;
     }
     for (int64_t i = 0; i < size; ++i) {
       const size_t k = index(r, i);
       double d = has_dsum ? static_cast<double>(dsum[k]) : 0, error = 2 * kUnit * std::abs(d);
-      const double f = factor_exact[static_cast<size_t>(r)], f_error = factor_error[static_cast<size_t>(r)];
+      const double f = rstd_exact[static_cast<size_t>(r)], f_error = rstd_error[static_cast<size_t>(r)];
       if (has_dnorm) {
         const double dw = static_cast<double>(dnorm[k]) * at(weight, i), inner = dw - g - normalised[k] * gs;
-        const double terms = std::abs(dw) + std::abs(g) + std::abs(normalised[k] * gs);
-        error += f * (5 * kUnit * terms + g_error + std::abs(normalised[k]) * gs_error +
+        const double term_magnitude = std::abs(dw) + std::abs(g) + std::abs(normalised[k] * gs);
+        error += f * (5 * kUnit * term_magnitude + g_error + std::abs(normalised[k]) * gs_error +
                       std::abs(gs) * normalised_error[k]) +
                  std::abs(inner) * f_error;
         d += inner * f;

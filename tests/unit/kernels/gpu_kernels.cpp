@@ -1,5 +1,5 @@
-// The attention kernels on a GPU: `torch-tests --device cuda`. The error of the output and of every gradient is at most
-// twice the error of the composed path in the same type on the GPU.
+// The attention kernels on a GPU: `torch-tests --device cuda`. The bound on the error of the output and of every
+// gradient is tolerance::composed_error_bound() of the composed path in the same type on the GPU.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -27,7 +27,7 @@ using namespace reference::policy;
 namespace {
 
 struct Sizes {
-  int64_t batch, in, out, key_size, value_size;
+  int64_t batch, in_heads, out_heads, key_size, value_size;
   int64_t matrix_dims = 0;  // dimensions of m; 0: no head mixing
 };
 
@@ -36,13 +36,13 @@ struct Case {
   int64_t queries, keys;
   bool causal = false;
   int64_t window = 0;
-  bool key_lengths = false;  // random lengths; the first batch row has no real keys
-  bool sigsoftmax = false;
+  bool has_key_lengths = false;  // random lengths; the first batch row has no real keys
+  bool is_sigsoftmax = false;
   double dropout = 0;
   bool dropout_before_mixing = false;  // whether dropout acts before head mixing; false: after
-  bool grouped = false;                // several query heads read the same key/value head
+  bool has_grouped_heads = false;      // several query heads read the same key/value head
   int64_t scale_dims = 0;              // dimensions of the head scales; 0: no head scales
-  bool relative = false;               // relative positions, with two runs of consecutive keys
+  bool is_relative = false;            // relative positions, with two runs of consecutive keys
 };
 
 const Case kCases[] = {
@@ -54,106 +54,106 @@ const Case kCases[] = {
     {.name = "causal, one query", .queries = 1, .keys = 71, .causal = true},
     {.name = "window", .queries = 131, .keys = 161, .causal = true, .window = 17},
     {.name = "window of one key", .queries = 35, .keys = 35, .causal = true, .window = 1},
-    {.name = "key lengths", .queries = 45, .keys = 77, .key_lengths = true},
-    {.name = "Sigsoftmax", .queries = 67, .keys = 67, .causal = true, .sigsoftmax = true},
+    {.name = "key lengths", .queries = 45, .keys = 77, .has_key_lengths = true},
+    {.name = "Sigsoftmax", .queries = 67, .keys = 67, .causal = true, .is_sigsoftmax = true},
     {.name = "dropout", .queries = 65, .keys = 99, .dropout = 0.3},
     {.name = "dropout before mixing", .queries = 37, .keys = 99, .dropout = 0.3, .dropout_before_mixing = true},
-    {.name = "grouped-query heads", .queries = 41, .keys = 71, .grouped = true},
+    {.name = "grouped-query heads", .queries = 41, .keys = 71, .has_grouped_heads = true},
     {.name = "head scales", .queries = 51, .keys = 91, .scale_dims = 1},
-    {.name = "head scales per batch row", .queries = 51, .keys = 91, .key_lengths = true, .scale_dims = 2},
+    {.name = "head scales per batch row", .queries = 51, .keys = 91, .has_key_lengths = true, .scale_dims = 2},
     {.name = "all options",
      .queries = 61,
      .keys = 93,
      .causal = true,
      .window = 29,
-     .sigsoftmax = true,
+     .is_sigsoftmax = true,
      .dropout = 0.3,
-     .grouped = true,
+     .has_grouped_heads = true,
      .scale_dims = 2},
 };
 
 const Case kRelativeCases[] = {
-    {.name = "relative, all keys", .queries = 77, .keys = 131, .relative = true},
-    {.name = "relative, one query", .queries = 1, .keys = 71, .causal = true, .relative = true},
-    {.name = "relative, causal", .queries = 33, .keys = 151, .causal = true, .relative = true},
-    {.name = "relative, key lengths", .queries = 45, .keys = 77, .key_lengths = true, .relative = true},
+    {.name = "relative, all keys", .queries = 77, .keys = 131, .is_relative = true},
+    {.name = "relative, one query", .queries = 1, .keys = 71, .causal = true, .is_relative = true},
+    {.name = "relative, causal", .queries = 33, .keys = 151, .causal = true, .is_relative = true},
+    {.name = "relative, key lengths", .queries = 45, .keys = 77, .has_key_lengths = true, .is_relative = true},
     {.name = "relative, all options",
      .queries = 61,
      .keys = 93,
      .causal = true,
      .window = 29,
-     .sigsoftmax = true,
+     .is_sigsoftmax = true,
      .dropout = 0.3,
-     .grouped = true,
+     .has_grouped_heads = true,
      .scale_dims = 2,
-     .relative = true},
+     .is_relative = true},
 };
 
 // Returns random operands and the options of a case.
 Inputs random_inputs(const Case& c, const Sizes& sizes) {
   // Returns a random tensor (B, heads, length, size), stored as (B, length, heads, size) like a joint projection.
-  const auto rows = [&](int64_t heads, int64_t length, int64_t size) {
+  const auto random_heads = [&](int64_t heads, int64_t length, int64_t size) {
     return at::randn({sizes.batch, length, heads, size}).transpose(1, 2);
   };
-  const at::Tensor m = sizes.matrix_dims == 2   ? at::randn({sizes.in, sizes.out})
-                       : sizes.matrix_dims == 3 ? at::randn({sizes.batch, sizes.in, sizes.out})
-                       : sizes.matrix_dims == 4 ? at::randn({sizes.batch, c.queries, sizes.in, sizes.out})
+  const at::Tensor m = sizes.matrix_dims == 2   ? at::randn({sizes.in_heads, sizes.out_heads})
+                       : sizes.matrix_dims == 3 ? at::randn({sizes.batch, sizes.in_heads, sizes.out_heads})
+                       : sizes.matrix_dims == 4 ? at::randn({sizes.batch, c.queries, sizes.in_heads, sizes.out_heads})
                                                 : at::Tensor();
-  const at::Tensor scales = c.scale_dims == 1   ? at::randn({sizes.out})
-                            : c.scale_dims == 2 ? at::randn({sizes.batch, sizes.out})
+  const at::Tensor scales = c.scale_dims == 1   ? at::randn({sizes.out_heads})
+                            : c.scale_dims == 2 ? at::randn({sizes.batch, sizes.out_heads})
                                                 : at::Tensor();
-  Inputs x{{rows(sizes.in, c.queries, sizes.key_size),
-            rows(sizes.in, c.keys, sizes.key_size),
-            rows(sizes.out, c.keys, sizes.value_size),
+  Inputs x{{random_heads(sizes.in_heads, c.queries, sizes.key_size),
+            random_heads(sizes.in_heads, c.keys, sizes.key_size),
+            random_heads(sizes.out_heads, c.keys, sizes.value_size),
             m,
             scales,
             {},
             {},
             {}},
-           rows(sizes.out, c.queries, sizes.value_size),
+           random_heads(sizes.out_heads, c.queries, sizes.value_size),
            {c.causal, c.window},
            {}};
-  if (c.key_lengths) {
-    x.policy.key_lengths = at::randint(1, c.keys + 1, {sizes.batch}, at::kLong);
-    x.policy.key_lengths[0] = 0;
+  if (c.has_key_lengths) {
+    x.spec.key_lengths = at::randint(1, c.keys + 1, {sizes.batch}, at::kLong);
+    x.spec.key_lengths[0] = 0;
   }
-  if (c.sigsoftmax) x.policy.normaliser = kernels::Normaliser::sigsoftmax;
+  if (c.is_sigsoftmax) x.spec.normaliser = kernels::Normaliser::sigsoftmax;
   if (c.dropout > 0) {
     const nn::ForwardContext forward_context{true, 7, 3, 2};
-    const int64_t heads = c.dropout_before_mixing ? sizes.in : sizes.out;
-    x.policy.dropout_before_mixing = c.dropout_before_mixing;
-    x.policy.dropout = nn::dropout_range_of(heads * c.queries * c.keys, c.dropout, forward_context, "place", 1);
+    const int64_t heads = c.dropout_before_mixing ? sizes.in_heads : sizes.out_heads;
+    x.spec.dropout_before_mixing = c.dropout_before_mixing;
+    x.spec.dropout = nn::dropout_range_of(heads * c.queries * c.keys, c.dropout, forward_context, "place", 1);
     x.dropout_mask =
         nn::dropout(at::ones({sizes.batch, heads, c.queries, c.keys}), c.dropout, forward_context, "place", 1);
   }
-  if (c.relative) {
-    const int64_t first = c.keys / 3, distances = c.queries + c.keys;
-    x.policy.relative.runs = {{0, first, 0}, {first, c.keys - first, distances}};
-    x.operands[kContentBias] = at::randn({sizes.in, sizes.key_size}),
-    x.operands[kPositionBias] = at::randn({sizes.in, sizes.key_size});
-    x.operands[kDistanceRows] = at::randn({sizes.in, 2 * distances, sizes.key_size});
+  if (c.is_relative) {
+    const int64_t first_run_keys = c.keys / 3, num_distances = c.queries + c.keys;
+    x.spec.relative.runs = {{0, first_run_keys, 0}, {first_run_keys, c.keys - first_run_keys, num_distances}};
+    x.operands[kContentBias] = at::randn({sizes.in_heads, sizes.key_size}),
+    x.operands[kPositionBias] = at::randn({sizes.in_heads, sizes.key_size});
+    x.operands[kDistanceRows] = at::randn({sizes.in_heads, 2 * num_distances, sizes.key_size});
   }
-  if (c.grouped && sizes.in == sizes.out)
-    for (int64_t h = 0; h < sizes.in; ++h) x.policy.key_heads.push_back(h * h % sizes.in);
+  if (c.has_grouped_heads && sizes.in_heads == sizes.out_heads)
+    for (int64_t h = 0; h < sizes.in_heads; ++h) x.spec.key_heads.push_back(h * h % sizes.in_heads);
   return x;
 }
 
 // Returns the output of the GPU kernels for the operands t of x.
 at::Tensor attend_with_kernels(const Inputs& x, const Tensors& t) {
-  AttentionSpec policy = x.policy;
-  policy.head_scales = t[kHeadScales];
-  policy.relative.u = t[kContentBias], policy.relative.v = t[kPositionBias], policy.relative.r = t[kDistanceRows];
+  AttentionSpec spec = x.spec;
+  spec.head_scales = t[kHeadScales];
+  spec.relative.u = t[kContentBias], spec.relative.v = t[kPositionBias], spec.relative.r = t[kDistanceRows];
   const attention::GpuKernels gpu = attention::gpu_kernels(t[kQ], t[kK], t[kV]);
-  return t[kMatrix].defined() ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], policy)
-                              : attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], policy);
+  return t[kMatrix].defined() ? attention::head_mixing_gpu(gpu, t[kQ], t[kK], t[kV], t[kMatrix], spec)
+                              : attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], spec);
 }
 
 // Checks the output and gradients of a case against the reference equations.
-void check(const Case& c, const Sizes& sizes, at::ScalarType type, at::Device gpu) {
+void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Device gpu) {
   const Inputs x = random_inputs(c, sizes);
-  INFO(c.name << ": batch " << sizes.batch << ", heads " << sizes.in << " and " << sizes.out << ", head sizes "
-              << sizes.key_size << " and " << sizes.value_size << ", matrix of " << sizes.matrix_dims << " dimensions, "
-              << c10::toString(type));
+  INFO(c.name << ": batch " << sizes.batch << ", heads " << sizes.in_heads << " and " << sizes.out_heads
+              << ", head sizes " << sizes.key_size << " and " << sizes.value_size << ", matrix of " << sizes.matrix_dims
+              << " dimensions, " << c10::toString(type));
   Tensors actual;  // an exception fails this case only; the next cases still run
   try {
     actual = results(x, type, type, gpu, attend_with_kernels);
@@ -169,12 +169,13 @@ void check(const Case& c, const Sizes& sizes, at::ScalarType type, at::Device gp
                                    type == at::kFloat ? logit_size(x, type) : 0) == "");
 }
 
-// Returns why this build has no kernels for these sizes, with head mixing if `head_mixing`; "" if it has kernels.
-std::string no_kernels_reason(at::ScalarType type, int64_t size, int64_t in, int64_t out, bool head_mixing,
-                              bool relative = false) {
+// Returns why this build has no kernels for these sizes; "" if it has kernels. `has_head_mixing`, `is_relative`:
+// whether the kernels need head mixing and relative positions.
+std::string no_kernels_reason(at::ScalarType type, int64_t size, int64_t in_heads, int64_t out_heads,
+                              bool has_head_mixing, bool is_relative = false) {
   attention::LayerSpec spec;
-  spec.heads = in, spec.value_heads = out, spec.key_size = spec.value_size = size;
-  return attention::why_not_fused_on_gpu(type, spec, head_mixing, relative);
+  spec.heads = in_heads, spec.value_heads = out_heads, spec.key_size = spec.value_size = size;
+  return attention::why_not_fused_on_gpu(type, spec, has_head_mixing, is_relative);
 }
 
 #define NEEDS_GPU                                           \
@@ -192,7 +193,7 @@ TEMPLATE_TEST_CASE("GPU attention matches the reference equations", "[cuda-devic
   std::string missing_reason;
   for (const int64_t size : kHeadSizes) {
     if (missing_reason = no_kernels_reason(type, size, 3, 3, false); !missing_reason.empty()) break;
-    for (const Case& c : kCases) check(c, {3, 3, 3, size, size}, type, gpu);
+    for (const Case& c : kCases) check_case(c, {3, 3, 3, size, size}, type, gpu);
   }
   if (!missing_reason.empty()) SKIP(missing_reason);
 }
@@ -205,9 +206,10 @@ TEMPLATE_TEST_CASE("GPU head mixing matches the reference equations", "[cuda-dev
   int64_t case_number = 0;  // varies the dimensions of the matrix between cases and sizes
   for (const int64_t size : kHeadSizes) {
     if (missing_reason = no_kernels_reason(type, size, 5, 5, true); !missing_reason.empty()) break;
-    for (const Case& c : kCases) check(c, {2, 5, c.grouped ? 5 : 3, size, size, 2 + case_number++ % 3}, type, gpu);
-    check(kCases[0], {2, 4, 4, size, size / 2, 2}, type, gpu);
-    check(kCases[3], {2, 4, 4, size / 2, size, 4}, type, gpu);
+    for (const Case& c : kCases)
+      check_case(c, {2, 5, c.has_grouped_heads ? 5 : 3, size, size, 2 + case_number++ % 3}, type, gpu);
+    check_case(kCases[0], {2, 4, 4, size, size / 2, 2}, type, gpu);
+    check_case(kCases[3], {2, 4, 4, size / 2, size, 4}, type, gpu);
   }
   if (!missing_reason.empty()) SKIP(missing_reason);
 }
@@ -223,12 +225,12 @@ TEMPLATE_TEST_CASE("GPU attention and head mixing with relative positions match 
     if (missing_reason = no_kernels_reason(type, size, 3, 3, false, true); !missing_reason.empty()) break;
     if (missing_reason = no_kernels_reason(type, size, 5, 5, true, true); !missing_reason.empty()) break;
     for (const Case& c : kRelativeCases) {
-      check(c, {2, 3, 3, size, size}, type, gpu);
-      check(c, {2, 5, c.grouped ? 5 : 3, size, size, 2 + case_number++ % 3}, type, gpu);
+      check_case(c, {2, 3, 3, size, size}, type, gpu);
+      check_case(c, {2, 5, c.has_grouped_heads ? 5 : 3, size, size, 2 + case_number++ % 3}, type, gpu);
     }
   }
   if (missing_reason = no_kernels_reason(type, 64, 32, 32, true, true); missing_reason.empty())
-    check(kRelativeCases[2], {1, 32, 32, 64, 64, 4}, type, gpu);
+    check_case(kRelativeCases[2], {1, 32, 32, 64, 64, 4}, type, gpu);
   if (!missing_reason.empty()) SKIP(missing_reason);
 }
 
@@ -240,19 +242,19 @@ TEMPLATE_TEST_CASE("GPU head mixing of 1 to 32 heads matches the reference equat
   const Case cases[] = {{.name = "all keys", .queries = 35, .keys = 77},
                         {.name = "causal", .queries = 67, .keys = 67, .causal = true, .dropout = 0.3}};
   std::string missing_reason;
-  for (const auto& [in, out] :
+  for (const auto& [in_heads, out_heads] :
        {std::pair<int64_t, int64_t>{1, 1}, {1, 4}, {4, 1}, {8, 8}, {16, 16}, {12, 32}, {32, 32}}) {
-    if (const std::string reason = no_kernels_reason(type, 64, in, out, true); !reason.empty()) {
-      missing_reason = str(in, " and ", out, " heads: ", reason);
+    if (const std::string reason = no_kernels_reason(type, 64, in_heads, out_heads, true); !reason.empty()) {
+      missing_reason = str(in_heads, " and ", out_heads, " heads: ", reason);
       continue;
     }
     for (const int64_t matrix_dims : {2, 4})
-      for (const Case& c : cases) check(c, {2, in, out, 64, 64, matrix_dims}, type, gpu);
+      for (const Case& c : cases) check_case(c, {2, in_heads, out_heads, 64, 64, matrix_dims}, type, gpu);
   }
   if (!missing_reason.empty()) SKIP(missing_reason);
 }
 
-// For compute-sanitizer, under which larger cases take too long.
+// A test case for compute-sanitizer, under which larger cases take too long.
 TEST_CASE("each GPU attention kernel matches the reference equations on small inputs", "[cuda-device][small]") {
   NEEDS_GPU;
   at::manual_seed(54);
@@ -260,11 +262,12 @@ TEST_CASE("each GPU attention kernel matches the reference equations on small in
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     if (const std::string missing_reason = no_kernels_reason(type, 64, 3, 2, true); !missing_reason.empty())
       SKIP(missing_reason);
-    check(small_case, {1, 2, 2, 64, 64}, type, gpu);
-    for (const int64_t matrix_dims : {2, 4}) check(small_case, {1, 3, 2, 64, 64, matrix_dims}, type, gpu);
+    check_case(small_case, {1, 2, 2, 64, 64}, type, gpu);
+    for (const int64_t matrix_dims : {2, 4}) check_case(small_case, {1, 3, 2, 64, 64, matrix_dims}, type, gpu);
     Case relative_case = small_case;
-    relative_case.relative = true;
-    if (no_kernels_reason(type, 64, 3, 2, true, true).empty()) check(relative_case, {1, 3, 2, 64, 64, 2}, type, gpu);
+    relative_case.is_relative = true;
+    if (no_kernels_reason(type, 64, 3, 2, true, true).empty())
+      check_case(relative_case, {1, 3, 2, 64, 64, 2}, type, gpu);
   }
 }
 
@@ -272,23 +275,28 @@ TEST_CASE("GPU attention is bit-identical when repeated and on another stream", 
   NEEDS_GPU;
   at::manual_seed(55);
   const c10::impl::VirtualGuardImpl guard(gpu.type());
-  const Case c{
-      .name = "", .queries = 301, .keys = 301, .causal = true, .dropout = 0.1, .grouped = true, .scale_dims = 1};
+  const Case c{.name = "",
+               .queries = 301,
+               .keys = 301,
+               .causal = true,
+               .dropout = 0.1,
+               .has_grouped_heads = true,
+               .scale_dims = 1};
   for (const int64_t matrix_dims : {0, 2, 4}) {
     if (const std::string missing_reason = no_kernels_reason(at::kBFloat16, 64, 8, 8, matrix_dims > 0);
         !missing_reason.empty())
       SKIP(missing_reason);
     const Inputs x = random_inputs(c, {2, 8, 8, 64, 64, matrix_dims});
     const auto run = [&] { return results(x, at::kBFloat16, at::kBFloat16, gpu, attend_with_kernels); };
-    const Tensors first = run(), second = run();
+    const Tensors first_results = run(), second_results = run();
     guard.synchronizeDevice(gpu.index());
     const c10::Stream default_stream = guard.exchangeStream(guard.getStreamFromGlobalPool(gpu));
     const Tensors on_other_stream = run();
     guard.synchronizeDevice(gpu.index());
     guard.exchangeStream(default_stream);
-    for (size_t i = 0; i < first.size(); ++i) {
-      CHECK(at::equal(first[i], second[i]));
-      CHECK(at::equal(first[i], on_other_stream[i]));
+    for (size_t i = 0; i < first_results.size(); ++i) {
+      CHECK(at::equal(first_results[i], second_results[i]));
+      CHECK(at::equal(first_results[i], on_other_stream[i]));
     }
   }
 }
@@ -306,15 +314,15 @@ TEST_CASE("GPU head mixing takes at most 1/25 of the memory of the composed path
   const at::Tensor dout = x.dout.to(gpu, at::kBFloat16);
   // Returns the peak memory of a call in bytes, without its result and gradients.
   const auto peak_bytes = [&](const auto& attend) {
-    const auto allocated = [&] { return allocator.getDeviceStats(gpu.index()).allocated_bytes[0]; };
+    const auto allocated_bytes = [&] { return allocator.getDeviceStats(gpu.index()).allocated_bytes[0]; };
     int64_t peak = 0;
     for (int i = 0; i < 2; ++i) {  // the first call may allocate workspaces that stay allocated
       const Tensors leaves = leaves_of(x, at::kBFloat16, at::kBFloat16, gpu);
       guard.synchronizeDevice(gpu.index());
       allocator.resetPeakStats(gpu.index());
-      const int64_t before = allocated().current;
+      const int64_t initial_bytes = allocated_bytes().current;
       attend(x, leaves).backward(dout);
-      peak = allocated().peak - before;
+      peak = allocated_bytes().peak - initial_bytes;
     }
     return peak - 4 * static_cast<int64_t>(dout.nbytes());
   };

@@ -115,7 +115,7 @@ struct Reference : reference::NaiveSublayers {
 
 Reference make_reference(LanguageModel& model) {
   Reference r{{model, false}};
-  r.head_size = 6, r.gelu = true, r.epsilon = 1e-12;
+  r.head_size = 6, r.is_gelu = true, r.epsilon = 1e-12;
   return r;
 }
 

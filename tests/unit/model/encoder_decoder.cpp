@@ -81,7 +81,7 @@ struct Reference : reference::NaiveSublayers {
     for (int64_t i = 0; i < encoder_layers; ++i)
       m = feed_forward_sublayer(str("encoder.layers.", i, ".ffn"),
                                 attention_sublayer(str("encoder.layers.", i, ".self"), m, nullptr, false));
-    if (pre_norm) m = layer_norm("encoder.norm", m);
+    if (is_pre_norm) m = layer_norm("encoder.norm", m);
     Rows x = embed_positions("decoder", target);
     for (int64_t i = 0; i < layers; ++i) {
       const std::string name = str("decoder.layers.", i);
@@ -89,7 +89,7 @@ struct Reference : reference::NaiveSublayers {
       x = attention_sublayer(name + ".cross", x, &m, false);
       x = feed_forward_sublayer(name + ".ffn", x);
     }
-    return pre_norm ? layer_norm("decoder.norm", x) : x;
+    return is_pre_norm ? layer_norm("decoder.norm", x) : x;
   }
 };
 
@@ -98,8 +98,8 @@ struct Reference : reference::NaiveSublayers {
 TEST_CASE("the encoder-decoder matches a naive reference in double precision, pre-norm and post-norm, with padding",
           "[translation]") {
   c10::NoGradGuard no_gradient;
-  for (const bool pre_norm : {true, false}) {
-    auto model = build_model(std::string(kTiny).replace(8, 0, pre_norm ? "norm = 'pre'\n" : "norm = 'post'\n"));
+  for (const bool is_pre_norm : {true, false}) {
+    auto model = build_model(std::string(kTiny).replace(8, 0, is_pre_norm ? "norm = 'pre'\n" : "norm = 'post'\n"));
     for (Parameter& p : model->parameters().all())  // so that gains and biases are not neutral
       if (p.master().dim() == 1) p.master().add_(at::randn(p.master().sizes()) * 0.2);
     const std::vector<int64_t> source{5, 1, 3}, target{4, 6, 2};
@@ -109,8 +109,8 @@ TEST_CASE("the encoder-decoder matches a naive reference in double precision, pr
       const at::Tensor hidden = model->hidden(input, {});
       for (int64_t b = 0; b < 3; ++b) {
         const auto s = source[static_cast<size_t>(b)], t = target[static_cast<size_t>(b)];
-        const auto expected = Reference{{*model, pre_norm}}(reference::row_of(input.source, b, s),
-                                                            reference::row_of(input.tokens, b, t), 3, 2);
+        const auto expected = Reference{{*model, is_pre_norm}}(reference::row_of(input.source, b, s),
+                                                               reference::row_of(input.tokens, b, t), 3, 2);
         const at::Tensor rows = at::tensor(Reference::flatten(expected), at::kDouble).view({t, 16});
         REQUIRE(rounding::passes_agree(*model, hidden[b].narrow(0, 0, t), rows, 6));
       }
