@@ -103,7 +103,7 @@ TEST_CASE("causal products by blocks of queries in fp32 and bf16 equal double pr
         at::Tensor expected = at::matmul(a, b), magnitudes = at::matmul(a.abs(), b.abs());
         if (mask_product) expected = zero_masked(expected, sizes), magnitudes = zero_masked(magnitudes, sizes);
         CHECK(difference(actual.to(at::kDouble), expected) <=
-              tolerance::sum_error_bound(a.size(-1), numbers::rounding_unit(type), magnitudes.max().item<double>()));
+              tolerance::sum_error_bound(a.size(-1), numbers::unit_roundoff(type), magnitudes.max().item<double>()));
       };
       const at::Tensor qd = q.to(at::kDouble), kd = k.to(at::kDouble), pd = p.to(at::kDouble);
       check_product(zero_masked(no_autograd::product_with_keys(q, k, sizes.offset), sizes), qd, kd.transpose(-1, -2),

@@ -48,7 +48,7 @@ TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and 
     auto is_near = [](const at::Tensor& actual, const at::Tensor& exact, int64_t terms, at::ScalarType to,
                       const at::Tensor& magnitudes) {
       return numbers::error(actual, exact) <=
-             tolerance::sum_error_bound(terms, numbers::rounding_unit(to), numbers::max_abs(magnitudes));
+             tolerance::sum_error_bound(terms, numbers::unit_roundoff(to), numbers::max_abs(magnitudes));
     };
     const auto absolute_product = [](const char* equation, const at::Tensor& a, const at::Tensor& c) {
       return at::einsum(equation, {a.abs(), c.abs()});
@@ -87,8 +87,8 @@ TEST_CASE("mix_values and its gradients equal mix_heads followed by the product 
         }
         // Numbers of terms: z sums over 3 heads and 20 keys; dp over the value size 6 and 4 heads; dv over 20 queries
         // and 3 heads; dm over the value size 6 and over 2 rows of 20 queries and 20 keys.
-        const int64_t operations[] = {3 + 20, 6 + 4, 20 + 3, 6 + 2 * 20 * 20};
-        for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], operations[i]));
+        const int64_t num_terms[] = {3 + 20, 6 + 4, 20 + 3, 6 + 2 * 20 * 20};
+        for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], num_terms[i]));
       }
 }
 
@@ -117,9 +117,9 @@ TEST_CASE("mix_values and its gradients equal the equation over several blocks o
         }
         // Numbers of terms: z sums over heads and keys; dp over the value size 6 and heads; dv over queries and heads;
         // dm over the value size 6 and over keys or, for one matrix, over rows, queries and keys.
-        const int64_t operations[] = {in + keys, 6 + heads, queries + in,
-                                      6 + (matrix_per_query ? keys : 2 * queries * keys)};
-        for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], operations[i]));
+        const int64_t num_terms[] = {in + keys, 6 + heads, queries + in,
+                                     6 + (matrix_per_query ? keys : 2 * queries * keys)};
+        for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], num_terms[i]));
       }
 }
 

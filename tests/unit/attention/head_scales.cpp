@@ -33,7 +33,7 @@ TEST_CASE("a forward pass with variants equals separate forward passes with the 
     for (const auto& combiner : combiners().names()) {
       INFO(mixer << " " << combiner);
       PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
-      const Mask mask = layers::causal();
+      const Mask mask = layers::causal_mask();
       const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
       for (int side = 0; side < 3; ++side) {
         if (side == 0 && mixer == "none") {
@@ -60,7 +60,7 @@ TEST_CASE("variants of different groups of rows equal separate forward passes ov
     for (const std::string combiner : {"concatenate", "alphas", "mae", "gates"}) {
       INFO(mixer << " " << combiner);
       PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = '" + combiner + "'\n", 8, 3);
-      const Mask mask = layers::causal();
+      const Mask mask = layers::causal_mask();
       const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
       for (int side = mixer == "none" ? 1 : 0; side < 3; ++side) {
         HeadScales s = scales_of_side(side, scales, 5);
@@ -146,17 +146,18 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
     // grow by the largest logit; the scales are at most 2.
     layers::TermObserver terms;
     run(&terms);
-    int64_t operations = 0;
+    int64_t num_roundings = 0;
     for (const AttentionLayer* layer : model->attention_layers())
-      operations += layers::roundings(layer->layer_spec(), terms.keys) + width + 16 + layers::kElementwiseRoundings;
-    operations *= static_cast<int64_t>(segments.size());
+      num_roundings +=
+          layers::num_roundings(layer->layer_spec(), terms.num_keys) + width + 16 + layers::kElementwiseRoundings;
+    num_roundings *= static_cast<int64_t>(segments.size());
     for (AttentionLayer* layer : model->attention_layers()) {
       set_head_scales(*layer, {{}, scales, {}, {3}});
       const at::Tensor with_variants = run();
       REQUIRE(with_variants.size(0) == 6);
       for (int64_t f = 0; f < 3; ++f) {
         set_head_scales(*layer, {{}, scales[f], {}});
-        CHECK(rounding::agree(run(), with_variants.narrow(0, 2 * f, 2), operations,
+        CHECK(rounding::agree(run(), with_variants.narrow(0, 2 * f, 2), num_roundings,
                               2 * std::max(1.0, terms.largest_logit) * numbers::max_abs(with_variants)));
       }
       set_head_scales(*layer, {});

@@ -42,7 +42,7 @@ TEST_CASE("the composed path normalises logits in bf16 and fp16 to probabilities
     l.layer->set_path(Path::composed);
     const at::Tensor x = normal({2, 40, 16}, 4).to(type);
     layers::RecordingObserver observer;
-    CHECK(l(x, x, layers::causal(), {}, &observer).scalar_type() == type);
+    CHECK(l(x, x, layers::causal_mask(), {}, &observer).scalar_type() == type);
     REQUIRE(observer.p.scalar_type() == at::kFloat);
     const at::Tensor sums = observer.p.sum(-1);
     CHECK(rounding::agree(sums, at::ones_like(sums), 40 + layers::kElementwiseRoundings));

@@ -21,7 +21,7 @@ namespace {
 // Returns the length of the chain of roundings in a probability of a row of `keys` logits: a term per key in the sum,
 // and the subtraction of the maximum, both exponentials of Sigsoftmax and the divisions. The subtraction rounds the
 // logit x ≤ 0, which changes e^x by at most |x| e^x < 1 roundings.
-int64_t roundings(int64_t keys) { return keys + 8; }
+int64_t num_roundings(int64_t keys) { return keys + 8; }
 
 }  // namespace
 
@@ -55,18 +55,18 @@ TEST_CASE("rows of masked_softmax sum to 1, masked entries are exactly 0, fully 
       auto normalise = sigsoftmax ? masked_sigmoid_softmax : masked_softmax;
       at::Tensor a32 = a.clone().requires_grad_(), a64 = a.to(at::kDouble).requires_grad_();
       const at::Tensor p32 = normalise(a32, allowed_mask), p64 = normalise(a64, allowed_mask);
-      RC_ASSERT(agree(p32.sum(-1), any_visible.to(at::kFloat), roundings(s)));
+      RC_ASSERT(agree(p32.sum(-1), any_visible.to(at::kFloat), num_roundings(s)));
       RC_ASSERT((p32.masked_select(~visible) == 0).all().item<bool>());
-      RC_ASSERT(agree(p32, p64, roundings(s)));
+      RC_ASSERT(agree(p32, p64, num_roundings(s)));
       // The equation in double precision.
       const at::Tensor d = a.to(at::kDouble), e = sigsoftmax ? d + at::log_sigmoid(d) : d;
       const at::Tensor expected = at::softmax(e.masked_fill(~visible, -1e300), -1) * visible;
-      RC_ASSERT(agree(p64, expected, roundings(s)));
+      RC_ASSERT(agree(p64, expected, num_roundings(s)));
       const at::Tensor r = normal({b, h, t, s}, seed + 2);
       p32.backward(r);
       p64.backward(r.to(at::kDouble));
       // The derivative of the exponent of Sigsoftmax is at most 2.
-      RC_ASSERT(agree(a32.grad(), a64.grad(), roundings(s) + s, 2 * numbers::max_abs(r)));
+      RC_ASSERT(agree(a32.grad(), a64.grad(), num_roundings(s) + s, 2 * numbers::max_abs(r)));
     }
   }));
 }
@@ -81,7 +81,7 @@ TEST_CASE("rows that an additive mask fully masks are zero and have zero gradien
     for (auto normalise : {masked_softmax, masked_sigmoid_softmax}) {
       at::Tensor a = normal({2, 3, 4, 6}, 1).to(type).requires_grad_();
       const at::Tensor p = normalise(a + mask.additive, visible);
-      CHECK(agree(p, normalise(a, mask.additive.expand(a.sizes()) > -1), roundings(6)));
+      CHECK(agree(p, normalise(a, mask.additive.expand(a.sizes()) > -1), num_roundings(6)));
       CHECK((p[1].select(1, 2) == 0).all().item<bool>());
       CHECK((p.narrow(3, 4, 2) == 0).all().item<bool>());
       CHECK(agree(p.sum(), at::full({}, 2 * 3 * 4 - 3, type), p.numel()));

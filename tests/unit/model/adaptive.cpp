@@ -23,7 +23,7 @@
 using namespace mh;
 using namespace mh::model;
 using namespace mh::nn;
-using models::num_parameters;
+using models::num_trainable_parameters;
 using models::parse_model_config;
 using models::random_tokens;
 
@@ -159,7 +159,7 @@ struct EmbeddingAndOutput {
   }
   // Returns the length of the longest chain of roundings from the tokens to a log-probability: the embedding, the
   // scores, and the sums of two softmaxes.
-  int64_t roundings() const { return rounding::num_parameter_roundings(parameters) + 2 * vocabulary; }
+  int64_t num_roundings() const { return rounding::num_parameter_roundings(parameters) + 2 * vocabulary; }
   SlicedLoss loss(const at::Tensor& tokens, const at::Tensor& targets, const nn::ForwardContext& forward_context = {}) {
     return output->loss((*embedding)(tokens), targets, 0, forward_context);
   }
@@ -193,7 +193,7 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   // 448M. fairseq's dictionary has 267,744 rows, padded to a multiple of 8; the 267,735 entries without padding give
   // the same digits.
   auto baevski = [](const char* cutoffs, int64_t head_size, int64_t vocabulary) {
-    return num_parameters(
+    return num_trainable_parameters(
         str("[model]\nlayers = 16\nwidth = 1024\nffn = 4096\nfinal_norm = false\ntied_projections = true\n"
             "input_cutoffs = ",
             cutoffs, "\noutput_cutoffs = ", cutoffs, "\n[attention]\nheads = 8\nhead_size = ", head_size),
@@ -209,7 +209,7 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   CHECK(baevski("[60000, 160000]", 128, 793471) == 330500032);  // One Billion Word: 330.5M
 
   auto xl = [](const std::string& sizes, const std::string& attention, int64_t vocabulary) {
-    return num_parameters(
+    return num_trainable_parameters(
         "[model]\nbackbone = 'transformer-xl'\nnorm = 'post'\npositions = 'none'\ninit = 'transformer-xl'\n"
         "output_bias = true\ninput_cutoffs = [20000, 40000, 200000]\noutput_cutoffs = [20000, 40000, 200000]\n" +
             sizes + "[attention]\nbias = false\nscore = 'relative'\n" + attention,
@@ -296,14 +296,14 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     // The largest log-probability is about as large as the scores that cancel in it.
     const at::Tensor all = tensor_like(expected_all, all_log_p);
     const double largest = std::max(1.0, numbers::max_abs(all));
-    const int64_t operations = model.roundings();
-    RC_ASSERT(rounding::agree(hidden, tensor_like(expected_hidden, hidden), operations));
-    RC_ASSERT(rounding::agree(log_p, tensor_like(expected_log_p, log_p), operations, largest));
-    RC_ASSERT(rounding::agree(all_log_p, all, operations, largest));
+    const int64_t num_roundings = model.num_roundings();
+    RC_ASSERT(rounding::agree(hidden, tensor_like(expected_hidden, hidden), num_roundings));
+    RC_ASSERT(rounding::agree(log_p, tensor_like(expected_log_p, log_p), num_roundings, largest));
+    RC_ASSERT(rounding::agree(all_log_p, all, num_roundings, largest));
 
     SlicedLoss loss = model.loss(tokens, targets);
     const double expected = reference.nll(token_ids, target_ids),
-                 loss_error = 11 * rounding::bound(at::kFloat, at::kDouble, operations, largest);
+                 loss_error = 11 * rounding::bound(at::kFloat, at::kDouble, num_roundings, largest);
     RC_ASSERT(loss.num_scored == 11);
     RC_ASSERT(std::abs(loss.nll.item<double>() - expected) <= loss_error);
     RC_ASSERT(std::abs(loss.smoothed.item<double>() - expected) <= loss_error);
@@ -316,7 +316,7 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
       if (const at::Tensor& g = parameter.master().grad(); g.defined())
         largest_gradient = std::max(largest_gradient, numbers::max_abs(g));
     const double gradient_error =
-        tolerance::chain_error_bound(2 * operations, tolerance::kFp32, largest * largest_gradient);
+        tolerance::chain_error_bound(2 * num_roundings, tolerance::kFp32, largest * largest_gradient);
     for (auto& parameter : model.parameters.all()) {
       const at::Tensor& gradient = parameter.master().grad();
       const auto actual = gradient.defined() ? layers::doubles(gradient) : Vector();
@@ -330,7 +330,7 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
           m.values[k] = before;
           return nll;
         };
-        const rounding::Slope slope = rounding::slope(nll_at, 1e-5, operations, 11 * largest);
+        const rounding::Slope slope = rounding::slope(nll_at, 1e-5, num_roundings, 11 * largest);
         RC_ASSERT(std::abs((actual.empty() ? 0 : actual[k]) - slope.value) <= slope.error + gradient_error);
       }
     }
@@ -400,7 +400,7 @@ TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of 
   const double nll_without = without_dropout.loss(tokens, targets).nll.item<double>(),
                nll_with = model.loss(tokens, targets, forward_context).nll.item<double>();
   const auto same_nll = [&](double nll) {
-    return rounding::within(nll, rounding::bound(at::kFloat, at::kFloat, model.roundings(), nll));
+    return rounding::within(nll, rounding::bound(at::kFloat, at::kFloat, model.num_roundings(), nll));
   };
   CHECK(nll_with != same_nll(nll_without));
   CHECK(model.loss(tokens, targets).nll.item<double>() == nll_without);

@@ -67,10 +67,10 @@ void require_near(const std::vector<Result>& actual, const std::vector<Result>& 
 // pass of the next update and returns its loss.
 std::vector<Result> run_two_updates(const std::string& toml, at::Device device) {
   const auto model = build(toml, device);
-  const bool encoder_only = toml.find("'bert'") != toml.npos;
+  const bool is_encoder_only = toml.find("'bert'") != toml.npos;
   train::TrainOptions options;
   train::Optimizer optimizer(model->parameters(), options, train::Groups());
-  const Input input = every_model::input(*model, encoder_only);
+  const Input input = every_model::input(*model, is_encoder_only);
   std::vector<Result> results;
   const auto add = [&](const std::string& name, const at::Tensor& t) {
     results.push_back({name, t.detach().to(at::kCPU, at::kDouble)});
@@ -79,7 +79,7 @@ std::vector<Result> run_two_updates(const std::string& toml, at::Device device) 
     const nn::ForwardContext forward_context{true, 5, update, 0};
     const at::Tensor hidden = model->hidden(input.to(device), forward_context);
     at::Tensor loss = hidden.square().mean();  // for encoders, since the form of targets depends on the output head
-    if (!encoder_only) loss = model->loss(hidden, input.tokens.roll(1, 1), 0.1, forward_context).smoothed / 10;
+    if (!is_encoder_only) loss = model->loss(hidden, input.tokens.roll(1, 1), 0.1, forward_context).smoothed / 10;
     loss.backward();
     model->parameters().collect_gradients();
     add(str("loss ", update), loss);

@@ -13,7 +13,7 @@
 using namespace mh;
 using namespace mh::model;
 using namespace mh::nn;
-using models::num_parameters;
+using models::num_trainable_parameters;
 using models::parse_model_config;
 using models::random_tokens;
 
@@ -34,17 +34,17 @@ Approx same_nll(double nll) {
 
 TEST_CASE("parameter counts of the decoder equal those of published language models") {
   // Mixhead's vanilla models on WikiText-103 and WikiText-2.
-  CHECK(num_parameters("[model]\nlayers = 6\nvocabulary_rows = 267744", 267735) == 156000256);
-  CHECK(num_parameters("[model]\nlayers = 16\nvocabulary_rows = 33280", 33278) == 67478528);
+  CHECK(num_trainable_parameters("[model]\nlayers = 6\nvocabulary_rows = 267744", 267735) == 156000256);
+  CHECK(num_trainable_parameters("[model]\nlayers = 16\nvocabulary_rows = 33280", 33278) == 67478528);
 }
 
 TEST_CASE("parameter counts of the decoder follow the formula for any head size") {
   for (auto [d, h, k, f, layers] : {std::tuple{16, 4, 0, 24, 1}, {20, 3, 7, 30, 3}, {8, 2, 16, 5, 2}}) {
     const int64_t size = k > 0 ? k : d / h;
     const int64_t layer = 4L * d * h * size + 3 * h * size + d + 2L * d * f + f + d + 4L * d;
-    CHECK(num_parameters(str("[model]\nlayers = ", layers, "\nwidth = ", d, "\nffn = ", f, "\n[attention]\nheads = ", h,
-                             "\nhead_size = ", k),
-                         50) == 50L * d + layers * layer + 2L * d);
+    CHECK(num_trainable_parameters(str("[model]\nlayers = ", layers, "\nwidth = ", d, "\nffn = ", f,
+                                       "\n[attention]\nheads = ", h, "\nhead_size = ", k),
+                                   50) == 50L * d + layers * layer + 2L * d);
   }
 }
 
@@ -150,12 +150,12 @@ TEST_CASE("invalid decoder configurations are rejected") {
                               "[attention]\nmixer = 'mixhaed'", "[attention]\nhaeds = 3",
                               "[attention.decoder.self.9]\nheads = 2", "[model]\nnorm = 'per'", "[model]\nlayers = 0"})
     CHECK_THROWS_AS(parse_model_config(invalid), Error);
-  CHECK_THROWS_AS(num_parameters("[model]\nvocabulary_rows = 10", 30), Error);
+  CHECK_THROWS_AS(num_trainable_parameters("[model]\nvocabulary_rows = 10", 30), Error);
 }
 
 TEST_CASE("a decoder rejects transformer-xl options, and new_state() rejects stages that cannot decode incrementally") {
-  CHECK_THROWS_AS(num_parameters(std::string("[model]\ntransformer-xl.memory = 4"), 30), Error);
-  CHECK_THROWS_AS(num_parameters(std::string("[model]\ntransformer-xl.same_length = true"), 30), Error);
+  CHECK_THROWS_AS(num_trainable_parameters(std::string("[model]\ntransformer-xl.memory = 4"), 30), Error);
+  CHECK_THROWS_AS(num_trainable_parameters(std::string("[model]\ntransformer-xl.same_length = true"), 30), Error);
   auto state = [](const char* distances) {
     return build_language_model(
                parse_model_config(str(kTiny, "score = 'relative'\nrelative.distances = '", distances, "'\n")), 30,

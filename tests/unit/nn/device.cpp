@@ -225,7 +225,7 @@ TEST_CASE("residual dropout, sum and layer norm on a GPU agree with the CPU; two
         INFO("result " << i);
         CHECK(error(gpu_results[i].cpu(), exact[i]) <=
               tolerance::composed_error_bound(error(cpu_results[i], exact[i]),
-                                              numbers::rounding_unit(cpu_results[i].scalar_type()),
+                                              numbers::unit_roundoff(cpu_results[i].scalar_type()),
                                               std::max(max_abs(exact[i]), i == 0 ? 0 : cancelling_magnitude)));
         CHECK(gpu_results[i].equal(second_run[i]));
       }

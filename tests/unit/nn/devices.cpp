@@ -79,16 +79,16 @@ std::string without_dropout(std::string toml) {
 struct Case {
   ModelConfig config;
   std::unique_ptr<LanguageModel> model;
-  bool encoder_only;
+  bool is_encoder_only;
 
   explicit Case(const std::string& toml)
-      : config(models::parse_model_config(without_dropout(toml))), encoder_only(toml.find("'bert'") != toml.npos) {
+      : config(models::parse_model_config(without_dropout(toml))), is_encoder_only(toml.find("'bert'") != toml.npos) {
     register_meta_kernels();
     model = build_language_model(config, every_model::kVocabularies, at::kMeta);
   }
   at::Tensor hidden(const nn::ForwardContext& forward_context, attention::Observer* observer = nullptr,
                     DecodingState* state = nullptr, int64_t length = 5) const {
-    const Input input = every_model::input(*model, encoder_only, length);
+    const Input input = every_model::input(*model, is_encoder_only, length);
     if (observer != nullptr) observer->begin(input.lengths);
     const at::Tensor h = model->hidden(input.to(at::kMeta), forward_context, state, observer);
     REQUIRE(h.is_meta());
@@ -149,7 +149,7 @@ TEST_CASE("memories and decoding states stay on the device of the parameters, al
       for (int times = 0; times < 2; ++times)
         c.hidden(training_context(), nullptr, training_memory.get()).sum().backward();
     }
-    bool can_decode = !c.encoder_only;
+    bool can_decode = !c.is_encoder_only;
     for (const attention::AttentionLayer* layer : c.model->attention_layers())
       can_decode = can_decode && (layer->layer_spec().kind == attention::AttentionKind::encoder_self ||
                                   layer->capabilities().incremental);

@@ -52,7 +52,7 @@ void check_errors(const Tensors& gpu, const Tensors& cpu, const Tensors& exact, 
     CHECK(gpu[i].scalar_type() == cpu[i].scalar_type());
     const double size = std::max(max_abs(exact[i]), terms.empty() ? 0 : terms[i]);
     CHECK(error(gpu[i], exact[i]) <=
-          tolerance::composed_error_bound(error(cpu[i], exact[i]), numbers::rounding_unit(cpu[i].scalar_type()), size));
+          tolerance::composed_error_bound(error(cpu[i], exact[i]), numbers::unit_roundoff(cpu[i].scalar_type()), size));
   }
 }
 

@@ -46,7 +46,7 @@ void check_slopes(const at::Tensor& gradient, const std::function<at::Tensor(con
   c10::NoGradGuard guard;
   at::Tensor x = x0.detach().clone();
   auto* p = x.data_ptr<double>();
-  const int64_t operations = 2 * x.numel() + dy.numel() + 20;
+  const int64_t num_roundings = 2 * x.numel() + dy.numel() + 20;
   const double terms = (f(x) * dy).abs().sum().item<double>();
   const numbers::Vector actual = numbers::doubles(gradient);
   for (int64_t i = 0; i < x.numel(); ++i) {
@@ -57,7 +57,7 @@ void check_slopes(const at::Tensor& gradient, const std::function<at::Tensor(con
       p[i] = x_i;
       return sum;
     };
-    const rounding::Slope slope = rounding::slope(sum_at, 1e-5, operations, terms);
+    const rounding::Slope slope = rounding::slope(sum_at, 1e-5, num_roundings, terms);
     CHECK(numbers::element(actual, i) == rounding::within(slope.value, slope.error));
   }
 }
@@ -260,7 +260,7 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     for (size_t i = 0; i < exact.size(); ++i) {
       const double magnitude = std::max(max_abs(exact[i]), i == 0 ? 0 : cancelling_magnitude),
                    bound = tolerance::composed_error_bound(error(composed[i], exact[i]),
-                                                           numbers::rounding_unit(fused[i].scalar_type()), magnitude);
+                                                           numbers::unit_roundoff(fused[i].scalar_type()), magnitude);
       RC_LOG() << "result " << i << ": error " << error(fused[i], exact[i]) << " of " << bound << "\n";
       RC_ASSERT(error(fused[i], exact[i]) <= bound);
     }

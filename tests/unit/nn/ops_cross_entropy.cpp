@@ -105,11 +105,11 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       // of the probability p in the gradients. The gradient of `hidden` is a sum over the vocabulary, whose terms add
       // up to at most 2; the other gradients are sums over rows. Losses are added in fp64. The reference rounds to
       // fp64.
-      const auto bound = [&](int64_t operations, double size) {
-        return rounding::bound(type, at::kDouble, operations, size);
+      const auto bound = [&](int64_t num_roundings, double size) {
+        return rounding::bound(type, at::kDouble, num_roundings, size);
       };
-      const int64_t operations = c.d + 1 + std::min<int64_t>(c.vocabulary, 64) + 4;
-      const double log_p_error = bound(operations, expected.largest_logit), largest_sum = max_abs(expected.terms),
+      const int64_t num_roundings = c.d + 1 + std::min<int64_t>(c.vocabulary, 64) + 4;
+      const double log_p_error = bound(num_roundings, expected.largest_logit), largest_sum = max_abs(expected.terms),
                    sum_error = log_p_error + bound(c.n, 1);
       const auto scored = targets.ge(0).sum().item<int64_t>();
       const double loss_error =

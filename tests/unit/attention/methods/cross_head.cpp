@@ -14,7 +14,7 @@ using namespace mh::attention;
 using namespace mh::nn;
 using namespace numbers;
 using namespace reference;
-using layers::causal;
+using layers::causal_mask;
 using Layer = layers::PerturbedLayer;
 
 namespace {
@@ -48,10 +48,10 @@ TEST_CASE("cross-head attention lets a permuted head read keys, values and dista
     const std::string toml = attention_lines(score, 3, 1);
     Layer l(toml, 8, 5);
     at::Tensor x = normal({2, 6, 8}, 1);
-    const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal());
+    const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal_mask());
     std::map<std::vector<int64_t>, int> drawn_orders;
     for (uint32_t i = 0; i < 60; ++i) {
-      at::Tensor y = l.layer->forward(x, x, causal(), context_of_update(i));
+      at::Tensor y = l.layer->forward(x, x, causal_mask(), context_of_update(i));
       int num_matches = 0;
       std::vector<int64_t> order{0, 1, 2};
       do {
@@ -63,9 +63,9 @@ TEST_CASE("cross-head attention lets a permuted head read keys, values and dista
         permute(permuted_queries,
                 {"query.weight", "query.bias", "relative.content_bias", "relative.position_bias", "output.weight"},
                 inverse);
-        if (rounding.agree(y, permuted_keys.layer->forward(x, x, causal(), {}))) {
+        if (rounding.agree(y, permuted_keys.layer->forward(x, x, causal_mask(), {}))) {
           ++num_matches, ++drawn_orders[order];
-          CHECK(rounding.agree(y, permuted_queries.layer->forward(x, x, causal(), {})));
+          CHECK(rounding.agree(y, permuted_queries.layer->forward(x, x, causal_mask(), {})));
         }
       } while (std::next_permutation(order.begin(), order.end()));
       CHECK(num_matches == 1);
@@ -106,17 +106,18 @@ TEST_CASE("cross-head attention permutes no heads with rate 0 or in evaluation",
   at::Tensor x = normal({2, 6, 8}, 1);
   // A layer with the parameters of rate_1_layer.
   Layer layer_without_pairing("heads = 4\nhead_size = 4\nscore = 'relative'\n", 8, 5);
-  at::Tensor output_without_permutation = rate_1_layer.layer->forward(x, x, causal(), {});
-  CHECK(at::equal(layer_without_pairing.layer->forward(x, x, causal(), {}), output_without_permutation));
-  const layers::LayerRounding rounding = layers::rounding_of(rate_1_layer, x, x, causal());
+  at::Tensor output_without_permutation = rate_1_layer.layer->forward(x, x, causal_mask(), {});
+  CHECK(at::equal(layer_without_pairing.layer->forward(x, x, causal_mask(), {}), output_without_permutation));
+  const layers::LayerRounding rounding = layers::rounding_of(rate_1_layer, x, x, causal_mask());
   int num_equal = 0;
   for (uint32_t i = 0; i < 20; ++i) {
     ForwardContext evaluation_context = context_of_update(i);
     evaluation_context.training = false;
-    CHECK(at::equal(rate_0_layer.layer->forward(x, x, causal(), context_of_update(i)), output_without_permutation));
-    CHECK(at::equal(rate_1_layer.layer->forward(x, x, causal(), evaluation_context), output_without_permutation));
-    num_equal +=
-        rounding.agree(rate_1_layer.layer->forward(x, x, causal(), context_of_update(i)), output_without_permutation);
+    CHECK(
+        at::equal(rate_0_layer.layer->forward(x, x, causal_mask(), context_of_update(i)), output_without_permutation));
+    CHECK(at::equal(rate_1_layer.layer->forward(x, x, causal_mask(), evaluation_context), output_without_permutation));
+    num_equal += rounding.agree(rate_1_layer.layer->forward(x, x, causal_mask(), context_of_update(i)),
+                                output_without_permutation);
   }
   // One of 24 permutations is the identity; four standard deviations above the mean of 20 draws.
   const double p = 1.0 / 24;
@@ -127,10 +128,10 @@ TEST_CASE("cross-head permutations leave the output unchanged if all heads have 
           "[cross-head]") {
   Layer l(attention_lines("relative", 4, 1), 8, 5);
   permute(l, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"}, {2, 2, 2, 2});
-  at::Tensor x = normal({2, 6, 8}, 1), output_without_permutation = l.layer->forward(x, x, causal(), {});
-  const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal());
+  at::Tensor x = normal({2, 6, 8}, 1), output_without_permutation = l.layer->forward(x, x, causal_mask(), {});
+  const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal_mask());
   for (uint32_t i = 0; i < 10; ++i)
-    CHECK(rounding.agree(l.layer->forward(x, x, causal(), context_of_update(i)), output_without_permutation));
+    CHECK(rounding.agree(l.layer->forward(x, x, causal_mask(), context_of_update(i)), output_without_permutation));
 }
 
 TEST_CASE("errors of cross-head attention on the fused path are at most twice those on the composed path",
@@ -140,7 +141,7 @@ TEST_CASE("errors of cross-head attention on the fused path are at most twice th
   const at::Tensor x = normal({2, 6, 8}, 1);
   for (uint32_t i = 0; i < 5; ++i) {
     const auto [fused, composed, exact, magnitudes] = layers::results_of_paths(
-        l, x, [&](const at::Tensor& input) { return l(input, input, causal(), context_of_update(i)); });
+        l, x, [&](const at::Tensor& input) { return l(input, input, causal_mask(), context_of_update(i)); });
     CHECK(find_excess_error(fused, composed, exact, at::kFloat, magnitudes) == "");
   }
 }
@@ -151,7 +152,7 @@ TEST_CASE("the cross-head permutation of an update is equal in all micro-batches
   ForwardContext micro_batch_context = context_of_update(2);
   micro_batch_context.row_offset = 3;
   at::Tensor micro_batch = x.narrow(0, 3, 2);
-  CHECK(layers::rounding_of(l, x, x, causal())
-            .agree(l.layer->forward(micro_batch, micro_batch, causal(), micro_batch_context),
-                   l.layer->forward(x, x, causal(), context_of_update(2)).narrow(0, 3, 2)));
+  CHECK(layers::rounding_of(l, x, x, causal_mask())
+            .agree(l.layer->forward(micro_batch, micro_batch, causal_mask(), micro_batch_context),
+                   l.layer->forward(x, x, causal_mask(), context_of_update(2)).narrow(0, 3, 2)));
 }

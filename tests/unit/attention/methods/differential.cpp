@@ -11,7 +11,7 @@
 
 using namespace mh;
 using namespace mh::attention;
-using layers::causal;
+using layers::causal_mask;
 using layers::Layer;
 using numbers::doubles;
 using numbers::element;
@@ -98,15 +98,15 @@ TEST_CASE("differential attention and its gradients match a naive reference", "[
     const at::Tensor x = normal({2, length, width}, seed);
     double cancellation = 1;
     const Vector expected = differential(2, length, width, pairs, dk, dv, 0.2, l.weights(), doubles(x), &cancellation);
-    const at::Tensor y = l(x, x, causal());
-    RC_ASSERT(layers::rounding_of(l, x, x, causal())
+    const at::Tensor y = l(x, x, causal_mask());
+    RC_ASSERT(layers::rounding_of(l, x, x, causal_mask())
                   .agree(y, at::tensor(expected, at::kDouble).view(y.sizes()), cancellation));
   }));
   Layer l(str("heads = 4\nhead_size = 2\nvalue_size = 3\n", kDifferential), 5, 3);
   l.perturb_parameters(4);
   const at::Tensor x = normal({2, 4, 5}, 1);
   layers::check_gradients(
-      l, x, [&](const at::Tensor& input, Observer* observer) { return l(input, input, causal(), {}, observer); },
+      l, x, [&](const at::Tensor& input, Observer* observer) { return l(input, input, causal_mask(), {}, observer); },
       [&](const Weights& w, const Vector& input) { return differential(2, 4, 5, 2, 2, 3, 0.2, w, input); });
 }
 
@@ -127,8 +127,8 @@ TEST_CASE("differential attention equals Mixhead A with columns (1, -λ) for eac
     for (int64_t i = pair; i < pair + 2; ++i) m[pair][i] = 1, m[pair + 1][i] = -lambda;
   mixhead_layer.set("mixer.matrix", m);
   const at::Tensor x = normal({2, 5, 8}, 1);
-  CHECK(layers::rounding_of(mixhead_layer, x, x, causal())
-            .agree(differential_layer(x, x, causal()), mixhead_layer(x, x, causal())));
+  CHECK(layers::rounding_of(mixhead_layer, x, x, causal_mask())
+            .agree(differential_layer(x, x, causal_mask()), mixhead_layer(x, x, causal_mask())));
   for (const char* toml : {"heads = 3\nmixer = 'differential'", "heads = 3\ncombiner = 'pair-norm'"})
     CHECK_THROWS_AS(Layer(toml, 6), Error);
 }

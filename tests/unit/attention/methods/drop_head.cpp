@@ -10,7 +10,7 @@
 using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
-using layers::causal;
+using layers::causal_mask;
 using layers::Layer;
 using layers::RecordingObserver;
 using numbers::normal;
@@ -26,13 +26,13 @@ TEST_CASE("DropHead drops heads per batch row, scales the others so that gates s
   c10::NoGradGuard no_gradient;
   Layer l("heads = 4\ncombiner = 'drop-head'\n[attention.drop-head]\nrate = 0.3", 8, 5), plain_layer("heads = 4", 8, 5);
   const at::Tensor x = normal({6, 3, 8}, 1);
-  CHECK(at::equal(l(x, x, causal()), plain_layer(x, x, causal())));
-  const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal());
+  CHECK(at::equal(l(x, x, causal_mask()), plain_layer(x, x, causal_mask())));
+  const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal_mask());
   int64_t num_dropped = 0, num_complete_rows = 0;
   const uint32_t updates = 200;
   for (uint32_t update = 0; update < updates; ++update) {
     RecordingObserver recorder;
-    const at::Tensor y = l(x, x, causal(), training_context(update), &recorder);
+    const at::Tensor y = l(x, x, causal_mask(), training_context(update), &recorder);
     const at::Tensor g = recorder.g;  // (B, h)
     for (int64_t b = 0; b < 6; ++b) {
       const int64_t num_kept = (g[b] != 0).sum().item<int64_t>();
@@ -42,7 +42,7 @@ TEST_CASE("DropHead drops heads per batch row, scales the others so that gates s
     // The dropped heads of a row depend on the index of the row in the update, so a micro-batch drops the same heads.
     // The largest gate is 4, of a row with one remaining head.
     if (update < 5)
-      CHECK(rounding.agree(l(x.narrow(0, 2, 4), x.narrow(0, 2, 4), causal(), training_context(update, 2)),
+      CHECK(rounding.agree(l(x.narrow(0, 2, 4), x.narrow(0, 2, 4), causal_mask(), training_context(update, 2)),
                            y.narrow(0, 2, 4), 4));
   }
   // The number of dropped heads of a row is binomial, except that no head is dropped if all four are drawn. The margins

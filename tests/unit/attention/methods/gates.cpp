@@ -57,7 +57,7 @@ TEST_CASE("head gates are sigmoids of a bias or, with input = true, of a project
         return (layers::exact_output_by_heads(l, recorder.z, at::sigmoid(logits)) * r).sum().item<double>();
       };
       layers::check_slopes(l[name].grad(), static_cast<size_t>(l[name].numel()), bound,
-                           rounding.combiner_operations + y.numel(), loss);
+                           rounding.num_combiner_roundings + y.numel(), loss);
     }
   }
 }

@@ -18,6 +18,7 @@
 using namespace mh;
 using namespace mh::attention;
 using namespace mh::nn;
+using layers::causal_mask;
 using layers::LayerRounding;
 using layers::rounding_of;
 using numbers::doubles;
@@ -62,12 +63,6 @@ at::Tensor gates_of(Layer& l, const at::Tensor& x, const Mask& mask, const Forwa
   RecordingObserver recorder;
   l.forward(x, mask, forward_context, &recorder);
   return recorder.g;
-}
-
-Mask causal_mask() {
-  Mask mask;
-  mask.causal = true;
-  return mask;
 }
 
 ForwardContext training_context(uint32_t update = 0, bool sample = false, int64_t row_offset = 0) {
@@ -209,7 +204,7 @@ std::string config_of(const Reference& oracle, const std::string& extra_lines = 
 
 // Returns the length of the chain of roundings in the gates: a term per token in the mean, d and `hidden` terms in the
 // products, a term per expert in the sum of the softmax.
-int64_t gate_roundings(Layer& l, int64_t tokens) {
+int64_t num_gate_roundings(Layer& l, int64_t tokens) {
   const at::Tensor& down = l["gate.down.weight"];  // (E, hidden)
   return tokens + l["gate.up.weight"].size(1) + down.size(1) + down.size(0) + layers::kElementwiseRoundings;
 }
@@ -218,7 +213,7 @@ int64_t gate_roundings(Layer& l, int64_t tokens) {
 // up to a constant, from the logarithms of the gates.
 bool gates_agree(Layer& l, const at::Tensor& a, const at::Tensor& b, int64_t tokens) {
   const double logit = numbers::max_abs(b.clamp_min(std::numeric_limits<float>::min()).log());
-  return rounding::agree(a, b, gate_roundings(l, tokens), std::max(1.0, logit / 2));
+  return rounding::agree(a, b, num_gate_roundings(l, tokens), std::max(1.0, logit / 2));
 }
 
 // Returns a bound on the gate logits for inputs up to `input_size`: the largest output of a batch norm with the
@@ -243,7 +238,7 @@ struct HeadWeightLayer : Layer {
   }
   // Returns whether head weights agree; `tokens`: number of keys.
   bool agree(const at::Tensor& a, const at::Tensor& b, int64_t tokens) const {
-    return rounding::agree(a, b, layers::roundings(layer->layer_spec(), tokens));
+    return rounding::agree(a, b, layers::num_roundings(layer->layer_spec(), tokens));
   }
 };
 
@@ -336,8 +331,8 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
                      static_cast<double>(oracle.sizes.heads) / static_cast<double>(oracle.sizes.heads - oracle.drop);
     const LayerRounding rounding = rounding_of(l, x, m, mask);
     const double bound =
-        tolerance::chain_error_bound(rounding.operations + gate_roundings(l, oracle.sizes.keys), tolerance::kFp32,
-                                     scale * (rounding.gain + gate_gain) * rounding.size);
+        tolerance::chain_error_bound(rounding.num_roundings + num_gate_roundings(l, oracle.sizes.keys),
+                                     tolerance::kFp32, scale * (rounding.gain + gate_gain) * rounding.size);
     const auto mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
     for (Path path : {Path::composed, Path::automatic}) {
       l.set("gate.norm.mean", mean);
@@ -393,13 +388,13 @@ TEST_CASE("gradients of MAE equal finite differences of the sum over experts", "
     Vector norm_variance;
     oracle.gates(doubles(x), doubles(m), weights, &norm_variance);
     const LayerRounding rounding = rounding_of(l, x, m, mask);
-    const int64_t operations = rounding.operations + gate_roundings(l, oracle.sizes.keys);
+    const int64_t num_roundings = rounding.num_roundings + num_gate_roundings(l, oracle.sizes.keys);
     const double input_size = std::max(numbers::max_abs(x), numbers::max_abs(m)),
                  gain = rounding.gain + gate_logit_size(l, input_size, norm_variance) / 2,
-                 bound = tolerance::chain_error_bound(2 * operations, tolerance::kFp32,
+                 bound = tolerance::chain_error_bound(2 * num_roundings, tolerance::kFp32,
                                                       gain * layers::largest_gradient(l, {x}));
     auto compare = [&](const at::Tensor& gradient, const std::function<double(size_t, double)>& shifted) {
-      layers::check_slopes(gradient, static_cast<size_t>(gradient.numel()), bound, operations + r.numel(), shifted);
+      layers::check_slopes(gradient, static_cast<size_t>(gradient.numel()), bound, num_roundings + r.numel(), shifted);
     };
     for (auto& p : l.parameters.all()) {
       if (!p.traits().trainable) {
@@ -469,8 +464,8 @@ TEST_CASE("head weights of MAE sum to h and lie in [0, h / (h - t)]", "[mae]") {
     at::Tensor x = normal({2, 5, heads}, seed + 9), w = l.forward(x, causal_mask());
     // The terms of a head weight and of the sum of all head weights are at most h.
     const auto h = static_cast<double>(heads);
-    const int64_t operations = layers::roundings(l.layer->layer_spec(), 5) + expert_count(heads, drop) + heads;
-    const double error = rounding::bound(at::kFloat, at::kFloat, operations, h);
+    const int64_t num_roundings = layers::num_roundings(l.layer->layer_spec(), 5) + expert_count(heads, drop) + heads;
+    const double error = rounding::bound(at::kFloat, at::kFloat, num_roundings, h);
     RC_ASSERT(numbers::error(w.sum(-1), at::full({2, 5}, h)) <= error);
     RC_ASSERT(w.min().item<double>() >= -error);
     RC_ASSERT(w.max().item<double>() <= h / static_cast<double>(heads - drop) + error);
@@ -502,7 +497,7 @@ TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the d
     const Vector output = oracle.head_output(i, doubles(x), doubles(x), l.weights());
     at::Tensor h = at::tensor(output, at::kDouble).view({2, 3, 6});
     CHECK(rounding::agree(recorder.g.grad().select(-1, i), (h * r.to(at::kDouble)).sum(-1) * -1.5,
-                          rounding.operations + 6, 1.5 * rounding.gain * rounding.size * numbers::max_abs(r)));
+                          rounding.num_roundings + 6, 1.5 * rounding.gain * rounding.size * numbers::max_abs(r)));
   }
 }
 
@@ -569,7 +564,7 @@ TEST_CASE("MAE samples one expert per row and layer in every backbone; with samp
   const std::string mae = "[attention]\nheads = 4\ncombiner = 'mae'\n", sizes = "layers = 2\nwidth = 32\nffn = 24\n";
   struct Case {
     std::string toml;
-    bool encoder_only;
+    bool is_encoder_only;
     size_t layers;
   };
   const std::vector<Case> cases{
@@ -586,7 +581,7 @@ TEST_CASE("MAE samples one expert per row and layer in every backbone; with samp
       auto dropped_heads = [&](const std::string& unit, uint32_t update) {
         const auto model = translators::build_model(c.toml + str("[attention.mae]\ngate = '", gate, "'\n", unit));
         DroppedHeads observer;
-        model->hidden(every_model::input(*model, c.encoder_only, 9), training_context(update, true), nullptr,
+        model->hidden(every_model::input(*model, c.is_encoder_only, 9), training_context(update, true), nullptr,
                       &observer);
         return observer.dropped;
       };
@@ -779,9 +774,9 @@ TEST_CASE("the batch norm of the MAE gate updates running statistics like at::ba
   at::batch_norm(means.flatten(0, 1), {}, {}, mean, variance, true, 0.1, 1e-5, false);
   l.forward(x, {}, training_context());
   // Statistics of 15 means of up to 3 inputs.
-  const int64_t operations = 15 + 3 + layers::kElementwiseRoundings;
-  CHECK(rounding::agree(l["gate.norm.mean"], mean, operations));
-  CHECK(rounding::agree(l["gate.norm.variance"], variance, operations));
+  const int64_t num_roundings = 15 + 3 + layers::kElementwiseRoundings;
+  CHECK(rounding::agree(l["gate.norm.mean"], mean, num_roundings));
+  CHECK(rounding::agree(l["gate.norm.variance"], variance, num_roundings));
   // Evaluation and F passes do not update the running statistics.
   mean = l["gate.norm.mean"].clone();
   l.forward(x, {});
@@ -791,10 +786,10 @@ TEST_CASE("the batch norm of the MAE gate updates running statistics like at::ba
   Mask mask = causal_mask();
   mask.key_lengths = at::tensor({3, 0}, at::kLong);
   decoder_layer.forward(x.narrow(0, 0, 2), mask, training_context());
-  CHECK(rounding::agree(decoder_layer["gate.norm.mean"], means[0].mean(0) * 0.1, operations,
+  CHECK(rounding::agree(decoder_layer["gate.norm.mean"], means[0].mean(0) * 0.1, num_roundings,
                         0.1 * numbers::max_abs(means[0])));
   CHECK(rounding::agree(decoder_layer["gate.norm.variance"], 0.9 + 0.1 * at::var(means[0], at::IntArrayRef{0}, true),
-                        operations));
+                        num_roundings));
   // A batch with one real position has no variance, a batch without real positions has no statistics; outputs are
   // finite for both.
   mask.key_lengths = at::tensor({1, 0}, at::kLong);

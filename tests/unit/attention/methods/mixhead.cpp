@@ -172,10 +172,10 @@ TEST_CASE("the option dropout of Mixhead applies dropout before or after mixing"
   };
   // The observer reads probabilities after mixing. With dropout before mixing, dropped entries are missing from the
   // sums of their rows.
-  const int64_t operations =
+  const int64_t num_roundings =
       6 + 4 + 6 + layers::kElementwiseRoundings;  // terms: keys of the softmax, heads, keys of a row
-  CHECK(rounding::agree(observed_probabilities("after").sum(-1), at::ones({2, 4, 6}), operations));
-  CHECK(!rounding::agree(observed_probabilities("before").sum(-1), at::ones({2, 4, 6}), operations));
+  CHECK(rounding::agree(observed_probabilities("after").sum(-1), at::ones({2, 4, 6}), num_roundings));
+  CHECK(!rounding::agree(observed_probabilities("before").sum(-1), at::ones({2, 4, 6}), num_roundings));
   CHECK(
       rounding::agree(observed_probabilities("before").select(1, 0), observed_probabilities("before").select(1, 3), 4));
 }

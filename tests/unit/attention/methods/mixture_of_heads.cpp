@@ -10,7 +10,7 @@
 
 using namespace mh;
 using namespace mh::attention;
-using layers::causal;
+using layers::causal_mask;
 using layers::Layer;
 using layers::output_by_heads;
 using layers::RecordingObserver;
@@ -98,7 +98,7 @@ TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads mat
     l.perturb_parameters(seed);
     const at::Tensor x = normal({2, 3, d}, seed);
     RecordingObserver recorder;
-    const at::Tensor y = l(x, x, causal(), {}, &recorder);
+    const at::Tensor y = l(x, x, causal_mask(), {}, &recorder);
     const Vector expected = head_weights(heads, l.weights(), doubles(x), d);
     // A logit of the router is a sum of d products. An error ε of the logits is a relative error of at most 2 ε of a
     // weight, since a weight is a quotient of probabilities times another probability.
@@ -107,7 +107,8 @@ TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads mat
     const at::Tensor exact = at::tensor(expected, at::kDouble).view(recorder.g.sizes());
     RC_ASSERT(rounding::agree(recorder.g, exact, d + h + layers::kElementwiseRoundings,
                               2 * std::max(1.0, std::sqrt(largest_logit)) * numbers::max_abs(exact)));
-    RC_ASSERT(layers::rounding_of(l, x, x, causal()).combiners_agree(output_by_heads(l, recorder.z, recorder.g), y));
+    RC_ASSERT(
+        layers::rounding_of(l, x, x, causal_mask()).combiners_agree(output_by_heads(l, recorder.z, recorder.g), y));
   }));
 }
 
@@ -118,7 +119,8 @@ TEST_CASE("gradients of a mixture of heads equal finite differences; more chosen
   Layer l(toml, 5, 3);
   l.perturb_parameters(4);
   layers::check_gradients(
-      l, normal({2, 3, 5}, 1), [&](const at::Tensor& x, Observer* observer) { return l(x, x, causal(), {}, observer); },
+      l, normal({2, 3, 5}, 1),
+      [&](const at::Tensor& x, Observer* observer) { return l(x, x, causal_mask(), {}, observer); },
       [](const Weights& w, const Vector& x) {
         return mixture({1, 3, 2}, {2, 3, 3, 5, 4, 2, 2}, w, x);
       });

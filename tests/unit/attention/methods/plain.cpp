@@ -135,7 +135,7 @@ TEST_CASE("a head of size >= length can represent any positive attention matrix 
     l(input, input, {}, {}, &recorder);
     // Rounding the weights to fp32 changes the logits by an error relative to the condition of X, and an error ε of the
     // logits changes a probability by at most ε / 2.
-    RC_ASSERT(rounding::agree(recorder.p[0][0], p, layers::roundings(l.layer->layer_spec(), n),
+    RC_ASSERT(rounding::agree(recorder.p[0][0], p, layers::num_roundings(l.layer->layer_spec(), n),
                               std::max(1.0, condition * numbers::max_abs(logits) / 2)));
   }));
 }
