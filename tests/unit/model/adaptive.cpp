@@ -42,8 +42,8 @@ struct Reference {
   int64_t vocabulary = 0;
   std::map<std::string, Matrix> parameters;
 
-  int64_t rows() const { return options.vocabulary_rows > 0 ? options.vocabulary_rows : vocabulary; }
-  int64_t scored_rows() const { return options.score_padded_rows ? rows() : vocabulary; }
+  int64_t num_rows() const { return options.vocabulary_rows > 0 ? options.vocabulary_rows : vocabulary; }
+  int64_t num_scored_rows() const { return options.score_padded_rows ? num_rows() : vocabulary; }
   bool has(const std::string& name) const { return parameters.count(name) > 0; }
 
   // Returns the band of an entry and the first entry of this band.
@@ -92,15 +92,15 @@ struct Reference {
   // this band.
   Vector scores(int64_t band, int64_t first, int64_t end, const Vector& x) const {
     const std::string owner = options.tied ? "decoder.embedding" : "decoder.output";
-    const bool one_table = has(owner + ".weight");
-    const Matrix& table = parameters.at(one_table ? owner + ".weight" : str(owner, ".bands.", band, ".weight"));
+    const bool has_one_table = has(owner + ".weight");
+    const Matrix& table = parameters.at(has_one_table ? owner + ".weight" : str(owner, ".bands.", band, ".weight"));
     Vector y;
     for (int64_t e = first; e < end; ++e) {
-      const int64_t r = one_table ? e : e - first;
+      const int64_t r = has_one_table ? e : e - first;
       double sum = 0;
       for (int64_t c = 0; c < table.columns; ++c) sum += table.at(r, c) * x[static_cast<size_t>(c)];
       if (options.output_bias)
-        sum += one_table || options.cutoff_factor == 1
+        sum += has_one_table || options.cutoff_factor == 1
                    ? parameters.at("decoder.output.bias").at(e, 0)
                    : parameters.at(str("decoder.output.bands.", band, ".bias")).at(e - first, 0);
       y.push_back(sum);
@@ -119,8 +119,8 @@ struct Reference {
     head.insert(head.end(), classes.begin(), classes.end());
     auto [band, first] = band_of(options.output_cutoffs, target);
     if (band == 0) return head[static_cast<size_t>(target)] - log_sum_exp(head);
-    const auto bands = static_cast<int64_t>(options.output_cutoffs.size());
-    const int64_t end = band == bands ? scored_rows() : options.output_cutoffs[static_cast<size_t>(band)];
+    const auto last_band = static_cast<int64_t>(options.output_cutoffs.size());
+    const int64_t end = band == last_band ? num_scored_rows() : options.output_cutoffs[static_cast<size_t>(band)];
     Vector x = h;
     if (options.cutoff_factor > 1)
       x = options.tied_projections
@@ -147,8 +147,8 @@ struct EmbeddingAndOutput {
   std::unique_ptr<TokenEmbedding> embedding;
   std::unique_ptr<OutputLayer> output;
 
-  EmbeddingAndOutput(const ModelOptions& model_options, int64_t entries, uint64_t seed = 1)
-      : options(model_options), vocabulary(entries) {
+  EmbeddingAndOutput(const ModelOptions& model_options, int64_t num_entries, uint64_t seed = 1)
+      : options(model_options), vocabulary(num_entries) {
     check_bands(options, vocabulary);
     embedding = make_token_embedding(parameters, options, vocabulary);
     output = make_output(parameters, options, *embedding, vocabulary);
@@ -219,7 +219,7 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
   CHECK(xl("layers = 16\nwidth = 410\nffn = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
   // On One Billion Word, 294M in Mixhead: separate projections of input and output, also for the first band.
   CHECK(xl("layers = 18\nwidth = 1024\nffn = 4096\nproject_head = true\n", "heads = 8\n", 793471) == 294452082);
-  // Skip Cross-Head on WikiText-103, 122M: nothing tied. Widths 624, 156, 39 and 9.
+  // Skip Cross-Head on WikiText-103, 122M: nothing tied; bands of width 624, 156, 39 and 9.
   CHECK(xl("layers = 15\nwidth = 624\nffn = 2496\nproject_head = true\ntied = false\n", "heads = 16\n", 267735) ==
         122215992);
 }
@@ -295,15 +295,15 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
     };
     // The largest log-probability is about as large as the scores that cancel in it.
     const at::Tensor all = tensor_like(expected_all, all_log_p);
-    const double largest = std::max(1.0, numbers::max_abs(all));
+    const double largest_score = std::max(1.0, numbers::max_abs(all));
     const int64_t num_roundings = model.num_roundings();
     RC_ASSERT(rounding::agree(hidden, tensor_like(expected_hidden, hidden), num_roundings));
-    RC_ASSERT(rounding::agree(log_p, tensor_like(expected_log_p, log_p), num_roundings, largest));
-    RC_ASSERT(rounding::agree(all_log_p, all, num_roundings, largest));
+    RC_ASSERT(rounding::agree(log_p, tensor_like(expected_log_p, log_p), num_roundings, largest_score));
+    RC_ASSERT(rounding::agree(all_log_p, all, num_roundings, largest_score));
 
     SlicedLoss loss = model.loss(tokens, targets);
     const double expected = reference.nll(token_ids, target_ids),
-                 loss_error = 11 * rounding::bound(at::kFloat, at::kDouble, num_roundings, largest);
+                 loss_error = 11 * rounding::bound(at::kFloat, at::kDouble, num_roundings, largest_score);
     RC_ASSERT(loss.num_scored == 11);
     RC_ASSERT(std::abs(loss.nll.item<double>() - expected) <= loss_error);
     RC_ASSERT(std::abs(loss.smoothed.item<double>() - expected) <= loss_error);
@@ -316,7 +316,7 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
       if (const at::Tensor& g = parameter.master().grad(); g.defined())
         largest_gradient = std::max(largest_gradient, numbers::max_abs(g));
     const double gradient_error =
-        tolerance::chain_error_bound(2 * num_roundings, tolerance::kFp32, largest * largest_gradient);
+        tolerance::chain_error_bound(2 * num_roundings, tolerance::kFp32, largest_score * largest_gradient);
     for (auto& parameter : model.parameters.all()) {
       const at::Tensor& gradient = parameter.master().grad();
       const auto actual = gradient.defined() ? layers::doubles(gradient) : Vector();
@@ -324,13 +324,13 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
       for (int trial = 0; trial < 4; ++trial) {
         const auto k = static_cast<size_t>(*rc::gen::inRange<int64_t>(0, m.rows * m.columns));
         const auto nll_at = [&](double step) {
-          const double before = m.values[k];
-          m.values[k] = before + step;
+          const double original_value = m.values[k];
+          m.values[k] = original_value + step;
           const double nll = reference.nll(token_ids, target_ids);
-          m.values[k] = before;
+          m.values[k] = original_value;
           return nll;
         };
-        const rounding::Slope slope = rounding::slope(nll_at, 1e-5, num_roundings, 11 * largest);
+        const rounding::Slope slope = rounding::slope(nll_at, 1e-5, num_roundings, 11 * largest_score);
         RC_ASSERT(std::abs((actual.empty() ? 0 : actual[k]) - slope.value) <= slope.error + gradient_error);
       }
     }
@@ -373,8 +373,8 @@ TEST_CASE("bands without tokens in a batch have no gradient and are not updated 
   // the last band only.
   for (auto tokens :
        {at::arange(30, at::kLong).view({1, 30}), at::tensor({1, 4, 27, 25, 9, 29}, at::kLong).view({1, 6})}) {
-    std::map<std::string, at::Tensor> before;
-    for (auto& p : model.parameters.all()) before[p.name()] = p.master().detach().clone();
+    std::map<std::string, at::Tensor> old_values;
+    for (auto& p : model.parameters.all()) old_values[p.name()] = p.master().detach().clone();
     model.parameters.zero_gradients();
     model.loss(tokens, tokens).smoothed.backward();
     optimizer.step(0.1, 1);
@@ -382,7 +382,7 @@ TEST_CASE("bands without tokens in a batch have no gradient and are not updated 
       const bool has_tokens = tokens.numel() == 30 || p.name().find("bands.1.") == std::string::npos;
       INFO(p.name());
       CHECK(p.master().grad().defined() == has_tokens);
-      CHECK(at::equal(p.master(), before[p.name()]) != has_tokens);
+      CHECK(at::equal(p.master(), old_values[p.name()]) != has_tokens);
       CHECK(optimizer.steps().at(p.name()) == (tokens.numel() == 30 || !has_tokens ? 1 : 2));
     }
   }
@@ -397,14 +397,14 @@ TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of 
   at::Tensor tokens = random_tokens(6, 5, 30, 1), targets = random_tokens(6, 5, 30, 2), head_targets = targets % 10;
   nn::ForwardContext forward_context{true, 3, 7, 0};
   c10::NoGradGuard no_gradient;
-  const double nll_without = without_dropout.loss(tokens, targets).nll.item<double>(),
-               nll_with = model.loss(tokens, targets, forward_context).nll.item<double>();
+  const double nll_without_dropout = without_dropout.loss(tokens, targets).nll.item<double>(),
+               nll_with_dropout = model.loss(tokens, targets, forward_context).nll.item<double>();
   const auto same_nll = [&](double nll) {
     return rounding::within(nll, rounding::bound(at::kFloat, at::kFloat, model.num_roundings(), nll));
   };
-  CHECK(nll_with != same_nll(nll_without));
-  CHECK(model.loss(tokens, targets).nll.item<double>() == nll_without);
-  CHECK(model.loss(tokens, targets, forward_context).nll.item<double>() == nll_with);
+  CHECK(nll_with_dropout != same_nll(nll_without_dropout));
+  CHECK(model.loss(tokens, targets).nll.item<double>() == nll_without_dropout);
+  CHECK(model.loss(tokens, targets, forward_context).nll.item<double>() == nll_with_dropout);
   CHECK(model.loss(tokens, head_targets, forward_context).nll.item<double>() ==
         without_dropout.loss(tokens, head_targets).nll.item<double>());
   double micro_batch_sum = 0;
@@ -413,11 +413,11 @@ TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of 
     micro_batch_sum +=
         model.loss(tokens.narrow(0, row, rows), targets.narrow(0, row, rows), forward_context).nll.item<double>();
   }
-  CHECK(micro_batch_sum == same_nll(nll_with));
+  CHECK(micro_batch_sum == same_nll(nll_with_dropout));
   // Another update draws another mask.
   forward_context.row_offset = 0;
   forward_context.update = 8;
-  CHECK(model.loss(tokens, targets, forward_context).nll.item<double>() != nll_with);
+  CHECK(model.loss(tokens, targets, forward_context).nll.item<double>() != nll_with_dropout);
 }
 
 TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients of fp32 up to rounding", "[adaptive]") {
@@ -430,8 +430,8 @@ TEST_CASE("bands with bf16 copies of the parameters have the loss and gradients 
     at::Tensor tokens = at::arange(30, at::kLong).view({2, 15}), targets = (tokens + 7) % 30;
     const nn::ForwardContext forward_context{true, 3, 7, 0};
     bf16_model.parameters.set_bf16(true);
-    // bf16 rounds the weights, the activations and the gradients. Each has about the effect of a change of each weight
-    // by one unit roundoff.
+    // bf16 rounds the weights, the activations and the gradients. Each of these three roundings has about the effect of
+    // a change of each weight by one unit roundoff.
     {
       c10::NoGradGuard no_gradient;
       at::manual_seed(15);
@@ -468,9 +468,9 @@ TEST_CASE("an adaptive softmax never stores all scores of a tail band", "[adapti
   at::Tensor hidden = at::randn({1, n, 64}).requires_grad_();
   at::Tensor targets = at::randint(200, vocabulary, {1, n}, at::kLong);
   reset_peak();
-  const int64_t before = peak_kb();
+  const int64_t initial_kb = peak_kb();
   model.output->loss(hidden, targets, 0, {}).smoothed.backward();
-  CHECK(peak_kb() - before < 200 * 1024);
+  CHECK(peak_kb() - initial_kb < 200 * 1024);
 }
 
 TEST_CASE("initial standard deviations of bands follow the initialisation scheme", "[adaptive]") {

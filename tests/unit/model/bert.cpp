@@ -27,7 +27,7 @@ const char* const kBert =
     "'bert'\n";
 
 // Returns the number of parameters without the output heads but with the pooler, like published counts of encoders.
-int64_t encoder_count(const std::string& model_lines) {
+int64_t num_encoder_parameters(const std::string& model_lines) {
   const auto model = build_language_model(parse_model_config(kBert + model_lines), 30522, at::kMeta);
   int64_t count = 0;
   for (const Parameter& p : model->parameters().all())
@@ -35,7 +35,7 @@ int64_t encoder_count(const std::string& model_lines) {
   return count;
 }
 
-// HEAD is replaced by the lines of an output head.
+// The configuration of a small encoder, in which tiny_config() replaces HEAD by the lines of an output head.
 const std::string kTiny =
     std::string(kBert) + "layers = 2\nwidth = 16\nffn = 24\nHEAD[attention]\nheads = 4\nhead_size = 6\n";
 
@@ -135,14 +135,14 @@ TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli 
   CHECK(
       build_language_model(parse_model_config(kBert + base), 30522, at::kMeta)->parameters().num_trainable_elements() ==
       110106428);
-  CHECK(encoder_count(base) == 109482240);
-  CHECK(encoder_count(large) == 335141888);
+  CHECK(num_encoder_parameters(base) == 109482240);
+  CHECK(num_encoder_parameters(large) == 335141888);
   // Without head_size the count is independent of the number of heads.
   for (int heads : {8, 32})
-    CHECK(encoder_count(std::string(large).replace(large.find("= 16"), 4, str("= ", heads))) == 335141888);
+    CHECK(num_encoder_parameters(std::string(large).replace(large.find("= 16"), 4, str("= ", heads))) == 335141888);
   // Bhojanapalli et al. 2020: width 512, inner width 4096, fixed head sizes.
   const auto count_in_millions = [](int heads, int size) {
-    return static_cast<double>(encoder_count(
+    return static_cast<double>(num_encoder_parameters(
                str("layers = 24\nwidth = 512\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = ", heads,
                    "\nhead_size = ", size, "\n"))) /
            1e6;
@@ -222,7 +222,7 @@ TEST_CASE("losses and log-probabilities of the output heads of an encoder match 
       CHECK(actual.item<double>() == rounding::within(-value, bound(value)));
     };
     double loss_error = 0;  // sum of the bounds of all terms of the loss
-    int64_t scored = 0;
+    int64_t num_scored = 0;
     for (int64_t b = 0; b < 2; ++b) {
       const int64_t n = b == 0 ? 6 : 4;
       const auto h = reference(reference::row_of(input.tokens, b, n), reference::row_of(input.segments, b, n), 2);
@@ -233,12 +233,12 @@ TEST_CASE("losses and log-probabilities of the output heads of an encoder match 
       };
       if (head.find("classes") != std::string::npos) {
         add(0, cross_entropy(reference.dense("head.classes", reference.pool(h)), target(0)));
-        ++scored;
+        ++num_scored;
       } else if (head.find("number") != std::string::npos) {
         const double error =
             reference.dense("head.number", reference.pool(h))[0] - 0.001 * static_cast<double>(target(0));
         add(0, error * error);
-        ++scored;
+        ++num_scored;
       } else if (head.find("span") != std::string::npos) {
         for (size_t end = 0; end < 2; ++end) {
           std::vector<double> scores;
@@ -248,11 +248,11 @@ TEST_CASE("losses and log-probabilities of the output heads of an encoder match 
           nll += value / 2, loss_error += bound(value) / 2;
         }
         CHECK(log_p[b][2].item<double>() == 0);
-        ++scored;
+        ++num_scored;
       } else {
         for (int64_t t = 1; t < n; ++t)
           if (target(t) >= 0)
-            add(t, cross_entropy(reference.word_logits(h[static_cast<size_t>(t)]), target(t))), ++scored;
+            add(t, cross_entropy(reference.word_logits(h[static_cast<size_t>(t)]), target(t))), ++num_scored;
         if (!head.empty()) {
           const double value = cross_entropy(reference.dense("head.next", reference.pool(h)), target(0));
           check(log_p[b][0], value);
@@ -260,7 +260,7 @@ TEST_CASE("losses and log-probabilities of the output heads of an encoder match 
         }
       }
     }
-    CHECK(loss.num_scored == scored);
+    CHECK(loss.num_scored == num_scored);
     CHECK(loss.nll.item<double>() == rounding::within(nll + 1.5 * next_sentence_nll, loss_error));
     CHECK(loss.smoothed.item<double>() == rounding::within(nll + 1.5 * next_sentence_nll, loss_error));
     // Targets of -1 are not scored.

@@ -22,8 +22,8 @@ using translators::stage_lines;
 
 namespace {
 
-int64_t count(const std::string& toml, const Vocabularies& v) {
-  return build_language_model(parse_model_config(toml), v, at::kMeta)->parameters().num_trainable_elements();
+int64_t num_trainable_parameters(const std::string& toml, const Vocabularies& vocabularies) {
+  return build_language_model(parse_model_config(toml), vocabularies, at::kMeta)->parameters().num_trainable_elements();
 }
 
 at::Tensor lengths(std::initializer_list<int64_t> values) {
@@ -50,22 +50,23 @@ TEST_CASE("parameter counts of encoder-decoders equal those of published transla
       "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = "
       "1024\nencoder-decoder.source_rows = "
       "8848\nvocabulary_rows = 6632\n[attention]\nheads = 8\n";
-  CHECK(count(iwslt, {6632, 8848}) == 39469056);
+  CHECK(num_trainable_parameters(iwslt, {6632, 8848}) == 39469056);
   const std::string wmt =
       "[model]\nbackbone = 'encoder-decoder'\nnorm = 'post'\nlayers = 6\nwidth = 512\nffn = "
       "2048\nencoder-decoder.shared_embedding = "
       "true\n[attention]\nheads = 8\n";
-  CHECK(count(wmt, 32768) == 60915712);
+  CHECK(num_trainable_parameters(wmt, 32768) == 60915712);
   // Alphas in all 18 layers (without the unused bias of the released code), and gates of MAE.
-  CHECK(count(iwslt + "combiner = 'alphas'\n", {6632, 8848}) == 39469056 + 1152);
-  CHECK(count(iwslt + "combiner = 'alphas'\n[attention.encoder.self]\nheads = 16\n[attention.decoder.self]\nheads = "
-                      "16\n[attention.decoder.cross]\nheads = 16\n",
-              {6632, 8848}) == 39469056 + 4608);
-  CHECK(count(wmt + "combiner = 'mae'\n", 32768) == 60915712 + 2419344);
-  CHECK(count(wmt + "combiner = 'mae'\nmae.drop = 2\n", 32768) == 60915712 + 2511864);
+  CHECK(num_trainable_parameters(iwslt + "combiner = 'alphas'\n", {6632, 8848}) == 39469056 + 1152);
+  CHECK(num_trainable_parameters(
+            iwslt + "combiner = 'alphas'\n[attention.encoder.self]\nheads = 16\n[attention.decoder.self]\nheads = "
+                    "16\n[attention.decoder.cross]\nheads = 16\n",
+            {6632, 8848}) == 39469056 + 4608);
+  CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\n", 32768) == 60915712 + 2419344);
+  CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\nmae.drop = 2\n", 32768) == 60915712 + 2511864);
   // Mixing matrices in all 18 layers.
-  CHECK(count(iwslt + "mixer = 'mixhead-a'\n", {6632, 8848}) == 39469056 + 18 * 64);
-  CHECK(count(iwslt + "mixer = 'mixhead-b'\n", {6632, 8848}) == 39469056 + 18 * (64 + 8 * 64));
+  CHECK(num_trainable_parameters(iwslt + "mixer = 'mixhead-a'\n", {6632, 8848}) == 39469056 + 18 * 64);
+  CHECK(num_trainable_parameters(iwslt + "mixer = 'mixhead-b'\n", {6632, 8848}) == 39469056 + 18 * (64 + 8 * 64));
 }
 
 namespace {
@@ -212,12 +213,12 @@ TEST_CASE("incremental decoding of an encoder-decoder with reordered rows equals
     CHECK(rounding::passes_agree(*model, model->logits(model->hidden(next_tokens, {}, state.get())),
                                  logits(*model, longer_input).narrow(1, 4, 1), 7));
     // A swap of two rows of one sentence.
-    const at::Tensor swapped = at::tensor({2, 1, 0}, at::kLong);
-    state->reorder(swapped);
+    const at::Tensor swapped_rows = at::tensor({2, 1, 0}, at::kLong);
+    state->reorder(swapped_rows);
     const at::Tensor last_tokens = random_tokens(3, 1, 30, 13);
-    const Input longest_input{at::cat({longer_input.tokens.index_select(0, swapped), last_tokens}, 1),
-                              longer_input.source.index_select(0, swapped),
-                              {{}, longer_input.lengths.encoder.index_select(0, swapped)}};
+    const Input longest_input{at::cat({longer_input.tokens.index_select(0, swapped_rows), last_tokens}, 1),
+                              longer_input.source.index_select(0, swapped_rows),
+                              {{}, longer_input.lengths.encoder.index_select(0, swapped_rows)}};
     CHECK(rounding::passes_agree(*model, model->logits(model->hidden(last_tokens, {}, state.get())),
                                  logits(*model, longest_input).narrow(1, 5, 1), 7));
   }
@@ -236,11 +237,11 @@ TEST_CASE("gradients of an encoder-decoder equal finite differences", "[translat
 
 TEST_CASE("invalid options of an encoder-decoder are rejected, and so are encoder-decoder options in a decoder",
           "[translation]") {
-  const auto error_of = [](const std::string& lines, const Vocabularies& v) {
+  const auto error_of = [](const std::string& lines, const Vocabularies& vocabularies) {
     return refusal([&] {
       build_language_model(
-          parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\n" + lines + "[attention]\nheads = 2\n"), v,
-          at::kMeta);
+          parse_model_config("[model]\nlayers = 1\nwidth = 16\nffn = 8\n" + lines + "[attention]\nheads = 2\n"),
+          vocabularies, at::kMeta);
     });
   };
   const std::string encoder_decoder = "backbone = 'encoder-decoder'\n";

@@ -1,5 +1,5 @@
 // Models on the test device (--device cuda) against the CPU: updates, beam search, singular values, and CUDA graph
-// capture. Without a GPU most of these tests compare the CPU with itself, which checks the tests.
+// capture. Without a GPU most of these tests compare the CPU with itself, which checks the code of the tests.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -45,9 +45,9 @@ constexpr double kLearningRate = 1e-3;
 // difference of numbers as large as the largest result.
 void require_near(const std::vector<Result>& actual, const std::vector<Result>& expected, double gradient_bound) {
   REQUIRE(actual.size() == expected.size());
-  double size = 1;
-  for (const Result& result : expected) size = std::max(size, max_abs(result.value));
-  const double bound = gradient_bound * size;
+  double largest_result = 1;
+  for (const Result& result : expected) largest_result = std::max(largest_result, max_abs(result.value));
+  const double bound = gradient_bound * largest_result;
   // The effect of the update on the next loss: Adam divides a gradient g with an error of at most `bound` by its own
   // magnitude, so the step of an element changes by at most 2 lr min(1, bound / |g|), and the loss by |g| times this.
   double loss_effect = 0;

@@ -100,7 +100,7 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
 TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_padded_rows is set") {
   c10::NoGradGuard no_gradient;
   at::Tensor x = random_tokens(1, 5, 30, 1), targets = random_tokens(1, 5, 30, 2);
-  auto loss = [&](const char* extra) {
+  auto nll_with = [&](const char* extra) {
     auto model = build_language_model(
         parse_model_config(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30,
         at::kCPU);
@@ -109,9 +109,9 @@ TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_pad
     // drawn last.
     return model->loss(model->hidden(x, {}), targets, 0).nll.item<double>();
   };
-  const double padded_nll = loss("vocabulary_rows = 40\n"),
-               scored_padding_nll = loss("vocabulary_rows = 40\nscore_padded_rows = true\n");
-  CHECK(padded_nll == same_nll(loss("")));
+  const double padded_nll = nll_with("vocabulary_rows = 40\n"),
+               scored_padding_nll = nll_with("vocabulary_rows = 40\nscore_padded_rows = true\n");
+  CHECK(padded_nll == same_nll(nll_with("")));
   CHECK(scored_padding_nll > padded_nll);
   CHECK(scored_padding_nll != same_nll(padded_nll));
 }

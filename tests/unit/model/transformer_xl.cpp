@@ -25,10 +25,10 @@ namespace {
 const char* kPublished =
     "backbone = 'transformer-xl'\nnorm = 'post'\npositions = 'none'\ninit = 'transformer-xl'\noutput_bias = true\n";
 
-// Returns the configuration with the lines `model` in [model] and `attention` in [attention].
-ModelConfig parse_model_config(const std::string& model, const std::string& attention) {
+// Returns the configuration with `model_lines` in [model] and `attention_lines` in [attention].
+ModelConfig parse_model_config(const std::string& model_lines, const std::string& attention_lines) {
   return models::parse_model_config(
-      str("[model]\n", model, "[attention]\nbias = false\nscore = 'relative'\n", attention));
+      str("[model]\n", model_lines, "[attention]\nbias = false\nscore = 'relative'\n", attention_lines));
 }
 
 // Initialises the parameters and multiplies matrices by 12, so that attention is far from uniform.
@@ -84,7 +84,7 @@ class SkipDraws {
 // Largest number of keys of a query in these tests.
 constexpr int64_t kMaxKeys = 24;
 
-// Returns whether a and b are results of the same forward pass of the model.
+// Returns whether a and b agree within rounding, as results of the same forward pass of the model.
 bool agree(LanguageModel& model, const at::Tensor& a, const at::Tensor& b) {
   return rounding::passes_agree(model, a, b, kMaxKeys);
 }
@@ -233,13 +233,17 @@ TEST_CASE("without a memory training segments are independent and decoding keeps
 
 TEST_CASE("no gradient flows through the memory to an earlier segment", "[txl]") {
   auto model = tiny_model("transformer-xl.memory = 6\n", "", 2);
-  at::Tensor x = tokens(1, 12, 5).clone(), first = x.narrow(1, 0, 6), second = x.narrow(1, 6, 6);
+  at::Tensor x = tokens(1, 12, 5).clone(), first_segment = x.narrow(1, 0, 6), second_segment = x.narrow(1, 6, 6);
   // Disjoint tokens in the two segments, so that rows of the embedding gradient belong to one segment.
-  first.copy_(first % 15);
-  second.copy_(second % 15 + 15);
+  first_segment.copy_(first_segment % 15);
+  second_segment.copy_(second_segment % 15 + 15);
   auto state = model->new_state();
-  model->hidden(first, context_of_update(0), state.get());
-  model->hidden(second, context_of_update(1), state.get()).square().mul(at::arange(16, at::kFloat)).sum().backward();
+  model->hidden(first_segment, context_of_update(0), state.get());
+  model->hidden(second_segment, context_of_update(1), state.get())
+      .square()
+      .mul(at::arange(16, at::kFloat))
+      .sum()
+      .backward();
   at::Tensor gradient = model->parameters().find("decoder.embedding.weight")->master().grad();
   CHECK(gradient.narrow(0, 0, 15).abs().max().item<float>() == 0);
   CHECK(gradient.narrow(0, 15, 15).abs().max().item<float>() > 0);
@@ -271,18 +275,18 @@ TEST_CASE("a skipped layer passes its input on and leaves its memory unchanged",
   auto& layers = static_cast<Memories&>(*state).layers;
   int num_skipped = 0, num_all_skipped = 0;
   for (uint32_t i = 0; i < 40; ++i) {
-    std::vector<at::Tensor> before;
-    std::vector<std::vector<int64_t>> positions;
-    for (const auto& layer : layers) before.push_back(layer.inputs), positions.push_back(layer.positions);
+    std::vector<at::Tensor> old_inputs;
+    std::vector<std::vector<int64_t>> old_positions;
+    for (const auto& layer : layers) old_inputs.push_back(layer.inputs), old_positions.push_back(layer.positions);
     at::Tensor x = tokens(2, 4, i), y = model->hidden(x, skips.context_of_update(i), state.get());
     size_t num_unchanged = 0;
     for (size_t l = 0; l < layers.size(); ++l) {
-      if (layers[l].positions != positions[l]) {
+      if (layers[l].positions != old_positions[l]) {
         CHECK(layers[l].positions.back() == 4 * i + 3);
         continue;
       }
       ++num_unchanged;
-      CHECK(layers[l].inputs.is_same(before[l]));
+      CHECK(layers[l].inputs.is_same(old_inputs[l]));
     }
     num_skipped += static_cast<int>(num_unchanged);
     if (num_unchanged == layers.size()) {
@@ -300,18 +304,18 @@ TEST_CASE("Skip-Retain with rate 0 equals the model without Skip-Retain in every
        rate_90_model = tiny_model("transformer-xl.memory = 6\n");
   SkipDraws rate_0_skips(*rate_0_model, "schedule = 'all'\nrate = 0.0\n"),
       rate_90_skips(*rate_90_model, "schedule = 'all'\nrate = 0.9\n");
-  auto a = plain_model->new_state(), b = rate_0_model->new_state();
+  auto plain_state = plain_model->new_state(), rate_0_state = rate_0_model->new_state();
   int num_equal = 0;
   for (uint32_t i = 0; i < 6; ++i) {
-    at::Tensor x = tokens(2, 4, i), y = plain_model->hidden(x, context_of_update(i), a.get());
-    CHECK(at::equal(y, rate_0_model->hidden(x, rate_0_skips.context_of_update(i), b.get())));
+    at::Tensor x = tokens(2, 4, i), y = plain_model->hidden(x, context_of_update(i), plain_state.get());
+    CHECK(at::equal(y, rate_0_model->hidden(x, rate_0_skips.context_of_update(i), rate_0_state.get())));
     num_equal += at::equal(y, rate_90_model->hidden(x, rate_90_skips.context_of_update(i)));
   }
   CHECK(num_equal == 0);
 }
 
 TEST_CASE("ages of memories under Skip-Retain are geometrically distributed with mean 1 / (1 - p)", "[txl]") {
-  // Skips are independent, so an age of a segments has probability p^(a - 1) (1 - p).
+  // Skips are independent, so a memory has the age n, in segments, with the probability p^(n - 1) (1 - p).
   auto model = build_language_model(
       parse_model_config(str(kPublished, "layers = 8\nwidth = 2\nffn = 1\ntransformer-xl.memory = 1\n"), "heads = 1\n"),
       30, at::kCPU);
@@ -320,23 +324,23 @@ TEST_CASE("ages of memories under Skip-Retain are geometrically distributed with
   auto state = model->new_state();
   auto& memories = static_cast<Memories&>(*state);
   SkipDraws skips(*model, "schedule = 'linear'\n");
-  const int steps = 3000;
+  const int num_steps = 3000;
   std::vector<std::map<int64_t, int>> ages(8);
   at::Tensor x = tokens(1, 1, 1);
-  for (uint32_t i = 0; i < steps; ++i) {
+  for (uint32_t i = 0; i < num_steps; ++i) {
     model->hidden(x, skips.context_of_update(i), state.get());
     if (i < 20) continue;
     for (size_t l = 0; l < 8; ++l) ++ages[l][memories.next_position - memories.layers[l].positions.back()];
   }
   for (int64_t l = 0; l < 8; ++l) {
     const double p = l == 7 ? 0 : static_cast<double>(l) / 16;
-    const double n = steps - 20;
+    const double n = num_steps - 20;
     double mean = 0;
     for (auto [age, count] : ages[static_cast<size_t>(l)]) mean += static_cast<double>(age) * count / n;
     // Ages of consecutive updates are correlated: the variance of their mean is about (1 + p) / (1 - p) times the
     // variance for independent ages. The margins are five standard deviations.
     const double deviation_factor = std::sqrt((1 + p) / (1 - p));
-    const double rounding_error = rounding::fp64_bound(steps, 1);
+    const double rounding_error = rounding::fp64_bound(num_steps, 1);
     CHECK(mean ==
           rounding::within(1 / (1 - p), rounding_error + 5 * deviation_factor * std::sqrt(p) / (1 - p) / std::sqrt(n)));
     for (int64_t age = 1; age <= 4; ++age) {
@@ -356,10 +360,10 @@ TEST_CASE("a layer attends to its memory at the true positions after skipped upd
   auto state = model->new_state();
   auto& layer = static_cast<Memories&>(*state).layers[0];
   for (uint32_t i = 0; i < 30; ++i) {
-    const std::vector<int64_t> before = layer.positions;
+    const std::vector<int64_t> memory_positions = layer.positions;
     const at::Tensor memory = layer.inputs;
     at::Tensor x = tokens(1, 4, i), y = model->hidden(x, skips.context_of_update(i), state.get());
-    if (layer.positions == before || before.size() < 8) continue;
+    if (layer.positions == memory_positions || memory_positions.size() < 8) continue;
     Config config;
     config.load_text("[attention]\nbias = false\nheads = 4\nscore = 'relative'\n", "test");
     attention::AttentionOptions options;
@@ -371,7 +375,7 @@ TEST_CASE("a layer attends to its memory at the true positions after skipped upd
     for (auto& p : parameters.all()) p.master().detach().copy_(model->parameters().find(p.name())->master().detach());
     at::Tensor input = mh::nn::embedding(x, model->parameters().find("decoder.embedding.weight")->master(), 4);
     std::vector<int64_t> positions;
-    for (int64_t p : before) positions.push_back(p - 4 * i);
+    for (int64_t p : memory_positions) positions.push_back(p - 4 * i);
     for (int64_t t = 0; t < 4; ++t) positions.push_back(t);
     attention::Mask mask;
     mask.causal = true;
@@ -385,7 +389,7 @@ TEST_CASE("a layer attends to its memory at the true positions after skipped upd
     at::Tensor ffn = linear(at::relu(linear(z, parameter("ffn.up.weight"), parameter("ffn.up.bias"))),
                             parameter("ffn.down.weight"), parameter("ffn.down.bias"));
     CHECK(agree(*model, y, layer_norm(z + ffn, parameter("ffn.norm.weight"), parameter("ffn.norm.bias"), 1e-5)));
-    num_gaps += before.front() != 4 * i - 8;
+    num_gaps += memory_positions.front() != 4 * i - 8;
   }
   CHECK(num_gaps > 3);
 }

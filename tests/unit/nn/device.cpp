@@ -94,7 +94,7 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
       "input_cutoffs = [10, 30]\noutput_cutoffs = [10, 30]\ntied_projections = true\ndropout_tail = 0.2\n";
   for (auto [bf16, extra] : {std::pair{false, std::string()}, {true, ""}, {false, bands}, {true, bands}}) {
     INFO(extra << "bf16 " << bf16);
-    // `noise`: relative change of each weight. Returns the loss and the gradients, on the CPU.
+    // Returns the loss and the gradients, on the CPU. `noise`: relative change of each weight.
     const auto results = [&, bf16 = bf16, extra = extra](at::Device device, double noise) {
       const auto model = small_model(device, extra);
       if (noise > 0) {
@@ -115,12 +115,13 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
     };
     // The effect of rounding is about the effect of a change of each weight by one unit roundoff; fp32 products of
     // attention have the larger error of split products.
-    const double unit = bf16 ? tolerance::kBf16 : tolerance::kSplitProduct;
-    const auto on_cpu = results(at::kCPU, 0), on_gpu = results(gpu, 0), perturbed = results(at::kCPU, unit);
+    const double unit_roundoff = bf16 ? tolerance::kBf16 : tolerance::kSplitProduct;
+    const auto on_cpu = results(at::kCPU, 0), on_gpu = results(gpu, 0),
+               perturbed_results = results(at::kCPU, unit_roundoff);
     for (size_t i = 0; i < on_cpu.size(); ++i) {
       INFO("result " << i);
       CHECK(error(on_gpu[i], on_cpu[i]) <=
-            tolerance::composed_error_bound(error(perturbed[i], on_cpu[i]), unit, max_abs(on_cpu[i])));
+            tolerance::composed_error_bound(error(perturbed_results[i], on_cpu[i]), unit_roundoff, max_abs(on_cpu[i])));
     }
   }
 }
@@ -134,7 +135,7 @@ TEST_CASE("optimiser steps on a GPU agree with the CPU", "[device]") {
     nn::ParameterList cpu_parameters(at::kCPU), gpu_parameters(gpu);
     int64_t num_elements = 0;
     for (auto* list : {&cpu_parameters, &gpu_parameters}) {
-      for (int64_t i = 0; i < 50; ++i)  // more tensors than one kernel launch takes
+      for (int64_t i = 0; i < 50; ++i)  // more tensors than one kernel launch updates
         list->add(str("w", i), {33, i == 7 ? 4001 : i + 1}, {nn::Init::normal(1), true, true});
       list->initialise(1);
       list->set_bf16(true);
@@ -191,9 +192,12 @@ TEST_CASE("error of sliced cross-entropy on a GPU is at most twice the composed 
     for (size_t i = 0; i < exact.size(); ++i) {
       INFO("result " << i);
       CHECK(first_results[i].equal(second_results[i]));
-      const auto error = [&](const at::Tensor& x) { return (x.to(at::kDouble) - exact[i]).abs().max().item<double>(); };
-      CHECK(error(first_results[i]) <= tolerance::composed_error_bound(error(composed_results[i]), tolerance::kFp32,
-                                                                       exact[i].abs().max().item<double>()));
+      const auto error_of = [&](const at::Tensor& x) {
+        return (x.to(at::kDouble) - exact[i]).abs().max().item<double>();
+      };
+      CHECK(error_of(first_results[i]) <= tolerance::composed_error_bound(error_of(composed_results[i]),
+                                                                          tolerance::kFp32,
+                                                                          exact[i].abs().max().item<double>()));
     }
   }
 }
@@ -216,18 +220,18 @@ TEST_CASE("residual dropout, sum and layer norm on a GPU agree with the CPU; two
         return std::vector<at::Tensor>{
             result.sum.detach(), result.norm.detach(), x.grad(), y.grad(), w.grad(), b.grad()};
       };
-      const auto cpu_results = results(at::kCPU), gpu_results = results(gpu), second_run = results(gpu),
+      const auto cpu_results = results(at::kCPU), gpu_results = results(gpu), second_results = results(gpu),
                  exact = results(at::kCPU, true);
       // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation.
-      const double factor = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
-                   cancelling_magnitude = (1 + max_abs(exact[0])) * factor * max_abs(w0) * max_abs(dnorm);
+      const double max_rstd = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
+                   cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(w0) * max_abs(dnorm);
       for (size_t i = 0; i < cpu_results.size(); ++i) {
         INFO("result " << i);
         CHECK(error(gpu_results[i].cpu(), exact[i]) <=
               tolerance::composed_error_bound(error(cpu_results[i], exact[i]),
                                               numbers::unit_roundoff(cpu_results[i].scalar_type()),
                                               std::max(max_abs(exact[i]), i == 0 ? 0 : cancelling_magnitude)));
-        CHECK(gpu_results[i].equal(second_run[i]));
+        CHECK(gpu_results[i].equal(second_results[i]));
       }
     }
 }

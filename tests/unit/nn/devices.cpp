@@ -25,8 +25,8 @@ using namespace mh::nn;
 
 namespace {
 
-// Implements operations that have no meta kernel in C++: runs the operation on zeros on the CPU and returns its results
-// on "meta".
+// Implements an operation that has no meta kernel in C++: runs the operation on zeros on the CPU and returns its
+// results on "meta".
 void run_with_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   INFO(op.schema().name());
   const auto convert = [](const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& conversion) {
@@ -103,7 +103,7 @@ nn::ForwardContext training_context() {
   return forward_context;
 }
 
-// An observer that reads probabilities, and the logits of all keys.
+// An observer that requests the logits of all keys, in addition to the probabilities that every observer receives.
 struct ScoreObserver : attention::Observer {
   bool wants_scores() const override { return true; }
 };

@@ -41,18 +41,20 @@ at::Tensor in_double(const at::Tensor& t) { return t.to(at::kDouble); }
 
 at::Tensor leaf(const at::Tensor& t) { return t.defined() ? t.detach().clone().requires_grad_() : t; }
 
-// Checks that the error of the GPU results is at most twice the error of the CPU results. `terms`: for each result the
-// magnitude of its terms, if the terms cancel so that the result is smaller.
-void check_errors(const Tensors& gpu, const Tensors& cpu, const Tensors& exact, const std::vector<double>& terms = {}) {
+// Checks that the error of the GPU results is at most twice the error of the CPU results. `term_magnitudes`: for
+// each result the magnitude of its terms, if the terms cancel so that the result is smaller.
+void check_errors(const Tensors& gpu, const Tensors& cpu, const Tensors& exact,
+                  const std::vector<double>& term_magnitudes = {}) {
   REQUIRE(gpu.size() == exact.size());
   for (size_t i = 0; i < exact.size(); ++i) {
     INFO("result " << i);
     REQUIRE(gpu[i].defined() == exact[i].defined());
     if (!exact[i].defined()) continue;
     CHECK(gpu[i].scalar_type() == cpu[i].scalar_type());
-    const double size = std::max(max_abs(exact[i]), terms.empty() ? 0 : terms[i]);
-    CHECK(error(gpu[i], exact[i]) <=
-          tolerance::composed_error_bound(error(cpu[i], exact[i]), numbers::unit_roundoff(cpu[i].scalar_type()), size));
+    const double magnitude = std::max(max_abs(exact[i]), term_magnitudes.empty() ? 0 : term_magnitudes[i]);
+    CHECK(error(gpu[i], exact[i]) <= tolerance::composed_error_bound(error(cpu[i], exact[i]),
+                                                                     numbers::unit_roundoff(cpu[i].scalar_type()),
+                                                                     magnitude));
   }
 }
 
@@ -141,8 +143,8 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
           const Tensors exact = results(in_double);
           // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is 1 /
           // √epsilon for size 1.
-          const double factor = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
-                       cancelling_magnitude = (1 + max_abs(exact[0])) * factor * max_abs(gain0) * max_abs(dnorm);
+          const double max_rstd = 1 / std::sqrt(exact[0].var(-1, false).min().item<double>() + 1e-5),
+                       cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(gain0) * max_abs(dnorm);
           check_errors(gpu, cpu, exact,
                        {0, cancelling_magnitude, cancelling_magnitude, cancelling_magnitude, cancelling_magnitude,
                         cancelling_magnitude, cancelling_magnitude});
@@ -240,12 +242,12 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
       };
       const auto [cpu, gpu] = run_on_both([&] { return results(0); });
       // The effect of rounding is about the effect of a change of each weight by one unit roundoff.
-      const double unit = bf16 ? tolerance::kBf16 : tolerance::kFp32;
-      const Tensors perturbed = results(unit);
+      const double unit_roundoff = bf16 ? tolerance::kBf16 : tolerance::kFp32;
+      const Tensors perturbed_results = results(unit_roundoff);
       for (size_t i = 0; i < cpu.size(); ++i) {
         INFO("result " << i);
         CHECK(error(gpu[i], cpu[i]) <=
-              tolerance::composed_error_bound(error(perturbed[i], cpu[i]), unit, max_abs(cpu[i])));
+              tolerance::composed_error_bound(error(perturbed_results[i], cpu[i]), unit_roundoff, max_abs(cpu[i])));
       }
     }
 }

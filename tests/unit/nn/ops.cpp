@@ -39,15 +39,15 @@ Results run(const F& f, const at::Tensor& x0, const at::Tensor& w0, const at::Te
 }
 
 // Checks `gradient` against central differences of sum(dy ∘ f(x)), all in double precision. f adds up at most 2
-// x.numel() terms and has at most 20 other operations. The rounding error of the gradient is negligible beside that of
-// the difference, since the difference is divided by the step.
+// x.numel() terms and has at most 20 other operations; sum() adds dy.numel() terms. The rounding error of the gradient
+// is negligible beside that of the difference, since the difference is divided by the step.
 void check_slopes(const at::Tensor& gradient, const std::function<at::Tensor(const at::Tensor&)>& f,
                   const at::Tensor& x0, const at::Tensor& dy) {
   c10::NoGradGuard guard;
   at::Tensor x = x0.detach().clone();
   auto* p = x.data_ptr<double>();
   const int64_t num_roundings = 2 * x.numel() + dy.numel() + 20;
-  const double terms = (f(x) * dy).abs().sum().item<double>();
+  const double term_magnitude = (f(x) * dy).abs().sum().item<double>();
   const numbers::Vector actual = numbers::doubles(gradient);
   for (int64_t i = 0; i < x.numel(); ++i) {
     const auto sum_at = [&](double step) {
@@ -57,7 +57,7 @@ void check_slopes(const at::Tensor& gradient, const std::function<at::Tensor(con
       p[i] = x_i;
       return sum;
     };
-    const rounding::Slope slope = rounding::slope(sum_at, 1e-5, num_roundings, terms);
+    const rounding::Slope slope = rounding::slope(sum_at, 1e-5, num_roundings, term_magnitude);
     CHECK(numbers::element(actual, i) == rounding::within(slope.value, slope.error));
   }
 }
@@ -87,20 +87,20 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
                        bias = at::cat({bias_a->value(), bias_b->value()});
       const at::Tensor exact = at::linear(x.to(at::kDouble), weight.to(at::kDouble), bias.to(at::kDouble)),
                        composed = at::linear(x.to(weight.scalar_type()), weight, bias.to(weight.scalar_type()));
-      const auto fault = [&](const at::Tensor& actual, const at::Tensor& composed_result,
-                             const at::Tensor& exact_result) {
+      const auto excess_error = [&](const at::Tensor& actual, const at::Tensor& composed_result,
+                                    const at::Tensor& exact_result) {
         return numbers::find_excess_error({actual}, {composed_result}, {exact_result}, weight.scalar_type());
       };
-      CHECK(fault(joint_linear(), composed, exact) == "");
+      CHECK(excess_error(joint_linear(), composed, exact) == "");
       CHECK(nn::linear(x, {weight_b}, {nullptr}).sizes() == at::IntArrayRef({rows, 3, 16}));
       c10::NoGradGuard guard;
       const nn::DecodingProducts products;
       const at::Tensor first = joint_linear();
-      CHECK(fault(first, composed, exact) == "");
+      CHECK(excess_error(first, composed, exact) == "");
       CHECK(joint_linear().equal(first));
       for (const auto activation : {nn::Activation::relu, nn::Activation::gelu, nn::Activation::gelu_tanh})
-        CHECK(fault(nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}, activation),
-                    nn::activation(composed, activation), nn::activation(exact, activation)) == "");
+        CHECK(excess_error(nn::linear(x, {weight_a, nullptr, weight_b}, {bias_a, nullptr, bias_b}, activation),
+                           nn::activation(composed, activation), nn::activation(exact, activation)) == "");
       const nn::DecodingProducts nested_products(&products);
       CHECK(joint_linear().equal(first));
       // A row does not depend on the other rows.
@@ -117,7 +117,7 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
 TEST_CASE("the bits of a decoding product depend neither on the number of rows nor on the number of threads", "[ops]") {
   c10::NoGradGuard no_gradient;
   at::manual_seed(5);
-  const int num_threads = at::get_num_threads();
+  const int initial_num_threads = at::get_num_threads();
   // With few columns, a long sum and two threads, oneDNN divides the sum between the threads.
   for (const auto& [in, out] : {std::pair<int64_t, int64_t>{1024, 128}, {128, 1024}, {512, 512}, {2048, 512}})
     for (const bool bf16 : {false, true}) {
@@ -130,14 +130,15 @@ TEST_CASE("the bits of a decoding product depend neither on the number of rows n
       const at::Tensor x = at::randn({330, in});
       at::set_num_threads(1);
       const at::Tensor all = nn::linear(x, {&weight}, {nullptr});
-      for (const int threads : {1, 2, 3})
+      for (const int num_threads : {1, 2, 3})
         for (const int64_t rows : {1, 63, 64, 65, 129, 330}) {
-          INFO(in << " -> " << out << (bf16 ? ", bf16, " : ", fp32, ") << rows << " rows, " << threads << " threads");
-          at::set_num_threads(threads);
+          INFO(in << " -> " << out << (bf16 ? ", bf16, " : ", fp32, ") << rows << " rows, " << num_threads
+                  << " threads");
+          at::set_num_threads(num_threads);
           const int64_t first = (330 - rows) / 2;
           CHECK(nn::linear(x.narrow(0, first, rows), {&weight}, {nullptr}).equal(all.narrow(0, first, rows)));
         }
-      at::set_num_threads(num_threads);
+      at::set_num_threads(initial_num_threads);
     }
 }
 
@@ -190,19 +191,19 @@ TEST_CASE("gradients of linear, layer_norm and GELU equal central differences", 
   auto options = at::TensorOptions(at::kDouble);
   at::Tensor x = at::randn({2, 3, 6}, options), w = at::randn({4, 6}, options), b = at::randn({4}, options);
   at::Tensor gain = at::randn({6}, options), shift = at::randn({6}, options);
-  auto check = [&](const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x0) {
+  auto check_gradient = [&](const std::function<at::Tensor(const at::Tensor&)>& f, const at::Tensor& x0) {
     at::Tensor leaf = x0.detach().clone().requires_grad_();
     at::Tensor y = f(leaf), dy = at::randn_like(y);
     y.backward(dy);
     check_slopes(leaf.grad(), f, x0, dy);
   };
-  check([&](const at::Tensor& t) { return nn::linear(t, w, b); }, x);
-  check([&](const at::Tensor& t) { return nn::linear(x, t, b); }, w);
-  check([&](const at::Tensor& t) { return nn::linear(x, w, t); }, b);
-  check([&](const at::Tensor& t) { return nn::layer_norm(t, gain, shift, 1e-5); }, x);
-  check([&](const at::Tensor& t) { return nn::layer_norm(x, t, shift, 1e-5); }, gain);
-  check([&](const at::Tensor& t) { return nn::activation(t, nn::Activation::gelu); }, x);
-  check([&](const at::Tensor& t) { return nn::activation(t, nn::Activation::gelu_tanh); }, x);
+  check_gradient([&](const at::Tensor& t) { return nn::linear(t, w, b); }, x);
+  check_gradient([&](const at::Tensor& t) { return nn::linear(x, t, b); }, w);
+  check_gradient([&](const at::Tensor& t) { return nn::linear(x, w, t); }, b);
+  check_gradient([&](const at::Tensor& t) { return nn::layer_norm(t, gain, shift, 1e-5); }, x);
+  check_gradient([&](const at::Tensor& t) { return nn::layer_norm(x, t, shift, 1e-5); }, gain);
+  check_gradient([&](const at::Tensor& t) { return nn::activation(t, nn::Activation::gelu); }, x);
+  check_gradient([&](const at::Tensor& t) { return nn::activation(t, nn::Activation::gelu_tanh); }, x);
 }
 
 TEST_CASE("layer_norm preserves the type of its input and accumulates in fp32", "[ops]") {
@@ -255,8 +256,8 @@ TEST_CASE("add_and_norm and its gradients equal dropout, sum and layer norm in d
     RC_ASSERT(fused[3].scalar_type() == y0.scalar_type());
     // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is 1 / √epsilon
     // for size 1.
-    const double factor = 1 / (centred.square().mean(-1) + 1e-5).sqrt().min().item<double>(),
-                 cancelling_magnitude = (1 + max_abs(exact[0])) * factor * max_abs(gain0) * max_abs(dnorm);
+    const double max_rstd = 1 / (centred.square().mean(-1) + 1e-5).sqrt().min().item<double>(),
+                 cancelling_magnitude = (1 + max_abs(exact[0])) * max_rstd * max_abs(gain0) * max_abs(dnorm);
     for (size_t i = 0; i < exact.size(); ++i) {
       const double magnitude = std::max(max_abs(exact[i]), i == 0 ? 0 : cancelling_magnitude),
                    bound = tolerance::composed_error_bound(error(composed[i], exact[i]),

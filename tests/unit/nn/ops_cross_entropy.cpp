@@ -65,8 +65,8 @@ Reference reference(const at::Tensor& hidden, const at::Tensor& weight, const at
     r.log_p.data_ptr<double>()[i] = -nll;
     for (int64_t j = 0; j < vocabulary; ++j) {
       const double p = std::exp(logits[static_cast<size_t>(j)] - lse),
-                   expected = e / static_cast<double>(vocabulary) + (j == target ? 1 - e : 0), g = p - expected;
-      db[j] += g, terms[j] += p + expected;
+                   target_p = e / static_cast<double>(vocabulary) + (j == target ? 1 - e : 0), g = p - target_p;
+      db[j] += g, terms[j] += p + target_p;
       for (int64_t k = 0; k < d; ++k) {
         dh[i * d + k] += g * wp[j * d + k];
         dw[j * d + k] += g * hp[i * d + k];
@@ -83,7 +83,7 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
   struct Case {
     int64_t n, d, rows, vocabulary;
     double e;
-    bool bias;
+    bool has_bias;
   };
   for (Case c : {Case{1, 1, 1, 1, 0, false},
                  {5, 3, 7, 7, 0, false},
@@ -92,7 +92,7 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
                  {2100, 4, 4200, 4117, 0.1, false}}) {
     INFO("N " << c.n << " d " << c.d << " vocabulary " << c.vocabulary);
     at::Tensor hidden = at::randn({c.n, c.d}), weight = at::randn({c.rows, c.d}), bias;
-    if (c.bias) bias = at::randn({c.rows});
+    if (c.has_bias) bias = at::randn({c.rows});
     at::Tensor targets = at::randint(c.vocabulary, {c.n}, at::kLong);
     if (c.n > 3) targets[2] = -1;
     Reference expected = reference(hidden, weight, bias, targets, c.vocabulary, c.e);
@@ -111,10 +111,10 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       const int64_t num_roundings = c.d + 1 + std::min<int64_t>(c.vocabulary, 64) + 4;
       const double log_p_error = bound(num_roundings, expected.largest_logit), largest_sum = max_abs(expected.terms),
                    sum_error = log_p_error + bound(c.n, 1);
-      const auto scored = targets.ge(0).sum().item<int64_t>();
+      const auto num_scored = targets.ge(0).sum().item<int64_t>();
       const double loss_error =
-          static_cast<double>(scored) * log_p_error + rounding::fp64_bound(c.n, expected.smoothed);
-      CHECK(loss.num_scored == scored);
+          static_cast<double>(num_scored) * log_p_error + rounding::fp64_bound(c.n, expected.smoothed);
+      CHECK(loss.num_scored == num_scored);
       CHECK(loss.nll.item<double>() == rounding::within(expected.nll, loss_error));
       // The sum over the rows is rounded to the type of the weight.
       CHECK(loss.smoothed.item<double>() ==
@@ -122,7 +122,7 @@ TEST_CASE("sliced cross-entropy, its gradients and its log-probabilities match t
       (loss.smoothed * 0.5).backward();
       CHECK(error(h.grad(), expected.dhidden / 2) <= (log_p_error + bound(c.vocabulary, 1)) * 2 * max_abs(weight) / 2);
       CHECK(error(w.grad(), expected.dweight / 2) <= sum_error * largest_sum * max_abs(hidden) / 2);
-      if (c.bias) CHECK(error(b.grad(), expected.dbias / 2) <= sum_error * largest_sum / 2);
+      if (c.has_bias) CHECK(error(b.grad(), expected.dbias / 2) <= sum_error * largest_sum / 2);
       at::Tensor log_p = nn::sliced_log_probabilities(h, w, b, targets, c.vocabulary);
       CHECK(log_p.scalar_type() == at::kFloat);
       CHECK(error(log_p, expected.log_p) <=
@@ -207,9 +207,9 @@ TEST_CASE("cross-entropy stores only a slice of the logits and the gradient of t
   at::Tensor h = at::randn({n, d}).requires_grad_(), w = (at::randn({vocabulary, d}) * 0.1).requires_grad_();
   at::Tensor targets = at::randint(vocabulary, {n}, at::kLong);
   reset_peak();
-  int64_t before = peak_kb();
+  int64_t initial_kb = peak_kb();
   nn::sliced_cross_entropy(h, w, {}, targets, vocabulary, 0).smoothed.backward();
-  CHECK(peak_kb() - before < 200 * 1024);
+  CHECK(peak_kb() - initial_kb < 200 * 1024);
 }
 
 TEST_CASE("cross-entropy gradients are bit-identical in two calls", "[ops]") {
