@@ -30,11 +30,11 @@ std::string fault_of(const at::Tensor& actual, const at::Tensor& q, const at::Te
                                     q.scalar_type());
 }
 
-// Draws 1 to max_rows - 1 row indices below `rows`, with repetition, for Cache::reorder().
-at::Tensor random_rows(int64_t rows, int64_t max_rows) {
+// Draws 1 to max_rows - 1 row indices below `num_rows`, with repetition, for Cache::reorder().
+at::Tensor random_rows(int64_t num_rows, int64_t max_rows) {
   return at::tensor(
       *rc::gen::container<std::vector<int64_t>>(static_cast<size_t>(*rc::gen::inRange<int64_t>(1, max_rows)),
-                                                rc::gen::inRange<int64_t>(0, rows)),
+                                                rc::gen::inRange<int64_t>(0, num_rows)),
       at::kLong);
 }
 
@@ -46,16 +46,16 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t heads = *rc::gen::inRange(1, 4), d = 16 * *rc::gen::inRange(1, 7);
     const auto type = *rc::gen::arbitrary<bool>() ? at::kFloat : at::kBFloat16;
-    int64_t rows = *rc::gen::inRange(1, 6);
+    int64_t num_rows = *rc::gen::inRange(1, 6);
     const auto random_heads = [&](int64_t length) {
       // Stored as (rows, length, heads, d), the layout of a joint projection.
-      return at::randn({rows, length, heads, d}).to(type).transpose(1, 2);
+      return at::randn({num_rows, length, heads, d}).to(type).transpose(1, 2);
     };
     attention::Cache cache;
     at::Tensor k = random_heads(*rc::gen::inRange(0, 3)), v = at::randn_like(k);
     if (k.size(2) > 0) cache.append(k, v);
-    const int steps = *rc::gen::inRange(1, 90);
-    for (int step = 0; step < steps; ++step) {
+    const int num_steps = *rc::gen::inRange(1, 90);
+    for (int step = 0; step < num_steps; ++step) {
       const at::Tensor q = random_heads(1), new_k = random_heads(1), new_v = random_heads(1);
       k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
       const int action = *rc::gen::inRange(0, 12);
@@ -77,10 +77,10 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
         k = k.narrow(2, k.size(2) - num_last, num_last), v = v.narrow(2, v.size(2) - num_last, num_last);
       }
       if (action > 4) {
-        const at::Tensor order = random_rows(rows, rows + (action > 10 ? 3 : 1));
+        const at::Tensor order = random_rows(num_rows, num_rows + (action > 10 ? 3 : 1));
         cache.reorder(order);
         k = k.index_select(0, order), v = v.index_select(0, order);
-        rows = order.numel();
+        num_rows = order.numel();
       }
     }
   }));
@@ -91,24 +91,26 @@ TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys afte
   c10::NoGradGuard no_gradient;
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
-    const int64_t in = *rc::gen::inRange(1, 5), out = *rc::gen::inRange(1, 5), dk = *rc::gen::inRange(1, 70),
-                  dv = *rc::gen::inRange(1, 150);
+    const int64_t in_heads = *rc::gen::inRange(1, 5), out_heads = *rc::gen::inRange(1, 5),
+                  dk = *rc::gen::inRange(1, 70), dv = *rc::gen::inRange(1, 150);
     const auto type = *rc::gen::arbitrary<bool>() ? at::kFloat : at::kBFloat16;
-    int64_t rows = *rc::gen::inRange(1, 6);
+    int64_t num_rows = *rc::gen::inRange(1, 6);
     const auto random_heads = [&](int64_t heads, int64_t length, int64_t size) {
-      return at::randn({rows, length, heads, size}).to(type).transpose(1, 2);
+      return at::randn({num_rows, length, heads, size}).to(type).transpose(1, 2);
     };
     attention::Cache cache;
-    at::Tensor k = random_heads(in, 2, dk), v = random_heads(out, 2, dv);
+    at::Tensor k = random_heads(in_heads, 2, dk), v = random_heads(out_heads, 2, dv);
     cache.append(k, v);
     attention::AttentionSpec spec;
     if (*rc::gen::arbitrary<bool>()) spec.normaliser = kernels::Normaliser::sigsoftmax;
-    if (*rc::gen::arbitrary<bool>()) spec.head_scales = at::randn({out});
-    const int steps = *rc::gen::inRange(1, 40);
-    for (int step = 0; step < steps; ++step) {
-      const at::Tensor q = random_heads(in, 1, dk), new_k = random_heads(in, 1, dk), new_v = random_heads(out, 1, dv);
+    if (*rc::gen::arbitrary<bool>()) spec.head_scales = at::randn({out_heads});
+    const int num_steps = *rc::gen::inRange(1, 40);
+    for (int step = 0; step < num_steps; ++step) {
+      const at::Tensor q = random_heads(in_heads, 1, dk), new_k = random_heads(in_heads, 1, dk),
+                       new_v = random_heads(out_heads, 1, dv);
       k = at::cat({k, new_k}, 2), v = at::cat({v, new_v}, 2);
-      const at::Tensor m = *rc::gen::arbitrary<bool>() ? at::randn({in, out}) : at::randn({rows, 1, in, out});
+      const at::Tensor m = *rc::gen::arbitrary<bool>() ? at::randn({in_heads, out_heads})
+                                                       : at::randn({num_rows, 1, in_heads, out_heads});
       const int action = *rc::gen::inRange(0, 8);
       if (action == 0) {
         const auto [all_k, all_v] = cache.append(new_k, new_v);
@@ -126,10 +128,10 @@ TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys afte
         k = k.narrow(2, k.size(2) - num_last, num_last), v = v.narrow(2, v.size(2) - num_last, num_last);
       }
       if (action > 4) {
-        const at::Tensor order = random_rows(rows, rows + 2);
+        const at::Tensor order = random_rows(num_rows, num_rows + 2);
         cache.reorder(order);
         k = k.index_select(0, order), v = v.index_select(0, order);
-        rows = order.numel();
+        num_rows = order.numel();
       }
     }
   }));
@@ -139,18 +141,18 @@ TEST_CASE("cached_attention is bit-identical for any mapping of positions to phy
   c10::NoGradGuard no_gradient;
   at::manual_seed(12);
   const at::Tensor inputs = at::randn({2, 2, 37, 64}), q = at::randn({2, 2, 1, 64});
-  attention::Cache reordered, in_order;
+  attention::Cache reordered_cache, ordered_cache;
   const auto step = [](attention::Cache& cache, const at::Tensor& x) {
     return attention::cached_attention(x, x + 1, x - 1, cache);
   };
   for (int64_t t = 0; t < 37; ++t) {
     const at::Tensor x = inputs.narrow(2, t, 1);
-    const at::Tensor expected = step(in_order, x), actual = step(reordered, x);
+    const at::Tensor expected = step(ordered_cache, x), actual = step(reordered_cache, x);
     CHECK(at::equal(expected, actual));
     const at::Tensor swap = at::tensor({1, 0}, at::kLong);
-    reordered.reorder(swap), reordered.reorder(swap);
+    reordered_cache.reorder(swap), reordered_cache.reorder(swap);
   }
   const at::Tensor row_1 = at::tensor({1}, at::kLong);
-  reordered.reorder(row_1);
-  CHECK(at::equal(step(in_order, q).narrow(0, 1, 1), step(reordered, q.narrow(0, 1, 1))));
+  reordered_cache.reorder(row_1);
+  CHECK(at::equal(step(ordered_cache, q).narrow(0, 1, 1), step(reordered_cache, q.narrow(0, 1, 1))));
 }

@@ -19,7 +19,7 @@ at::Tensor normal_leaf(at::IntArrayRef sizes) {
 struct Sizes {
   int64_t batch, heads, queries, keys, size;
   CausalOffset offset;
-  bool visible(int64_t t, int64_t s) const { return !offset || s <= t + *offset; }
+  bool is_visible(int64_t t, int64_t s) const { return !offset || s <= t + *offset; }
 };
 
 Sizes random_sizes() {
@@ -37,13 +37,13 @@ void for_each_visible(const Sizes& sizes, Visit&& visit) {
     for (int64_t h = 0; h < sizes.heads; ++h)
       for (int64_t t = 0; t < sizes.queries; ++t)
         for (int64_t s = 0; s < sizes.keys; ++s)
-          if (sizes.visible(t, s)) visit(b, h, t, s);
+          if (sizes.is_visible(t, s)) visit(b, h, t, s);
 }
 
 using View = at::TensorAccessor<double, 4>;
 View view_of(const at::Tensor& x) { return const_cast<at::Tensor&>(x).accessor<double, 4>(); }
 
-double difference(const at::Tensor& a, const at::Tensor& b) {
+double max_difference(const at::Tensor& a, const at::Tensor& b) {
   return a.numel() == 0 ? 0 : (a - b).abs().max().item<double>();
 }
 
@@ -53,7 +53,8 @@ at::Tensor zero_masked(const at::Tensor& x, const Sizes& sizes) {
   return sizes.offset ? x * mask.tril(*sizes.offset) : x;
 }
 
-// Largest number of terms of a sum in these tests: 300 queries or keys of 2 heads in 2 rows that share an operand.
+// Largest number of terms of a sum in these tests: 300 queries or keys of 2 heads in 2 rows, all of which read the same
+// operand.
 constexpr int64_t kMaxTerms = 1200;
 
 bool agree(const at::Tensor& actual, const at::Tensor& expected) {
@@ -98,11 +99,11 @@ TEST_CASE("causal products by blocks of queries in fp32 and bf16 equal double pr
           p = zero_masked(normal_leaf({sizes.batch, sizes.heads, sizes.queries, sizes.keys}).detach(), sizes).to(type);
       // Checks `actual` against the product of a (…, i, n) and b (…, n, j), both in double precision.
       auto check_product = [&](const at::Tensor& actual, const at::Tensor& a, const at::Tensor& b,
-                               bool mask_product = false) {
+                               bool masks_product = false) {
         CHECK(actual.scalar_type() == type);
         at::Tensor expected = at::matmul(a, b), magnitudes = at::matmul(a.abs(), b.abs());
-        if (mask_product) expected = zero_masked(expected, sizes), magnitudes = zero_masked(magnitudes, sizes);
-        CHECK(difference(actual.to(at::kDouble), expected) <=
+        if (masks_product) expected = zero_masked(expected, sizes), magnitudes = zero_masked(magnitudes, sizes);
+        CHECK(max_difference(actual.to(at::kDouble), expected) <=
               tolerance::sum_error_bound(a.size(-1), numbers::unit_roundoff(type), magnitudes.max().item<double>()));
       };
       const at::Tensor qd = q.to(at::kDouble), kd = k.to(at::kDouble), pd = p.to(at::kDouble);

@@ -26,7 +26,7 @@ struct Case {
   std::function<void(LayerView&)> set_layer = {};
   std::function<void(Context&)> set_pass = {};
   std::string reason = {};  // substring of the reason that the constraint gives
-  bool training = false;
+  bool is_training = false;
   Kernel kernel = Kernel::composed;
   AttentionKind kind = AttentionKind::decoder_self;
 };
@@ -62,7 +62,7 @@ std::map<std::string, Case> cases() {
   Case in_encoder = decoding_case("heads = 2\n", {}, "attention of the kind encoder.self"),
        in_training = decoding_case("heads = 2\n", {}, "training, or gradients are enabled");
   in_encoder.kind = AttentionKind::encoder_self;
-  in_training.training = true;
+  in_training.is_training = true;
   const std::string released = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
   const auto decode = [](Context& c) { c.state = &state; };
   const auto without_keys = [](Context& c) { c.k = c.v = at::zeros({2, 2, 0, 16}); };
@@ -199,7 +199,7 @@ struct BuiltCase {
     stages.for_each_stage(
         options, [&](Stage& stage, const char*, const std::string&) { stage.add_parameters(parameters, shape); });
     parameters.initialise(3);
-    forward_context.training = c.training;
+    forward_context.training = c.is_training;
   }
 
   // Returns `toml` without the lines that name 'test-composed', which is not a registered stage.
@@ -242,16 +242,16 @@ const Constraint* unmet_constraint(const Case& c, std::string* reason = nullptr)
   Dispatcher dispatcher(layer);
   const KernelChoice choice = dispatcher.choose(layer, pass);
   CHECK((choice.kernel == Kernel::composed) == (choice.unmet_constraint != nullptr));
-  const ConstraintInput input{layer, dispatcher.features(), Path::automatic, c.training, &pass, choice};
-  const Constraint* unmet = c.kernel == Kernel::composed ? choice.unmet_constraint : first_unmet(input, c.kernel);
-  if (unmet == nullptr || reason == nullptr) return unmet;
-  unmet->is_met(input, reason);
-  if (choice.kernel != Kernel::composed) return unmet;
+  const ConstraintInput input{layer, dispatcher.features(), Path::automatic, c.is_training, &pass, choice};
+  const Constraint* constraint = c.kernel == Kernel::composed ? choice.unmet_constraint : first_unmet(input, c.kernel);
+  if (constraint == nullptr || reason == nullptr) return constraint;
+  constraint->is_met(input, reason);
+  if (choice.kernel != Kernel::composed) return constraint;
   // Path::fused computes or refuses each pass for which Path::automatic falls back.
   dispatcher.set_path(Path::fused, std::make_shared<PathLog>());
   if (const KernelChoice fused = dispatcher.choose(layer, pass); fused.kernel == Kernel::composed)
     CHECK_THROWS_AS(dispatcher.report_fallback(layer, pass, fused), Error);
-  return unmet;
+  return constraint;
 }
 
 }  // namespace
@@ -290,14 +290,14 @@ TEST_CASE("constraints on the layer are reported without a forward pass, constra
     const auto constraint = std::find_if(all_constraints.begin(), all_constraints.end(),
                                          [&](const Constraint& each) { return each.name == name; });
     REQUIRE(constraint != all_constraints.end());
-    const auto reasons = dispatcher.unfused_reasons(layer, c.training);
+    const auto reasons = dispatcher.unfused_reasons(layer, c.is_training);
     CHECK(reasons.empty() == constraint->needs_pass());
-    CHECK(dispatcher.takes_fused(layer, c.training) == reasons.empty());
-    const std::string text = dispatcher.describe(layer, c.training);
+    CHECK(dispatcher.takes_fused(layer, c.is_training) == reasons.empty());
+    const std::string text = dispatcher.describe(layer, c.is_training);
     if (reasons.empty()) CHECK(text == "fused");
     else CHECK(text.find("composed: " + reasons[0]) == 0);
-    if (reasons.empty()) CHECK_NOTHROW(dispatcher.require_fused(layer, c.training));
-    else CHECK_THROWS_AS(dispatcher.require_fused(layer, c.training), Error);
+    if (reasons.empty()) CHECK_NOTHROW(dispatcher.require_fused(layer, c.is_training));
+    else CHECK_THROWS_AS(dispatcher.require_fused(layer, c.is_training), Error);
   }
 }
 

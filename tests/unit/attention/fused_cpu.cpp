@@ -28,10 +28,10 @@ namespace {
 at::Tensor attention_by_query(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   std::vector<at::Tensor> rows;
   for (int64_t i = 0; i < q.size(2); ++i) {
-    int64_t visible_keys = causal ? k.size(2) - q.size(2) + i + 1 : k.size(2);
-    at::Tensor logits = at::matmul(q.narrow(2, i, 1), k.narrow(2, 0, visible_keys).transpose(2, 3)) /
+    int64_t num_visible_keys = causal ? k.size(2) - q.size(2) + i + 1 : k.size(2);
+    at::Tensor logits = at::matmul(q.narrow(2, i, 1), k.narrow(2, 0, num_visible_keys).transpose(2, 3)) /
                         std::sqrt(static_cast<double>(q.size(3)));
-    rows.push_back(at::matmul(at::softmax(logits, -1), v.narrow(2, 0, visible_keys)));
+    rows.push_back(at::matmul(at::softmax(logits, -1), v.narrow(2, 0, num_visible_keys)));
   }
   return at::cat(rows, 2);
 }
@@ -85,9 +85,9 @@ TEST_CASE("error of the CPU attention kernel is at most twice the error of compo
     at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       INFO(c.queries << " x " << c.keys << " size " << c.size << (type == at::kFloat ? " fp32" : " bf16"));
-      auto rounded = [&](const at::Tensor& t) { return t.to(type); };
-      Results exact = run(attention_by_query, rounded(q), rounded(k), rounded(v), rounded(dout).to(at::kDouble),
-                          c.causal, at::kDouble);
+      auto round = [&](const at::Tensor& t) { return t.to(type); };
+      Results exact =
+          run(attention_by_query, round(q), round(k), round(v), round(dout).to(at::kDouble), c.causal, at::kDouble);
       Results composed_results = run(composed, q, k, v, dout, c.causal, type);
       Results fused_results = run(fused, q, k, v, dout, c.causal, type);
       CHECK(find_excess_error(fused_results.all(), composed_results.all(), exact.all(), type) == "");
@@ -131,9 +131,10 @@ TEST_CASE("split_projection concatenates separately allocated gradients of q, k 
 TEST_CASE("the CPU attention kernel is deterministic, finite for extreme logits, and confines a NaN to its query",
           "[attention]") {
   at::Tensor q = at::randn({2, 2, 65, 32}), k = at::randn_like(q), v = at::randn_like(q), dout = at::randn_like(q);
-  Results first = run(fused, q, k, v, dout, true, at::kFloat), second = run(fused, q, k, v, dout, true, at::kFloat);
-  CHECK(at::equal(first.out, second.out));
-  CHECK(at::equal(first.dk, second.dk));
+  Results first_results = run(fused, q, k, v, dout, true, at::kFloat),
+          second_results = run(fused, q, k, v, dout, true, at::kFloat);
+  CHECK(at::equal(first_results.out, second_results.out));
+  CHECK(at::equal(first_results.dk, second_results.dk));
   Results extreme_results = run(fused, q * 1e4, k, v, dout, true, at::kFloat);
   CHECK(extreme_results.out.isfinite().all().item<bool>());
   CHECK(extreme_results.dk.isfinite().all().item<bool>());
@@ -212,7 +213,7 @@ TEST_CASE("batch rows with key lengths from 0 to Tk equal rows without padding, 
       CHECK(find_excess_error(
                 {row(out, queries), row(q_leaf.grad(), queries), row(k_leaf.grad(), n), row(v_leaf.grad(), n)},
                 composed_results.all(), exact.all(), at::kFloat) == "");
-      c10::NoGradGuard no_gradient;  // at most kMaxDecodeQueries queries take the decoding path
+      c10::NoGradGuard no_gradient;  // up to kMaxDecodeQueries queries take the decoding path
       CHECK(find_excess_error({row(attention::fused_cpu(q, k, v, {false, 0, lengths}), queries)},
                               {composed_results.out}, {exact.out}, at::kFloat) == "");
     }
@@ -260,15 +261,15 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
 
 TEST_CASE("a layer drops the same probabilities on the fused and the composed path", "[attention][dropout]") {
   const nn::ForwardContext forward_context{true, 5, 2, 3};
-  for (const auto& [kind, lengths] : {std::pair{attention::AttentionKind::decoder_self, false},
-                                      {attention::AttentionKind::encoder_self, true},
-                                      {attention::AttentionKind::encoder_self, false}}) {
+  for (const auto& [kind, has_lengths] : {std::pair{attention::AttentionKind::decoder_self, false},
+                                          {attention::AttentionKind::encoder_self, true},
+                                          {attention::AttentionKind::encoder_self, false}}) {
     layers::Layer l("heads = 2\ndropout = 0.4\n", 32, 1, kind);
     REQUIRE(l.layer->describe_path(true) == "fused");
     const at::Tensor x = numbers::normal({3, 37, 32}, 8);
     attention::Mask mask;
     mask.causal = kind == attention::AttentionKind::decoder_self;
-    if (lengths) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
+    if (has_lengths) mask.key_lengths = at::tensor({37, 5, 20}, at::kLong);
     const auto [fused, composed, exact, magnitudes] =
         layers::results_of_paths(l, x, [&](const at::Tensor& input) { return l(input, input, mask, forward_context); });
     CHECK(find_excess_error(fused, composed, exact, at::kFloat, magnitudes) == "");
@@ -290,9 +291,9 @@ TEST_CASE("a layer drops the same probabilities on the fused and the composed pa
 
 TEST_CASE("causal queries after a memory see the entire memory and no later position", "[attention]") {
   at::manual_seed(14);
-  for (const auto& [queries, memory] : {std::pair<int64_t, int64_t>{1, 6}, {5, 1}, {33, 40}, {64, 100}}) {
-    INFO(queries << " queries after a memory of " << memory);
-    const at::Tensor q = at::randn({2, 3, queries, 32}), k = at::randn({2, 3, queries + memory, 32});
+  for (const auto& [queries, memory_length] : {std::pair<int64_t, int64_t>{1, 6}, {5, 1}, {33, 40}, {64, 100}}) {
+    INFO(queries << " queries after a memory of " << memory_length);
+    const at::Tensor q = at::randn({2, 3, queries, 32}), k = at::randn({2, 3, queries + memory_length, 32});
     const at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
     const Results exact = run(attention_by_query, q, k, v, dout, true, at::kDouble),
                   fused_results = run(fused, q, k, v, dout, true, at::kFloat),

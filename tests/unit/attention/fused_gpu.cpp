@@ -46,9 +46,9 @@ attention::GpuKernels emulated_kernels() {
         host::EmulatedGpu device;
         return Launches::backward(host::Launcher{device}, a, x);
       },
-      [](int in, int heads, bool relative) {
+      [](int in_heads, int out_heads, bool is_relative) {
         host::EmulatedGpu device;
-        return Launches::head_mixing_constraint(host::Launcher{device}, in, heads, relative);
+        return Launches::head_mixing_constraint(host::Launcher{device}, in_heads, out_heads, is_relative);
       },
       [](const AttentionParams& a, int64_t batch) {
         host::EmulatedGpu device;
@@ -74,7 +74,7 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 // Draws the mask, normaliser, dropout and key/value heads of x, whose operands must be set.
 void draw_options(Inputs& x) {
   const int64_t batch = x.operands[kQ].size(0), heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2),
-                keys = x.operands[kK].size(2), out = x.operands[kV].size(1);
+                keys = x.operands[kK].size(2), out_heads = x.operands[kV].size(1);
   attention::AttentionSpec& spec = x.spec;
   spec.causal = queries <= keys && pick(0, 1) == 1;
   if (spec.causal && pick(0, 1) == 1) spec.window = pick(1, keys);
@@ -83,27 +83,27 @@ void draw_options(Inputs& x) {
   if (x.operands[kMatrix].defined()) spec.dropout_before_mixing = pick(0, 1) == 1;
   if (pick(0, 2) == 0) {
     const nn::ForwardContext forward_context{true, 3, 2, 4};
-    const int64_t num_heads = spec.dropout_before_mixing ? heads : out;
+    const int64_t num_heads = spec.dropout_before_mixing ? heads : out_heads;
     x.dropout_mask = nn::dropout(at::ones({batch, num_heads, queries, keys}), 0.25, forward_context, "place", 4);
     spec.dropout = nn::dropout_range_of(num_heads * queries * keys, 0.25, forward_context, "place", 4);
   }
-  if (heads == out && pick(0, 2) == 0)
+  if (heads == out_heads && pick(0, 2) == 0)
     for (int64_t h = 0; h < heads; ++h) spec.key_heads.push_back(pick(0, heads - 1));
 }
 
 // Adds relative positions, with the keys divided into one or two runs of consecutive positions.
 void add_positions(Inputs& x) {
   const int64_t heads = x.operands[kQ].size(1), queries = x.operands[kQ].size(2), keys = x.operands[kK].size(2),
-                size = x.operands[kQ].size(3), first = pick(1, keys), rows = queries + keys;
-  x.spec.relative.runs = {{0, first, 0}};
-  if (first < keys) x.spec.relative.runs.push_back({first, keys - first, rows});
+                size = x.operands[kQ].size(3), first_run_keys = pick(1, keys), num_rows = queries + keys;
+  x.spec.relative.runs = {{0, first_run_keys, 0}};
+  if (first_run_keys < keys) x.spec.relative.runs.push_back({first_run_keys, keys - first_run_keys, num_rows});
   x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
-  x.operands[kDistanceRows] = at::randn({heads, 2 * rows, size});
+  x.operands[kDistanceRows] = at::randn({heads, 2 * num_rows, size});
 }
 
 // Checks the results of the GPU and CPU kernels, in fp32 or bf16, against the reference equations, and that both
 // kernels return the same types.
-void check(const Inputs& x, bool bf16) {
+void check_kernels(const Inputs& x, bool bf16) {
   const auto type = bf16 ? at::kBFloat16 : at::kFloat;
   const auto gpu = bf16 ? emulated_kernels<kernels::Bf16>() : emulated_kernels<float>();
   const auto attend_fused = [&](bool on_gpu) {
@@ -125,10 +125,10 @@ void check(const Inputs& x, bool bf16) {
   for (size_t i = 0; i < gpu_results.size(); ++i)
     RC_ASSERT(gpu_results[i].scalar_type() == cpu_results[i].scalar_type());
   for (const Tensors* actual : {&gpu_results, &cpu_results}) {
-    const std::string fault = numbers::find_excess_error(*actual, composed_results, exact, type, magnitudes,
-                                                         actual == &gpu_results && !bf16 ? logit_size(x, type) : 0);
-    RC_LOG() << (actual == &gpu_results ? "GPU: " : "CPU: ") << fault << "\n";
-    RC_ASSERT(fault.empty());
+    const std::string excess_error = numbers::find_excess_error(
+        *actual, composed_results, exact, type, magnitudes, actual == &gpu_results && !bf16 ? logit_size(x, type) : 0);
+    RC_LOG() << (actual == &gpu_results ? "GPU: " : "CPU: ") << excess_error << "\n";
+    RC_ASSERT(excess_error.empty());
   }
 }
 
@@ -165,7 +165,7 @@ TEST_CASE("emulated GPU and CPU attention kernels match the reference equations 
              {}};
     draw_options(x);
     if (pick(0, 1) == 1) add_positions(x);
-    check(x, bf16);
+    check_kernels(x, bf16);
   }));
 }
 
@@ -193,6 +193,6 @@ TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equation
              {}};
     draw_options(x);
     if (pick(0, 1) == 1) add_positions(x);
-    check(x, bf16);
+    check_kernels(x, bf16);
   }));
 }

@@ -44,33 +44,34 @@ int64_t pick(int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low,
 void add_positions(Inputs& x, int64_t heads, int64_t queries, int64_t keys, int64_t size) {
   auto& p = x.spec.relative;
   x.operands[kContentBias] = at::randn({heads, size}), x.operands[kPositionBias] = at::randn({heads, size});
-  int64_t rows = 0;
+  int64_t num_rows = 0;
   for (int64_t first = 0; first < keys;) {
     const int64_t count = pick(1, keys - first);
-    const int64_t visible = x.spec.causal ? std::min(count, keys - queries - first + 1) : count;
-    p.runs.push_back({first, count, rows});
-    rows += std::max<int64_t>(1, queries + visible - 1);
+    const int64_t num_visible = x.spec.causal ? std::min(count, keys - queries - first + 1) : count;
+    p.runs.push_back({first, count, num_rows});
+    num_rows += std::max<int64_t>(1, queries + num_visible - 1);
     first += count;
   }
-  x.operands[kDistanceRows] = at::randn({heads, rows, size});
+  x.operands[kDistanceRows] = at::randn({heads, num_rows, size});
 }
 
 // Draws random operands and options of a case, with head mixing if `with_mixing`.
 Inputs random_inputs(bool with_mixing) {
   at::manual_seed(static_cast<uint64_t>(pick(0, 1 << 30)));  // so that rapidcheck's seed reproduces the tensors
   Inputs x;
-  const int64_t batch = pick(1, 3), in = pick(1, 5), out = with_mixing ? pick(1, 5) : in, queries = pick(1, 80);
+  const int64_t batch = pick(1, 3), in_heads = pick(1, 5), out_heads = with_mixing ? pick(1, 5) : in_heads,
+                queries = pick(1, 80);
   const int64_t dk = with_mixing ? pick(1, 40) : 16 * pick(1, 3), dv = with_mixing ? pick(1, 40) : dk;
   x.spec.causal = pick(0, 2) > 0;
   const int64_t keys = x.spec.causal ? queries + pick(0, 150) : pick(1, 200);
   if (x.spec.causal && pick(0, 1) == 1) x.spec.window = pick(1, keys + 10);
   if (pick(0, 1) == 1) x.spec.normaliser = kernels::Normaliser::sigsoftmax;
-  // Key/value heads if h = hv: a rotation of the query heads, or a random choice among 1 to 6 key/value heads.
-  int64_t num_key_heads = in, num_value_heads = out;
-  if (in == out && pick(0, 1) == 1) {
+  // The key/value heads, if h = hv: a rotation of the query heads, or a random choice among 1 to 6 key/value heads.
+  int64_t num_key_heads = in_heads, num_value_heads = out_heads;
+  if (in_heads == out_heads && pick(0, 1) == 1) {
     std::vector<int64_t>& key_heads = x.spec.key_heads;
-    for (int64_t i = 0; i < in; ++i) key_heads.push_back(i);
-    if (pick(0, 1) == 1) std::rotate(key_heads.begin(), key_heads.begin() + pick(0, in - 1), key_heads.end());
+    for (int64_t i = 0; i < in_heads; ++i) key_heads.push_back(i);
+    if (pick(0, 1) == 1) std::rotate(key_heads.begin(), key_heads.begin() + pick(0, in_heads - 1), key_heads.end());
     else {
       num_key_heads = num_value_heads = pick(1, 6);
       for (int64_t& head : key_heads) head = pick(0, num_key_heads - 1);
@@ -79,14 +80,16 @@ Inputs random_inputs(bool with_mixing) {
   x.operands.resize(kDistanceRows + 1);
   if (pick(0, 1) == 1) {
     at::Tensor& scales = x.operands[kHeadScales];
-    scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{out} : std::vector<int64_t>{batch, out});
-    if (pick(0, 1) == 1) scales.select(-1, pick(0, out - 1)).zero_();  // the scale of a closed gate
+    scales = at::randn(pick(0, 1) == 1 ? std::vector<int64_t>{out_heads} : std::vector<int64_t>{batch, out_heads});
+    if (pick(0, 1) == 1) scales.select(-1, pick(0, out_heads - 1)).zero_();  // the scale of a closed gate
   }
-  x.operands[kQ] = at::randn({batch, in, queries, dk}) * 2,
+  x.operands[kQ] = at::randn({batch, in_heads, queries, dk}) * 2,
   x.operands[kK] = at::randn({batch, num_key_heads, keys, dk});
-  x.operands[kV] = at::randn({batch, num_value_heads, keys, dv}), x.dout = at::randn({batch, out, queries, dv});
-  if (with_mixing) x.operands[kMatrix] = pick(0, 1) == 1 ? at::randn({batch, queries, in, out}) : at::randn({in, out});
-  if (pick(0, 2) > 0) add_positions(x, in, queries, keys, dk);
+  x.operands[kV] = at::randn({batch, num_value_heads, keys, dv}), x.dout = at::randn({batch, out_heads, queries, dv});
+  if (with_mixing)
+    x.operands[kMatrix] =
+        pick(0, 1) == 1 ? at::randn({batch, queries, in_heads, out_heads}) : at::randn({in_heads, out_heads});
+  if (pick(0, 2) > 0) add_positions(x, in_heads, queries, keys, dk);
   else if (!x.spec.causal && pick(0, 1) == 1) x.spec.key_lengths = at::randint(0, keys + 1, {batch}, at::kLong);
   return x;
 }
@@ -130,16 +133,16 @@ TEST_CASE("fused attention and its gradients match the reference equations over 
           const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed),
                         composed_results = results(x, type, type, at::kCPU, composed),
                         magnitudes = term_magnitudes(x, type);
-          const std::string fault = find_excess_error(results(x, type, type, at::kCPU, attend_fused), composed_results,
-                                                      exact, type, magnitudes);
-          RC_LOG() << fault << "\n";
-          RC_ASSERT(fault.empty());
-          const c10::NoGradGuard no_gradient;  // at most kMaxDecodeQueries queries take the decoding path
-          const std::string inference_fault =
+          const std::string excess_error = find_excess_error(results(x, type, type, at::kCPU, attend_fused),
+                                                             composed_results, exact, type, magnitudes);
+          RC_LOG() << excess_error << "\n";
+          RC_ASSERT(excess_error.empty());
+          const c10::NoGradGuard no_gradient;  // up to kMaxDecodeQueries queries take the decoding path
+          const std::string inference_excess_error =
               find_excess_error({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed_results[0]},
                                 {exact[0]}, type, {magnitudes[0]});
-          RC_LOG() << "without gradients: " << inference_fault << "\n";
-          RC_ASSERT(inference_fault.empty());
+          RC_LOG() << "without gradients: " << inference_excess_error << "\n";
+          RC_ASSERT(inference_excess_error.empty());
         }
       }));
     }
@@ -160,7 +163,7 @@ TEST_CASE("fused Sigsoftmax is accurate and finite for extreme logits", "[attent
 
 TEST_CASE("fused attention with relative positions is bit-identical for any number of threads", "[attention][policy]") {
   at::manual_seed(43);
-  const int threads = at::get_num_threads();
+  const int num_threads = at::get_num_threads();
   for (const bool with_mixing : {false, true}) {
     const at::Tensor q = at::randn({3, 2, 70, 16}), k = at::randn({3, 2, 100, 16}), v = at::randn_like(k);
     Inputs x{{q,
@@ -176,15 +179,15 @@ TEST_CASE("fused attention with relative positions is bit-identical for any numb
              {}};
     x.spec.causal = true;
     x.spec.relative.runs = {{0, 100, 0}};
-    std::vector<Tensors> runs;
+    std::vector<Tensors> results_by_threads;
     for (const int n : {1, 2, 5}) {
       at::set_num_threads(n);
-      runs.push_back(results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused));
+      results_by_threads.push_back(results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused));
     }
-    at::set_num_threads(threads);
-    for (size_t i = 0; i < runs[0].size(); ++i) {
-      CHECK(at::equal(runs[0][i], runs[1][i]));
-      CHECK(at::equal(runs[0][i], runs[2][i]));
+    at::set_num_threads(num_threads);
+    for (size_t i = 0; i < results_by_threads[0].size(); ++i) {
+      CHECK(at::equal(results_by_threads[0][i], results_by_threads[1][i]));
+      CHECK(at::equal(results_by_threads[0][i], results_by_threads[2][i]));
     }
   }
 }
@@ -200,26 +203,27 @@ TEST_CASE(
         "combiner = 'mae'\nmixer = 'mixhead-a'\n", "combiner = 'drop-head'\nmixer = 'mixhead-a'\n",
         "combiner = 'drop-head'\nmixer = 'mixhead-b'\n"})
     for (const int64_t window : {0, 7})
-      for (const bool gaps : {false, true}) {
-        const bool relative = std::string(stages).find("relative") != std::string::npos;
-        if (gaps && !relative) continue;
-        INFO(stages << ", window " << window << (gaps ? ", a memory with gaps" : ""));
+      for (const bool has_gaps : {false, true}) {
+        const bool is_relative = std::string(stages).find("relative") != std::string::npos;
+        if (has_gaps && !is_relative) continue;
+        INFO(stages << ", window " << window << (has_gaps ? ", a memory with gaps" : ""));
         layers::Layer l(std::string("heads = 2\ndropout = 0.2\n") + stages, 32);
         l.perturb_parameters(3);
         REQUIRE(l.layer->describe_path(true) == "fused");
-        const int64_t queries = 40, memory = 23;
+        const int64_t queries = 40, memory_length = 23;
         const at::Tensor x = numbers::normal({2, queries, 32}, 8),
-                         m = at::cat({numbers::normal({2, memory, 32}, 9), x}, 1);
+                         m = at::cat({numbers::normal({2, memory_length, 32}, 9), x}, 1);
         attention::Mask mask;
-        mask.causal = true, mask.offset = memory, mask.window = window;
-        if (gaps) {
-          mask.key_positions = at::arange(-memory, queries, at::kLong);
+        mask.causal = true, mask.offset = memory_length, mask.window = window;
+        if (has_gaps) {
+          mask.key_positions = at::arange(-memory_length, queries, at::kLong);
           mask.key_positions.narrow(0, 0, 9).sub_(4);  // a gap of four positions after the ninth key
         }
         const nn::ForwardContext forward_context{true, 5, 2, 3};
-        const auto [fused, composed, exact, magnitudes] = layers::results_of_paths(l, m, [&](const at::Tensor& keys) {
-          return l(keys.narrow(1, memory, queries), keys, mask, forward_context);
-        });
+        const auto [fused, composed, exact, magnitudes] =
+            layers::results_of_paths(l, m, [&](const at::Tensor& key_inputs) {
+              return l(key_inputs.narrow(1, memory_length, queries), key_inputs, mask, forward_context);
+            });
         CHECK(find_excess_error(fused, composed, exact, at::kFloat, magnitudes) == "");
       }
 }

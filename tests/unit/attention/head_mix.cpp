@@ -20,67 +20,70 @@ using rounding::agree;
 TEST_CASE("mix_heads and its gradients equal sums over heads for any layout and type", "[mixing]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const int64_t b = pick(1, 3), in = pick(1, 9), out = pick(1, 9), t = pick(1, 40), s = pick(1, 150);
-    const bool matrix_per_query = pick(0, 1) == 1, transposed = pick(0, 1) == 1;
+    const int64_t b = pick(1, 3), in_heads = pick(1, 9), out_heads = pick(1, 9), t = pick(1, 40), s = pick(1, 150);
+    const bool has_matrix_per_query = pick(0, 1) == 1, is_transposed = pick(0, 1) == 1;
     const auto type = pick(0, 2) == 0 ? at::kBFloat16 : at::kFloat;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    at::Tensor x = (transposed ? normal({b, t, in, s}, seed).transpose(1, 2) : normal({b, in, t, s}, seed)).to(type);
-    at::Tensor m = matrix_per_query ? normal({b, t, in, out}, seed + 1) : normal({in, out}, seed + 1);
+    at::Tensor x =
+        (is_transposed ? normal({b, t, in_heads, s}, seed).transpose(1, 2) : normal({b, in_heads, t, s}, seed))
+            .to(type);
+    at::Tensor m =
+        has_matrix_per_query ? normal({b, t, in_heads, out_heads}, seed + 1) : normal({in_heads, out_heads}, seed + 1);
     MixOptions mixing;
     mixing.by_position = pick(0, 1) == 1;
     if (pick(0, 1) == 1) {
       mixing.causal_offset = pick(0, 3);
       x = x.tril(*mixing.causal_offset);
     }
-    const at::Tensor dy = normal({b, out, t, s}, seed + 2).to(type);
+    const at::Tensor dy = normal({b, out_heads, t, s}, seed + 2).to(type);
     x = x.detach().requires_grad_(), m = m.detach().requires_grad_();
     const at::Tensor y = mix_heads(x, m, mixing);
     y.backward(dy);
-    const at::Tensor xd = x.detach().to(at::kDouble), md = m.detach().to(at::kDouble), dd = dy.to(at::kDouble);
-    const char* forward = matrix_per_query ? "bjts,btji->bits" : "bjts,ji->bits";
+    const at::Tensor xd = x.detach().to(at::kDouble), md = m.detach().to(at::kDouble), dyd = dy.to(at::kDouble);
+    const char* forward = has_matrix_per_query ? "bjts,btji->bits" : "bjts,ji->bits";
     const at::Tensor expected = at::einsum(forward, {xd, md});
-    at::Tensor dx = at::einsum(matrix_per_query ? "bits,btji->bjts" : "bits,ji->bjts", {dd, md});
+    at::Tensor dx = at::einsum(has_matrix_per_query ? "bits,btji->bjts" : "bits,ji->bjts", {dyd, md});
     if (mixing.causal_offset) dx = dx.tril(*mixing.causal_offset);
-    const at::Tensor visible_dy = mixing.causal_offset ? dd.tril(*mixing.causal_offset) : dd;
-    const at::Tensor dm = at::einsum(matrix_per_query ? "bjts,bits->btji" : "bjts,bits->ji", {xd, visible_dy});
-    // Returns whether `actual` is within the rounding error of a sum of `terms` products that is rounded to a type;
-    // `magnitudes`: the sums of the absolute products.
-    auto is_near = [](const at::Tensor& actual, const at::Tensor& exact, int64_t terms, at::ScalarType to,
+    const at::Tensor visible_dy = mixing.causal_offset ? dyd.tril(*mixing.causal_offset) : dyd;
+    const at::Tensor dm = at::einsum(has_matrix_per_query ? "bjts,bits->btji" : "bjts,bits->ji", {xd, visible_dy});
+    // Returns whether `actual` is within the rounding error of a sum of `num_terms` products that is rounded to
+    // `result_type`; `magnitudes`: the sums of the absolute products.
+    auto is_near = [](const at::Tensor& actual, const at::Tensor& exact, int64_t num_terms, at::ScalarType result_type,
                       const at::Tensor& magnitudes) {
       return numbers::error(actual, exact) <=
-             tolerance::sum_error_bound(terms, numbers::unit_roundoff(to), numbers::max_abs(magnitudes));
+             tolerance::sum_error_bound(num_terms, numbers::unit_roundoff(result_type), numbers::max_abs(magnitudes));
     };
     const auto absolute_product = [](const char* equation, const at::Tensor& a, const at::Tensor& c) {
       return at::einsum(equation, {a.abs(), c.abs()});
     };
-    RC_ASSERT(is_near(y, expected, in, type, absolute_product(forward, xd, md)));
-    RC_ASSERT(is_near(x.grad(), dx, out, type,
-                      absolute_product(matrix_per_query ? "bits,btji->bjts" : "bits,ji->bjts", dd, md)));
-    const int64_t dm_terms = matrix_per_query ? s : b * t * s;
+    RC_ASSERT(is_near(y, expected, in_heads, type, absolute_product(forward, xd, md)));
+    RC_ASSERT(is_near(x.grad(), dx, out_heads, type,
+                      absolute_product(has_matrix_per_query ? "bits,btji->bjts" : "bits,ji->bjts", dyd, md)));
+    const int64_t num_dm_terms = has_matrix_per_query ? s : b * t * s;
     const at::Tensor dm_magnitudes =
-        absolute_product(matrix_per_query ? "bjts,bits->btji" : "bjts,bits->ji", xd, visible_dy);
-    RC_ASSERT(is_near(m.grad(), dm, dm_terms, at::kFloat, dm_magnitudes));
+        absolute_product(has_matrix_per_query ? "bjts,bits->btji" : "bjts,bits->ji", xd, visible_dy);
+    RC_ASSERT(is_near(m.grad(), dm, num_dm_terms, at::kFloat, dm_magnitudes));
     // For double precision, which has no kernel, mix_heads calls LibTorch operations.
     at::Tensor x_leaf = xd.clone().requires_grad_(), m_leaf = md.clone().requires_grad_();
     mix_heads(x_leaf, m_leaf, mixing).backward(visible_dy);
-    RC_ASSERT(agree(m_leaf.grad(), dm, dm_terms, numbers::max_abs(dm_magnitudes)));
+    RC_ASSERT(agree(m_leaf.grad(), dm, num_dm_terms, numbers::max_abs(dm_magnitudes)));
   }));
 }
 
 TEST_CASE("mix_values and its gradients equal mix_heads followed by the product with the values", "[mixing]") {
   for (auto type : {at::kFloat, at::kDouble})
-    for (bool matrix_per_query : {false, true})
+    for (bool has_matrix_per_query : {false, true})
       for (bool causal : {false, true}) {
         MixOptions mixing;
         if (causal) mixing.causal_offset = 0;
         const at::Tensor r = normal({2, 4, 20, 6}, 4).to(type);
         std::vector<at::Tensor> results;
-        for (bool in_one_step : {false, true}) {
+        for (bool is_in_one_step : {false, true}) {
           at::Tensor p = normal({2, 3, 20, 20}, 1).to(type), v = normal({2, 4, 20, 6}, 3).to(type),
-                     m = (matrix_per_query ? normal({2, 20, 3, 4}, 2) : normal({3, 4}, 2)).to(type);
+                     m = (has_matrix_per_query ? normal({2, 20, 3, 4}, 2) : normal({3, 4}, 2)).to(type);
           if (causal) p = p.tril();
           p.requires_grad_(), v.requires_grad_(), m.requires_grad_();
-          const at::Tensor z = in_one_step ? mix_values(p, m, v, mixing) : at::matmul(mix_heads(p, m, mixing), v);
+          const at::Tensor z = is_in_one_step ? mix_values(p, m, v, mixing) : at::matmul(mix_heads(p, m, mixing), v);
           (z * r).sum().backward();
           for (const at::Tensor& t : {z.detach(), causal ? p.grad().tril() : p.grad(), v.grad(), m.grad()})
             results.push_back(t);
@@ -94,20 +97,22 @@ TEST_CASE("mix_values and its gradients equal mix_heads followed by the product 
 
 TEST_CASE("mix_values and its gradients equal the equation over several blocks of queries", "[mixing]") {
   const int64_t queries = 300, keys = 310, heads = 3;
-  for (bool matrix_per_query : {false, true})
+  for (bool has_matrix_per_query : {false, true})
     for (const CausalOffset& offset : {CausalOffset(), CausalOffset(10), CausalOffset(-5)})
-      for (int64_t in : {heads, int64_t{2}}) {
+      for (int64_t in_heads : {heads, int64_t{2}}) {
         MixOptions mixing;
         mixing.causal_offset = offset;
         const at::Tensor r = normal({2, heads, queries, 6}, 4);
         const at::Tensor visible = offset ? at::ones({queries, keys}).tril(*offset) : at::ones({queries, keys});
         std::vector<at::Tensor> results;
         for (auto type : {at::kFloat, at::kDouble}) {
-          at::Tensor p = (normal({2, in, queries, keys}, 1) * visible).to(type),
+          at::Tensor p = (normal({2, in_heads, queries, keys}, 1) * visible).to(type),
                      v = normal({2, heads, keys, 6}, 3).to(type),
-                     m = (matrix_per_query ? normal({2, queries, in, heads}, 2) : normal({in, heads}, 2)).to(type);
+                     m = (has_matrix_per_query ? normal({2, queries, in_heads, heads}, 2)
+                                               : normal({in_heads, heads}, 2))
+                             .to(type);
           p.requires_grad_(), v.requires_grad_(), m.requires_grad_();
-          const char* equation = matrix_per_query ? "bjts,btji->bits" : "bjts,ji->bits";
+          const char* equation = has_matrix_per_query ? "bjts,btji->bits" : "bjts,ji->bits";
           // The result in double precision follows from the equation, without blocks of queries.
           const at::Tensor z =
               type == at::kFloat ? mix_values(p, m, v, mixing) : at::matmul(at::einsum(equation, {p, m}), v);
@@ -117,8 +122,8 @@ TEST_CASE("mix_values and its gradients equal the equation over several blocks o
         }
         // Numbers of terms: z sums over heads and keys; dp over the value size 6 and heads; dv over queries and heads;
         // dm over the value size 6 and over keys or, for one matrix, over rows, queries and keys.
-        const int64_t num_terms[] = {in + keys, 6 + heads, queries + in,
-                                     6 + (matrix_per_query ? keys : 2 * queries * keys)};
+        const int64_t num_terms[] = {in_heads + keys, 6 + heads, queries + in_heads,
+                                     6 + (has_matrix_per_query ? keys : 2 * queries * keys)};
         for (size_t i = 0; i < 4; ++i) CHECK(agree(results[i], results[i + 4], num_terms[i]));
       }
 }

@@ -49,28 +49,28 @@ Tensors exact_results(const Inputs& x, at::ScalarType type = at::kFloat) {
   return results(x, type, at::kDouble, at::kCPU, composed);
 }
 
-bool bit_identical(const Tensors& a, const Tensors& b) {
+bool are_bit_identical(const Tensors& a, const Tensors& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const at::Tensor& x, const at::Tensor& y) { return at::equal(x, y); });
 }
 
 struct Sizes {
-  int64_t batch, in, out, queries, keys, dk, dv;
+  int64_t batch, in_heads, out_heads, queries, keys, dk, dv;
   bool causal;
-  bool matrix_per_query;
+  bool has_matrix_per_query;
 };
 
 Inputs random_inputs(const Sizes& sizes) {
-  Inputs x{{at::randn({sizes.batch, sizes.in, sizes.queries, sizes.dk}) * 2,
-            at::randn({sizes.batch, sizes.in, sizes.keys, sizes.dk}),
-            at::randn({sizes.batch, sizes.out, sizes.keys, sizes.dv}),
-            sizes.matrix_per_query ? at::randn({sizes.batch, sizes.queries, sizes.in, sizes.out})
-                                   : at::randn({sizes.in, sizes.out}),
+  Inputs x{{at::randn({sizes.batch, sizes.in_heads, sizes.queries, sizes.dk}) * 2,
+            at::randn({sizes.batch, sizes.in_heads, sizes.keys, sizes.dk}),
+            at::randn({sizes.batch, sizes.out_heads, sizes.keys, sizes.dv}),
+            sizes.has_matrix_per_query ? at::randn({sizes.batch, sizes.queries, sizes.in_heads, sizes.out_heads})
+                                       : at::randn({sizes.in_heads, sizes.out_heads}),
             {},
             {},
             {},
             {}},
-           at::randn({sizes.batch, sizes.out, sizes.queries, sizes.dv}),
+           at::randn({sizes.batch, sizes.out_heads, sizes.queries, sizes.dv}),
            {},
            {}};
   x.spec.causal = sizes.causal;
@@ -97,7 +97,7 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
       const nn::ForwardContext forward_context{true, 3, *rc::gen::inRange(0U, 9U), pick(0, 5)};
       const double p = *rc::gen::element(0.1, 0.5, 0.9);
       x.spec.dropout_before_mixing = pick(0, 1) == 1;
-      const int64_t heads = x.spec.dropout_before_mixing ? sizes.in : sizes.out;
+      const int64_t heads = x.spec.dropout_before_mixing ? sizes.in_heads : sizes.out_heads;
       x.dropout_mask =
           nn::dropout(at::ones({sizes.batch, heads, sizes.queries, sizes.keys}), p, forward_context, "place", 4);
       x.spec.dropout = nn::dropout_range_of(heads * sizes.queries * sizes.keys, p, forward_context, "place", 4);
@@ -105,10 +105,10 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
     for (at::ScalarType type : {at::kFloat, at::kBFloat16}) {
       const Tensors exact = exact_results(x, type), composed = composed_results(x, type),
                     magnitudes = term_magnitudes(x, type);
-      const std::string fault = find_excess_error(fused_results(x, type), composed, exact, type, magnitudes);
-      RC_LOG() << fault << "\n";
-      RC_ASSERT(fault.empty());
-      c10::NoGradGuard no_gradient;  // at most kMaxDecodeQueries queries take the decoding path
+      const std::string excess_error = find_excess_error(fused_results(x, type), composed, exact, type, magnitudes);
+      RC_LOG() << excess_error << "\n";
+      RC_ASSERT(excess_error.empty());
+      c10::NoGradGuard no_gradient;  // up to kMaxDecodeQueries queries take the decoding path
       RC_ASSERT(find_excess_error({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed[0]}, {exact[0]},
                                   type, {magnitudes[0]})
                     .empty());
@@ -121,9 +121,10 @@ TEST_CASE("head mixing with the identity matrix equals attention without mixing"
   for (bool causal : {false, true}) {
     Inputs x = random_inputs({2, 4, 4, 70, 70, 32, 32, causal, false});
     x.operands[kMatrix] = at::eye(4);
-    const Tensors unmixed = results(x, at::kFloat, at::kFloat, at::kCPU, [&](const Inputs&, const Tensors& leaves) {
-      return attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], {causal}) + 0 * leaves[kMatrix].sum();
-    });
+    const Tensors unmixed_results =
+        results(x, at::kFloat, at::kFloat, at::kCPU, [&](const Inputs&, const Tensors& leaves) {
+          return attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], {causal}) + 0 * leaves[kMatrix].sum();
+        });
     auto drop_matrix_gradient = [](Tensors all) {
       all.pop_back();
       return all;
@@ -131,23 +132,23 @@ TEST_CASE("head mixing with the identity matrix equals attention without mixing"
     const Tensors exact = drop_matrix_gradient(exact_results(x)), composed = drop_matrix_gradient(composed_results(x)),
                   magnitudes = drop_matrix_gradient(term_magnitudes(x, at::kFloat));
     CHECK(find_excess_error(drop_matrix_gradient(fused_results(x)), composed, exact, at::kFloat, magnitudes) == "");
-    CHECK(find_excess_error(drop_matrix_gradient(unmixed), composed, exact, at::kFloat, magnitudes) == "");
+    CHECK(find_excess_error(drop_matrix_gradient(unmixed_results), composed, exact, at::kFloat, magnitudes) == "");
   }
 }
 
 TEST_CASE("the CPU head mixing kernel is bit-identical for any number of threads", "[attention][mixed]") {
   at::manual_seed(33);
-  const int threads = at::get_num_threads();
+  const int num_threads = at::get_num_threads();
   for (int64_t batch : {1, 3, 9}) {
     const Inputs x = random_inputs({batch, 3, 3, 150, 150, 16, 16, true, batch == 3});
-    std::vector<Tensors> runs;
+    std::vector<Tensors> results_by_threads;
     for (int n : {1, 2, 5}) {
       at::set_num_threads(n);
-      runs.push_back(fused_results(x));
+      results_by_threads.push_back(fused_results(x));
     }
-    at::set_num_threads(threads);
-    CHECK(bit_identical(runs[0], runs[1]));
-    CHECK(bit_identical(runs[0], runs[2]));
+    at::set_num_threads(num_threads);
+    CHECK(are_bit_identical(results_by_threads[0], results_by_threads[1]));
+    CHECK(are_bit_identical(results_by_threads[0], results_by_threads[2]));
   }
 }
 
@@ -177,18 +178,18 @@ TEST_CASE("a batch row of the CPU head mixing kernel is independent of other row
         continue;
       }
       auto row = [&](const at::Tensor& t) { return t.narrow(0, b, 1); };
-      const Inputs unpadded{{row(x.operands[kQ]),
-                             row(x.operands[kK]).slice(2, 0, n),
-                             row(x.operands[kV]).slice(2, 0, n),
-                             x.operands[kMatrix],
-                             {},
-                             {},
-                             {},
-                             {}},
-                            row(x.dout),
-                            {},
-                            {}};
-      Tensors exact = exact_results(unpadded), composed = composed_results(unpadded);
+      const Inputs unpadded_inputs{{row(x.operands[kQ]),
+                                    row(x.operands[kK]).slice(2, 0, n),
+                                    row(x.operands[kV]).slice(2, 0, n),
+                                    x.operands[kMatrix],
+                                    {},
+                                    {},
+                                    {},
+                                    {}},
+                                   row(x.dout),
+                                   {},
+                                   {}};
+      Tensors exact = exact_results(unpadded_inputs), composed = composed_results(unpadded_inputs);
       exact.pop_back(), composed.pop_back();  // the gradient of the matrix, which sums over all batch rows
       CHECK(find_excess_error({row(out), row(dq), row(dk).slice(2, 0, n), row(dv).slice(2, 0, n)}, composed, exact,
                               at::kFloat) == "");
@@ -234,10 +235,10 @@ TEST_CASE("the CPU head mixing kernel allocates nothing of size Tq x Tk", "[atte
   Inputs x = random_inputs({1, heads, heads, n, n, size, size, true, false});
   fused_results(x);  // warm-up: makes the allocations that later calls reuse
   reset_peak();
-  const int64_t before = peak_kb();
+  const int64_t initial_kb = peak_kb();
   fused_results(x);
   // The probabilities of all heads take 134 MB, and composed operations store them several times.
-  CHECK(peak_kb() - before < 60 * 1024);
+  CHECK(peak_kb() - initial_kb < 60 * 1024);
 }
 
 TEST_CASE("layers that mix probabilities have equal outputs and gradients on the fused and composed path, with dropout",

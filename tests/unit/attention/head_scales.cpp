@@ -41,11 +41,11 @@ TEST_CASE("a forward pass with variants equals separate forward passes with the 
           continue;
         }
         set_head_scales(*l.layer, scales_of_side(side, scales, 3));
-        const at::Tensor with_variants = l(x, x, mask);
-        REQUIRE(with_variants.sizes() == at::IntArrayRef({6, 5, 8}));
+        const at::Tensor variant_outputs = l(x, x, mask);
+        REQUIRE(variant_outputs.sizes() == at::IntArrayRef({6, 5, 8}));
         for (int64_t f = 0; f < 3; ++f) {
           set_head_scales(*l.layer, scales_of_side(side, scales[f]));
-          CHECK(rounding.agree(l(x, x, mask), with_variants.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
+          CHECK(rounding.agree(l(x, x, mask), variant_outputs.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
         }
         set_head_scales(*l.layer, {});
       }
@@ -66,13 +66,13 @@ TEST_CASE("variants of different groups of rows equal separate forward passes ov
         HeadScales s = scales_of_side(side, scales, 5);
         s.variants.source_groups = source_groups;
         set_head_scales(*l.layer, s);
-        const at::Tensor with_variants = l(x, x, mask), repeated_x = l.layer->repeat_for_variants(x);
-        REQUIRE(with_variants.sizes() == at::IntArrayRef({10, 5, 8}));
+        const at::Tensor variant_outputs = l(x, x, mask), repeated_x = l.layer->repeat_for_variants(x);
+        REQUIRE(variant_outputs.sizes() == at::IntArrayRef({10, 5, 8}));
         for (int64_t f = 0; f < 5; ++f) {
           const at::Tensor group = x.narrow(0, 2 * source_groups[static_cast<size_t>(f)], 2);
           CHECK(at::equal(repeated_x.narrow(0, 2 * f, 2), group));
           set_head_scales(*l.layer, scales_of_side(side, scales[f]));
-          CHECK(rounding.agree(l(group, group, mask), with_variants.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
+          CHECK(rounding.agree(l(group, group, mask), variant_outputs.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
         }
       }
     }
@@ -153,12 +153,12 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
     num_roundings *= static_cast<int64_t>(segments.size());
     for (AttentionLayer* layer : model->attention_layers()) {
       set_head_scales(*layer, {{}, scales, {}, {3}});
-      const at::Tensor with_variants = run();
-      REQUIRE(with_variants.size(0) == 6);
+      const at::Tensor variant_outputs = run();
+      REQUIRE(variant_outputs.size(0) == 6);
       for (int64_t f = 0; f < 3; ++f) {
         set_head_scales(*layer, {{}, scales[f], {}});
-        CHECK(rounding::agree(run(), with_variants.narrow(0, 2 * f, 2), num_roundings,
-                              2 * std::max(1.0, terms.largest_logit) * numbers::max_abs(with_variants)));
+        CHECK(rounding::agree(run(), variant_outputs.narrow(0, 2 * f, 2), num_roundings,
+                              2 * std::max(1.0, terms.largest_logit) * numbers::max_abs(variant_outputs)));
       }
       set_head_scales(*layer, {});
     }

@@ -87,13 +87,13 @@ TEST_CASE("Path::fused rejects an interceptor that changes probabilities and acc
   l.layer->set_path(Path::fused);
   l.layer->set_interceptor(std::make_shared<DoublingInterceptor>(HeadSide::value));
   CHECK(l.layer->describe_path(false) == "fused");
-  const at::Tensor fused = l(x, x, mask);
+  const at::Tensor fused_output = l(x, x, mask);
   l.layer->set_interceptor(std::make_shared<DoublingInterceptor>(HeadSide::score));
   CHECK(l.layer->describe_path(false) == "composed: the test doubles scores");
   CHECK_THROWS_AS(l(x, x, mask), Error);
   // Head outputs are linear in the probabilities, so doubling either gives the same result.
   l.layer->set_path(Path::automatic);
-  CHECK(rounding.agree(l(x, x, mask), fused, 2));
+  CHECK(rounding.agree(l(x, x, mask), fused_output, 2));
 }
 
 TEST_CASE(
@@ -105,9 +105,9 @@ TEST_CASE(
   } first_observer;
   struct SecondObserver : Observer, Subscriber<MixingObservation>, Subscriber<RoutingObservation> {
     at::Tensor matrix;
-    int routings = 0;
+    int num_routings = 0;
     void receive(const LayerSpec&, MixingObservation& observation) override { matrix = observation.matrix; }
-    void receive(const LayerSpec&, RoutingObservation&) override { ++routings; }
+    void receive(const LayerSpec&, RoutingObservation&) override { ++num_routings; }
   } second_observer;
   layers::RecordingObserver unsubscribed_observer;
   analysis::Observers inner_observers({&second_observer, &unsubscribed_observer}),
@@ -117,7 +117,7 @@ TEST_CASE(
   CHECK(at::equal(second_observer.matrix, at::ones({2, 2})));
   CHECK(at::equal(observation.matrix, second_observer.matrix));
   all_observers.show({}, RoutingObservation{});
-  CHECK(second_observer.routings == 1);
+  CHECK(second_observer.num_routings == 1);
   CHECK_FALSE(unsubscribed_observer.g.defined());
 }
 

@@ -29,7 +29,8 @@ TEST_CASE("error of the fused path is at most twice the error of the composed pa
   const double composed_error = max_relative_difference(doubles(l(x, x, mask)), expected);
   l.layer->set_path(Path::fused);
   const double fused_error = max_relative_difference(doubles(l(x, x, mask)), expected);
-  // max_relative_difference() divides by the largest output, so the magnitude in the bound is 1.
+  // max_relative_difference() divides by the largest output or, if all outputs are smaller, by 1, so the magnitude in
+  // the bound is 1.
   CHECK(fused_error <= tolerance::composed_error_bound(composed_error, tolerance::kFp32, 1));
 }
 
@@ -66,9 +67,9 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
     INFO(reason);
     // Path::automatic falls back to the composed path: its result is bit-identical to the result of Path::composed.
     l.layer->set_path(Path::composed);
-    const at::Tensor composed = pass();
+    const at::Tensor composed_output = pass();
     l.layer->set_path(Path::automatic);
-    CHECK(at::equal(pass(), composed));
+    CHECK(at::equal(pass(), composed_output));
     l.layer->set_path(Path::fused);
     try {
       pass();
@@ -143,9 +144,9 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   for (int64_t queries : {1, 2, 7, 8}) {
     const at::Tensor first_queries = x.narrow(1, 0, queries), exact_queries = first_queries.to(at::kDouble);
     relative_layer.layer->set_path(Path::composed);
-    const at::Tensor composed = relative_layer(first_queries, first_queries, causal_mask);
+    const at::Tensor composed_output = relative_layer(first_queries, first_queries, causal_mask);
     relative_layer.layer->set_path(Path::fused);
-    CHECK(numbers::find_excess_error({relative_layer(first_queries, first_queries, causal_mask)}, {composed},
+    CHECK(numbers::find_excess_error({relative_layer(first_queries, first_queries, causal_mask)}, {composed_output},
                                      {exact_relative_layer(exact_queries, exact_queries, causal_mask)},
                                      at::kFloat) == "");
   }
@@ -195,22 +196,22 @@ TEST_CASE(
   at::Tensor x = normal({2, 5, 8}, 1);
   Mask mask;
   mask.causal = true;
-  at::Tensor ablated = l.layer->forward(x, x, mask, {}, nullptr, &observer);
+  at::Tensor ablated_output = l.layer->forward(x, x, mask, {}, nullptr, &observer);
   CHECK(observer.p.sizes() == at::IntArrayRef({2, 2, 5, 5}));
   CHECK(rounding::agree(observer.p.sum(-1), at::ones({2, 2, 5}), 5 + layers::kElementwiseRoundings));
   CHECK(observer.p.triu(1).abs().max().item<float>() == 0);
   const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
   // Head scales of shape (h), then of shape (B, h).
   set_head_scales(*l.layer, {{}, at::tensor({1.0F, 0.0F}), {}});
-  CHECK(rounding.agree(l(x, x, mask), ablated));
+  CHECK(rounding.agree(l(x, x, mask), ablated_output));
   set_head_scales(*l.layer, {{}, at::tensor({1.0F, 0.0F, 1.0F, 0.0F}).view({2, 2}), {}});
-  CHECK(rounding.agree(l(x, x, mask), ablated));
+  CHECK(rounding.agree(l(x, x, mask), ablated_output));
 }
 
 TEST_CASE("permuting the heads of all parameters leaves the output of a layer unchanged") {
   Layer l("heads = 3", 12, 3);
-  const at::Tensor x = normal({2, 5, 12}, 1), before = l(x, x, {});
+  const at::Tensor x = normal({2, 5, 12}, 1), original_output = l(x, x, {});
   const layers::LayerRounding rounding = layers::rounding_of(l, x, x);
   l.permute_heads({2, 0, 1});
-  CHECK(rounding.agree(l(x, x, {}), before));
+  CHECK(rounding.agree(l(x, x, {}), original_output));
 }

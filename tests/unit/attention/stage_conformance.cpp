@@ -76,10 +76,10 @@ Capabilities shared_capabilities(const AttentionOptions& o, const LayerSpec& sha
 std::unique_ptr<Layer> build(const Combination& c, AttentionKind kind) {
   const AttentionOptions options = layers::options_of(c.toml(), kind);
   const Capabilities capabilities = shared_capabilities(options, make_layer_spec(options, kind, 0, c.sizes.width, "x"));
-  const bool supported = kind == AttentionKind::decoder_cross  ? capabilities.cross
-                         : kind == AttentionKind::decoder_self ? capabilities.self && capabilities.causal
-                                                               : capabilities.self;
-  if (!supported) {
+  const bool is_supported = kind == AttentionKind::decoder_cross  ? capabilities.cross
+                            : kind == AttentionKind::decoder_self ? capabilities.self && capabilities.causal
+                                                                  : capabilities.self;
+  if (!is_supported) {
     CHECK_THROWS_AS(Layer(c.toml(), c.sizes.width, 1, kind), Error);
     return nullptr;
   }
@@ -94,17 +94,17 @@ void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& 
   {
     c10::NoGradGuard no_gradient;
     const LayerRounding rounding = rounding_of(l, x, m, mask);
-    const at::Tensor full_batch = l(x, m, mask);
-    CHECK(full_batch.isfinite().all().item<bool>());
+    const at::Tensor batch_output = l(x, m, mask);
+    CHECK(batch_output.isfinite().all().item<bool>());
     for (int64_t b = 0; b < x.size(0); ++b) {
       Mask row_mask = mask;
       if (mask.key_lengths.defined()) row_mask.key_lengths = mask.key_lengths.narrow(0, b, 1);
       if (mask.query_lengths.defined()) row_mask.query_lengths = mask.query_lengths.narrow(0, b, 1);
       const at::Tensor row = x.narrow(0, b, 1);
-      CHECK(rounding.agree(l(row, m.is_same(x) ? row : m.narrow(0, b, 1), row_mask), full_batch.narrow(0, b, 1)));
+      CHECK(rounding.agree(l(row, m.is_same(x) ? row : m.narrow(0, b, 1), row_mask), batch_output.narrow(0, b, 1)));
     }
     l.layer->set_path(Path::composed);
-    CHECK(rounding.agree(l(x, m, mask), full_batch));
+    CHECK(rounding.agree(l(x, m, mask), batch_output));
     l.layer->set_path(Path::automatic);
   }
   ForwardContext forward_context;
@@ -121,25 +121,28 @@ void check_rows(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& 
 // Checks that changes of the inputs from position `first` on change the outputs, but not the outputs before `first`.
 void check_causality(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask, int64_t first) {
   c10::NoGradGuard no_gradient;
-  const int64_t past = m.size(1) - x.size(1);
+  const int64_t num_past = m.size(1) - x.size(1);
   at::Tensor changed_inputs = m.clone();
-  changed_inputs.narrow(1, past + first, x.size(1) - first).add_(normal({x.size(0), x.size(1) - first, x.size(2)}, 11));
-  const at::Tensor queries = m.is_same(x) ? changed_inputs : changed_inputs.narrow(1, past, x.size(1));
+  changed_inputs.narrow(1, num_past + first, x.size(1) - first)
+      .add_(normal({x.size(0), x.size(1) - first, x.size(2)}, 11));
+  const at::Tensor queries = m.is_same(x) ? changed_inputs : changed_inputs.narrow(1, num_past, x.size(1));
   const at::Tensor a = l(x, m, mask), b = l(queries, changed_inputs, mask);
   const LayerRounding rounding = rounding_of(l, x, m, mask);
   CHECK(rounding.agree(a.narrow(1, 0, first), b.narrow(1, 0, first)));
   CHECK(!rounding.agree(a, b));
 }
 
-Mask padding_mask(std::vector<int64_t> lengths, bool queries) {
+Mask padding_mask(std::vector<int64_t> lengths, bool pads_queries) {
   Mask mask;
   mask.key_lengths = at::tensor(lengths, at::kLong);
-  if (queries) mask.query_lengths = mask.key_lengths;
+  if (pads_queries) mask.query_lengths = mask.key_lengths;
   return mask;
 }
 
-// Returns the number of queries of a decoding step: one, two, one, two, …
-int64_t step_size(int64_t past, int64_t queries) { return past % 3 == 0 ? 1 : std::min<int64_t>(2, queries - past); }
+// Returns the number of queries of the decoding step after `num_past` positions: alternately one and two.
+int64_t step_size(int64_t num_past, int64_t queries) {
+  return num_past % 3 == 0 ? 1 : std::min<int64_t>(2, queries - num_past);
+}
 
 void check_causal_self(const Combination& c) {
   const Sizes& sizes = c.sizes;
@@ -226,19 +229,19 @@ TEST_CASE("pairwise combinations of all stages pass the conformance checks in ea
 }
 
 TEST_CASE("every pair of two stages occurs in one of the pairwise combinations", "[combinations]") {
-  std::set<std::pair<std::string, std::string>> covered;
+  std::set<std::pair<std::string, std::string>> covered_pairs;
   for (const Combination& c : combinations()) {
     const std::string stages[] = {"pairing " + c.pairing, "score " + c.score, "normaliser " + c.normaliser,
                                   "mixer " + c.mixer, "combiner " + c.combiner};
     for (const std::string& a : stages)
-      for (const std::string& b : stages) covered.emplace(a, b);
+      for (const std::string& b : stages) covered_pairs.emplace(a, b);
   }
   const size_t counts[] = {pairings().names().size(), scores().names().size(), normalisers().names().size(),
                            mixers().names().size(), combiners().names().size()};
   size_t expected = 0;
   for (const size_t& a : counts)
     for (const size_t& b : counts) expected += &a == &b ? a : a * b;
-  CHECK(covered.size() == expected);
+  CHECK(covered_pairs.size() == expected);
 }
 
 TEST_CASE("random combinations of stages and shapes pass the conformance checks in each supported kind of attention",

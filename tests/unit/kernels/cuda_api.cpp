@@ -48,13 +48,15 @@ TEST_CASE("the CUDA library has kernels up to the largest compiled head size and
   CHECK(api().missing(dtype, 300) == "expected a head size of at most the largest of " + sizes +
                                          ", and one of the types " + dtypes + "; found head size 300 and type " +
                                          dtype_name + "; use --attention composed");
-  const std::string new_size = " -Dhead_sizes=" + sizes + ",256", new_dtype = " -Ddtypes=" + dtypes + ",fp16";
+  const std::string head_sizes_option = " -Dhead_sizes=" + sizes + ",256",
+                    dtypes_option = " -Ddtypes=" + dtypes + ",fp16";
   const auto ends_with_build_options = [](const std::string& options) {
     return Catch::EndsWith("use --attention composed, or run meson configure build" + options + " and ninja -C build");
   };
-  if (max_head_size < 256) CHECK_THAT(api().missing(dtype, 250), ends_with_build_options(new_size));
+  if (max_head_size < 256) CHECK_THAT(api().missing(dtype, 250), ends_with_build_options(head_sizes_option));
   if (dtypes.find("fp16") != std::string::npos) return;
-  CHECK_THAT(api().missing(Dtype::fp16, max_head_size), ends_with_build_options(new_dtype));
-  if (max_head_size < 256) CHECK_THAT(api().missing(Dtype::fp16, 250), ends_with_build_options(new_size + new_dtype));
+  CHECK_THAT(api().missing(Dtype::fp16, max_head_size), ends_with_build_options(dtypes_option));
+  if (max_head_size < 256)
+    CHECK_THAT(api().missing(Dtype::fp16, 250), ends_with_build_options(head_sizes_option + dtypes_option));
   CHECK_THAT(api().missing(Dtype::fp16, 300), Catch::EndsWith("use --attention composed"));
 }

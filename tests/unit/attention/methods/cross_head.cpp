@@ -86,9 +86,9 @@ TEST_CASE("heads are permuted with probability β = rate; a head reads its own k
     l["output.bias"].zero_();
   }
   at::Tensor x = normal({1, 1, 4}, 1);
-  const int draws = 6000;
+  const int num_draws = 6000;
   int num_permuted = 0, num_own = 0;
-  for (uint32_t i = 0; i < draws; ++i) {
+  for (uint32_t i = 0; i < num_draws; ++i) {
     at::Tensor y = l.layer->forward(x, x, {}, context_of_update(i)).flatten().round();
     int num_fixed = 0;
     for (int64_t j = 0; j < 4; ++j) num_fixed += y[j].item<float>() == static_cast<float>(j);
@@ -96,9 +96,9 @@ TEST_CASE("heads are permuted with probability β = rate; a head reads its own k
   }
   // Margins of four standard deviations.
   const double p = 0.3 * 23 / 24;
-  CHECK(num_permuted / double{draws} == rounding::within(p, 4 * std::sqrt(p * (1 - p) / draws)));
+  CHECK(num_permuted / double{num_draws} == rounding::within(p, 4 * std::sqrt(p * (1 - p) / num_draws)));
   // The number of fixed points of a uniform permutation has mean 1 and variance 1.
-  CHECK(num_own / double{draws} == rounding::within(4 * 0.7 + 0.3, 4 * std::sqrt((0.3 + 0.21 * 9) / draws)));
+  CHECK(num_own / double{num_draws} == rounding::within(4 * 0.7 + 0.3, 4 * std::sqrt((0.3 + 0.21 * 9) / num_draws)));
 }
 
 TEST_CASE("cross-head attention permutes no heads with rate 0 or in evaluation", "[cross-head]") {

@@ -33,17 +33,17 @@ double dot(const Vector& a, const Vector& b) {
 //   y = concat_pairs((1 - λ0) w ⊙ RMS((P_1 - λ P_2) V)) W^O + b
 // If `cancellation` is not null, raises it to the largest quotient of Σ |terms| = (P_1 + |λ| P_2) |V| and the root mean
 // square that divides (P_1 - λ P_2) V.
-Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs, int64_t dk, int64_t dv, double lambda0,
-                    const Weights& w, const Vector& x, double* cancellation = nullptr) {
+Vector differential(int64_t batch, int64_t length, int64_t width, int64_t num_pairs, int64_t dk, int64_t dv,
+                    double lambda0, const Weights& w, const Vector& x, double* cancellation = nullptr) {
   const Vector q = apply_projection(w, "query", x, width), k = apply_projection(w, "key", x, width),
                v = apply_projection(w, "value", x, width);
   const double lambda = std::exp(dot(w.at("mixer.lambda_query1"), w.at("mixer.lambda_key1"))) -
                         std::exp(dot(w.at("mixer.lambda_query2"), w.at("mixer.lambda_key2"))) + lambda0;
   const int64_t pair_size = 2 * dv;
-  Vector concatenated(static_cast<size_t>(batch * length * pairs * pair_size));
+  Vector concatenated(static_cast<size_t>(batch * length * num_pairs * pair_size));
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t t = 0; t < length; ++t)
-      for (int64_t i = 0; i < pairs; ++i) {
+      for (int64_t i = 0; i < num_pairs; ++i) {
         Vector weight(static_cast<size_t>(t + 1)), absolute_weight(weight.size()), z(static_cast<size_t>(pair_size)),
             absolute_z(z.size());
         for (int64_t half = 0; half < 2; ++half) {
@@ -52,8 +52,8 @@ Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs,
             double logit = 0;
             for (int64_t c = 0; c < dk; ++c) {
               const int64_t column = (2 * i + half) * dk + c;
-              logit += element(q, (b * length + t) * 2 * pairs * dk + column) *
-                       element(k, (b * length + s) * 2 * pairs * dk + column);
+              logit += element(q, (b * length + t) * 2 * num_pairs * dk + column) *
+                       element(k, (b * length + s) * 2 * num_pairs * dk + column);
             }
             exp_logits.push_back(std::exp(logit / std::sqrt(static_cast<double>(dk))));
           }
@@ -66,7 +66,7 @@ Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs,
         }
         for (int64_t s = 0; s <= t; ++s)
           for (int64_t c = 0; c < pair_size; ++c) {
-            const double value = element(v, (b * length + s) * pairs * pair_size + i * pair_size + c);
+            const double value = element(v, (b * length + s) * num_pairs * pair_size + i * pair_size + c);
             z[static_cast<size_t>(c)] += element(weight, s) * value;
             absolute_z[static_cast<size_t>(c)] += element(absolute_weight, s) * std::abs(value);
           }
@@ -74,10 +74,10 @@ Vector differential(int64_t batch, int64_t length, int64_t width, int64_t pairs,
         if (cancellation != nullptr)
           for (double terms : absolute_z) *cancellation = std::max(*cancellation, terms / rms);
         for (int64_t c = 0; c < pair_size; ++c)
-          concatenated[static_cast<size_t>((b * length + t) * pairs * pair_size + i * pair_size + c)] =
+          concatenated[static_cast<size_t>((b * length + t) * num_pairs * pair_size + i * pair_size + c)] =
               (1 - lambda0) * element(w.at("combiner.norm.weight"), c) * element(z, c) / rms;
       }
-  return apply_projection(w, "output", concatenated, pairs * pair_size);
+  return apply_projection(w, "output", concatenated, num_pairs * pair_size);
 }
 
 constexpr const char* kDifferential = "mixer = 'differential'\ncombiner = 'pair-norm'\n";
@@ -91,13 +91,15 @@ TEST_CASE("differential attention and its gradients match a naive reference", "[
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const int64_t pairs = pick(1, 3), dk = pick(1, 4), dv = pick(1, 3), width = pick(1, 6), length = pick(1, 5);
+    const int64_t num_pairs = pick(1, 3), dk = pick(1, 4), dv = pick(1, 3), width = pick(1, 6), length = pick(1, 5);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(str("heads = ", 2 * pairs, "\nhead_size = ", dk, "\nvalue_size = ", dv, "\n", kDifferential), width, seed);
+    Layer l(str("heads = ", 2 * num_pairs, "\nhead_size = ", dk, "\nvalue_size = ", dv, "\n", kDifferential), width,
+            seed);
     l.perturb_parameters(seed);
     const at::Tensor x = normal({2, length, width}, seed);
     double cancellation = 1;
-    const Vector expected = differential(2, length, width, pairs, dk, dv, 0.2, l.weights(), doubles(x), &cancellation);
+    const Vector expected =
+        differential(2, length, width, num_pairs, dk, dv, 0.2, l.weights(), doubles(x), &cancellation);
     const at::Tensor y = l(x, x, causal_mask());
     RC_ASSERT(layers::rounding_of(l, x, x, causal_mask())
                   .agree(y, at::tensor(expected, at::kDouble).view(y.sizes()), cancellation));

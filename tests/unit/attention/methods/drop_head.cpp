@@ -29,8 +29,8 @@ TEST_CASE("DropHead drops heads per batch row, scales the others so that gates s
   CHECK(at::equal(l(x, x, causal_mask()), plain_layer(x, x, causal_mask())));
   const layers::LayerRounding rounding = layers::rounding_of(l, x, x, causal_mask());
   int64_t num_dropped = 0, num_complete_rows = 0;
-  const uint32_t updates = 200;
-  for (uint32_t update = 0; update < updates; ++update) {
+  const uint32_t num_updates = 200;
+  for (uint32_t update = 0; update < num_updates; ++update) {
     RecordingObserver recorder;
     const at::Tensor y = l(x, x, causal_mask(), training_context(update), &recorder);
     const at::Tensor g = recorder.g;  // (B, h)
@@ -47,10 +47,10 @@ TEST_CASE("DropHead drops heads per batch row, scales the others so that gates s
   }
   // The number of dropped heads of a row is binomial, except that no head is dropped if all four are drawn. The margins
   // are four standard deviations of the mean of all rows.
-  const double rows = 6.0 * updates, p_all_drawn = std::pow(0.3, 4), mean = 4 * 0.3 - 4 * p_all_drawn,
+  const double num_rows = 6.0 * num_updates, p_all_drawn = std::pow(0.3, 4), mean = 4 * 0.3 - 4 * p_all_drawn,
                variance = 4 * 0.3 * 0.7 + std::pow(4 * 0.3, 2) - 16 * p_all_drawn - mean * mean;
-  CHECK(static_cast<double>(num_dropped) / rows == rounding::within(mean, 4 * std::sqrt(variance / rows)));
+  CHECK(static_cast<double>(num_dropped) / num_rows == rounding::within(mean, 4 * std::sqrt(variance / num_rows)));
   const double p_complete_row = std::pow(0.7, 4) + p_all_drawn;
-  CHECK(static_cast<double>(num_complete_rows) / rows ==
-        rounding::within(p_complete_row, 4 * std::sqrt(p_complete_row * (1 - p_complete_row) / rows)));
+  CHECK(static_cast<double>(num_complete_rows) / num_rows ==
+        rounding::within(p_complete_row, 4 * std::sqrt(p_complete_row * (1 - p_complete_row) / num_rows)));
 }

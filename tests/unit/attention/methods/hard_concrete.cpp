@@ -19,7 +19,7 @@ using numbers::normal;
 using numbers::sigmoid;
 
 TEST_CASE("hard-concrete gates, their gradients and their penalty match the equations", "[hard-concrete]") {
-  const HardConcreteDistribution options;
+  const HardConcreteDistribution distribution;
   const at::Tensor a = normal({40}, 1).to(at::kDouble) * 2, logit_u = normal({40}, 2).to(at::kDouble) * 2,
                    u = at::sigmoid(logit_u);
   // Gates and their derivatives have fewer than ten roundings, of numbers as large as the argument of the sigmoid.
@@ -29,8 +29,8 @@ TEST_CASE("hard-concrete gates, their gradients and their penalty match the equa
     const double s = sigmoid((std::log(x) - std::log(1 - x) + log_a) / 0.33);
     return std::min(1.0, std::max(0.0, -0.1 + 1.2 * s));
   };
-  const at::Tensor x = a.clone().requires_grad_(), g = hard_concrete(options, x, u),
-                   evaluation_gates = hard_concrete(options, a, {});
+  const at::Tensor x = a.clone().requires_grad_(), g = hard_concrete(distribution, x, u),
+                   evaluation_gates = hard_concrete(distribution, a, {});
   g.sum().backward();
   int64_t num_closed = 0, num_open = 0;
   double penalty = 0;
@@ -45,18 +45,18 @@ TEST_CASE("hard-concrete gates, their gradients and their penalty match the equa
     penalty += sigmoid(ai - 0.33 * std::log(0.1 / 1.1));
   }
   CHECK((num_closed > 0 && num_open > 0));
-  CHECK(hard_concrete_penalty(options, a).item<double>() == rounding::fp64(penalty, 40 + 10));
+  CHECK(hard_concrete_penalty(distribution, a).item<double>() == rounding::fp64(penalty, 40 + 10));
 }
 
 TEST_CASE("the penalty of hard-concrete gates is the expected number of nonzero gates", "[hard-concrete]") {
   const at::Tensor a = at::full({1}, 0.7, at::kDouble);
-  const int64_t draws = 20000;
-  const at::Tensor u = (at::arange(draws, at::kDouble) + 0.5) / static_cast<double>(draws);
-  const at::Tensor g = hard_concrete({}, a.expand({draws}), u);
+  const int64_t num_draws = 20000;
+  const at::Tensor u = (at::arange(num_draws, at::kDouble) + 0.5) / static_cast<double>(num_draws);
+  const at::Tensor g = hard_concrete({}, a.expand({num_draws}), u);
   // The share of evenly spaced u above a threshold differs from the probability by at most half the spacing.
   CHECK((g != 0).to(at::kDouble).mean().item<double>() ==
         rounding::within(hard_concrete_penalty({}, a).item<double>(),
-                         0.5 / static_cast<double>(draws) + rounding::fp64_bound(10, 1)));
+                         0.5 / static_cast<double>(num_draws) + rounding::fp64_bound(10, 1)));
 }
 
 TEST_CASE("hard-concrete gates are drawn from seed and update, once per batch, and are constant in evaluation",
@@ -65,14 +65,14 @@ TEST_CASE("hard-concrete gates are drawn from seed and update, once per batch, a
   Layer l("heads = 8\nhead_size = 2\ncombiner = 'hard-concrete'", 6, 5);
   const at::Tensor x = normal({2, 4, 6}, 1);
   const layers::LayerRounding rounding = layers::rounding_of(l, x, x);
-  auto gates = [&](bool training, uint64_t seed, uint32_t update, int64_t rows = 2, int64_t first = 0) {
+  auto gates = [&](bool training, uint64_t seed, uint32_t update, int64_t num_rows = 2, int64_t row_offset = 0) {
     ForwardContext forward_context;
     forward_context.training = training;
     forward_context.seed = seed;
     forward_context.update = update;
-    forward_context.row_offset = first;
+    forward_context.row_offset = row_offset;
     RecordingObserver recorder;
-    const at::Tensor rows_of_x = x.narrow(0, 0, rows);
+    const at::Tensor rows_of_x = x.narrow(0, 0, num_rows);
     const at::Tensor y = l(rows_of_x, rows_of_x, {}, forward_context, &recorder);
     CHECK(rounding.combiners_agree(y, output_by_heads(l, recorder.z, recorder.g)));
     return recorder.g;

@@ -52,10 +52,10 @@ struct Layer : layers::Layer {
 
 struct RecordingObserver : Observer, Subscriber<GateObservation> {
   at::Tensor g;
-  bool retain = false;
+  bool retains_gradient = false;
   void receive(const LayerSpec&, GateObservation& observation) override {
     g = observation.gates;
-    if (retain) g.retain_grad();
+    if (retains_gradient) g.retain_grad();
   }
 };
 
@@ -65,65 +65,65 @@ at::Tensor gates_of(Layer& l, const at::Tensor& x, const Mask& mask, const Forwa
   return recorder.g;
 }
 
-ForwardContext training_context(uint32_t update = 0, bool sample = false, int64_t row_offset = 0) {
+ForwardContext training_context(uint32_t update = 0, bool samples_experts = false, int64_t row_offset = 0) {
   static const Requests sample_requests = [] {
     Requests requests;
     requests.add(std::make_shared<SampleExperts>());
     return requests;
   }();
-  return {true, 7, update, row_offset, sample ? &sample_requests : nullptr};
+  return {true, 7, update, row_offset, samples_experts ? &sample_requests : nullptr};
 }
 
-// Returns all sets of `drop` dropped heads out of `heads` in lexicographic order, each as one flag per head, by another
-// algorithm than experts().
-std::vector<std::vector<bool>> dropped_sets(int64_t heads, int64_t drop) {
-  std::vector<bool> dropped(static_cast<size_t>(heads));
-  std::fill(dropped.begin(), dropped.begin() + drop, true);
+// Returns all sets of `num_dropped` dropped heads out of `heads` in lexicographic order, each as one flag per head. The
+// algorithm differs from that of experts().
+std::vector<std::vector<bool>> dropped_sets(int64_t heads, int64_t num_dropped) {
+  std::vector<bool> is_dropped(static_cast<size_t>(heads));
+  std::fill(is_dropped.begin(), is_dropped.begin() + num_dropped, true);
   std::vector<std::vector<bool>> all;
-  do all.push_back(dropped);
-  while (std::prev_permutation(dropped.begin(), dropped.end()));
+  do all.push_back(is_dropped);
+  while (std::prev_permutation(is_dropped.begin(), is_dropped.end()));
   return all;
 }
 
 // The mixture of attentive experts in naive loops, written from the equations of the paper.
 struct Reference {
   Sizes sizes;
-  int64_t drop = 1;                // number of dropped heads of an expert
+  int64_t num_dropped = 1;         // number of dropped heads of an expert
   int64_t hidden = 0, window = 0;  // hidden units of the gate; positions in the mean of its input, 0: all
-  bool causal_mean = true;
-  bool batch_statistics = false;
-  bool cross = false;
+  bool has_causal_mean = true;
+  bool uses_batch_statistics = false;
+  bool is_cross = false;
   std::vector<int64_t> num_real;  // (B): number of real queries of each row
   reference::Allowed allowed;
 
-  // Returns the gates (B, units, E) for inputs x (B, Tq, d) and m (B, Tk, d); units: Tq, or 1 for a full mean. If
-  // `norm_variance` is not null, sets it to the variances (d) of the batch norm.
+  // Returns the gates (B, num_units, E) for inputs x (B, Tq, d) and m (B, Tk, d); num_units: Tq, or 1 for a full mean.
+  // If `norm_variance` is not null, sets it to the variances (d) of the batch norm.
   Vector gates(const Vector& x, const Vector& m, const reference::Weights& w, Vector* norm_variance = nullptr) const {
-    const int64_t d = sizes.width, units = causal_mean ? sizes.queries : 1,
-                  memory = cross ? 0 : sizes.keys - sizes.queries;
+    const int64_t d = sizes.width, num_units = has_causal_mean ? sizes.queries : 1,
+                  memory = is_cross ? 0 : sizes.keys - sizes.queries;
     auto input = [&](int64_t b, int64_t t, int64_t c) {  // t < 0: position in the memory
       return t < 0 ? m[static_cast<size_t>((b * sizes.keys + memory + t) * d + c)]
                    : x[static_cast<size_t>((b * sizes.queries + t) * d + c)];
     };
-    Vector mean(static_cast<size_t>(sizes.batch * units * d));
-    std::vector<bool> is_real(static_cast<size_t>(sizes.batch * units));
+    Vector mean(static_cast<size_t>(sizes.batch * num_units * d));
+    std::vector<bool> is_real(static_cast<size_t>(sizes.batch * num_units));
     for (int64_t b = 0; b < sizes.batch; ++b)
-      for (int64_t u = 0; u < units; ++u) {
+      for (int64_t u = 0; u < num_units; ++u) {
         const int64_t length = num_real[static_cast<size_t>(b)];
-        is_real[static_cast<size_t>(b * units + u)] = causal_mean ? u < length : length > 0;
-        const int64_t last = causal_mean ? std::min(u, length - 1) : length - 1;
-        int64_t first = causal_mean ? -memory : 0;
-        if (causal_mean && window > 0) first = std::max(first, u - window + 1);
+        is_real[static_cast<size_t>(b * num_units + u)] = has_causal_mean ? u < length : length > 0;
+        const int64_t last = has_causal_mean ? std::min(u, length - 1) : length - 1;
+        int64_t first = has_causal_mean ? -memory : 0;
+        if (has_causal_mean && window > 0) first = std::max(first, u - window + 1);
         for (int64_t c = 0; c < d; ++c) {
           double sum = 0;
           for (int64_t t = first; t <= last; ++t) sum += input(b, t, c);
-          mean[static_cast<size_t>((b * units + u) * d + c)] =
+          mean[static_cast<size_t>((b * num_units + u) * d + c)] =
               sum / static_cast<double>(std::max<int64_t>(1, last - first + 1));
         }
       }
     const Vector &gamma = w.at("gate.norm.weight"), &beta = w.at("gate.norm.bias");
     Vector mu = w.at("gate.norm.mean"), variance = w.at("gate.norm.variance");
-    if (batch_statistics)
+    if (uses_batch_statistics)
       for (int64_t c = 0; c < d; ++c) {
         double n = 0, sum = 0, squares = 0;
         for (size_t r = 0; r < is_real.size(); ++r)
@@ -135,9 +135,9 @@ struct Reference {
         variance[static_cast<size_t>(c)] = squares / n;
       }
     if (norm_variance != nullptr) *norm_variance = variance;
-    const auto all_sets = dropped_sets(sizes.heads, drop);
+    const auto all_sets = dropped_sets(sizes.heads, num_dropped);
     Vector g;
-    for (int64_t r = 0; r < sizes.batch * units; ++r) {
+    for (int64_t r = 0; r < sizes.batch * num_units; ++r) {
       Vector inner(static_cast<size_t>(hidden)), out(all_sets.size());
       for (int64_t o = 0; o < hidden; ++o) {
         double sum = w.at("gate.up.bias")[static_cast<size_t>(o)];
@@ -169,26 +169,26 @@ struct Reference {
     return reference::attention(sizes, x, m, w, allowed);
   }
 
-  // Returns Σ_D g_D h / (h - t) Σ_{j ∉ D} H_j + b_O (B, Tq, d), t = drop.
+  // Returns Σ_D g_D h / (h - t) Σ_{j ∉ D} H_j + b_O (B, Tq, d), t = num_dropped.
   Vector mixture(const Vector& x, const Vector& m, const reference::Weights& w) const {
     std::vector<Vector> head_outputs;
     for (int64_t j = 0; j < sizes.heads; ++j) head_outputs.push_back(head_output(j, x, m, w));
     const Vector g = gates(x, m, w);
-    const auto all_sets = dropped_sets(sizes.heads, drop);
-    const double scale = static_cast<double>(sizes.heads) / static_cast<double>(sizes.heads - drop);
+    const auto all_sets = dropped_sets(sizes.heads, num_dropped);
+    const double scale = static_cast<double>(sizes.heads) / static_cast<double>(sizes.heads - num_dropped);
     Vector y(x.size());
     for (int64_t b = 0; b < sizes.batch; ++b)
       for (int64_t t = 0; t < sizes.queries; ++t)
         for (int64_t o = 0; o < sizes.width; ++o) {
           const auto at = static_cast<size_t>((b * sizes.queries + t) * sizes.width + o);
-          const auto unit = static_cast<size_t>(causal_mean ? b * sizes.queries + t : b);
+          const auto unit = static_cast<size_t>(has_causal_mean ? b * sizes.queries + t : b);
           auto bias = w.find("output.bias");
           y[at] = bias == w.end() ? 0 : bias->second[static_cast<size_t>(o)];
           for (size_t e = 0; e < all_sets.size(); ++e) {
-            double expert = 0;
+            double expert_output = 0;
             for (size_t j = 0; j < head_outputs.size(); ++j)
-              if (!all_sets[e][j]) expert += head_outputs[j][at];
-            y[at] += g[unit * all_sets.size() + e] * scale * expert;
+              if (!all_sets[e][j]) expert_output += head_outputs[j][at];
+            y[at] += g[unit * all_sets.size() + e] * scale * expert_output;
           }
         }
     return y;
@@ -197,9 +197,9 @@ struct Reference {
 
 std::string config_of(const Reference& oracle, const std::string& extra_lines = "") {
   return str("heads = ", oracle.sizes.heads, "\nhead_size = ", oracle.sizes.key_size,
-             "\nvalue_size = ", oracle.sizes.value_size, "\ncombiner = 'mae'\nmae.drop = ", oracle.drop,
+             "\nvalue_size = ", oracle.sizes.value_size, "\ncombiner = 'mae'\nmae.drop = ", oracle.num_dropped,
              "\nmae.hidden = ", oracle.hidden, "\nmae.window = ", oracle.window, "\nmae.mean = '",
-             oracle.causal_mean ? "causal" : "full", "'\nmae.dropout = 0\n", extra_lines);
+             oracle.has_causal_mean ? "causal" : "full", "'\nmae.dropout = 0\n", extra_lines);
 }
 
 // Returns the length of the chain of roundings in the gates: a term per token in the mean, d and `hidden` terms in the
@@ -280,7 +280,7 @@ TEST_CASE("the MAE gate adds 2 d + (d + 1) hidden + (hidden + 1) E parameters; u
 TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks", "[mae]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const auto flip = [] { return *rc::gen::arbitrary<bool>(); };
+    const auto random_bool = [] { return *rc::gen::arbitrary<bool>(); };
     Reference oracle;
     const int64_t setting = pick(0, 3);  // 0: encoder; 1: decoder; 2: decoder with a memory; 3: cross-attention
     const AttentionKind kind = setting == 0   ? AttentionKind::encoder_self
@@ -290,15 +290,16 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
     oracle.sizes.keys = setting == 2   ? oracle.sizes.queries + pick(1, 4)
                         : setting == 3 ? pick(1, 6)
                                        : oracle.sizes.queries;
-    oracle.drop = pick(1, oracle.sizes.heads - 1);
+    oracle.num_dropped = pick(1, oracle.sizes.heads - 1);
     oracle.hidden = pick(1, 5);
-    oracle.causal_mean = setting != 0 || flip();
-    oracle.window = oracle.causal_mean && flip() ? pick(1, 8) : 0;
-    oracle.batch_statistics = flip();
-    oracle.cross = setting == 3;
-    const bool bias = flip(), padded = flip(), has_query_lengths = padded && (oracle.cross || flip());
+    oracle.has_causal_mean = setting != 0 || random_bool();
+    oracle.window = oracle.has_causal_mean && random_bool() ? pick(1, 8) : 0;
+    oracle.uses_batch_statistics = random_bool();
+    oracle.is_cross = setting == 3;
+    const bool has_bias = random_bool(), is_padded = random_bool(),
+               has_query_lengths = is_padded && (oracle.is_cross || random_bool());
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(config_of(oracle, bias ? "" : "bias = false\n"), oracle.sizes.width, kind, seed);
+    Layer l(config_of(oracle, has_bias ? "" : "bias = false\n"), oracle.sizes.width, kind, seed);
     l.randomise_gate(seed);
 
     Mask mask;
@@ -306,19 +307,19 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
     mask.offset = setting == 2 ? oracle.sizes.keys - oracle.sizes.queries : 0;
     std::vector<int64_t> key_lengths;
     for (int64_t b = 0; b < oracle.sizes.batch; ++b) {
-      oracle.num_real.push_back(padded ? pick(0, oracle.sizes.queries) : oracle.sizes.queries);
-      key_lengths.push_back(oracle.cross ? oracle.sizes.keys
-                                         : oracle.num_real.back() + oracle.sizes.keys - oracle.sizes.queries);
+      oracle.num_real.push_back(is_padded ? pick(0, oracle.sizes.queries) : oracle.sizes.queries);
+      key_lengths.push_back(oracle.is_cross ? oracle.sizes.keys
+                                            : oracle.num_real.back() + oracle.sizes.keys - oracle.sizes.queries);
     }
-    if (padded && !oracle.cross) mask.key_lengths = at::tensor(key_lengths, at::kLong);
+    if (is_padded && !oracle.is_cross) mask.key_lengths = at::tensor(key_lengths, at::kLong);
     if (has_query_lengths) mask.query_lengths = at::tensor(oracle.num_real, at::kLong);
     oracle.allowed = [&](int64_t b, int64_t t, int64_t s) {
       return (!mask.causal || s <= t + mask.offset) && s < key_lengths[static_cast<size_t>(b)];
     };
     at::Tensor m = normal({oracle.sizes.batch, oracle.sizes.keys, oracle.sizes.width}, seed + 9);
-    at::Tensor x = oracle.cross   ? normal({oracle.sizes.batch, oracle.sizes.queries, oracle.sizes.width}, seed + 8)
-                   : setting == 2 ? m.narrow(1, oracle.sizes.keys - oracle.sizes.queries, oracle.sizes.queries)
-                                  : m;
+    at::Tensor x = oracle.is_cross ? normal({oracle.sizes.batch, oracle.sizes.queries, oracle.sizes.width}, seed + 8)
+                   : setting == 2  ? m.narrow(1, oracle.sizes.keys - oracle.sizes.queries, oracle.sizes.queries)
+                                   : m;
     const Vector expected = oracle.mixture(doubles(x), doubles(m), l.weights());
     // Batch statistics of nearly equal means divide by a small variance, which amplifies the rounding error of the
     // gates, and an error ε of the gate logits changes a gate by at most ε / 2.
@@ -327,8 +328,8 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
     const double input_size =
                      std::max({numbers::max_abs(x), numbers::max_abs(m), numbers::max_abs(l["gate.norm.mean"])}),
                  gate_gain = gate_logit_size(l, input_size, norm_variance) / 2,
-                 scale =
-                     static_cast<double>(oracle.sizes.heads) / static_cast<double>(oracle.sizes.heads - oracle.drop);
+                 scale = static_cast<double>(oracle.sizes.heads) /
+                         static_cast<double>(oracle.sizes.heads - oracle.num_dropped);
     const LayerRounding rounding = rounding_of(l, x, m, mask);
     const double bound =
         tolerance::chain_error_bound(rounding.num_roundings + num_gate_roundings(l, oracle.sizes.keys),
@@ -339,7 +340,7 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
       l.set("gate.norm.variance", variance);
       l.layer->set_path(path);
       const Vector actual =
-          doubles(l.layer->forward(x, m, mask, oracle.batch_statistics ? training_context() : ForwardContext{}));
+          doubles(l.layer->forward(x, m, mask, oracle.uses_batch_statistics ? training_context() : ForwardContext{}));
       for (int64_t b = 0; b < oracle.sizes.batch; ++b)
         for (int64_t i = 0; i < oracle.num_real[static_cast<size_t>(b)] * oracle.sizes.width; ++i) {
           const auto at = static_cast<size_t>(b * oracle.sizes.queries * oracle.sizes.width + i);
@@ -350,34 +351,34 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
 }
 
 TEST_CASE("gradients of MAE equal finite differences of the sum over experts", "[mae]") {
-  for (auto [drop, causal, cross] :
+  for (auto [drop, causal, is_cross] :
        {std::tuple{1, true, false}, {2, true, false}, {1, false, false}, {2, true, true}}) {
     Reference oracle;
-    oracle.sizes = {3, 4, cross ? 5 : 4, 4, 3, 2, 2};
-    oracle.drop = drop, oracle.hidden = 3, oracle.causal_mean = causal, oracle.window = drop == 2 ? 2 : 0;
-    oracle.batch_statistics = true;
-    oracle.cross = cross;
+    oracle.sizes = {3, 4, is_cross ? 5 : 4, 4, 3, 2, 2};
+    oracle.num_dropped = drop, oracle.hidden = 3, oracle.has_causal_mean = causal, oracle.window = drop == 2 ? 2 : 0;
+    oracle.uses_batch_statistics = true;
+    oracle.is_cross = is_cross;
     oracle.num_real = {4, 2, 3};
     oracle.allowed = [&](int64_t b, int64_t t, int64_t s) {
-      return cross || ((!causal || s <= t) && s < oracle.num_real[static_cast<size_t>(b)]);
+      return is_cross || ((!causal || s <= t) && s < oracle.num_real[static_cast<size_t>(b)]);
     };
     Layer l(config_of(oracle), oracle.sizes.width,
-            cross    ? AttentionKind::decoder_cross
+            is_cross ? AttentionKind::decoder_cross
             : causal ? AttentionKind::decoder_self
                      : AttentionKind::encoder_self,
             5);
     l.randomise_gate(6);
     Mask mask;
-    mask.causal = causal && !cross;
-    if (cross) mask.query_lengths = at::tensor(oracle.num_real, at::kLong);
+    mask.causal = causal && !is_cross;
+    if (is_cross) mask.query_lengths = at::tensor(oracle.num_real, at::kLong);
     else mask.key_lengths = at::tensor(oracle.num_real, at::kLong);
-    at::Tensor x = normal({3, 4, 4}, 7).requires_grad_(), m = cross ? normal({3, 5, 4}, 8) : x;
-    at::Tensor r = normal({3, 4, 4}, 9);  // gradient of the loss by the output; 0 at padding
+    at::Tensor x = normal({3, 4, 4}, 7).requires_grad_(), m = is_cross ? normal({3, 5, 4}, 8) : x;
+    at::Tensor r = normal({3, 4, 4}, 9);  // gradient of the loss with respect to the output; 0 at padding
     for (int64_t b = 0; b < 3; ++b)
       r[b].narrow(0, oracle.num_real[static_cast<size_t>(b)], 4 - oracle.num_real[static_cast<size_t>(b)]).zero_();
     const Vector rd = doubles(r);
     auto loss = [&](const Vector& xs, const reference::Weights& w) {
-      const Vector y = oracle.mixture(xs, cross ? doubles(m) : xs, w);
+      const Vector y = oracle.mixture(xs, is_cross ? doubles(m) : xs, w);
       double sum = 0;
       for (size_t i = 0; i < y.size(); ++i) sum += y[i] * rd[i];
       return sum;
@@ -489,7 +490,7 @@ TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the d
   l.randomise_gate(2);
   at::Tensor x = normal({2, 3, 6}, 4), r = normal({2, 3, 6}, 5);
   RecordingObserver recorder;
-  recorder.retain = true;
+  recorder.retains_gradient = true;
   (l.forward(x, causal_mask(), {}, &recorder) * r).sum().backward();
   // Since Σ g_i = 1, the combiner computes Y = h / (h - 1) Σ (1 - g_i) H_i for h heads, so ∂Y/∂g_i = -h / (h - 1) H_i.
   const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
@@ -549,11 +550,12 @@ struct DroppedHeads : Observer, Subscriber<WeightObservation> {
   }
 };
 
-// Returns four standard deviations of a frequency of `draws` draws, for the probability 1/2 with the largest variance.
-double frequency_margin(int64_t draws) { return 4 * std::sqrt(0.25 / static_cast<double>(draws)); }
+// Returns four standard deviations of a frequency of `num_draws` draws, for the probability 1/2 with the largest
+// variance.
+double frequency_margin(int64_t num_draws) { return 4 * std::sqrt(0.25 / static_cast<double>(num_draws)); }
 
 // Returns whether all positions of each row drop the same heads.
-bool equal_in_row(const at::Tensor& dropped) {
+bool is_equal_in_row(const at::Tensor& dropped) {
   return dropped.dim() == 2 || at::equal(dropped, dropped.narrow(1, 0, 1).expand_as(dropped));
 }
 
@@ -565,7 +567,7 @@ TEST_CASE("MAE samples one expert per row and layer in every backbone; with samp
   struct Case {
     std::string toml;
     bool is_encoder_only;
-    size_t layers;
+    size_t num_layers;
   };
   const std::vector<Case> cases{
       {"[model]\n" + sizes + mae, false, 2},
@@ -589,9 +591,9 @@ TEST_CASE("MAE samples one expert per row and layer in every backbone; with samp
       bool rows_differ = false, layers_differ = false, positions_differ = false;
       for (uint32_t update = 0; update < 8; ++update) {
         const auto dropped_by_row = dropped_heads("", update);
-        REQUIRE(dropped_by_row.size() == c.layers);
+        REQUIRE(dropped_by_row.size() == c.num_layers);
         for (const auto& [kind, dropped] : dropped_by_row) {
-          CHECK(equal_in_row(dropped));
+          CHECK(is_equal_in_row(dropped));
           CHECK(at::equal(dropped.sum(-1), at::ones_like(dropped.sum(-1))));
           rows_differ |= !at::equal(dropped[0], dropped[1]);
           const at::Tensor first = dropped_by_row[0].second;
@@ -599,7 +601,7 @@ TEST_CASE("MAE samples one expert per row and layer in every backbone; with samp
                                       first.dim() == 2 ? first : first.select(1, 0));
         }
         for (const auto& [kind, dropped] : dropped_heads("sample_unit = 'position'\n", update))
-          positions_differ |= !equal_in_row(dropped);
+          positions_differ |= !is_equal_in_row(dropped);
       }
       CHECK(rows_differ);
       CHECK(layers_differ);
@@ -833,10 +835,11 @@ TEST_CASE("causal MAE gates ignore later tokens and tokens before the window", "
     // Token 7 changes the gates up to position 7 + window - 1 and none after.
     at::Tensor c = a.clone();
     c.select(1, 7).add_(100);
-    at::Tensor before = gates_of(l, a, causal_mask()), after = gates_of(l, c, causal_mask());
+    at::Tensor original_gates = gates_of(l, a, causal_mask()), changed_gates = gates_of(l, c, causal_mask());
     const int64_t last = window == 0 ? 229 : 7 + window - 1;
-    CHECK(!at::equal(before.select(1, last), after.select(1, last)));
-    if (window > 0) CHECK(at::equal(before.narrow(1, last + 1, 229 - last), after.narrow(1, last + 1, 229 - last)));
+    CHECK(!at::equal(original_gates.select(1, last), changed_gates.select(1, last)));
+    if (window > 0)
+      CHECK(at::equal(original_gates.narrow(1, last + 1, 229 - last), changed_gates.narrow(1, last + 1, 229 - last)));
   }
 }
 
@@ -862,18 +865,18 @@ TEST_CASE("incremental decoding with MAE has the gates and outputs of one forwar
     for (int64_t window : {0, 1, 2, 4, 100}) {
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.window = ", window), 8, kind);
       l.randomise_gate(3);
-      const bool cross = kind == AttentionKind::decoder_cross;
-      at::Tensor x = normal({3, 12, 8}, 1), m = cross ? normal({3, 5, 8}, 2) : x;
+      const bool is_cross = kind == AttentionKind::decoder_cross;
+      at::Tensor x = normal({3, 12, 8}, 1), m = is_cross ? normal({3, 5, 8}, 2) : x;
       auto run = [&](const at::Tensor& queries, const at::Tensor& keys, Cache* cache, RecordingObserver& recorder) {
         Mask mask;
-        mask.causal = !cross;
-        mask.offset = cross || cache == nullptr ? 0 : cache->length();
-        return l.layer->forward(queries, cross ? keys : queries, mask, {}, cache, &recorder);
+        mask.causal = !is_cross;
+        mask.offset = is_cross || cache == nullptr ? 0 : cache->length();
+        return l.layer->forward(queries, is_cross ? keys : queries, mask, {}, cache, &recorder);
       };
       RecordingObserver full_recorder, step_recorder;
       at::Tensor full_output = run(x, m, nullptr, full_recorder);
       const LayerRounding rounding =
-          rounding_of(l, [&](Observer& observer) { l(x, m, cross ? Mask() : causal_mask(), {}, &observer); });
+          rounding_of(l, [&](Observer& observer) { l(x, m, is_cross ? Mask() : causal_mask(), {}, &observer); });
       Cache cache;
       int64_t position = 0;
       for (int64_t step : {1, 3, 1, 2, 4}) {
@@ -931,7 +934,7 @@ TEST_CASE("the mean that the MAE gate reads includes the inputs in the memory", 
 TEST_CASE("permuting the heads and the experts accordingly leaves the output of MAE unchanged", "[mae]") {
   Layer l("heads = 3\ncombiner = 'mae'\n", 12);
   l.randomise_gate(3);
-  at::Tensor x = normal({2, 5, 12}, 1), before = l.forward(x, causal_mask());
+  at::Tensor x = normal({2, 5, 12}, 1), original_output = l.forward(x, causal_mask());
   const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
   c10::NoGradGuard no_gradient;
   for (auto& p : l.parameters.all()) {
@@ -940,7 +943,7 @@ TEST_CASE("permuting the heads and the experts accordingly leaves the output of 
     auto blocks = p.master().chunk(heads.heads, heads.axis);
     p.master().copy_(at::cat({blocks[2], blocks[0], blocks[1]}, heads.axis));
   }
-  CHECK(rounding.agree(l.forward(x, causal_mask()), before));
+  CHECK(rounding.agree(l.forward(x, causal_mask()), original_output));
 }
 
 TEST_CASE("MAE takes the fused path, whose error in fp32 and in bf16 is at most twice that of the composed path",
@@ -985,11 +988,13 @@ TEST_CASE("invalid MAE options are rejected with the reason; the capabilities of
   check_rejected("heads = 2\nmae.mean = 'full'\n", AttentionKind::decoder_cross, "later tokens");
   check_rejected("heads = 2\nmae.mean = 'full'\nmae.window = 3\n", AttentionKind::encoder_self, "attention.mae.window");
   check_rejected("heads = 2\nmae.gate = 'even'\n", AttentionKind::decoder_self, "uniform");
-  Capabilities full =
+  Capabilities full_capabilities =
       Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\n", 8, AttentionKind::encoder_self).layer->capabilities();
-  CHECK((full.self && !full.causal && !full.cross && !full.incremental));
-  Capabilities causal = Layer("heads = 2\ncombiner = 'mae'\n", 8).layer->capabilities();
-  CHECK((causal.self && causal.causal && causal.cross && causal.memory && causal.incremental));
+  CHECK((full_capabilities.self && !full_capabilities.causal && !full_capabilities.cross &&
+         !full_capabilities.incremental));
+  Capabilities causal_capabilities = Layer("heads = 2\ncombiner = 'mae'\n", 8).layer->capabilities();
+  CHECK((causal_capabilities.self && causal_capabilities.causal && causal_capabilities.cross &&
+         causal_capabilities.memory && causal_capabilities.incremental));
   // Uniform sampling has no gate, so mae.mean = 'full' cannot leak later tokens.
   CHECK(
       Layer("heads = 2\ncombiner = 'mae'\nmae.mean = 'full'\nmae.gate = 'uniform'\n", 8).layer->capabilities().causal);

@@ -49,13 +49,13 @@ TEST_CASE("newly initialised Mixhead equals multi-head attention in outputs and 
 }
 
 TEST_CASE("Mixhead B with a zero query weight equals Mixhead A", "[mixhead]") {
-  Layer a("heads = 3\nmixer = 'mixhead-a'", 6, 5), b("heads = 3\nmixer = 'mixhead-b'", 6, 5);
+  Layer mixhead_a("heads = 3\nmixer = 'mixhead-a'", 6, 5), mixhead_b("heads = 3\nmixer = 'mixhead-b'", 6, 5);
   const at::Tensor m = normal({3, 3}, 4), x = normal({2, 5, 6}, 1);
-  a.set("mixer.matrix", m);
-  b.set("mixer.matrix", m);
+  mixhead_a.set("mixer.matrix", m);
+  mixhead_b.set("mixer.matrix", m);
   Mask mask;
   mask.causal = true;
-  CHECK(rounding_of(a, x, x, mask).agree(a(x, x, mask), b(x, x, mask)));
+  CHECK(rounding_of(mixhead_a, x, x, mask).agree(mixhead_a(x, x, mask), mixhead_b(x, x, mask)));
 }
 
 TEST_CASE("rows of mixed probabilities sum to the column sums of the matrix; masked entries stay exactly 0",
@@ -99,9 +99,10 @@ TEST_CASE("Mixhead A equals multi-head attention whose value-output products are
   RecordingObserver recorder;
   plain_layer(x, x, {}, {}, &recorder);  // recorder.p: P of each head
   at::Tensor y = at::zeros({2, 5, d});
-  std::vector<at::Tensor> ov;
+  std::vector<at::Tensor> ov_products;  // product of the value and the output weight of each head, (d, d)
   for (int64_t i = 0; i < h; ++i)
-    ov.push_back(at::matmul(l["output.weight"].narrow(1, i * dv, dv), l["value.weight"].narrow(0, i * dv, dv)).t());
+    ov_products.push_back(
+        at::matmul(l["output.weight"].narrow(1, i * dv, dv), l["value.weight"].narrow(0, i * dv, dv)).t());
   // Returns the rank of a matrix (d, d) in fp32 whose entries are sums of up to h dv products: singular values up to d
   // times the bound on the error of an entry are 0.
   const auto rank_of = [&](const at::Tensor& matrix) {
@@ -111,12 +112,12 @@ TEST_CASE("Mixhead A equals multi-head attention whose value-output products are
   int64_t largest_rank = 0;
   for (int64_t j = 0; j < h; ++j) {
     at::Tensor product = at::zeros({d, d});
-    for (int64_t i = 0; i < h; ++i) product += l["mixer.matrix"][j][i] * ov[static_cast<size_t>(i)];
+    for (int64_t i = 0; i < h; ++i) product += l["mixer.matrix"][j][i] * ov_products[static_cast<size_t>(i)];
     largest_rank = std::max(largest_rank, rank_of(product));
     y += at::matmul(recorder.p.select(1, j), at::matmul(x, product));
   }
   CHECK(rounding_of(l, x, x).agree(l(x, x, {}), y));
-  CHECK(rank_of(ov[0]) == dv);
+  CHECK(rank_of(ov_products[0]) == dv);
   CHECK(largest_rank == h * dv);
 }
 
@@ -144,10 +145,11 @@ TEST_CASE("parameter counts of Mixhead equal the table in the paper", "[mixhead]
 TEST_CASE("columns of fixed mixing matrices sum to 1; random matrices depend on the seed; none has weight decay",
           "[mixhead]") {
   for (const char* mixer : {"random-normal", "random-uniform", "mean"}) {
-    Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1), other_seed(str("heads = 4\nmixer = '", mixer, "'"), 8, 2);
+    Layer l(str("heads = 4\nmixer = '", mixer, "'"), 8, 1),
+        other_seed_layer(str("heads = 4\nmixer = '", mixer, "'"), 8, 2);
     const at::Tensor& matrix = l["mixer.matrix"];
     CHECK(rounding::agree(matrix.sum(0), at::ones({4}), 2 * 4, numbers::max_abs(matrix.abs().sum(0))));
-    CHECK(at::equal(l["mixer.matrix"], other_seed["mixer.matrix"]) == (std::string(mixer) == "mean"));
+    CHECK(at::equal(l["mixer.matrix"], other_seed_layer["mixer.matrix"]) == (std::string(mixer) == "mean"));
     CHECK(!l.parameters.find("x.mixer.matrix")->traits().trainable);
   }
   for (const char* mixer : {"mixhead-a", "mixhead-b"}) {

@@ -24,13 +24,13 @@ using reference::Weights;
 namespace {
 
 // Numbers of shared heads, of routed heads, and of routed heads that each position chooses.
-struct Heads {
-  int64_t shared, routed, chosen;
+struct HeadCounts {
+  int64_t num_shared, num_routed, num_chosen;
 };
 
 // Returns the weights of the heads (B · T, h) for rows of x (B · T, d).
-Vector head_weights(const Heads& heads, const Weights& w, const Vector& x, int64_t d) {
-  const int64_t h = heads.shared + heads.routed;
+Vector head_weights(const HeadCounts& counts, const Weights& w, const Vector& x, int64_t d) {
+  const int64_t h = counts.num_shared + counts.num_routed;
   const Vector scores = apply_projection(w, "combiner.router", x, d);
   auto softmax = [](Vector v) {
     double sum = 0;
@@ -41,39 +41,39 @@ Vector head_weights(const Heads& heads, const Weights& w, const Vector& x, int64
   Vector weights;
   for (int64_t r = 0; r < static_cast<int64_t>(x.size()) / d; ++r) {
     const auto row = scores.begin() + r * h;
-    Vector p_shared = softmax({row, row + heads.shared}), p_routed = softmax({row + heads.shared, row + h}),
+    Vector p_shared = softmax({row, row + counts.num_shared}), p_routed = softmax({row + counts.num_shared, row + h}),
            balance{0.5, 0.5};
-    if (heads.shared > 0) {
+    if (counts.num_shared > 0) {
       const Vector balance_logits = apply_projection(w, "combiner.balance", x, d);
       balance = softmax({balance_logits.begin() + 2 * r, balance_logits.begin() + 2 * r + 2});
     }
-    for (double value : p_shared) weights.push_back(2 * balance[0] * static_cast<double>(heads.shared) * value);
+    for (double value : p_shared) weights.push_back(2 * balance[0] * static_cast<double>(counts.num_shared) * value);
     Vector sorted = p_routed;
     std::sort(sorted.rbegin(), sorted.rend());
     double sum = 0;
-    for (int64_t i = 0; i < heads.chosen; ++i) sum += element(sorted, i);
+    for (int64_t i = 0; i < counts.num_chosen; ++i) sum += element(sorted, i);
     for (double value : p_routed)
-      weights.push_back(value >= element(sorted, heads.chosen - 1)
-                            ? 2 * balance[1] * static_cast<double>(heads.chosen) * value / sum
+      weights.push_back(value >= element(sorted, counts.num_chosen - 1)
+                            ? 2 * balance[1] * static_cast<double>(counts.num_chosen) * value / sum
                             : 0);
   }
   return weights;
 }
 
 // Returns the output Σ_i w_i H_i + b of causal attention (B, T, d), where H_i is the contribution of head i.
-Vector mixture(const Heads& heads, const reference::Sizes& sizes, const Weights& w, const Vector& x) {
-  const Vector weights = head_weights(heads, w, x, sizes.width);
+Vector mixture(const HeadCounts& counts, const reference::Sizes& sizes, const Weights& w, const Vector& x) {
+  const Vector weights = head_weights(counts, w, x, sizes.width);
   Vector y;
   for (int64_t r = 0; r < sizes.batch * sizes.queries; ++r)
     y.insert(y.end(), w.at("output.bias").begin(), w.at("output.bias").end());
   for (int64_t i = 0; i < sizes.heads; ++i) {
-    Weights projection_of_head = w;  // output weights of all other heads are 0
-    projection_of_head.erase("output.bias");
-    Vector& output = projection_of_head.at("output.weight");
+    Weights weights_of_head = w;  // output weights of all other heads are 0
+    weights_of_head.erase("output.bias");
+    Vector& output = weights_of_head.at("output.weight");
     for (size_t c = 0; c < output.size(); ++c)
       if (static_cast<int64_t>(c) % (sizes.heads * sizes.value_size) / sizes.value_size != i) output[c] = 0;
     const Vector contribution =
-        reference::attention(sizes, x, x, projection_of_head, [](int64_t, int64_t t, int64_t s) { return s <= t; });
+        reference::attention(sizes, x, x, weights_of_head, [](int64_t, int64_t t, int64_t s) { return s <= t; });
     for (size_t c = 0; c < y.size(); ++c)
       y[c] += element(weights, static_cast<int64_t>(c) / sizes.width * sizes.heads + i) * contribution[c];
   }
@@ -87,19 +87,19 @@ TEST_CASE("weights of shared and of top-k routed heads in a mixture of heads mat
   CHECK(rc::check([] {
     c10::NoGradGuard no_gradient;
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    Heads heads{pick(0, 2), pick(1, 4), 0};
-    heads.chosen = pick(1, heads.routed);
-    const int64_t h = heads.shared + heads.routed, d = 6;
+    HeadCounts counts{pick(0, 2), pick(1, 4), 0};
+    counts.num_chosen = pick(1, counts.num_routed);
+    const int64_t h = counts.num_shared + counts.num_routed, d = 6;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(str("heads = ", h,
-                "\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = ", heads.shared,
-                "\nchosen = ", heads.chosen),
-            d, seed);
+    Layer l(
+        str("heads = ", h, "\nhead_size = 2\ncombiner = 'mixture-of-heads'\n[attention.mixture-of-heads]\nshared = ",
+            counts.num_shared, "\nchosen = ", counts.num_chosen),
+        d, seed);
     l.perturb_parameters(seed);
     const at::Tensor x = normal({2, 3, d}, seed);
     RecordingObserver recorder;
     const at::Tensor y = l(x, x, causal_mask(), {}, &recorder);
-    const Vector expected = head_weights(heads, l.weights(), doubles(x), d);
+    const Vector expected = head_weights(counts, l.weights(), doubles(x), d);
     // A logit of the router is a sum of d products. An error ε of the logits is a relative error of at most 2 ε of a
     // weight, since a weight is a quotient of probabilities times another probability.
     const double largest_logit =

@@ -22,21 +22,21 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
     Sizes sizes{pick(1, 3), pick(1, 6), 0, pick(1, 9), pick(1, 4), pick(1, 5), pick(1, 5)};
-    const bool cross = *rc::gen::arbitrary<bool>(), bias = *rc::gen::arbitrary<bool>(),
-               padded = *rc::gen::arbitrary<bool>(), causal = *rc::gen::arbitrary<bool>(),
+    const bool is_cross = *rc::gen::arbitrary<bool>(), has_bias = *rc::gen::arbitrary<bool>(),
+               is_padded = *rc::gen::arbitrary<bool>(), causal = *rc::gen::arbitrary<bool>(),
                has_additive_mask = *rc::gen::arbitrary<bool>();
-    sizes.keys = cross ? pick(1, 7) : sizes.queries;
+    sizes.keys = is_cross ? pick(1, 7) : sizes.queries;
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
-    Layer l(layer_size_lines(sizes, bias), sizes.width, seed,
-            cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
+    Layer l(layer_size_lines(sizes, has_bias), sizes.width, seed,
+            is_cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
     at::Tensor x = normal({sizes.batch, sizes.queries, sizes.width}, seed),
-               m = cross ? normal({sizes.batch, sizes.keys, sizes.width}, seed + 1) : x;
+               m = is_cross ? normal({sizes.batch, sizes.keys, sizes.width}, seed + 1) : x;
     Mask mask;
     mask.causal = causal;
     mask.offset = causal ? pick(0, 2) : 0;
     mask.window = *rc::gen::arbitrary<bool>() ? pick(1, 4) : 0;
     std::vector<int64_t> lengths;
-    if (padded) {
+    if (is_padded) {
       for (int64_t b = 0; b < sizes.batch; ++b) lengths.push_back(pick(0, sizes.keys));  // 0: all keys are padding
       mask.key_lengths = at::tensor(lengths, at::kLong);
     }
@@ -45,7 +45,7 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
       mask.additive.masked_fill_(mask.additive < pick(-1, 1), -INFINITY);
     auto allowed = [&](int64_t b, int64_t t, int64_t s) {
       return (!causal || s <= t + mask.offset) && (mask.window == 0 || s > t + mask.offset - mask.window) &&
-             (!padded || s < lengths[static_cast<size_t>(b)]);
+             (!is_padded || s < lengths[static_cast<size_t>(b)]);
     };
     auto additive_mask = [&](int64_t b, int64_t i, int64_t t, int64_t s) {
       return static_cast<double>(mask.additive[b][i][t][s].item<float>());
@@ -62,21 +62,21 @@ TEST_CASE("multi-head attention matches a naive reference over random shapes and
 }
 
 TEST_CASE("gradients of every parameter and input of multi-head attention equal finite differences", "[plain]") {
-  for (bool cross : {false, true}) {
-    const Sizes sizes{2, 4, cross ? 5 : 4, 6, 3, 2, cross ? 3 : 2};
+  for (bool is_cross : {false, true}) {
+    const Sizes sizes{2, 4, is_cross ? 5 : 4, 6, 3, 2, is_cross ? 3 : 2};
     Layer l(layer_size_lines(sizes), sizes.width, 5,
-            cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
+            is_cross ? AttentionKind::decoder_cross : AttentionKind::decoder_self);
     const at::Tensor m = normal({sizes.batch, sizes.keys, sizes.width}, 8);
     Mask mask;
-    mask.causal = !cross;
-    auto allowed = [&](int64_t, int64_t t, int64_t s) { return cross || s <= t; };
+    mask.causal = !is_cross;
+    auto allowed = [&](int64_t, int64_t t, int64_t s) { return is_cross || s <= t; };
     for (Path path : {Path::composed, Path::automatic}) {
       l.layer->set_path(path);
       layers::check_gradients(
           l, normal({sizes.batch, sizes.queries, sizes.width}, 7),
-          [&](const at::Tensor& x, Observer* observer) { return l(x, cross ? m : x, mask, {}, observer); },
+          [&](const at::Tensor& x, Observer* observer) { return l(x, is_cross ? m : x, mask, {}, observer); },
           [&](const reference::Weights& w, const Vector& x) {
-            return reference::attention(sizes, x, cross ? doubles(m) : x, w, allowed);
+            return reference::attention(sizes, x, is_cross ? doubles(m) : x, w, allowed);
           });
     }
   }

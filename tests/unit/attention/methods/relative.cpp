@@ -36,11 +36,11 @@ Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector
                                shape.value_size};
   const Vector q = apply_projection(w, "query", x, d), k = apply_projection(w, "key", m, d);
   const Vector &u = w.at("relative.content_bias"), &v = w.at("relative.position_bias"), &wr = w.at("relative.weight");
-  std::map<int64_t, Vector> positions;  // distance -> W^R S(distance), (h * dk)
+  std::map<int64_t, Vector> distance_embeddings;  // distance -> W^R S(distance), (h * dk)
   for (int64_t t = 0; t < sizes.queries; ++t)
     for (int64_t s = 0; s < sizes.keys; ++s) {
       const int64_t delta = distance(t, s);
-      if (positions.count(delta) != 0) continue;
+      if (distance_embeddings.count(delta) != 0) continue;
       Vector r(static_cast<size_t>(h * dk));
       for (int64_t o = 0; o < h * dk; ++o)
         for (int64_t c = 0; c < d; ++c) {
@@ -50,10 +50,10 @@ Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector
           r[static_cast<size_t>(o)] +=
               wr[static_cast<size_t>(o * d + c)] * (c < d / 2 ? std::sin(angle) : std::cos(angle));
         }
-      positions[delta] = r;
+      distance_embeddings[delta] = r;
     }
   auto relative_terms = [&](int64_t b, int64_t i, int64_t t, int64_t s) {
-    const Vector& r = positions.at(distance(t, s));
+    const Vector& r = distance_embeddings.at(distance(t, s));
     double sum = 0;
     for (int64_t c = 0; c < dk; ++c) {
       const auto at = static_cast<size_t>(i * dk + c);
@@ -65,9 +65,9 @@ Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector
   return reference::attention(sizes, x, m, w, allowed, relative_terms);
 }
 
-// Returns ascending positions of `slots` memory slots before position 0, with gaps where updates skipped the layer.
-std::vector<int64_t> random_memory(int64_t slots) {
-  std::vector<int64_t> positions(static_cast<size_t>(slots));
+// Returns ascending positions of `num_slots` memory slots before position 0, with gaps where updates skipped the layer.
+std::vector<int64_t> random_memory(int64_t num_slots) {
+  std::vector<int64_t> positions(static_cast<size_t>(num_slots));
   int64_t position = 0;
   for (auto it = positions.rbegin(); it != positions.rend(); ++it) {
     position -= *rc::gen::weightedElement<int64_t>({{6, 1}, {1, 4}, {1, 9}});
@@ -82,36 +82,36 @@ TEST_CASE("relative attention matches a naive reference for memories of any leng
           "[relative]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const bool causal = *rc::gen::arbitrary<bool>(), padded = *rc::gen::arbitrary<bool>(),
-               gaps = *rc::gen::arbitrary<bool>(), block_end = *rc::gen::arbitrary<bool>();
-    const int64_t batch = pick(1, 3), queries = pick(1, 7), slots = pick(0, 9), clamp = pick(0, 1) * pick(1, 8);
-    const int64_t keys = slots + queries, h = pick(1, 3), dk = pick(1, 9), d = 2 * pick(1, 4);
+    const bool causal = *rc::gen::arbitrary<bool>(), is_padded = *rc::gen::arbitrary<bool>(),
+               has_gaps = *rc::gen::arbitrary<bool>(), is_block_end = *rc::gen::arbitrary<bool>();
+    const int64_t batch = pick(1, 3), queries = pick(1, 7), num_slots = pick(0, 9), clamp = pick(0, 1) * pick(1, 8);
+    const int64_t keys = num_slots + queries, h = pick(1, 3), dk = pick(1, 9), d = 2 * pick(1, 4);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     Layer l(str("heads = ", h, "\nhead_size = ", dk, "\nscore = 'relative'\n[attention.relative]\nclamp = ", clamp,
                 "\nshared_biases = ", *rc::gen::arbitrary<bool>() ? "true" : "false", "\ndistances = '",
-                block_end ? "block_end" : "exact", "'\n"),
+                is_block_end ? "block_end" : "exact", "'\n"),
             d, seed, causal ? AttentionKind::decoder_self : AttentionKind::encoder_self);
-    at::Tensor m = normal({batch, keys, d}, seed), x = slots == 0 ? m : m.narrow(1, slots, queries);
-    std::vector<int64_t> positions(static_cast<size_t>(slots));
-    for (int64_t s = 0; s < slots; ++s) positions[static_cast<size_t>(s)] = s - slots;
-    if (gaps) positions = random_memory(slots);
+    at::Tensor m = normal({batch, keys, d}, seed), x = num_slots == 0 ? m : m.narrow(1, num_slots, queries);
+    std::vector<int64_t> positions(static_cast<size_t>(num_slots));
+    for (int64_t s = 0; s < num_slots; ++s) positions[static_cast<size_t>(s)] = s - num_slots;
+    if (has_gaps) positions = random_memory(num_slots);
     for (int64_t t = 0; t < queries; ++t) positions.push_back(t);
     Mask mask;
     mask.causal = causal;
-    mask.offset = slots;
+    mask.offset = num_slots;
     mask.window = pick(0, 1) * pick(1, 5);
-    if (gaps) mask.key_positions = at::tensor(positions, at::kLong);
+    if (has_gaps) mask.key_positions = at::tensor(positions, at::kLong);
     std::vector<int64_t> lengths;
-    if (padded) {
+    if (is_padded) {
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(pick(0, keys));
       mask.key_lengths = at::tensor(lengths, at::kLong);
     }
     auto allowed = [&](int64_t b, int64_t t, int64_t s) {
-      return (!causal || s <= t + slots) && (mask.window == 0 || s > t + slots - mask.window) &&
-             (!padded || s < lengths[static_cast<size_t>(b)]);
+      return (!causal || s <= t + num_slots) && (mask.window == 0 || s > t + num_slots - mask.window) &&
+             (!is_padded || s < lengths[static_cast<size_t>(b)]);
     };
     auto distance = [&](int64_t t, int64_t s) {
-      const int64_t delta = (block_end ? queries - 1 : t) - positions[static_cast<size_t>(s)];
+      const int64_t delta = (is_block_end ? queries - 1 : t) - positions[static_cast<size_t>(s)];
       return clamp > 0 ? std::clamp(delta, -clamp, clamp) : delta;
     };
     const Vector expected =
@@ -119,7 +119,7 @@ TEST_CASE("relative attention matches a naive reference for memories of any leng
     const layers::LayerRounding rounding = layers::rounding_of(l, x, m, mask);
     RC_ASSERT(rounding.agree(l.layer->forward(x, m, mask, {}), expected));
     // Keys in reverse order, each of which forms its own run, give the same result.
-    if (!causal && !padded && mask.window == 0) {
+    if (!causal && !is_padded && mask.window == 0) {
       Mask reversed = mask;
       reversed.key_positions = at::tensor(positions, at::kLong).flip(0);
       RC_ASSERT(rounding.agree(l.layer->forward(x, m.flip(1), reversed, {}), expected));
@@ -132,30 +132,35 @@ TEST_CASE("gradients of relative attention equal finite differences of a naive r
   // the queries.
   for (auto [batch, queries, dk] : {std::tuple{1L, 2L, 5L}, {2L, 3L, 3L}}) {
     for (const char* distances : {"exact", "block_end"}) {
-      const int64_t slots = 3, d = 4;
+      const int64_t num_slots = 3, d = 4;
       Layer l(str("heads = 2\nhead_size = ", dk, "\nscore = 'relative'\n[attention.relative]\ndistances = '", distances,
                   "'\n"),
               d, 5);
-      const bool block_end = std::string(distances) == "block_end";
+      const bool is_block_end = std::string(distances) == "block_end";
       std::vector<int64_t> positions{-7, -6, -2};
       for (int64_t t = 0; t < queries; ++t) positions.push_back(t);
-      const at::Tensor inputs = normal({batch, slots + queries, d}, 7);
+      const at::Tensor inputs = normal({batch, num_slots + queries, d}, 7);
       Mask mask;
       mask.causal = true;
-      mask.offset = slots;
+      mask.offset = num_slots;
       mask.key_positions = at::tensor(positions, at::kLong);
-      const int64_t count = batch, length = queries;
+      const int64_t batch_size = batch, length = queries;
       check_gradients(
           l, inputs,
-          [&](const at::Tensor& m, Observer* observer) { return l(m.narrow(1, slots, length), m, mask, {}, observer); },
+          [&](const at::Tensor& m, Observer* observer) {
+            return l(m.narrow(1, num_slots, length), m, mask, {}, observer);
+          },
           [&](const Weights& w, const Vector& m) {
             Vector x;
-            for (int64_t b = 0; b < count; ++b)
-              x.insert(x.end(), m.begin() + (b * (slots + length) + slots) * d,
-                       m.begin() + (b + 1) * (slots + length) * d);
+            for (int64_t b = 0; b < batch_size; ++b)
+              x.insert(x.end(), m.begin() + (b * (num_slots + length) + num_slots) * d,
+                       m.begin() + (b + 1) * (num_slots + length) * d);
             return relative_attention(
-                l.layer->layer_spec(), w, x, m, count, [&](int64_t, int64_t t, int64_t s) { return s <= t + slots; },
-                [&](int64_t t, int64_t s) { return (block_end ? length - 1 : t) - positions[static_cast<size_t>(s)]; });
+                l.layer->layer_spec(), w, x, m, batch_size,
+                [&](int64_t, int64_t t, int64_t s) { return s <= t + num_slots; },
+                [&](int64_t t, int64_t s) {
+                  return (is_block_end ? length - 1 : t) - positions[static_cast<size_t>(s)];
+                });
           });
     }
   }

@@ -30,11 +30,11 @@ Vector synthesizer_attention(const Layer& l, Weights w, const Vector& x, const V
     auto table = w.find("synthesizer.logits");
     if (table != w.end()) return table->second[static_cast<size_t>((i * length + first + t) * length + key)];
     const Vector &weight = w.at("synthesizer.weight"), &bias = w.at("synthesizer.bias");
-    const bool per_head = static_cast<int64_t>(bias.size()) > length;
-    double sum = bias[static_cast<size_t>((per_head ? i * length : 0) + key)];
+    const bool is_per_head = static_cast<int64_t>(bias.size()) > length;
+    double sum = bias[static_cast<size_t>((is_per_head ? i * length : 0) + key)];
     for (int64_t c = 0; c < dk; ++c)
       sum += std::max(0.0, q[static_cast<size_t>(((b * sizes.queries + t) * h + i) * dk + c)]) *
-             weight[static_cast<size_t>((per_head ? i * dk * length : 0) + c * length + key)];
+             weight[static_cast<size_t>((is_per_head ? i * dk * length : 0) + c * length + key)];
     return sum;
   };
   return reference::attention(sizes, x, m, w, allowed, logit);
@@ -51,25 +51,25 @@ std::string attention_lines(const std::string& score, int64_t heads, int64_t siz
 TEST_CASE("synthesizers match a naive reference over random shapes and masks", "[synthesizer]") {
   CHECK(rc::check([] {
     const auto pick = [](int64_t low, int64_t high) { return *rc::gen::inRange<int64_t>(low, high + 1); };
-    const bool is_random = *rc::gen::arbitrary<bool>(), per_head = *rc::gen::arbitrary<bool>(),
-               cross = !is_random && *rc::gen::arbitrary<bool>(), causal = !cross && *rc::gen::arbitrary<bool>(),
-               padded = *rc::gen::arbitrary<bool>();
-    const int64_t batch = pick(1, 3), queries = pick(1, 6), keys = cross ? pick(1, 7) : queries, d = pick(1, 7),
+    const bool is_random = *rc::gen::arbitrary<bool>(), is_per_head = *rc::gen::arbitrary<bool>(),
+               is_cross = !is_random && *rc::gen::arbitrary<bool>(), causal = !is_cross && *rc::gen::arbitrary<bool>(),
+               is_padded = *rc::gen::arbitrary<bool>();
+    const int64_t batch = pick(1, 3), queries = pick(1, 6), keys = is_cross ? pick(1, 7) : queries, d = pick(1, 7),
                   length = 7 + pick(0, 3);
     const auto seed = static_cast<uint64_t>(pick(1, 1000000));
     Layer l(attention_lines(is_random ? "synthesizer-random" : "synthesizer-dense", pick(1, 3), pick(1, 5), length,
-                            is_random || !per_head ? "" : "per_head = true\n"),
-            d, seed, cross ? AttentionKind::decoder_cross : AttentionKind::encoder_self);
-    at::Tensor x = normal({batch, queries, d}, seed), m = cross ? normal({batch, keys, d}, seed + 1) : x;
+                            is_random || !is_per_head ? "" : "per_head = true\n"),
+            d, seed, is_cross ? AttentionKind::decoder_cross : AttentionKind::encoder_self);
+    at::Tensor x = normal({batch, queries, d}, seed), m = is_cross ? normal({batch, keys, d}, seed + 1) : x;
     Mask mask;
     mask.causal = causal;
     std::vector<int64_t> lengths;
-    if (padded) {
+    if (is_padded) {
       for (int64_t b = 0; b < batch; ++b) lengths.push_back(pick(0, keys));
       mask.key_lengths = at::tensor(lengths, at::kLong);
     }
     auto allowed = [&](int64_t b, int64_t t, int64_t s) {
-      return (!causal || s <= t) && (!padded || s < lengths[static_cast<size_t>(b)]);
+      return (!causal || s <= t) && (!is_padded || s < lengths[static_cast<size_t>(b)]);
     };
     const Vector expected = synthesizer_attention(l, l.weights(), doubles(x), doubles(m), batch, length, 0, allowed);
     RC_ASSERT(layers::rounding_of(l, x, m, mask).agree(l.layer->forward(x, m, mask, {}), expected));
