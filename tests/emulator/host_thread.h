@@ -1,9 +1,9 @@
 // An emulator of GPU threads on the CPU, for tests of kernel bodies. The threads of a block are fibers, each with its
 // own stack, that yield at barriers, so kernel bodies run unchanged, with their indices, masks, tails and barriers. A
-// warp-wide operation takes effect when the last lane has reached it. To expose missing barriers, the threads
-// can run in descending or in random order, shared memory is initialised with bytes 0xFF (NaN), and an asynchronous
-// copy completes at wait_group() and not earlier. Shared memory is on the heap, so the address sanitizer detects
-// accesses out of bounds.
+// warp-wide operation takes effect when the last lane has reached it. To expose missing barriers, the threads can run
+// in descending or in random order, shared memory is initialised with bytes 0xFF (NaN), and an asynchronous copy
+// completes at wait_group() and not earlier. Shared memory is on the heap, so the address sanitizer detects accesses
+// out of bounds.
 #pragma once
 
 #include <ucontext.h>

@@ -90,7 +90,7 @@ inline at::Tensor head_outputs(const Inputs& x, const at::Tensor& probabilities,
 }
 
 // Returns the head outputs (B, hv, Tq, dv) for the operands t of x.
-inline at::Tensor composed(const Inputs& x, const Tensors& t) {
+inline at::Tensor composed_attention(const Inputs& x, const Tensors& t) {
   return head_outputs(x, probabilities_of(x, logits_of(x, t)), t);
 }
 

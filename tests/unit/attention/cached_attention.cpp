@@ -24,7 +24,7 @@ std::string fault_of(const at::Tensor& actual, const at::Tensor& q, const at::Te
                      const at::Tensor& m = {}, const attention::AttentionSpec& spec = {}) {
   const reference::policy::Inputs x{{q, k, v, m, spec.head_scales, {}, {}, {}}, {}, spec, {}};
   const auto composed_in = [&](at::ScalarType type) {
-    return composed(x, leaves_of(x, q.scalar_type(), type, at::kCPU)).detach();
+    return composed_attention(x, leaves_of(x, q.scalar_type(), type, at::kCPU)).detach();
   };
   return numbers::find_excess_error({actual}, {composed_in(q.scalar_type())}, {composed_in(at::kDouble)},
                                     q.scalar_type());

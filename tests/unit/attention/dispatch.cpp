@@ -63,7 +63,7 @@ std::map<std::string, Case> cases() {
        in_training = decoding_case("heads = 2\n", {}, "training, or gradients are enabled");
   in_encoder.kind = AttentionKind::encoder_self;
   in_training.is_training = true;
-  const std::string released = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
+  const std::string released_lines = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
   const auto decode = [](Context& c) { c.state = &state; };
   const auto without_keys = [](Context& c) { c.k = c.v = at::zeros({2, 2, 0, 16}); };
   const auto in_double = [](Context& c) {
@@ -121,12 +121,12 @@ std::map<std::string, Case> cases() {
         },
         "head mixing with a mask that the fused kernels do not support, such as an additive mask"}},
       {"unmixed-value-size",
-       {"heads = 2\nvalue_size = 8\n" + released,
+       {"heads = 2\nvalue_size = 8\n" + released_lines,
         {},
         decode,
         "value_size 8 differs from head_size 16 in a forward pass where mixer 'mixhead-a' mixes no heads"}},
       {"unmixed-head-size",
-       {"heads = 4\n" + released,
+       {"heads = 4\n" + released_lines,
         {},
         decode,
         "head mixing, with head_size 8, which is not a multiple of 16, in a forward pass where mixer 'mixhead-a' mixes "

@@ -36,7 +36,7 @@ at::Tensor attention_by_query(const at::Tensor& q, const at::Tensor& k, const at
   return at::cat(rows, 2);
 }
 
-at::Tensor composed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+at::Tensor composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   at::Tensor logits = at::matmul(q, k.transpose(2, 3)).to(at::kFloat) / std::sqrt(static_cast<double>(q.size(3)));
   const int64_t queries = q.size(2), keys = k.size(2);
   if (causal)
@@ -44,7 +44,7 @@ at::Tensor composed(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   return at::matmul(at::softmax(logits, -1).to(v.scalar_type()), v);
 }
 
-at::Tensor fused(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+at::Tensor fused_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
   return attention::fused_cpu(q, k, v, {causal});
 }
 
@@ -88,8 +88,8 @@ TEST_CASE("error of the CPU attention kernel is at most twice the error of compo
       auto round = [&](const at::Tensor& t) { return t.to(type); };
       Results exact =
           run(attention_by_query, round(q), round(k), round(v), round(dout).to(at::kDouble), c.causal, at::kDouble);
-      Results composed_results = run(composed, q, k, v, dout, c.causal, type);
-      Results fused_results = run(fused, q, k, v, dout, c.causal, type);
+      Results composed_results = run(composed_attention, q, k, v, dout, c.causal, type);
+      Results fused_results = run(fused_attention, q, k, v, dout, c.causal, type);
       CHECK(find_excess_error(fused_results.all(), composed_results.all(), exact.all(), type) == "");
     }
   }
@@ -111,7 +111,7 @@ TEST_CASE("the CPU attention kernel reads strided heads of a joint projection an
     f(slice(0), slice(1), slice(2), true).backward(dout.to(type));
     return leaf.grad();
   };
-  CHECK(find_excess_error({fused_leaf.grad()}, {gradient(composed, at::kFloat)},
+  CHECK(find_excess_error({fused_leaf.grad()}, {gradient(composed_attention, at::kFloat)},
                           {gradient(attention_by_query, at::kDouble)}, at::kFloat) == "");
 }
 
@@ -131,11 +131,11 @@ TEST_CASE("split_projection concatenates separately allocated gradients of q, k 
 TEST_CASE("the CPU attention kernel is deterministic, finite for extreme logits, and confines a NaN to its query",
           "[attention]") {
   at::Tensor q = at::randn({2, 2, 65, 32}), k = at::randn_like(q), v = at::randn_like(q), dout = at::randn_like(q);
-  Results first_results = run(fused, q, k, v, dout, true, at::kFloat),
-          second_results = run(fused, q, k, v, dout, true, at::kFloat);
+  Results first_results = run(fused_attention, q, k, v, dout, true, at::kFloat),
+          second_results = run(fused_attention, q, k, v, dout, true, at::kFloat);
   CHECK(at::equal(first_results.out, second_results.out));
   CHECK(at::equal(first_results.dk, second_results.dk));
-  Results extreme_results = run(fused, q * 1e4, k, v, dout, true, at::kFloat);
+  Results extreme_results = run(fused_attention, q * 1e4, k, v, dout, true, at::kFloat);
   CHECK(extreme_results.out.isfinite().all().item<bool>());
   CHECK(extreme_results.dk.isfinite().all().item<bool>());
   q[0][0][3][0] = std::numeric_limits<float>::quiet_NaN();
@@ -174,7 +174,7 @@ TEST_CASE("the CPU attention kernel ignores keys past the key length of each bat
         }
         // The same row as a batch of one row, without padding.
         const Results unpadded_results =
-            run(fused, row(q), row(k).slice(2, 0, n), row(v).slice(2, 0, n), row(dout), false, type);
+            run(fused_attention, row(q), row(k).slice(2, 0, n), row(v).slice(2, 0, n), row(dout), false, type);
         RC_ASSERT(at::equal(row(padded_results.out), unpadded_results.out) &&
                   at::equal(row(padded_results.dq), unpadded_results.dq));
         RC_ASSERT(at::equal(row(padded_results.dk).slice(2, 0, n), unpadded_results.dk) &&
@@ -209,7 +209,7 @@ TEST_CASE("batch rows with key lengths from 0 to Tk equal rows without padding, 
         return run(f, row(q, queries), row(k, n), row(v, n), row(dout, queries), false, type);
       };
       const Results exact = run_unpadded(attention_by_query, at::kDouble),
-                    composed_results = run_unpadded(composed, at::kFloat);
+                    composed_results = run_unpadded(composed_attention, at::kFloat);
       CHECK(find_excess_error(
                 {row(out, queries), row(q_leaf.grad(), queries), row(k_leaf.grad(), n), row(v_leaf.grad(), n)},
                 composed_results.all(), exact.all(), at::kFloat) == "");
@@ -245,8 +245,8 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
     const auto results_in = [&](at::ScalarType type, const auto& attend) {
       return results(x, at::kFloat, type, at::kCPU, attend);
     };
-    const Tensors exact = results_in(at::kDouble, reference::policy::composed),
-                  composed_results = results_in(at::kFloat, reference::policy::composed),
+    const Tensors exact = results_in(at::kDouble, reference::policy::composed_attention),
+                  composed_results = results_in(at::kFloat, reference::policy::composed_attention),
                   magnitudes = term_magnitudes(x, at::kFloat);
     const std::string fault =
         find_excess_error(results_in(at::kFloat, attend_fused), composed_results, exact, at::kFloat, magnitudes);
@@ -296,8 +296,8 @@ TEST_CASE("causal queries after a memory see the entire memory and no later posi
     const at::Tensor q = at::randn({2, 3, queries, 32}), k = at::randn({2, 3, queries + memory_length, 32});
     const at::Tensor v = at::randn_like(k), dout = at::randn_like(q);
     const Results exact = run(attention_by_query, q, k, v, dout, true, at::kDouble),
-                  fused_results = run(fused, q, k, v, dout, true, at::kFloat),
-                  composed_results = run(composed, q, k, v, dout, true, at::kFloat);
+                  fused_results = run(fused_attention, q, k, v, dout, true, at::kFloat),
+                  composed_results = run(composed_attention, q, k, v, dout, true, at::kFloat);
     CHECK(find_excess_error(fused_results.all(), composed_results.all(), exact.all(), at::kFloat) == "");
   }
 }

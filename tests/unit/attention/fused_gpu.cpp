@@ -117,8 +117,9 @@ void check_kernels(const Inputs& x, bool bf16) {
       return on_gpu ? attention::fused_gpu(gpu, t[kQ], t[kK], t[kV], p) : attention::fused_cpu(t[kQ], t[kK], t[kV], p);
     };
   };
-  const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed),
-                composed_results = results(x, type, type, at::kCPU, composed), magnitudes = term_magnitudes(x, type),
+  const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed_attention),
+                composed_results = results(x, type, type, at::kCPU, composed_attention),
+                magnitudes = term_magnitudes(x, type),
                 gpu_results = results(x, type, type, at::kCPU, attend_fused(true)),
                 cpu_results = results(x, type, type, at::kCPU, attend_fused(false));
   RC_ASSERT(gpu_results.size() == cpu_results.size());

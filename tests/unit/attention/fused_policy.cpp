@@ -130,8 +130,8 @@ TEST_CASE("fused attention and its gradients match the reference equations over 
         add_dropout(x);
         kernels::set_l2_cache_bytes(int64_t{1} << pick(10, 20));  // decides whether all keys fit into one tile
         for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-          const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed),
-                        composed_results = results(x, type, type, at::kCPU, composed),
+          const Tensors exact = results(x, type, at::kDouble, at::kCPU, composed_attention),
+                        composed_results = results(x, type, type, at::kCPU, composed_attention),
                         magnitudes = term_magnitudes(x, type);
           const std::string excess_error = find_excess_error(results(x, type, type, at::kCPU, attend_fused),
                                                              composed_results, exact, type, magnitudes);
@@ -155,8 +155,8 @@ TEST_CASE("fused Sigsoftmax is accurate and finite for extreme logits", "[attent
     Inputs x{{q, k, v, with_mixing ? at::eye(2) : at::Tensor(), {}, {}, {}, {}}, at::randn_like(q), {}, {}};
     x.spec.causal = true, x.spec.normaliser = kernels::Normaliser::sigsoftmax;
     const Tensors fused = results(x, at::kFloat, at::kFloat, at::kCPU, attend_fused);
-    CHECK(find_excess_error({fused[0]}, {results(x, at::kFloat, at::kFloat, at::kCPU, composed)[0]},
-                            {results(x, at::kFloat, at::kDouble, at::kCPU, composed)[0]}, at::kFloat) == "");
+    CHECK(find_excess_error({fused[0]}, {results(x, at::kFloat, at::kFloat, at::kCPU, composed_attention)[0]},
+                            {results(x, at::kFloat, at::kDouble, at::kCPU, composed_attention)[0]}, at::kFloat) == "");
     for (const at::Tensor& t : fused) CHECK(t.isfinite().all().item<bool>());
   }
 }

@@ -40,13 +40,13 @@ Tensors fused_results(const Inputs& x, at::ScalarType type = at::kFloat) {
 
 // Returns the output and the gradients of q, k, v and m from composed operations in `type`.
 Tensors composed_results(const Inputs& x, at::ScalarType type = at::kFloat) {
-  return results(x, type, type, at::kCPU, composed);
+  return results(x, type, type, at::kCPU, composed_attention);
 }
 
 // Returns the output and the gradients of q, k, v and m, rounded to `type`, from composed operations in double
 // precision.
 Tensors exact_results(const Inputs& x, at::ScalarType type = at::kFloat) {
-  return results(x, type, at::kDouble, at::kCPU, composed);
+  return results(x, type, at::kDouble, at::kCPU, composed_attention);
 }
 
 bool are_bit_identical(const Tensors& a, const Tensors& b) {
@@ -212,8 +212,8 @@ TEST_CASE("the CPU head mixing kernel reads a joint projection and returns its g
     attend(x, Tensors{qkv[0], qkv[1], qkv[2], m.to(type), {}, {}, {}, {}}).backward(dout.to(type));
     return leaf.grad();
   };
-  CHECK(find_excess_error({gradient(at::kFloat, attend_fused)}, {gradient(at::kFloat, composed)},
-                          {gradient(at::kDouble, composed)}, at::kFloat) == "");
+  CHECK(find_excess_error({gradient(at::kFloat, attend_fused)}, {gradient(at::kFloat, composed_attention)},
+                          {gradient(at::kDouble, composed_attention)}, at::kFloat) == "");
 }
 
 TEST_CASE("the CPU head mixing kernel is finite for extreme logits and confines a NaN to its query",

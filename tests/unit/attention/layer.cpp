@@ -90,17 +90,18 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   const auto self_attention = [&](Layer& l, const Mask& mask = {}) { return [&l, &x, mask] { return l(x, x, mask); }; };
 
   // Constraints that depend on the layer only.
-  Layer logit_mixing("heads = 2\nmixer = 'talking-heads'\n", 32, 3),
-      unequal_sizes("heads = 2\nvalue_size = 8\n", 32, 3),
+  Layer logit_mixing_layer("heads = 2\nmixer = 'talking-heads'\n", 32, 3),
+      unequal_sizes_layer("heads = 2\nvalue_size = 8\n", 32, 3),
       synthesizer_layer("heads = 2\nscore = 'synthesizer-random'\n[attention.synthesizer-random]\nlength = 20\n", 32,
                         3),
-      head_size_8("heads = 4\nnormaliser = 'sigsoftmax'\n", 32, 3);
-  check_rejected(logit_mixing, "mixer 'talking-heads': the mixer mixes logits",
-                 self_attention(logit_mixing, causal_mask));
-  check_rejected(unequal_sizes, "value_size 8 differs from head_size 16", self_attention(unequal_sizes, causal_mask));
+      head_size_8_layer("heads = 4\nnormaliser = 'sigsoftmax'\n", 32, 3);
+  check_rejected(logit_mixing_layer, "mixer 'talking-heads': the mixer mixes logits",
+                 self_attention(logit_mixing_layer, causal_mask));
+  check_rejected(unequal_sizes_layer, "value_size 8 differs from head_size 16",
+                 self_attention(unequal_sizes_layer, causal_mask));
   check_rejected(synthesizer_layer, "score 'synthesizer-random'", self_attention(synthesizer_layer, causal_mask));
-  check_rejected(head_size_8, "Sigsoftmax, with head_size 8, which is not a multiple of 16",
-                 self_attention(head_size_8, causal_mask));
+  check_rejected(head_size_8_layer, "Sigsoftmax, with head_size 8, which is not a multiple of 16",
+                 self_attention(head_size_8_layer, causal_mask));
 
   // Head scales and observers.
   Layer mixhead_layer("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
@@ -159,17 +160,17 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
       return l.layer->forward(prompt, prompt, causal_mask, {}, &cache);
     };
   };
-  const std::string released = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
-  Layer released_size_8("heads = 4\n" + released, 32, 3),
-      released_unequal("heads = 2\nvalue_size = 8\n" + released, 32, 3);
-  CHECK(released_size_8.layer->describe_path(false) == "fused");
-  check_rejected(released_size_8,
+  const std::string released_lines = "mixer = 'mixhead-a'\n[attention.mixhead-a]\nscope = 'released'\n";
+  Layer released_size_8_layer("heads = 4\n" + released_lines, 32, 3),
+      released_unequal_layer("heads = 2\nvalue_size = 8\n" + released_lines, 32, 3);
+  CHECK(released_size_8_layer.layer->describe_path(false) == "fused");
+  check_rejected(released_size_8_layer,
                  "head mixing, with head_size 8, which is not a multiple of 16, in a forward pass where mixer "
                  "'mixhead-a' mixes no heads",
-                 decoding_pass(released_size_8));
-  check_rejected(released_unequal,
+                 decoding_pass(released_size_8_layer));
+  check_rejected(released_unequal_layer,
                  "value_size 8 differs from head_size 16 in a forward pass where mixer 'mixhead-a' mixes no heads",
-                 decoding_pass(released_unequal));
+                 decoding_pass(released_unequal_layer));
 }
 
 TEST_CASE("PathLog reports each fallback reason once per kind of attention") {

@@ -1,4 +1,4 @@
-// The CUDA library on a machine without a GPU.
+// The CUDA library, with and without a GPU: loading, device_problem(), and the compiled head sizes and types.
 #include "cuda/cuda_api.h"
 
 #include <dlfcn.h>

@@ -164,8 +164,8 @@ void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Devi
   Tensors magnitudes = term_magnitudes(x, type);
   if (type == at::kHalf && sizes.matrix_dims > 0)
     for (const size_t i : {size_t{0}, size_t{kV + 1}}) magnitudes[i] *= tolerance::kExchangedFp16;
-  CHECK(numbers::find_excess_error(actual, results(x, type, type, gpu, composed),
-                                   results(x, type, at::kDouble, at::kCPU, composed), type, magnitudes,
+  CHECK(numbers::find_excess_error(actual, results(x, type, type, gpu, composed_attention),
+                                   results(x, type, at::kDouble, at::kCPU, composed_attention), type, magnitudes,
                                    type == at::kFloat ? logit_size(x, type) : 0) == "");
 }
 
@@ -291,12 +291,12 @@ TEST_CASE("GPU attention is bit-identical when repeated and on another stream", 
     const Tensors first_results = run(), second_results = run();
     guard.synchronizeDevice(gpu.index());
     const c10::Stream default_stream = guard.exchangeStream(guard.getStreamFromGlobalPool(gpu));
-    const Tensors on_other_stream = run();
+    const Tensors other_stream_results = run();
     guard.synchronizeDevice(gpu.index());
     guard.exchangeStream(default_stream);
     for (size_t i = 0; i < first_results.size(); ++i) {
       CHECK(at::equal(first_results[i], second_results[i]));
-      CHECK(at::equal(first_results[i], on_other_stream[i]));
+      CHECK(at::equal(first_results[i], other_stream_results[i]));
     }
   }
 }
@@ -326,7 +326,7 @@ TEST_CASE("GPU head mixing takes at most 1/25 of the memory of the composed path
     }
     return peak - 4 * static_cast<int64_t>(dout.nbytes());
   };
-  const int64_t fused_bytes = peak_bytes(attend_with_kernels), composed_bytes = peak_bytes(composed);
+  const int64_t fused_bytes = peak_bytes(attend_with_kernels), composed_bytes = peak_bytes(composed_attention);
   INFO("peak bytes: kernels " << fused_bytes << ", composed path " << composed_bytes);
   CHECK(25 * fused_bytes <= composed_bytes);
 }

@@ -215,7 +215,8 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
             sizes + "[attention]\nbias = false\nscore = 'relative'\n" + attention,
         vocabulary);
   };
-  // Transformer-XL on WikiText-103, 151M: bands as wide as the model, so that only the classes are added.
+  // Transformer-XL on WikiText-103, 151M: bands as wide as the model have no projections, so that the adaptive softmax
+  // adds only the classes.
   CHECK(xl("layers = 16\nwidth = 410\nffn = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
   // On One Billion Word, 294M in Mixhead: separate projections of input and output, also for the first band.
   CHECK(xl("layers = 18\nwidth = 1024\nffn = 4096\nproject_head = true\n", "heads = 8\n", 793471) == 294452082);
@@ -391,13 +392,13 @@ TEST_CASE("bands without tokens in a batch have no gradient and are not updated 
 TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of the position of a token in the update",
           "[adaptive]") {
   auto model_options = options_with({10, 20}, 2, 32);
-  EmbeddingAndOutput without_dropout(model_options, 30);
+  EmbeddingAndOutput model_without_dropout(model_options, 30);
   model_options.dropout_tail = 0.4;
   EmbeddingAndOutput model(model_options, 30);
   at::Tensor tokens = random_tokens(6, 5, 30, 1), targets = random_tokens(6, 5, 30, 2), head_targets = targets % 10;
   nn::ForwardContext forward_context{true, 3, 7, 0};
   c10::NoGradGuard no_gradient;
-  const double nll_without_dropout = without_dropout.loss(tokens, targets).nll.item<double>(),
+  const double nll_without_dropout = model_without_dropout.loss(tokens, targets).nll.item<double>(),
                nll_with_dropout = model.loss(tokens, targets, forward_context).nll.item<double>();
   const auto same_nll = [&](double nll) {
     return rounding::within(nll, rounding::bound(at::kFloat, at::kFloat, model.num_roundings(), nll));
@@ -406,7 +407,7 @@ TEST_CASE("in training dropout_tail drops inputs of tail bands as a function of 
   CHECK(model.loss(tokens, targets).nll.item<double>() == nll_without_dropout);
   CHECK(model.loss(tokens, targets, forward_context).nll.item<double>() == nll_with_dropout);
   CHECK(model.loss(tokens, head_targets, forward_context).nll.item<double>() ==
-        without_dropout.loss(tokens, head_targets).nll.item<double>());
+        model_without_dropout.loss(tokens, head_targets).nll.item<double>());
   double micro_batch_sum = 0;
   for (auto [row, rows] : {std::pair{0, 1}, {1, 2}, {3, 3}}) {
     forward_context.row_offset = row;

@@ -138,7 +138,8 @@ TEST_CASE("singular values on the test device equal singular values on the CPU",
   for (const int64_t columns : {7, 40, 90}) {
     const at::Tensor x = at::randn({3, 2, 40, columns}).softmax(-1);
     const at::Tensor actual = analysis::singular_values(x.to(device)), expected = analysis::singular_values(x);
-    // Both sides have the precision that fp32 entries allow; values below 2^-24 σ_1 are set to 0 (analysis/spectrum.h).
+    // On each device the singular values have the precision of fp32 entries; values below 2^-24 σ_1 are set to 0
+    // (analysis/spectrum.h).
     CHECK(error(actual, expected) <= 2 * tolerance::kFp32 * max_abs(expected));
   }
 }

@@ -143,7 +143,7 @@ TEST_CASE("segments with a memory longer than the text equal one forward pass fo
 }
 
 TEST_CASE("same_length gives every query M keys, so any segmentation equals one forward pass", "[txl]") {
-  // M memory slots equal a window of M keys, the position of the query included.
+  // A memory of M slots has the effect of a window of M keys that includes the position of the query.
   auto model = tiny_model("transformer-xl.memory = 4\ntransformer-xl.same_length = true\n");
   at::Tensor x = tokens(2, 15, 5), full_output = model->hidden(x, {}), changed_tokens = x.clone();
   for (bool with_gradients : {false, true}) {

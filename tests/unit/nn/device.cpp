@@ -81,9 +81,9 @@ TEST_CASE("dropout on a GPU is bit-identical to the CPU", "[device]") {
     for (int64_t width : {1, 5, 64, 4099}) {
       nn::ForwardContext forward_context{true, 7, 3, 5};
       at::Tensor x = at::randn({3, width}).to(type);
-      at::Tensor on_cpu = nn::dropout(x, 0.3, forward_context, "s", 2),
-                 on_gpu = nn::dropout(x.to(gpu), 0.3, forward_context, "s", 2);
-      CHECK(at::equal(on_cpu, on_gpu.to(at::kCPU)));
+      at::Tensor cpu_output = nn::dropout(x, 0.3, forward_context, "s", 2),
+                 gpu_output = nn::dropout(x.to(gpu), 0.3, forward_context, "s", 2);
+      CHECK(at::equal(cpu_output, gpu_output.to(at::kCPU)));
     }
 }
 
@@ -116,12 +116,13 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
     // The effect of rounding is about the effect of a change of each weight by one unit roundoff; fp32 products of
     // attention have the larger error of split products.
     const double unit_roundoff = bf16 ? tolerance::kBf16 : tolerance::kSplitProduct;
-    const auto on_cpu = results(at::kCPU, 0), on_gpu = results(gpu, 0),
+    const auto cpu_results = results(at::kCPU, 0), gpu_results = results(gpu, 0),
                perturbed_results = results(at::kCPU, unit_roundoff);
-    for (size_t i = 0; i < on_cpu.size(); ++i) {
+    for (size_t i = 0; i < cpu_results.size(); ++i) {
       INFO("result " << i);
-      CHECK(error(on_gpu[i], on_cpu[i]) <=
-            tolerance::composed_error_bound(error(perturbed_results[i], on_cpu[i]), unit_roundoff, max_abs(on_cpu[i])));
+      CHECK(error(gpu_results[i], cpu_results[i]) <=
+            tolerance::composed_error_bound(error(perturbed_results[i], cpu_results[i]), unit_roundoff,
+                                            max_abs(cpu_results[i])));
     }
   }
 }

@@ -41,8 +41,8 @@ at::Tensor in_double(const at::Tensor& t) { return t.to(at::kDouble); }
 
 at::Tensor leaf(const at::Tensor& t) { return t.defined() ? t.detach().clone().requires_grad_() : t; }
 
-// Checks that the error of the GPU results is at most twice the error of the CPU results. `term_magnitudes`: for
-// each result the magnitude of its terms, if the terms cancel so that the result is smaller.
+// Checks that the error of the GPU results is within tolerance::composed_error_bound() of the CPU results.
+// `term_magnitudes`: for each result the magnitude of its terms, if the terms cancel so that the result is smaller.
 void check_errors(const Tensors& gpu, const Tensors& cpu, const Tensors& exact,
                   const std::vector<double>& term_magnitudes = {}) {
   REQUIRE(gpu.size() == exact.size());

@@ -39,11 +39,12 @@ TEST_CASE("dropout of an element depends on the random number of seed, stream, u
       CHECK(at::equal(y.ne(0), expected.ne(0)));
       // The factor 1 / (1 - p) and its product with an element are rounded.
       CHECK(at::allclose(y.to(at::kDouble), expected, rounding::bound(at::kFloat, at::kDouble, 2, 1), 0));
-      at::Tensor bf16 = nn::dropout(x.to(at::kBFloat16), p, forward_context, "attention.output", 2);
-      CHECK(bf16.scalar_type() == at::kBFloat16);
-      CHECK(at::equal(bf16.ne(0), expected.ne(0)));
-      at::Tensor fp64 = nn::dropout(x.to(at::kDouble), p, forward_context, "attention.output", 2);
-      CHECK(at::allclose(fp64, expected, rounding::bound(at::kFloat, at::kDouble, 1, 1), 0));  // the factor is fp32
+      at::Tensor bf16_output = nn::dropout(x.to(at::kBFloat16), p, forward_context, "attention.output", 2);
+      CHECK(bf16_output.scalar_type() == at::kBFloat16);
+      CHECK(at::equal(bf16_output.ne(0), expected.ne(0)));
+      at::Tensor fp64_output = nn::dropout(x.to(at::kDouble), p, forward_context, "attention.output", 2);
+      // The factor 1 / (1 - p) is fp32.
+      CHECK(at::allclose(fp64_output, expected, rounding::bound(at::kFloat, at::kDouble, 1, 1), 0));
     }
 }
 

@@ -55,17 +55,18 @@ TEST_CASE("cross-head attention lets a permuted head read keys, values and dista
       int num_matches = 0;
       std::vector<int64_t> order{0, 1, 2};
       do {
-        // Permuting key and value parameters equals permuting query and output parameters by the inverse.
-        Layer permuted_keys(toml, 8, 5), permuted_queries(toml, 8, 5);
-        permute(permuted_keys, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"}, order);
+        // Permuting key and value parameters equals permuting query and output parameters by the inverse permutation.
+        Layer permuted_keys_layer(toml, 8, 5), permuted_queries_layer(toml, 8, 5);
+        permute(permuted_keys_layer, {"key.weight", "key.bias", "value.weight", "value.bias", "relative.weight"},
+                order);
         std::vector<int64_t> inverse(3);
         for (int64_t j = 0; j < 3; ++j) inverse[static_cast<size_t>(order[static_cast<size_t>(j)])] = j;
-        permute(permuted_queries,
+        permute(permuted_queries_layer,
                 {"query.weight", "query.bias", "relative.content_bias", "relative.position_bias", "output.weight"},
                 inverse);
-        if (rounding.agree(y, permuted_keys.layer->forward(x, x, causal_mask(), {}))) {
+        if (rounding.agree(y, permuted_keys_layer.layer->forward(x, x, causal_mask(), {}))) {
           ++num_matches, ++drawn_orders[order];
-          CHECK(rounding.agree(y, permuted_queries.layer->forward(x, x, causal_mask(), {})));
+          CHECK(rounding.agree(y, permuted_queries_layer.layer->forward(x, x, causal_mask(), {})));
         }
       } while (std::next_permutation(order.begin(), order.end()));
       CHECK(num_matches == 1);

@@ -730,9 +730,9 @@ TEST_CASE("MAE experts are drawn with probabilities equal to their gates", "[mae
     CHECK(at::equal((w == 0).sum(-1), at::ones({4000, 8}, at::kLong)));
     // Other updates and seeds draw other experts.
     CHECK(!at::equal(w, l.forward(x, causal_mask(), training_context(4, true))));
-    ForwardContext other_seed = training_context(3, true);
-    other_seed.seed = 8;
-    CHECK(!at::equal(w, l.forward(x, causal_mask(), other_seed)));
+    ForwardContext other_seed_context = training_context(3, true);
+    other_seed_context.seed = 8;
+    CHECK(!at::equal(w, l.forward(x, causal_mask(), other_seed_context)));
   }
 }
 

@@ -151,10 +151,10 @@ TEST_CASE("a head smaller than the length cannot represent every attention matri
     l(x, x, {}, {}, &recorder);
     CHECK(rounding::agree(recorder.p[0][0][6], at::full({7}, 1.0 / 7), 7 + 4));
     // The rank of a head's logits is at most its head size.
-    Layer full_width("heads = 1\nbias = false\nhead_size = 3", 16, seed);
+    Layer wide_layer("heads = 1\nbias = false\nhead_size = 3", 16, seed);
     const at::Tensor input = normal({12, 16}, seed).to(at::kDouble);
-    const at::Tensor logits = at::matmul(at::matmul(input, full_width["query.weight"].to(at::kDouble).t()),
-                                         at::matmul(input, full_width["key.weight"].to(at::kDouble).t()).t());
+    const at::Tensor logits = at::matmul(at::matmul(input, wide_layer["query.weight"].to(at::kDouble).t()),
+                                         at::matmul(input, wide_layer["key.weight"].to(at::kDouble).t()).t());
     // Singular values up to the number of rows times the bound on the error of a logit are 0; a decomposition takes up
     // to 10 sweeps of rotations.
     const double error =
@@ -165,11 +165,13 @@ TEST_CASE("a head smaller than the length cannot represent every attention matri
 
 TEST_CASE("head_size = width / heads equals the default layer in outputs and parameter count", "[plain]") {
   c10::NoGradGuard no_gradient;
-  Layer default_size("heads = 4", 12, 3), explicit_size("heads = 4\nhead_size = 3", 12, 3),
-      five_heads("heads = 5\nhead_size = 3", 12, 3);
-  CHECK(explicit_size.parameters.num_trainable_elements() == default_size.parameters.num_trainable_elements());
-  CHECK(five_heads.parameters.num_trainable_elements() - explicit_size.parameters.num_trainable_elements() ==
+  Layer default_size_layer("heads = 4", 12, 3), explicit_size_layer("heads = 4\nhead_size = 3", 12, 3),
+      five_heads_layer("heads = 5\nhead_size = 3", 12, 3);
+  CHECK(explicit_size_layer.parameters.num_trainable_elements() ==
+        default_size_layer.parameters.num_trainable_elements());
+  CHECK(five_heads_layer.parameters.num_trainable_elements() -
+            explicit_size_layer.parameters.num_trainable_elements() ==
         4 * 12 * 3 + 3 * 3);  // one more head: 4 d head_size weights and 3 head_size biases
   const at::Tensor x = normal({2, 5, 12}, 1);
-  CHECK(at::equal(explicit_size(x, x, {}), default_size(x, x, {})));
+  CHECK(at::equal(explicit_size_layer(x, x, {}), default_size_layer(x, x, {})));
 }

@@ -19,7 +19,7 @@ using Layer = layers::PerturbedLayer;
 
 namespace {
 
-// Returns the distance of query t and key s, which is the argument of the sinusoids.
+// A function (t, s) that returns the distance of query t and key s, the argument of the sinusoids.
 using Distance = std::function<int64_t(int64_t, int64_t)>;
 
 // Returns the attention of Transformer-XL, (B, Tq, d), row-major, in naive loops: adds the relative terms to the
