@@ -236,14 +236,14 @@ TEST_CASE("Bands::split assigns each entry to exactly one band", "[adaptive]") {
     const auto splits = bands.split(at::tensor(input_entries, at::kLong));
     std::vector<int64_t> reassembled_entries(input_entries.size(), -7);
     for (size_t b = 0; b < splits.size(); ++b) {
-      const auto positions = to_vector(splits[b].positions), entries = to_vector(splits[b].offsets);
-      RC_ASSERT(positions.size() == entries.size());
+      const auto positions = to_vector(splits[b].positions), offsets = to_vector(splits[b].offsets);
+      RC_ASSERT(positions.size() == offsets.size());
       RC_ASSERT(std::is_sorted(positions.begin(), positions.end()));
       for (size_t i = 0; i < positions.size(); ++i) {
-        RC_ASSERT(entries[i] >= 0);
-        RC_ASSERT(entries[i] < bands.size(b));
+        RC_ASSERT(offsets[i] >= 0);
+        RC_ASSERT(offsets[i] < bands.size(b));
         RC_ASSERT(reassembled_entries[static_cast<size_t>(positions[i])] == -7);
-        reassembled_entries[static_cast<size_t>(positions[i])] = entries[i] + bands.first(b);
+        reassembled_entries[static_cast<size_t>(positions[i])] = offsets[i] + bands.first(b);
       }
     }
     for (size_t i = 0; i < input_entries.size(); ++i)
