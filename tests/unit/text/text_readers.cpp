@@ -288,7 +288,7 @@ TEST_CASE("a line of only white space ends a document, and a line of control cha
       header.set_kind(kDocumentsKind);
       auto sink = open_sink(folder.file("x.mhs"));
       ShardWriter writer(*sink, header);
-      actual = encode_documents(text, *tokenizer, 1, writer).documents;
+      actual = encode_documents(text, *tokenizer, 1, writer).num_documents;
     });
     // The special character CR and the line feed after it form a CR LF line end, which is refused.
     const bool is_refused = expected_documents[i] == 'r' || kUnusualCharacters[i].bytes == "\r";

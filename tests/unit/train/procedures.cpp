@@ -72,7 +72,7 @@ TEST_CASE("frozen parameters do not change, and Adam's bias correction starts wh
       folder, "late", "[train]\nlength = '5u'\n[train.groups.x]\nmatch = ['*.self.*']\nfreeze_until = '5u'\n");
   for (auto& p : start.model->parameters().all()) {
     INFO(p.name());
-    const bool in_attention = matches("*.self.*", p.name()), in_ffn = matches("*.ffn.*", p.name());
+    const bool in_attention = matches_pattern("*.self.*", p.name()), in_ffn = matches_pattern("*.ffn.*", p.name());
     CHECK(at::equal(p.master(), find(frozen_run, p.name())) == (in_attention || in_ffn));
     CHECK(at::equal(p.master(), find(late_run, p.name())) == in_attention);
   }
@@ -114,7 +114,7 @@ TEST_CASE("block coordinate descent trains gates only in epochs with G passes, a
   auto first = train_in_folder(folder, "first", with_length(extra, 7)),
        second = train_in_folder(folder, "second", with_length(extra, 14));
   for (auto& p : start.model->parameters().all()) {
-    if (!matches("*.gate.*", p.name())) {
+    if (!matches_pattern("*.gate.*", p.name())) {
       CHECK_FALSE(at::equal(find(first, p.name()), find(second, p.name())));
       continue;
     }
@@ -141,7 +141,7 @@ TEST_CASE("an F pass after a G pass continues from the momentum of the previous 
        f_pass = train_in_folder(folder, "alone", method + "1000\n");
   for (auto& p : both_passes.model->parameters().all()) {
     INFO(p.name());
-    if (!matches("*.gate.*", p.name())) CHECK(at::equal(p.master(), find(f_pass, p.name())));
+    if (!matches_pattern("*.gate.*", p.name())) CHECK(at::equal(p.master(), find(f_pass, p.name())));
   }
 }
 
@@ -286,13 +286,14 @@ TEST_CASE("joint training updates gates by the SGD of their group and, in the sa
   auto half_rate =
       train_in_folder(folder, "half", method + group + "0.5\n[train]\nlength = '1u'\noptimizer.clip_norm = 0.0\n");
   for (auto& p : start.model->parameters().all()) {
-    if (!p.traits().trainable || matches("*.norm.bias", p.name()) || matches("*.key.bias", p.name())) continue;
+    if (!p.traits().trainable || matches_pattern("*.norm.bias", p.name()) || matches_pattern("*.key.bias", p.name()))
+      continue;
     INFO(p.name());
     const at::Tensor step = find(full_rate, p.name()) - p.master();
     CHECK(step.abs().max().item<double>() > 0);
     // The SGD step of gates is proportional to the group's rate; the Adam step of other parameters does not
     // depend on this rate. A step computed as a difference has the roundings of the weight and of the difference.
-    if (!matches("*.gate.*", p.name())) CHECK(at::equal(find(half_rate, p.name()), find(full_rate, p.name())));
+    if (!matches_pattern("*.gate.*", p.name())) CHECK(at::equal(find(half_rate, p.name()), find(full_rate, p.name())));
     else
       CHECK(rounding::agree(find(half_rate, p.name()) - p.master(), 0.5 * step, 2,
                             numbers::max_abs(find(full_rate, p.name()))));

@@ -194,7 +194,7 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
   int num_layers = 0;
   double norm_sum = 0;  // γ Σ r |α|_* over layers
   for (const auto& p : model->parameters().all()) {
-    if (!matches("*.combiner.alpha", p.name())) continue;
+    if (!matches_pattern("*.combiner.alpha", p.name())) continue;
     ++num_layers;
     INFO(p.name());
     const AttentionKind kind = analysis::layer_of(p.name())->kind;
@@ -219,7 +219,7 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
   auto until_start = data.run("half", growth + train_length("2e") + "schedule.length = '4e'\n"),
        full_length = data.run("whole", growth + train_length("4e"));
   for (const auto& p : until_start.model->parameters().all()) {
-    if (!matches("*.combiner.alpha", p.name())) continue;
+    if (!matches_pattern("*.combiner.alpha", p.name())) continue;
     INFO(p.name());
     const at::Tensor trained = runs::find(full_length, p.name());
     CHECK(at::equal(p.master(), at::eye(4)));
@@ -245,7 +245,7 @@ TEST_CASE("block coordinate descent trains all gates in every second epoch and a
     INFO(p.name());
     const at::Tensor after_1 = runs::find(first, p.name()), after_2 = runs::find(second, p.name()),
                      after_3 = runs::find(third, p.name());
-    if (!matches("*.gate.*", p.name())) {
+    if (!matches_pattern("*.gate.*", p.name())) {
       CHECK_FALSE(at::equal(after_1, after_2));
       CHECK_FALSE(at::equal(after_2, after_3));
       continue;
@@ -322,7 +322,8 @@ void check_close(const PassResult& a, const PassResult& b) {
   CHECK(a.term == rounding::within(b.term, a.pass_bound * std::abs(b.term)));
   REQUIRE(a.gradients.size() == b.gradients.size());
   for (const auto& [name, gradient] : a.gradients) {
-    if (matches("*.key.bias", name)) continue;  // 0 but for rounding: a key bias shifts all logits of a query equally
+    if (matches_pattern("*.key.bias", name))
+      continue;  // 0 but for rounding: a key bias shifts all logits of a query equally
     INFO(name);
     const double size = std::max(1.0, gradient.abs().max().item<double>());
     CHECK((gradient - b.gradients.at(name)).abs().max().item<double>() <= a.gradient_bound * size);

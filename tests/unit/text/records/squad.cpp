@@ -54,7 +54,7 @@ TEST_CASE("squad: JSON entries may be in any order, and unknown entries are igno
   ordered_json json = file({empty, article("abc", {question("1", "a?", {answer("a", 0)})})});
   json["data"][1].erase("title");
   json["data"][1]["paragraphs"][0]["qas"][0]["plausible_answers"] = 5;
-  CHECK(read(json.dump()).questions == 1);
+  CHECK(read(json.dump()).num_questions == 1);
 }
 
 TEST_CASE("squad: a truncated file is refused, and the message states the offset of its end") {

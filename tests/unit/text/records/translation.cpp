@@ -202,7 +202,7 @@ TEST_CASE("a malformed pair is refused, and the message names its line", "[pairs
   std::string long_line = "a";
   for (int i = 1; i < 10000; ++i) long_line += " b";
   write_file_atomically(folder.file("p"), long_line + "\tx\n");
-  CHECK(encode_to(path, {folder.file("p")}, PairTokenizers()).tokens[0] == 10001);
+  CHECK(encode_to(path, {folder.file("p")}, PairTokenizers()).num_tokens[0] == 10001);
 }
 
 TEST_CASE("filters that no pair can satisfy are refused", "[pairs]") {
