@@ -162,7 +162,7 @@ class Fp32Products {
 // Products in bf16, with the interface of Fp32Products. They have few shapes, 64 keys and whole blocks of kBlock
 // queries, since Bf16Gemm may generate code for each shape.
 class Bf16Products {
-  static constexpr int64_t kKeysPerProduct = kGemmColumns;  // keys of a product
+  static constexpr int64_t kKeysPerProduct = kGemmColumns;
 
   // Returns a tile as an operand; its rows past the last query count as zero.
   MH_INLINE auto gemm_tile(const Block& block, const float* tile) const {

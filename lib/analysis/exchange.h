@@ -17,8 +17,8 @@ namespace mh::analysis {
 // Returns the selection of this name in kSelections; random for any other name.
 Selection selection_named(const std::string& name);
 
-// The rule that chooses the pairs of heads. rotation.h defines `k` and `t_max`, which head_counts_to_pair() must have
-// checked.
+// The rule that chooses the pairs of heads. rotation.h defines `k` and `t_max`, which head_counts_for_pairing() must
+// have checked.
 struct PairOptions {
   Selection selection = Selection::random;
   int64_t k = 3;
@@ -26,8 +26,8 @@ struct PairOptions {
   uint64_t seed = 1;  // seed of random pairs; each kind of attention has its own random stream
 };
 
-// Returns the pairs of heads to swap, for each kind of attention in `head_counts`, the result of head_counts_to_pair().
-// `scores`: importance of the heads of each of these kinds; may be empty for random pairs.
+// Returns the pairs of heads to swap, for each kind of attention in `head_counts`, the result of
+// head_counts_for_pairing(). `scores`: importance of the heads of each of these kinds; may be empty for random pairs.
 std::vector<HeadPair> choose_pairs(const PairOptions& options,
                                    const std::map<AttentionKind, std::vector<int64_t>>& head_counts,
                                    const std::map<AttentionKind, LayerScores>& scores);

@@ -124,11 +124,9 @@ std::vector<HeadPair> pair_ranked(Selection selection, AttentionKind kind, const
                                             : pair_soft(kind, scores, k, t_max);
 }
 
-std::map<AttentionKind, std::vector<int64_t>> head_counts_to_pair(nn::ParameterList& parameters, Selection selection,
-                                                                  int64_t k, int64_t t_max,
-                                                                  const std::vector<std::string>& kinds,
-                                                                  const SwapOptions& options,
-                                                                  const std::function<std::string(const char*)>& key) {
+std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
+    nn::ParameterList& parameters, Selection selection, int64_t k, int64_t t_max, const std::vector<std::string>& kinds,
+    const SwapOptions& options, const std::function<std::string(const char*)>& key) {
   if (t_max > 0 && selection != Selection::soft)
     throw Error(Exit::usage,
                 Problem{key("t_max"),

@@ -60,11 +60,9 @@ std::vector<HeadPair> pair_ranked(Selection selection, AttentionKind kind, const
 // empty. `key`: returns the user's name of the option "kind", "k" or "t_max". Throws Error(usage) that names this
 // option if the model lacks a kind, if k or t_max is too large, if t_max is set for a selection other than soft, or if
 // layers differ in the parameters that a swap would move.
-std::map<AttentionKind, std::vector<int64_t>> head_counts_to_pair(nn::ParameterList& parameters, Selection selection,
-                                                                  int64_t k, int64_t t_max,
-                                                                  const std::vector<std::string>& kinds,
-                                                                  const SwapOptions& options,
-                                                                  const std::function<std::string(const char*)>& key);
+std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
+    nn::ParameterList& parameters, Selection selection, int64_t k, int64_t t_max, const std::vector<std::string>& kinds,
+    const SwapOptions& options, const std::function<std::string(const char*)>& key);
 
 // The schedule of swaps in training; epochs are counted from 1. Heads are swapped before epoch `start` and swapped back
 // `frequency` epochs later. After `rest` epochs without swapped heads, new pairs are swapped, and so on. The last swap

@@ -224,7 +224,7 @@ std::optional<int> Child::reap() {
   }
   pid_ = -1;
   sigaction(SIGCHLD, &parent_sigchld_action_, nullptr);
-  if (ended_pid < 0) return {};  // ECHILD: the kernel has discarded the status
+  if (ended_pid < 0) return {};  // ECHILD: another waitpid() has consumed the status
   return status;
 }
 

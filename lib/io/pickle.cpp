@@ -92,7 +92,7 @@ class PickleMachine {
     throw Error(Exit::input, Problem{str(name_, ": byte ", opcode_offset_), expected, found, next});
   }
 
-  // Counts the memory of a value before it is allocated. Throws Error(input) if all values exceed the limit.
+  // Counts the memory of a value before it is allocated. Throws Error(input) if all values together exceed the limit.
   void count_memory(size_t bytes) {
     if (bytes > kMaxValueBytes - value_bytes_)
       refuse(str("values of at most ", kMaxValueBytes, " bytes"), "more", kSaveAsSafetensors);

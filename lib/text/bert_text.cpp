@@ -32,8 +32,8 @@ constexpr Range kAddedSinceUnicode9[] = {
     {0x12FF1, 0x13455}, {0x16E97, 0x16F4F}, {0x16FE2, 0x16FF1}, {0x1CF00, 0x1CF46}, {0x1E000, 0x1E4EF},
     {0x1E944, 0x1E95F}};
 
-// Marks in kAddedSinceUnicode9 that canonical ordering sorts, since the decompositions of Unicode 9.0 include these
-// marks.
+// The marks of kAddedSinceUnicode9 that Unicode 9.0 added. Canonical ordering sorts them, since tokenizers takes the
+// combining classes from Unicode 9.0.
 constexpr Range kOrderedMarks[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
                                    {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
 

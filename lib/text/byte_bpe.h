@@ -3,8 +3,8 @@
 // regular expression splits text into words, every byte of a word is a symbol, and merges join symbols. Thus every text
 // can be encoded, and its tokens decode to the same bytes.
 //
-// Special tokens are not recognised in text: "<|endoftext|>" is encoded character by character. Callers insert the
-// token by its id, end_of_line().
+// Special tokens are not recognised in text: "<|endoftext|>" is encoded like any other text. Callers insert the token
+// by its id, end_of_line().
 #pragma once
 
 #include <array>

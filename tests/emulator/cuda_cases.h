@@ -64,7 +64,7 @@ struct Tensor {
     const StridedTensor<T> r = view();
     return {r.data, r.batch_stride, r.head_stride, r.row_stride};
   }
-  // Returns the elements as (batch, heads, length, size), in any layout of the tensor.
+  // Returns the elements in the order (batch, heads, length, size), whatever the layout of the tensor.
   Doubles to_doubles() const {
     Doubles values;
     const StridedTensor<const T> r = const_view();

@@ -127,11 +127,11 @@ void exchange(const ExchangeJob& job) {
     for (const std::string& text : job.pairs) choice.pairs.push_back(analysis::parse_pair(text, "--pairs"));
     analysis::check_swap(parameters, choice.pairs, options, "--pairs");
   } else {
-    head_counts = analysis::head_counts_to_pair(parameters, selection, job.k, job.t_max, job.kinds, options,
-                                                [](std::string name) {
-                                                  std::replace(name.begin(), name.end(), '_', '-');
-                                                  return "--" + name;
-                                                });
+    head_counts = analysis::head_counts_for_pairing(parameters, selection, job.k, job.t_max, job.kinds, options,
+                                                    [](std::string name) {
+                                                      std::replace(name.begin(), name.end(), '_', '-');
+                                                      return "--" + name;
+                                                    });
   }
   const auto sink = job.dry_run ? nullptr : open_sink(job.output);  // opened early, so that errors precede the ranking
   if (data != nullptr) rank(job, model, *data, head_counts, choice);

@@ -23,12 +23,12 @@ struct TileSize {
 MH_INLINE TileSize tile_size(const AttentionParams& params) {
   constexpr int64_t min_rows = 32, max_rows = 64;
   const int64_t all_keys = num_chunks_of(params.max_keys) * chunk, heads = std::max(params.in_heads, params.out_heads);
-  const int64_t key_bytes = heads * static_cast<int64_t>(sizeof(float)),
-                query_bytes = std::max<int64_t>(1, all_keys * key_bytes);
+  const int64_t logit_bytes_per_key = heads * static_cast<int64_t>(sizeof(float)),
+                query_bytes = std::max<int64_t>(1, all_keys * logit_bytes_per_key);
   // A tile has all keys even if it is up to 8 times as large as the L2 cache: tiles of a span of keys need two passes
   // with 1.4 times the products, which cost more than reading the tile from the L3 cache.
   if (min_rows * query_bytes > 8 * params.l2_bytes)
-    return {max_rows, std::max<int64_t>(1, params.l2_bytes / 2 / (max_rows * key_bytes * chunk)) * chunk};
+    return {max_rows, std::max<int64_t>(1, params.l2_bytes / 2 / (max_rows * logit_bytes_per_key * chunk)) * chunk};
   // With more than 1024 keys a tile has up to 64 queries, since each tile reads all keys and updates all their
   // gradients.
   return {

@@ -41,7 +41,8 @@ struct VisibleKeys {
   MH_INLINE int64_t num_logits(int64_t i) const {
     return causal ? std::clamp<int64_t>(first_query_end + (i | 7), 0, width) : width;
   }
-  // Returns whether all groups of 8 queries have logits for the first `keys` keys of the span.
+  // Returns whether every group of 8 queries has logits for the first `keys` keys of the span, not counting keys that
+  // no query sees.
   MH_INLINE bool all_visible(int64_t keys) const { return !causal || first_query_end + 7 >= std::min(keys, width); }
 };
 

@@ -113,7 +113,7 @@ class HeadRotation : public Procedure {
       analysis::check_swap(parameters, manual_pairs_, options_, key("pairs"));
       return;
     }
-    num_heads_ = analysis::head_counts_to_pair(parameters, selection(), k_, t_max_, kinds_, options_, key);
+    num_heads_ = analysis::head_counts_for_pairing(parameters, selection(), k_, t_max_, kinds_, options_, key);
     analysis::Kinds swapped_kinds;
     for (const auto& [kind, num_heads] : num_heads_) swapped_kinds.insert(kind);
     if (uses_importance())

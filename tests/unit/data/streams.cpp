@@ -349,7 +349,7 @@ TEST_CASE("training carries the memory from update to update and empties it at t
                          9 * 0.5 * largest_gradient * rounding::gradient_bound(*model, 10 + 8);
     CHECK(numbers::error(p.master(), model->parameters().find(p.name())->master()) <= bound);
   }
-  // Training without a memory gives different weights.
+  // The memory affects the weights, so the comparison above detects a run that ignores the memory.
   auto without_memory =
       train_in_folder(folder, "no-memory", sgd + "length = '9u'\n[model]\ntransformer-xl.memory = 0\n");
   CHECK_FALSE(have_same_weights(trained, without_memory));
