@@ -53,8 +53,8 @@ void LanguageModel::require_length(const std::string& length_option, int64_t len
   if (const auto [limit, key] = max_length_and_key(*this); limit > 0 && length > limit)
     throw Error(Exit::usage, Problem{length_option, str("at most ", key, ", ", limit, " tokens"), str(length),
                                      str(length_option.find(' ') == length_option.npos ? "lower " + length_option
-                                                                                       : "use fewer tokens",
-                                         ", or use a model with a higher ", key)});
+                                                                                       : "use shorter texts",
+                                         ", or a model with a higher ", key)});
 }
 
 void LanguageModel::require_incremental() {

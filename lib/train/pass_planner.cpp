@@ -114,11 +114,15 @@ void PassPlanner::check() const {
       for (size_t i = 0; i < parameters_.size() && !has_trainable; ++i)
         has_trainable = trains(i, update_passes[pass_index], progress);
       if (has_trainable) continue;
-      const std::string pass_text =
-          update_passes.size() > 1 ? str("pass ", pass_index + 1, " of an update") : "an update";
+      const std::string where = str("epoch ", progress.epoch, " (counted from 0)");
+      if (update_passes.size() == 1)
+        throw Error(Exit::usage, Problem{where, "a trainable parameter", "only frozen parameters",
+                                         "change train.trainable, train.groups or train.procedures"});
       throw Error(Exit::usage,
-                  Problem{str("epoch ", progress.epoch, ", counted from 0"), "a trainable parameter in " + pass_text,
-                          "only frozen parameters", "change train.trainable, train.groups or train.procedures"});
+                  Problem{where, "a trainable parameter in each pass over the parameters that train.procedures defines",
+                          str("only frozen parameters in pass ", pass_index + 1, " of ", update_passes.size()),
+                          "unfreeze the parameters of this pass in train.trainable or train.groups, or remove the "
+                          "procedure"});
     }
   }
 }

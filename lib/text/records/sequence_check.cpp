@@ -60,11 +60,12 @@ void SequenceCheck::add(std::span<const int32_t> tokens) {
 }
 
 void SequenceCheck::refuse(const Field& field, int32_t token) const {
+  const std::string where = str(name_, ": record ", sequence_ / fields_.size() + 1, ", field ", field.name);
+  if (field.end_of_line < 0) io::throw_damaged(where, str("numbers below ", field.limit), str("the number ", token));
   io::throw_damaged(
-      str(name_, ": record ", sequence_ / fields_.size() + 1, ", field ", field.name),
-      str("numbers below ", field.limit,
-          field.end_of_line < 0 ? "" : str(", and the end-of-line token ", field.end_of_line, " only at the end")),
-      str("the number ", token, " at ", num_remaining_tokens_, " numbers before the end"));
+      where,
+      str("token ids below ", field.limit, ", and the end-of-line token ", field.end_of_line, " only at the end"),
+      str("the token id ", token, ", with ", num_remaining_tokens_, " tokens after it"));
 }
 
 }  // namespace mh::text

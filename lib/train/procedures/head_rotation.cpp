@@ -36,10 +36,11 @@ enum class SoftVariant { paper, released };
 class HeadRotation : public Procedure {
  public:
   void describe(Fields& f) override {
-    f.choice("mode", mode_,
-             {{Mode::manual, "manual"}, {Mode::hard, "hard"}, {Mode::soft, "soft"}, {Mode::random, "random"}},
-             "selection of swapped heads: manual (pairs in train.procedures.head-rotation.pairs), hard (by importance "
-             "over all layers), soft (by importance in opposite layers) or random");
+    f.choice(
+        "mode", mode_, {{Mode::manual, "manual"}, {Mode::hard, "hard"}, {Mode::soft, "soft"}, {Mode::random, "random"}},
+        "selection of swapped heads; manual: the pairs in train.procedures.head-rotation.pairs; hard: by importance "
+        "over all layers; soft: by importance in two opposite layers, such as the first and the last; random: "
+        "random heads");
     f.field("start", schedule_.start,
             "epoch before which heads are swapped for the first time; epochs are counted from 1", at_least(1));
     f.field("frequency", schedule_.frequency, "number of epochs after which swapped heads are swapped back",
@@ -51,8 +52,8 @@ class HeadRotation : public Procedure {
             at_least(1));
     f.field("k", k_,
             "modes hard and random: number of pairs of heads to swap in each kind of attention; mode soft: number of "
-            "pairs of heads in each pair of layers, or with soft = released, number of pairs of layers, each with 4 "
-            "pairs of heads",
+            "pairs of heads to swap in each pair of layers; mode soft with train.procedures.head-rotation.soft = "
+            "released: number of pairs of layers, each of which swaps 4 pairs of heads",
             at_least(1));
     f.field("t_max", t_max_,
             "mode soft: number of pairs of layers that swap heads; the first pair is the first and last layer, the "

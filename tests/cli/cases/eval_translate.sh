@@ -116,9 +116,9 @@ bytes_ = bytearray(few[:size[0]] + all_[size[1]:])
 struct.pack_into("<I", bytes_, len(bytes_) - 8 * frames - 9, size[0])
 open("evil.mhs", "wb").write(bytes_)
 P
-refused 3 "evil.mhs: record 1, field target: expected numbers below 9" fewrun/last.safetensors evil.mhs
-expect 3 mh-train --config c.toml --train evil.mhs --out no; said "expected numbers below 9"
-expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; said "expected numbers below 9"
+refused 3 "evil.mhs: record 1, field target: expected token ids below 9" fewrun/last.safetensors evil.mhs
+expect 3 mh-train --config c.toml --train evil.mhs --out no; said "expected token ids below 9"
+expect 3 mh-train --config c.toml --train few.mhs --valid evil.mhs --out no; said "expected token ids below 9"
 # A validation sentence longer than the model's positions is refused before the run begins.
 { printf 'w1 %.0s' $(seq 30); echo; } > longer
 mh-prep translation -q --source-vocab sv --target-vocab tv longer longer -o longer.mhs

@@ -47,7 +47,7 @@ xl="--set model.backbone=transformer-xl --set model.positions=none --set attenti
 try "0u with a procedure that swaps heads, since the best weights do not record the swaps" --valid t.mhs $xl --set train.procedures.skip-retain.until=2u --set train.validation.every=1u --set $r.mode=random --set $r.k=1 --set model.layers=2
 # Gates that are frozen in the passes that would train only the gates, and parameter groups without effect.
 gates=(--set attention.combiner=mae --set train.procedures.block-coordinate.first=1 --set "train.groups.g.match=['*.gate.*']" --set train.length=2e)
-try "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
+try "only frozen parameters in pass 1 of 2" "${gates[@]}" --set train.groups.g.frozen=true
 try "only frozen parameters" "${gates[@]}" --set train.groups.g.freeze_until=1000u
 try "train.groups.g: expected either frozen = true or keys that affect updates, such as lr; found both" "${gates[@]}" --set train.groups.g.frozen=true --set train.groups.g.lr=1
 group() { "$1" "$2" --set "train.groups.a.match=['*.self.*']" "${@:3}"; }
@@ -77,7 +77,7 @@ dry "t_max: expected 0, or the mode soft" --set $r.mode=random --set $r.k=1 --se
 dry "unknown regulariser 'overlap'" --set train.regularisers.columns.type=overlap
 dry "unknown regulariser 'columns'" --set train.regularisers.columns.of=columns
 expect 0 mh-train --dry-run --config c.toml --train t.mhs --set train.regularisers.columns.type=subspace-overlap --set train.regularisers.columns.of=columns
-dry "a trainable parameter in pass 1 of an update" "${gates[@]}" --set train.groups.g.frozen=true
+dry "only frozen parameters in pass 1 of 2" "${gates[@]}" --set train.groups.g.frozen=true
 group dry "train.groups.a.momentum" --set train.groups.a.momentum=0.5
 group dry "found all matching parameters in earlier groups: a" --set "train.groups.b.match=['*.query.*']" --set train.groups.b.lr=1
 # Without data, parameters that are always frozen are still detected.

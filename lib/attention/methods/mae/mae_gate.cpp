@@ -72,7 +72,8 @@ void MaeOptions::describe(Fields& f) {
   f.choice("norm_statistics", norm_statistics, {{Statistics::running, "running"}, {Statistics::batch, "batch"}},
            "statistics that the batch norm of the gate network uses in passes that sample experts");
   f.choice("init", init, {{GateInit::standard, "default"}, {GateInit::zero, "zero"}},
-           "initial values of the last layer of the gate network; zero: gates are uniform at the start");
+           "initial values of the last layer of the gate network; default: uniform in ±1/√attention.mae.hidden; zero: "
+           "gates are uniform at the start");
   original_heads.describe(f);
 }
 
