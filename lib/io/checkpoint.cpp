@@ -151,7 +151,7 @@ Checkpoint::Checkpoint(const std::string& path) : name_(path == "-" ? "standard 
     parse(read_header());
     return;
   }
-  // Reads no more than the header announces, so that an endless stream does not fill the memory.
+  // Reads at most one byte more than the header announces, so that an endless stream does not fill the memory.
   auto source = open_source(path);
   auto read_up_to = [&](uint64_t target_size) {
     extend(*source, stream_bytes_, target_size);

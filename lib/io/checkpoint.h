@@ -25,7 +25,9 @@ struct TensorInfo {
   std::string name;
   DType type = DType::f32;
   std::vector<int64_t> shape;
-  uint64_t bytes() const;  // size of the data in bytes; throws std::overflow_error for 2^63 bytes or more
+  // Returns the size of the data in bytes. Throws std::overflow_error for a negative dimension and for 2^63 bytes or
+  // more.
+  uint64_t bytes() const;
 };
 
 // A tensor to write. The data are contiguous, row-major and little-endian, and must exist until write_checkpoint()

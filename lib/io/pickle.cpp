@@ -50,8 +50,8 @@ enum Opcode : uint8_t {
 
 constexpr size_t kTensorCopies = 3;    // copies of a StoredTensor: one in PickleMachine::run(), two in torch_file.cpp
 constexpr size_t kMaxDimensions = 64;  // maximum number of dimensions of a tensor in PyTorch
-// Maximum memory of the values in bytes. An opcode of one byte can create a value of 100 bytes, so the size of the
-// pickle does not bound the memory. A state dict takes about 2.6 KB per tensor.
+// Maximum memory of the values in bytes. An opcode of one byte can create a value of more than 100 bytes, so the size
+// of the pickle does not bound the memory. A state dict takes about 2.6 KB per tensor.
 constexpr size_t kMaxValueBytes = size_t{48} << 20;
 
 // The stack machine that executes a pickle.

@@ -80,10 +80,10 @@ struct ShardHeader {
 struct ShardCounts {
   uint64_t tokens = 0;
   uint64_t records = 0;
-  // Size in bytes of the text of all records, including line ends, for bits per byte; for pairs, size of the target
-  // text only.
+  // Size in bytes of the text from which the records were made, including line ends, for bits per byte; for pairs, size
+  // of the target text only; for questions, without line ends and with each paragraph counted once.
   uint64_t text_bytes = 0;
-  std::map<std::string, uint64_t> dropped;  // number of pairs that filters removed, by reason
+  std::map<std::string, uint64_t> dropped;  // number of dropped pairs or lines, by reason
 };
 
 // Writes a shard sequentially and in constant memory, except for about one byte per record for the compressed lengths
@@ -100,13 +100,13 @@ class ShardWriter {
   // is not below the limit of the field, and for a length that the kind does not allow (record_kind()).
   void add_sequence(std::span<const int32_t> tokens);
   // Appends a sequence that is too long for memory, by any number of calls of add_tokens() and then one call of
-  // end_sequence().
+  // end_sequence(), which throws Error(input) for 2^32 tokens or more.
   void add_tokens(std::span<const int32_t> tokens);
   void end_sequence();
   void add_text_bytes(uint64_t bytes);
   void add_dropped(const std::string& reason, uint64_t num_pairs);
-  // Writes the trailer and the seek table; does not close the sink. Readers report a shard without trailer or seek
-  // table as truncated. Throws Error(failed) if the last record is not complete.
+  // Writes the remaining tokens, the trailer and the seek table; does not close the sink. Readers report a shard that
+  // was not finished as truncated. Throws Error(failed) if the last record is not complete.
   void finish();
   const ShardCounts& counts() const;
 
@@ -115,8 +115,8 @@ class ShardWriter {
   std::unique_ptr<State> state_;
 };
 
-// A shard in a mapped file, with random access. Thread-safe. Throws Error(input), with the file and the byte offset,
-// for files that are not valid shards.
+// A shard in a mapped file, with random access. Thread-safe. Throws Error(input), with the file and, if it is known,
+// the byte offset, for files that are not valid shards.
 class ShardFile {
  public:
   explicit ShardFile(const std::string& path);
@@ -128,15 +128,16 @@ class ShardFile {
   uint64_t content_hash() const { return content_hash_; }
 
   // Reads the tokens [first, first + out.size()) of the content. Throws std::out_of_range beyond the end. Verifies the
-  // checksum of every frame that it decompresses; the most recent frames are cached (a few MB).
+  // checksum of every frame that it decompresses; up to 16 frames are cached (at most 2 MiB
+  // for a shard of ShardWriter).
   void read(uint64_t first, std::span<int32_t> out) const;
   // Returns the lengths of all sequences in order, as many as records times fields. The first call reads and checks
   // the lengths.
   const std::vector<uint32_t>& sequence_lengths() const;
   using TokenCheck = std::function<void(std::span<const int32_t>)>;
   // Reads the content once from start to end, verifies every checksum, and passes all tokens to `check`, one frame per
-  // call. `check` verifies the rules of the kind (text/records/whole_shard.h), since read() does not know the field of
-  // a token. Does nothing after a successful call.
+  // call. `check` verifies the rules of the kind (text/records/whole_shard.h), since this class compares tokens only
+  // with the largest limit of all fields. Does nothing after a successful call.
   void verify(const TokenCheck& check) const;
 
  private:
@@ -156,7 +157,7 @@ class ShardFile {
   ShardHeader header_;
   ShardCounts counts_;
   std::vector<Frame> frames_;
-  std::vector<std::pair<uint64_t, uint32_t>> lengths_frames_;  // offset and size of payloads with sequence lengths
+  std::vector<std::pair<uint64_t, uint32_t>> lengths_frames_;  // offset and size of compressed sequence lengths
   uint64_t content_hash_ = 0;
   std::unique_ptr<Trailer> trailer_;
   mutable std::mutex mutex_;
@@ -166,8 +167,8 @@ class ShardFile {
   mutable std::atomic<bool> is_verified_ = false;
 };
 
-// Reads a shard once from start to end, from a file or a pipe, and checks all counts and checksums; the last checks
-// happen in the call of read() that returns 0.
+// Reads a shard once from start to end, from a file or a pipe, and checks all counts and checksums; read() returns
+// 0 only after the last check.
 class ShardStream {
  public:
   // Opens a shard, or standard input for "-", and reads its header. Throws Error(input).

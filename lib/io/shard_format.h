@@ -23,7 +23,7 @@ constexpr size_t kFrameTokens = 1 << 15;               // tokens; small enough t
 constexpr uint32_t kMaxShardHeaderBytes = 256U << 20;  // a longer header is invalid
 constexpr uint32_t kMaxJsonBytes = 2U << 20;           // limit of the JSON text of a header or trailer
 constexpr size_t kLengthsChunkBytes = 64U << 20;       // limit of compressed sequence lengths per trailer frame
-constexpr uint32_t kMaxFrameBytes = 16U << 20;         // a larger frame of tokens is invalid
+constexpr uint32_t kMaxFrameBytes = 16U << 20;         // limit of the decompressed tokens of a frame
 
 inline uint32_t load32(const uint8_t* p) {
   return p[0] | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16 | uint32_t{p[3]} << 24;

@@ -253,7 +253,7 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
     bytes.resize(bytes.size() + n);
     read_bytes(bytes.data() + bytes.size() - n, n, "the rest of a frame");
   };
-  // The byte after the magic number determines the length of the frame header, at most 18 bytes.
+  // The byte after the magic number determines the length of the frame header, at most 14 bytes.
   read_more(1);
   auto descriptor = static_cast<uint8_t>(bytes[4]);
   const bool is_single_segment = (descriptor & 0x20) != 0;

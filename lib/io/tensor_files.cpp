@@ -49,7 +49,7 @@ std::vector<float> convert_elements(const std::vector<uint8_t>& bytes, const Con
 }
 
 // Reads the index of a Hugging Face folder: returns the names of its files, and inserts the names of its tensors into
-// `tensors`.
+// `tensor_names`.
 std::set<std::string> files_of_index(const std::string& path, std::set<std::string>& tensor_names) {
   auto refuse = [&](const std::string& expected, const std::string& found) {
     throw Error(Exit::input, Problem{path, expected, found, "copy the folder again"});

@@ -40,7 +40,7 @@ class TensorFiles {
   // Returns null if no file has a tensor of this name.
   const Entry* find(const std::string& name) const;
   // Returns the elements of a tensor, whose name must exist, as fp32 in row-major order. Throws Error(input) for a
-  // tensor of integers.
+  // tensor of integers or booleans.
   std::vector<float> floats(const std::string& name) const;
 
  private:

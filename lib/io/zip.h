@@ -1,7 +1,7 @@
 // Reads zip archives with uncompressed entries, as torch.save writes them. An entry is a range of the mapped file, so
 // tensors of any size are read in place, whereas libzip and minizip copy entries into buffers. Without decompression,
-// only the directory at the end of the file has to be decoded (APPNOTE 6.3.10 of PKWARE, sections 4.3.7 and 4.3.12 to
-// 4.3.16, including ZIP64).
+// only the directory at the end of the file and the header of each entry have to be decoded (APPNOTE 6.3.10 of PKWARE,
+// sections 4.3.7 and 4.3.12 to 4.3.16, including ZIP64).
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ namespace mh::io {
 
 class ZipArchive {
  public:
-  // Opens a regular file. Throws Error(input) with the position for archives that are truncated or split, and for
-  // entries that are compressed, encrypted or beyond the end of the file, or that have the same name.
+  // Opens a regular file. Throws Error(input) for archives that are truncated or split, and for entries that are
+  // compressed or encrypted, or that have the same name.
   explicit ZipArchive(const std::string& path);
   const std::string& name() const { return file_.name(); }
   // Returns the bytes of an entry, valid for the lifetime of this object. The first access verifies the CRC-32 of the
   // entry, unless the archive states 0, as after torch.serialization.set_crc32_options(False). Throws Error(input) for
-  // a missing or damaged entry.
+  // an entry that is missing, damaged or beyond the end of the file.
   std::span<const uint8_t> data(const std::string& entry) const;
   bool has(const std::string& entry) const { return entries_.count(entry) > 0; }
   // Returns the name of the entry that ends with `suffix`, or "" if no entry or more than one does.
