@@ -32,7 +32,7 @@ enum ReplyKind : char {
 constexpr size_t kReplyHeaderBytes = 1 + sizeof(uint64_t);
 constexpr int kExitCalled = 255, kReplyFailed = 254;  // exit statuses of the child
 
-// The end of the socket in the child; global because handlers of exit() and std::terminate() take no argument.
+// The end of the socket in the child; global because a handler of std::terminate() takes no argument.
 int reply_channel = -1;
 
 // Sends all bytes to a socket. Returns false if send() fails.

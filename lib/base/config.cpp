@@ -16,7 +16,8 @@ namespace mh {
 
 namespace {
 
-const std::string kEmptyTable = "{}";  // value of an empty section, so that the section counts as present
+const std::string kEmptyTable = "{}";  // value of an empty section, stored under the name of the section, so that
+                                       // keys_below() of its parent lists it
 
 std::string toml_text(const toml::node& node) {
   std::ostringstream out;

@@ -26,7 +26,7 @@ class Config {
   void load_text(const std::string& text, const std::string& name);
   // Assigns a value from a text such as "train.lr=3e-4". The value is TOML, or a string without quotes if it is not
   // valid TOML. Converts keys of earlier versions with a warning. Throws Error(usage) for a text without "=" or without
-  // a key.
+  // a key, and for a string that is not UTF-8.
   void set(const std::string& assignment);
   // Assigns the string `text`, such as a file name, without parsing it as TOML. `origin`: option that provided the
   // text, for messages. Throws Error(usage) for text that is not UTF-8, since configurations are stored as TOML.
@@ -39,8 +39,7 @@ class Config {
     Reader reader(*this);
     reader.section(section, options);
   }
-  // Returns whether some key starts with `section.`, for optional sections such as the settings of one kind of
-  // attention or of one layer.
+  // Returns whether some key starts with `section.`.
   bool has_section(const std::string& section) const;
   // Returns the keys that start with `section.`, without that prefix.
   std::vector<std::string> keys_below(const std::string& section) const;
@@ -52,7 +51,7 @@ class Config {
  private:
   struct Value {
     std::string text;    // value in TOML syntax
-    std::string origin;  // "file.toml:12" or "--set"
+    std::string origin;  // "file.toml:12" or "--set train.lr"
   };
   class Reader : public Fields {
    public:

@@ -114,7 +114,7 @@ class Fields {
   // Receives the resume rule of a visited field, or of all fields of a visited section; the key of a section ends with
   // a dot.
   virtual void set_resume_rule(const std::string& /*key*/, ResumeRule) {}
-  // Returns the origin of the value of `key`, such as "file.toml:12" or "--set train.lr", for messages.
+  // Returns the origin of the value of `key`, such as "file.toml:12: train.lr" or "--set train.lr", for messages.
   virtual std::string origin(const std::string& key) const;
 
  private:

@@ -22,7 +22,7 @@ class ByteSink {
   // Flushes the buffer; also syncs a file to disk and renames it from its temporary name to its final name. Without
   // close() no file appears, and an existing file of the final name remains unchanged.
   virtual void close() = 0;
-  virtual uint64_t bytes_written() const = 0;  // number of bytes passed to write()
+  virtual uint64_t bytes_written() const = 0;  // number of bytes passed to write(), on a terminal after escaping
   virtual const std::string& name() const = 0;
 };
 
@@ -98,10 +98,12 @@ class LineReader {
   struct Chunk {
     std::string_view text;  // bytes of the chunk, without the '\n'; valid until the next call
     bool starts_line;       // the chunk is the first of its line
-    bool ends_line;         // the chunk is the last of its line
-    bool has_newline;       // a '\n' follows the chunk
-    uint64_t line;          // number of the line, from 1
-    uint64_t offset;        // offset in the input of the first byte of the chunk
+    // The chunk is the last of its line. False if the input ends, without '\n', after a chunk of `max_line_bytes`
+    // bytes.
+    bool ends_line;
+    bool has_newline;  // a '\n' follows the chunk
+    uint64_t line;     // number of the line, from 1
+    uint64_t offset;   // offset in the input of the first byte of the chunk
   };
   // Reads the next chunk. Returns false at the end of the input.
   bool next(Chunk& chunk);

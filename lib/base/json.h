@@ -13,7 +13,7 @@ int json_depth(std::string_view text);
 // stack, since copying and printing a JSON value recurses once per level.
 constexpr int kMaxJsonDepth = 64;
 
-// Throws Error(Exit::input) for faults that the JSON parser accepts: a NUL byte, at which the parser stops and ignores
+// Throws Error(input) for faults that the JSON parser accepts: a NUL byte, at which the parser stops and ignores
 // the rest; a key that occurs twice in an object, of which the parser uses the last value; nesting deeper than
 // kMaxJsonDepth. Does not check the syntax. `name`: name of the file for the message. `next`: advice for the message.
 void require_sound_json(std::string_view text, const std::string& name, const std::string& next);

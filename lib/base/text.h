@@ -37,7 +37,7 @@ std::string without_controls(std::string_view text);
 std::string with_commas(int64_t value);
 // Returns bytes as "12.3 MB" (decimal units).
 std::string human_bytes(uint64_t bytes);
-// Returns seconds as "45s", "12m30s", "3h05m".
+// Returns seconds as "45s", "12m30s", "3h05m"; "?" for negative numbers, NaN and more than 1,000,000 hours.
 std::string human_seconds(double seconds);
 
 // Returns the value with `digits` decimals: "2.72" for 2.718 and 2 digits.
