@@ -2,8 +2,8 @@
 // https://arxiv.org/abs/1810.04805), identical for every character to BertNormalizer and BertPreTokenizer of Hugging
 // Face tokenizers 0.22:
 //
-//   cleaning: control, format and private-use characters and U+FFFD are removed; all white space becomes a space;
-//   each CJK ideograph is a word;
+//   cleaning: tabs, line feeds, carriage returns and separators (Z*) become spaces; other control characters, format
+//   and private-use characters and U+FFFD are removed; each CJK ideograph is a word;
 //   accents: canonical decomposition (NFD), then removal of nonspacing marks (Mn);
 //   lower case, character by character;
 //   words are separated by spaces, and every punctuation mark is a word: the categories P*, and in ASCII every

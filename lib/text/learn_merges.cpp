@@ -52,10 +52,10 @@ class Learner {
   };
   struct Pair {
     int32_t left, right;
-    int64_t count = 0;                                        // current count, valid while the pair is active
-    int64_t deferred_count = 0;                               // count when the pair was last set aside
-    bool is_active = false;                                   // the pair is listed in active_pairs_
-    bool was_deferred = false;                                // the pair has been set aside at least once
+    int64_t count = 0;           // current count, valid while the pair is active
+    int64_t deferred_count = 0;  // count when the pair was last set aside; at first the initial count
+    bool is_active = false;      // the pair is listed in active_pairs_
+    bool was_deferred = false;   // deferred_count is set: the pair is an initial one or has been set aside
     std::unordered_map<size_t, int32_t> occurrences_by_word;  // number of occurrences by index of the word in words_
   };
 
@@ -123,7 +123,7 @@ class Learner {
       return true;
     });
   }
-  // Makes the pairs that were ever set aside the active pairs, with the counts of that time.
+  // Makes all pairs with a deferred_count the active pairs, with this count.
   void restore_deferred() {
     active_pairs_.clear();
     for (size_t p = 0; p < pairs_.size(); ++p) {

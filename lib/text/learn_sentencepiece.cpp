@@ -1,7 +1,6 @@
 // Runs SentencePiece's trainer in a child process (base/child.h), since the trainer calls exit() if a check of its own
-// state fails, indexes the characters of a word in 16 bits, and skips lines that it cannot represent. The child
-// receives the text line by line and returns the model; the parent reads and checks the text, and translates the
-// trainer's messages.
+// state fails, and may crash on very long words. The child receives the text line by line and returns the model; the
+// parent reads and checks the text, and translates the trainer's messages.
 #include "text/learn_sentencepiece.h"
 
 #include <sentencepiece_processor.h>
@@ -380,8 +379,8 @@ class TrainingText {
 std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& text) {
   // The library accepts at most 128 threads.
   const int64_t num_threads = options.threads > 0 ? options.threads : std::min(num_usable_processors(), 128);
-  // TextBatches splits lines at 8 MiB, so no line exceeds max_sentence_length. The default of input_sentence_size
-  // already disables sampling of lines; passing the option would change the bytes of the model.
+  // TextBatches returns at most 9 MiB of a line at once, so no line exceeds max_sentence_length. The default of
+  // input_sentence_size already disables sampling of lines; passing the option would change the bytes of the model.
   const std::string arguments = str("--model_type=", options.type, " --vocab_size=", options.size,
                                     " --character_coverage=", shortest_decimal(options.character_coverage),
                                     " --byte_fallback=", options.byte_fallback ? "true" : "false",

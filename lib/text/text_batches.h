@@ -38,9 +38,9 @@ struct TextBatch {
 };
 
 // Reads the files in order ("-": standard input) in constant memory, in batches of about 1 MiB. A longer line is split
-// into segments at positions chosen by `find_split` (Tokenizer::find_split); a line that cannot be split throws
-// Error(input). Without `find_split`, lines are returned whole, and a line above 8 MiB throws Error(input). Drops a
-// byte order mark at the start of each file. next() throws an error only after it has returned all text that precedes
+// into segments at positions chosen by `find_split` (Tokenizer::find_split); 8 MiB of a line without such a position
+// throw Error(input). Without `find_split`, lines are returned whole, and a line above 8 MiB throws Error(input). Drops
+// a byte order mark at the start of each file. next() throws an error only after it has returned all text that precedes
 // the error, so the first error of a file is the same for all buffer sizes.
 class TextBatches {
  public:

@@ -77,7 +77,7 @@ class WordPieceTokenizer : public Tokenizer {
     size_t begin, end;  // range of the word's bytes
   };
   // Splits a normalised word into pieces, writes them to `piece_ranges`, and returns the used prefix of `piece_ranges`.
-  // Returns an empty span if the pieces cannot spell the word.
+  // Returns an empty span if the pieces cannot spell the word, or if it has more than kMaxWordCharacters characters.
   std::span<const PieceRange> divide(std::string_view word,
                                      std::span<PieceRange, kMaxWordCharacters> piece_ranges) const;
   void encode_ascii(std::string_view text, std::vector<int32_t>& tokens) const;

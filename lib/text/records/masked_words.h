@@ -61,8 +61,9 @@ struct PretrainingOptions {
 // object.
 class Pretraining {
  public:
-  // `sequences` are the token sequences of a shard of documents. Throws Error(usage) for a single document with
-  // next-sentence prediction, and Error(input) for a shard without documents or with 2^32 or more sentences.
+  // `sequences` are the token sequences of a shard of documents. Throws Error(usage) for options.length without room
+  // for a token of each segment, and for a single document with next-sentence prediction; Error(input) for a shard
+  // without documents, with an empty document, or with 2^32 or more sequences.
   Pretraining(Sequences sequences, const WordPieceTokenizer& tokenizer, const PretrainingOptions& options,
               uint64_t seed);
 

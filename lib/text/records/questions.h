@@ -3,10 +3,10 @@
 //
 //   [CLS] question [SEP] tokens of the paragraph [SEP]
 //
-// A paragraph that is too long for an input sequence is split into windows that start `stride` tokens apart; the last
-// window ends with the paragraph. A token in several windows is scored only in the window with the most context: the
-// largest min(distance to the first token, distance to the last token) + 0.01 * tokens of the window; of several such
-// windows, the first.
+// A paragraph that is too long for an input sequence is split into windows that start `stride` tokens apart (at most
+// the length of a window); the last window ends with the paragraph. A token in several windows is scored only in the
+// window with the most context: the largest min(distance to the first token, distance to the last token) + 0.01 *
+// tokens of the window; of several such windows, the first.
 #pragma once
 
 #include <cstdint>
@@ -79,7 +79,7 @@ class Questions {
  public:
   // Reads a shard of questions, given its header and its token sequences, which the caller has verified (verify() or
   // read_whole_shard()). `name` is the shard's name in messages. No argument needs to outlive the constructor. Throws
-  // Error(input) for damaged records.
+  // Error(usage) for invalid options, and Error(input) for a shard of another kind and for damaged records.
   Questions(const Sequences& sequences, const io::ShardHeader& header, const WordPieceTokenizer& tokenizer,
             const WindowOptions& options, QuestionUse use, const std::string& name);
 

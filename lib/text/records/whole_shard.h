@@ -33,7 +33,7 @@ WholeShard read_whole_shard(const std::string& path, const std::string& kind);
 WholeShard read_whole_shard(io::ShardStream& stream, const std::string& kind);  // `stream` must be at its start
 
 // Reads a shard completely and verifies all checksums, and all sequences as read_whole_shard() does. Repeated calls for
-// the same ShardFile do nothing.
+// the same ShardFile do not read the tokens again.
 void verify(const io::ShardFile& shard);
 
 }  // namespace mh::text

@@ -64,8 +64,8 @@ class ExampleEncoder {
   }
 
  private:
-  // Returns whether the current line has the expected number of columns, or false for a line to drop. Throws
-  // Error(input) for a line with a wrong number of columns that must not be dropped.
+  // Returns whether the current line has a valid number of columns; if not, the line is to be dropped. Throws
+  // Error(input) for a wrong number of columns in a line that must not be dropped.
   bool has_valid_columns(const ExampleBatch& batch, const TextBatch::Segment& s) const {
     const ExampleColumns& c = batch.columns;
     if (c.num_columns > 0 ? fields_.size() == c.num_columns : fields_.size() >= c.min_columns()) return true;

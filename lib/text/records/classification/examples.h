@@ -26,15 +26,15 @@ struct ExampleTask {
 
   bool is_number() const { return labels.empty(); }
   int64_t limit() const;  // exclusive upper limit of the numbers in the field "label"
-  // Parses a label as a shard stores it; returns std::nullopt for an invalid label.
+  // Returns the number that a shard stores for a label; std::nullopt for an invalid label.
   std::optional<int32_t> label_of(std::string_view text) const;
   std::string text_of(int32_t label) const;  // text of a stored label; numbers with three decimals
   std::string expected() const;              // valid labels, such as "one of: no, yes" or "a number from 0 to 5"
   std::string json() const;                  // the header's `task`
   bool operator==(const ExampleTask&) const = default;
 };
-// Returns the task of a shard of examples. Throws Error(input) for a header without a valid task, or with a task that
-// contradicts the header's fields. `name` is the shard's name in messages.
+// Returns the task of a shard of examples. Throws Error(input) for another kind, for a header without a valid task, and
+// if the limit of the field label exceeds that of the task. `name` is the shard's name in messages.
 ExampleTask task_of(const io::ShardHeader& header, const std::string& name);
 // Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
 void set_examples(io::ShardHeader& header, const ExampleTask& task);
@@ -65,9 +65,9 @@ struct ExampleSummary {
 
 // Encodes every line except headers as a record, with several threads, in the order of the lines; byte order marks are
 // dropped, and quotes are text. `text` must return whole lines (TextBatches without find_split). Throws Error(input),
-// with file and line, for an invalid label and for a line with a wrong number of columns. `drop_malformed` skips such
-// lines instead, and the shard's trailer counts them, except in files without labels, whose predictions are numbered by
-// line.
+// with file and line, for an invalid label and for a line with a wrong number of columns. `drop_malformed` skips
+// lines with a wrong number of columns instead, and the shard's trailer counts them, except in files without labels,
+// whose predictions are numbered by line.
 ExampleSummary encode_examples(TextBatches& text, const FindColumns& find_columns, const ExampleTask& task,
                                bool drop_malformed, const Tokenizer& tokenizer, int num_threads,
                                io::ShardWriter& writer);

@@ -38,7 +38,7 @@ struct ColumnChoice {
 ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, const std::vector<std::string>& fields,
                             const std::string& where);
 // Returns the columns that `choice` selects in a file whose first line has the fields `fields`. Throws Error(input) if
-// a selected column does not exist.
+// a selected column does not exist or if several columns have its name.
 ExampleColumns select_columns(const ColumnChoice& choice, const std::vector<std::string>& fields,
                               const std::string& where);
 
