@@ -9,8 +9,8 @@
 
 namespace mh::attention {
 
-// Keys (B, h, length, dk) and values (B, hv, length, dv). Self-attention caches earlier positions; cross-attention
-// caches the encoder output, in the first step only.
+// Keys (B, h, length, dk) and values (B, hv, length, dv). Self-attention appends the positions of each step;
+// cross-attention stores the keys and values of the encoder output in the first step.
 class Cache {
  public:
   int64_t length() const { return length_; }

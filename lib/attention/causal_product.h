@@ -1,6 +1,6 @@
 // The two matrix products of attention, Q Kᵀ and P V, under a causal mask, on the composed path, for T queries and S
-// keys. Entries that the mask hides are not computed, which saves nearly half of the work in self-attention over long
-// sequences.
+// keys. On a CPU, each block of queries skips the keys that none of its queries sees, which saves nearly half of the
+// work in self-attention over long sequences.
 #pragma once
 
 #include <ATen/core/Tensor.h>

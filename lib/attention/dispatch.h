@@ -137,7 +137,7 @@ struct ConstraintInput {
   Path path = Path::automatic;
   bool training = false;
   const Context* pass = nullptr;  // null: only the layer is checked
-  KernelChoice choice = {};       // decision so far; Scope::kernel reads `mask`, `matrix` and `gpu`
+  KernelChoice choice = {};       // decision so far; Scope::kernel reads `mask` and `gpu`
 };
 
 // The inputs that a constraint reads. Constraints are checked in the order of the scopes.
@@ -164,8 +164,8 @@ std::span<const Constraint> constraints();
 // Returns the first constraint of Scope::kernel that a kernel does not meet in a forward pass; null if it meets all.
 const Constraint* first_unmet(const ConstraintInput& input, Kernel kernel);
 
-// Chooses the kernel of each forward pass of one layer. A forward pass builds no string and takes no lock, except when
-// the layer logs a fallback reason for the first time.
+// Chooses the kernel of each forward pass of one layer. A choice builds no string and takes no lock, except when the
+// layer logs a fallback reason for the first time, or has an interceptor that needs the composed path.
 class Dispatcher {
  public:
   Dispatcher() = default;  // for a layer without heads
@@ -181,7 +181,8 @@ class Dispatcher {
   // Returns whether the layer meets all constraints that can be checked without a forward pass. A forward pass may
   // still fall back to the composed path.
   bool takes_fused(const LayerView& layer, bool training) const;
-  // Returns the path of the layer for logs: "fused", or "composed" with the reasons.
+  // Returns the path of the layer for logs: "fused"; "composed" with the reasons, or as requested; or, for a layer
+  // without heads, "no attention".
   std::string describe(const LayerView& layer, bool training) const;
   // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(const LayerView& layer, bool training) const;

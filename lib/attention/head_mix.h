@@ -8,7 +8,8 @@
 
 namespace mh::attention {
 
-// Suffix, after the name of the layer, of the name of a learned matrix (h, hv).
+// Suffix, after the name of the layer, of the name of a learned matrix (h, hv); in talking-heads attention h is the
+// number of heads in the softmax.
 constexpr const char* kMixingMatrix = ".mixer.matrix";
 
 // Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source

@@ -11,8 +11,8 @@ namespace mh::attention {
 // Object that reads, and may replace, the tensors of heads in a forward pass. A forward pass calls heads() for each
 // side of the heads:
 //
-//   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if the mixer mixes logits; in a
-//                     layer whose mixer mixes no heads, heads() is not called for this side
+//   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if the mixer mixes logits; heads()
+//                     is not called for this side on the fused path and in a layer whose mixer mixes no heads
 //   HeadSide::value   head outputs before the combiner, (B, hv, Tq, dv); on the fused path the combiner's weights may
 //                     already be applied
 //   HeadSide::output  result of the combiner, which the output projection reads, (B, ho, Tq, dv)

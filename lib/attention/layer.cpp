@@ -23,7 +23,7 @@ AttentionLayer::Projections AttentionLayer::project(const at::Tensor& query_inpu
                                                     Cache* cache) {
   const int64_t h = layer_spec_.heads, hv = layer_spec_.value_heads;
   const int64_t query_width = h * layer_spec_.key_size, value_width = hv * layer_spec_.value_size;
-  const int64_t key_width = key_ != nullptr ? query_width : 0;  // without key projection k is (B, h, Tk, 0)
+  const int64_t key_width = key_ != nullptr ? query_width : 0;  // without key projection k has no elements
   Projections p;
   if (layer_spec_.kind == AttentionKind::decoder_cross || !query_input.is_same(key_input)) {
     p.q = split_heads(nn::linear(query_input, {query_}, {query_bias_}), h);

@@ -64,12 +64,13 @@ class AttentionLayer {
   }
   bool has_head_gates() const { return stages_.combiner != nullptr && stages_.combiner->has_head_gates(); }
 
-  // Returns whether heads of this side can be pruned while the heads of the other sides are kept.
+  // Returns whether score or output heads can be pruned without the value heads of the same indices; for value heads,
+  // always true in a layer with heads, since pruning them prunes the sides that cannot be pruned separately.
   bool can_prune_separately(HeadSide side) const;
   // Returns the options of the layer after pruning all heads but `kept_heads`. The pruned layer has no heads if
   // `kept_heads` has no value head or no output head, or, if the mixer mixes probabilities, no score head. Throws
   // Error(usage) if a stage ties score, value or output heads together and only some of the tied heads are in
-  // `kept_heads`.
+  // `kept_heads`, and if a mixer of logits is left without score heads.
   AttentionOptions options_after_pruning(const KeptHeads& kept_heads) const;
 
   // Returns the matrix (hv, ho) of the combiner in evaluation if the combiner folds into the output projection
@@ -95,7 +96,7 @@ class AttentionLayer {
     dispatcher_.set_path(path, std::move(log));
   }
   // Returns the path that forward() takes, with the reasons if it is the composed path. A forward pass may still fall
-  // back, for example because of its mask. `training`: whether dropout of probabilities is active.
+  // back, for example because of its mask. `training`: for passes in training, where dropout is active.
   std::string describe_path(bool training) const { return dispatcher_.describe(view(), training); }
   // Throws Error(usage) with the reasons if the layer cannot take the fused path.
   void require_fused(bool training) const { dispatcher_.require_fused(view(), training); }

@@ -39,8 +39,8 @@ struct AttentionOptions {
 // The configured options of all layers of a model.
 class AttentionConfig {
  public:
-  // Reads the section [attention] and its overrides. `layer_counts`: number of layers of each kind. Throws
-  // Error(usage) for an override of a layer that does not exist.
+  // Reads the section [attention] and its overrides. `layer_counts`: number of layers of each kind. An override of a
+  // layer that does not exist is not read, so Config::check_all_known() throws Error(usage) for it.
   void read(Config& config, const std::vector<std::pair<AttentionKind, int64_t>>& layer_counts);
   // Returns the options of one layer.
   const AttentionOptions& layer(AttentionKind kind, int64_t layer) const;

@@ -1,5 +1,5 @@
-// The arguments of fused attention on a batch, except q, k and v: tensors in place of the pointers of
-// kernels/attention_params.h.
+// The arguments of fused attention on a batch, except q, k, v and the mixing matrix: tensors in place of the pointers
+// of kernels/attention_params.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -56,8 +56,8 @@ bool are_cpu_kernel_types(const at::Tensor& q, const at::Tensor& k, const at::Te
 // If `scales`, (hv) or (B, hv), is defined, column i is multiplied by the scale factor of head i of the result.
 at::Tensor scaled_matrix(const at::Tensor& m, const at::Tensor& scales);
 
-// Relative positions in the memory layout of the CPU kernels: fp32, rows padded with zeros to multiples of 16 elements.
-// Owns the memory to which params() points.
+// Relative positions in the memory layout of the CPU kernels: fp32, rows padded with zeros to multiples of 16 elements,
+// and r followed by RelativeParams::kPaddingRows rows of zeros. Owns the memory to which params() points.
 class PackedRelative {
  public:
   explicit PackedRelative(const RelativePositions& relative);

@@ -1,5 +1,6 @@
 // Attention on a GPU with or without head mixing, by the kernels of kernels/cuda/attention.h, for layers that SDPA
-// cannot compute. The kernels use O(T) memory and no atomic additions, so results are bit-identical in every run.
+// cannot compute and masks that SDPA reads as a tensor. The kernels use O(T) memory. They use no atomic additions, so
+// results are bit-identical in every run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,8 +23,8 @@ struct GpuKernels {
   void* stream = nullptr;
 };
 
-// Returns the kernels for q, k and v; null for tensors on a CPU or of different types, or if why_not_fused_on_gpu()
-// returns a reason.
+// Returns the kernels for q, k and v; null for tensors on a CPU or of different types, or if this build has no kernels
+// for their type and head sizes.
 GpuKernels gpu_kernels(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 // Returns why the kernels of this build, on the current GPU, cannot compute a layer of this element type and these
 // sizes; empty if they can. `has_mixing`: with head mixing; `has_relative_positions`: with relative positions. Throws

@@ -18,8 +18,8 @@ namespace mh::attention {
 
 namespace {
 
-// Minimum number of work items per batch. If there are fewer batch rows, the queries of each row are divided into
-// parts. A constant, so that the order of additions does not depend on the number of threads.
+// Number of work items per batch to aim for. If there are fewer batch rows, the queries of each row are divided into
+// parts of at least one tile. A constant, so that the order of additions does not depend on the number of threads.
 constexpr int64_t kMinWorkItems = 8;
 
 // Returns batch row b of a tensor (B, h, T, d).
@@ -169,8 +169,8 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
 
 // Writes all gradients to d. `one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
 // the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of
-// relative positions are fp32 and separate for each part of each batch row: d.u and d.v_bias (B · parts, h, dk padded
-// to 16), d.r (B · parts, h, D, dk padded to 16) with D distances.
+// relative positions are fp32 and separate for each part of each batch row, with dk padded to a multiple of 16: d.u and
+// d.v_bias (B · parts, h, dk), d.r (B · parts, h, distances, dk) with the padding rows of r.
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing_params,
                    bool one_reader_per_kv_head, OperandGradients& d) {

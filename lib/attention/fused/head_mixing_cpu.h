@@ -1,5 +1,5 @@
 // Attention with head mixing after the softmax on a CPU, by the kernel of kernels/cpu/head_mixing_attention.h: out_i =
-// (Σ_j m[j, i] softmax(q_j k_jᵀ / √dk)) v_i. The kernel never stores all probabilities (h, Tq, Tk).
+// (Σ_j m[j, i] softmax(q_j k_jᵀ / √dk)) v_i. Each thread stores the probabilities of one tile of queries at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -3,7 +3,7 @@
 // distances are a matrix (count, key_end + count - 1), in which the product for query t + i and key s is in column
 // count - 1 - i + s. The shifted matrix (count, key_end) is a view of this matrix, which begins at element count - 1
 // and has a row stride that is one element shorter. So the shift copies nothing, and the view is added to the logits.
-// Logits that a causal mask hides are not computed.
+// Keys that no query of a block sees have no position term.
 #include "attention/methods/relative/relative_product.h"
 
 #include <ATen/ops/bmm.h>
