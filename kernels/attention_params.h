@@ -30,7 +30,7 @@ struct RelativeParams {
   const void* rows = nullptr;               // r: (heads, distances, key_size); each row is contiguous
   int64_t head_stride = 0, row_stride = 0;  // strides of r, elements
   const DistanceRun* runs = nullptr;        // ranges that cover all keys, in increasing order
-  int distances = 0, num_runs = 0;          // `distances` includes kPaddingRows
+  int distances = 0, num_runs = 0;          // on a CPU `distances` includes kPaddingRows
   const float* transposed = nullptr;        // on a CPU: r transposed for each head, (heads, key_size, distances)
 };
 

@@ -1,11 +1,11 @@
 // Attention without head mixing on a CPU, for one head of one batch row: softmax(scale * Q Kᵀ) V and its gradient. All
 // types accumulate in fp32; bf16 products take bf16 operands. The probabilities are never stored for more than one
-// block of queries and one span of keys.
+// block of queries and one span of keys, or, in the decode kernel, for more than one query.
 //
-// Tiling: a block of 32 queries (kBlock) loops over spans of keys. A span is so short that its probabilities fit in the
-// L2 cache. Keys and values are packed once per head. The softmax is online: each span rescales the sums of the
-// previous spans to the new running maximum. The backward pass recomputes the probabilities from the log-sum-exp of
-// each query.
+// Tiling: in the forward pass a block of 32 queries (kBlock) loops over spans of keys; in the backward pass a span
+// loops over blocks. A span is so short that its probabilities fit in the L2 cache. Keys and values are packed once per
+// head. The softmax is online: each span rescales the sums of the previous spans to the new running maximum. The
+// backward pass recomputes the probabilities from the log-sum-exp of each query.
 #pragma once
 
 #include <cstdint>

@@ -5,9 +5,9 @@
 //
 // All types accumulate in fp32; bf16 products take bf16 operands.
 //
-// Tiling: a tile is 32 to 64 queries against all keys, of all heads. If its probabilities do not fit in the cache, a
-// tile has only a span of keys, and the keys are read twice: the first pass computes the log-sum-exp of each query, the
-// second pass the probabilities. The backward pass recomputes the probabilities from the log-sum-exp:
+// Tiling: a tile is 32 to 64 queries against all keys, of all heads. If its probabilities would take more than 8 times
+// the L2 cache, a tile has only a span of keys, and the keys are read twice: the first pass computes the log-sum-exp of
+// each query, the second pass the probabilities. The backward pass recomputes the probabilities from the log-sum-exp:
 //
 //   dP̄_i = dO_i V_iᵀ;  G[j, i] = Σ_s P_j dP̄_i, summed over the keys s, which is the gradient of m
 //   dS_j = P_j (Σ_i m[j, i] dP̄_i - Σ_i m[j, i] G[j, i]), the gradient of the logits

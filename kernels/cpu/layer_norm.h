@@ -26,9 +26,9 @@ void sum_norm(const SumNorm& params, const SumNormTensors& tensors, int64_t firs
 }
 
 // Computes rows first … first + rows - 1 of tensors.dx and tensors.dy, and adds the gradients of weight and bias from
-// these rows to tensors.dweight and tensors.dbias. tensors.dy must not be null, and may be the same memory as
-// tensors.dx. The rows must be in one chunk of tensors.chunk_rows rows, whose row of tensors.dweight and tensors.dbias
-// is updated.
+// these rows to tensors.dweight and tensors.dbias. tensors.dy must not be null; without dropout and with Y = float, dy
+// equals dx and may be the same memory as tensors.dx. The rows must be in one chunk of tensors.chunk_rows rows, whose
+// row of tensors.dweight and tensors.dbias is updated.
 template <class Y>
 void sum_norm_backward(const SumNorm& params, const SumNormTensors& tensors, int64_t first, int64_t rows,
                        float* scratch) {

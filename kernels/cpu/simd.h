@@ -1,7 +1,7 @@
 // Dispatch of the loops in this folder to the instruction set of the processor. kernels/meson.build compiles each
-// source file with loops once for every Level, with the compiler flags of the level and with its name in the macro
-// MH_LEVEL. Such a file defines the members of a class template over the level (…Loops) and instantiates the template
-// for its own level. dispatch_level() calls the members for the level in use.
+// source file with loops once for every Level but avx512_bf16, with the compiler flags of the level and with its name
+// in the macro MH_LEVEL. Such a file defines the members of a class template over the level (…Loops) and instantiates
+// the template for its own level. dispatch_level() calls the members for the level in use.
 //
 // Such a file must export no other symbols: the linker would merge an inline function of two levels into one, which the
 // processor may not support. kernels/level_symbols.py checks this.

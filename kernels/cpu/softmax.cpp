@@ -120,7 +120,7 @@ MH_INLINE void backward_row(const float* a, const float* p, const float* dp, flo
     load_padded(dp + s, n - s, 0, g);
     g = x * (g - inner_product);
     if constexpr (kind == SoftmaxKind::sigmoid_weighted) {
-      // The derivative of the exponent: d(2a - softplus(a))/da = 1 + σ(-a).
+      // d ln(exp(a) σ(a))/da = d(2a - softplus(a))/da = 1 + σ(-a)
       Floats l, e, exponent, ones;
       load_padded(a + s, n - s, 0, l);
       sigmoid_parts(l, exponent, e);

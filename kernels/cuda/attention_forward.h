@@ -1,11 +1,11 @@
 // Forward pass of attention without head mixing.
 //
-// Tiling: a block of 4 warps computes 64 queries of one head of one batch row, 16 queries per warp, and loops over
-// tiles of keys. Shared memory holds the tile of queries, and one or two pipeline stages, each with a tile of keys and
-// a tile of values; cp.async loads the next stage during the products. The registers of a warp hold fp32 accumulators
-// (16, head size), the logits of the tile, and the running maximum and sum of each query (online softmax). Products are
-// tensor-core instructions, m16n8k16 or m16n8k8. If the grid has too few blocks, the keys are split across blocks
-// (split-KV), and a second kernel combines the partial results in fixed order.
+// Tiling: a block of 4 warps (2 for wide rows with relative positions) computes 16 queries per warp, of one head of one
+// batch row, and loops over tiles of keys. Shared memory holds the tile of queries, and one or two pipeline stages,
+// each with a tile of keys and a tile of values; cp.async loads the next stage during the products. The registers of a
+// warp hold fp32 accumulators (16, head size), the logits of the tile, and the running maximum and sum of each query
+// (online softmax). Products are tensor-core instructions, m16n8k16 or m16n8k8. If the grid has too few blocks, the
+// keys are split across blocks (split-KV), and a second kernel combines the partial results in fixed order.
 #pragma once
 
 #include "cuda/relative.h"

@@ -7,7 +7,8 @@ namespace mh::kernels {
 
 namespace {
 
-// The keys or values of key/value head h at the positions 0 … num_visible - 1, which a query sees.
+// The keys or values of key/value head h at the positions 0 … num_visible - 1, all of which a query sees unless a
+// window hides the first ones.
 template <class T>
 struct VisibleRows {
   const Heads<const T>& heads;
@@ -21,8 +22,8 @@ struct VisibleRows {
   }
 };
 
-// Computes columns first … first + 16 * vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s that a query
-// sees. x: mixed probabilities of one head.
+// Computes columns first … first + 16 * vectors - 1 of out (size) = Σ_s x[s] v_s, over the positions s of v. x: mixed
+// probabilities of one head, 0 at positions that a window hides.
 template <int vectors, class T>
 void weighted_value_sum(const Layout& layout, const float* x, const VisibleRows<T>& v, int64_t first, int64_t size,
                         T* out) {

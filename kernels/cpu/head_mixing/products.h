@@ -114,7 +114,7 @@ void product_over_queries(const Layout& layout, const VisibleKeys& visible, int6
                           {packed_rows, padded_size}, {to, padded_size});
       continue;
     }
-    int64_t group_begin = 0;  // first query of the first group of 8 that sees key x
+    int64_t group_begin = 0;  // first query of the first group of 8 with elements for key x of the chunk
     for (int64_t x = 0; x < count; x += 8) {
       while (group_begin < visible.padded_queries && padded(visible.num_logits(group_begin)) <= c * chunk + x)
         group_begin += 8;

@@ -186,8 +186,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
   const SharedMatrix<T, kWarpHeads> gradient_matrix(
       thread, plan, memory, kComputeDk ? params.shared_matrix(params.matrix_transposed, b) : nullptr,
       {params.out_heads, params.in_heads}, query_heads, kComputeDv ? rows_of_weights(params.in_heads) : 0);
-  // Whether dS is computed from the exchanged probabilities. Otherwise probabilities are recomputed, for the derivative
-  // of Sigsoftmax, or since the exchanged ones include dropout.
+  // Whether dS is computed from the exchanged probabilities. Otherwise probabilities are recomputed: for the derivative
+  // of Sigsoftmax, or since the exchanged ones include dropout, or since a launch without dV exchanges none.
   const bool reuse_probabilities = kComputeDk && kComputeDv && params.normaliser == Normaliser::softmax &&
                                    !(params.has_dropout() && params.dropout_before_mixing);
 

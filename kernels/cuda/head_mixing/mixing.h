@@ -227,7 +227,7 @@ MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mixed)[kWarpHeads
 }
 
 // Returns the largest power of two that is at most `max_magnitude`, but not above 2^126, so that it has an inverse; 1
-// for 0. Used as the scale of fp16 weights.
+// for 0 and for subnormal numbers. Used as the scale of fp16 weights.
 MH_DEVICE float floor_pow2(float max_magnitude) {
   uint32_t bits;
   memcpy(&bits, &max_magnitude, sizeof bits);
