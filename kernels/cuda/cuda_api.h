@@ -1,9 +1,9 @@
 // The interface of the shared library libmultihead-cuda.so, which nvcc builds from the CUDA kernels: a table of plain
 // functions. The library is opened only if a GPU is used. It depends neither on lib/ nor on LibTorch.
 //
-// Tensors are in GPU memory; a void* points to elements of the type that a Dtype argument names. Each function launches
-// kernels asynchronously on `stream` (cudaStream_t), and returns null or a description of the problem of a failed
-// launch.
+// Tensors are in GPU memory; a void* points to elements of the type that a Dtype argument names. Each function with a
+// parameter `stream` (cudaStream_t) launches kernels asynchronously on this stream, and returns null or a description
+// of the problem of a failed launch.
 #pragma once
 
 #include <cstdint>

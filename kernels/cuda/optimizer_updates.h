@@ -1,5 +1,5 @@
-// Optimiser updates and sums of squares over many tensors in one launch. The descriptions of the tensors are kernel
-// arguments, so nothing is copied to GPU memory before a launch.
+// Optimiser updates and sums of squares over up to Batch::kMaxTensors tensors in each launch. The descriptions of the
+// tensors are kernel arguments, so nothing is copied to GPU memory before a launch.
 #pragma once
 
 #include "cuda/grid.h"
