@@ -32,7 +32,8 @@ int64_t num_heads_of(const attention::AttentionLayer& layer, Side side);
 // Returns all heads of the layers whose kind of attention is in `kinds`, or of all layers if `kinds` is empty. Throws
 // like num_heads_of(), for the selected layers only.
 HeadSet all_heads(model::LanguageModel& model, Side side, const Kinds& kinds = {});
-// Throws Error(usage) that names the option `where` if the model lacks one of the heads.
+// Throws Error(usage) that names the option `where` if the model lacks one of the heads. Throws like num_heads_of() for
+// the layers of the kinds in `heads`.
 void check_heads(model::LanguageModel& model, Side side, const HeadSet& heads, const std::string& where);
 
 // Saves the interceptors of all layers; the destructor restores them.

@@ -88,7 +88,7 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
 // Replaces the gates of each unit by a one-hot vector.
 class OneHotGates : public attention::Observer, public attention::Subscriber<GateObservation> {
  public:
-  // `seed`: 0 selects the expert with the largest gate; any other value seeds the random choice of an expert.
+  // `seed`: 0 selects the expert with the largest gate; a positive value seeds the random choice of an expert.
   OneHotGates(int64_t seed, Kinds kinds) : seed_(seed), kinds_(std::move(kinds)) {}
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   void receive(const LayerSpec& layer_spec, GateObservation& observation) override {

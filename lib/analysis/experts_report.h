@@ -54,7 +54,8 @@ struct ExpertReport {
 };
 
 // Runs the model over the text and returns the report. `max_tokens`: maximum number of tokens per expert;
-// `min_count`: minimum count of a listed token with its expert. Padding and context positions are not counted.
+// `min_count`: minimum count of a listed token with its expert. Padding is not counted. Context positions are not
+// counted in `tokens`, but are units of the layers whose gates depend on the position.
 ExpertReport report_experts(const AnalysisInput& input, int64_t max_tokens, int64_t min_count);
 
 struct ExpertScore {

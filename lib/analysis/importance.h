@@ -57,8 +57,8 @@ Registry<Importance>& importances();
 std::vector<std::string> observer_measure_names();
 
 // Throws Error(usage) that names the option `where` if there is no measure of this name, if a layer of `kinds` has no
-// heads on this side, or if the measure is undefined for these heads. Layers whose heads are all pruned are skipped.
-// Does not run the model.
+// heads on this side, if `side` is whole and a layer has different numbers of score, value and output heads, or if the
+// measure is undefined for these heads. Layers whose heads are all pruned are skipped. Does not run the model.
 void check_importance(const std::string& name, const std::string& where, model::LanguageModel& model, Side side,
                       const Kinds& kinds = {});
 

@@ -3,7 +3,8 @@
 //   confidence  mean over queries of the largest probability of the row
 //   received    mean over keys of the largest probability that any query gives the key. Source: the "advanced" variant
 //               of head rotation by Azov & Landau. In self-attention the mean leaves out keys of a memory; in
-//               cross-attention it covers the keys that any query of any head attends to
+//               cross-attention without lengths of the encoder's rows it covers the keys that any query of any head
+//               attends to
 //
 // In sentences the mean of confidence covers only queries that are words, and the mean of received only keys that are
 // words (analysis/words.h); the largest probability of a key is taken over all real queries. The published code leaves

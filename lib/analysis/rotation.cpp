@@ -153,7 +153,7 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
                                        str("at most ", num_layer_pairs, ", the number of pairs of opposite layers in ",
                                            name_of(kind)),
                                        str(t_max), "lower " + key("t_max")});
-    // Any two layers may be paired, so all layers must match the first layer that has heads.
+    // Some selections may pair any two layers, so all layers must match the first layer that has heads.
     const auto first = std::find_if(layers.begin(), layers.end(), [](int64_t heads) { return heads > 0; });
     for (auto layer = first; layer != layers.end(); ++layer)
       if (layer != first && *layer > 0)
