@@ -12,7 +12,7 @@ class Option;
 namespace mh {
 
 // The values of these options. `precision` and `attention` are empty by default in tools in which they set
-// configuration keys (mh-train).
+// configuration keys (mh-train, mh-finetune).
 struct ModelArguments {
   std::string device = "auto", precision, attention;
   int threads = 0;

@@ -50,8 +50,8 @@ class TextSource {
 model::LoadedModel load_with_options(const ModelArguments& args, const io::Checkpoint& checkpoint,
                                      const std::vector<std::string>& assignments = {});
 
-// Returns the resolved scoring options for a model: options that are not set in `scoring` get the values of the
-// model's training. Warns if blocks are longer than in training.
+// Returns the resolved scoring options for a model. For a text, a block length of 0 becomes the block length of the
+// model's training; warns if blocks are longer than in training.
 data::ScoringOptions scoring_for(const model::LoadedModel& model, const data::ScoringOptions& scoring,
                                  const task::Dataset& dataset);
 
