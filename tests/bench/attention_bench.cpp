@@ -13,8 +13,9 @@
 //   decode-a, decode-b     Mixhead A and B with one query and LENGTH keys, forward only
 //
 // On a GPU, plain, cross-head and scaled use PyTorch's attention, as attention layers do. The program prints the time
-// of a call (ms, median over about one second) and the peak memory that a call adds, results excluded (MB). On a GPU,
-// times come from events and memory from the statistics of the allocator, after warm-up calls. fp16 needs a GPU.
+// of a call (ms, median over about one second, or 0.3 s on a GPU) and the peak memory that a call adds, results
+// excluded (MB). On a GPU, times come from events and memory from the statistics of the allocator, after warm-up calls.
+// fp16 needs a GPU.
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
@@ -147,7 +148,8 @@ int measure(std::istream& arguments) {
     return 2;
   const at::Device device = uses_gpu ? default_gpu() : at::Device(at::kCPU);
   if (!uses_gpu) nn::prepare_cpu(std::atoi(threads_or_cuda.c_str()));
-  // Returns a random tensor (batch, heads, length, size) with gradient and with the strides of a joint projection.
+  // Returns a random tensor (batch, heads, length, size) with gradient, as a view of (batch, length, heads, size), the
+  // layout of a projection.
   const auto leaf = [&](int64_t length) {
     return at::randn({batch, length, heads, d}, device).to(*type).transpose(1, 2).detach().requires_grad_();
   };

@@ -1,7 +1,7 @@
 // Measures the tokens per second of beam search with a model of random weights. All hypotheses have length LENGTH, so
 // that the amount of work is fixed:
 //   beam_bench [ROUNDS [THREADS [fp32|bf16 [cpu|cuda [SENTENCES [BEAM [LENGTH [SOURCE]]]]]]]]
-// Prints the tokens per second of each round on one line. The weights are packed for matrix products once for all
+// Prints one line per round, with its tokens per second. The weights are packed for matrix products once for all
 // rounds, as mh-eval packs them once for all batches of a text.
 #include <c10/core/GradMode.h>
 

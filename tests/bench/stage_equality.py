@@ -44,7 +44,7 @@ def largest_difference(folder, name, tokens, size, threads):
 
 
 def stages_without_peer(folder):
-    """Returns the stages of `mh-train --list stages` without a reference in peers/stages.py. Every reference has the default stages."""
+    """Returns the stages of `mh-train --list stages` without a reference in peers/stages.py. The default stages need none of their own: every reference contains them."""
     listed = folder.run("mh-train", "--list", "stages", capture_output=True, text=True).stdout.splitlines()[1:]
     configured = "\n".join(stage.attention for stage in stages.STAGES.values())
     default_stages = {"own", "dot-product", "softmax", "none", "concatenate"}

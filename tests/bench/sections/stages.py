@@ -1,4 +1,4 @@
-"""Training step of every attention stage, and memory of the stages that mix probabilities; needs PyTorch."""
+"""Training step of every attention stage, and memory of Mixhead A and B on a CPU; needs PyTorch."""
 from measure import Comparison, Row, peer, project
 
 
