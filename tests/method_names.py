@@ -20,10 +20,10 @@ REGISTRATION = re.compile(r"^const Registration<", re.MULTILINE)
 
 # Names that are also ordinary words: only a string literal that equals the name is a fault.
 WORDS = {"concatenate", "disagreement", "dot-product", "gates", "mean", "none", "own", "plain", "relative", "softmax", "differential"}
-# String literals allowed in a file: other meanings of the word, and the default (identity) stage of each kind.
+# String literals allowed in a file: other meanings of the word, and the default stage of each kind.
 ALLOWED = {
     "lib/attention/options.h": {"own", "dot-product", "softmax", "none", "concatenate"},
-    "lib/train/trainable_filter.cpp": {"gates"},  # name of a parameter role
+    "lib/train/trainable_filter.cpp": {"gates"},  # a word of train.trainable
 }
 ALLOWED_ANYWHERE = {"none"}  # occurs in errors: "found none"
 

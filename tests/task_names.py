@@ -2,9 +2,9 @@
 """Checks that only lib/task/ branches on the task, and that each task has its files.
 
 - Code of lib and tools outside lib/task/ and lib/data/ must not test the type of a corpus, dataset or task (get_if,
-  holds_alternative, visit, casts), nor compare or switch over the task head of an encoder (model.bert.head) or the kind of input
-  of a backbone. lib/model/, which defines heads and kinds of input, and lib/huggingface/, which translates published checkpoints,
-  may compare them.
+  holds_alternative, visit, casts).
+- Code outside lib/task/ must not compare or switch over the task head of an encoder (model.bert.head) or the kind of input of a
+  backbone; lib/model/, which defines heads and kinds of input, and lib/huggingface/, which translates published checkpoints, may.
 - Code outside lib/task/ must not compare the name of a score (task::ScoreSpec); lib/text/records/, which makes shards, may.
 - The record kinds (kExamplesKind and so on) are used only in lib/io/, in lib/task/ and in the records of a task
   (lib/text/records/TASK.* and lib/text/records/TASK/).

@@ -3,8 +3,8 @@
 
     archive.py make TOOLS ARCHIVE       trains every combination with the tools in TOOLS and writes files and losses to ARCHIVE
     archive.py check TOOLS ARCHIVE [--full] [--only TEXT]
-                                        reads the files and recomputes the losses, which must agree to 1e-5; without --full a
-                                        subset of the combinations
+                                        reads the files and recomputes the losses, which must agree to 1e-5; without --full and
+                                        --only a subset of the combinations
     archive.py same OLD NEW [--only TEXT]
                                         trains every combination with both versions of the tools; numbers and tensors must be
                                         equal bit for bit

@@ -7,8 +7,9 @@
 //   MH_FAULT_WRITES=FILE        appends the path of each file that the process or a child creates, opens for writing,
 //                               renames to or removes
 //
-// Counts calls after the start of main(), in the process that was started, not in its children: open, read, write,
-// fsync, rename, mmap, link and close from the project's own code, and allocations of 1 MiB and more from anywhere
+// Counts calls after the start of main(), in the process that was started, not in its children: open, read, write
+// (except to stderr), fsync, rename, mmap of a file, link and close from the project's own code, and allocations of 1
+// MiB and more from anywhere
 // ("malloc").
 #undef _FILE_OFFSET_BITS  // otherwise open() is another name of open64()
 #include <dlfcn.h>
@@ -60,8 +61,8 @@ bool is_ours(void* address) {
   return std::strncmp(name, "mh-", 3) == 0 || std::strncmp(name, "libmultihead", 12) == 0;
 }
 
-// Appends a path to the file MH_FAULT_WRITES, only with system calls, since children call this function after fork()
-// too.
+// Appends a path to the file MH_FAULT_WRITES with open() and write() instead of a stream, since children call this
+// function after fork() too.
 void record_write(const char* path) {
   static const char* const log = std::getenv("MH_FAULT_WRITES");
   if (log == nullptr || !in_main) return;

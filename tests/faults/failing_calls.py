@@ -7,10 +7,12 @@ TOOLS: folder of the tools; LIBRARY: fail_call.so. For each command of scenarios
 a fixed seed without --full:
   - EINTR and short writes do not change the result;
   - any other error ends the tool with status 1 or 4, or 3 for an input that cannot be read, with a message that says why; the
-    output is the old file, no temporary file is left, and a training run resumes to the same weights as an undisturbed one.
+    output is the old file. Except for the functions in FATAL, the tool may also succeed, with its complete output;
+  - no temporary file is left, and a training run resumes to the same weights as an undisturbed one.
 A disk that is full from some write on must have the same effect. In an undisturbed run the tool writes, renames to and removes
-only its outputs, temporary files beside them and files in its run folder, whatever paths its inputs contain. The last line is `mh-tests: N passed, N failed, 0 skipped`, a
-test for each command; each line before it has the number of failing calls that a command survived.
+only its outputs, temporary files beside them and files in its run folder, whatever paths its inputs contain. Prints a line for each
+command with the number of failing calls that it survived, a line for each problem, and a last line
+`mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """
 import pathlib
 import random
@@ -20,8 +22,8 @@ import sys
 
 import scenarios
 
-# The errors with which each function fails. The command may succeed although link fails, since link has a fallback, or although close
-# fails with EIO, since nothing is lost.
+# The errors with which each function fails. For example, the command may succeed although link fails, since link has a fallback, or
+# although close fails with EIO, since nothing is lost.
 ERRORS = {"open": ["EMFILE", "EINTR"], "read": ["EIO", "EINTR"], "write": ["ENOSPC", "EIO", "EDQUOT", "EINTR", "short"],
           "fsync": ["EIO", "ENOSPC", "EINTR"], "rename": ["EIO", "ENOSPC"], "mmap": ["ENOMEM"], "link": ["EPERM"], "close": ["EIO", "EINTR"],
           "malloc": ["ENOMEM"]}

@@ -1,4 +1,5 @@
-// Tab-separated examples of GLUE. The first byte of the input selects the task; the other bytes are the file.
+// Tab-separated examples of GLUE. The first byte of the input selects the task and whether malformed lines are dropped;
+// the other bytes are the file.
 #include "base/file.h"
 #include "fuzz/fuzz.h"
 #include "text/records/classification/examples.h"

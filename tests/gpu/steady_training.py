@@ -4,7 +4,7 @@
     configs/recipes/expand mixhead/table1-baevski-mixhead-a > recipe.toml
     tests/gpu/steady_training.py --tools build/tools --minutes 8 recipe.toml --set train.precision=bf16
 
-The text has as many distinct words as the recipe's vocabulary, drawn with word frequencies of natural text (Zipf's law).
+The text has a vocabulary of --words entries, drawn with word frequencies of natural text (Zipf's law).
 Losses are meaningless, but an update costs the same as on a real corpus. The last line extrapolates the hours of the complete
 training from the median speed of all minutes except the first. Exit status 1 if one of these speeds differs from the median by
 more than 2%.
