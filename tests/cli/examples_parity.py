@@ -10,7 +10,7 @@ import sys
 
 import transformers
 
-# (task, file, options of mh-prep that select columns, columns of the texts counted from 0, number of header lines)
+# (task, file, options of mh-prep, columns of the texts counted from 0, number of header lines)
 FILES = [
     ("cola", "CoLA/train.tsv", [], [3], 0),
     ("cola", "CoLA/dev.tsv", [], [3], 0),

@@ -6,7 +6,8 @@ combinations: 100 updates, 200 if MH_FULL is set.
 
 In fp32 the losses of every update may differ by at most 1e-3 nats. In bf16, where the order of summation changes the rounding, the
 mean losses of the last 50 updates may differ by at most their spread over three seeds of the plain model on the composed path. Exactly the
-stages in NOT_FUSED must have no fused implementation. bf16 is tested for the stages in IN_BF16, and for all stages if MH_FULL is set.
+stages in NOT_FUSED must have no fused implementation. bf16 is tested for the stages in IN_BF16 and for the combinations, and for all
+stages if MH_FULL is set.
 """
 import json
 import os

@@ -2,10 +2,11 @@
 """Compares the manual pages with the tools and their sources.
 
 usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
-Checks that the page of each tool has the options and subcommands of its --help and no others, and the choices of each option, that
+Checks that the page of each tool has the options of its --help and no others, its subcommands, and the choices of each option, that
 generated lists equal the output of the tools (page_lists.py), that lists with further text have every name of the tools, that
-mh-environment(7) has the exit statuses and environment variables of the sources, and that meson.build installs every page. Prints a line for each fault; exit status 1 if there is a fault. --write first writes the lists into the pages, and
-the stages of each method into its METHOD.md.
+mh-environment(7) has the exit statuses and environment variables of the sources, and that meson.build installs every page. Prints a
+line for each fault; exit status 1 if there is a fault. --write first writes the lists into the pages, and the stages of each method
+into its METHOD.md.
 """
 import pathlib
 import re

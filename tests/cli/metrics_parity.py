@@ -118,7 +118,8 @@ def generated_questions(rng):
 
 
 def questions_of_squad(path, rng):
-    """Yields [answer, gold answers...] of each question. The answer is a gold answer, another span of the text, or parts of both."""
+    """Yields [answer, gold answers...] of each question. The answer is a gold answer, another span of the text, or the first
+    gold answer with a further word."""
     for article in json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["data"]:
         for paragraph in article["paragraphs"]:
             words = paragraph["context"].split(" ")

@@ -178,7 +178,8 @@ def entries(what, column, text, where=lambda row: True, macro="Cm"):
 
 
 def changeable_keys(rule):
-    """Returns a function that lists the keys whose resume rule is `rule`, by their sections; a section of such keys alone is one item."""
+    """Returns a function that lists the keys whose resume rule is `rule`, by section; a section in which all keys have this rule
+    is a single item."""
     def make_list(tools):
         sections = {}
         for row in table(tools, "keys"):

@@ -6,7 +6,8 @@ usage: squad_parity.py FOLDER-OF-PROGRAMS VOCAB.TXT SHARD SQUAD.JSON SAMPLE
 The token ids of all windows are compared with the fast tokenizer, whose stride is the overlap of two windows. SAMPLE questions,
 including those on the longest paragraphs, are also compared with the processor of run_squad.py, whose stride is the distance of two
 windows, as in this project and in BERT. Answers from pseudo-random scores are compared with an exhaustive search in two nested loops.
-Scores are compared with the script of SQuAD 1.1 and, with every third question unanswerable, with the script of SQuAD 2.0.
+Scores are compared with the definition of SQuAD 1.1, reimplemented here, and, with every third question unanswerable, with the scores
+of SQuAD 2.0 in transformers.
 
 A target span may differ from the span of the processor in two cases, which are counted. The processor searches the pieces of the
 answer within the words of the answer: if an answer ends within a piece it takes complete words, and if a word contains the answer

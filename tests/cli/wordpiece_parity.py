@@ -113,7 +113,8 @@ def check_generated_text(count):
 
 
 def check_characters():
-    """Compares texts with every character, alone and between others; the vocabulary has all characters that normalisation can produce."""
+    """Compares texts with every assigned character (only a few of Han, Hangul and Tangut) and some unassigned ones, alone and between
+    others; the vocabulary has all characters that normalisation can produce."""
     characters = [chr(c) for c in range(0x20, 0x110000) if unicodedata.category(chr(c)) not in ("Cs", "Co", "Cn") or not c % 257 and not 0xD800 <= c < 0xE000]
     characters = [c for c in characters if not ("一" < c < "鿿" or "가" < c < "힣" or "\U00020005" < c < "\U0002a6d0" or "\U00017005" < c < "\U00018cf0")]
     recent_characters = "\u1c89\u1c8a\ua7cb\ua7cc\ua7cd\ua7da\ua7db\ua7dc\u0264\u019b\U00010d50\U00010d70"

@@ -50,7 +50,7 @@ expect 0 mh-prune scan --summary --format json none.safetensors $a $long t.mhs
 [ "$(grep -c '"change":null' out)" -eq 4 ] || fail "expected no change for layers that the first model lacks"
 refused 2 "expected a whole number from 1 to" mh-swap $a --mode random --k 0 --dry-run
 
-# A diverged model: the perplexity is inf, and no ranking is possible.
+# Diverged models: the perplexity of `wild` is inf, and the heads of `lost` cannot be ranked.
 train wild train.lr=1e4 train.length=1u
 wild=wild/last.safetensors
 expect 0 mh-prune scan $wild t.mhs

@@ -17,8 +17,8 @@ expect 0 bash -c 'mh-convert --average run/checkpoints/*.safetensors > average'
 said "averaged 3 checkpoints"
 expect 0 mh-convert --average run/checkpoints/*.safetensors -o again
 cmp average again
-# The mean is independent of the order of the checkpoints up to one rounding. The average of training states has only
-# their weights.
+# Each number is the mean in double precision, rounded once to fp32. The average of training states has only their
+# weights.
 cat run/last.safetensors | mh-convert -q --average run/best.safetensors - > states
 python3 - <<'P'
 import json, struct

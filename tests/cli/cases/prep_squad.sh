@@ -21,7 +21,7 @@ printed '"unanswerable":false'; printed '"wordpiece":"vocab.txt"'
 # vocab.txt converted to a vocabulary of this project gives the same shard.
 mh-prep vocab -q --type wordpiece --from vocab.txt > v
 mh-prep squad -q --vocab v a.json | zstd -dcq | cmp - <(zstd -dcq x.mhs)
-# Answers that are not at the stated position are refused, up to --missing-share.
+# Answers that are not at the stated position are refused if their share exceeds --missing-share.
 sed 's/"answer_start": 12/"answer_start": 13/' a.json > moved.json
 record 3 mh-prep squad --vocab v moved.json -o z.mhs
 record 0 mh-prep squad --vocab v --missing-share 0.4 moved.json -o moved.mhs

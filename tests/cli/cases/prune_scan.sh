@@ -137,7 +137,8 @@ expect 0 mh-prune curve --by random --plot - $a t.mhs
 printed "ablated heads"
 # The error on a misspelt measure names the nearest measure.
 record 2 mh-prune rank --by taylro $a t.mhs
-# The error on a missing --by names the help text; the error on an unavailable measure names the available ones.
+# The error on a missing --by names the help text; the error on a measure that is undefined for the model suggests
+# another measure.
 expect 2 mh-prune rank $a t.mhs
 said "mh-prune rank --help"
 record 2 mh-prune rank --by gate $a t.mhs

@@ -23,7 +23,7 @@ for row in rows:
     assert parts == sorted(parts) and 0 < parts[0] and parts[-1] <= 1
     assert row["matrices"] == "8" and row["n"] == "32" and row["blocks"] == "8" and row["seed"] == "1"
     assert 1 <= float(row["stable_rank"]) <= float(row["effective_rank"]) + 1e-6 <= 32
-    # A causal query t has t + 1 visible keys; the attention of an untrained model is nearly uniform over these keys.
+    # A causal query t has t + 1 visible keys; attention after 4 updates is nearly uniform over these keys.
     assert float(row["entropy"]) <= sum(math.log(t) for t in range(1, 33)) / 32 + 1e-6
     assert 0.5 < float(row["entropy_share"]) <= 1 + 1e-6
 piped = [json.loads(line) for line in open("piped.json")]

@@ -27,7 +27,7 @@ expect 0 mh-train -q --resume --out run --set train.length=6u
 cp -r run moved; cp state.safetensors moved/last.safetensors
 expect 0 mh-train -q --resume --out moved --set train.length=8u
 
-# Heads that a measure of importance selects.
+# Heads that --mode selects, by a measure of importance or at random.
 for mode in hard soft random; do
   expect 0 mh-swap $m --mode $mode --k 2 --data t.mhs --dry-run --format json --blocks 3
   mv out $mode.json

@@ -1,5 +1,5 @@
-# mh-train saves its state before a signal ends it; it refuses a full disk and a second process in the same folder, and
-# keeps the last state.
+# mh-train saves its state before a signal ends it, keeps the last state if the disk is full, and refuses a second
+# process in the same folder.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
 make_text 300 > text
 mh-prep vocab text > v 2>/dev/null

@@ -1,6 +1,6 @@
 // A library for LD_PRELOAD that records where a process throws exceptions, for tests/cli/error_sites.py. For each
-// distinct call stack of a throw it appends one line to the file $MH_THROWS: the return addresses of the throw and of
-// its three callers, each as "module offset", separated by tabs.
+// distinct call stack of a throw it appends one line to the file $MH_THROWS: the kFrames innermost return addresses,
+// each as "module offset", separated by tabs.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
