@@ -56,8 +56,9 @@ class SpectrumSource : public attention::Observer {
   virtual bool reads_text() const { return true; }
   // Returns whether the name of the source needs an argument after a colon, as in weight:NAME.
   virtual bool needs_argument() const { return false; }
-  // Prepares the source for a model. Must be called once, before any forward pass. Throws Error(usage) if the model has
-  // no matrices of this source.
+  // Prepares the source for a model. Must be called once, before any forward pass. Throws Error(usage) if the model
+  // lacks a mixer, a matrix across heads or the parameter that the source reads; a source may also remain without
+  // entries.
   virtual void start(model::LanguageModel& model, const SourceRequest& request) { request_ = request; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // Returns the layers or parameters with their spectra, in the order of layers.
