@@ -41,8 +41,8 @@ Config configuration(const Arguments& args, const io::Checkpoint* checkpoint);
 std::unique_ptr<train::Trainer> prepare(const Arguments& args);
 // Runs the training; with --dry-run, calls dry_run() instead.
 void run(const Arguments& args, Tool& tool);
-// Prints a summary of the model and the run without training. Needs data only if the configuration does not set the
-// size of the vocabulary.
+// Prints a summary of the model and the run without training. Needs data only if neither the configuration nor a
+// checkpoint sets the size of the vocabulary.
 void dry_run(const Arguments& args);
 
 // Writes `text` to standard output.
