@@ -8,7 +8,7 @@ bar is missed.
 
 Training runs use random text and a new process per round; the clock starts after the first updates. The project is timed by the
 times at which the lines of its log appear. For speed, a peer runs with glibc settings that keep freed memory (MALLOC_*), which make
-the peer faster; its peak memory is measured without these settings, since they increase it.
+the peer faster; the peak memory of its training is measured without these settings, since they increase it.
 
     ./run bench --only attention,start --rounds 3
     bench.py --tools FOLDER --device cuda --only attention
