@@ -167,11 +167,12 @@ TEST_CASE("a run is refused if a pass of any epoch would train only frozen param
   };
   const std::string gates = "match = ['*.gate.*']\n", frozen_message = "only frozen parameters";
   auto contains = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
-  CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst = 0\n"), "only frozen parameters in pass 1 of 2"));
+  CHECK(contains(start_error(gates + "frozen = true", "every = 1\nfirst = 0\n"),
+                 "only frozen parameters in pass 1 of 2"));
   CHECK(contains(start_error(gates + "frozen = true", "every = 5\nfirst = 3\n"), "epoch 3 (counted from 0)"));
   CHECK(contains(start_error(gates + "freeze_until = '15u'", "every = 5\nfirst = 2\n"), frozen_message));
-  CHECK(
-      contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"), "epoch 0 (counted from 0)"));
+  CHECK(contains(start_error("match = ['*']\nfreeze_until = '1u'", "every = 5\nfirst = 2\n"),
+                 "epoch 0 (counted from 0)"));
   CHECK(start_error(gates + "freeze_until = '14u'", "every = 5\nfirst = 2\n").empty());
   // The run ends before epoch 5, the first epoch with G passes.
   CHECK(start_error(gates + "frozen = true", "every = 5\nfirst = 5\n").empty());
