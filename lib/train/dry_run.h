@@ -24,14 +24,15 @@ struct DryRun {
   int64_t updates = 0;            // length of training in updates; 0: unknown without data (length_to_updates())
   int64_t warmup_updates = 0;     // length of the warm-up in updates; 0: no warm-up, or unknown
   std::optional<double> epochs;   // length of training in epochs, rounded to hundredths; nullopt without data
-  // Maximum number of masked words in a row of train.batch.long_block tokens; nullopt without such rows.
+  // Maximum number of predicted tokens in a row of train.batch.long_block tokens; nullopt without such rows, or if the
+  // task has no maximum.
   std::optional<int64_t> long_predictions;
 };
 
-// Checks a configuration as training does, and reports the model and the training that the configuration describes. A
-// training shard is required only if the configuration does not set the size of the vocabulary. `checkpoint`:
-// checkpoint of a warm start, or null. Throws the errors of training, and Error(usage) about the option `option` if the
-// size of the vocabulary is unknown.
+// Checks a configuration as training does, and reports the model and the training that the configuration describes.
+// `checkpoint`: checkpoint of a warm start, or null. A training shard is required only if neither the configuration nor
+// `checkpoint` sets the size of the vocabulary. Throws the errors of training, and Error(usage) about the option
+// `option` if the size of the vocabulary is unknown.
 DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::string& option);
 
 }  // namespace mh::train

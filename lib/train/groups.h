@@ -52,8 +52,8 @@ struct GroupOptions {
 
 class Groups {
  public:
-  // Reads every section [train.groups.NAME]. Throws Error(usage) for a group without a pattern, and for two keys that
-  // exclude each other.
+  // Reads every section [train.groups.NAME]. Throws Error(usage) for a group without a pattern, for keys that
+  // exclude each other, and for decay_norms_and_biases = false without rule = "adamw" in the same group.
   void read(Config& config);
   void describe(Fields& f);
   std::string toml() const;
@@ -76,7 +76,8 @@ class Groups {
   std::map<std::string, GroupOptions> groups_;
 };
 
-// Returns whether `name` matches a pattern, in which * matches any characters and ? one character.
+// Returns whether `name` matches a pattern, in which * matches any characters, ? one character, and [ab] a or b, as in
+// fnmatch(3).
 bool matches_pattern(const std::string& pattern, const std::string& name);
 
 // Returns the trainable parameters whose names match a pattern. Throws Error(usage) with the problem `no_match_problem`

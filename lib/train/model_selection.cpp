@@ -11,7 +11,7 @@ bool ModelSelection::record(const Validation& result) {
   const double score = validator_.selection_score(result);
   const bool is_best = score < state_.best;
   if (is_best) state_.best = score, state_.best_update = update_;
-  // The improvement is measured from the last validation that reset the patience, so that small improvements add up.
+  // Measures from the last validation that counted as an improvement, so that small improvements add up.
   const double min_improvement = options_.validation.min_improvement;
   const double improvement = validator_.improvement(state_.reference_best, score);
   if (is_best && (min_improvement == 0 || !(improvement < min_improvement))) {

@@ -39,7 +39,7 @@ class ModelSelection {
   void reset_patience();
   // Returns the path of best.safetensors. Throws Error(failed) if no validation had a finite score.
   std::string best_weights() const;
-  // Returns the score of the last validation as short text for the progress bar; "" before the first validation.
+  // Returns the score of the last validation as short text for the progress bar; "" until this process has validated.
   const std::string& summary() const { return summary_; }
 
  private:

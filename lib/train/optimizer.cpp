@@ -33,7 +33,8 @@ double sum_of_squares(const at::Tensor& x) {
   return sum;
 }
 
-// Returns the sum of squares of all elements of all tensors on a GPU, with one kernel and one synchronisation.
+// Returns the sum of squares of all elements of all tensors on a GPU, with a few kernel launches and one
+// synchronisation.
 double sum_of_squares(const nn::Gpu& gpu, const std::vector<at::Tensor>& tensors) {
   std::vector<kernels::FloatSpan> spans;
   int64_t num_chunks = 0;
@@ -64,8 +65,8 @@ void update_range(int64_t begin, int64_t end, const Update<NagPlan>& u) {
 
 }  // namespace
 
-// The updates of all parameters in one step on a GPU, with one kernel launch per update rule at the end of the step. On
-// a CPU, step() updates each parameter directly.
+// The updates of all parameters in one step on a GPU, launched together at the end of the step, by update rule. On a
+// CPU, step() updates each parameter directly.
 struct Optimizer::BatchedUpdates {
   std::tuple<std::vector<Update<AdamPlan>>, std::vector<Update<MomentumPlan>>, std::vector<Update<NagPlan>>> updates;
   std::vector<at::Tensor> gradients;  // owners of the gradients that `updates` points to

@@ -1,12 +1,13 @@
 // Optimisers of fp32 parameters (kernels/optimizer_rules.h). An update reads and writes the memory of each parameter
-// once. On a GPU, one kernel per update rule updates all parameters and their bf16 copies. LibTorch's _fused_adam_ is
-// not used, since it writes scaled gradients back, always corrects the bias of the moments and does not support bf16
-// copies; nor is _foreach_norm, which accumulates in fp32.
+// once. On a GPU, a few kernel launches per update rule update all parameters and their bf16 copies. LibTorch's
+// _fused_adam_ is not used, since it writes scaled gradients back, always corrects the bias of the moments and does not
+// support bf16 copies; nor is _foreach_norm, which accumulates in fp32.
 //
 // Update rules (p: parameter, g: gradient, buf: momentum buffer, m: momentum, lr: learning rate, wd: weight decay):
 //
-//   adamw        p -= lr·wd·p, then an Adam step with bias-corrected moments (Kingma & Ba 2015; decoupled weight decay
-//                as in fairseq). With decay_norms_and_biases = false, wd is 0 for biases and layer norms.
+//   adamw        p -= lr·wd·p, then an Adam step, with bias-corrected moments if bias_correction is set (Kingma & Ba
+//                2015; decoupled weight decay as in fairseq). With decay_norms_and_biases = false, wd is 0 for biases
+//                and layer norms.
 //   sgd          buf = m·buf + g + wd·p;  p -= lr·buf
 //   nag          p ← p(1 - lr·wd) + m²·c·buf - (1+m)·lr·g;  buf ← m·c·buf - lr·g;  c = lr / lr of the previous update
 //                (as in fairseq)

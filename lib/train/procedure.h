@@ -25,7 +25,7 @@ struct Pass {
   std::function<bool(const nn::Parameter& parameter)> trains_parameter;
 };
 
-// Properties of a run that do not change during the run.
+// Properties of a run when it starts or resumes.
 struct Plan {
   uint64_t seed = 0;                              // train.seed
   int64_t end = 0;                                // number of updates in the run
@@ -52,8 +52,8 @@ class Procedure {
   // Returns whether fine-tuning inherits this procedure from the configuration of a checkpoint. True for a procedure
   // that belongs to a kind of model and is independent of data and length.
   virtual bool is_inherited_by_finetuning() const { return false; }
-  // Receives the properties of the run. Called once, before start(). Throws Error(usage) if the procedure cannot act in
-  // this run.
+  // Receives the properties of the run. Called once, before start(), but not in a dry run without data or without
+  // train.length. Throws Error(usage) if the procedure cannot act in this run.
   virtual void plan(const Plan&) {}
   // Prepares the procedure for a model. Called once, before the first update. Throws Error(usage) if the procedure does
   // not support the model.
@@ -75,19 +75,19 @@ class Procedure {
   virtual bool returns_to_best(const TrainProgress&, bool /*is_stalled*/) { return false; }
   // Returns whether observer() can return an observer in this run.
   virtual bool observes() const { return false; }
-  // Returns an observer for the validation at the end of the current epoch, or null. Called a second time for the same
-  // epoch if a signal interrupted that validation.
+  // Returns an observer for the validation at the end of an epoch, or null. The argument is the progress after this
+  // epoch. Called a second time for the same epoch if a signal interrupted that validation.
   virtual attention::Observer* observer(const TrainProgress&) { return nullptr; }
-  // Called after the last update of an epoch and the validation that follows it, before the training state is saved;
-  // may change parameters.
+  // Called after the last update of an epoch and the validation that follows it, if one is due, and before the training
+  // state is saved; may change parameters.
   virtual void after_epoch(model::LanguageModel&, const TrainProgress&) {}
-  // Called before the first update of an epoch; may change parameters. The training state of the previous epoch
-  // is already saved, so the saved model is the validated one, without these changes. Returns a JSON object for
-  // log.jsonl that describes the changes, or "".
+  // Called before the first update of an epoch; may change parameters. A training state that is due at the end of the
+  // previous epoch is already saved, so its model is the validated one, without these changes. Returns a JSON object
+  // for log.jsonl that describes the changes, or "".
   virtual std::string before_epoch(const ModelAndOptimizer&, const TrainProgress&) { return ""; }
   // Returns the state of the procedure as JSON. The training state contains it, and a resume passes it to set_state().
   virtual std::string state() const { return "{}"; }
-  // Restores a state that state() returned. Throws Error(input) for any other text.
+  // Restores a state that state() returned. Throws Error(input) for a text that the procedure cannot read.
   virtual void set_state(const std::string&) {}
 };
 

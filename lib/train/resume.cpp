@@ -36,7 +36,8 @@ class ChangeableKeys : public Fields {
   std::vector<std::string> keys_;
 };
 
-// Returns whether learning rates or loss terms depend on train.length, since train.schedule.length is not set.
+// Returns whether the decay of the learning rate ends at train.length, or a loss term depends on train.length, because
+// train.schedule.length is not set.
 bool depends_on_length(const RunConfig& run) {
   const TrainOptions& t = run.train;
   const bool decays_to_end = t.schedule.rule == "linear" ||
@@ -52,7 +53,7 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   old_config.load_text(stored_toml, file);
   set_legacy_defaults(old_config);
   const RunConfig old_run = RunConfig::read(old_config);
-  // This version completes both configurations, so a key that the file lacks has its present default in old_text.
+  // A key that the file lacks has in old_text the value that set_legacy_defaults() sets, or else its present default.
   const std::string old_text = old_run.toml(), new_text = run.toml();
   const ChangeableKeys changeable_keys(old_run);
   std::vector<std::string> fixed_changes, allowed_changes;

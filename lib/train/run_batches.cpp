@@ -42,7 +42,7 @@ class TwoPhaseBatches : public Batches {
   }
 
   std::unique_ptr<Batches> first_phase_, second_phase_;
-  int64_t phase_boundary_;  // first update of the second phase, whose rows have train.batch.long_block tokens
+  int64_t phase_boundary_;  // first update of the second phase, whose rows have up to long_block tokens
 };
 
 }  // namespace

@@ -13,7 +13,8 @@ namespace mh::train {
 // Returns the batches of the training shard. The shard and the tokenizers must outlive the batches. With
 // train.batch.long_block, training on examples has a second phase, which starts at train.batch.long_from: rows then
 // have up to long_block tokens, and the order of the rows starts again with epoch 0. Lengths in epochs always refer to
-// epochs of the first phase. Throws the errors of data::Corpus::batches() and task::Task::open().
+// epochs of the first phase. Throws the errors of TrainOptions::check(), task::Task::open() and
+// data::Corpus::batches().
 std::unique_ptr<Batches> batches_of(const RunConfig& run, const io::ShardFile& shard,
                                     const text::Tokenizers& tokenizers);
 

@@ -15,12 +15,12 @@
 namespace mh::train {
 
 // The shards of a run: the section [data]. The configuration stores this section, so that a resume can verify that the
-// data are the same. open_data() sets all members except `train` and `valid`.
+// data are the same. open_data() makes `train` and `valid` absolute, and sets all other members.
 struct DataOptions {
   std::string train;              // path of the training shard
   std::string valid;              // path of the validation shard; empty: no validation
   std::string vocabulary;         // fingerprint of the target vocabulary
-  std::string source_vocabulary;  // fingerprint of the source vocabulary; empty: joint with the target vocabulary
+  std::string source_vocabulary;  // fingerprint of the source vocabulary; empty: no separate source vocabulary
   std::string train_checksum;     // hash of the tokens of the training shard
   std::string valid_checksum;     // hash of the tokens of the validation shard
   int64_t train_tokens = 0;       // number of tokens in the training shard

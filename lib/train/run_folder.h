@@ -28,7 +28,7 @@ class RunFolder {
   bool has(const std::string& name) const;
   // Returns whether a run has saved weights or a training state in this folder.
   bool has_progress() const { return has("best.safetensors") || has("last.safetensors") || has("checkpoints"); }
-  // Appends a line to log.jsonl. Throws Error(failed) if the disk is full.
+  // Appends a line to log.jsonl. Throws Error(failed) if the file cannot be opened or written.
   void log(const nlohmann::ordered_json& line);
   // Removes from log.jsonl the lines that a run resumed after `update` updates will write again: lines of later
   // updates, a truncated last line, and, unless `is_complete` (TrainState::is_complete), the loss and validation lines

@@ -28,7 +28,7 @@ void check_seeds(const Seeds& seeds);
 struct SeedResult {
   int64_t seed = 0;
   int64_t update = 0;        // number of updates after which the best model was saved
-  task::NamedScores scores;  // validation scores of the best model: "loss" (nats), then the scores of the task
+  task::NamedScores scores;  // validation of the best model: "loss" (Validation::loss), then the scores of the task
 };
 
 // Trains the runs one after another. `make_trainer` creates the trainer of a seed for its folder. `on_result` receives

@@ -75,7 +75,8 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
     s.num_threads = j.at("threads");
     s.steps = j.at("steps"), s.procedure_states = j.at("procedures"), s.has_memory = j.at("memory");
     s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed"), s.since_log.num_targets = j.at("counted");
-    // States of earlier versions lack the keys below.
+    // States of earlier versions lack kept, schedule_rule and counted_best; best and counted_best are also absent
+    // before the first validation.
     if (j.contains("kept")) selection.retained_scores = j.at("kept").get<std::map<int64_t, double>>();
     s.schedule_rule = j.value("schedule_rule", int64_t{1});
     selection.best = j.value("best", selection.best),

@@ -15,7 +15,7 @@ namespace mh::train {
 // rate at n completed updates.
 constexpr int64_t kScheduleRule = 2;
 
-// The state of model selection. Scores are losses in nats per token, or minus the score that train.validation.metric
+// The state of model selection. Scores are losses (Validation::loss), or minus the score that train.validation.metric
 // names, so that lower is better.
 struct SelectionState {
   double best = INFINITY;            // score of the best validation

@@ -84,8 +84,9 @@ bool Trainer::finish_update() {
   return true;
 }
 
-// Saves the weights and the training state if they are due after an update. `result`: result of the validation after
-// this update; null without a validation. `is_best`: whether this validation is the best so far.
+// Begins a new phase if a procedure requests it, then saves the weights and the training state that are due after an
+// update. `result`: result of the validation after this update; null without a validation. `is_best`: whether this
+// validation is the best so far.
 void Trainer::save_after_update(const Validation* result, bool is_best) {
   const bool is_new_phase = begin_phase();
   const bool is_save_due = is_due(config_.train.checkpoint.every);
@@ -187,7 +188,8 @@ int Trainer::run() {
     return 0;
   }
   log_start();
-  // Detects a full disk before training. Afterwards, a folder without last.safetensors has no other results either.
+  // Saves the state before training, so that a full disk is detected at once, and every folder with results contains
+  // last.safetensors.
   if (!folder_->has("last.safetensors")) save_state("start");
   Progress progress("train", end_, "updates");
   progress.set_start_count(state_.update);

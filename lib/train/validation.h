@@ -14,14 +14,15 @@
 namespace mh::train {
 
 struct Validation {
-  double loss = 0;           // mean loss in nats per token; for examples, mean loss of the output head
-  task::NamedScores scores;  // for examples, all scores of the task; for pairs, train.validation.metric
+  double loss = 0;           // task::Evaluation::loss
+  task::NamedScores scores;  // for examples, all scores of the task; for pairs, BLEU if it is train.validation.metric
 };
 
 class Validator {
  public:
   // All arguments must outlive the validator. `shard`: null without a validation set; then has_dataset() is false and
-  // no other function may be called. Throws Error(input) for a shard that is damaged or does not match the model.
+  // no other function may be called. Throws the errors of task::Task::open(), and Error(input) for a shard without
+  // labels or answers.
   Validator(const RunConfig& config, const io::ShardFile* shard, const text::Tokenizers& tokenizers);
 
   bool has_dataset() const { return dataset_ != nullptr; }

@@ -213,7 +213,7 @@ class HeadRotation : public Procedure {
     return analysis::importances().make(measure_name_, key("measure"))->make_observer(analysis::Side::whole);
   }
 
-  // Throws Error(usage) for options that have no effect in this mode, and for missing options of mode manual.
+  // Throws Error(usage) for options that contradict the mode or each other, and for missing options of mode manual.
   void check_options() const {
     auto refuse = [](const char* name, const std::string& expected, const std::string& found, const char* next = "") {
       throw Error(Exit::usage, Problem{key(name), expected, found, next});
