@@ -1,8 +1,8 @@
 // Rows (the sequences of a batch) and batches, for training and evaluation.
 //
-// A decoder predicts each token of a row from all earlier tokens of the row and from the Transformer-XL memory, if the
-// model has one. The first token of a text and the first target token of each sentence pair have no earlier token;
-// their input is the end-of-line token.
+// A decoder predicts each token of a row from all earlier tokens of the row, from the token before the row, and from
+// the Transformer-XL memory, if the model has one. The first token of a text and the first target token of each
+// sentence pair have no earlier token; their input is the end-of-line token.
 #pragma once
 
 #include <ATen/core/Tensor.h>

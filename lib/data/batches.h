@@ -106,9 +106,9 @@ std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, 
 // Cost of a micro-batch of examples beyond the cost of its tokens, in tokens: each backward pass reads and writes the
 // gradients of all weights.
 constexpr int64_t kMicroBatchCost = 64;
-// Returns batches of options.rows examples, sorted by length within an update and split into the micro-batches of
-// lowest cost. Throws Error(input) if there are no examples; Batches::updates() throws Error(usage) for a length in
-// tokens.
+// Returns batches of options.rows examples (options.tokens / options.block if rows is 0), sorted by length within an
+// update and split into the micro-batches of lowest cost. Throws Error(input) if there are no examples;
+// Batches::updates() throws Error(usage) for a length in tokens.
 std::unique_ptr<Batches> make_batches(Examples examples, const BatchOptions& options, int64_t seed);
 
 }  // namespace mh::data

@@ -14,8 +14,8 @@ using text::Example;
 
 // Batches of examples, shuffled in each epoch by (seed, epoch). Every epoch has as many rows as the first: surplus rows
 // of a longer epoch are left out, and a shorter epoch repeats rows. Within an update, rows are sorted by length to
-// reduce padding, which changes the update only by rounding. With options.bucket_updates > 1, the rows of an update
-// have similar lengths.
+// reduce padding, which changes the update only by rounding and by the random numbers of dropout. With
+// options.bucket_updates > 1, the rows of an update have similar lengths.
 class ExampleBatches : public Batches {
  public:
   ExampleBatches(Examples examples, const BatchOptions& o, int64_t seed)

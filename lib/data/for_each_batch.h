@@ -23,7 +23,7 @@ struct BatchVisitor {
   // Observes the forward pass of every mini-batch that `visit` receives; null: no observer. Observer::begin() receives
   // the lengths of the rows first.
   attention::Observer* observer = nullptr;
-  std::function<void(const ForwardedBatch&)> visit;                // called after each forward pass
+  std::function<void(const ForwardedBatch&)> visit;                // called after each scored mini-batch
   std::function<void(int64_t completed, int64_t total)> progress;  // receives numbers of rows; may be empty
 };
 

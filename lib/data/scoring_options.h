@@ -1,12 +1,13 @@
 // Scoring protocols, which split a corpus into the rows on which a model is scored (n: tokens in a row):
 //
-//   independent-blocks  Text: consecutive blocks of n tokens, each scored without the tokens before it.
+//   independent-blocks  Text: consecutive blocks of n tokens, each scored without context: the first input of a block
+//                       is the token before it, and no earlier token is read.
 //   context-window      Text: each row scores n - c tokens and has the c preceding tokens as context, as in fairseq.
 //   streams             Text: parallel contiguous streams, read in blocks of n tokens; the memory holds the preceding
 //                       tokens of each stream, as in Transformer-XL.
 //   sentences           Sentence pairs, each target given its source, or examples; rows are independent.
 //
-// Every token of a text, and every known target of another corpus, is scored exactly once.
+// Without a sample, every token of a text, and every known target of another corpus, is scored exactly once.
 #pragma once
 
 #include <cstdint>

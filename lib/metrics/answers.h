@@ -45,8 +45,10 @@ struct Answer {
 };
 
 struct Answers {
-  std::vector<Answer> best;  // best answers in descending order of score, at most AnswerOptions::best
-  std::string text;          // predicted answer; empty: no answer
+  // Best answers in descending order of score, at most AnswerOptions::best; if questions may be impossible, then also
+  // "no answer" if it scores below all of these.
+  std::vector<Answer> best;
+  std::string text;  // predicted answer; empty: no answer
   // Score of no answer minus the score of the best answer; 0 unless questions may be impossible.
   double null_difference = 0;
 };

@@ -112,8 +112,9 @@ class LanguageModel {
   // minus the squared error. Without autograd.
   at::Tensor target_log_probabilities(const at::Tensor& hidden, const at::Tensor& targets) const;
 
-  // Creates an empty decoding state; the first call of hidden() determines the number of rows. Throws Error(usage) if a
-  // layer does not support incremental decoding.
+  // Creates an empty decoding state; the first call of hidden() determines the number of rows. Throws Error(usage) if
+  // the model is an encoder, or if a layer of the backbone decoder or encoder-decoder does not support incremental
+  // decoding.
   virtual std::unique_ptr<DecodingState> new_state() = 0;
 
   // Returns the number of positions of earlier segments in each layer's memory (Transformer-XL); 0: no memory.

@@ -21,10 +21,11 @@ namespace mh::model {
 class Memories : public DecodingState {
  public:
   struct Layer {
-    // (B, m, d): inputs of the layer at m earlier positions, without gradient; used by training. Undefined if m = 0, or
-    // if `cache` is used instead.
+    // (B, m, d): inputs of the layer at m earlier positions, without gradient. Undefined if m = 0, or if `cache` is
+    // used instead.
     at::Tensor inputs;
-    // Keys and values of the m earlier positions, which evaluation stores instead of `inputs` and need not recompute.
+    // Keys and values of the m earlier positions, which evaluation stores instead of `inputs` and need not recompute,
+    // if gradients are disabled and the layer supports incremental decoding.
     attention::Cache cache;
     // (m): the earlier positions, ascending, counted from the first token of the first segment; initial zeros have
     // negative positions. Forward passes that skip the layer leave gaps.

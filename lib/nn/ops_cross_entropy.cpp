@@ -88,8 +88,8 @@ void compute_gpu_losses(const Gpu& gpu, at::Tensor& logits, const at::Tensor& ta
                                         static_cast<kernels::CrossEntropyRow*>(losses.mutable_data_ptr()), gpu.stream));
 }
 
-// Computes losses (n, 2) of logits (n, vocabulary) with LibTorch operations, for any type and device. If `gradient` is
-// set, replaces the logits by their gradient.
+// Computes losses (n, 2) of logits (n, vocabulary) with LibTorch operations, for any type and device. If
+// `needs_gradient` is set, replaces the logits by their gradient.
 void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, double smoothing, bool needs_gradient,
                              at::Tensor& losses) {
   const at::Tensor is_scored = targets.ge(0);
@@ -123,8 +123,8 @@ LossesAndGradients compute_losses(const CrossEntropyInput& input, NeedsGradient 
   auto sum_type = input.weight.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   LossesAndGradients result;
   if (needs.hidden) result.dhidden = at::empty_like(input.hidden, at::MemoryFormat::Contiguous);
-  // The gradient of the weight is stored transposed, in the layout that product_tn() returns, so that the gradient of a
-  // slice is added by a contiguous loop.
+  // The gradient of the weight is stored transposed, in the layout that product_tn() returns for vocabulary > d, so
+  // that the gradient of a slice is added by a contiguous loop.
   if (needs.weight) {
     result.dweight =
         at::empty({input.weight.size(1), input.weight.size(0)}, input.weight.options().dtype(sum_type)).t();

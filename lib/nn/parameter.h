@@ -82,7 +82,7 @@ struct HeadAxis {
 // The properties of a parameter, which code outside of the parameter's layer reads.
 struct Traits {
   Init init;
-  bool has_decay = true;  // whether adamw applies weight decay by default (false for biases and layer norms)
+  bool has_decay = true;  // false (biases, layer norms): adamw decays the parameter only with decay_norms_and_biases
   bool product = false;   // whether matrix products use the parameter, so that bf16 training keeps a bf16 copy
   std::vector<HeadAxis> head_axes = {};  // empty: not divided by heads; two: a matrix from heads to heads
   bool trainable = true;  // false: fixed random values, or running statistics; saved to checkpoints, but never

@@ -103,7 +103,8 @@ int64_t max_hypothesis_length(const SearchOptions& options, model::LanguageModel
 // sampling, all samples, in the order of their random streams. Finished sentences are removed from the batch. If a
 // signal requests the process to stop (base/signals.h), the search ends early, and unfinished sentences have no
 // hypotheses. `observer`: called for each forward pass; may be null. Throws Error(usage) if a prefix is longer than the
-// maximum length, or if the model does not support the options; Error(failed) if a distribution is not finite.
+// maximum length, if the model does not support incremental decoding, or if all tokens are excluded; Error(failed) if a
+// distribution is not finite.
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
                                                  const SpecialTokens& special_tokens, const SearchOptions& options,
                                                  const SamplingOptions& sampling = {},

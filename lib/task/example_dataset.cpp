@@ -19,7 +19,8 @@ namespace {
 // Sums of the loss of an evaluation. The mean over words (or classes, numbers, spans) and the mean over next-sentence
 // classes are computed separately, since the proportion of the two varies between batches.
 struct LossSums {
-  double nll = 0, next_sentence_nll = 0;  // summed losses of the targets and of the next-sentence classes, nats
+  // Summed losses of the targets and of the next-sentence classes: nats, or squared errors of numbers.
+  double nll = 0, next_sentence_nll = 0;
   int64_t num_scored = 0, num_next_sentence = 0;
   void add(const ScoredExamples& outputs) {
     const nn::SlicedLoss loss = outputs.model.loss(outputs.hidden, {outputs.batch.targets, 0}, 0);
@@ -32,7 +33,7 @@ struct LossSums {
             .item<double>();
     num_next_sentence += labels.ge(0).sum().item<int64_t>();
   }
-  // Returns the mean loss per target plus the mean next-sentence loss, in nats; NaN if no target was scored.
+  // Returns the mean loss per target plus the mean next-sentence loss; NaN if no target was scored.
   double mean() const {
     if (num_scored == 0 && num_next_sentence == 0) return std::numeric_limits<double>::quiet_NaN();
     return nll / static_cast<double>(std::max<int64_t>(1, num_scored)) +

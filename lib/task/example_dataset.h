@@ -35,7 +35,8 @@ class ExampleDataset : public Dataset {
  public:
   explicit ExampleDataset(data::Examples examples) : examples_(std::move(examples)) {}
   const data::Examples& corpus() const override { return examples_; }
-  // Scores the rows of epoch 0, in batches of similar length and about 4096 tokens.
+  // Scores the rows of epoch 0, in batches of similar length and at most 4096 tokens; a longer row is a batch of its
+  // own.
   Evaluation evaluate(model::LanguageModel& model, const EvaluationOptions& options) const override;
 
  protected:
@@ -59,7 +60,7 @@ class FixedExamples : public data::ExampleSource {
   std::shared_ptr<const Rows> rows_;
 };
 
-// Returns `logits`. Throws Error(failed) if a logit is NaN or infinite, since the argmax is then undefined.
+// Returns `logits`. Throws Error(failed) if a logit is NaN or infinite, since the prediction is then undefined.
 const at::Tensor& require_finite(const at::Tensor& logits);
 
 // Throws Error(input) about the shard `name` if `has_targets` is false. `has_targets`: whether any record of the shard

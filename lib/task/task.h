@@ -40,16 +40,18 @@ double score_named(const NamedScores& scores, const std::string& name);
 
 // The results of a model on a dataset.
 struct Evaluation {
-  double loss = 0;     // mean loss as in training: nats per token; for examples, of the output head
-  int64_t rows = 0;    // number of scored rows; smaller than the corpus if a signal stopped the evaluation
+  // Mean loss in nats per scored token; for examples, mean loss of the output head per scored target (nats, or squared
+  // error of numbers), plus the mean next-sentence loss if there is one.
+  double loss = 0;
+  int64_t rows = 0;    // number of scored examples, fewer than all after a stop signal; 0 for texts and pairs
   int64_t scored = 0;  // number of scored targets, which are those with a known value
-  NamedScores scores;  // empty if no target is known
+  NamedScores scores;  // scores of the task; may be empty, for example if no label is known or after a stop signal
   // Functions that return the contents of the files of Dataset::output_files(), by name; empty unless all rows were
   // scored. Valid as long as the dataset.
   std::map<std::string, std::function<std::string()>> output_files;
 };
 
-// Names of output files: the predictions of all rows, and the best answers to each question with their scores.
+// Names of output files: all predictions, and the best answers to each question with their scores.
 constexpr const char* kPredictions = "predictions";
 constexpr const char* kBestAnswers = "best-answers";
 
@@ -157,8 +159,9 @@ class Task {
   virtual bool reads_pipes() const { return false; }
   // Opens the records of a shard as a dataset. The records and the tokenizers must outlive the dataset. Logs how many
   // records are truncated or left out. Throws Error(input) if the shard is damaged, if its classes are not those of the
-  // model, or if labels are missing in training. Throws Error(usage) if options.block leaves no room for text, or if
-  // rows have two segments and the model has one. The tokens of a text are verified only when they are read.
+  // model, or if labels are missing in training. Throws Error(usage) if model.bert.classes is 0 for a shard of
+  // classes, if options.block leaves no room for text, or if rows have two segments and the model has one. The tokens
+  // of a text are verified only when they are read.
   virtual std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                         const DatasetOptions& options) const = 0;
 };

@@ -68,10 +68,10 @@ class Translator {
   // Returns the name of the sentence with search::Sentence::number `number`, for error messages: "test.de:17".
   using NameFunction = std::function<std::string(int64_t number)>;
   // Returns for each sentence the hypotheses, best first, or the samples; after a stop signal, an empty vector for
-  // sentences that are not translated. An empty sentence, whose source is only the end token, is not passed to the
-  // model: its single hypothesis, or each sample, is the end token with score 0. `progress` receives the number of
-  // sentences translated so far; may be empty. Throws Error(input) for a source longer than max_source tokens, unless
-  // `truncate`, and for an empty sentence with a prefix.
+  // sentences that are not translated. With an encoder, an empty sentence, whose source is only the end token, is
+  // not passed to the model: its single hypothesis, or each sample, is the end token with score 0. `progress` receives
+  // the number of sentences translated so far; may be empty. Throws Error(input) for a source longer than max_source
+  // tokens, unless `truncate`, and for an empty sentence with a prefix.
   std::vector<std::vector<search::Hypothesis>> translate(std::vector<search::Sentence> sentences,
                                                          const NameFunction& name,
                                                          const std::function<void(int64_t completed)>& progress = {});

@@ -12,7 +12,7 @@ namespace mh::train {
 struct ScheduleLengths {
   int64_t warmup = 0;         // length of the warm-up
   int64_t total_updates = 0;  // total length of the schedule
-  int64_t period = 0;         // train.schedule.period: first cycle of cosine, half a cycle of cyclic-cosine; 0: no cycles
+  int64_t period = 0;         // train.schedule.period: first cycle of cosine, half a cycle of cyclic-cosine; 0: none
 };
 
 // Returns the length in updates of a warm-up given by train.schedule.warmup_ratio. `total_updates`: length of the

@@ -29,7 +29,7 @@ class Pooler {
   Dense dense_;
 };
 
-// Returns the cross-entropy of logits (B, C) with the target classes (B) int64; negative classes are not scored.
+// Returns the cross-entropy of logits (B, C) with the target classes (B) int64; class -1 is not scored.
 // `smoothing`: label smoothing.
 nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing);
 
