@@ -1,6 +1,6 @@
 // The procedure "block-coordinate": block coordinate descent for a mixture of attentive experts (MAE, Peng et al.
-// 2020), which trains the gates and all other parameters in different passes. In one epoch out of `every`, each update
-// takes two passes over its batch, a G pass and an F pass:
+// 2020), which trains the gates and all other parameters in different passes. From epoch `first` on, in one epoch out
+// of `every`, each update takes two passes over its batch, a G pass and an F pass:
 //
 //   G pass  runs the whole mixture of experts and trains the gates
 //   F pass  runs one sampled expert and trains all parameters except the gates

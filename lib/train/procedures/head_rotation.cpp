@@ -6,7 +6,7 @@
 //                       swapped; before the 2nd, 4th, … epoch, the pairs are swapped back.
 //   hard, soft, random  Pairs selected by importance or at random (analysis/rotation.h), swapped before epoch `start`
 //                       and swapped back `frequency` epochs later. After `rest` epochs without swapped heads, new pairs
-//                       are selected, and so on.
+//                       are selected, and so on. Before epoch `end` + 1 all pairs are swapped back for good.
 //
 // Epochs are counted from 1. The modes hard and soft measure the importance of heads in the validation at the end of
 // the epoch before a swap.
