@@ -470,7 +470,8 @@ inline void EmulatedGpu::run(Grid grid, int threads, size_t shared_bytes, const 
     throw std::runtime_error("expected a multiple of 32 threads in a block; found " + std::to_string(threads));
   while (fibers_.size() < static_cast<size_t>(threads)) fibers_.push_back(std::make_unique<Fiber>());
   fibers_.resize(static_cast<size_t>(threads));
-  // Allocates no more than the kernel requests, so that the address sanitizer detects accesses past the end.
+  // Allocates the requested bytes, rounded up to a multiple of 16, so that the address sanitizer detects accesses past
+  // the end.
   const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(16, (shared_bytes + 15) / 16 * 16),
                                                            &std::free);
   shared_ = memory.get();

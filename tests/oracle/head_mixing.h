@@ -15,7 +15,7 @@ namespace reference {
 
 struct HeadMixing {
   int64_t batch, queries, keys, width, heads;
-  int64_t softmax_heads;  // number of heads k of the probabilities, between `pre` and `post`
+  int64_t softmax_heads;  // number of heads of the probabilities P_k, between `pre` and `post`
   int64_t dk, dv;
   bool is_sigsoftmax = false;
   // pre (h, softmax_heads), post (softmax_heads, h) and alpha (h, h); empty: the identity matrix.

@@ -76,7 +76,7 @@ HeadPair pair(int64_t layer, int64_t head, int64_t other_layer, int64_t other_he
   return {kind, {layer, head}, {other_layer, other_head}};
 }
 
-// Returns attention configurations that together contain all stages with parameters per head.
+// Returns attention configurations: without stages, and with stages that have parameters per head.
 const std::vector<std::string>& stages() {
   static const std::vector<std::string> all{
       "",
@@ -115,7 +115,7 @@ TEST_CASE("swapping heads exchanges their rows of the q, k and v projections and
   for (const char* layer : {"decoder.layers.0.self.", "decoder.layers.2.self."})
     for (const char* projection : {"query", "key", "value"})
       for (const char* parameter : {".weight", ".bias"}) expected.insert(std::string(layer) + projection + parameter);
-  CHECK(stack.changed_since(before) == expected);  // unchanged: other kinds and layers, W^O, norms and stages
+  CHECK(stack.changed_since(before) == expected);  // unchanged: other kinds and layers, W^O and stages
   const int64_t size = LayerStack::kWidth / 4;
   for (const char* part : {"query.weight", "key.weight", "value.weight", "query.bias", "key.bias", "value.bias"}) {
     const std::string from = std::string("decoder.layers.0.self.") + part,

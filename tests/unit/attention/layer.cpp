@@ -137,8 +137,8 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
                  "relative positions with a mask that the fused kernels do not support, such as an additive mask",
                  [&] { return relative_layer(x, keys, memory_mask); });
 
-  // Fewer queries in the batch than head_size, for which automatic dispatch prefers the composed path only for speed:
-  // the fused path gives the same result.
+  // For a batch of fewer queries than head_size, automatic dispatch prefers the composed path, only for speed. Here the
+  // fused path gives the same result for 2 to 16 queries of head_size 16.
   Layer exact_relative_layer("heads = 2\nscore = 'relative'\n", 32, 3);
   exact_relative_layer.convert(at::kDouble);
   exact_relative_layer.layer->set_path(Path::composed);

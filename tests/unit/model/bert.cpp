@@ -54,7 +54,8 @@ std::unique_ptr<LanguageModel> build_perturbed(const std::string& toml) {
   return model;
 }
 
-// Returns random rows of these lengths with two segments each; padding has random tokens.
+// Returns random rows of these lengths. The first half of a row, rounded up, is in the first segment; the rest and the
+// padding, which has random tokens, are in the second.
 Input random_input(const std::vector<int64_t>& lengths, uint64_t seed) {
   const auto rows = static_cast<int64_t>(lengths.size());
   const int64_t max_length = *std::max_element(lengths.begin(), lengths.end());

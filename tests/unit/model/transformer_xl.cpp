@@ -523,8 +523,8 @@ TEST_CASE("positions dropped from the memory do not change later outputs for any
     at::manual_seed(3);
     for (auto& p : model->parameters().all())  // so that gates are far from uniform
       if (p.traits().trainable) p.master().add_(at::randn_like(p.master()), 0.5);
-    // With one layer the last segment sees only the eight tokens before it; the first eight of the 24 tokens are
-    // dropped.
+    // With one layer the last segment sees only the eight tokens before it, so not the first eight of the 24 tokens,
+    // which differ between x and changed_tokens.
     auto last_segment = [&](const at::Tensor& text) {
       auto state = model->new_state();
       return hidden_by_segments(*model, text, {4, 4, 4, 4, 4, 4}, *state).narrow(1, 20, 4);

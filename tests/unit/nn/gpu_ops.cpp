@@ -209,7 +209,6 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
 
 TEST_CASE("loss and gradients of a training step by GPU kernels agree with the CPU", "[gpu-ops]") {
   const at::Tensor tokens = models::random_tokens(3, 17, 50, 14), targets = tokens.roll(1, 1);
-  // The activation is GELU, since rounding could move an input of ReLU across the step of its gradient.
   const std::string bands =
       "input_cutoffs = [10, 30]\noutput_cutoffs = [10, 30]\ntied_projections = true\ndropout_tail = 0.2\n";
   for (const bool bf16 : {false, true})
@@ -217,6 +216,7 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
       INFO(extra << "bf16 " << bf16);
       // `noise`: relative change of each weight.
       const auto results = [&, bf16 = bf16](double noise) {
+        // The activation is GELU, since rounding could move an input of ReLU across the step of its gradient.
         const auto model = model::build_language_model(
             models::parse_model_config(
                 "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"

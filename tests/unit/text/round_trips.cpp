@@ -44,7 +44,7 @@ rc::Gen<std::string> special_text() {
   });
 }
 
-// Generates the entries of a vocabulary: distinct non-empty strings, none of which is a special piece.
+// Generates the entries of a vocabulary: distinct non-empty strings other than <eos>, <unk> and a line feed.
 rc::Gen<Words> special_entries() {
   return rc::gen::map(rc::gen::resize(12, rc::gen::container<Words>(special_text())), [](const Words& all) {
     Words distinct;

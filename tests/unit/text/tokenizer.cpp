@@ -102,7 +102,6 @@ std::vector<Piece> add_special_pieces(const std::string& end_of_line, const Word
   return pieces;
 }
 
-// Returns the elements at even indices.
 Words even_elements(const Words& all) {
   Words selected;
   for (size_t i = 0; i < all.size(); i += 2) selected.push_back(all[i]);

@@ -76,7 +76,7 @@ TEST_CASE("frozen parameters do not change, and Adam's bias correction starts wh
     CHECK(at::equal(p.master(), find(frozen_run, p.name())) == (in_attention || in_ffn));
     CHECK(at::equal(p.master(), find(late_run, p.name())) == in_attention);
   }
-  // Adam's first step is lr g / (g + ε) for the gradient g, since the bias correction counts the steps of the
+  // Adam's first step is lr g / (|g| + ε) for the gradient g, since the bias correction counts the steps of the
   // parameter instead of the steps of the run. The first moment of the first step is (1 - β₁) g.
   auto unfrozen_run = train_in_folder(
       folder, "thawed",

@@ -20,8 +20,8 @@ std::string resolved_toml(const std::string& toml) {
   return RunConfig::read(config).toml();
 }
 
-// A configuration of an earlier version, in which keys were not grouped into sections. Most values are not the
-// defaults.
+// A configuration of an earlier version, in which [model] and [train] contained keys that are now in subsections. Most
+// values are not the defaults.
 const char* kOldKeys = R"([model]
 backbone = "transformer-xl"
 positions = "none"

@@ -81,7 +81,8 @@ std::vector<std::string> all_run_tomls() {
   add_stages("mixer", attention::mixers().names());
   add_stages("combiner", attention::combiners().names());
   for (const std::string& name : regularisers().names()) all.push_back(str("[train.regularisers.", name, "]\n"));
-  all.push_back("[train.regularisers.NAME]\ntype = 'hard-concrete-penalty'\n");  // same options as head-balance
+  // A section whose type can change: head-balance has the same options as hard-concrete-penalty.
+  all.push_back("[train.regularisers.NAME]\ntype = 'hard-concrete-penalty'\n");
   for (const std::string& name : procedures().names()) all.push_back(str("[train.procedures.", name, "]\n"));
   return all;
 }
