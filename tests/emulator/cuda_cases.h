@@ -106,8 +106,8 @@ inline constexpr double kUnitRoundoff = std::is_same_v<T, float>               ?
                                         : std::is_same_v<T, mh::kernels::Fp16> ? tolerance::kFp16
                                                                                : tolerance::kBf16;
 
-// Checks the result of a fused kernel: its error may not exceed a bound (tolerance::composed_error_bound) that follows
-// from the error of the same computation composed of matrix operations in type T.
+// Checks the result of a fused kernel: its error may not exceed a bound that follows from the error of the same
+// computation composed of matrix operations in type T (tolerance::composed_error_bound) and from the errors of logits.
 template <class T>
 struct ExpectClose {
   double logit_size;  // largest Σ |term| over the terms of a logit

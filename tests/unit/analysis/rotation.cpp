@@ -76,7 +76,7 @@ HeadPair pair(int64_t layer, int64_t head, int64_t other_layer, int64_t other_he
   return {kind, {layer, head}, {other_layer, other_head}};
 }
 
-// Returns attention configurations: without stages, and with stages that have parameters per head.
+// Returns attention configurations: the default stages, and stages with parameters per head.
 const std::vector<std::string>& stages() {
   static const std::vector<std::string> all{
       "",

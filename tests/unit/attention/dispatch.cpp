@@ -18,8 +18,8 @@ using namespace mh::attention;
 
 namespace {
 
-// A layer of width 32 and a forward pass of 20 queries. set_layer and set_pass change the layer and the pass so that
-// one constraint is not met; without these changes, and with registered stages, the pass takes the fused path.
+// A layer of width 32 and a forward pass of 20 queries that do not meet one constraint, because of the options in
+// `toml`, because of `is_training` or `kind`, or because of the changes that set_layer and set_pass make.
 // `kernel`: the kernel that does not meet the constraint; composed: every kernel.
 struct Case {
   std::string toml = "heads = 2\n";
