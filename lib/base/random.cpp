@@ -67,7 +67,7 @@ double RandomSequence::normal() {
 }
 
 uint64_t RandomSequence::uniform_below(uint64_t bound) {
-  if (bound == 0) throw std::logic_error("RandomSequence::below: expected a bound of at least 1; found 0");
+  if (bound == 0) throw std::logic_error("RandomSequence::uniform_below: expected a bound of at least 1; found 0");
   // Lemire's multiplication method, which rejects the few low products that would favour some values.
   uint64_t threshold = -bound % bound;
   for (;;) {

@@ -11,7 +11,7 @@ namespace mh::search {
 int32_t sample_token(std::span<const float> logits, double temperature, int64_t top_k, RandomSequence& random) {
   const float* x = logits.data();
   const size_t n = logits.size();
-  if (n == 0) throw std::logic_error("draw(): expected at least one logit; found none");
+  if (n == 0) throw std::logic_error("sample_token(): expected at least one logit; found none");
   if (temperature == 0) return static_cast<int32_t>(std::max_element(x, x + n) - x);
   std::vector<int32_t> order(n);
   std::iota(order.begin(), order.end(), 0);
