@@ -54,7 +54,7 @@ void LanguageModel::require_length(const std::string& length_option, int64_t len
     throw Error(Exit::usage, Problem{length_option, str("at most ", key, ", ", limit, " tokens"), str(length),
                                      str(length_option.find(' ') == length_option.npos ? "lower " + length_option
                                                                                        : "use shorter texts",
-                                         ", or a model with a higher ", key)});
+                                         ", or use a model with a higher ", key)});
 }
 
 void LanguageModel::require_incremental() {
