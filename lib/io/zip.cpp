@@ -109,7 +109,7 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
     const uint64_t kind = read_number(field_offset, 2), size = read_number(field_offset + 2, 2);
     uint64_t value_offset = field_offset + 4;
     field_offset = value_offset + size;
-    // Field 1 is the ZIP64 field, which contains those of the following numbers that need 64 bits, in this order.
+    // Field 1 is the ZIP64 field, which contains, in this order, each following number that needs 64 bits.
     if (kind != 1) continue;
     for (uint64_t* n : {&entry.size, &compressed_size, &entry.header_offset}) {
       if (*n != kLarge32) continue;

@@ -38,7 +38,7 @@ struct AnswerOptions {
 
 struct Answer {
   std::string text;  // text of the answer; empty: no answer
-  // Start logit and end logit; for no answer, those of [CLS] in the window where their sum is lowest.
+  // Start logit and end logit; for no answer, the two logits of [CLS] in the window where their sum is lowest.
   double start = 0, end = 0;
   double probability = 0;  // softmax of the scores of Answers::best
   double score() const { return start + end; }

@@ -62,7 +62,7 @@ struct EvaluationOptions {
   data::ScoringOptions scoring = {};  // for a text, scoring.block must be above 0
   std::string metric = "loss";        // a score that evaluate() must return in addition to the loss
   DecodingOptions decoding = {};      // options of scores that need decoding
-  // Observes forward passes; in evaluate(), only those of the loss, not those of decoding. May be null.
+  // Observes forward passes; evaluate() calls the observer when the loss is computed, not while decoding. May be null.
   attention::Observer* observer = nullptr;
   std::function<void(int64_t completed, int64_t total)> progress = {};  // receives numbers of rows; may be empty
 };

@@ -38,7 +38,7 @@ class RunFolder {
   std::string checkpoint_path(int64_t update);
   // Removes all files of weights from checkpoints/ except the newest `num_retained`.
   void retain_newest_checkpoints(int64_t num_retained);
-  // Removes all files of weights from checkpoints/ except those of the updates that are keys of `scores`.
+  // Removes the files of weights in checkpoints/ whose updates are not keys of `scores`.
   void remove_checkpoints_except(const std::map<int64_t, double>& scores);
 
  private:

@@ -128,7 +128,7 @@ def main():
     if not files:
         check(make_characters(), ["--tokenize", "intl", "--lowercase", "--chrf"], True, tokenize="intl", lowercase=True)
     check_all(files or make_files(40 if quick else 300), quick)
-    print(f"{num_compared} rows equal those of sacrebleu {sacrebleu.__version__}")
+    print(f"{num_compared} rows equal the rows of sacrebleu {sacrebleu.__version__}")
 
 
 if __name__ == "__main__":

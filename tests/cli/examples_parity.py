@@ -76,4 +76,4 @@ for task, name, options, columns, header in FILES:
             if len(lengths) == 1 or room % 2 == 0 or min(lengths) <= room // 2:
                 sys.exit(f"{name}, length {length}, row {i}: expected {encodings['input_ids'][i]}, as from BertTokenizer; found {row}")
             odd_splits += 1
-print(f"{num_compared} rows equal those of transformers {transformers.__version__}; in {odd_splits} rows BertTokenizer splits an odd number of tokens differently")
+print(f"{num_compared} rows equal the rows of transformers {transformers.__version__}; in {odd_splits} rows BertTokenizer splits an odd number of tokens differently")

@@ -138,7 +138,7 @@ def main():
         check_classes(rng)
         check_numbers(rng)
         check_answers(generated_questions(rng))
-    print(f"{num_compared} rows equal those of scikit-learn {sklearn.__version__}, scipy {scipy.__version__} and SQuAD v1.1")
+    print(f"{num_compared} rows equal the rows of scikit-learn {sklearn.__version__}, scipy {scipy.__version__} and SQuAD v1.1")
 
 
 if __name__ == "__main__":

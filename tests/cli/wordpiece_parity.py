@@ -165,7 +165,7 @@ def main():
         check_generated_text(100 if quick else 3000)
         check_characters()
         check_learnt(20 if quick else 1000)
-    print(f"{num_compared} results equal those of tokenizers {tokenizers.__version__}")
+    print(f"{num_compared} results equal the results of tokenizers {tokenizers.__version__}")
 
 
 if __name__ == "__main__":
