@@ -42,7 +42,14 @@ void walk(const toml::table& table, const std::string& prefix, const Leaf& leaf)
   }
 }
 
+// Maximum size of a configuration, bytes. A TOML value takes up to 80 times the size of its text in memory; the largest
+// configuration of a model or recipe has less than 20 kB.
+constexpr size_t kMaxTomlBytes = size_t{1} << 20;
+
 toml::table parse(const std::string& text, const std::string& name) {
+  if (text.size() > kMaxTomlBytes)
+    throw Error(Exit::usage, Problem{name, str("a configuration of at most ", kMaxTomlBytes, " bytes"),
+                                     str(text.size(), " bytes"), "leave out what is no configuration"});
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& error) {
@@ -132,8 +139,6 @@ void Config::set_text(const std::string& key, const std::string& text, const std
                                      "rename the file, or use a symbolic link to the file"});
   insert(key, {quoted_toml(text), origin}, RenamedKeys::warn);
 }
-
-bool Config::has_section(const std::string& section) const { return !keys_below(section).empty(); }
 
 std::vector<std::string> Config::keys_below(const std::string& section) const {
   std::vector<std::string> keys;

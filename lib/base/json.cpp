@@ -58,8 +58,10 @@ void require_sound_json(std::string_view text, const std::string& name, const st
     std::set<std::string> keys;
   };
   std::vector<Level> levels;
+  size_t num_containers = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
+    if (c == '"' || c == '{' || c == '[') ++num_containers;
     if (c == '"') {
       const size_t begin = i + 1;
       i = end_of_json_string(text, i);
@@ -78,6 +80,11 @@ void require_sound_json(std::string_view text, const std::string& name, const st
       levels.back().expects_key = levels.back().is_object;
     }
   }
+  if (const size_t limit = max_json_containers(text.size()); num_containers > limit)
+    throw Error(Exit::input, Problem{name,
+                                     str("JSON of ", text.size(), " bytes with at most ", limit,
+                                         " strings, objects and arrays, which bounds its memory"),
+                                     str(num_containers), next});
 }
 
 }  // namespace mh

@@ -1,6 +1,7 @@
 // Checks JSON text from files before it is parsed.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -13,9 +14,16 @@ int json_depth(std::string_view text);
 // stack, since copying and printing a JSON value recurses once per level.
 constexpr int kMaxJsonDepth = 64;
 
+// Returns the maximum number of strings, objects and arrays that require_sound_json() accepts in `size` bytes of JSON.
+// Each takes up to 112 bytes of memory, however short its text: 64 of its own, and 48 in the list that contains it
+// while the list grows. So those for every 5 bytes take at most 23 times the size of the text, and the rest take 28
+// MiB.
+constexpr size_t max_json_containers(size_t size) { return size / 5 + (size_t{1} << 18); }
+
 // Throws Error(input) for faults that the JSON parser accepts: a NUL byte, at which the parser stops and ignores
 // the rest; a key that occurs twice in an object, of which the parser uses the last value; nesting deeper than
-// kMaxJsonDepth. Does not check the syntax. `name`: name of the file for the message. `next`: advice for the message.
+// kMaxJsonDepth. Also throws it for more strings, objects and arrays than max_json_containers(). Does not check the
+// syntax. `name`: name of the file for the message. `next`: advice for the message.
 void require_sound_json(std::string_view text, const std::string& name, const std::string& next);
 
 }  // namespace mh

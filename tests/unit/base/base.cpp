@@ -77,6 +77,44 @@ TEST_CASE("require_sound_json() refuses NUL bytes, duplicate keys and nesting ab
   CHECK(message(std::string(65, '[')).find("65 nested levels") != std::string::npos);
 }
 
+TEST_CASE("require_sound_json() refuses more strings, objects and arrays than a fifth of the bytes", "[base]") {
+  const auto list_of = [](const std::string& element, size_t count, const std::string& padding) {
+    std::string text = "[";
+    for (size_t i = 0; i < count; ++i) text += (i == 0 ? "" : ",") + element;
+    return text + padding + "]";
+  };
+  const size_t count = size_t{1} << 20;
+  for (const char* element : {R"("")", "{}", "[]"}) {
+    INFO(element);
+    const size_t size = list_of(element, count, "").size();
+    // With this padding the list itself and its elements are exactly as many as the limit.
+    size_t padding = 0;
+    while (max_json_containers(size + padding) < count + 1) padding += 5;
+    require_sound_json(list_of(element, count, std::string(padding, ' ')), "f", "copy it");
+    try {
+      require_sound_json(list_of(element, count, std::string(padding - 5, ' ')), "f", "copy it");
+      FAIL("accepted");
+    } catch (const Error& error) {
+      CHECK(error.exit() == Exit::input);
+      CHECK(std::string(error.what()).find("; found 1048577; copy it") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a configuration of more than 1 MiB is refused", "[base]") {
+  const std::string key = "x = 1\n";
+  std::string text = key + std::string((size_t{1} << 20) - key.size(), '\n');
+  Config().load_text(text, "c.toml");
+  text += '\n';
+  try {
+    Config().load_text(text, "c.toml");
+    FAIL("accepted");
+  } catch (const Error& error) {
+    CHECK(error.exit() == Exit::usage);
+    CHECK(std::string(error.what()).find("c.toml: expected a configuration of at most 1048576 bytes") == 0);
+  }
+}
+
 namespace {
 
 std::string message(const std::function<void()>& action) {
