@@ -9,6 +9,9 @@
 #include <cstring>
 #include <iostream>
 #include <new>
+#include <optional>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -33,28 +36,36 @@ std::string command_name(const CLI::App& app, const std::string& name) {
   return subs.empty() ? name : name + " " + subs.back()->get_name();
 }
 
+// If the error is of the named type of CLI11, whose message contains `verb`, returns the message before and after
+// `verb`.
+std::optional<std::pair<std::string, std::string>> parts_around(const CLI::ParseError& error, const char* type,
+                                                                std::string_view verb) {
+  const std::string message = error.what();
+  const size_t begin = message.find(verb);
+  if (error.get_name() != type || begin == message.npos) return std::nullopt;
+  return std::pair{message.substr(0, begin), message.substr(begin + verb.size())};
+}
+
 // Returns the message for an error of CLI11: what was expected and found if options or arguments exclude or require
 // each other or are missing, the nearest option for an unknown option, otherwise CLI11's own message.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
-  std::string message = error.what();
-  if (const size_t verb = message.find(" excludes "); error.get_name() == "ExcludesError" && verb != message.npos) {
-    const std::string first_option = message.substr(0, verb), second_option = message.substr(verb + 10);
-    const CLI::Option* positional = second_option[0] == '-' ? nullptr : app.get_option_no_throw(second_option);
-    return positional == nullptr ? str(first_option, ": expected no ", second_option, " together with ", first_option,
+  if (const auto names = parts_around(error, "ExcludesError", " excludes ")) {
+    const auto& [option, other] = *names;
+    const CLI::Option* positional = other[0] == '-' ? nullptr : app.get_option_no_throw(other);
+    return positional == nullptr ? str(option, ": expected no ", other, " together with ", option,
                                        "; found both; leave one of the two out")
-                                 : str(first_option, ": expected only arguments of ", first_option,
+                                 : str(option, ": expected only arguments of ", option,
                                        "; found the additional argument ", join(positional->results(), " "));
   }
-  if (const size_t verb = message.find(" requires "); error.get_name() == "RequiresError" && verb != message.npos) {
-    const std::string first_option = message.substr(0, verb), second_option = message.substr(verb + 10);
-    return str(first_option, ": expected ", second_option, " with this option; found no ", second_option, "; add ",
-               second_option, ", or leave ", first_option, " out");
+  if (const auto names = parts_around(error, "RequiresError", " requires ")) {
+    const auto& [option, other] = *names;
+    return str(option, ": expected ", other, " with this option; found no ", other, "; add ", other, ", or leave ",
+               option, " out");
   }
-  if (const size_t verb = message.find(" is required"); error.get_name() == "RequiredError" && verb != message.npos) {
-    const std::string name = message.substr(0, verb);
-    return name == "A subcommand"
-               ? "expected a subcommand; found none"
-               : str("expected the ", name[0] == '-' ? "option " : "argument ", name, "; found none");
+  if (const auto names = parts_around(error, "RequiredError", " is required")) {
+    const std::string& missing = names->first;
+    if (missing == "A subcommand") return "expected a subcommand; found none";
+    return str("expected the ", missing[0] == '-' ? "option " : "argument ", missing, "; found none");
   }
   std::vector<std::string> names;
   collect_options(app, names);
@@ -62,7 +73,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
     std::string hint = did_you_mean(word.substr(0, word.find('=')), names);
     if (!hint.empty()) return str("unknown option ", word, "; ", hint);
   }
-  return message;
+  return error.what();
 }
 
 }  // namespace
