@@ -19,6 +19,9 @@ tsv 'index\tsentence\n0\tOne\n' cola-test.tsv
 record 0 mh-prep glue --task cola $bert cola-test.tsv -o x.mhs
 tsv 'one\ttwo\tthree\n' three.tsv
 record 3 mh-prep glue --task cola $bert three.tsv
+# The number of columns is bounded.
+{ head -c 65536 /dev/zero | tr "\0" "\t"; echo; } > wide.tsv
+expect 3 mh-prep glue --task cola $bert wide.tsv; said "wide.tsv:1: expected at most 65536 columns; found 65537"
 # Columns may be in any order. Options select columns with other names.
 tsv 'label\tsentence\n1\tone\n' swapped.tsv
 record 0 mh-prep glue --task sst2 $bert swapped.tsv -o x.mhs

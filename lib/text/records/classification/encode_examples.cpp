@@ -1,4 +1,6 @@
 // Encodes tab-separated examples to a shard of examples.
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "text/records/classification/examples.h"
@@ -9,6 +11,8 @@ namespace mh::text {
 namespace {
 
 constexpr const char* kMalformed = "malformed";
+// Maximum number of columns. A column of one byte takes 32 bytes of memory, so the length of a line does not bound it.
+constexpr int64_t kMaxColumns = 1 << 16;
 
 // Lines of one file, without its header.
 struct ExampleBatch {
@@ -16,10 +20,22 @@ struct ExampleBatch {
   ExampleColumns columns;
 };
 
+std::string_view text_of(const ExampleBatch& batch, const TextBatch::Segment& segment) {
+  return std::string_view(batch.text.text).substr(segment.begin, segment.end - segment.begin);
+}
+
 struct EncodedExamples {
   EncodedSequences sequences;
   ExampleSummary summary;
 };
+
+// Returns the fields of a line. `where`: file and line for the message.
+std::vector<std::string> split_columns(std::string_view line, const std::string& where) {
+  if (const auto num_columns = 1 + std::ranges::count(line, '\t'); num_columns > kMaxColumns)
+    throw Error(Exit::input, Problem{where, str("at most ", kMaxColumns, " columns"), str(num_columns),
+                                     "separate columns by single tabs, and lines by newlines"});
+  return split(line, '\t');
+}
 
 class ExampleBatches {
  public:
@@ -31,8 +47,8 @@ class ExampleBatches {
     if (segments.front().line == 1) {
       const TextBatch::Segment& first_line = segments.front();
       check_text(batch.text, first_line, false);
-      const std::string line = batch.text.text.substr(first_line.begin, first_line.end - first_line.begin);
-      columns_ = find_columns_(split(line, '\t'), str(batch.text.file, ":1"));
+      const std::string where = str(batch.text.file, ":1");
+      columns_ = find_columns_(split_columns(text_of(batch, first_line), where), where);
       if (columns_.has_header) segments.erase(segments.begin());
     }
     batch.columns = columns_;
@@ -55,7 +71,7 @@ class ExampleEncoder {
     out.sequences.tokens.reserve(batch.text.text.size() / 3);
     for (const auto& s : batch.text.segments) {
       check_text(batch.text, s, false);
-      fields_ = split(std::string_view(batch.text.text).substr(s.begin, s.end - s.begin), '\t');
+      fields_ = split_columns(text_of(batch, s), str(batch.text.file, ":", s.line));
       if (has_valid_columns(batch, s)) add(batch, s, out);
       else ++out.summary.num_malformed;
     }
