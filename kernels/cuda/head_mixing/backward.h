@@ -11,6 +11,25 @@
 // The log-sum-exp has a rounding error of 2^-24 of the largest logit. Therefore the recomputed probabilities are
 // divided by their sum, which head_mixing_sums() computes; without that, the gradients of a query's logits would not
 // sum to zero if the logits are large.
+//
+// Tiling: a block of at most 8 warps computes one or more strips of 16 queries of a batch row, and loops over tiles of
+// 16 keys. The warps of a strip compute dP̄ (16, 16) of the output heads in turn, and exchange it as fragments; then
+// each warp computes its kWarpHeads query heads. Shared memory (head_mixing/plan.h): Q of all query heads and dO,
+// unless plan.resident_tiles is 0; the pipeline stages, each with V or K of all heads or of a group of heads; a
+// fragment for each output head; with relative positions, q + v, windows of r and products with them. __launch_bounds__
+// allows 255 registers.
+//
+// - head_mixing_sums(): a block computes a chunk of at most 8 output heads, or 4 in fp32, and has dO and fragments of
+//   the chunk only. A warp has 4 query heads, or 2 in fp32, and a lane 2 * kWarpHeads * (kChunkHeads + 1) fp32 sums:
+//   72, or 20 in fp32.
+// - head_mixing_row_sums(): a block of 128 threads; a thread computes one query of one query head. No shared memory.
+// - head_mixing_query_gradient(): a warp has 1 to 4 query heads, and a lane kWarpHeads * kColumns / 2 accumulators of
+//   dQ, and as many for q + v with relative positions: 128 for heads of 64 in 16 bits. In 16 bits shared memory also
+//   holds the transpose of a mixing matrix that all queries share.
+//
+// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block of head_mixing_sums() and of
+// head_mixing_query_gradient() has one strip of 4 warps, 2 stages, and 130 KiB and 153 KiB; 512 queries take 64 blocks,
+// as there are two chunks, and 32 blocks.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"

@@ -2,6 +2,24 @@
 // so a first kernel, attention_forward() without outputs, computes the log-sum-exp of each query head.
 // head_mixing_forward() then recomputes the probabilities tile by tile from the log-sum-exp, mixes them, and multiplies
 // them by V.
+//
+// Tiling of head_mixing_forward(): a block of at most 8 warps computes one or more strips of 16 queries of a batch row,
+// and loops over tiles of 16 keys. The warps of a strip compute the probabilities (16, 16) of the query heads in turn,
+// and exchange them as fragments. Then each warp mixes them to its kWarpHeads output heads (1 to 4), and adds the
+// products with V. If 8 warps have fewer heads than there are output heads, several blocks divide the output heads, and
+// each computes the probabilities of all query heads.
+//
+// Shared memory (head_mixing/plan.h): Q of all query heads, unless plan.resident_tiles is 0; the pipeline stages, each
+// with K or V of all heads or of a group of heads; a fragment for each query head; in 16 bits, a mixing matrix that all
+// queries share; with relative positions, q + v, windows of r and products with them. A lane has kWarpHeads * kSize / 2
+// accumulators of outputs, 128 for heads of 64 in 16 bits, and 8 * kWarpHeads of mixed probabilities; __launch_bounds__
+// allows 255 registers (cuda/resources.tsv lists them).
+//
+// For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has 8 warps, 2 strips of 4 warps, 2
+// stages and 161 KiB, and 512 queries take 16 blocks for each batch row and split of the keys.
+//
+// Tiling of combine_head_mixing_splits(): a block of 4 warps computes 4 queries of an output head, a warp computes one
+// query, and a lane every 32nd column. There is no shared memory.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"

@@ -1,4 +1,12 @@
-// The tiling of head-mixing kernels, computed on the host from the available shared memory.
+// The tiling of head-mixing kernels, computed on the host from the available shared memory. A block takes
+//
+//   strips * (resident_tiles * tile + exchanged_fragments * fragment + products) + num_stages * stage_tiles * tile +
+//   weights
+//
+// bytes of shared memory. A tile is 16 rows of kSize + 8 elements: 2304 bytes for heads of 64 in bf16. A fragment is
+// 512 bytes, or 1024 in fp32; in 16 bits an odd number of heads takes a fragment more. Products are 2560 bytes for each
+// warp of a strip with relative positions, and otherwise 0. Weights are 4 * weight_rows * warps_per_strip * warp_heads
+// bytes, rounded up to a multiple of 16, and 0 in fp32.
 #pragma once
 
 #include "cuda/fragment.h"

@@ -3,6 +3,29 @@
 // row_mix_sums() computes the gradient of the mixing matrix and the statistics of each query; row_mix_query_gradient()
 // computes dQ; row_mix_key_gradient() computes dK and dV. Delta is summed from the same rounded dP from which the other
 // two kernels subtract delta, so that the gradients of a query's logits sum to zero.
+//
+// Tiling: a block of kWarps warps (4 or 8) computes rows, which are queries or keys, of all heads of a batch row; each
+// warp has kWarpHeads heads (1 or 2). With kStride = kSize + 8 and heads = max(in_heads, out_heads), a block takes
+//
+//   2 * ((in_heads + out_heads) * rows * kStride + num_stages * stage + tiles * tile)
+//
+// bytes of shared memory: resident rows, 1 to 4 pipeline stages and tiles. A tile has tile_heads * (queries * (keys +
+// 8) + 8) elements, with tile_heads as in row_mix_forward.h. __launch_bounds__ allows 255 registers.
+//
+// - row_mix_sums(): 16 or 32 queries, with tiles of kKeys keys (16 or 32). Resident are Q and dO; a stage has K or V,
+//   heads * kKeys * kStride elements; the two tiles have P and dP̄. A lane has kWarpProducts * kMatrixHeads / 2
+//   accumulators of G.
+// - row_mix_query_gradient(): kQueries queries (32 or 64), with tiles of 16 keys. Resident are Q and dO; a stage has V
+//   or K, heads * 16 * kStride elements; one tile has dP̄, dP and dS in turn. A lane has kWarpHeads * kQueries * kSize
+//   / 32 accumulators of dQ, at most 128.
+// - row_mix_key_gradient(): 16 or 32 keys, with tiles of 16 queries. Resident are K and V; a stage has Q and dO,
+//   (in_heads + out_heads) * 16 * kStride elements; the two tiles have P and dP̄. A lane has kWarpHeads * kKeys * kSize
+//   / 16 accumulators of dK and dV, at most 128.
+//
+// For 16 heads of 64 in bf16 on an H100, whose blocks have up to 227 KiB, the three kernels have 8 warps of 2 heads; 16
+// queries, 32 queries and 16 keys; 3, 1 and 1 stages; 16, 128 and 128 accumulators; 204.5, 204.25 and 168.5 KiB. 512
+// queries or keys take 32, 16 and 32 blocks. The last two kernels do not fit in the 163 KiB of an A100, where the
+// kernels of head_mixing/forward.h, backward.h and key_gradient.h compute this shape.
 #pragma once
 
 #include "cuda/head_mixing/row_mix_forward.h"
