@@ -6,6 +6,11 @@
 // warp hold fp32 accumulators (16, head size), the logits of the tile, and the running maximum and sum of each query
 // (online softmax). Products are tensor-core instructions, m16n8k16 or m16n8k8. If the grid has too few blocks, the
 // keys are split across blocks (split-KV), and a second kernel combines the partial results in fixed order.
+//
+// Without relative positions a block takes (kQueries + 2 * kStages * kKeys) * (kSize + 8) elements of shared memory,
+// and a lane has kSize / 2 accumulators of outputs and kKeys / 2 of logits. For heads of 64 in bf16 a block has 64
+// queries, tiles of 64 keys, 2 stages, 45 KiB, and 32 + 32 accumulators; 512 queries of 16 heads take 128 blocks for
+// each batch row.
 #pragma once
 
 #include "cuda/relative.h"

@@ -5,6 +5,15 @@
 // 31 keys. The products of the queries with these keys go to shared memory, where the key of query t and row ρ is in
 // column t + ρ, if t and ρ are counted from the first query and the first row of the tile. Nothing is accumulated in
 // global memory.
+//
+// Shared memory holds the rows of r, the pipeline stages with q + u and dO of a tile, q + v of a tile, a window of
+// keys and one of values, and products of 2560 bytes per warp:
+//
+//   (kDistances + (2 * kStages + 1) * kQueries + 2 * Keys::kRows) * (kSize + 8) * sizeof(T) + 2560 * kWarps
+//
+// bytes. A lane has kSize / 2 accumulators of the gradient, and kQueries / 2 for each of P and the gradients of the
+// logits. For heads of 64 in bf16 a block has 4 warps, 64 rows of r, tiles of 32 queries, 2 stages and 77.5 KiB; a lane
+// has 32 + 2 * 16 accumulators.
 #pragma once
 
 #include "cuda/attention_forward.h"

@@ -1,4 +1,10 @@
 // Dropout on a GPU, with the random stream of dropout_plan.h.
+//
+// Tiling: a thread of a block of 256 threads computes vectors of four consecutive elements, 4 * (threads of the grid)
+// apart. It computes the four random words of a Philox counter for a vector, or the words of two counters if the vector
+// is not aligned in the random stream, and holds four elements and four or eight words in registers. There is no shared
+// memory. The grid has one block for every 1024 elements, up to 65535 blocks: 512 blocks for a hidden state (512,
+// 1024).
 #pragma once
 
 #include "cuda/grid.h"
