@@ -6,6 +6,12 @@
 // loops over blocks. A span is so short that its probabilities fit in the L2 cache. Keys and values are packed once per
 // head. The softmax is online: each span rescales the sums of the previous spans to the new running maximum. The
 // backward pass recomputes the probabilities from the log-sum-exp of each query.
+//
+// The products of a block with a span are computed in register tiles (cpu/products.h), or by Bf16Gemm, 64 keys at a
+// time. The scratch memory of a call holds the packed keys and values, the packed rows of a block, one tile of logits
+// (32, span + 16), or two in the backward pass, in fp32, and the sums of outputs or of gradients. For 512 positions
+// of size 64, and an L2 cache of at least 512 KiB, with which a span has all keys, the forward pass takes 338 KiB with
+// products in fp32, and 210 KiB in bf16; the backward pass 936 KiB and 748 KiB.
 #pragma once
 
 #include <cstdint>

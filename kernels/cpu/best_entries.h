@@ -1,6 +1,10 @@
 // The largest logits of a row of the vocabulary and its log-sum-exp, for each decoding step. Takes two passes over the
 // row, and a third one over the few blocks of 64 that have a large entry. Only the results are sorted, and the row is
 // not copied.
+//
+// Tiling: a call computes one row. The first pass holds the maximum of a block, and the second pass the sums of
+// exponentials, in one vector of 16 lanes. The maxima of the blocks, and a copy of them that is partially sorted, take
+// 4 * (number of blocks + 1) bytes each: 2 KiB for a vocabulary of 33278, whose row takes 130 KiB.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,10 @@
 //
 // Hypotheses of a beam search that continue the same prefix share its keys and values. A table names the cache row of
 // each position, so hypotheses with a common prefix read the same memory, and nothing is copied when they diverge.
+//
+// Tiling: a call computes one query of one head: first the logits of all positions, each with a vector of 16 partial
+// sums, then the output, up to 64 columns at a time in 4 vectors of accumulators. The scratch memory has the scaled
+// query and the logits: 2.25 KiB for 512 positions of size 64, while the keys and values take 128 KiB in bf16.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,10 @@
 // Softmax cross-entropy of one row of logits; the gradient replaces the logits.
+//
+// Tiling: a call computes one row, in vectors of 16 logits, in three passes: the maximum, the exponentials and their
+// sum, and the gradient, if there is one. A vector of maxima and one of partial sums are in registers; the partial sums
+// of 64 vectors at a time are added in fp64. Without a gradient, or in fp32, there is no scratch memory; a gradient in
+// bf16 takes 4 * vocabulary bytes for the exponentials. With a gradient and a vocabulary of 33278 a row takes 130 KiB
+// in fp32, and 65 + 130 KiB in bf16, and stays in the L2 cache.
 #pragma once
 
 #include <cstddef>

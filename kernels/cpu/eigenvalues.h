@@ -3,6 +3,13 @@
 //
 // The absolute error of each eigenvalue is a few units in the last place of the largest eigenvalue, so an eigenvalue
 // that is much smaller may have no correct digit.
+//
+// Tiling: a call computes one matrix. Each of n - 1 steps of the reduction reads and writes the lower triangle of the
+// remaining rows once. The inner loop has 4 rows and 8 columns, with 4 vectors of partial sums and 5 others, each of 8
+// fp64 numbers. The matrix takes 8 * eigenvalue_rows(n) * eigenvalue_stride(n) bytes, of which the steps use the lower
+// half, and the scratch memory 8 * eigenvalue_scratch(n) bytes: 2080 KiB and 20 KiB for n = 512, and 36 KiB and 2.8 KiB
+// for n = 64. The vectors of the scratch memory stay in the L1 cache, and the lower half of the matrix in an L2 cache
+// of its size.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,12 @@
 // Linear maps across heads: y_i = Σ_j m[j, i] x_j, where x_j and y_i are the vectors of head j and head i at one
 // position.
+//
+// Tiling: a call computes one position. For each chunk of kMixWidth elements it copies all heads of x to scratch memory
+// in fp32, mixes them there, and copies the results to y. An inner loop (cpu/head_mix_chunk.h) computes 4 output heads
+// and 16 elements, four vectors of accumulators, over all input heads; the gradient of m has 4 input heads, 2 output
+// heads and 16 partial sums, eight vectors of accumulators, over the elements of a chunk. The scratch memory takes 512
+// * (in_heads + out_heads) bytes, and the partial sums of the gradient of m take 64 * in_heads * out_heads bytes: 16
+// KiB each for 16 heads. 512 keys have 4 chunks.
 #pragma once
 
 #include <cstdint>

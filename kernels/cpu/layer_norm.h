@@ -1,4 +1,11 @@
 // Residual sum, dropout and layer norm (sum_norm_plan.h) and their gradients on a CPU, for a range of rows.
+//
+// Tiling: a call computes rows one after another, in vectors of 16 elements, with one or two vectors of partial sums in
+// registers. The forward pass reads a row three times: for the sum and the mean, for the variance, and to normalise;
+// the backward pass twice: for the means and the gradients of weight and bias, and for dx and dy. A row stays in the L1
+// or L2 cache. For rows of 1024 elements, as with 16 heads of 64, and y in fp32, the forward pass takes 24 KiB: x, y,
+// sum, norm, weight and bias; and the backward pass 32 KiB: sum, dsum, dnorm, dx, dy, weight, dweight and dbias. With y
+// in bf16 each takes 2 KiB less. The scratch memory of 4 * (size + 128) bytes, 4.5 KiB, has the dropout mask of a row.
 #pragma once
 
 #include "cpu/simd.h"

@@ -1,4 +1,15 @@
 // The decode path of head mixing on a CPU: at most kMaxDecodeQueries queries, which read keys and values in place.
+//
+// Tiling: three steps, of which threads may share the first and the last by heads.
+//
+// - decode_logits(): a query head. A vector of 16 partial sums for each key, over up to 64 columns at a time, for which
+//   the scaled query is held in up to 4 vectors.
+// - decode_mix(): one query after another, all heads: softmax, then mixing by chunks of 128 keys, 8 KiB for 16 heads.
+// - decode_values(): an output head. Up to 64 columns of the output at a time, in 4 vectors of accumulators, over all
+//   keys.
+//
+// Keys and values are not copied. The scratch memory of all steps (head_mixing_decode_scratch) has mainly the logits of
+// all heads: for one query, 16 heads and 512 keys 41 KiB, while keys and values of size 64 in bf16 take 1 MiB each.
 #pragma once
 
 #include "cpu/head_mixing/query.h"

@@ -1,4 +1,5 @@
-// Forward and backward pass of head mixing on a CPU, over tiles of queries.
+// Forward and backward pass of head mixing on a CPU, over tiles of queries. cpu/head_mixing_attention.h has the tiling
+// and the memory that it takes.
 #pragma once
 
 #include "cpu/head_mixing/decode.h"

@@ -1,4 +1,6 @@
 // Matrix products of head mixing on a CPU: of a tile's queries with keys, values, and rows of r (relative positions).
+// A call computes all heads, or one head, of a tile, in chunks of 128 keys; an inner loop computes a register tile of 8
+// rows and 32 columns, or of 4 rows and 16 columns without AVX-512 (cpu/products.h), or Bf16Gemm computes 64 columns.
 #pragma once
 
 #include <cstring>
