@@ -11,7 +11,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CORE = ("lib/base/*", "lib/nn/*", "lib/model/*", "lib/attention/*", "lib/attention/fused/*", "lib/train/*")
+CORE = ("lib/base/**/*", "lib/nn/**/*", "lib/model/**/*", "lib/attention/*", "lib/attention/fused/*", "lib/train/*")
 FORMATS = {"lib/base/renamed_keys.cpp"}  # the table of renamed keys and values, which names keys of methods
 FOLDERS = "lib/attention/methods"
 METHODS = ("lib/attention/methods/**/*", "lib/train/procedures/*", "lib/train/regularisers/*")
