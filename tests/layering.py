@@ -57,7 +57,7 @@ def sources_of():
     for top in ("lib", "kernels", "tools"):
         for path in sorted((ROOT / top).rglob("*")):
             parts = path.relative_to(ROOT).parts
-            if path.suffix in (".cpp", ".h", ".cu") and parts[1] != "pch":  # the folders of precompiled headers are not in the table
+            if path.suffix in (".cpp", ".h", ".cu", ".in") and parts[1] != "pch":  # the folders of precompiled headers are not in the table
                 yield path.relative_to(ROOT), parts[1] if top == "lib" else top, path.read_text(encoding="utf-8")
 
 
