@@ -36,8 +36,11 @@ class Corpus:
         (self.folder / target).mkdir(parents=True, exist_ok=True)
         (self.folder / target / name).write_bytes(data)
 
+    def read(self, target, name):
+        return (self.folder / target / name).read_bytes()
 
-def state_dict():
+
+def pickled_state_dict():
     """Returns the pickle that torch.save writes for a dict of two tensors that share a storage; PyTorch is not needed."""
     utils = types.ModuleType("torch._utils")
     torch = types.ModuleType("torch")
@@ -96,46 +99,47 @@ def safetensors(tensors, metadata=None):
 
 
 def xxh64(data):
-    """Returns XXH64 with seed 0 in hexadecimal digits, computed by the library that mh-prep uses."""
+    """Returns XXH64 with seed 0, computed by the library that mh-prep uses."""
     library = ctypes.CDLL("libxxhash.so.0")
     library.XXH64.restype = ctypes.c_uint64
-    return f"{library.XXH64(data, ctypes.c_size_t(len(data)), ctypes.c_uint64(0)):016x}"
+    return library.XXH64(data, ctypes.c_size_t(len(data)), ctypes.c_uint64(0))
 
 
-def without_provenance(shard):
-    """Returns the shard with an empty provenance, which is half of the JSON text of its header."""
-    (size,), (length,) = struct.unpack_from("<I", shard, 4), struct.unpack_from("<Q", shard, 16)
-    header = json.loads(shard[24:24 + length])
-    header["provenance"] = {}
+def read_shard_header(shard):
+    """Returns the JSON object and the vocabulary in the header of a shard."""
+    payload_bytes, = struct.unpack_from("<I", shard, 4)
+    json_bytes, = struct.unpack_from("<Q", shard, 16)
+    return json.loads(shard[24:24 + json_bytes]), shard[24 + json_bytes:payload_bytes]  # the checksum of 8 bytes follows
+
+
+def with_provenance(shard, provenance):
+    """Returns the shard with another provenance in its header."""
+    header, vocabulary = read_shard_header(shard)
+    header["provenance"] = provenance
     text = json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
-    payload = b"MHSHARD1" + struct.pack("<Q", len(text)) + text + shard[24 + length:size]
-    payload += bytes.fromhex(xxh64(payload))[::-1]
-    frames, = struct.unpack_from("<I", shard, len(shard) - 9)
-    table = len(shard) - 9 - 8 * frames                 # offset of the table of frame sizes, in which the header is first
-    return (shard[:4] + struct.pack("<I", len(payload)) + payload + shard[8 + size:table] + struct.pack("<I", len(payload) + 8) +
-            shard[table + 4:])
-
-
-def vocabulary_of(shard):
-    """Returns the fingerprint and the vocabulary in the header of a shard."""
-    size, = struct.unpack_from("<I", shard, 4)
-    length, = struct.unpack_from("<Q", shard, 16)
-    return json.loads(shard[24:24 + length])["fingerprint"], shard[24 + length:size]
+    payload = b"MHSHARD1" + struct.pack("<Q", len(text)) + text + vocabulary
+    payload += struct.pack("<Q", xxh64(payload))
+    old_payload_bytes, = struct.unpack_from("<I", shard, 4)
+    num_frames, = struct.unpack_from("<I", shard, len(shard) - 9)
+    table = len(shard) - 9 - 8 * num_frames             # offset of the table of frame sizes, in which the header is first
+    return (shard[:4] + struct.pack("<I", len(payload)) + payload + shard[8 + old_payload_bytes:table] +
+            struct.pack("<I", len(payload) + 8) + shard[table + 4:])
 
 
 def add_checkpoints(corpus):
     """Adds small checkpoints. The checkpoints of the archive have 12 KB and more, mostly names and tensors."""
-    vocabularies = [vocabulary_of((corpus.folder / "shard" / f"shards-{name}.mhs").read_bytes()) for name in ("lm-bytes", "pairs")]
+    headers = [read_shard_header(corpus.read("shard", f"shards-{name}.mhs")) for name in ("lm-bytes", "pairs")]
     tensors = {"a": ("F32", [2, 3], bytes(24)), "b": ("BF16", [2], b"1234"), "c": ("I64", [], bytes(8)), "d": ("BOOL", [0, 2], b"")}
     corpus.add("checkpoint", "plain", safetensors(tensors))
     for sides in ([""], ["", "source_"]):
         metadata = {"multihead.format": "1"}
-        for side, (fingerprint, vocabulary) in zip(sides, vocabularies):
+        for side, (header, vocabulary) in zip(sides, headers):
             metadata[f"multihead.{side}tokenizer"] = base64.b64encode(vocabulary).decode()
-            metadata[f"multihead.{side}vocabulary"] = fingerprint
+            metadata[f"multihead.{side}vocabulary"] = header["fingerprint"]
         shapes = {name: [dtype, shape] for name, (dtype, shape, _) in tensors.items()}
-        checksums = {name: xxh64(values) for name, (_, _, values) in tensors.items()}
-        checksums["__metadata__"] = xxh64(json.dumps([shapes, metadata], separators=(",", ":"), sort_keys=True).encode())
+        checksums = {name: f"{xxh64(values):016x}" for name, (_, _, values) in tensors.items()}
+        text = json.dumps([shapes, metadata], separators=(",", ":"), sort_keys=True)
+        checksums["__metadata__"] = f"{xxh64(text.encode()):016x}"
         metadata["multihead.xxh64"] = json.dumps(checksums, separators=(",", ":"))
         corpus.add("checkpoint", f"vocabularies-{len(sides)}", safetensors(tensors, metadata))
 
@@ -150,7 +154,7 @@ def add_archive(corpus):
             data = archive.extractfile(member).read()
             name = member.name.replace("/", "-")
             if name.endswith(".mhs"):
-                corpus.add("shard", name, without_provenance(data))
+                corpus.add("shard", name, with_provenance(data, {}))  # the provenance is half of the JSON text of a header
             elif name.endswith(".vocab"):
                 corpus.add("vocabulary", name, data)
             elif name.endswith("log.jsonl") and logs < 4:
@@ -177,34 +181,38 @@ def add_recorded(corpus):
             corpus.add("tokenizer_folder", folder.name + "-old", b"\x1e".join([b"", *files[1:]]))
 
 
-def proto_fields(message):
-    """Yields the number, wire type and encoded value of each field of a message of Protocol Buffers."""
-    def varint(at):
-        end = at
-        while message[end] >= 128:
-            end += 1
-        return sum((byte & 127) << 7 * i for i, byte in enumerate(message[at:end + 1])), end + 1
+def read_varint(data, at):
+    """Returns the LEB128 number at the offset `at`, and the offset of the first byte after it."""
+    end = at
+    while data[end] >= 128:
+        end += 1
+    return sum((byte & 127) << 7 * i for i, byte in enumerate(data[at:end + 1])), end + 1
 
+
+def encode_varint(number):
+    return bytes([number & 127 | 128]) + encode_varint(number >> 7) if number >= 128 else bytes([number])
+
+
+def read_protobuf_fields(message):
+    """Yields the number, wire type and encoded value of each field of a message of Protocol Buffers."""
     at = 0
     while at < len(message):
-        key, begin = varint(at)
+        key, begin = read_varint(message, at)
         kind = key & 7
         if kind == 0:
-            at = varint(begin)[1]
+            at = read_varint(message, begin)[1]
         elif kind == 2:
-            size, begin = varint(begin)
+            size, begin = read_varint(message, begin)
             at = begin + size
         else:
             at = begin + {1: 8, 5: 4}[kind]
         yield key >> 3, kind, message[begin:at]
 
 
-def proto_message(fields):
-    """Returns a message of Protocol Buffers with the fields of proto_fields()."""
-    def varint(number):
-        return bytes([number & 127 | 128]) + varint(number >> 7) if number >= 128 else bytes([number])
-
-    return b"".join(varint(number << 3 | kind) + (varint(len(value)) if kind == 2 else b"") + value for number, kind, value in fields)
+def encode_protobuf(fields):
+    """Returns a message of Protocol Buffers with the fields of read_protobuf_fields()."""
+    return b"".join(encode_varint(number << 3 | kind) + (encode_varint(len(value)) if kind == 2 else b"") + value
+                    for number, kind, value in fields)
 
 
 def with_small_table(model):
@@ -215,9 +223,12 @@ def with_small_table(model):
     units[256 ^ ord("A")] = ord("A") | 1 << 8 | (256 ^ ord("A") ^ 2) << 10  # end of the key A, whose value is in unit 2
     units[2] = 1 << 31                                  # value of the key A: offset 0 in the text of replacements
     small_map = struct.pack("<513I", 4 * len(units), *units) + b"a\0"
-    return proto_message(
-        (number, kind, proto_message((n, k, small_map if n == table else v) for n, k, v in proto_fields(value)) if number == normaliser else value)
-        for number, kind, value in proto_fields(model))
+    fields = []
+    for number, kind, value in read_protobuf_fields(model):
+        if number == normaliser:
+            value = encode_protobuf((n, k, small_map if n == table else v) for n, k, v in read_protobuf_fields(value))
+        fields.append((number, kind, value))
+    return encode_protobuf(fields)
 
 
 def add_prepared(corpus, prep):
@@ -242,7 +253,7 @@ def main():
     add_checkpoints(corpus)
     add_recorded(corpus)
     add_prepared(corpus, prep)
-    pickled = state_dict()
+    pickled = pickled_state_dict()
     corpus.add("pickle", "state_dict", pickled)
     corpus.add("torch_file", "model.bin", torch_file(pickled))
     corpus.add("tensor_index", "index", b'{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}')
