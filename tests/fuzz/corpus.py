@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Makes the seed corpus of the fuzz targets: a folder of small valid files for each target.
+"""Makes the seed corpus of the fuzz targets: a folder of small files for each target, most of them valid.
 
     corpus.py MH_PREP FOLDER    shards and vocabularies by MH_PREP, files of the archive of tests/data and of tests/cli/recorded,
-                                checkpoints, a file in the form of torch.save, and the inputs in tests/fuzz/found that once failed
+                                checkpoints, a file in the form of torch.save, inputs that readers must refuse, and the inputs in
+                                tests/fuzz/found that once failed
 
 Most files have at most 4 KB, the maximum of ./run fuzz, since the time of a target grows with the size of its inputs.
 """
@@ -244,6 +245,19 @@ def add_prepared(corpus, prep):
     corpus.add("codes", "codes", b"#version: 0.2\nt h\nth e</w>\na t</w>\nc at</w>\n")
 
 
+def add_refused(corpus):
+    """Adds inputs that readers must refuse: without the check, the reader exhausts memory or the stack, or uses a value of another type."""
+    num_layers = 10 ** 12                               # more than kMaxLayers of lib/huggingface, in the keys of BERT and GPT-2
+    corpus.add("huggingface_config", "many-layers", json.dumps({"num_hidden_layers": num_layers, "n_layer": num_layers}).encode())
+    nested = {}
+    for _ in range(63):                                 # 65 levels with {} and the header: one more than kMaxJsonDepth of lib/base
+        nested = {"a": nested}
+    corpus.add("shard", "nested-header", with_provenance(corpus.read("shard", "shards-lm-bytes.mhs"), nested))
+    protocol = b"\x80\x02"
+    corpus.add("pickle", "none-as-storage", protocol + b"NQ.")  # NONE; BINPERSID, which requires a tuple; STOP
+    corpus.add("pickle", "none-as-state", protocol + b"}Nb.")   # EMPTY_DICT, NONE; BUILD, which requires a dict; STOP
+
+
 def main():
     prep, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     shutil.rmtree(folder, ignore_errors=True)
@@ -252,6 +266,7 @@ def main():
     add_checkpoints(corpus)
     add_recorded(corpus)
     add_prepared(corpus, prep)
+    add_refused(corpus)
     pickled = pickled_state_dict()
     corpus.add("pickle", "state_dict", pickled)
     corpus.add("torch_file", "model.bin", torch_file(pickled))
