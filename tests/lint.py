@@ -3,7 +3,7 @@
 error sites, format, shell scripts, manual pages, paths in the docs, and words to avoid.
 
     lint.py             prints a line for each check and a last line `mh-tests: ...`, which ./run test adds to its totals
-    lint.py --write     writes the current number of uses of each word to words.tsv
+    lint.py --write     lowers the numbers of words.tsv to the current number of uses of each word; raises none
 """
 import argparse
 import pathlib
@@ -88,9 +88,12 @@ def count_uses(pattern, texts):
 
 
 def word_texts():
-    sources = files("lib/**/*.cpp", "lib/**/*.h", "kernels/**/*.cpp", "kernels/**/*.h", "tools/**/*.cpp", "tools/**/*.h", "tests/**/*.cpp",
-                    "tests/**/*.h", "tests/**/*.py", "man/*", "docs/*.md", "*.md")
-    return [re.sub(r"\s+(?://|\*|#)?\s*", " ", path.read_text(encoding="utf-8")) for path in sources if path != pathlib.Path(__file__)]
+    """Returns the texts in which the words of words.tsv are counted, without line breaks and comment marks."""
+    suffixes = ("build", "cpp", "cu", "h", "in", "md", "py", "sh")
+    sources = files(*(f"{folder}/**/*.{suffix}" for folder in ("lib", "kernels", "tools", "tests") for suffix in suffixes),
+                    "configs/**/*", "data_scripts/**/*", "man/*", "docs/*.md", "*.md", "run", "meson*")
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in sources if path != pathlib.Path(__file__)]
+    return [re.sub(r"\s+(?://|\*|#)?\s*", " ", text) for text in texts]
 
 
 def check_words():
@@ -104,12 +107,13 @@ def check_words():
 
 
 def write_words():
+    """Lowers the allowed number of uses of each word in words.tsv to its number of uses."""
     texts = word_texts()
     lines = WORDS.read_text(encoding="utf-8").splitlines()
     for i, line in enumerate(lines):
         if line and not line.startswith("#"):
-            pattern, instead, _ = line.split("\t")
-            lines[i] = f"{pattern}\t{instead}\t{count_uses(pattern, texts)}"
+            pattern, instead, allowed = line.split("\t")
+            lines[i] = f"{pattern}\t{instead}\t{min(int(allowed), count_uses(pattern, texts))}"
     WORDS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
