@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs the fast checks of the sources: includes between folders, method names in the core, branches on the task, the list of
-error sites, format, shell scripts, manual pages, paths in the docs, and words to avoid.
+error sites, format, shell scripts, manual pages, paths in the docs, words to avoid, and subjects of commits.
 
     lint.py             prints a line for each check and a last line `mh-tests: ...`, which ./run test adds to its totals
     lint.py --write     lowers the numbers of words.tsv to the current number of uses of each word; raises none
@@ -8,12 +8,17 @@ error sites, format, shell scripts, manual pages, paths in the docs, and words t
 import argparse
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORDS = ROOT / "tests/words.tsv"
 SKIPPED = 77  # exit status of a script that skips its check
+MAX_SUBJECT = 72  # characters
+SUBJECT = re.compile(r"[\w./-]+: (\S+) \S.*(?<!\.)")
+# A word without the ending of "added", "adding" or "adds", or a verb whose stem has such an ending.
+IMPERATIVE = re.compile(r"[a-z-]+(?<!ed)(?<!ing)(?<![^s]s)|[a-z]*eed|bias|bring|embed|focus|shed|string")
 
 
 class Skip(Exception):
@@ -117,6 +122,47 @@ def write_words():
     WORDS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def subject_fault(subject):
+    """Returns how the subject of a commit differs from `area: imperative verb object`, or ""."""
+    match = SUBJECT.fullmatch(subject)
+    if match is None:
+        return "expected `area: verb object` with a single area and without a full stop; found another form"
+    if len(subject) > MAX_SUBJECT:
+        return f"expected at most {MAX_SUBJECT} characters; found {len(subject)}"
+    return "" if IMPERATIVE.fullmatch(match[1]) else f"expected an imperative verb after the area; found '{match[1]}'"
+
+
+def recent_commits():
+    """Returns "HASH SUBJECT" of each commit since origin/main, or of the last 20 if there is no origin/main, without merges."""
+    def git(*arguments):
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], text=True, capture_output=True, check=False)
+
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        raise Skip("no git repository; clone the repository, or install git")
+    has_main = git("rev-parse", "--verify", "--quiet", "origin/main").returncode == 0
+    log = git("log", "--no-merges", "--format=%h %s", *(["origin/main..HEAD"] if has_main else ["-20"]))
+    if log.returncode != 0:
+        raise Skip(" ".join(log.stderr.split()))
+    return log.stdout.splitlines()
+
+
+def check_commits():
+    lines = []
+    for subject in ["tests, lib: add a case", "tests add a case", "tests: add a case.", "tests: adds a case", "tests: added a case",
+                    "tests: adding a case", "tests: add", "tests:add a case", "tests: " + "add " * 20 + "a case", "more tests: add a case"]:
+        if not subject_fault(subject):
+            lines.append(f"lint.py: expected a fault in the subject '{subject}'; found none\n")
+    for subject in ["tests/unit: bring cases together", "lib/io: pass a file", "base: exceed no limit", "cuda/head_mixing: split keys: 2 blocks"]:
+        if fault := subject_fault(subject):
+            lines.append(f"lint.py: expected no fault in the subject '{subject}'; found: {fault}\n")
+    if lines:
+        return "".join(lines)
+    for commit in recent_commits():
+        if fault := subject_fault(commit.partition(" ")[2]):
+            lines.append(f"{commit}: {fault}; reword the subject with git rebase or git commit --amend\n")
+    return "".join(lines)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
@@ -124,7 +170,7 @@ def main():
         write_words()
         return 0
     checks = {"layers": check_layers, "methods": check_methods, "tasks": check_tasks, "errors": check_errors, "format": check_format, "shell": check_shell,
-              "manual pages": check_manual, "paths": check_paths, "words": check_words}
+              "manual pages": check_manual, "paths": check_paths, "words": check_words, "commits": check_commits}
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for name, check in checks.items():
         try:
