@@ -270,6 +270,7 @@ def main():
     pickled = pickled_state_dict()
     corpus.add("pickle", "state_dict", pickled)
     corpus.add("torch_file", "model.bin", torch_file(pickled))
+    corpus.add("predictions", "answers", b'{"q1": "the mat", "q2": ""}')
     corpus.add("tensor_index", "index", b'{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}')
     for input_file in (ROOT / "tests/fuzz/found").glob("*/*"):
         corpus.add(input_file.parent.name, input_file.name, input_file.read_bytes())
