@@ -1,15 +1,21 @@
 #include "base/error.h"
 
+#include "base/text.h"
+
 namespace mh {
 
 namespace {
 
+// Maximum size of a part of a message, bytes. Parts quote files, whose names and values have any length.
+constexpr size_t kMaxPartBytes = 2000;
+
 std::string message_of(const Problem& p) {
-  std::string text = p.where;
+  const std::string where = shorten(p.where, kMaxPartBytes);
+  std::string text = where;
   auto add = [&](const char* label, const std::string& field) {
     if (field.empty()) return;
-    if (!text.empty()) text += text.back() == ':' ? " " : (text.size() == p.where.size() ? ": " : "; ");
-    text += label + field;
+    if (!text.empty()) text += text.back() == ':' ? " " : (text.size() == where.size() ? ": " : "; ");
+    text += label + shorten(field, kMaxPartBytes);
   };
   add("expected ", p.expected);
   add("found ", p.found);

@@ -20,7 +20,7 @@ enum class Exit : int {
   device = 4,  // compute device not available, or out of memory
 };
 
-// Parts of an error message; empty parts are omitted.
+// Parts of an error message; empty parts are omitted, and parts of more than 2000 bytes are shortened.
 struct Problem {
   std::string where;  // file and position in the file, or option
   std::string expected;

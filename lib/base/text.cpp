@@ -106,6 +106,13 @@ std::string without_controls(std::string_view text) {
   return escaped_text;
 }
 
+std::string shorten(const std::string& text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t end = max_bytes;
+  for (int i = 0; i < 3 && end > 0 && (text[end] & 0xC0) == 0x80; ++i) --end;
+  return text.substr(0, end) + "…";
+}
+
 std::string hex64(uint64_t value) {
   char text[17];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));

@@ -160,6 +160,10 @@ TEST_CASE("an Error prints a Problem as 'place: expected x; found y; advice' and
   Error error(Exit::input, Problem{"a.mhs", "a shard", "a folder", "name a file"});
   CHECK(std::string(error.what()) == "a.mhs: expected a shard; found a folder; name a file");
   CHECK(std::string(Error(Exit::usage, Problem{"", "x", "y", ""}).what()) == "expected x; found y");
+  const Error long_parts(Exit::input,
+                         Problem{std::string(3000, 'f'), std::string(3000, 'e'), std::string(3000, 'x'), "copy it"});
+  CHECK(long_parts.what() == str(std::string(2000, 'f'), "…: expected ", std::string(2000, 'e'), "…; found ",
+                                 std::string(2000, 'x'), "…; copy it"));
 }
 
 TEST_CASE("parse_length() accepts a whole number, an optional k, M or G, and a unit: u, e or t") {

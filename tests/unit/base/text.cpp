@@ -24,6 +24,15 @@ TEST_CASE("find_invalid_utf8() returns the offset of the first invalid sequence,
   CHECK(mh::find_invalid_utf8("a\xe2\x82") == 1);          // truncated sequence
 }
 
+TEST_CASE("shorten() cuts a long text between characters and leaves a short one unchanged") {
+  CHECK(mh::shorten("abc", 3) == "abc");
+  CHECK(mh::shorten("abcd", 3) == "abc…");
+  CHECK(mh::shorten("a東京", 4) == "a東…");
+  for (const size_t max_bytes : {1, 2, 3}) CHECK(mh::shorten("a東京", max_bytes) == "a…");
+  CHECK(mh::shorten(std::string(9, '\x80'), 6) == std::string(3, '\x80') + "…");  // not UTF-8
+  CHECK(mh::shorten("東", 0) == "…");
+}
+
 TEST_CASE("join_alternatives() separates the last alternative by 'or'") {
   CHECK(mh::join_alternatives({}).empty());
   CHECK(mh::join_alternatives({"a"}) == "a");

@@ -21,15 +21,8 @@ GlueTask classification_task(const std::string& name, const Strings& labels, con
   return {{name, layouts[0].second.empty() ? 1 : 2, labels, 0, 0, metrics, file}, std::move(layouts)};
 }
 
-// Returns the fields of a line separated by commas, truncated to 200 bytes, for messages.
-std::string text_of_fields(const Strings& fields) {
-  constexpr size_t kMaxShownBytes = 200;
-  std::string text = join(fields, ", ");
-  if (text.size() <= kMaxShownBytes) return text;
-  size_t end = kMaxShownBytes;
-  while ((text[end] & 0xC0) == 0x80) --end;  // does not split a multi-byte character
-  return text.substr(0, end) + "…";
-}
+// Returns the fields of a line separated by commas, for messages.
+std::string text_of_fields(const Strings& fields) { return shorten(join(fields, ", "), 200); }
 
 [[noreturn]] void refuse_missing_columns(const std::string& where, const Strings& missing_columns,
                                          const Strings& fields, const std::string& next) {
