@@ -12,6 +12,9 @@ namespace mh::io {
 
 namespace {
 
+constexpr size_t kMaxCachedFrames = 16;
+constexpr size_t kMaxCacheBytes = size_t{16} << 20;  // a frame of mh-prep has at most 128 KiB, of other writers 16 MiB
+
 // Decodes `count` little-endian tokens to `out`. Throws Error(input) for a token that is not below `limit`.
 void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t limit, int32_t* out,
                    const std::string& name) {
@@ -126,7 +129,9 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
     throw_damaged(name(), end, str(counts_.tokens, " tokens, as the trailer states"),
                   str(content_bytes / header_.token_bytes));
   trailer_ = std::make_unique<Trailer>(trailer);
-  cache_.resize(16);
+  size_t largest_frame = 1;
+  for (const Frame& f : frames_) largest_frame = std::max<size_t>(largest_frame, f.content_bytes);
+  cache_.resize(std::clamp<size_t>(kMaxCacheBytes / largest_frame, 1, kMaxCachedFrames));
 }
 
 ShardFile::~ShardFile() = default;

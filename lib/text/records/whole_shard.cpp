@@ -1,5 +1,7 @@
 #include "text/records/whole_shard.h"
 
+#include <deque>
+
 #include "io/shard_format.h"
 #include "text/records/sequence_check.h"
 #include "text/records/sequences.h"
@@ -8,15 +10,20 @@ namespace mh::text {
 
 namespace {
 
+// Reads the tokens in chunks first, since a vector that grows takes three times its size at each step.
 std::vector<int32_t> read_all_tokens(io::ShardStream& stream) {
-  std::vector<int32_t> tokens;
-  size_t num_read = 0, num_new = 0;
+  std::deque<std::vector<int32_t>> chunks;
+  size_t num_tokens = 0, num_read = 0;
   do {
-    tokens.resize(num_read + io::kFrameTokens);
-    num_new = stream.read(std::span(tokens).subspan(num_read));
-    num_read += num_new;
-  } while (num_new > 0);
-  tokens.resize(num_read);
+    std::vector<int32_t>& chunk = chunks.emplace_back(io::kFrameTokens);
+    num_read = stream.read(chunk);
+    chunk.resize(num_read);
+    num_tokens += num_read;
+  } while (num_read > 0);
+  std::vector<int32_t> tokens;
+  tokens.reserve(num_tokens);
+  for (; !chunks.empty(); chunks.pop_front())
+    tokens.insert(tokens.end(), chunks.front().begin(), chunks.front().end());
   return tokens;
 }
 
