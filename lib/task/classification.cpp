@@ -120,7 +120,18 @@ class Classification : public Task {
   }
   Traits traits() const override { return {.counts_rows = true}; }
   std::vector<ScoreSpec> scores() const override {
-    return {{"accuracy"}, {"f1"}, {"matthews"}, {"pearson"}, {"spearman"}};
+    return {
+        {"accuracy", "Proportion of rows whose predicted class is the true class, from 0 to 1."},
+        {"f1", "F1 of the second class, from 0 to 1; all other classes count as one class."},
+        {"matthews",
+         "Matthews correlation of true and predicted classes, from -1 to 1; 0 if all true or all predicted classes "
+         "are equal."},
+        {"pearson",
+         "Pearson correlation of true and predicted numbers, from -1 to 1; nan if all true or all predicted numbers "
+         "are equal."},
+        {"spearman",
+         "Spearman correlation of true and predicted numbers, from -1 to 1; nan if all true or all predicted "
+         "numbers are equal."}};
   }
 
   std::vector<std::string> head_assignments(const io::ShardHeader& header, const std::string& name) const override {

@@ -109,7 +109,12 @@ class MaskedWords : public Task {
     return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "words";
   }
   Traits traits() const override { return {.counts_rows = true}; }
-  std::vector<ScoreSpec> scores() const override { return {{"word_accuracy"}, {"next_accuracy"}}; }
+  std::vector<ScoreSpec> scores() const override {
+    return {{"word_accuracy", "Proportion of masked words that are predicted correctly, from 0 to 1."},
+            {"next_accuracy",
+             "Proportion of rows with a correct next-sentence prediction, from 0 to 1; only with "
+             "model.bert.next_sentence=true."}};
+  }
 
   const char* section() const override { return "mlm"; }
   void describe(Fields& f) override { options_.describe(f); }

@@ -136,7 +136,16 @@ class Questions : public Task {
     return model::example_type_of(model) == model::ExampleType::examples && model.bert.head == "span";
   }
   Traits traits() const override { return {.counts_rows = true}; }
-  std::vector<ScoreSpec> scores() const override { return {{"exact"}, {"f1"}}; }
+  std::vector<ScoreSpec> scores() const override {
+    return {{"exact",
+             "Percentage of questions whose predicted answer equals a true answer, as computed by the script of SQuAD. "
+             "If questions may be unanswerable, possible_exact and impossible_exact are the percentages of answerable "
+             "and of unanswerable questions."},
+            {"f1",
+             "Mean over questions of the F1 of the words of the predicted and the true answer, in percent, as computed "
+             "by the script of SQuAD. If questions may be unanswerable, possible_f1 and impossible_f1 are the means "
+             "over answerable and over unanswerable questions."}};
+  }
 
   const char* section() const override { return "squad"; }
   void describe(Fields& f) override { options_.describe(f); }

@@ -29,6 +29,7 @@ namespace mh::task {
 // A score of models on the datasets of a task.
 struct ScoreSpec {
   std::string name;             // name in configurations, logs and tables
+  std::string meaning = {};     // meaning of the score of this task, with its range or unit
   std::string label = name;     // name in messages and plots
   int digits = 4;               // number of decimals in messages
   bool needs_decoding = false;  // whether the score compares decoded text with references (EvaluationOptions::decoding)

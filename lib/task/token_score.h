@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "data/for_each_batch.h"
 
@@ -12,6 +13,16 @@ struct Score {
   double nll = 0;      // negative log-likelihood, summed over all scored tokens, nats
   int64_t tokens = 0;  // number of scored tokens
 };
+
+// A score of a text or of sentence pairs that follows from the log-probabilities of the target tokens.
+struct LikelihoodScore {
+  const char* name;     // name in tables
+  const char* meaning;  // meaning with its unit
+  // Returns the value for a corpus whose text (for pairs, the text of the targets) has `text_bytes` bytes.
+  double (*value)(const Score& score, uint64_t text_bytes);
+};
+// Returns the scores of every task whose loss is in nats per token (Traits::perplexity).
+std::span<const LikelihoodScore> likelihood_scores();
 
 // A target token and its log-probability under the model.
 struct TokenScore {

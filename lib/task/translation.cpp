@@ -64,7 +64,11 @@ class Translation : public Task {
   }
   Traits traits() const override { return {.perplexity = true, .row_noun = "pairs"}; }
   std::vector<ScoreSpec> scores() const override {
-    return {{.name = kBleu, .label = "BLEU", .digits = 2, .needs_decoding = true}};
+    return {{.name = kBleu,
+             .meaning = "BLEU of the translations of the sources against the references, from 0 to 100.",
+             .label = "BLEU",
+             .digits = 2,
+             .needs_decoding = true}};
   }
   bool reads_pipes() const override { return true; }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,

@@ -217,17 +217,29 @@ def glue_tasks(tools):
     return text + ".El\n"
 
 
+def scores(tools):
+    """Returns a list of the scores of each kind of records; kinds with the same scores share an entry."""
+    kinds = {}  # kinds of records by (score, meaning)
+    for row in table(tools, "scores"):
+        if not row["meaning"]:
+            sys.exit(f"page_lists.py: expected a meaning of the score {row['score']} of {row['records']}; found none; add it to Task::scores()")
+        kinds.setdefault((row["score"], row["meaning"]), []).append(row["records"])
+    return tagged((f"Li {' , '.join(records)}", tagged((f"Li {score}", prose(meaning)) for score, meaning in group).rstrip("\n"))
+                  for records, group in itertools.groupby(kinds, key=kinds.get))
+
+
 LISTS = {
     "mh-config.5": {f"keys {table_name}": keys(table_name) for table_name in KEY_TABLES} |
                    {f"stages {stage}": stages(stage) for stage in STAGES} | {what: owner_list(what) for what in OWNERS},
     "mh-checkpoint.5": {"metadata": meanings("metadata"), "training": meanings("training"), "backbone tensors": backbone_tensors,
               "stage tensors": stage_tensors},
     "mh-convert.1": {"architectures": entries("architectures", "architecture", "does")},
+    "mh-eval.1": {"scores": scores},
     "mh-finetune.1": {"trainable": entries("trainable", "word", "meaning")},
     "mh-prep.1": {"vocabularies": entries("vocabularies", "type", "meaning"), "glue": glue_tasks, "tasks": name_list("glue", "task"),
                   "tokenizers": name_list("vocabularies", "type")},
     "mh-prune.1": {"measures": name_list("measures", "measure"),
-                   "scores": name_list("scores", "score", lambda row: row["decoding"] == "no", end=" ,")},
+                   "scores": name_list("scores", "score", lambda row: row["from"] == "predictions", end=" ,")},
     "mh-shard.5": {"records": record_kinds},
     "mh-spectrum.1": {f"matrices of {source}": entries("matrices", "matrices", "does", lambda row, source=source: row["from"] == source)
                       for source in ("data", "parameters")},

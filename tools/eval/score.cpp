@@ -2,7 +2,6 @@
 #include "score.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 
 #include "base/command_line.h"
@@ -87,22 +86,16 @@ ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::
   const task::Score score = task::score(*model.model, dataset.corpus(), options, observer);
   observer.progress = {};
   if (token_table != nullptr) token_table->close();
-  const double nll = score.nll / static_cast<double>(score.tokens);
-  ordered_json row{{"model", model.name},
-                   {"tokens", score.tokens},
-                   {"unknown", num_unknown},
-                   {"nll", nll},
-                   {"perplexity", std::exp(nll)},
-                   {"bits_per_token", nll / std::log(2.0)},
-                   {"bits_per_byte",
-                    score.nll / std::log(2.0) / static_cast<double>(std::max<uint64_t>(1, source.counts().text_bytes))},
-                   {"block", options.block},
-                   {"context", options.context},
-                   {"memory", options.memory},
-                   {"streams", options.streams},
-                   {"precision", job.args->precision},
-                   {"set", join(job.args->assignments, " ")},
-                   {"protocol", data::protocol_of(options)}};
+  ordered_json row{{"model", model.name}, {"tokens", score.tokens}, {"unknown", num_unknown}};
+  for (const task::LikelihoodScore& likelihood_score : task::likelihood_scores())
+    row[likelihood_score.name] = likelihood_score.value(score, source.counts().text_bytes);
+  row.update({{"block", options.block},
+              {"context", options.context},
+              {"memory", options.memory},
+              {"streams", options.streams},
+              {"precision", job.args->precision},
+              {"set", join(job.args->assignments, " ")},
+              {"protocol", data::protocol_of(options)}});
   if (job.decoding.has_options)
     row.update(decode(job.decoding, model, dataset, source.name(), file_of(job, job.decoding.hypotheses, index)));
   return row;

@@ -90,11 +90,19 @@ std::string matrix_rows() {
   return rows;
 }
 
+// Returns a row for each score that mh-eval prints, by the kind of the records.
 std::string score_rows() {
-  std::string rows = "task\tscore\tdecoding\n";
-  for (const std::string& task : task::tasks().names())
-    for (const task::ScoreSpec& score : task::tasks().make(task, "task")->scores())
-      rows += str(task, '\t', score.name, '\t', score.needs_decoding ? "yes" : "no", '\n');
+  std::string rows = "records\tscore\tfrom\tmeaning\n";
+  for (const io::RecordKind& kind : io::record_kinds()) {
+    const auto task = task::task_of_kind(kind.name, "--list scores");
+    const auto add = [&](const auto& score, const char* from) {
+      rows += str(kind.name, '\t', score.name, '\t', from, '\t', score.meaning, '\n');
+    };
+    if (task->traits().perplexity)
+      for (const task::LikelihoodScore& score : task::likelihood_scores()) add(score, "log-probabilities");
+    for (const task::ScoreSpec& score : task->scores())
+      add(score, score.needs_decoding ? "translations" : "predictions");
+  }
   return rows;
 }
 
@@ -158,7 +166,7 @@ const std::vector<Table>& tables() {
        [] { return table_of("measure", analysis::importances()); }},
       {"selections", "Values of --mode of mh-swap(1).", [] { return meaning_table_of("mode", analysis::kSelections); }},
       {"matrices", "Values of --of of mh-spectrum(1).", matrix_rows},
-      {"scores", "Scores of each task, and whether a score compares decoded text with references.", score_rows},
+      {"scores", "Scores of mh-eval(1) for each kind of records, with what they are computed from.", score_rows},
       {"glue", "Tasks of mh-prep glue, with the columns of their files.", glue_rows},
       {"records", "Kinds of records in shards, see mh-shard(5).", record_rows},
       {"vocabularies", "Types of vocabularies, see mh-vocab(5).", vocabulary_rows},
