@@ -3,10 +3,9 @@
 
 usage: manual.py FOLDER-OF-TOOLS FOLDER-OF-PAGES [--write]
 Checks that the page of each tool has the options of its --help and no others, its subcommands, and the choices of each option, that
-generated lists equal the output of the tools (page_lists.py), that lists with further text have every name of the tools, that
-mh-environment(7) has the exit statuses and environment variables of the sources, and that meson.build installs every page. Prints a
-line for each fault; exit status 1 if there is a fault. --write first writes the lists into the pages, and the stages of each method
-into its METHOD.md.
+generated lists equal the output of the tools (page_lists.py), that hand-written lists have the names of the sources (page_names.py),
+and that meson.build installs every page. Prints a line for each fault; exit status 1 if there is a fault. --write first writes the
+lists into the pages, and the stages of each method into its METHOD.md.
 """
 import pathlib
 import re
@@ -14,6 +13,7 @@ import subprocess
 import sys
 
 import page_lists
+import page_names
 from method_pages import ROOT, output_of, write_stages
 
 
@@ -71,19 +71,6 @@ def faults_of_choices(tool, page, subcommands, known):
     return sorted(set(faults))
 
 
-def faults_of_names(tools, pages):
-    """Returns one line for each name that the tools list and the page that explains these names lacks."""
-    keys = page_lists.table(tools, "keys")
-    rule = next(row["meaning"] for row in keys if row["key"] == "train.schedule.rule")
-    rules = set(re.search(r"\(([^()]*)\)$", rule).group(1).split(", "))
-    configuration, evaluation = (pages / "mh-config.5").read_text(), (pages / "mh-eval.1").read_text()
-    wanted = [("mh-config.5", "type of keys", {row["type"] for row in keys}, macro_words(configuration)),
-              ("mh-config.5", "rule of the schedule", rules, set(re.findall(r"^\.It (\S+) Ta", configuration, re.MULTILINE))),
-              ("mh-eval.1", "score", {row["score"] for row in page_lists.table(tools, "scores")}, macro_words(evaluation))]
-    return [f"{page}: expected the {what} {name}; found none; add it"
-            for page, what, names, found in wanted for name in sorted(names - found)]
-
-
 def faults_of_lists(tools, pages, write):
     faults = []
     for name in sorted(page.name for page in pages.glob("*.[157]")):
@@ -100,17 +87,6 @@ def faults_of_lists(tools, pages, write):
     return faults
 
 
-def faults_of_environment(pages):
-    """Returns one line for each exit status or environment variable of the sources that mh-environment(7) lacks."""
-    text = (pages / "mh-environment.7").read_text()
-    statuses = re.search(r"enum class Exit\b.*?\{(.*?)\};", (ROOT / "lib/base/error.h").read_text(), re.DOTALL).group(1)
-    wanted = {("Li", number) for number in re.findall(r"^\s*\w+ = (\d+),", statuses, re.MULTILINE)}
-    for source in sorted(path for folder in ("lib", "kernels", "tools") for path in (ROOT / folder).rglob("*") if path.suffix in (".cpp", ".h")):
-        wanted |= {("Ev", name) for name in re.findall(r"getenv\(\s*\"?(\w+)", source.read_text())}
-    written = set(re.findall(r"^\.It (Li|Ev) (\w+)$", text, re.MULTILINE))
-    return [f"mh-environment.7: expected the line '.It {macro} {name}', which the sources use; found none; add it" for macro, name in sorted(wanted - written)]
-
-
 def faults_of_installation(pages):
     """Returns one line for each page that meson.build does not install."""
     installed = re.findall(r"'man/([^']+)'", (ROOT / "meson.build").read_text())
@@ -122,7 +98,7 @@ def main():
     if "--write" in sys.argv:
         write_stages(tools / "mh-train")
     faults, num_options, choices = faults_of_lists(tools, pages, "--write" in sys.argv), 0, {}
-    faults += faults_of_names(tools, pages) + faults_of_environment(pages) + faults_of_installation(pages)
+    faults += page_names.faults_of_names(tools, pages) + faults_of_installation(pages)
     for tool in sorted(tools.glob("mh-*")):
         if not tool.is_file() or tool.suffix:
             continue
@@ -136,8 +112,8 @@ def main():
         in_help = set().union(*map(options_of_help, subcommands.values()))
         faults += faults_of_choices(tool, page, subcommands, choices)
         for sub in subcommands_of_help(help_text):
-            if f".Ss {sub}" not in text:
-                faults.append(f"{page.name}: expected the line '.Ss {sub}' for the subcommand {sub}; found none; add it")
+            faults += [f"{page.name}: expected the line '{line}' for the subcommand {sub}; found none; add it"
+                       for line in (f".Ss {sub}", f".Cm {sub}") if line not in text.splitlines()]
         in_page = options_of_page(text)
         num_options += len(in_help)
         faults += [f"{page.name}: expected the option --{o}, which --help lists; found none; add it" for o in sorted(in_help - in_page)]
