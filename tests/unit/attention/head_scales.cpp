@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "fixtures/layers.h"
+#include "fixtures/passes.h"
 #include "model/memories.h"
 #include "model/model_config.h"
 
@@ -141,16 +142,13 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
       for (const at::Tensor& tokens : segments) outputs.push_back(model->hidden(tokens, {}, memory.get(), observer));
       return at::cat(outputs, 1);
     };
-    // The chain of roundings passes through the attention and the feed-forward sublayer of all layers, once for each
-    // segment, since a segment reads earlier segments through the memory. As in layers::LayerRounding, errors of logits
-    // grow by the largest logit; the scales are at most 2.
+    // The chain of roundings passes through the model once for each segment, since a segment reads earlier segments
+    // through the memory. As in layers::LayerRounding, errors of logits grow by the largest logit; the scales are at
+    // most 2.
     layers::TermObserver terms;
     run(&terms);
-    int64_t num_roundings = 0;
-    for (const AttentionLayer* layer : model->attention_layers())
-      num_roundings +=
-          layers::num_roundings(layer->layer_spec(), terms.num_keys) + width + 16 + layers::kElementwiseRoundings;
-    num_roundings *= static_cast<int64_t>(segments.size());
+    const int64_t num_roundings =
+        rounding::num_pass_roundings(*model, terms.num_keys) * static_cast<int64_t>(segments.size());
     for (AttentionLayer* layer : model->attention_layers()) {
       set_head_scales(*layer, {{}, scales, {}, {3}});
       const at::Tensor variant_outputs = run();
