@@ -77,6 +77,16 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
   return y;
 }
 
+// Returns the contribution of head `head` to attention() (B, Tq, d), without the bias.
+inline Vector head_output(const Sizes& sizes, int64_t head, const Vector& x, const Vector& m, Weights w,
+                          const Allowed& allowed) {
+  w.erase("output.bias");
+  Vector& output = w.at("output.weight");  // (d, h dv)
+  for (size_t i = 0; i < output.size(); ++i)
+    if (static_cast<int64_t>(i) % (sizes.heads * sizes.value_size) / sizes.value_size != head) output[i] = 0;
+  return attention(sizes, x, m, w, allowed);
+}
+
 // Returns x W^T + b (B, T, out) for x (B, T, width), with the weight W (out, width) and the bias b, if any, of `name`.
 inline Vector apply_projection(const Weights& w, const std::string& name, const Vector& x, int64_t width) {
   const Vector& weight = w.at(name + ".weight");

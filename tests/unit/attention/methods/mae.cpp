@@ -160,19 +160,12 @@ struct Reference {
     return g;
   }
 
-  // Returns H_j, the contribution of head j to the output, without the bias.
-  Vector head_output(int64_t j, const Vector& x, const Vector& m, reference::Weights w) const {
-    w.erase("output.bias");
-    Vector& output = w.at("output.weight");
-    for (size_t i = 0; i < output.size(); ++i)
-      if (static_cast<int64_t>(i) % (sizes.heads * sizes.value_size) / sizes.value_size != j) output[i] = 0;
-    return reference::attention(sizes, x, m, w, allowed);
-  }
-
-  // Returns Σ_D g_D h / (h - t) Σ_{j ∉ D} H_j + b_O (B, Tq, d), t = num_dropped.
+  // Returns Σ_D g_D h / (h - t) Σ_{j ∉ D} H_j + b_O (B, Tq, d), for t = num_dropped and the contributions H_j of the
+  // heads.
   Vector mixture(const Vector& x, const Vector& m, const reference::Weights& w) const {
     std::vector<Vector> head_outputs;
-    for (int64_t j = 0; j < sizes.heads; ++j) head_outputs.push_back(head_output(j, x, m, w));
+    for (int64_t j = 0; j < sizes.heads; ++j)
+      head_outputs.push_back(reference::head_output(sizes, j, x, m, w, allowed));
     const Vector g = gates(x, m, w);
     const auto all_sets = dropped_sets(sizes.heads, num_dropped);
     const double scale = static_cast<double>(sizes.heads) / static_cast<double>(sizes.heads - num_dropped);
@@ -495,7 +488,7 @@ TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the d
   // Since Σ g_i = 1, the combiner computes Y = h / (h - 1) Σ (1 - g_i) H_i for h heads, so ∂Y/∂g_i = -h / (h - 1) H_i.
   const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
   for (int64_t i = 0; i < 3; ++i) {
-    const Vector output = oracle.head_output(i, doubles(x), doubles(x), l.weights());
+    const Vector output = reference::head_output(oracle.sizes, i, doubles(x), doubles(x), l.weights(), oracle.allowed);
     at::Tensor h = at::tensor(output, at::kDouble).view({2, 3, 6});
     CHECK(rounding::agree(recorder.g.grad().select(-1, i), (h * r.to(at::kDouble)).sum(-1) * -1.5,
                           rounding.num_roundings + 6, 1.5 * rounding.gain * rounding.size * numbers::max_abs(r)));

@@ -67,13 +67,8 @@ Vector mixture(const HeadCounts& counts, const reference::Sizes& sizes, const We
   for (int64_t r = 0; r < sizes.batch * sizes.queries; ++r)
     y.insert(y.end(), w.at("output.bias").begin(), w.at("output.bias").end());
   for (int64_t i = 0; i < sizes.heads; ++i) {
-    Weights weights_of_head = w;  // output weights of all other heads are 0
-    weights_of_head.erase("output.bias");
-    Vector& output = weights_of_head.at("output.weight");
-    for (size_t c = 0; c < output.size(); ++c)
-      if (static_cast<int64_t>(c) % (sizes.heads * sizes.value_size) / sizes.value_size != i) output[c] = 0;
     const Vector contribution =
-        reference::attention(sizes, x, x, weights_of_head, [](int64_t, int64_t t, int64_t s) { return s <= t; });
+        reference::head_output(sizes, i, x, x, w, [](int64_t, int64_t t, int64_t s) { return s <= t; });
     for (size_t c = 0; c < y.size(); ++c)
       y[c] += element(weights, static_cast<int64_t>(c) / sizes.width * sizes.heads + i) * contribution[c];
   }
