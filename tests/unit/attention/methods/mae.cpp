@@ -161,12 +161,12 @@ struct Reference {
   }
 
   // Returns Σ_D g_D h / (h - t) Σ_{j ∉ D} H_j + b_O (B, Tq, d), for t = num_dropped and the contributions H_j of the
-  // heads.
-  Vector mixture(const Vector& x, const Vector& m, const reference::Weights& w) const {
+  // heads. If `norm_variance` is not null, sets it to the variances (d) of the batch norm.
+  Vector mixture(const Vector& x, const Vector& m, const reference::Weights& w, Vector* norm_variance = nullptr) const {
     std::vector<Vector> head_outputs;
     for (int64_t j = 0; j < sizes.heads; ++j)
       head_outputs.push_back(reference::head_output(sizes, j, x, m, w, allowed));
-    const Vector g = gates(x, m, w);
+    const Vector g = gates(x, m, w, norm_variance);
     const auto all_sets = dropped_sets(sizes.heads, num_dropped);
     const double scale = static_cast<double>(sizes.heads) / static_cast<double>(sizes.heads - num_dropped);
     Vector y(x.size());
@@ -219,6 +219,18 @@ double gate_logit_size(Layer& l, double input_size, const Vector& variance) {
   for (const char* name : {"gate.up.weight", "gate.down.weight"})
     normed *= std::sqrt(numbers::max_abs(l[name].square().sum(1)));
   return normed;
+}
+
+// Returns the bounds for a mixture of attentive experts, which include the roundings and the gain of the gates, for
+// variances `norm_variance` (d) of the batch norm. Batch statistics of nearly equal means divide by a small variance,
+// which amplifies the rounding error of the gates, and an error ε of the gate logits changes a gate by at most ε / 2.
+LayerRounding mae_rounding_of(Layer& l, const at::Tensor& x, const at::Tensor& m, const Mask& mask,
+                              const Vector& norm_variance) {
+  const double input_size = std::max({numbers::max_abs(x), numbers::max_abs(m), numbers::max_abs(l["gate.norm.mean"])});
+  LayerRounding rounding = rounding_of(l, x, m, mask);
+  rounding.num_roundings += num_gate_roundings(l, m.size(1));
+  rounding.gain += gate_logit_size(l, input_size, norm_variance) / 2;
+  return rounding;
 }
 
 // A layer whose output (B, Tq, h) is the head weights w: values are 1 and the output projection is the identity.
@@ -313,20 +325,13 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
     at::Tensor x = oracle.is_cross ? normal({oracle.sizes.batch, oracle.sizes.queries, oracle.sizes.width}, seed + 8)
                    : setting == 2  ? m.narrow(1, oracle.sizes.keys - oracle.sizes.queries, oracle.sizes.queries)
                                    : m;
-    const Vector expected = oracle.mixture(doubles(x), doubles(m), l.weights());
-    // Batch statistics of nearly equal means divide by a small variance, which amplifies the rounding error of the
-    // gates, and an error ε of the gate logits changes a gate by at most ε / 2.
     Vector norm_variance;
-    oracle.gates(doubles(x), doubles(m), l.weights(), &norm_variance);
-    const double input_size =
-                     std::max({numbers::max_abs(x), numbers::max_abs(m), numbers::max_abs(l["gate.norm.mean"])}),
-                 gate_gain = gate_logit_size(l, input_size, norm_variance) / 2,
-                 scale = static_cast<double>(oracle.sizes.heads) /
-                         static_cast<double>(oracle.sizes.heads - oracle.num_dropped);
-    const LayerRounding rounding = rounding_of(l, x, m, mask);
-    const double bound =
-        tolerance::chain_error_bound(rounding.num_roundings + num_gate_roundings(l, oracle.sizes.keys),
-                                     tolerance::kFp32, scale * (rounding.gain + gate_gain) * rounding.size);
+    const Vector expected = oracle.mixture(doubles(x), doubles(m), l.weights(), &norm_variance);
+    const LayerRounding rounding = mae_rounding_of(l, x, m, mask, norm_variance);
+    const double scale = static_cast<double>(oracle.sizes.heads) /
+                         static_cast<double>(oracle.sizes.heads - oracle.num_dropped),
+                 bound = tolerance::chain_error_bound(rounding.num_roundings, tolerance::kFp32,
+                                                      scale * rounding.gain * rounding.size);
     const auto mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
     for (Path path : {Path::composed, Path::automatic}) {
       l.set("gate.norm.mean", mean);
@@ -378,17 +383,13 @@ TEST_CASE("gradients of MAE equal finite differences of the sum over experts", "
     };
     (l.layer->forward(x, m, mask, training_context()) * r).sum().backward();
     const auto weights = l.weights();
-    // As in LayerRounding::gradient_bound(), with the roundings and the gain of the gates.
     Vector norm_variance;
     oracle.gates(doubles(x), doubles(m), weights, &norm_variance);
-    const LayerRounding rounding = rounding_of(l, x, m, mask);
-    const int64_t num_roundings = rounding.num_roundings + num_gate_roundings(l, oracle.sizes.keys);
-    const double input_size = std::max(numbers::max_abs(x), numbers::max_abs(m)),
-                 gain = rounding.gain + gate_logit_size(l, input_size, norm_variance) / 2,
-                 bound = tolerance::chain_error_bound(2 * num_roundings, tolerance::kFp32,
-                                                      gain * layers::largest_gradient(l, {x}));
+    const LayerRounding rounding = mae_rounding_of(l, x, m, mask, norm_variance);
+    const double bound = rounding.gradient_bound(layers::largest_gradient(l, {x}));
     auto compare = [&](const at::Tensor& gradient, const std::function<double(size_t, double)>& shifted) {
-      layers::check_slopes(gradient, static_cast<size_t>(gradient.numel()), bound, num_roundings + r.numel(), shifted);
+      layers::check_slopes(gradient, static_cast<size_t>(gradient.numel()), bound, rounding.num_roundings + r.numel(),
+                           shifted);
     };
     for (auto& p : l.parameters.all()) {
       if (!p.traits().trainable) {
