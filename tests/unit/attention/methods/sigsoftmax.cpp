@@ -30,14 +30,10 @@ TEST_CASE("Sigsoftmax equals softmax(2a - softplus(a)) and, unlike softmax, depe
   const at::Tensor x = normal({1, 1, 1, 6}, 2).to(at::kDouble).requires_grad_(), r = normal({1, 1, 1, 6}, 3);
   auto loss = [&](const at::Tensor& logits) { return (masked_sigmoid_softmax(logits, {}) * r).sum(); };
   loss(x).backward();
-  for (int64_t i = 0; i < 6; ++i) {
-    auto shifted_loss = [&](double step) {
-      at::Tensor shifted = x.detach().clone();
-      shifted.view({-1})[i].add_(step);
-      return loss(shifted).item<double>();
-    };
-    const rounding::Slope slope =
-        rounding::slope(shifted_loss, 1e-4, 6 + layers::kElementwiseRoundings + 6, numbers::max_abs(r));
-    CHECK(x.grad().flatten()[i].item<double>() == rounding::within(slope.value, slope.error));
-  }
+  const auto shifted_loss = [&](size_t i, double step) {
+    at::Tensor shifted = x.detach().clone();
+    shifted.view({-1})[static_cast<int64_t>(i)].add_(step);
+    return loss(shifted).item<double>();
+  };
+  layers::check_slopes(x.grad(), 6, 0, 6 + layers::kElementwiseRoundings + 6, shifted_loss, numbers::max_abs(r), 1e-4);
 }
