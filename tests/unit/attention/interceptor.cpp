@@ -47,8 +47,7 @@ struct DoublingObserver : Observer {
 TEST_CASE("an interceptor, an observer and head scales act on the same tensors of score, value and output heads") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 5, 8}, 1), twos = at::full({4}, 2.0);
-  Mask mask;
-  mask.causal = true;
+  const Mask mask = layers::causal_mask();
   for (const std::string mixer : {"mixhead-a", "talking-heads"}) {
     PerturbedLayer l("heads = 4\nmixer = '" + mixer + "'\ncombiner = 'alphas'\n", 8, 3);
     const at::Tensor unscaled_output = l(x, x, mask);
@@ -80,8 +79,7 @@ TEST_CASE("an interceptor, an observer and head scales act on the same tensors o
 TEST_CASE("Path::fused rejects an interceptor that changes probabilities and accepts one that changes head outputs") {
   c10::NoGradGuard no_gradient;
   const at::Tensor x = normal({2, 20, 32}, 1);
-  Mask mask;
-  mask.causal = true;
+  const Mask mask = layers::causal_mask();
   PerturbedLayer l("heads = 2\nmixer = 'mixhead-a'\n", 32, 3);
   const layers::LayerRounding rounding = layers::rounding_of(l, x, x, mask);
   l.layer->set_path(Path::fused);

@@ -21,8 +21,7 @@ TEST_CASE("error of the fused path is at most twice the error of the composed pa
   const Sizes sizes{2, 48, 48, 64, 4, 16, 16};
   Layer l(layer_size_lines(sizes), 64, 3);
   at::Tensor x = normal({2, 48, 64}, 4) * 0.3;
-  Mask mask;
-  mask.causal = true;
+  const Mask mask = layers::causal_mask();
   const Vector expected = reference::attention(sizes, doubles(x), doubles(x), l.weights(),
                                                [](int64_t, int64_t t, int64_t s) { return s <= t; });
   l.layer->set_path(Path::composed);
@@ -84,8 +83,7 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
     }
   };
   c10::NoGradGuard no_gradient;
-  Mask causal_mask;
-  causal_mask.causal = true;
+  const Mask causal_mask = layers::causal_mask();
   const at::Tensor x = normal({2, 20, 32}, 1);
   const auto self_attention = [&](Layer& l, const Mask& mask = {}) { return [&l, &x, mask] { return l(x, x, mask); }; };
 
@@ -195,8 +193,7 @@ TEST_CASE(
   } observer;
   Layer l("heads = 2", 8, 3);
   at::Tensor x = normal({2, 5, 8}, 1);
-  Mask mask;
-  mask.causal = true;
+  const Mask mask = layers::causal_mask();
   at::Tensor ablated_output = l.layer->forward(x, x, mask, {}, nullptr, &observer);
   CHECK(observer.p.sizes() == at::IntArrayRef({2, 2, 5, 5}));
   CHECK(rounding::agree(observer.p.sum(-1), at::ones({2, 2, 5}), 5 + layers::kElementwiseRoundings));

@@ -41,8 +41,7 @@ TEST_CASE("folding alphas into the output projection leaves the output unchanged
     plain_layer.copy_parameters_from(l);
     plain_layer.set("output.weight", analysis::fold(l["combiner.alpha"].t(), l["output.weight"]));
     const at::Tensor x = normal({2, 4, d}, seed + 1);
-    Mask mask;
-    mask.causal = true;
+    const Mask mask = layers::causal_mask();
     RC_ASSERT(rounding_of(l, x, x, mask).agree(l(x, x, mask), plain_layer(x, x, mask)));
   }));
   // The form of the publication: (αᵀ ⊗ I) Wᵀ.

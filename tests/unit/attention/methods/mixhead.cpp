@@ -53,8 +53,7 @@ TEST_CASE("Mixhead B with a zero query weight equals Mixhead A", "[mixhead]") {
   const at::Tensor m = normal({3, 3}, 4), x = normal({2, 5, 6}, 1);
   mixhead_a.set("mixer.matrix", m);
   mixhead_b.set("mixer.matrix", m);
-  Mask mask;
-  mask.causal = true;
+  const Mask mask = layers::causal_mask();
   CHECK(rounding_of(mixhead_a, x, x, mask).agree(mixhead_a(x, x, mask), mixhead_b(x, x, mask)));
 }
 
@@ -189,8 +188,7 @@ TEST_CASE("Mixhead with scope = released mixes neither in cross-attention nor in
   Layer l(released_lines, 4, 1), plain_layer("heads = 2", 4, 1);
   l.set("mixer.matrix", normal({2, 2}, 3));
   const at::Tensor x = normal({1, 3, 4}, 1);
-  Mask mask;
-  mask.causal = true;
+  const Mask mask = layers::causal_mask();
   const LayerRounding rounding = rounding_of(l, x, x, mask);
   CHECK(!rounding.agree(l(x, x, mask), plain_layer(x, x, mask)));
   Cache cache;

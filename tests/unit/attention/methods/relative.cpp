@@ -183,8 +183,7 @@ TEST_CASE("dropout of distance embeddings is equal in all micro-batches and inac
   Layer plain_layer("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3),
       dropout_layer("heads = 2\nhead_size = 4\nscore = 'relative'\n[attention.relative]\ndropout = 0.5\n", 8, 3);
   at::Tensor x = normal({6, 5, 8}, 1);
-  Mask mask;
-  mask.causal = true;
+  const Mask mask = layers::causal_mask();
   CHECK(at::equal(plain_layer.layer->forward(x, x, mask, {}), dropout_layer.layer->forward(x, x, mask, {})));
   ForwardContext forward_context{true, 1, 4, 0}, micro_batch_context{true, 1, 4, 2};
   at::Tensor batch_output = dropout_layer.layer->forward(x, x, mask, forward_context), micro_batch = x.narrow(0, 2, 4);

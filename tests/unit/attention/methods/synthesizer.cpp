@@ -80,8 +80,7 @@ TEST_CASE("gradients of synthesizers equal finite differences of a naive referen
   for (auto [score, extra] :
        {std::pair{"synthesizer-dense", ""}, {"synthesizer-dense", "per_head = true\n"}, {"synthesizer-random", ""}}) {
     Layer l(attention_lines(score, 2, 3, 5, extra), 4, 5);
-    Mask mask;
-    mask.causal = true;
+    const Mask mask = layers::causal_mask();
     check_gradients(
         l, normal({2, 4, 4}, 7), [&](const at::Tensor& x, Observer* observer) { return l(x, x, mask, {}, observer); },
         [&](const Weights& w, const Vector& x) {
