@@ -331,7 +331,7 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
     const double scale = static_cast<double>(oracle.sizes.heads) /
                          static_cast<double>(oracle.sizes.heads - oracle.num_dropped),
                  bound = tolerance::chain_error_bound(rounding.num_roundings, tolerance::kFp32,
-                                                      scale * rounding.gain * rounding.size);
+                                                      scale * rounding.gain * rounding.magnitude);
     const auto mean = l["gate.norm.mean"].clone(), variance = l["gate.norm.variance"].clone();
     for (Path path : {Path::composed, Path::automatic}) {
       l.set("gate.norm.mean", mean);
@@ -492,7 +492,7 @@ TEST_CASE("the gradient of an MAE gate is -h / (h - 1) times the output of the d
     const Vector output = reference::head_output(oracle.sizes, i, doubles(x), doubles(x), l.weights(), oracle.allowed);
     at::Tensor h = at::tensor(output, at::kDouble).view({2, 3, 6});
     CHECK(rounding::agree(recorder.g.grad().select(-1, i), (h * r.to(at::kDouble)).sum(-1) * -1.5,
-                          rounding.num_roundings + 6, 1.5 * rounding.gain * rounding.size * numbers::max_abs(r)));
+                          rounding.num_roundings + 6, 1.5 * rounding.gain * rounding.magnitude * numbers::max_abs(r)));
   }
 }
 
