@@ -10,7 +10,6 @@
   (lib/text/records/TASK.* and lib/text/records/TASK/).
 - Each task TASK registered in lib/task/TASK.cpp has its records in lib/text/records/TASK.h and TASK.cpp.
 """
-import pathlib
 import re
 import sys
 

@@ -6,7 +6,6 @@ huggingface_parity.py check NAME…   checks that NAME.printed, the output of mo
                                     model in NAME, and that transformers loads from NAME.back the same model and tokenizer
 huggingface_parity.py read NAME…    checks that transformers reads the same configuration and tokenizer from NAME.back and NAME
 """
-import json
 import os
 import pathlib
 import random

@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 
-import numpy
 from transformers import BertTokenizer, BertTokenizerFast
 from transformers.data.metrics import squad_metrics
 from transformers.data.processors import squad as processor

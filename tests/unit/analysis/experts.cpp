@@ -20,7 +20,6 @@
 
 using namespace mh;
 using namespace mh::analysis;
-using numbers::doubles;
 using numbers::normal;
 
 namespace {

@@ -11,7 +11,6 @@
 
 using namespace mh::kernels;
 using cuda_cases::pick;
-using cuda_cases::to_double;
 
 namespace {
 
