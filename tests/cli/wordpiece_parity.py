@@ -108,7 +108,7 @@ def check_generated_text(count):
         options = options_of(lowercase, strip)
         run("mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", 600, "--alphabet", 200, *options, "-o", "learnt", "learn")
         pieces = pieces_of("learnt")
-        encodings = check_text("made text", lines, "learnt", pieces, lowercase, strip)
+        encodings = check_text("generated text", lines, "learnt", pieces, lowercase, strip)
         check_decoded(lines, "learnt", encodings, peer_tokenizer(pieces, lowercase, strip))
 
 
@@ -144,7 +144,7 @@ def check_learnt(rounds):
         trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=min_count, special_tokens=SPECIAL + characters, show_progress=False)
         peer.train_from_iterator(lines, trainer)
         numbers = peer.get_vocab()
-        expect(f"learnt, round {i}, size {size}, least {min_count}, {lines[:3]}", actual, sorted(numbers, key=numbers.get))
+        expect(f"learnt, round {i}, size {size}, min count {min_count}, {lines[:3]}", actual, sorted(numbers, key=numbers.get))
 
 
 def check_vocabulary_file(vocab, texts):
