@@ -22,7 +22,7 @@ RULES = [
     (re.compile(rf"\b(?:get|get_if|holds_alternative|dynamic_cast|dynamic_pointer_cast|static_pointer_cast)<\s*(?:const\s+)?(?:{TYPES})\b"),
      ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
     (re.compile(r"\bstd::visit\b|\bHeadTask\b"), ("lib/task/", "lib/data/"), "use the interface of the task or dataset"),
-    (re.compile(r"\b[Hh]ead\b\s*[!=]=\s*\"(?:words|classes|number|span)\"|switch\s*\([^)]*\bhead\)|\bReads::"),
+    (re.compile(r"\b[Hh]ead\b\s*[!=]=\s*\"|switch\s*\([^)]*\bhead\)|\bReads::"),
      ("lib/task/", "lib/model/", "lib/huggingface/"), "call task::task_of(model) and use the interface of the task"),
     (re.compile(rf'[!=]=\s*"(?:{SCORES})"|\bmetric\w*\s*[!=]=\s*"(?!loss"|perplexity")'), ("lib/task/", "lib/text/records/"),
      "use the properties of task::score_spec(name)"),
