@@ -16,7 +16,23 @@ import sys
 from method_names import ROOT, code_of, files
 
 TYPES = r"(?:const\s+)?(?:mh::)?(?:data|task)::\w+|(?:Text|Pairs|Examples|\w*Dataset|\w*Task)"
-SCORES = "bleu|word_accuracy|next_accuracy|accuracy|f1|matthews|pearson|spearman|exact"
+
+
+def score_names():
+    """Returns the names of the scores that the tasks declare in scores()."""
+    names = []
+    for path in files("lib/task/*.cpp"):
+        text = code_of(path.read_text(encoding="utf-8"))
+        constants = dict(re.findall(r'\bconst char\* (\w+) = "([^"]+)"', text))
+        declarations = re.findall(r"\bscores\(\) const override \{\s*return \{(.*?)\};", text, re.DOTALL)
+        if len(declarations) != len(re.findall(r"\bscores\(\)[^;{]*\boverride\b", text)):
+            sys.exit(f"{path.relative_to(ROOT)}: expected scores() to return a braced list; found another form; write the list in the return statement")
+        for declaration in declarations:
+            names += [name or constants[constant] for name, constant in re.findall(r'\{(?:\.name = )?(?:"(\w+)"|(\w+))', declaration)]
+    return list(dict.fromkeys(names))
+
+
+SCORES = "|".join(score_names())
 RECORDS = tuple(f"lib/text/records/{path.name}" for path in sorted((ROOT / "lib/text/records").iterdir()) if path.is_dir())
 RULES = [
     (re.compile(rf"\b(?:get|get_if|holds_alternative|dynamic_cast|dynamic_pointer_cast|static_pointer_cast)<\s*(?:const\s+)?(?:{TYPES})\b"),
