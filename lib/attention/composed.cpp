@@ -15,7 +15,7 @@ namespace mh::attention {
 // index.
 void AttentionLayer::gather_key_heads(Context& c) {
   if (c.key_heads.empty()) return;
-  const at::Tensor heads = nn::cached_constant(c.v.device(), c.key_heads);
+  const at::Tensor heads = nn::to_device(at::tensor(c.key_heads), c.v.device());
   for (at::Tensor* t : {&c.k, &c.v}) *t = t->index_select(1, heads);
 }
 

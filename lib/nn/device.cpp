@@ -50,6 +50,17 @@ void open_cuda() {
     throw device_error("LibTorch with CUDA", "LibTorch initialised without CUDA", "report this as a defect");
 }
 
+// The copies of cached_constant(), by the name of their device and their values.
+struct ConstantCache {
+  std::mutex mutex;
+  std::map<std::pair<std::string, std::vector<int64_t>>, at::Tensor> constants;
+};
+// Returns the cache of the process, which is never destroyed: static objects are destroyed after CUDA has shut down.
+ConstantCache& constant_cache() {
+  static auto& cache = *new ConstantCache;
+  return cache;
+}
+
 }  // namespace
 
 void* open_symbol(const char* library, const char* symbol) {
@@ -102,13 +113,17 @@ at::Tensor to_device(const at::Tensor& x, at::Device device) {
 
 at::Tensor cached_constant(at::Device device, const std::vector<int64_t>& values) {
   if (device.is_cpu()) return at::tensor(values, at::kLong);
-  static std::mutex mutex;
-  // The map is never destroyed: static objects are destroyed after CUDA has shut down.
-  static auto& constants = *new std::map<std::pair<std::string, std::vector<int64_t>>, at::Tensor>;
-  const std::lock_guard lock(mutex);
-  at::Tensor& constant = constants[{device.str(), values}];
+  ConstantCache& cache = constant_cache();
+  const std::lock_guard lock(cache.mutex);
+  at::Tensor& constant = cache.constants[{device.str(), values}];
   if (!constant.defined()) constant = at::tensor(values, at::kLong).to(device);
   return constant;
+}
+
+size_t num_cached_constants() {
+  ConstantCache& cache = constant_cache();
+  const std::lock_guard lock(cache.mutex);
+  return cache.constants.size();
 }
 
 void check_cuda(const char* failure) {

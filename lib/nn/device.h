@@ -59,9 +59,12 @@ class ScopedGpuEmulation {
 // Returns x on `device`. A copy from the CPU to a GPU goes through pinned memory and does not wait for pending kernels.
 at::Tensor to_device(const at::Tensor& x, at::Device device);
 // Returns `values` as an int64 tensor on `device`, for constants that every forward pass needs, such as the indices of
-// a layer's heads. For a GPU, the first call copies the values and caches the copy until the program ends, so callers
-// must use few distinct vectors. CUDA graphs may read the cached copy.
+// a pruned layer's heads. For a device other than the CPU, the first call copies the values and caches the copy until
+// the program ends, so callers must use few distinct vectors: values drawn at random go through to_device(). CUDA
+// graphs may read the cached copy.
 at::Tensor cached_constant(at::Device device, const std::vector<int64_t>& values);
+// Returns the number of constants that cached_constant() has cached, over all devices. Used by tests.
+size_t num_cached_constants();
 // Throws Error(device) if `failure`, the return value of a kernel of CudaApi, is an error message; null means success.
 void check_cuda(const char* failure);
 

@@ -49,7 +49,7 @@ struct DeviceParams {
     const AttentionSpec& spec = x.spec;
     const at::Device device = x.q.device();
     if (!spec.key_heads.empty()) {
-      key_heads_ = nn::cached_constant(device, spec.key_heads);
+      key_heads_ = nn::to_device(at::tensor(spec.key_heads), device);
       params.key_heads = params.value_heads = key_heads_.const_data_ptr<int64_t>();
     }
     if (spec.key_lengths.defined()) params.key_lengths = spec.key_lengths.const_data_ptr<int64_t>();

@@ -17,6 +17,7 @@
 #include "fixtures/every_model.h"
 #include "fixtures/translators.h"
 #include "model/memories.h"
+#include "nn/device.h"
 #include "train/regulariser.h"
 
 using namespace mh;
@@ -133,6 +134,21 @@ TEST_CASE("forward and backward passes create tensors only on the device of the 
       CHECK(c.hidden({}, &observer).is_meta());
       if (c.config.model.bert.next_sentence) CHECK(c.model->sentence_logits(h).is_meta());
     }
+  }
+}
+
+TEST_CASE("random permutations of heads leave the number of cached constants unchanged", "[devices][cross-head]") {
+  for (const char* options : {"[attention]\n",
+                              "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = "
+                              "6\n[attention]\nscore = 'relative'\n"}) {
+    INFO(options);
+    const Case c(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", options,
+                     "heads = 8\npairing = 'cross-head'\ncross-head.rate = 1\n"));
+    nn::ForwardContext forward_context = training_context();
+    c.hidden(forward_context);  // caches the constants of the model
+    const size_t num_constants = nn::num_cached_constants();
+    for (forward_context.update = 1; forward_context.update < 10; ++forward_context.update) c.hidden(forward_context);
+    CHECK(nn::num_cached_constants() == num_constants);
   }
 }
 
