@@ -65,8 +65,10 @@ struct AttentionParams {
   int in_heads = 0, out_heads = 0;  // number of query heads, and of output heads
   // Head size of queries and keys, and of values. On a GPU at most the head size of the compiled kernel.
   int key_size = 0, value_size = 0;
-  const int64_t* key_lengths = nullptr;  // on a GPU: number of keys without padding, (batch); null: `keys` for all
-  bool aligned = false;                  // on a GPU: whether all rows begin and end at multiples of 16 bytes
+  // On a GPU: number of keys without padding, (batch); null: `keys` for all. With head mixing, padding values must be
+  // finite: the gradients of padding keys, which are 0, would otherwise be NaN.
+  const int64_t* key_lengths = nullptr;
+  bool aligned = false;  // on a GPU: whether all rows begin and end at multiples of 16 bytes
 
   // Head mixing, P̄_i = Σ_j m[j, i] P_j. The matrix m (in_heads, out_heads) of query t of batch row b begins at element
   // b * matrix_batch_stride + t * matrix_query_stride, and so does its transpose, which the backward pass of a GPU

@@ -13,8 +13,11 @@ struct Mask {
   bool causal = false;
   // With `causal`, query t sees keys s <= t + offset. offset > 0: keys of a cache or a memory precede query 0.
   int64_t offset = 0;
-  int64_t window = 0;      // > 0: query t sees only keys s > t + offset - window; 0: unlimited
-  at::Tensor key_lengths;  // (B) int64, or undefined: only keys s < key_lengths[b] are real (not padding)
+  int64_t window = 0;  // > 0: query t sees only keys s > t + offset - window; 0: unlimited
+  // (B) int64, or undefined: only keys s < key_lengths[b] are real (not padding). Padding keys and values must be
+  // finite: the composed path and SDPA multiply them by probabilities and gradients that are 0. Only the CPU kernels
+  // and the GPU kernel without head mixing do not read them.
+  at::Tensor key_lengths;
   // (B) int64, or undefined: only queries t < query_lengths[b] are real (not padding). Masks no key; stages that
   // average over queries use the lengths to exclude padding.
   at::Tensor query_lengths;

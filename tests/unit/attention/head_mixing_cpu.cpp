@@ -198,6 +198,26 @@ TEST_CASE("a batch row of the CPU head mixing kernel is independent of other row
   }
 }
 
+TEST_CASE("results of the CPU head mixing kernel are bit-identical for any contents of padding keys and values",
+          "[attention][mixed]") {
+  at::manual_seed(38);
+  Inputs x = random_inputs({3, 3, 2, 40, 140, 16, 24, false, false});
+  x.spec.key_lengths = at::tensor({140, 129, 16}, at::kLong);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    INFO(type);
+    const auto results_with_padding = [&](double padding) {
+      for (int64_t b = 0; b < 3; ++b)
+        for (at::Tensor* t : {&x.operands[kK], &x.operands[kV]})
+          t->select(0, b).slice(1, x.spec.key_lengths[b].item<int64_t>()).fill_(padding);
+      return fused_results(x, type);
+    };
+    const Tensors results = results_with_padding(0);
+    for (const at::Tensor& t : results) CHECK(t.isfinite().all().item<bool>());
+    for (const double padding : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+      CHECK(are_bit_identical(results_with_padding(padding), results));
+  }
+}
+
 TEST_CASE("the CPU head mixing kernel reads a joint projection and returns its gradient as one tensor",
           "[attention][mixed]") {
   at::manual_seed(35);
