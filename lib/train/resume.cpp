@@ -36,17 +36,14 @@ class ChangeableKeys : public Fields {
   std::vector<std::string> keys_;
 };
 
-// Returns whether the decay of the learning rate ends at train.length, or a loss term depends on train.length, because
-// train.schedule.length is not set.
-bool depends_on_length(const RunConfig& run) {
-  const TrainOptions& t = run.train;
-  const bool decays_to_end = t.schedule.rule == "linear" ||
-                             (t.schedule.rule == "cosine" && t.schedule.period.count == 0) ||
-                             run.regularisers.any_depends_on_fraction();
-  return decays_to_end && t.schedule.length.count == 0;
-}
-
 }  // namespace
+
+bool depends_on_length(const RunConfig& run) {
+  const ScheduleOptions& schedule = run.train.schedule;
+  const bool decays_to_end = schedule.rule == "linear" || (schedule.rule == "cosine" && schedule.period.count == 0);
+  return schedule.length.count == 0 &&
+         (decays_to_end || schedule.warmup_ratio > 0 || run.regularisers.any_depends_on_fraction());
+}
 
 void require_same_run(const RunConfig& run, const std::string& stored_toml, const std::string& file) {
   Config old_config;

@@ -172,3 +172,18 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
     CHECK(tested_keys.count(key + "0") + tested_keys.count(key + "1") == 2);
   }
 }
+
+TEST_CASE("a schedule without a length depends on train.length through decay, warm-up ratio and regularisers",
+          "[resume]") {
+  const auto depends = [](const std::string& train) { return depends_on_length(read("[train]\n" + train)); };
+  for (const char* rule : {"constant", "inverse-sqrt", "cosine", "linear", "cyclic-cosine"}) {
+    INFO(rule);
+    const std::string schedule = str("schedule.rule = '", rule, "'\nschedule.period = '4u'\n");
+    CHECK(depends(schedule) == (rule == std::string("linear")));
+    CHECK(depends(schedule + "schedule.warmup_ratio = 0.1\n"));
+    CHECK_FALSE(depends(schedule + "schedule.warmup_ratio = 0.1\nschedule.length = '8u'\n"));
+  }
+  CHECK(depends("schedule.rule = 'cosine'\n"));
+  CHECK(depends("[train.regularisers.nuclear-growth]\nstart = 0.5\n"));
+  CHECK_FALSE(depends("[train.regularisers.nuclear-growth]\nstart = 0.0\n"));
+}
