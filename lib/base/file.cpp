@@ -305,8 +305,10 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path) {
     mode = status.st_mode & 07777;
     // Replaces the target of a symbolic link and preserves the link.
     std::unique_ptr<char, decltype(&std::free)> resolved_path(realpath(path.c_str(), nullptr), &std::free);
-    if (resolved_path != nullptr) return std::make_unique<FileSink>(resolved_path.get(), mode);
+    if (resolved_path == nullptr) fail_to_write(path, errno);
+    return std::make_unique<FileSink>(resolved_path.get(), mode);
   }
+  if (errno != ENOENT) fail_to_write(path, errno);  // otherwise close() could replace a link, or a file of another mode
   return std::make_unique<FileSink>(path, mode);
 }
 
