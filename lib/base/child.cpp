@@ -233,7 +233,8 @@ bool Child::write(std::string_view bytes) {
     if (!wait_until_writable()) return false;
     const ssize_t n = send(channel_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n < 0) return false;
+    if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return false;
+    if (n < 0) fail("cannot write to the child process");  // otherwise the child would take part of the input for all
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return true;

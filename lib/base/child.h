@@ -55,7 +55,7 @@ class Child {
   Child& operator=(const Child&) = delete;
 
   // Sends bytes to the ChildInput of the child. Returns false if the child no longer reads; finish() then returns the
-  // cause.
+  // cause. Throws Error(failed) if sending fails for another reason.
   bool write(std::string_view bytes);
   // Ends the input of the child and waits until the child has ended. Rethrows an Error that the work threw.
   ChildEnd finish();
