@@ -1,5 +1,7 @@
 #include "base/tool.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
@@ -76,6 +78,12 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   return error.what();
 }
 
+// Returns the error for a failed write to standard output; errno has the cause.
+Error standard_output_error() {
+  return {Exit::failed, Problem{kStandardOutput, "a writable output", std::strerror(errno),
+                                "redirect standard output to another file"}};
+}
+
 }  // namespace
 
 Tool::Tool(ToolInfo info) : info_(std::move(info)), app_(std::make_unique<CLI::App>(info_.purpose, info_.name)) {
@@ -104,9 +112,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     } catch (const CLI::Success& success) {  // --help, --version
       app_->exit(success);
       std::cout.flush();
-      if (!std::cout && errno != EPIPE)
-        throw Error(Exit::failed, Problem{kStandardOutput, "a writable output", std::strerror(errno),
-                                          "redirect standard output to another file"});
+      if (!std::cout && errno != EPIPE) throw standard_output_error();
       return static_cast<int>(Exit::done);
     } catch (const CLI::ParseError& error) {
       throw Error(Exit::usage,
@@ -114,9 +120,7 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
     }
     set_log_level(quiet_ ? LogLevel::quiet : verbose_ ? LogLevel::verbose : LogLevel::normal);
     body();
-    if (std::fflush(stdout) != 0)
-      throw Error(Exit::failed, Problem{kStandardOutput, "a writable output", std::strerror(errno),
-                                        "redirect standard output to another file"});
+    if (std::fflush(stdout) != 0) throw standard_output_error();
     return status_;
   } catch (const Error& error) {
     log_error(error.what());
@@ -137,8 +141,13 @@ int Tool::run(int argc, char** argv, const std::function<void()>& body) {
 }
 
 void Tool::run_and_exit(int argc, char** argv, const std::function<void()>& body) {
-  const int status = run(argc, argv, body);
+  int status = run(argc, argv, body);
   std::fflush(nullptr);
+  // A network file system may report a full disk only when the file is closed.
+  if (status == 0 && ::close(STDOUT_FILENO) != 0 && errno != EINTR && errno != EBADF) {
+    log_error(standard_output_error().what());
+    status = static_cast<int>(Exit::failed);
+  }
   std::_Exit(status);
 }
 
