@@ -113,25 +113,51 @@ class TerminalSink : public DescriptorSink {
   }
 };
 
-// Path of an unfinished file, in static memory so that a signal handler can read it.
-struct TemporaryFile {
+}  // namespace
+
+// Path of an unfinished file or folder, in static memory so that a signal handler can read it.
+struct TemporaryPath {
   std::atomic<bool> is_claimed{false};  // a thread has taken the entry
   std::atomic<bool> has_path{false};    // `path` is complete, so a signal handler may read it
   char path[PATH_MAX];
 };
-std::array<TemporaryFile, 64> temporary_files;
 
-// Stores the path of an unfinished file in a free entry of temporary_files and returns the entry. Returns null if all
-// entries are in use or the path is too long.
-TemporaryFile* register_temporary(const std::string& path) {
+namespace {
+
+std::array<TemporaryPath, 64> temporary_paths;
+
+// Stores the path of an unfinished file or folder in a free entry of temporary_paths and returns the entry. Returns
+// null if all entries are in use or the path is too long.
+TemporaryPath* register_temporary(const std::string& path) {
   if (path.size() >= PATH_MAX) return nullptr;
-  for (TemporaryFile& t : temporary_files)
+  for (TemporaryPath& t : temporary_paths)
     if (!t.is_claimed.exchange(true)) {
       std::memcpy(t.path, path.c_str(), path.size() + 1);
       t.has_path = true;
       return &t;
     }
   return nullptr;
+}
+// Frees an entry that register_temporary() returned.
+void release(TemporaryPath* entry) {
+  if (entry == nullptr) return;
+  entry->has_path = false;
+  entry->is_claimed = false;
+}
+
+// Syncs the folder that contains `path`, so that the new name survives a power failure. Logs only a warning if syncing
+// fails, since the output is already complete under its name.
+void sync_folder_of(const std::string& path) {
+  size_t slash = path.rfind('/');
+  std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  int descriptor = open_descriptor(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool is_synced =
+      descriptor >= 0 && (retry_if_interrupted([&] { return fsync(descriptor); }) == 0 || errno == EINVAL);
+  const int code = is_synced ? 0 : errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (code != 0)
+    log_warning(str(path, " is written, but its name may not survive a power failure: cannot sync ", folder, ": ",
+                    system_message(code)));
 }
 
 // Address range and name of a mapped file, in static memory so that a signal handler can read them. A file for which
@@ -178,10 +204,7 @@ class FileSink : public DescriptorSink {
     table_entry_ = register_temporary(temporary_path_);
   }
   ~FileSink() override {
-    if (table_entry_ != nullptr) {
-      table_entry_->has_path = false;
-      table_entry_->is_claimed = false;
-    }
+    release(table_entry_);
     if (descriptor_ < 0) return;
     ::close(descriptor_);
     unlink(temporary_path_.c_str());
@@ -198,26 +221,12 @@ class FileSink : public DescriptorSink {
       unlink(temporary_path_.c_str());
       fail_to_write(name_, code);
     }
-    sync_folder();
+    sync_folder_of(name_);
   }
 
  private:
-  // Syncs the folder, so that the new name survives a power failure. Logs only a warning if syncing fails, since the
-  // file is already complete under its name.
-  void sync_folder() const {
-    size_t slash = name_.rfind('/');
-    std::string folder = slash == std::string::npos ? "." : name_.substr(0, slash + 1);
-    int descriptor = open_descriptor(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const bool is_synced =
-        descriptor >= 0 && (retry_if_interrupted([&] { return fsync(descriptor); }) == 0 || errno == EINVAL);
-    const int code = is_synced ? 0 : errno;
-    if (descriptor >= 0) ::close(descriptor);
-    if (code != 0)
-      log_warning(str(name_, " is written, but its name may not survive a power failure: cannot sync ", folder, ": ",
-                      system_message(code)));
-  }
   std::string temporary_path_;
-  TemporaryFile* table_entry_ = nullptr;
+  TemporaryPath* table_entry_ = nullptr;
 };
 
 // Writes in place to a device or FIFO, which the constructor opens and close() closes.
@@ -275,9 +284,42 @@ int open_to_read(const std::string& path, struct stat& status) {
 
 }  // namespace
 
-void unlink_unfinished_files() {
-  for (const TemporaryFile& t : temporary_files)
+OutputFolder::OutputFolder(const std::string& path) : path_(path), temporary_path_(path + ".partXXXXXX") {
+  if (mkdtemp(temporary_path_.data()) == nullptr) fail_to_write(path, errno);
+  table_entries_.push_back(register_temporary(temporary_path_));
+  // mkdtemp() gives the folder the mode 0700, and the set-group-ID bit if the parent folder has it.
+  struct stat status {};
+  const bool has_mode = stat(temporary_path_.c_str(), &status) == 0 &&
+                        chmod(temporary_path_.c_str(), (status.st_mode & 07777) | (0777 & ~start_umask)) == 0;
+  if (has_mode) return;
+  const int code = errno;
+  rmdir(temporary_path_.c_str());
+  release(table_entries_.front());
+  fail_to_write(path, code);
+}
+
+OutputFolder::~OutputFolder() {
+  std::error_code ignored_error;
+  std::filesystem::remove_all(temporary_path_, ignored_error);  // finds nothing after close()
+  for (TemporaryPath* entry : table_entries_) release(entry);
+}
+
+std::string OutputFolder::file(const std::string& name) {
+  std::string path = str(temporary_path_, "/", name);
+  table_entries_.push_back(register_temporary(path));
+  return path;
+}
+
+void OutputFolder::close() {
+  if (rename(temporary_path_.c_str(), path_.c_str()) != 0) fail_to_write(path_, errno);
+  sync_folder_of(path_);
+}
+
+void remove_unfinished_outputs() {
+  for (const TemporaryPath& t : temporary_paths)
     if (t.has_path) unlink(t.path);
+  for (const TemporaryPath& t : temporary_paths)
+    if (t.has_path) rmdir(t.path);  // fails, as intended, for a file
 }
 
 const char* mapped_file_at(const void* address) {

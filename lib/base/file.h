@@ -31,8 +31,30 @@ class ByteSink {
 // device such as /dev/null or a FIFO is written in place. Throws Error(failed) if the folder does not exist or is
 // read-only, and Error(usage) if `path` is a folder or empty.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
-// Removes the temporary files of up to 64 open sinks. Safe in signal handlers, since the function only calls unlink().
-void unlink_unfinished_files();
+struct TemporaryPath;
+
+// A new folder of files. The files are written to a temporary folder beside the final one, which close() renames.
+// Without close() no folder appears, and the destructor removes the temporary folder.
+class OutputFolder {
+ public:
+  // Creates the temporary folder. Throws Error(failed) if the parent folder does not exist or is read-only.
+  explicit OutputFolder(const std::string& path);
+  ~OutputFolder();
+  OutputFolder(const OutputFolder&) = delete;
+  OutputFolder& operator=(const OutputFolder&) = delete;
+  // Returns the path at which the caller writes the file `name`, for example with open_sink().
+  std::string file(const std::string& name);
+  // Renames the folder to its final name. Throws Error(failed) if a file or a folder with files has this name.
+  void close();
+
+ private:
+  std::string path_, temporary_path_;
+  std::vector<TemporaryPath*> table_entries_;  // the folder and its files, for remove_unfinished_outputs()
+};
+
+// Removes the temporary files of open sinks, and the folders and files of open OutputFolders, up to 64 paths in all.
+// Safe in signal handlers, since the function only calls unlink() and rmdir().
+void remove_unfinished_outputs();
 // Returns the name of the mapped file (MappedFile) that contains the address, or null. Safe in signal handlers, since
 // the function only reads memory.
 const char* mapped_file_at(const void* address);

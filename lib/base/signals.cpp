@@ -21,7 +21,7 @@ volatile std::sig_atomic_t received_signal = 0;
 
 void store_signal(int signal) {
   if (received_signal != 0 && signal == SIGINT) {
-    unlink_unfinished_files();
+    remove_unfinished_outputs();
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
   }
@@ -29,7 +29,7 @@ void store_signal(int signal) {
 }
 
 void remove_files_and_raise(int signal) {
-  unlink_unfinished_files();
+  remove_unfinished_outputs();
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
@@ -61,7 +61,7 @@ void print(const char* text) {
 void report_truncated_file(int signal, siginfo_t* info, void*) {
   const char* name = mapped_file_at(info->si_addr);
   if (name == nullptr) return remove_files_and_raise(signal);
-  unlink_unfinished_files();
+  remove_unfinished_outputs();
   print(log_name().c_str());
   print(": error: ");
   print(name);

@@ -43,15 +43,15 @@ class Writer {
         names_(architecture_->names(settings_)),
         num_embedding_rows_(parameter(names_.pairs.front().multihead_names.front()).master().size(0)) {}
 
-  void write(const std::string& folder) const {
+  void write(OutputFolder& folder) const {
     Json config = architecture_->config(settings_);
     config["vocab_size"] = num_embedding_rows_;
     config.update(architecture_->token_ids(loaded_model_.tokenizers));
     require_supported(config);
     auto files = architecture_->vocabulary_files(loaded_model_.tokenizers, settings_, loaded_model_.name);
     files["config.json"] = config.dump(2) + "\n";
-    for (const auto& [name, text] : files) write_file_atomically(str(folder, "/", name), text);
-    write_tensors(folder + "/model.safetensors");
+    for (const auto& [name, text] : files) write_file_atomically(folder.file(name), text);
+    write_tensors(folder.file("model.safetensors"));
     log_info("saved as " + config.at("architectures").at(0).get<std::string>() +
              "; all settings and parameters are preserved");
   }
@@ -146,23 +146,13 @@ class Writer {
 }  // namespace
 
 void write_folder(const model::LoadedModel& loaded_model, const std::string& folder) {
-  namespace fs = std::filesystem;
-  if (fs::exists(folder))
+  if (std::filesystem::exists(folder))
     throw Error(Exit::usage,
                 Problem{folder, "a new folder", "an existing folder", "remove the folder, or choose another name"});
   const Writer writer(loaded_model);
-  const std::string temporary_folder = folder + ".part";
-  std::error_code error;
-  if (!fs::create_directory(temporary_folder, error))
-    throw Error(Exit::failed, Problem{temporary_folder, "a new folder", error ? error.message() : "an existing folder",
-                                      error ? "" : "remove the folder, which an interrupted conversion left"});
-  try {
-    writer.write(temporary_folder);
-    fs::rename(temporary_folder, folder);
-  } catch (...) {
-    fs::remove_all(temporary_folder, error);
-    throw;
-  }
+  OutputFolder output(folder);
+  writer.write(output);
+  output.close();
 }
 
 }  // namespace mh::conversion

@@ -64,8 +64,7 @@ python3 -c 'for i in range(60): print("w1 w2 w3"[:i % 9], "caf\u00e9")' | mh-pre
 expect 0 mh-eval gpt2.safetensors bpe.mhs
 expect 0 mh-train -q --from gpt2.safetensors --train bpe.mhs --out on --set train.batch.block=8 --set train.batch.tokens=32 --set train.length=2u
 mh-convert -q --to huggingface on/last.safetensors on.back
-mkdir left.part
-expect 1 mh-convert --to huggingface gpt2.safetensors left; said "remove the folder"
+expect 1 mh-convert --to huggingface gpt2.safetensors no/folder; said "create the folder first"
 mh-prune -q cut gpt2.safetensors --heads 0:1 -o cut
 expect 3 mh-convert --to huggingface cut x; said "attention.decoder.self.0.heads"
 mh-train -q --train bpe.mhs --out mixed --set attention.mixer=talking-heads --set model.positions=learned --set model.max_positions=24 \

@@ -1,0 +1,119 @@
+// Outputs: a new folder appears complete or not at all, and an unreadable path is not replaced.
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <csignal>
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/signals.h"
+#include "fixtures/folder.h"
+
+using namespace mh;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::set<std::string> names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+// Runs the action in a child process and returns the status from waitpid().
+template <class Action>
+int wait_status_of(const Action& action) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    action();
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("an OutputFolder appears only in close(), with all files and the mode of the umask") {
+  const Folder folder;
+  const mode_t mask = umask(0);
+  umask(mask);
+  {
+    OutputFolder output(folder.file("model"));
+    write_file_atomically(output.file("a"), "first");
+    write_file_atomically(output.file("b"), "second");
+    CHECK_FALSE(fs::exists(folder.file("model")));
+    output.close();
+  }
+  CHECK(names_in(folder.path) == std::set<std::string>{"model"});
+  CHECK(names_in(folder.file("model")) == std::set<std::string>{"a", "b"});
+  CHECK(read_text_file(folder.file("model/b")) == "second");
+  struct stat status {};
+  REQUIRE(stat(folder.file("model").c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == (0777 & ~mask));
+}
+
+TEST_CASE("an OutputFolder without close() leaves nothing") {
+  const Folder folder;
+  {
+    OutputFolder output(folder.file("model"));
+    write_file_atomically(output.file("a"), "first");
+    const auto sink = open_sink(output.file("b"));
+    sink->write("half");
+  }
+  CHECK(names_in(folder.path).empty());
+}
+
+TEST_CASE("an OutputFolder does not replace a folder with files") {
+  const Folder folder;
+  OutputFolder output(folder.file("model"));
+  fs::create_directory(folder.file("model"));
+  write_file_atomically(folder.file("model/old"), "old");
+  CHECK_THROWS_AS(output.close(), Error);
+  CHECK(names_in(folder.file("model")) == std::set<std::string>{"old"});
+}
+
+TEST_CASE("the temporary folder of a killed process does not hinder the next OutputFolder") {
+  const Folder folder;
+  const int status = wait_status_of([&] {
+    OutputFolder output(folder.file("model"));
+    write_file_atomically(output.file("a"), "killed");
+    std::raise(SIGKILL);
+  });
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(names_in(folder.path).count("model") == 0);
+  OutputFolder output(folder.file("model"));
+  write_file_atomically(output.file("a"), "complete");
+  output.close();
+  CHECK(read_text_file(folder.file("model/a")) == "complete");
+}
+
+TEST_CASE("SIGTERM removes the files and the temporary folder of an OutputFolder") {
+  const Folder folder;
+  const int status = wait_status_of([&] {
+    remove_files_on_signals();
+    OutputFolder output(folder.file("model"));
+    write_file_atomically(output.file("a"), "first");
+    const auto sink = open_sink(output.file("b"));
+    sink->write("half");
+    std::raise(SIGTERM);
+  });
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGTERM);
+  CHECK(names_in(folder.path).empty());
+}
+
+TEST_CASE("open_sink() refuses a path that cannot be examined, such as a link to itself") {
+  const Folder folder;
+  fs::create_symlink("loop", folder.file("loop"));
+  CHECK_THROWS_WITH(open_sink(folder.file("loop")), Catch::Contains("symbolic links"));
+  CHECK(fs::is_symlink(fs::symlink_status(folder.file("loop"))));
+}
