@@ -1,6 +1,7 @@
 #include "io/shard_format.h"
 
 #include <xxhash.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 
@@ -55,6 +56,11 @@ std::pair<json, std::string_view> decode_payload(std::string_view payload, std::
 }
 
 }  // namespace
+
+size_t zstd_result(size_t result) {
+  if (ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation) throw std::bad_alloc();
+  return result;
+}
 
 void throw_damaged(const std::string& where, const std::string& expected, const std::string& found) {
   throw Error(Exit::input, Problem{where, expected, found, str("the shard is damaged; ", kRemakeAdvice)});

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -63,6 +65,17 @@ Trailer decode_trailer(std::string_view payload, const std::string& name);
 // trailer. If `lengths` is null, only checks them. Throws Error(input).
 void decode_lengths(const std::string& varints, const Trailer& trailer, const std::string& name,
                     std::vector<uint32_t>* lengths);
+
+// Returns an owner of `object`, which zstd or xxHash has allocated and `free` frees. Throws std::bad_alloc if `object`
+// is null.
+template <class T, class Result>
+std::unique_ptr<T, Result (*)(T*)> owner_of(T* object, Result (*free)(T*)) {
+  if (object == nullptr) throw std::bad_alloc();
+  return {object, free};
+}
+// Returns `result`, a return value of zstd. Throws std::bad_alloc if zstd could not allocate memory; the caller checks
+// for other errors.
+size_t zstd_result(size_t result);
 
 // Throws Error(input) for a damaged shard. `where`: name of the shard, and the name of the damaged part if it is known.
 [[noreturn]] void throw_damaged(const std::string& where, const std::string& expected, const std::string& found);

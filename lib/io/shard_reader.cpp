@@ -30,13 +30,13 @@ void unpack_tokens(const uint8_t* bytes, size_t count, int token_bytes, int64_t 
 // Appends the decompressed zstd stream `compressed_lengths` to `out`. Throws Error(input) for a damaged stream and for
 // more than `limit` bytes.
 void decompress_all(const std::string& compressed_lengths, uint64_t limit, std::string& out, const std::string& name) {
-  std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
+  const auto context = owner_of(ZSTD_createDCtx(), ZSTD_freeDCtx);
   ZSTD_inBuffer in{compressed_lengths.data(), compressed_lengths.size(), 0};
   std::vector<char> buffer(1 << 16);
   size_t zstd_status = 1;
   for (;;) {
     ZSTD_outBuffer output{buffer.data(), buffer.size(), 0};
-    zstd_status = ZSTD_decompressStream(context.get(), &output, &in);
+    zstd_status = zstd_result(ZSTD_decompressStream(context.get(), &output, &in));
     if (ZSTD_isError(zstd_status) != 0)
       throw_damaged(name, "compressed sequence lengths", ZSTD_getErrorName(zstd_status));
     if (out.size() + output.pos > limit) throw_damaged(name, str(limit, " bytes of sequence lengths"), "more bytes");
@@ -146,7 +146,7 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const
   }
   const Frame& f = frames_[index];
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
-  size_t n = ZSTD_decompress(bytes->data(), bytes->size(), file_.data() + f.offset, f.compressed_bytes);
+  size_t n = zstd_result(ZSTD_decompress(bytes->data(), bytes->size(), file_.data() + f.offset, f.compressed_bytes));
   if (ZSTD_isError(n) != 0)
     throw_damaged(name(), f.offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
@@ -188,7 +188,7 @@ const std::vector<uint32_t>& ShardFile::sequence_lengths() const {
 
 void ShardFile::verify(const TokenCheck& check) const {
   if (is_verified_) return;
-  const std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> state(XXH64_createState(), XXH64_freeState);
+  const auto state = owner_of(XXH64_createState(), XXH64_freeState);
   XXH64_state_t* hash = state.get();
   XXH64_reset(hash, 0);
   for (size_t i = 0; i < frames_.size(); ++i) {
@@ -214,11 +214,10 @@ struct ShardStream::State {
   std::string compressed_lengths;
   std::string seek_table;  // entries of the frames read so far; at the end equal to the seek table in the file
   uint32_t num_frames = 0;
-  XXH64_state_t* hash = XXH64_createState();
+  std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> hash = owner_of(XXH64_createState(), XXH64_freeState);
   bool at_end = false;
 
-  explicit State(const std::string& path) : source(open_source(path)) { XXH64_reset(hash, 0); }
-  ~State() { XXH64_freeState(hash); }
+  explicit State(const std::string& path) : source(open_source(path)) { XXH64_reset(hash.get(), 0); }
 
   // Reads exactly `size` bytes. Throws Error(input) if the shard is truncated; `description`: name of the bytes for the
   // message.
@@ -284,12 +283,12 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   read_more(4);  // checksum
   frame_content.resize(content_size);
   bytes_returned = 0;
-  size_t n = ZSTD_decompress(frame_content.data(), frame_content.size(), bytes.data(), bytes.size());
+  size_t n = zstd_result(ZSTD_decompress(frame_content.data(), frame_content.size(), bytes.data(), bytes.size()));
   if (ZSTD_isError(n) != 0)
     throw_damaged(name, frame_offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
   if (n != content_size) throw_damaged(name, frame_offset, str(content_size, " bytes in the frame"), str(n));
-  XXH64_update(hash, frame_content.data(), frame_content.size());
+  XXH64_update(hash.get(), frame_content.data(), frame_content.size());
   content_bytes += n;
   add_seek_entry(bytes.size(), n);
 }
@@ -310,7 +309,7 @@ void ShardStream::State::read_seek_table(uint32_t size) {
       trailer.num_sequences != trailer.counts.records * header.fields.size())
     throw_damaged(name, offset, str(trailer.counts.tokens, " tokens, as the trailer states"),
                   str(content_bytes / static_cast<uint64_t>(header.token_bytes)));
-  if (XXH64_digest(hash) != trailer.content_hash)
+  if (XXH64_digest(hash.get()) != trailer.content_hash)
     throw_damaged(name, offset, "content with a matching checksum", "a different checksum");
   at_end = true;
 }

@@ -12,9 +12,10 @@ namespace mh::io {
 
 namespace {
 
-// Returns `code`, a return value of zstd. Throws Error(failed) if `code` is an error.
+// Returns `code`, a return value of zstd. Throws Error(failed) if `code` is an error, or std::bad_alloc
+// (zstd_result()).
 size_t zstd_check(size_t code) {
-  if (ZSTD_isError(code) != 0) throw Error(Exit::failed, str("zstd: ", ZSTD_getErrorName(code)));
+  if (ZSTD_isError(zstd_result(code)) != 0) throw Error(Exit::failed, str("zstd: ", ZSTD_getErrorName(code)));
   return code;
 }
 
@@ -28,29 +29,25 @@ struct ShardWriter::State {
   std::string compressed_frame;  // buffer for a compressed frame
   std::string seek_table;        // entries of the frames written so far
   uint32_t num_frames = 0;
-  const RecordKind* kind;                            // null for an unknown kind, whose sequences may have any length
-  uint64_t sequence_tokens = 0;                      // number of tokens of the current sequence so far
-  uint64_t previous_sequence_tokens = 0;             // number of tokens of the preceding sequence
-  ZSTD_CCtx* token_compressor = ZSTD_createCCtx();   // compresses each frame of tokens
-  ZSTD_CCtx* length_compressor = ZSTD_createCCtx();  // compresses all sequence lengths as one stream
-  std::string varints;                               // sequence lengths that are not yet compressed
-  std::vector<std::string> length_chunks{""};        // compressed sequence lengths, one chunk per trailer frame
-  XXH64_state_t* content_hash = XXH64_createState();
-  XXH64_state_t* lengths_hash = XXH64_createState();
+  const RecordKind* kind;                 // null for an unknown kind, whose sequences may have any length
+  uint64_t sequence_tokens = 0;           // number of tokens of the current sequence so far
+  uint64_t previous_sequence_tokens = 0;  // number of tokens of the preceding sequence
+  using Compressor = std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)>;
+  Compressor token_compressor = owner_of(ZSTD_createCCtx(), ZSTD_freeCCtx);   // compresses each frame of tokens
+  Compressor length_compressor = owner_of(ZSTD_createCCtx(), ZSTD_freeCCtx);  // compresses all lengths as one stream
+  std::string varints;                         // sequence lengths that are not yet compressed
+  std::vector<std::string> length_chunks{""};  // compressed sequence lengths, one chunk per trailer frame
+  using Hash = std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)>;
+  Hash content_hash = owner_of(XXH64_createState(), XXH64_freeState);
+  Hash lengths_hash = owner_of(XXH64_createState(), XXH64_freeState);
 
   State(ByteSink& s, const ShardHeader& h) : sink(s), header(h), kind(record_kind(h.kind)) {
-    zstd_check(ZSTD_CCtx_setParameter(token_compressor, ZSTD_c_checksumFlag, 1));
-    zstd_check(ZSTD_CCtx_setParameter(token_compressor, ZSTD_c_contentSizeFlag, 1));
-    zstd_check(ZSTD_CCtx_setParameter(token_compressor, ZSTD_c_compressionLevel, 3));
-    zstd_check(ZSTD_CCtx_setParameter(length_compressor, ZSTD_c_compressionLevel, 3));
-    XXH64_reset(content_hash, 0);
-    XXH64_reset(lengths_hash, 0);
-  }
-  ~State() {
-    ZSTD_freeCCtx(token_compressor);
-    ZSTD_freeCCtx(length_compressor);
-    XXH64_freeState(content_hash);
-    XXH64_freeState(lengths_hash);
+    zstd_check(ZSTD_CCtx_setParameter(token_compressor.get(), ZSTD_c_checksumFlag, 1));
+    zstd_check(ZSTD_CCtx_setParameter(token_compressor.get(), ZSTD_c_contentSizeFlag, 1));
+    zstd_check(ZSTD_CCtx_setParameter(token_compressor.get(), ZSTD_c_compressionLevel, 3));
+    zstd_check(ZSTD_CCtx_setParameter(length_compressor.get(), ZSTD_c_compressionLevel, 3));
+    XXH64_reset(content_hash.get(), 0);
+    XXH64_reset(lengths_hash.get(), 0);
   }
 
   // Adds a frame to the seek table.
@@ -72,23 +69,23 @@ struct ShardWriter::State {
   // Compresses the pending tokens to a frame and writes the frame.
   void write_frame() {
     compressed_frame.resize(ZSTD_compressBound(pending_bytes.size()));
-    size_t size = zstd_check(ZSTD_compress2(token_compressor, compressed_frame.data(), compressed_frame.size(),
+    size_t size = zstd_check(ZSTD_compress2(token_compressor.get(), compressed_frame.data(), compressed_frame.size(),
                                             pending_bytes.data(), pending_bytes.size()));
     sink.write(compressed_frame.data(), size);
     add_seek_entry(size, pending_bytes.size());
-    XXH64_update(content_hash, pending_bytes.data(), pending_bytes.size());
+    XXH64_update(content_hash.get(), pending_bytes.data(), pending_bytes.size());
     pending_bytes.clear();
   }
   // Compresses the sequence lengths in `varints`, and clears `varints`.
   void compress_lengths(ZSTD_EndDirective mode) {
-    XXH64_update(lengths_hash, varints.data(), varints.size());
+    XXH64_update(lengths_hash.get(), varints.data(), varints.size());
     trailer.lengths_bytes += varints.size();
     ZSTD_inBuffer in{varints.data(), varints.size(), 0};
     char buffer[1 << 14];
     size_t num_unflushed_bytes = 1;
     while (in.pos < in.size || (mode == ZSTD_e_end && num_unflushed_bytes > 0)) {
       ZSTD_outBuffer out{buffer, sizeof buffer, 0};
-      num_unflushed_bytes = zstd_check(ZSTD_compressStream2(length_compressor, &out, &in, mode));
+      num_unflushed_bytes = zstd_check(ZSTD_compressStream2(length_compressor.get(), &out, &in, mode));
       if (length_chunks.back().size() + out.pos > kLengthsChunkBytes) length_chunks.emplace_back();
       length_chunks.back().append(buffer, out.pos);
     }
@@ -176,8 +173,8 @@ void ShardWriter::finish() {
   if (!s.pending_bytes.empty()) s.write_frame();
   s.compress_lengths(ZSTD_e_end);
   for (const std::string& chunk : s.length_chunks) s.write_skippable(kTrailerMagic, std::string(kLengthsTag) + chunk);
-  s.trailer.content_hash = XXH64_digest(s.content_hash);
-  s.trailer.lengths_hash = XXH64_digest(s.lengths_hash);
+  s.trailer.content_hash = XXH64_digest(s.content_hash.get());
+  s.trailer.lengths_hash = XXH64_digest(s.lengths_hash.get());
   s.write_skippable(kTrailerMagic, encode_trailer(s.trailer));
   std::string seek_table = std::move(s.seek_table);
   store32(seek_table, s.num_frames);
