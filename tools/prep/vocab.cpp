@@ -29,10 +29,12 @@ void make_vocab(const Arguments& args, const VocabularyOptions& options) {
   });
   auto tokenizer = make_vocabulary(options, text);
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
+  // Computed before the output replaces an old file, since the fingerprint needs memory for the whole vocabulary.
+  const std::string summary = str(with_commas(tokenizer->size()), " entries, fingerprint ", tokenizer->fingerprint());
   auto sink = open_sink(args.output);
   sink->write(tokenizer->serialize());
   sink->close();
-  log_info(str(with_commas(tokenizer->size()), " entries, fingerprint ", tokenizer->fingerprint()));
+  log_info(summary);
 }
 
 }  // namespace
