@@ -1,65 +1,111 @@
 // A library for LD_PRELOAD that makes one system call or allocation of a tool fail, for tests/faults/failing_calls.py.
 //
 //   MH_FAULT=FUNCTION:N:ERRNO   the Nth call (from 1) of FUNCTION fails with ERRNO; malloc takes any ERRNO; write also
-//                               takes "short", which writes half of the bytes
+//                               takes "short", which writes half of the bytes; "KILL" kills the
+//                               process by SIGKILL before the call
 //   MH_FAULT=FUNCTION:N+:ERRNO  all calls from the Nth on fail
 //   MH_FAULT_COUNTS=FILE        appends a line "FUNCTION calls" for each function when the process ends
 //   MH_FAULT_WRITES=FILE        appends the path of each file that the process or a child creates, opens for writing,
 //                               renames to or removes
+//   MH_FAULT_ALLOCATION=BYTES   smallest allocation that "malloc" counts; default: 1 MiB
 //
-// Counts calls after the start of main(), in the process that was started, not in its children: open, read, write
-// (except to stderr), fsync, rename, mmap of a file, link and close from the project's own code, and allocations of 1
-// MiB and more from anywhere
-// ("malloc").
+// Counts calls after the start of main(), in the process that was started, not in its children:
+//   - from the project's own code: open, read, write (except to stderr), fsync, rename, mmap, close, fstat, fchmod,
+//     realpath, socketpair, pipe, fork, poll, send and waitpid;
+//   - from the project's own code and from std::filesystem: stat and mkdir;
+//   - from anywhere: allocations ("malloc") and new threads ("thread").
+// mmap counts mappings of files only. fsync and close count files, close only outputs (a temporary file, or standard
+// output in a file); "fsyncfolder" counts calls of fsync for a folder, and "closeother" the other calls of close.
+// link(2), linkat(2), renameat2(2) and O_TMPFILE always fail, as on file systems without them.
 #undef _FILE_OFFSET_BITS  // otherwise open() is another name of open64()
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 namespace {
 
-enum Function { kOpen, kRead, kWrite, kFsync, kRename, kMmap, kLink, kClose, kMalloc, kFunctions };
-constexpr const char* kNames[kFunctions] = {"open", "read", "write", "fsync", "rename",
-                                            "mmap", "link", "close", "malloc"};
-constexpr size_t kLargeAllocation = 1 << 20;
+enum Function {
+  kOpen,
+  kRead,
+  kWrite,
+  kFsync,
+  kFsyncFolder,
+  kRename,
+  kMkdir,
+  kMmap,
+  kClose,
+  kCloseOther,
+  kStat,
+  kFstat,
+  kFchmod,
+  kRealpath,
+  kSocketpair,
+  kPipe,
+  kFork,
+  kPoll,
+  kSend,
+  kWaitpid,
+  kThread,
+  kMalloc,
+  kFunctions
+};
+constexpr const char* kNames[kFunctions] = {"open",   "read",     "write",      "fsync",      "fsyncfolder", "rename",
+                                            "mkdir",  "mmap",     "close",      "closeother", "stat",        "fstat",
+                                            "fchmod", "realpath", "socketpair", "pipe",       "fork",        "poll",
+                                            "send",   "waitpid",  "thread",     "malloc"};
+
+size_t min_allocation = 1 << 20;  // smallest allocation that is counted, bytes
 
 std::atomic<long> counts[kFunctions];
 std::atomic<bool> in_main = false;
 pid_t first_process = 0;
 int failing_function = -1, failing_errno = 0;
 long failing_call = 0;
-bool fails_from_then_on = false, writes_half = false;
+bool fails_from_then_on = false, writes_half = false, kills = false;
 
 struct ErrorName {
   const char* name;
   int code;
 };
-constexpr ErrorName kErrors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},      {"EDQUOT", EDQUOT}, {"ENOMEM", ENOMEM},
-                                 {"EINTR", EINTR},   {"EPERM", EPERM},  {"ENOSYS", ENOSYS}, {"EOPNOTSUPP", EOPNOTSUPP},
-                                 {"EMFILE", EMFILE}, {"EINVAL", EINVAL}};
+constexpr ErrorName kErrors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EDQUOT", EDQUOT}, {"ENOMEM", ENOMEM},
+                                 {"EINTR", EINTR},   {"EAGAIN", EAGAIN}, {"EMFILE", EMFILE}, {"EPERM", EPERM}};
 
 template <class Call>
 Call real_function(const char* name) {
   return reinterpret_cast<Call>(dlsym(RTLD_NEXT, name));
 }
 
-// Returns whether the code at `address` belongs to a tool or a library of the project.
-bool is_ours(void* address) {
+// Returns whether the code at `address` is in a program or library whose name begins with one of the prefixes.
+bool is_in(void* address, std::initializer_list<const char*> prefixes) {
   Dl_info info;
   if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) return false;
   const char* slash = std::strrchr(info.dli_fname, '/');
   const char* name = slash != nullptr ? slash + 1 : info.dli_fname;
-  return std::strncmp(name, "mh-", 3) == 0 || std::strncmp(name, "libmultihead", 12) == 0;
+  for (const char* prefix : prefixes)
+    if (std::strncmp(name, prefix, std::strlen(prefix)) == 0) return true;
+  return false;
 }
+// Returns whether the code at `address` belongs to a tool or a library of the project.
+bool is_ours(void* address) { return is_in(address, {"mh-", "libmultihead"}); }
+// Returns whether the code at `address` belongs to the C++ library, which contains std::filesystem, or to LibTorch,
+// which may contain a copy of it.
+bool is_filesystem(void* address) { return is_in(address, {"libstdc++", "libtorch", "libc10"}); }
 
 // Appends a path to the file MH_FAULT_WRITES with open() and write() instead of a stream, since children call this
 // function after fork() too.
@@ -75,13 +121,21 @@ void record_write(const char* path) {
     std::abort();
   real_function<int (*)(int)>("close")(out);
 }
+// Returns whether the flags contain O_TMPFILE, and sets errno if so.
+bool is_unsupported(int flags) {
+  if ((flags & O_TMPFILE) != O_TMPFILE) return false;
+  errno = EOPNOTSUPP;
+  return true;
+}
 bool opens_for_writing(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0; }
 
 // Counts a call. Returns whether the call must fail.
 bool fails(Function function) {
   if (!in_main || getpid() != first_process) return false;
   const long call = ++counts[function];
-  return failing_function == function && (call == failing_call || (fails_from_then_on && call > failing_call));
+  if (failing_function != function || (fails_from_then_on ? call < failing_call : call != failing_call)) return false;
+  if (kills) raise(SIGKILL);
+  return true;
 }
 // Counts a call from the code of the project. Returns whether the call must fail, and sets errno if so.
 bool fails(Function function, void* caller) {
@@ -89,9 +143,38 @@ bool fails(Function function, void* caller) {
   errno = failing_errno;
   return true;
 }
+// Counts a call from the code of the project or from std::filesystem. Returns whether the call must fail, and sets
+// errno if so.
+bool fails_in_filesystem(Function function, void* caller) {
+  if (!in_main || !(is_ours(caller) || is_filesystem(caller)) || !fails(function)) return false;
+  errno = failing_errno;
+  return true;
+}
+// Counts an allocation. Returns whether it must fail.
+bool fails_to_allocate(size_t size) { return size >= min_allocation && fails(kMalloc); }
+
+bool is_folder(int descriptor) {
+  struct stat status;
+  return fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode);
+}
+// Returns whether the descriptor is a temporary file, or standard output in a file.
+bool is_output(int descriptor) {
+  struct stat status;
+  if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if (descriptor == STDOUT_FILENO) return true;
+  char name[64], path[4096];
+  std::snprintf(name, sizeof name, "/proc/self/fd/%d", descriptor);
+  const ssize_t size = readlink(name, path, sizeof path - 1);
+  if (size < 0) return false;
+  path[size] = '\0';
+  const char* slash = std::strrchr(path, '/');
+  return slash != nullptr && std::strstr(slash, ".part") != nullptr;
+}
 
 void read_fault() {
   first_process = getpid();
+  if (const char* bytes = std::getenv("MH_FAULT_ALLOCATION"); bytes != nullptr)
+    min_allocation = std::strtoull(bytes, nullptr, 10);
   const char* text = std::getenv("MH_FAULT");
   if (text == nullptr) return;
   char function[32], error[32], plus = 0;
@@ -104,7 +187,8 @@ void read_fault() {
   writes_half = std::strcmp(error, "short") == 0;
   for (const ErrorName& e : kErrors)
     if (std::strcmp(error, e.name) == 0) failing_errno = e.code;
-  if (failing_function < 0 || (failing_errno == 0 && !writes_half)) std::abort();
+  kills = std::strcmp(error, "KILL") == 0;
+  if (failing_function < 0 || (failing_errno == 0 && !writes_half && !kills)) std::abort();
 }
 
 void write_counts() {
@@ -153,7 +237,7 @@ int open(const char* path, int flags, ...) {
   va_start(arguments, flags);
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
-  if (fails(kOpen, __builtin_return_address(0))) return -1;
+  if (fails(kOpen, __builtin_return_address(0)) || is_unsupported(flags)) return -1;
   if (opens_for_writing(flags)) record_write(path);
   return real_function<int (*)(const char*, int, mode_t)>("open")(path, flags, mode);
 }
@@ -162,7 +246,7 @@ int open64(const char* path, int flags, ...) {
   va_start(arguments, flags);
   const mode_t mode = va_arg(arguments, mode_t);
   va_end(arguments);
-  if (fails(kOpen, __builtin_return_address(0))) return -1;
+  if (fails(kOpen, __builtin_return_address(0)) || is_unsupported(flags)) return -1;
   if (opens_for_writing(flags)) record_write(path);
   return real_function<int (*)(const char*, int, mode_t)>("open64")(path, flags, mode);
 }
@@ -191,7 +275,7 @@ ssize_t write(int descriptor, const void* data, size_t size) {
   return real_write(descriptor, data, size);
 }
 int fsync(int descriptor) {
-  if (fails(kFsync, __builtin_return_address(0))) return -1;
+  if (fails(is_folder(descriptor) ? kFsyncFolder : kFsync, __builtin_return_address(0))) return -1;
   return real_function<int (*)(int)>("fsync")(descriptor);
 }
 int rename(const char* from, const char* to) {
@@ -199,11 +283,9 @@ int rename(const char* from, const char* to) {
   record_write(to);
   return real_function<int (*)(const char*, const char*)>("rename")(from, to);
 }
-int link(const char* from, const char* to) {
-  if (fails(kLink, __builtin_return_address(0))) return -1;
-  record_write(to);
-  return real_function<int (*)(const char*, const char*)>("link")(from, to);
-}
+int link(const char*, const char*) noexcept { return errno = EPERM, -1; }
+int linkat(int, const char*, int, const char*, int) noexcept { return errno = EPERM, -1; }
+int renameat2(int, const char*, int, const char*, unsigned) noexcept { return errno = ENOSYS, -1; }
 FILE* fopen(const char* path, const char* mode) {
   if (std::strpbrk(mode, "wa+") != nullptr) record_write(path);
   return real_function<FILE* (*)(const char*, const char*)>("fopen")(path, mode);
@@ -232,13 +314,24 @@ int unlink(const char* path) {
   record_write(path);
   return real_function<int (*)(const char*)>("unlink")(path);
 }
+char* mkdtemp(char* path) {
+  if (fails(kMkdir, __builtin_return_address(0))) return nullptr;
+  char* folder = real_function<char* (*)(char*)>("mkdtemp")(path);
+  record_write(path);
+  return folder;
+}
+int rmdir(const char* path) {
+  record_write(path);
+  return real_function<int (*)(const char*)>("rmdir")(path);
+}
 int mkdir(const char* path, mode_t mode) {
+  if (fails_in_filesystem(kMkdir, __builtin_return_address(0))) return -1;
   record_write(path);
   return real_function<int (*)(const char*, mode_t)>("mkdir")(path, mode);
 }
 // Closes the descriptor even if the call fails, as Linux does.
 int close(int descriptor) {
-  const bool failing = fails(kClose, __builtin_return_address(0));
+  const bool failing = fails(is_output(descriptor) ? kClose : kCloseOther, __builtin_return_address(0));
   const int result = real_function<int (*)(int)>("close")(descriptor);
   if (!failing) return result;
   errno = failing_errno;
@@ -255,6 +348,60 @@ void* mmap64(void* address, size_t size, int protection, int flags, int descript
                                                                                    descriptor, offset);
 }
 
+int stat(const char* path, struct stat* status) {
+  if (fails_in_filesystem(kStat, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(const char*, struct stat*)>("stat")(path, status);
+}
+int stat64(const char* path, struct stat64* status) {
+  if (fails_in_filesystem(kStat, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(const char*, struct stat64*)>("stat64")(path, status);
+}
+int fstat(int descriptor, struct stat* status) {
+  if (fails(kFstat, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(int, struct stat*)>("fstat")(descriptor, status);
+}
+int fstat64(int descriptor, struct stat64* status) {
+  if (fails(kFstat, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(int, struct stat64*)>("fstat64")(descriptor, status);
+}
+int fchmod(int descriptor, mode_t mode) {
+  if (fails(kFchmod, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(int, mode_t)>("fchmod")(descriptor, mode);
+}
+char* realpath(const char* path, char* resolved) {
+  if (fails(kRealpath, __builtin_return_address(0))) return nullptr;
+  return real_function<char* (*)(const char*, char*)>("realpath")(path, resolved);
+}
+int socketpair(int domain, int type, int protocol, int descriptors[2]) {
+  if (fails(kSocketpair, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(int, int, int, int*)>("socketpair")(domain, type, protocol, descriptors);
+}
+int pipe2(int descriptors[2], int flags) {
+  if (fails(kPipe, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(int*, int)>("pipe2")(descriptors, flags);
+}
+pid_t fork() {
+  if (fails(kFork, __builtin_return_address(0))) return -1;
+  return real_function<pid_t (*)()>("fork")();
+}
+int poll(pollfd* files, nfds_t count, int timeout) {
+  if (fails(kPoll, __builtin_return_address(0))) return -1;
+  return real_function<int (*)(pollfd*, nfds_t, int)>("poll")(files, count, timeout);
+}
+ssize_t send(int descriptor, const void* data, size_t size, int flags) {
+  if (fails(kSend, __builtin_return_address(0))) return -1;
+  return real_function<ssize_t (*)(int, const void*, size_t, int)>("send")(descriptor, data, size, flags);
+}
+pid_t waitpid(pid_t process, int* status, int options) {
+  if (fails(kWaitpid, __builtin_return_address(0))) return -1;
+  return real_function<pid_t (*)(pid_t, int*, int)>("waitpid")(process, status, options);
+}
+int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*work)(void*), void* argument) {
+  if (fails(kThread)) return failing_errno;
+  using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+  return real_function<Create>("pthread_create")(thread, attributes, work, argument);
+}
+
 // Names of the allocator within glibc: dlsym() allocates, so it cannot look up the real malloc().
 void* __libc_malloc(size_t size);
 void* __libc_memalign(size_t alignment, size_t size);
@@ -262,28 +409,28 @@ void* __libc_realloc(void* block, size_t size);
 void* __libc_calloc(size_t count, size_t size);
 
 void* malloc(size_t size) {
-  if (size >= kLargeAllocation && fails(kMalloc)) return errno = ENOMEM, nullptr;
+  if (fails_to_allocate(size)) return errno = ENOMEM, nullptr;
   return __libc_malloc(size);
 }
 void* calloc(size_t count, size_t size) {
-  if (count * size >= kLargeAllocation && fails(kMalloc)) return errno = ENOMEM, nullptr;
+  if (fails_to_allocate(count * size)) return errno = ENOMEM, nullptr;
   return __libc_calloc(count, size);
 }
 void* realloc(void* block, size_t size) {
-  if (size >= kLargeAllocation && fails(kMalloc)) return errno = ENOMEM, nullptr;
+  if (fails_to_allocate(size)) return errno = ENOMEM, nullptr;
   return __libc_realloc(block, size);
 }
 int posix_memalign(void** block, size_t alignment, size_t size) {
-  if (size >= kLargeAllocation && fails(kMalloc)) return ENOMEM;
+  if (fails_to_allocate(size)) return ENOMEM;
   *block = __libc_memalign(alignment, size);
   return *block == nullptr ? ENOMEM : 0;
 }
 void* aligned_alloc(size_t alignment, size_t size) {
-  if (size >= kLargeAllocation && fails(kMalloc)) return errno = ENOMEM, nullptr;
+  if (fails_to_allocate(size)) return errno = ENOMEM, nullptr;
   return __libc_memalign(alignment, size);
 }
 void* memalign(size_t alignment, size_t size) {
-  if (size >= kLargeAllocation && fails(kMalloc)) return errno = ENOMEM, nullptr;
+  if (fails_to_allocate(size)) return errno = ENOMEM, nullptr;
   return __libc_memalign(alignment, size);
 }
 

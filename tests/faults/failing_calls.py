@@ -6,8 +6,10 @@
 TOOLS: folder of the tools; LIBRARY: fail_call.so. For each command of scenarios.py and each of its calls, or a sample drawn with
 a fixed seed without --full:
   - EINTR and short writes do not change the result;
-  - any other error ends the tool with status 1 or 4, or 3 for an input that cannot be read, with a message that says why; the
-    output is the old file. Except for the functions in FATAL, the tool may also succeed, with its complete output;
+  - any other error ends the tool with status 1 or 4, or 3 if the message names an input that cannot be read, with a message that says
+    why; the output is the old file. Except for the functions in FATAL, the tool may also succeed, with its complete output. A folder
+    that cannot be synced gives a warning;
+  - a command killed before a rename leaves the old file or the new file (kills.py kills at random moments);
   - no temporary file is left, and a training run resumes to the same weights as an undisturbed one.
 A disk that is full from some write on must have the same effect. In an undisturbed run the tool writes, renames to and removes
 only its outputs, temporary files beside them and files in its run folder, whatever paths its inputs contain. Prints a line for each
@@ -22,18 +24,26 @@ import sys
 
 import scenarios
 
-# The errors with which each function fails. For example, the command may succeed although link fails, since link has a fallback, or
-# although close fails with EIO, since nothing is lost.
+# The errors with which each function fails (fail_call.cpp). KILL kills the command before the call.
 ERRORS = {"open": ["EMFILE", "EINTR"], "read": ["EIO", "EINTR"], "write": ["ENOSPC", "EIO", "EDQUOT", "EINTR", "short"],
-          "fsync": ["EIO", "ENOSPC", "EINTR"], "rename": ["EIO", "ENOSPC"], "mmap": ["ENOMEM"], "link": ["EPERM"], "close": ["EIO", "EINTR"],
-          "malloc": ["ENOMEM"]}
+          "fsync": ["EIO", "ENOSPC", "EINTR"], "fsyncfolder": ["EIO"], "rename": ["EIO", "ENOSPC", "KILL"], "mkdir": ["ENOSPC"], "mmap": ["ENOMEM"],
+          "close": ["EIO", "EINTR"], "malloc": ["ENOMEM"]}
+# Further errors for mh-prep. Not tested are calls whose failure cannot concern data: isatty, posix_fadvise, munmap, shutdown of a socket,
+# signal handlers and reading of /proc. waitpid fails only if a signal interrupts it, since the child exists.
+PREP_ERRORS = {"fsyncfolder": ["EIO", "EINTR"], "closeother": ["EIO", "EINTR"], "stat": ["EIO"], "fstat": ["EIO"], "fchmod": ["EPERM"], "realpath": ["EIO"],
+               "socketpair": ["EMFILE"], "pipe": ["EMFILE"], "fork": ["EAGAIN", "ENOMEM"], "poll": ["ENOMEM", "EINTR"],
+               "send": ["ENOMEM", "EINTR"], "waitpid": ["EINTR"], "thread": ["EAGAIN"]}
 HARMLESS = {"EINTR", "short"}  # a correct caller repeats the call
-STATUSES = {"open": {1, 3, 4}, "read": {1, 3, 4}, "mmap": {1, 3, 4}}  # allowed exit statuses; {1, 4} for the other functions
-FATAL = {"write", "rename", "malloc"}  # functions whose failure no tool may take for success
+# Functions whose failure no tool may take for success. Not in this set are functions that also serve a check or an estimate which the tool
+# can do without (open, stat, fstat), reads of a child's messages, and closing files whose data is already read or synced (closeother).
+FATAL = {"write", "fsync", "rename", "mkdir", "close", "malloc", "fchmod", "realpath", "socketpair", "pipe", "fork", "poll", "send", "thread"}
+READS = {"open", "read", "mmap", "stat", "fstat"}  # functions whose failure may give status 3, for an unreadable input
+PREP_ALLOCATION = 1 << 16  # smallest allocation of mh-prep that fails, bytes; the other tools: 1 MiB
 TIMEOUT = 60  # seconds for each run of a command
 SAMPLE = 1  # number of failing calls for each function and error, without --full
 CAUSES = ("No space left", "Input/output error", "Disk quota exceeded", "Cannot allocate memory", "out of memory", "Too many open files",
-          "Operation not permitted")
+          "Operation not permitted", "Resource temporarily unavailable")
+SYNC_WARNING = "its name may not survive a power failure"
 
 
 def read_counts(file):
@@ -45,27 +55,34 @@ def read_counts(file):
     return counts
 
 
+def environment_of(workplace, library, **variables):
+    """Returns the environment of a command with the library fail_call.so."""
+    if workplace.scenario.tool == "mh-prep":
+        variables["MH_FAULT_ALLOCATION"] = str(PREP_ALLOCATION)
+    return dict(workplace.environment, LD_PRELOAD=library, **variables)
+
+
 def run_undisturbed(workplace, library):
     """Runs the command without a fault. Returns the number of calls of each function and the paths that the command wrote, renamed to or
     removed."""
     workplace.reset()
     counts, writes = workplace.folder.with_suffix(".counts"), workplace.folder.with_suffix(".writes")
-    environment = dict(workplace.environment, LD_PRELOAD=library, MH_FAULT_COUNTS=str(counts), MH_FAULT_WRITES=str(writes))
-    process = scenarios.call(workplace.scenario.command, workplace.folder, environment)
+    process = workplace.call(environment_of(workplace, library, MH_FAULT_COUNTS=str(counts), MH_FAULT_WRITES=str(writes)))
     if process.returncode != 0:
         sys.exit(f"{workplace.scenario.command}: {process.stderr}")
-    return read_counts(counts), writes.read_text().splitlines()
+    return read_counts(counts), writes.read_text().splitlines() if writes.exists() else []
 
 
 def foreign_writes(workplace, paths):
     """Returns the paths that are neither an output of the command, nor a temporary file beside an output, nor in the run folder."""
     folder, scenario = workplace.folder.resolve(), workplace.scenario
-    outputs = [folder / name for name in scenario.outputs]
+    outputs = [folder / name for name in workplace.outputs]
     run = folder / scenario.run if scenario.run else None
 
     def is_allowed(text):
         path = (folder / text).resolve()
-        return (any(path == output or path.parent == output.parent and path.name.startswith(output.name + ".part") for output in outputs)
+        return (any(part == output or part.parent == output.parent and part.name.startswith(output.name + ".part")
+                    for output in outputs for part in (path, *path.parents))
                 or run is not None and path.is_relative_to(run) or text == "/dev/null")
     return sorted({path for path in paths if not is_allowed(path)})
 
@@ -76,30 +93,33 @@ def check(workplace, library, fault):
     workplace.reset()
     counts = workplace.folder.with_suffix(".counts")
     try:
-        process = scenarios.call(workplace.scenario.command, workplace.folder,
-                                 dict(workplace.environment, LD_PRELOAD=library, MH_FAULT=fault, MH_FAULT_COUNTS=str(counts)), timeout=TIMEOUT)
+        process = workplace.call(environment_of(workplace, library, MH_FAULT=fault, MH_FAULT_COUNTS=str(counts)), timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         return [f"did not end within {TIMEOUT} s"]
     status = process.returncode
     was_reached = read_counts(counts).get(function, 0) >= int(n.rstrip("+"))  # may be false, since the number of reads of a child's reply varies
     problems = []
+    if error == "KILL" and status == -signal.SIGKILL:
+        return workplace.problems(None, killed=True)
     if status < 0:
         problems.append(f"ended by {signal.Signals(-status).name}")
     elif error in HARMLESS and status != 0:
         problems.append(f"expected success; found exit status {status}: {process.stderr.strip()}")
     elif status == 0 and was_reached and function in FATAL and error not in HARMLESS:
         problems.append("expected an error; found success")
+    elif status == 0 and was_reached and function == "fsyncfolder" and error not in HARMLESS and SYNC_WARNING not in process.stderr:
+        problems.append("expected a warning; found none")
     elif status != 0:
-        if status not in STATUSES.get(function, {1, 4}):
+        if status not in {1, 4} and not (status == 3 and function in READS and workplace.names_input(process.stderr)):
             problems.append(f"exit status {status}: {process.stderr.strip()}")
         if f"{workplace.scenario.tool}: error: " not in process.stderr or not any(cause in process.stderr for cause in CAUSES):
             problems.append(f"expected a message with the cause; found: {process.stderr.strip()}")
     return problems + workplace.problems(status)
 
 
-def faults_of(counts, full, rng):
-    """Yields the faults to test: each call of each function with each of its errors, or a sample."""
-    for function, errors in ERRORS.items():
+def faults_of(counts, errors_of, full, rng):
+    """Yields the faults to test: each call of each function with each of its errors in `errors_of`, or a sample."""
+    for function, errors in errors_of.items():
         for error in errors:
             calls = range(1, counts[function] + 1)
             for n in calls if full else sorted(rng.sample(calls, min(SAMPLE, len(calls)))):
@@ -116,7 +136,8 @@ def survey(workplace, args):
     foreign = foreign_writes(workplace, written_paths)
     if foreign:
         problems.append(f"{scenario.name}: expected writes only to outputs; found {', '.join(foreign)}")
-    for fault in faults_of(counts, args.full, random.Random(f"{args.seed} {scenario.name}")):
+    errors_of = ERRORS | PREP_ERRORS if scenario.tool == "mh-prep" else ERRORS
+    for fault in faults_of(counts, errors_of, args.full, random.Random(f"{args.seed} {scenario.name}")):
         num_tested += 1
         failures = check(workplace, library, fault)
         if failures:

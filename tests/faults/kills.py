@@ -4,7 +4,8 @@
     kills.py TOOLS [--kills N] [--seed S] [--only NAME…]
 
 Each command of scenarios.py is killed N times, at moments drawn from the duration of an undisturbed run. Afterwards the output
-is the complete old file or the complete new file; a training run resumes to the same weights, bit for bit, as the undisturbed run.
+is the complete old file or the complete new file; a training run resumes to the same weights, bit for bit, as the undisturbed run. A
+new folder is absent or complete, and the next run writes it.
 The last line is `mh-tests: N passed, N failed, 0 skipped`, a test for each command.
 """
 import random
@@ -17,14 +18,11 @@ import scenarios
 def kill_after(seconds, workplace):
     """Runs the command and kills it after `seconds`. Returns whether the command was still running."""
     workplace.reset()
-    with subprocess.Popen(workplace.scenario.command.split(), cwd=workplace.folder, env=workplace.environment, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            process.wait(seconds)
-            return False
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return True
+    try:
+        workplace.call(workplace.environment, timeout=seconds)  # ends the process by SIGKILL after the time
+        return False
+    except subprocess.TimeoutExpired:
+        return True
 
 
 def survey(workplace, args):

@@ -3,8 +3,10 @@ or was killed."""
 import argparse
 import concurrent.futures
 import dataclasses
+import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -39,12 +41,19 @@ validation.every = "50u"
 """
 
 
+SMALL = "--set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=8 --set train.batch.tokens=32"
+# Settings of a model that mh-convert --to huggingface writes as a model of GPT-2.
+GPT2 = f"{SMALL} --set model.positions=learned --set model.max_positions=24 --set model.scale_embedding=false --set model.activation=gelu-tanh"
+
+
 @dataclasses.dataclass
 class Scenario:
     """A command and its outputs, relative to its working folder. A training run has `run`, its folder, instead of outputs."""
     name: str
     command: str
     outputs: list = dataclasses.field(default_factory=list)
+    new_folder: str = ""  # folder that the command creates; it must not exist before
+    stdout: str = ""  # file for the standard output of the command
     run: str = ""
     resume: str = ""  # command that continues the interrupted run
     prints: bool = False  # whether the command prints results after it has written its outputs
@@ -53,12 +62,25 @@ class Scenario:
     def tool(self):
         return self.command.split()[0]
 
+    def reads(self, name):
+        """Returns whether the file or folder `name` is an input of the command."""
+        return name in self.command.split() or "c.toml" in self.command and f'"{name}"' in CONFIG
+
 
 SCENARIOS = [
     Scenario("prep-vocab", "mh-prep vocab text -o out", ["out"]),
     Scenario("prep-sentencepiece", "mh-prep vocab --type bpe --size 40 text -o out", ["out"]),
-    Scenario("prep-lm", "mh-prep lm --vocab v text -o out", ["out"]),
-    Scenario("prep-translation", "mh-prep translation --vocab v text text -o out", ["out"]),
+    Scenario("prep-lm", "mh-prep lm --threads 2 --vocab v text -o out", ["out"]),
+    Scenario("prep-translation", "mh-prep translation --threads 2 --vocab v text text -o out", ["out"]),
+    Scenario("prep-wordpiece", "mh-prep vocab --type wordpiece --size 60 text -o out", ["out"]),
+    Scenario("prep-byte-bpe", "mh-prep vocab --type byte-bpe --from gpt2 -o out", ["out"]),
+    Scenario("prep-mlm", "mh-prep mlm --threads 2 --wordpiece vocab.txt documents -o out", ["out"]),
+    Scenario("prep-glue", "mh-prep glue --threads 2 --task mrpc --wordpiece vocab.txt mrpc.tsv -o out", ["out"]),
+    Scenario("prep-examples", "mh-prep examples --threads 2 --text 4 --label 1 --labels 0,1 --vocab w mrpc.tsv -o out", ["out"]),
+    Scenario("prep-squad", "mh-prep squad --threads 2 --wordpiece vocab.txt squad.json -o out", ["out"]),
+    Scenario("prep-cat", "mh-prep cat t.mhs", stdout="out"),
+    Scenario("prep-info", "mh-prep info t.mhs", stdout="out"),
+    Scenario("prep-codes", "mh-prep codes w", stdout="out"),
     Scenario("train", "mh-train -q --threads 1 --config c.toml --out out", run="out",
              resume="mh-train -q --threads 1 --resume --out out"),
     Scenario("finetune", "mh-finetune -q --threads 1 --init model.safetensors --train t.mhs --valid t.mhs --set train.length=100u --set "
@@ -67,6 +89,7 @@ SCENARIOS = [
     Scenario("swap", "mh-swap -q model.safetensors --pairs decoder.self:0.1-1.3 -o out", ["out"]),
     Scenario("cut", "mh-prune cut -q model.safetensors --heads 0:1,1:2 -o out", ["out"]),
     Scenario("convert", "mh-convert -q --average model.safetensors model.safetensors -o out", ["out"]),
+    Scenario("convert-huggingface", "mh-convert -q --to huggingface gpt2.safetensors out", new_folder="out"),
     Scenario("eval", "mh-eval -q --per-token out model.safetensors t.mhs", ["out"], prints=True),
 ]
 
@@ -83,26 +106,61 @@ def make_text(count):
     return "\n".join(lines) + "\n"
 
 
-def call(command, folder, environment, **options):
+def call(command, folder, environment, stdout=subprocess.PIPE, **options):
     """Runs a command with the tools of `environment`; returns the finished process."""
-    return subprocess.run(command.split(), cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          errors="replace", check=False, **options)
+    return subprocess.run(command.split(), cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE,
+                          text=True, errors="replace", check=False, **options)
+
+
+def write_gpt2_vocabulary(folder):
+    """Writes the vocabulary files of GPT-2 with a piece for each byte and one merge."""
+    folder.mkdir()
+    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes whose piece is the character of the same number
+    others = [byte for byte in range(256) if byte not in printed]
+    letters = {**{byte: chr(byte) for byte in printed}, **{byte: chr(256 + i) for i, byte in enumerate(others)}}
+    pieces = [*(letters[byte] for byte in range(256)), "<|endoftext|>", "\u0120w"]
+    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n\u0120 w\n")
 
 
 def prepare(folder, environment, has_models):
     """Makes the inputs of all scenarios in `folder`."""
-    (folder / "text").write_text(make_text(400))
+    text = make_text(400)
+    lines = text.splitlines()
+    (folder / "text").write_text(text)
+    (folder / "documents").write_text("\n\n".join("\n".join(lines[i:i + 8]) for i in range(0, len(lines), 8)) + "\n")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(40))]) + "\n")
+    (folder / "mrpc.tsv").write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" +
+                                     "".join(f"{i % 2}\t{i}\t{i}\t{lines[i]}\t{lines[i + 1]}\n" for i in range(300)))
+    paragraphs = [{"context": line, "qas": [{"id": f"q{i}", "question": lines[i + 1], "answers": [{"text": line.split()[0], "answer_start": 0}]}]}
+                  for i, line in enumerate(lines[:300])]
+    (folder / "squad.json").write_text(json.dumps({"version": "1.1", "data": [{"title": "T", "paragraphs": paragraphs}]}))
+    write_gpt2_vocabulary(folder / "gpt2")
     (folder / "c.toml").write_text(CONFIG)
-    commands = ["mh-prep vocab -q text -o v", "mh-prep lm -q --vocab v text -o t.mhs"]
+    commands = ["mh-prep vocab -q text -o v", "mh-prep lm -q --vocab v text -o t.mhs", "mh-prep vocab -q --type wordpiece --from vocab.txt -o w"]
     if has_models:
-        commands.append("mh-train -q --threads 1 --config c.toml --out base")
+        commands += ["mh-train -q --threads 1 --config c.toml --out base", "mh-prep vocab -q --type byte-bpe --from gpt2 -o b",
+                     "mh-prep lm -q --vocab b text -o b.mhs",
+                     f"mh-train -q --threads 1 --train b.mhs --out bytes {GPT2} --set train.length=1u"]
     for command in commands:
         process = call(command, folder, environment)
         if process.returncode != 0:
             sys.exit(f"{command}: {process.stderr}")
     if has_models:
-        shutil.copy(folder / "base/best.safetensors", folder / "model.safetensors")
-        shutil.rmtree(folder / "base")
+        for run, weights, name in (("base", "best", "model"), ("bytes", "last", "gpt2")):
+            shutil.copy(folder / run / f"{weights}.safetensors", folder / f"{name}.safetensors")
+            shutil.rmtree(folder / run)
+
+
+def read_output(path):
+    """Returns the bytes of a file, {relative path: bytes} of the files in a folder, or None if `path` does not exist."""
+    if path.is_dir():
+        return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    return path.read_bytes() if path.exists() else None
+
+
+def remove(path):
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 class Workplace:
@@ -112,38 +170,66 @@ class Workplace:
         self.scenario, self.folder, self.environment = scenario, folder, environment
         shutil.copytree(inputs, folder)
         start_time = time.monotonic()
-        process = call(scenario.command, folder, environment)
+        process = self.call(environment)
         self.duration = time.monotonic() - start_time  # duration of the undisturbed run, seconds
         if process.returncode != 0:
             sys.exit(f"{scenario.command}: {process.stderr}")
-        self.expected = {name: (folder / name).read_bytes() for name in scenario.outputs}
+        self.outputs = [name for name in (*scenario.outputs, scenario.new_folder, scenario.stdout) if name]
+        self.expected = {name: read_output(folder / name) for name in self.outputs}
         if scenario.run:
             (folder / scenario.run).rename(folder / "whole")
-        self.inputs = {path.name for path in folder.iterdir()} - set(scenario.outputs)
+        self.inputs = {path.name for path in folder.iterdir()} - set(self.outputs)
+
+    def call(self, environment, **options):
+        """Runs the command of the scenario; returns the finished process."""
+        with (self.folder / self.scenario.stdout if self.scenario.stdout else pathlib.Path(os.devnull)).open("w") as stdout:
+            return call(self.scenario.command, self.folder, environment, stdout, **options)
 
     def reset(self):
         """Removes the files of the last run and restores the old outputs."""
         for path in self.folder.iterdir():
             if path.name not in self.inputs:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                remove(path)
         for name in self.scenario.outputs:
             (self.folder / name).write_bytes(OLD_CONTENT)
+
+    def names_input(self, message):
+        """Returns whether an error message names an input of the command."""
+        return any(self.scenario.reads(name) and re.search(rf"[\s/]{re.escape(name)}([:/]|$)", message) for name in self.inputs)
 
     def problems(self, status, killed=False):
         """Returns a text for each problem after a run with exit status `status`: an output that is neither the old nor the new file, a new
         output after an error, a temporary file, or a training run that does not resume to the weights of the undisturbed run."""
         problems = []
-        for name in self.scenario.outputs:
-            data = (self.folder / name).read_bytes() if (self.folder / name).exists() else b""
-            may_be_old = killed or status != 0
+        may_be_old = killed or status != 0
+        for name in self.outputs:
+            data, expected = read_output(self.folder / name), self.expected[name]
+            if name == self.scenario.stdout:
+                if not (data == expected or may_be_old and expected.startswith(data)):
+                    problems.append(f"standard output: expected {'a part of ' * may_be_old}the complete output; found {len(data)} other bytes")
+                continue
+            old = OLD_CONTENT if name in self.scenario.outputs else None
             may_be_new = killed or status == 0 or self.scenario.prints
-            if not (may_be_old and data == OLD_CONTENT or may_be_new and data == self.expected[name]):
-                problems.append(f"{name}: expected the {' or the '.join(['old'] * may_be_old + ['new'] * may_be_new)} file; found {len(data)} other bytes")
+            if not (may_be_old and data == old or may_be_new and data == expected):
+                found = "none" if data is None else f"{len(data)} other {'files' if isinstance(data, dict) else 'bytes'}"
+                problems.append(f"{name}: expected the {' or the '.join(['old'] * may_be_old + ['new'] * may_be_new)} output; found {found}")
         if not killed:
             problems += [f"the temporary file {path.name} is left" for path in self.folder.rglob("*.part*")]
         if self.scenario.run:
             problems += self.resume()
+        if killed and self.scenario.new_folder:
+            problems += self.create_again()
         return problems
+
+    def create_again(self):
+        """Runs the command beside the temporary folder of a killed run. Returns an error text if it fails or its folder differs."""
+        folder = self.folder / self.scenario.new_folder
+        if folder.exists():
+            shutil.rmtree(folder)
+        process = self.call(self.environment)
+        if process.returncode != 0:
+            return [f"the next run: exit status {process.returncode}: {process.stderr}"]
+        return [] if read_output(folder) == self.expected[folder.name] else ["the folder of the next run differs"]
 
     def resume(self):
         """Resumes the training run without faults. Returns an error text if resuming fails or the run differs from the undisturbed run."""
