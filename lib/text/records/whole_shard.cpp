@@ -22,8 +22,7 @@ std::vector<int32_t> read_all_tokens(io::ShardStream& stream) {
   } while (num_read > 0);
   std::vector<int32_t> tokens;
   tokens.reserve(num_tokens);
-  for (; !chunks.empty(); chunks.pop_front())
-    tokens.insert(tokens.end(), chunks.front().begin(), chunks.front().end());
+  for (; !chunks.empty(); chunks.pop_front()) tokens.insert(tokens.end(), chunks.front().begin(), chunks.front().end());
   return tokens;
 }
 
