@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""Measures the memory that the tools take to read hostile files.
+
+    damaged_memory.py TOOLS [--mib N] [--only NAME…]
+
+Makes, in the working folder, files of about N MiB whose content takes much memory per byte, and reads each with a tool. A file may cost
+64 MiB and its size times the factor of its format, more than the same command takes with a small file; SECURITY.md promises so. Prints a
+line for each file, and ends with status 1 if a file costs more, or if a tool ends with a status other than 0, 2 and 3.
+"""
+import argparse
+import ctypes
+import io
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+import zipfile
+
+CONFIGURATION = pathlib.Path(__file__).parent / "recorded/gpt2-5/config.json"
+BASE = 64 << 20           # bytes
+BINARY, TEXT = 2, 24      # factors
+SMALL = 1 << 10           # size of the small file of a kind, bytes
+
+
+def repeated(element, size, begin="", end=""):
+    """Returns `begin` element,element,… `end`, about `size` bytes."""
+    return begin + ",".join([element] * (size // (len(element) + 1))) + end
+
+
+def numbered(template, size, separator):
+    """Returns texts of the template with consecutive hexadecimal numbers for #, about `size` bytes."""
+    count = size // (len(template) + len(separator) + 4)
+    return separator.join(template.replace("#", format(i, "x")) for i in range(count))
+
+
+# JSON values that take much memory, by name.
+VALUES = {"objects": lambda size: repeated("{}", size, "[", "]"), "strings": lambda size: repeated('""', size, "[", "]"),
+          "lists": lambda size: repeated("[]", size, "[", "]"), "numbers": lambda size: repeated("0", size, "[", "]"),
+          "spaced objects": lambda size: repeated("{}  ", size, "[", "]"), "keys": lambda size: "{" + numbered('"#":0', size, ",") + "}"}
+
+
+def safetensors(header, data=b""):
+    return struct.pack("<Q", len(header)) + header.encode() + data
+
+
+def zip_archive(entries):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in entries:
+            archive.writestr(name, data)
+    return out.getvalue()
+
+
+def xxh64(data):
+    library = ctypes.CDLL("libxxhash.so.0")
+    library.XXH64.restype = ctypes.c_uint64
+    return library.XXH64(data, ctypes.c_size_t(len(data)), ctypes.c_uint64(0))
+
+
+def vocabulary(header, body):
+    return f"multihead-vocabulary 1\n{header}\nxxh64 {xxh64(body.encode()):016x}\n\n{body}"
+
+
+def words(size):
+    lines = numbered("#\t1", size, "\n") + "\n"
+    return vocabulary(f"type word\nentries {lines.count(chr(10))}", lines)
+
+
+def files():
+    """Yields the name, the factor, the command and the maker of each file. A maker returns the content for a size in bytes."""
+    for name, value in VALUES.items():
+        yield f"squad/{name}", TEXT, "mh-prep squad --wordpiece vocab.txt FILE", lambda size, value=value: '{"data":' + value(size) + "}"
+    yield "config.json/numbers", TEXT, "mh-convert config.json/", lambda size: '{"model_type":' + VALUES["numbers"](size) + "}"
+    yield "tokenizer.json/keys", TEXT, "mh-prep vocab --type byte-bpe --from tokenizer.json/", VALUES["keys"]
+    yield "checkpoint/numbers", TEXT, "mh-convert --average FILE", lambda size: safetensors('{"a":' + VALUES["numbers"](size) + "}")
+    yield "checkpoint/tensors", TEXT, "mh-convert --average FILE", lambda size: safetensors(
+        "{" + numbered('"#":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}', size, ",") + "}")
+    yield "checkpoint/metadata", TEXT, "mh-convert --average FILE", lambda size: safetensors(
+        '{"__metadata__":{' + numbered('"#":""', size, ",") + "}}")
+    yield "pytorch_model.bin/entries", BINARY, "mh-convert pytorch_model.bin/", lambda size: zip_archive(
+        [(format(i, "x"), b"") for i in range(size // 95)])
+    for name, opcode in {"marks": b"(", "dicts": b"}"}.items():
+        yield f"pytorch_model.bin/{name}", BINARY, "mh-convert pytorch_model.bin/", lambda size, opcode=opcode: zip_archive(
+            [("model/data.pkl", b"\x80\x02" + opcode * size + b".")])
+    yield "vocabulary/words", TEXT, "mh-prep lm --vocab FILE text", words
+    yield "wordpiece/words", TEXT, "mh-prep vocab --type wordpiece --from FILE", lambda size: numbered("#", size, "\n")
+    yield "codes/merges", TEXT, "mh-prep vocab --type subword-nmt --codes FILE text", lambda size: (
+        "#version: 0.2\n" + "a b\n" * (size // 4) + "ab\n")
+    yield "tsv/columns", TEXT, "mh-prep glue --task sst2 --wordpiece vocab.txt FILE", lambda size: "\t" * min(size, 8000000)
+    yield "tsv/lines", TEXT, "mh-prep glue --task sst2 --wordpiece vocab.txt FILE", lambda size: "label\tsentence\n" + "1\ta\n" * (size // 4)
+    yield "toml/lists", TEXT, "mh-train --config FILE --dry-run", lambda size: repeated("[]", min(size, 1 << 20) - 16, "a = [", "]")
+    yield "toml/keys", TEXT, "mh-train --config FILE --dry-run", lambda size: numbered("a# = 1", min(size, 1 << 20) - 16, "\n")
+
+
+def write(name, make, size):
+    """Writes the file, in a process of its own, since the peak memory of a process includes that of the process that starts it. Returns
+    the size. A name such as config.json/… is a file of a folder with this name."""
+    path = pathlib.Path(name.split("/")[0])
+    if path.suffix:
+        path.mkdir(exist_ok=True)
+        if path.suffix == ".bin":
+            shutil.copyfile(CONFIGURATION, path / "config.json")
+        path /= path.name
+    pid = os.fork()
+    if pid == 0:
+        content = make(size)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return path.stat().st_size
+
+
+def peak(tools, command, name):
+    """Returns the exit status, the peak memory in bytes and the last line on stderr of a command."""
+    command = command.replace("FILE", name.split("/")[0]).split()
+    with open("err", "wb") as err:
+        process = subprocess.Popen([f"{tools}/{command[0]}", *command[1:]], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage.ru_maxrss << 10, (pathlib.Path("err").read_text(errors="replace").splitlines() or [""])[-1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tools", type=pathlib.Path)
+    parser.add_argument("--mib", type=int, default=16)
+    parser.add_argument("--only", nargs="*")
+    args = parser.parse_args()
+    pathlib.Path("vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]) + "\n")
+    pathlib.Path("text").write_text("a\n")
+    num_failed = 0
+    print(f"{'file':30}{'MiB':>8}{'memory, MiB':>13}{'limit':>8}  status")
+    for name, factor, command, make in files():
+        if args.only and not any(name.startswith(only) for only in args.only):
+            continue
+        write(name, make, SMALL)
+        _, base, _ = peak(args.tools, command, name)
+        size = write(name, make, args.mib << 20)
+        status, memory, message = peak(args.tools, command, name)
+        cost, limit = memory - base, BASE + factor * size
+        print(f"{name:30}{size / 2**20:8.1f}{cost / 2**20:13.1f}{limit / 2**20:8.0f}  {status}", flush=True)
+        if cost > limit or status not in (0, 2, 3):
+            num_failed += 1
+            print(f"failed: {name}: {message[:200]}", flush=True)
+    return 1 if num_failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
