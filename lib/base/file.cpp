@@ -102,15 +102,38 @@ class DescriptorSink : public ByteSink {
   uint64_t bytes_written_ = 0;
 };
 
+// Returns the number of bytes at the end of a text that begin a UTF-8 character whose other bytes are missing.
+size_t count_incomplete_bytes(std::string_view text) {
+  for (size_t n = 1; n <= std::min<size_t>(3, text.size()); ++n) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - n]);
+    if ((byte & 0xC0) == 0x80) continue;
+    const size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+    return n < length ? n : 0;
+  }
+  return 0;
+}
+
 // Standard output on a terminal. Escapes control characters, so that the terminal shows them instead of obeying them.
 class TerminalSink : public DescriptorSink {
  public:
   TerminalSink() : DescriptorSink(STDOUT_FILENO, kStandardOutput) {}
   using ByteSink::write;
   void write(const void* data, size_t size) override {
-    const std::string escaped_text = without_controls({static_cast<const char*>(data), size});
+    pending_bytes_.append(static_cast<const char*>(data), size);
+    write_escaped(pending_bytes_.size() - count_incomplete_bytes(pending_bytes_));
+  }
+  void close() override {
+    write_escaped(pending_bytes_.size());
+    DescriptorSink::close();
+  }
+
+ private:
+  void write_escaped(size_t num_bytes) {
+    const std::string escaped_text = without_controls({pending_bytes_.data(), num_bytes});
+    pending_bytes_.erase(0, num_bytes);
     DescriptorSink::write(escaped_text.data(), escaped_text.size());
   }
+  std::string pending_bytes_;  // start of a character that the next write() completes
 };
 
 }  // namespace
@@ -165,7 +188,7 @@ void sync_folder_of(const std::string& path) {
 struct Mapping {
   std::atomic<const uint8_t*> begin{nullptr};
   std::atomic<const uint8_t*> end{nullptr};
-  char name[PATH_MAX];
+  char name[PATH_MAX];  // without control characters
 };
 std::array<Mapping, 256> mappings;
 std::mutex mappings_mutex;
@@ -174,7 +197,7 @@ void add_mapping(const uint8_t* begin, size_t size, const std::string& name) {
   const std::lock_guard lock(mappings_mutex);
   for (Mapping& m : mappings)
     if (m.begin == nullptr) {
-      std::snprintf(m.name, sizeof m.name, "%s", name.c_str());
+      std::snprintf(m.name, sizeof m.name, "%s", without_controls(name).c_str());
       m.end = begin + size;
       m.begin = begin;
       return;

@@ -55,8 +55,8 @@ class OutputFolder {
 // Removes the temporary files of open sinks, and the folders and files of open OutputFolders, up to 64 paths in all.
 // Safe in signal handlers, since the function only calls unlink() and rmdir().
 void remove_unfinished_outputs();
-// Returns the name of the mapped file (MappedFile) that contains the address, or null. Safe in signal handlers, since
-// the function only reads memory.
+// Returns the name, without control characters, of the mapped file (MappedFile) that contains the address, or null.
+// Safe in signal handlers, since the function only reads memory.
 const char* mapped_file_at(const void* address);
 // Returns a sink that writes to an open file descriptor; close() flushes the sink but does not close the descriptor.
 // `name`: name of the output in messages.

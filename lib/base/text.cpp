@@ -92,16 +92,47 @@ std::string escaped_byte(char byte) {
   return text;
 }
 
+namespace {
+
+// Returns the number of bytes of the UTF-8 character at text[i], or 0 if the bytes are not valid UTF-8.
+size_t character_bytes(std::string_view text, size_t i) {
+  const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
+  const unsigned char c = byte(i);
+  if (c < 0x80) return 1;
+  const size_t length = c >= 0xC2 && c <= 0xDF ? 2 : (c & 0xF0) == 0xE0 ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
+  if (length == 0 || i + length > text.size()) return 0;
+  for (size_t k = 1; k < length; ++k)
+    if ((byte(i + k) & 0xC0) != 0x80) return 0;
+  const unsigned char second_byte = byte(i + 1);
+  const bool is_invalid = (c == 0xE0 && second_byte < 0xA0) || (c == 0xED && second_byte > 0x9F) ||
+                          (c == 0xF0 && second_byte < 0x90) || (c == 0xF4 && second_byte > 0x8F);
+  return is_invalid ? 0 : length;
+}
+
+// Returns the escape sequence of a UTF-8 character, or of a byte outside UTF-8, if it is a control; otherwise "".
+std::string escaped_control(std::string_view character) {
+  const auto first = static_cast<unsigned char>(character[0]), last = static_cast<unsigned char>(character.back());
+  const bool is_c0 = first < 0x20 && first != '\n' && first != '\t';
+  const bool is_c1 = (character.size() == 1 || (character.size() == 2 && first == 0xC2)) && last >= 0x80 && last < 0xA0;
+  if (is_c0 || is_c1 || first == 0x7F) return escaped_byte(character.back());
+  const std::string_view first_bytes = character.substr(0, 2);
+  if (character.size() == 3 && first_bytes == "\xE2\x80" && last >= 0xAA && last <= 0xAE)
+    return std::string("\\u202") + "abcde"[last - 0xAA];
+  if (character.size() == 3 && first_bytes == "\xE2\x81" && last >= 0xA6 && last <= 0xA9)
+    return std::string("\\u206") + "6789"[last - 0xA6];
+  return "";
+}
+
+}  // namespace
+
 std::string without_controls(std::string_view text) {
   std::string escaped_text;
   escaped_text.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F are 0xC2 and 0x80 to 0x9F in UTF-8.
-    const bool is_c1 = byte == 0xC2 && i + 1 < text.size() && (static_cast<unsigned char>(text[i + 1]) & 0xE0) == 0x80;
-    if (is_c1) escaped_text += escaped_byte(text[++i]);
-    else if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7F) escaped_text += escaped_byte(text[i]);
-    else escaped_text += text[i];
+  for (size_t i = 0; i < text.size();) {
+    const std::string_view character = text.substr(i, std::max<size_t>(character_bytes(text, i), 1));
+    const std::string escape = escaped_control(character);
+    escaped_text += escape.empty() ? character : std::string_view(escape);
+    i += character.size();
   }
   return escaped_text;
 }
@@ -161,7 +192,6 @@ std::string shortest_decimal(double value) {
 size_t find_invalid_utf8(std::string_view text) {
   size_t i = 0;
   const size_t n = text.size();
-  auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
   while (i < n) {
     if (i + 8 <= n) {  // skips eight bytes at once if all are ASCII
       uint64_t word = 0;
@@ -171,19 +201,8 @@ size_t find_invalid_utf8(std::string_view text) {
         continue;
       }
     }
-    unsigned char c = byte(i);
-    if (c < 0x80) {
-      ++i;
-      continue;
-    }
-    size_t length = c >= 0xC2 && c <= 0xDF ? 2 : (c & 0xF0) == 0xE0 ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
-    if (length == 0 || i + length > n) return i;
-    for (size_t k = 1; k < length; ++k)
-      if ((byte(i + k) & 0xC0) != 0x80) return i;
-    unsigned char second_byte = byte(i + 1);
-    if ((c == 0xE0 && second_byte < 0xA0) || (c == 0xED && second_byte > 0x9F) || (c == 0xF0 && second_byte < 0x90) ||
-        (c == 0xF4 && second_byte > 0x8F))
-      return i;
+    const size_t length = character_bytes(text, i);
+    if (length == 0) return i;
     i += length;
   }
   return std::string_view::npos;

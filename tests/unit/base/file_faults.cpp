@@ -47,7 +47,7 @@ ProcessEnd run_in_fork(const Action& action) {
 
 TEST_CASE("a mapped file truncated by another program ends the tool with status 3 and the file's name") {
   const Folder folder;
-  const std::string path = folder.file("data.mhs"), unfinished = folder.file("out");
+  const std::string path = folder.file("data\x1b[31m.mhs"), unfinished = folder.file("out");
   write_file_atomically(path, std::string(100'000, 'x'));
   const ProcessEnd process_end = run_in_fork([&] {
     report_truncated_files();
@@ -60,7 +60,7 @@ TEST_CASE("a mapped file truncated by another program ends the tool with status 
   });
   REQUIRE(WIFEXITED(process_end.status));
   CHECK(WEXITSTATUS(process_end.status) == 3);
-  CHECK_THAT(process_end.error_output, Catch::Contains(path) && Catch::Contains("restore the file"));
+  CHECK_THAT(process_end.error_output, Catch::Contains(without_controls(path)) && Catch::Contains("restore the file"));
   for (const auto& entry : std::filesystem::directory_iterator(folder.path)) CHECK(entry.path() == path);
 }
 
@@ -102,4 +102,8 @@ TEST_CASE("without_controls() escapes control characters and keeps all other tex
   CHECK(without_controls("\u0085\u009b2J\u00a0") == "\\x85\\x9b2J\u00a0");
   CHECK(without_controls(std::string("a\0b", 3)) == "a\\x00b");
   CHECK(without_controls("\xc2") == "\xc2");
+  CHECK(without_controls("\x9b[J\xe9\xc2") == "\\x9b[J\xe9\xc2");
+  CHECK(without_controls("\xe4\x9b") == "\xe4\\x9b");
+  CHECK(without_controls("a\u202eb\u202a\u2066\u2069") == "a\\u202eb\\u202a\\u2066\\u2069");
+  CHECK(without_controls("\u2029\u202f\u2065\u206a\u200f") == "\u2029\u202f\u2065\u206a\u200f");
 }
