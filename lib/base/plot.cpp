@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -38,12 +39,15 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
+// Returns a text as a gnuplot string without control characters, since gnuplot itself prints plots to a terminal.
+std::string quoted_label(const std::string& text) { return quoted(without_controls(text)); }
+
 std::string number_text(double x) { return std::isfinite(x) ? shortest_decimal(x) : "NaN"; }
 
 // Returns the gnuplot commands that set the title and the axis labels of a panel.
 std::string label_commands(const std::string& title, const std::string& x_label, const std::string& y_label) {
-  return str("set title ", quoted(title), " noenhanced\nset xlabel ", quoted(x_label), " noenhanced\nset ylabel ",
-             quoted(y_label), " noenhanced\n");
+  return str("set title ", quoted_label(title), " noenhanced\nset xlabel ", quoted_label(x_label),
+             " noenhanced\nset ylabel ", quoted_label(y_label), " noenhanced\n");
 }
 
 // Returns the gnuplot command that sets the file format and the size of the drawing.
@@ -111,7 +115,7 @@ void Plot::add(const Chart& chart) {
     command +=
         str(i > 0 ? ", " : "", data_name, " index ", i, " using 1:2 with ", curve.x.size() > 1 ? "lines" : "points",
             " lw ", curve.is_bold ? 4 : 1.5, curve.is_bold ? " lc rgb 'black'" : "", " ",
-            curve.title.empty() ? "notitle" : "title " + quoted(curve.title) + " noenhanced");
+            curve.title.empty() ? "notitle" : "title " + quoted_label(curve.title) + " noenhanced");
   }
   panels_.push_back(str("reset\nset key outside right\nset grid\n",
                         label_commands(chart.title, chart.x_label, chart.y_label), data_block, "EOD\n",
@@ -142,7 +146,8 @@ void Plot::draw() const {
   std::string script = terminal_command(path_, panels_.size());
   const bool is_text_plot = path_ == "-";
   const std::string temporary_path = is_text_plot ? "" : str(path_, ".", getpid(), ".tmp");
-  if (!is_text_plot) script += "set output " + quoted(temporary_path) + "\n";
+  // gnuplot runs a program if the path of an output starts with '|', and replaces '~' by the home folder.
+  if (!is_text_plot) script += "set output " + quoted((path_[0] == '/' ? "" : "./") + temporary_path) + "\n";
   // On standard output panels are stacked; in a file two panels share a row.
   if (panels_.size() > 1)
     script += is_text_plot ? str("set multiplot layout ", panels_.size(), ",1\n")

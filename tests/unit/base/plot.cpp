@@ -64,6 +64,21 @@ TEST_CASE("a plot that cannot be drawn creates no file and does not change an ex
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);
 }
 
+TEST_CASE("a plot escapes control characters in its labels and never runs its path as a command", "[plot]") {
+  if (!has_gnuplot()) SKIP("gnuplot is not installed");
+  const Folder folder;
+  const std::filesystem::path previous_folder = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path);
+  const std::string path = "|touch ran;.svg";
+  Plot plot(path);
+  plot.add(Chart{"a\x1b[31m", "b\a", "c\u009b", {{"d\r", {1, 2}, {3, 4}}}});
+  plot.draw();
+  const std::string svg = read_text_file(folder.file(path));
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 1);
+  std::filesystem::current_path(previous_folder);
+  for (const char* text : {"a\\x1b[31m", "b\\x07", "c\\x9b", "d\\x0d"}) CHECK(svg.find(text) != std::string::npos);
+}
+
 TEST_CASE("short_names() removes the leading and trailing path components that all paths share", "[plot]") {
   using Names = std::vector<std::string>;
   CHECK(short_names({"runs/a/best.safetensors", "runs/b/best.safetensors"}) == Names{"a", "b"});
