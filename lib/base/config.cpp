@@ -81,18 +81,20 @@ void Config::insert(const std::string& key, const Value& value, RenamedKeys rena
 
 void Config::load_file(const std::string& path) { load_file(path, {}); }
 
+// `open_files`: the files that include this file, outermost first.
 void Config::load_file(const std::string& path, std::vector<std::string> open_files) {
   // Compares device and inode, since one file may have several names.
   auto is_same_file = [&](const std::string& open_file) {
-    std::error_code ignored_error;  // read_text_file() below reports a missing file
+    std::error_code ignored_error;  // the reader below reports a missing file
     return std::filesystem::equivalent(open_file, path, ignored_error);
   };
   if (std::any_of(open_files.begin(), open_files.end(), is_same_file))
     throw Error(Exit::usage, Problem{path, "includes without a cycle",
                                      "a file that includes itself: " + join(open_files, " -> ") + " -> " + path,
                                      "remove one of these includes"});
+  // A configuration on the command line may be a pipe.
+  const std::string text = open_files.empty() ? read_text_file(path) : read_regular_file(path);
   open_files.push_back(path);
-  std::string text = read_text_file(path);
   toml::table table = parse(text, path);
   if (const toml::node* include = table.get("include")) {
     std::vector<std::string> names;

@@ -290,10 +290,10 @@ class DescriptorSource : public ByteSource {
   bool owns_descriptor_;
 };
 
-// Opens a file for reading and sets `status` to its properties; returns the descriptor. Throws Error(input) for folders
-// and for paths that cannot be opened.
-int open_to_read(const std::string& path, struct stat& status) {
-  int descriptor = open_descriptor(path, O_RDONLY | O_CLOEXEC);
+// Opens a file for reading with additional `flags` and sets `status` to its properties; returns the descriptor. Throws
+// Error(input) for folders and for paths that cannot be opened.
+int open_to_read(const std::string& path, struct stat& status, int flags = 0) {
+  int descriptor = open_descriptor(path, O_RDONLY | O_CLOEXEC | flags);
   if (descriptor < 0)
     throw Error(Exit::input, Problem{path, "a file to read", system_message(errno),
                                      errno == ENOENT ? "check the name" : "check the permissions of the file"});
@@ -401,7 +401,7 @@ MappedFile::MappedFile(const std::string& path) : name_(path) {
     throw Error(Exit::input, Problem{"standard input", "a regular file, since this input needs random access", "-",
                                      "write the data to a file first"});
   struct stat status {};
-  int descriptor = open_to_read(path, status);
+  int descriptor = open_to_read(path, status, O_NONBLOCK);  // does not wait for the writer of a pipe
   if (!S_ISREG(status.st_mode)) {
     close(descriptor);
     throw Error(Exit::input, Problem{path, "a regular file, since this input needs random access", "a pipe or a device",
@@ -438,6 +438,11 @@ std::string read_text_file(const std::string& path) {
   std::vector<char> buffer(1 << 16);
   while (size_t n = source->read(buffer.data(), buffer.size())) text.append(buffer.data(), n);
   return text;
+}
+
+std::string read_regular_file(const std::string& path) {
+  const MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.data()), file.size()};
 }
 
 void write_file_atomically(const std::string& path, std::string_view bytes) {

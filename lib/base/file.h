@@ -99,6 +99,9 @@ class MappedFile {
 
 // Returns the content of a file, or of standard input for "-". Throws Error(input) if opening or reading fails.
 std::string read_text_file(const std::string& path);
+// Returns the content of a file that a folder or another file names. Throws Error(input) as MappedFile does, so that
+// such a file cannot be a device without an end.
+std::string read_regular_file(const std::string& path);
 // Writes a file under a temporary name and renames it, as open_sink() does.
 void write_file_atomically(const std::string& path, std::string_view bytes);
 // Calls open(2) and repeats it while signals interrupt it. Returns the descriptor, or -1 with errno.

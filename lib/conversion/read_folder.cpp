@@ -99,7 +99,7 @@ class Reader {
     if (!std::filesystem::exists(path))
       throw Error(Exit::input, Problem{folder, "a Hugging Face folder with config.json", "no config.json",
                                        "give the folder that save_pretrained wrote"});
-    return {read_text_file(path), path};
+    return {read_regular_file(path), path};
   }
   std::unique_ptr<Architecture> find_architecture() const {
     std::vector<Json> known_types;

@@ -40,7 +40,7 @@ ConfigFile::ConfigFile(const std::string& text, const std::string& path)
     : path_(path), values_(parse_object(text, path)) {}
 
 ConfigFile ConfigFile::read_if_exists(const std::string& path) {
-  return {std::filesystem::exists(path) ? read_text_file(path) : "{}", path};
+  return {std::filesystem::exists(path) ? read_regular_file(path) : "{}", path};
 }
 
 Json ConfigFile::value(const std::string& key, const Json& default_value) const {

@@ -20,7 +20,7 @@ namespace {
 
 std::optional<std::string> read_if_exists(const std::string& path) {
   if (!std::filesystem::exists(path)) return std::nullopt;
-  return read_text_file(path);
+  return read_regular_file(path);
 }
 
 // Returns the text of a token in tokenizer_config.json, which is a string or an object with the entry "content"; empty
@@ -54,8 +54,8 @@ class FolderReader {
       store(std::move(json));
     } else {
       require_files({"vocab.json", "merges.txt"});
-      pieces_ = read_numbered_pieces(read_text_file(pieces_path), pieces_path);
-      merges = read_byte_bpe_merges(read_text_file(merges_path), merges_path);
+      pieces_ = read_numbered_pieces(read_regular_file(pieces_path), pieces_path);
+      merges = read_byte_bpe_merges(read_regular_file(merges_path), merges_path);
     }
     AddedTokens default_tokens;
     if (const int64_t end_of_text = add_tokens({kEndOfText}).front(); end_of_text >= 0)
@@ -85,7 +85,7 @@ class FolderReader {
       store(std::move(json));
     } else {
       require_files({"vocab.txt"});
-      pieces_ = number_pieces(read_wordpieces(read_text_file(pieces_path), pieces_path));
+      pieces_ = number_pieces(read_wordpieces(read_regular_file(pieces_path), pieces_path));
       if (config_.empty())
         log_info(folder_ + " has no tokenizer_config.json: text is converted to lower case, as in transformers");
       normalisation.lowercase = config_.value("do_lower_case", true);
@@ -173,7 +173,7 @@ class FolderReader {
       add_token(where, id, piece, token_flags(token));
     }
     if (const std::string file = path("added_tokens.json"); std::filesystem::exists(file)) {
-      const io::Json tokens_by_piece = io::parse_object(read_text_file(file), file);
+      const io::Json tokens_by_piece = io::parse_object(read_regular_file(file), file);
       for (const auto& [piece, id] : tokens_by_piece.items()) {
         if (!id.is_number_unsigned() || piece.empty()) refuse_token(file, io::Json(piece).dump() + ": " + id.dump());
         add_token(file, id, piece, {});

@@ -1,4 +1,5 @@
 // Tests of lib/base: error messages, JSON checks, units, random numbers, command-line options, configuration and files.
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -305,6 +306,11 @@ TEST_CASE("include paths are relative to the including file, and an include cycl
   CHECK(contains(cycle_error, "includes itself"));
   CHECK(contains(cycle_error, "base/../e.toml -> " + folder.file("base/../base/link.toml")));
   CHECK(message([&] { Config().load_file(folder.file("none.toml")); }).substr(0, 2) == "3:");
+  REQUIRE(mkfifo(folder.file("pipe").c_str(), 0600) == 0);
+  for (const char* name : {"/dev/zero", "pipe", "-"}) {
+    write_file_atomically(folder.file("f.toml"), str("include = '", name, "'\n"));
+    CHECK(message([&] { Config().load_file(folder.file("f.toml")); }).substr(0, 2) == "3:");
+  }
 }
 
 TEST_CASE("command-line options fill the same struct as a configuration file") {

@@ -305,8 +305,10 @@ TEST_CASE("a model split over several files is read through its index", "[torch-
   CHECK(open_model_files(saved_files.folder.path).all().size() == 2);
   saved_files.save(index_head + R"("c": "pytorch_model-00002-of-00002.bin"}})", index);
   CHECK_THROWS_WITH(open_model_files(saved_files.folder.path), Catch::Contains("a file that contains the tensor c"));
-  for (const char* invalid : {"", "[]", "{}", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})",
-                              R"({"weight_map": {"a": "../x"}})", R"({"weight_map": {"a": "missing"}})"}) {
+  for (const char* invalid :
+       {"", "[]", "{}", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})", R"({"weight_map": {"a": "../x"}})",
+        R"({"weight_map": {"a": "missing"}})", R"({"weight_map": {"a": ".."}})",
+        R"({"weight_map": {"a": "pytorch_model-00001-of-00002.bin\u0000"}})"}) {
     saved_files.save(invalid, index);
     CHECK(status() == 3);
   }
