@@ -35,7 +35,22 @@ void remove_partial_files(const std::string& folder) {
   for (const fs::path& file : partial_files) fs::remove(file);
 }
 
+// Refuses symbolic links in the place of the files of a run. A link elsewhere in the folder is never written through.
+void refuse_links(const fs::path& folder) {
+  for (const char* name : {"config.toml", "log.jsonl", "last.safetensors", "best.safetensors", "diverged.safetensors",
+                           "checkpoints", "lock"})
+    refuse_link(folder / name);
+  if (!fs::is_directory(folder / "checkpoints")) return;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints")) refuse_link(entry.path());
+}
+
 }  // namespace
+
+void refuse_link(const fs::path& path) {
+  if (fs::is_symlink(path))
+    throw Error(Exit::input, Problem{path.string(), "a file or folder of the run", "a symbolic link",
+                                     "remove the link, since a run writes only inside its folder"});
+}
 
 RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   std::error_code error;
@@ -47,6 +62,7 @@ RunFolder::RunFolder(const std::string& path, bool resume) : path_(path) {
   if (error || !fs::is_directory(path))
     throw Error(Exit::failed,
                 Problem{path, "a folder for the run", error ? error.message() : "a file", "choose another --out"});
+  refuse_links(path);
   lock_fd_ = open_descriptor(file("lock"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_fd_ < 0)
     throw Error(Exit::failed, Problem{path, "a writable folder", std::strerror(errno), "choose another --out"});

@@ -9,16 +9,22 @@
 //   lock                   lock file of the process that trains in this folder
 #pragma once
 
+#include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace mh::train {
 
+// Throws Error(input) if the path is a symbolic link. A run folder from another person may contain links to files
+// elsewhere, which the run would overwrite.
+void refuse_link(const std::filesystem::path& path);
+
 class RunFolder {
  public:
   // Creates or opens the folder and locks it. For a new run, throws Error(usage) if has_progress(). For a resume,
-  // throws Error(input) without config.toml. Throws Error(failed) if another process has locked the folder.
+  // throws Error(input) without config.toml. Throws the error of refuse_link() for the files of the run, and
+  // Error(failed) if another process has locked the folder.
   RunFolder(const std::string& path, bool resume);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;

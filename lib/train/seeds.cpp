@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "train/run_folder.h"
 
 namespace mh::train {
 
@@ -38,6 +39,7 @@ std::string Seeds::folder_of(int64_t seed) const { return str(folder, "/seed", s
 void check_seeds(const Seeds& seeds) {
   for (int64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
     const std::string folder = seeds.folder_of(seed);
+    refuse_link(folder);
     const bool exists = std::filesystem::exists(folder);
     if (seeds.resume && !exists)
       throw Error(Exit::usage,

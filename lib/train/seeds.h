@@ -21,7 +21,8 @@ struct Seeds {
 };
 
 // Checks the folders of all runs before any training. Throws Error(usage) about --out if the folder of a new run
-// exists, and about --resume --seeds if the folder of a run to resume does not exist.
+// exists, and about --resume --seeds if the folder of a run to resume does not exist; throws the error of refuse_link()
+// for a folder that is a symbolic link.
 void check_seeds(const Seeds& seeds);
 
 // The scores of the best model of one run.

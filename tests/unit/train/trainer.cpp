@@ -16,6 +16,7 @@
 #include "fixtures/status.h"
 #include "task/token_score.h"
 #include "train/run_folder.h"
+#include "train/seeds.h"
 
 using namespace mh;
 using namespace mh::train;
@@ -331,6 +332,29 @@ TEST_CASE("scores are independent of the batch size and equal a token-by-token e
       sum -= log_p[0][static_cast<int64_t>(inputs.size()) - 1][text[static_cast<size_t>(i)]].item<double>();
     }
   CHECK(score(1) == rounding::within(sum, bound));
+}
+
+TEST_CASE("a run refuses symbolic links among its files and changes no file through them") {
+  const Folder folder;
+  write_file_atomically(folder.file("other"), "other");
+  std::filesystem::create_directory(folder.path / "others");
+  for (const char* name : {"lock", "config.toml", "log.jsonl", "last.safetensors", "best.safetensors",
+                           "diverged.safetensors", "checkpoints", "checkpoints/update-000000001.safetensors"})
+    for (const char* target : {"other", "others", "missing"}) {
+      const std::filesystem::path run = folder.path / "run", link = run / name;
+      std::filesystem::create_directories(link.parent_path());
+      std::filesystem::create_symlink(folder.path / target, link);
+      CHECK(status_of([&] { RunFolder(run.string(), false); }) == 3);
+      CHECK(std::distance(std::filesystem::directory_iterator(run), {}) == 1);
+      std::filesystem::remove_all(run);
+    }
+  std::filesystem::create_directory_symlink(folder.path / "others", folder.path / "seed1");
+  CHECK(status_of([&] { check_seeds({folder.path.string(), 1, 1, true}); }) == 3);
+  CHECK(read_text_file(folder.file("other")) == "other");
+  CHECK(std::filesystem::is_empty(folder.path / "others"));
+  CHECK_FALSE(std::filesystem::exists(folder.path / "missing"));
+  // The run folder itself may be a link.
+  CHECK(status_of([&] { RunFolder(folder.file("seed1"), false); }) == 0);
 }
 
 TEST_CASE("resume keeps log lines with control characters, quotes and non-ASCII text unchanged") {
