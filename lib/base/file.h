@@ -31,7 +31,8 @@ class ByteSink {
 // device such as /dev/null or a FIFO is written in place. Throws Error(failed) if the folder does not exist or is
 // read-only, and Error(usage) if `path` is a folder or empty.
 std::unique_ptr<ByteSink> open_sink(const std::string& path);
-struct TemporaryPath;
+
+struct TemporaryPath;  // an entry of the table that remove_unfinished_outputs() reads; in file.cpp
 
 // A new folder of files. The files are written to a temporary folder beside the final one, which close() renames.
 // Without close() no folder appears, and the destructor removes the temporary folder.
