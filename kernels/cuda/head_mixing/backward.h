@@ -309,7 +309,7 @@ MH_DEVICE void head_mixing_query_gradient(const Thread& thread, const AttentionP
     });
     Accumulator dp[kWarpHeads][2];
     const auto mix = [&] {
-      if (weights.is_shared) weights.mix(thread, dp, exchange);
+      if (weights.can_mix) weights.mix(thread, dp, exchange);
       else mix_rows(thread, dp, exchange, warp_queries.matrix, {params.out_heads, params.in_heads}, heads);
       if (params.has_dropout() && params.dropout_before_mixing)
         drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, dp);

@@ -153,7 +153,7 @@ MH_DEVICE void head_mixing_forward(const Thread& thread, const AttentionParams& 
     });
     Accumulator mixed[kWarpHeads][2];
     const auto mix = [&] {
-      if (weights.is_shared) weights.mix(thread, mixed, exchange);
+      if (weights.can_mix) weights.mix(thread, mixed, exchange);
       else mix_rows(thread, mixed, exchange, warp_queries.matrix, {params.in_heads, params.out_heads}, heads);
       if (params.has_dropout() && !params.dropout_before_mixing)
         drop_tiles(params, {b, warp_queries.row, key + 2 * warp.t}, heads, mixed);

@@ -292,7 +292,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if constexpr (kComputeDv) {
       Accumulator mixed[kWarpHeads][2];
       const auto mix = [&] {
-        if (probability_matrix.is_shared) probability_matrix.mix(thread, mixed, probability_exchange);
+        if (probability_matrix.can_mix) probability_matrix.mix(thread, mixed, probability_exchange);
         else
           mix_columns(thread, mixed, probability_exchange, matrix_of(params.matrix),
                       {params.in_heads, params.out_heads}, output_heads);
@@ -312,7 +312,7 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
     if constexpr (kComputeDk) {
       Accumulator dp[kWarpHeads][2];
       const auto mix = [&] {
-        if (gradient_matrix.is_shared) gradient_matrix.mix(thread, dp, gradient_exchange);
+        if (gradient_matrix.can_mix) gradient_matrix.mix(thread, dp, gradient_exchange);
         else
           mix_columns(thread, dp, gradient_exchange, matrix_of(params.matrix_transposed),
                       {params.out_heads, params.in_heads}, query_heads);

@@ -262,7 +262,7 @@ struct SharedMatrix {
   const uint32_t* elements;  // (heads rounded up to even, out_heads), each weight twice; then scales (out_heads)
   int heads, out_heads;      // number of heads that are mixed; number of mixed heads of the block
   uint32_t identity;         // bits to keep of a lane's word of a right operand: the diagonal
-  bool is_shared;            // whether this object mixes; otherwise mix_rows() or mix_columns() must mix
+  bool can_mix;              // whether the matrix is here; otherwise mix_rows() or mix_columns() must mix
 
   // Copies the columns of the block from `matrix` to shared memory; null: the queries share no matrix. mixed: the mixed
   // heads of the block. row_offset: number of rows of another SharedMatrix that precede this one in memory. Called by
@@ -275,13 +275,13 @@ struct SharedMatrix {
         identity(thread.lane() / 4 / 2 != thread.lane() % 4 ? 0
                  : thread.lane() / 4 % 2 == 0               ? 0xFFFFu
                                                             : 0xFFFF0000u),
-        is_shared(sizeof(X) == 2 && matrix != nullptr) {
+        can_mix(sizeof(X) == 2 && matrix != nullptr) {
     auto* const matrix_memory =
         reinterpret_cast<uint32_t*>(static_cast<char*>(memory) + plan.shared_bytes - plan.weight_bytes) +
         row_offset * out_heads;
     elements = matrix_memory + mixed.warp_head - mixed.first;
     if constexpr (sizeof(X) == 2) {
-      if (!is_shared) return;
+      if (!can_mix) return;
       const int rows = rows_of_weights(heads) - 1;
       MH_ROLLED
       for (int i = thread.index(); i < rows * out_heads; i += thread.threads()) {
@@ -318,7 +318,7 @@ struct SharedMatrix {
   }
   // Returns the scale of the warp's mixed head o, with which the caller multiplies the result of mix().
   MH_DEVICE float scale(int o) const {
-    if (!std::is_same_v<X, Fp16> || !is_shared) return 1;
+    if (!std::is_same_v<X, Fp16> || !can_mix) return 1;
     return reinterpret_cast<const float*>(elements)[(rows_of_weights(heads) - 1) * out_heads + o];
   }
 

@@ -41,8 +41,9 @@ MH_DEVICE void add_shifted(const Thread& thread, Accumulator (&sums)[2], float* 
     }
 }
 
-// The tiles of the keys in the range `visible`, each within one run, with the window of r for the queries up to query
-// `last_query`: operator()(n) returns tile n.
+// Divides the visible keys into tiles of 16; operator()(n) returns tile n. All keys of a tile belong to one
+// DistanceRun. The window of a tile is the rows of r for the distances between its keys and the queries of the block,
+// of which `last_query` is the last.
 struct VisibleKeyTiles {
   const AttentionParams& params;
   IndexRange visible;
