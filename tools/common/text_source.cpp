@@ -26,8 +26,8 @@ TextSource::TextSource(const std::string& path) : name_(path) {
   records_ = std::make_unique<text::InMemoryRecords>(stream);
 }
 
-void TextSource::require(const model::ModelOptions& model, const text::Tokenizers& tokenizers,
-                         const std::string& name) const {
+void TextSource::require_readable_by(const model::ModelOptions& model, const text::Tokenizers& tokenizers,
+                                     const std::string& name) const {
   const std::unique_ptr<task::Task> task = task::task_of(model);
   const std::string kind = task->record_kind();
   if (header().kind != kind)
@@ -36,8 +36,8 @@ void TextSource::require(const model::ModelOptions& model, const text::Tokenizer
   text::require_vocabularies(header(), name_, tokenizers, name);
 }
 
-void TextSource::require_for(const io::Checkpoint& checkpoint) const {
-  require(model::config_of(checkpoint).model, text::tokenizers_of(checkpoint), checkpoint.name());
+void TextSource::require_readable_by(const io::Checkpoint& checkpoint) const {
+  require_readable_by(model::config_of(checkpoint).model, text::tokenizers_of(checkpoint), checkpoint.name());
 }
 
 namespace {
@@ -52,7 +52,7 @@ Config run_config_of(const model::LoadedModel& model) {
 
 // Builds the rows of the dataset with the options of the model's training configuration.
 std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::LoadedModel& model) const {
-  require(model.config.model, model.tokenizers, model.name);
+  require_readable_by(model.config.model, model.tokenizers, model.name);
   train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name);
   run_config.model = model.config;
   std::shared_ptr<const task::Dataset> dataset =

@@ -35,10 +35,11 @@ class TextSource {
   std::shared_ptr<const task::Dataset> labelled_dataset_for(const model::LoadedModel& model) const;
   // Throws Error(input) if the model of `checkpoint`, which need not be loaded, does not read records of this kind or
   // has another vocabulary.
-  void require_for(const io::Checkpoint& checkpoint) const;
+  void require_readable_by(const io::Checkpoint& checkpoint) const;
 
  private:
-  void require(const model::ModelOptions& model, const text::Tokenizers& tokenizers, const std::string& name) const;
+  void require_readable_by(const model::ModelOptions& model, const text::Tokenizers& tokenizers,
+                           const std::string& name) const;
   std::string name_;
   std::unique_ptr<io::ShardFile> file_;
   std::unique_ptr<task::Task> task_;  // the task of the records

@@ -107,7 +107,7 @@ void score(ScoreJob& job) {
   job.decoding.prepare();
   const TextSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
-    if (job.files[i] != "-") source.require_for(io::Checkpoint(job.files[i]));
+    if (job.files[i] != "-") source.require_readable_by(io::Checkpoint(job.files[i]));
   const bool scores_tokens = source.task().traits().perplexity;
   if (scores_tokens && (!job.examples.predictions.empty() || !job.examples.best_answers.empty()))
     throw Error(Exit::usage,

@@ -81,7 +81,7 @@ class SpectraInputs {
     }
     if (!reads_text) return;
     shard_.emplace(data);
-    for (const auto& checkpoint : checkpoints_) shard_->require_for(*checkpoint);
+    for (const auto& checkpoint : checkpoints_) shard_->require_readable_by(*checkpoint);
     if (shard_->holds_pairs() && !job.dump.empty())
       throw Error(Exit::usage, Problem{"--dump", "a text, whose attention matrices have equal sizes",
                                        str(data, ", which contains pairs of different lengths"), "leave --dump out"});

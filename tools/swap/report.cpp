@@ -91,7 +91,7 @@ void report(const ReportJob& job) {
   const std::string first_layer_counts = layer_counts(*checkpoints[0]);
   std::vector<data::ScoringOptions> scoring_options;
   for (const auto& checkpoint : checkpoints) {
-    data.require_for(*checkpoint);
+    data.require_readable_by(*checkpoint);
     if (const std::string model_layer_counts = layer_counts(*checkpoint); model_layer_counts != first_layer_counts)
       throw Error(Exit::usage,
                   Problem{checkpoint->name(), str("as many layers as the first model: ", first_layer_counts),
