@@ -1,6 +1,7 @@
 // The sources of matrices for spectra, which register themselves by name.
 #include "analysis/spectrum_source.h"
 
+#include <algorithm>
 #include <map>
 
 #include "analysis/heads.h"
@@ -71,9 +72,25 @@ at::Tensor SpectrumSource::valid_positions(attention::AttentionKind kind, const 
   return x.flatten(0, 1).index_select(0, is_valid.flatten().nonzero().flatten().to(x.device()));
 }
 
+namespace {
+
+// Throws Error(usage) for an unknown source; the message has the sources as the user writes them.
+void require_source(const std::string& name, const std::string& where) {
+  const std::vector<std::string> names = spectrum_sources().names();
+  if (std::ranges::count(names, name) > 0) return;
+  std::vector<std::string> forms = names;
+  for (std::string& form : forms)
+    if (spectrum_sources().make(form, where)->needs_argument()) form += ":NAME";
+  throw Error(Exit::usage, Problem{where, "one of: " + join(forms, ", "), str("unknown matrices '", name, "'"),
+                                   did_you_mean(name, names)});
+}
+
+}  // namespace
+
 NamedSource source_named(const std::string& text, const std::string& where) {
   const size_t colon = text.find(':');
   const std::string name = text.substr(0, colon), argument = colon == text.npos ? "" : text.substr(colon + 1);
+  require_source(name, where);
   NamedSource result{spectrum_sources().make(name, where), argument};
   const bool needs_argument = result.source->needs_argument();
   if (needs_argument != !argument.empty())
@@ -118,8 +135,9 @@ class BeforeMixingSource : public SpectrumSource {
       mixes_any_logits_ = mixes_any_logits_ || mixed_tensor == attention::MixedTensor::logits;
     }
     if (mixes_logits_.empty())
-      throw Error(Exit::usage, Problem{"--of before-mixing", "a model with head mixing", "no layer with a mixer",
-                                       "use --of attention, which reads the same matrices in a model without a mixer"});
+      throw Error(Exit::usage,
+                  Problem{"--of before-mixing", "a model with head mixing", "no layer with a mixer in " + request.model,
+                          "use --of attention, which reads the same matrices in a model without a mixer"});
   }
   // wants_scores() makes the score stage compute all logits, including those that a causal mask hides.
   bool wants_scores() const override { return mixes_any_logits_; }
@@ -151,8 +169,9 @@ class MixingSource : public SpectrumSource, public attention::Subscriber<attenti
     SpectrumSource::start(model, request);
     for (const attention::AttentionLayer* layer : model.attention_layers())
       if (includes(layer->layer_spec().kind) && layer->mixed_tensor() != attention::MixedTensor::nothing) return;
-    throw Error(Exit::usage, Problem{"--of mixing", "a model with head mixing", "no layer with a mixer",
-                                     "use a model with a mixer; mh-train --list stages lists the mixers"});
+    throw Error(Exit::usage,
+                Problem{"--of mixing", "a model with head mixing", "no layer with a mixer in " + request.model,
+                        "use a model with a mixer; mh-train --list stages lists the mixers"});
   }
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
     if (!includes(layer_spec.kind)) return;
@@ -196,9 +215,10 @@ class AlphasSource : public ParameterSource {
           p.master().detach().to(at::kCPU, at::kDouble);
     }
     if (entries().empty())
-      throw Error(Exit::usage,
-                  Problem{"--of alphas", "a model with matrices across heads", "no matrix across heads",
-                          "use a model with the combiner alphas or with a mixer that has a matrix across heads"});
+      throw Error(
+          Exit::usage,
+          Problem{"--of alphas", "a model with matrices across heads", "no matrix across heads in " + request.model,
+                  "use a model with the combiner alphas or with a mixer that has a matrix across heads"});
   }
 };
 

@@ -46,11 +46,12 @@ struct SpectraEntry {
 class SpectrumSource : public attention::Observer {
  public:
   struct SourceRequest {
-    std::string argument;            // text after the colon of the source's name
-    bool needs_percentiles = false;  // whether percentiles of curves are needed
-    int64_t block_length = 0;        // number of tokens of a block of full length; 0: use blocks of any length
-    bool has_sentences = false;      // whether batch rows are sentences
-    Kinds kinds = {};                // kinds of attention to analyse; empty: all
+    std::string argument;             // text after the colon of the source's name
+    bool needs_percentiles = false;   // whether percentiles of curves are needed
+    int64_t block_length = 0;         // number of tokens of a block of full length; 0: use blocks of any length
+    bool has_sentences = false;       // whether batch rows are sentences
+    Kinds kinds = {};                 // kinds of attention to analyse; empty: all
+    std::string model = "the model";  // name of the model for messages
   };
   // Returns whether the source observes forward passes; if not, start() reads all matrices from parameters.
   virtual bool reads_text() const { return true; }

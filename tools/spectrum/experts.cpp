@@ -134,12 +134,12 @@ void add_experts(CLI::App& app, const std::shared_ptr<Arguments>& args,
     return sub->add_option(name, value, help)->type_name("N")->check(whole_number(1, max_value));
   };
   auto* tokens_option =
-      add_number("--tokens", job->max_tokens, "maximum number of tokens per expert, with --show tokens [10]", 1 << 30);
+      add_number("--tokens", job->max_tokens, "with --show tokens: maximum number of tokens per expert [10]", 1 << 30);
   auto* min_count_option =
       add_number("--least", job->min_count,
-                 "minimum number of occurrences of a token with an expert, with --show tokens [5]", 1 << 30);
+                 "with --show tokens: show only tokens that occur at least N times with the expert [5]", 1 << 30);
   auto* num_random_option = add_number("--random", job->num_random,
-                                       "number of evaluations with random experts, with --show scores [5]", 1000);
+                                       "with --show scores: number of evaluations with random experts [5]", 1000);
   add_format(*sub, args->format);
   add_set_option(*sub, args->assignments);
   add_model_options(*sub, *args);

@@ -139,8 +139,8 @@ PreparedSource prepare(const SpectraJob& job, const SpectraInputs& inputs, const
     is_text_too_short = !scoring_options.has_independent_rows && num_targets < scoring_options.block;
   }
   const analysis::Kinds kinds = analysis::kinds_named(job.args->kinds, model.model->parameters(), "--kind");
-  source->start(*model.model,
-                {argument, !job.curves.empty(), scoring_options.block, scoring_options.has_independent_rows, kinds});
+  source->start(*model.model, {argument, !job.curves.empty(), scoring_options.block,
+                               scoring_options.has_independent_rows, kinds, model.name});
   const auto layers = model.model->attention_layers();
   const bool has_no_heads = std::all_of(layers.begin(), layers.end(), [&](const attention::AttentionLayer* l) {
     return l->layer_spec().heads == 0 || !analysis::contains(kinds, l->layer_spec().kind);
