@@ -111,8 +111,7 @@ bool head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
   if (why == nullptr) return false;
   std::vector<std::string> reasons;
   for (const std::string& feature : c.features.names(c.training))
-    reasons.push_back(
-        str(feature, ", with head_size ", c.layer.layer_spec.key_size, ", which is not a multiple of 16"));
+    reasons.push_back(str(feature, " with head_size ", c.layer.layer_spec.key_size, ", which is not a multiple of 16"));
   return report_unmet(why, join(reasons, "; "));
 }
 
@@ -153,7 +152,7 @@ bool unmixed_value_size_is_head_size(const ConstraintInput& c, std::string* why)
 
 bool unmixed_head_size_suits_cpu(const ConstraintInput& c, std::string* why) {
   return is_cpu_head_size(c) ||
-         report_unmet(why, uses_features(c) ? feature_names(c) + ", with " : "", "head_size ",
+         report_unmet(why, uses_features(c) ? feature_names(c) + " with " : "", "head_size ",
                       c.layer.layer_spec.key_size, ", which is not a multiple of 16",
                       ", in a forward pass where mixer '", c.layer.options.mixer, "' mixes no heads");
 }

@@ -103,7 +103,7 @@ std::map<std::string, Case> cases() {
        {"heads = 4\nnormaliser = 'sigsoftmax'\ndropout = 0.1\n",
         {},
         {},
-        "Sigsoftmax, with head_size 8, which is not a multiple of 16; dropout of the probabilities, with head_size 8, "
+        "Sigsoftmax with head_size 8, which is not a multiple of 16; dropout of the probabilities with head_size 8, "
         "which is not a multiple",
         true}},
       {"observer",
@@ -129,7 +129,7 @@ std::map<std::string, Case> cases() {
        {"heads = 4\n" + released_lines,
         {},
         decode,
-        "head mixing, with head_size 8, which is not a multiple of 16, in a forward pass where mixer 'mixhead-a' mixes "
+        "head mixing with head_size 8, which is not a multiple of 16, in a forward pass where mixer 'mixhead-a' mixes "
         "no heads"}},
       {"types",
        {"heads = 2\nnormaliser = 'sigsoftmax'\n",

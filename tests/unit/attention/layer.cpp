@@ -98,7 +98,7 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
   check_rejected(unequal_sizes_layer, "value_size 8 differs from head_size 16",
                  self_attention(unequal_sizes_layer, causal_mask));
   check_rejected(synthesizer_layer, "score 'synthesizer-random'", self_attention(synthesizer_layer, causal_mask));
-  check_rejected(head_size_8_layer, "Sigsoftmax, with head_size 8, which is not a multiple of 16",
+  check_rejected(head_size_8_layer, "Sigsoftmax with head_size 8, which is not a multiple of 16",
                  self_attention(head_size_8_layer, causal_mask));
 
   // Head scales and observers.
@@ -163,7 +163,7 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
       released_unequal_layer("heads = 2\nvalue_size = 8\n" + released_lines, 32, 3);
   CHECK(released_size_8_layer.layer->describe_path(false) == "fused");
   check_rejected(released_size_8_layer,
-                 "head mixing, with head_size 8, which is not a multiple of 16, in a forward pass where mixer "
+                 "head mixing with head_size 8, which is not a multiple of 16, in a forward pass where mixer "
                  "'mixhead-a' mixes no heads",
                  decoding_pass(released_size_8_layer));
   check_rejected(released_unequal_layer,
