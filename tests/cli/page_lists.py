@@ -246,7 +246,7 @@ LISTS = {
     "mh-swap.1": {"selections": entries("selections", "mode", "meaning"), "measures": entries("measures", "measure", "does"),
                   "modes": name_list("selections", "mode", end=" ,")},
     "mh-train.1": {"tables": entries("tables", "table", "meaning"), "changeable keys": changeable_keys("may change"),
-                   "keys changeable without validation": changeable_keys("may change without validation")},
+                   "keys changeable without validation": changeable_keys("may change if the run has no validation")},
     "mh-vocab.5": {"types": name_list("vocabularies", "type", lambda row: row["entries"] != "-"),
                    "types with merges": name_list("vocabularies", "type", lambda row: row["merges"] == "yes", "and", ""),
                    "types with added tokens": name_list("vocabularies", "type", lambda row: row["added_tokens"] == "yes", "and", ""),

@@ -30,10 +30,10 @@ int main(int argc, char** argv) {
       "--fold", args.fold,
       "fold combiners that mix heads by one matrix for all inputs, such as alphas, into the output projection");
   app.add_option("--to", args.output_format,
-                 "output format; huggingface: a new Hugging Face folder, the second argument, with the model of the "
-                 "first argument")
-      ->type_name("huggingface")
-      ->check(CLI::IsMember({"huggingface"}));
+                 "output format: huggingface; writes the model of the first argument to a new Hugging Face folder, the "
+                 "second argument")
+      ->type_name("FORMAT")
+      ->check(one_of({"huggingface"}));
   app.add_flag("--padded-vocabulary", args.keep_padded_rows,
                "keep the embedding rows of a Hugging Face folder that are past the end of the vocabulary");
   app.add_option("--seed", args.seed,

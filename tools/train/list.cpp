@@ -64,7 +64,7 @@ std::string stage_rows() {
 
 const char* text_of(ResumeRule rule) {
   return rule == ResumeRule::changeable             ? "may change"
-         : rule == ResumeRule::fixed_once_validated ? "may change without validation"
+         : rule == ResumeRule::fixed_once_validated ? "may change if the run has no validation"
                                                     : "fixed";
 }
 
