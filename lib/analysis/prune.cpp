@@ -52,10 +52,10 @@ KeptHeads find_kept_heads(const AttentionLayer& layer, const std::set<int64_t>& 
                " output heads"),
            "use --side score, value or output");
   if (!layer.can_prune_separately(pruned_side))
-    refuse(
-        str(pruned_side == HeadSide::score ? "a mixer that changes the number of heads" : "a combiner that mixes heads",
-            ", since --side ", name_of(side), " prunes ", name_of(side), " heads alone"),
-        str("no such ", pruned_side == HeadSide::score ? "mixer" : "combiner"), "use --side whole");
+    refuse(str("a layer whose ", name_of(side), " heads are not tied one to one to its value heads"),
+           str("no ",
+               pruned_side == HeadSide::score ? "mixer that changes the number of heads" : "combiner that mixes heads"),
+           "use --side whole");
   // Score or output heads that cannot be pruned separately are pruned together with the value heads.
   auto kept_heads_of = [&](HeadSide queried_side) {
     const bool is_pruned = side == Side::whole || queried_side == pruned_side ||

@@ -75,10 +75,9 @@ void RunConfig::check_without_data() const {
   if (memory > 0 && validation_memory() < 0)
     refuse_usage("train.validation.block",
                  str("at most ", memory + train.batch.block,
-                     ", the sum of model.transformer-xl.memory and train.batch.block, "
-                     "since train.validation.memory is that sum minus train.validation.block by default"),
-                 str(train.validation.block),
-                 "lower train.validation.block, or set train.validation.memory to 0 or more");
+                     ", the sum of model.transformer-xl.memory and train.batch.block, unless train.validation.memory "
+                     "is set, whose default is the sum minus train.validation.block"),
+                 str(train.validation.block), "lower train.validation.block, or set train.validation.memory");
 }
 
 void RunConfig::check_task_options() const {
