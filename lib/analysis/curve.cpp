@@ -11,8 +11,7 @@ namespace mh::analysis {
 
 namespace {
 
-// Returns `fraction` of `num_heads`, rounded to the nearest integer.
-int64_t round_fraction(double fraction, int64_t num_heads) {
+int64_t num_heads_of_fraction(double fraction, int64_t num_heads) {
   return std::llround(fraction * static_cast<double>(num_heads));
 }
 
@@ -28,7 +27,7 @@ void mask_by_rank(HeadSet& masked_heads, const std::vector<RankedHead>& ranked_h
   for (const auto& [kind, heads] : candidates)
     for (const Head& head : heads) ++num_candidates[key(kind, head)];
   for (const auto& [layer_key, num_heads] : num_candidates)
-    num_remaining[layer_key] = round_fraction(fraction, num_heads);
+    num_remaining[layer_key] = num_heads_of_fraction(fraction, num_heads);
   for (const auto& [kind, heads] : masked_heads)
     for (const Head& head : heads) --num_remaining[key(kind, head)];
   for (const RankedHead& r : ranked_heads)

@@ -15,8 +15,8 @@ bool is_in_range(utf8proc_category_t category, utf8proc_category_t first, utf8pr
   return category >= first && category <= last;
 }
 
-// Returns whether `c` has Unicode's property Case_Ignorable: marks, formats, modifiers, and the Word_Break classes
-// MidLetter, MidNumLet and Single_Quote.
+// Returns whether `c` has Unicode's property Case_Ignorable: nonspacing and enclosing marks, format characters,
+// modifier letters and symbols, and the Word_Break classes MidLetter, MidNumLet and Single_Quote.
 bool is_case_ignorable(char32_t c) {
   switch (category(c)) {
     case UTF8PROC_CATEGORY_MN:

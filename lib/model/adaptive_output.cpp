@@ -85,10 +85,9 @@ class AdaptiveOutput : public OutputLayer {
 
   // Returns the cross-entropy of the head, in which the target of a rarer entry is the class of the entry's band, plus
   // the cross-entropy of each tail over the targets in its band. A tail without targets is skipped. If each band has a
-  // table, the parameters of a skipped tail get no gradient from this batch; the optimiser leaves a parameter without a
-  // gradient in the whole update unchanged, together with its moments and step count (the training state stores the
-  // step counts, so a resumed run gives the same result). If one table holds all bands, the rows of a skipped tail get
-  // zero gradients.
+  // table, the parameters of a skipped tail get no gradient from this batch. If a parameter gets no gradient from any
+  // batch of an update, the optimiser changes neither the parameter nor its moments and step count. If one table holds
+  // all bands, the rows of a skipped tail get zero gradients.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double smoothing,
                       const nn::ForwardContext& forward_context) const override {
     if (smoothing != 0)

@@ -350,8 +350,8 @@ TEST_CASE("the measure gate is the mean absolute weight of a head in the combine
                                           return std::abs(w[i].item<double>());
                                         }),
                     measured_model.pass_bound()));
-      // The combiner multiplies head outputs by these weights; the weights of 3 experts are added first, in 4
-      // roundings.
+      // The combiner multiplies head outputs by these weights, in one rounding. A weight of `mae` is the sum of the
+      // gates of up to 3 experts times a constant, in at most 4 roundings.
       for (const auto& pass : recording.layers[layer])
         for (int64_t i = 0; i < 3; ++i)
           for (int64_t t = 0; t < pass.length; ++t) {

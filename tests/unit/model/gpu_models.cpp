@@ -41,8 +41,8 @@ struct Result {
 
 constexpr double kLearningRate = 1e-3;
 
-// Checks results of run_two_updates(). `gradient_bound`: rounding::gradient_bound() of the model. A small gradient is a
-// difference of numbers as large as the largest result.
+// Checks results of run_two_updates(). `gradient_bound`: rounding::gradient_bound() of the model, relative to the
+// largest result: a small gradient may be a difference of numbers of that size.
 void require_near(const std::vector<Result>& actual, const std::vector<Result>& expected, double gradient_bound) {
   REQUIRE(actual.size() == expected.size());
   double largest_result = 1;
