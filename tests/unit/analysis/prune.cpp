@@ -442,16 +442,16 @@ TEST_CASE("pruning refuses missing heads, score or output heads that are not sep
   CHECK(contains(prune_error("", {{3, 1}}, Side::whole), "a layer from 0 to 2; found 3"));
   CHECK(contains(prune_error("", {{0, 4}}, Side::whole), "a head from 0 to 3; found 4"));
   CHECK(contains(prune_error("", {}, Side::whole), "heads to prune; found none"));
-  CHECK(contains(prune_error("", {{0, 1}}, Side::score), "a mixer that changes the number of heads"));
-  CHECK(contains(prune_error("", {{0, 1}}, Side::output), "a combiner that mixes heads"));
+  CHECK(contains(prune_error("", {{0, 1}}, Side::score), "no mixer that changes the number of heads"));
+  CHECK(contains(prune_error("", {{0, 1}}, Side::output), "no combiner that mixes heads"));
   CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 1}}, Side::whole), "one of heads 0 and 1"));
   CHECK(contains(prune_error("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::score),
-                 "a mixer that changes the number of heads"));
+                 "no mixer that changes the number of heads"));
   CHECK(prune_error("mixer = 'differential'\n", {{0, 0}, {0, 1}}, Side::value).empty());
   CHECK(contains(prune_error("combiner = 'pair-norm'\n", {{1, 0}, {1, 3}}, Side::whole), "one of heads 0 and 1"));
   CHECK(prune_error("mixer = 'mixhead-a'\ncombiner = 'pair-norm'\n", {{1, 0}}, Side::score).empty());
   CHECK(contains(prune_error("mixer = 'mixhead-a'\nmixhead-a.scope = 'released'\n", {{0, 1}}, Side::score),
-                 "a mixer that changes"));
+                 "no mixer that changes"));
   CHECK(contains(prune_error("mixer = 'mixhead-a'\npairing = 'cross-head'\n", {{0, 1}}, Side::score),
                  "the same heads for keys"));
   CHECK(contains(
