@@ -56,7 +56,7 @@ def faults_of_choices(tool, page, subcommands, known):
     subcommands: {arguments of a subcommand: its help}. known: {(option, its help): choices} of all tools so far, since a run of the tool takes 0.2 s.
     """
     text, faults = page.read_text(), []
-    words = {word.split(":")[0] for word in macro_words(text)}  # weight:NAME is the choice weight
+    words = macro_words(text)
     for subcommand, help_text in subcommands.items():
         for option, kind, rest in re.findall(r"^  (?:-\w, ?)?--([a-z][a-z0-9-]*) ([A-Z]\S*)(.*(?:\n {8,}.*)*)", help_text, re.MULTILINE):
             if kind in ("N", "X", "FILE"):  # numbers and names of files have no choices
