@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/json_integer.h"
 #include "base/json_types.h"
 #include "base/text.h"
 #include "io/record_kind.h"
@@ -148,16 +149,16 @@ ShardHeader decode_header(std::string_view payload, const std::string& name) {
   try {
     header.kind = header_json.at("kind").get<std::string>();
     header.fields = header_json.at("fields").get<std::vector<std::string>>();
-    header.token_bytes = header_json.at("token_bytes").get<int>();
-    header.vocabulary = header_json.at("vocabulary").get<int64_t>();
+    header.token_bytes = integer_of<int>(header_json.at("token_bytes"));
+    header.vocabulary = integer_of<int64_t>(header_json.at("vocabulary"));
     header.fingerprint = header_json.at("fingerprint").get<std::string>();
     header.provenance = header_json.at("provenance").dump();
-    if (header_json.contains("limits")) header.limits = header_json.at("limits").get<std::vector<int64_t>>();
+    if (header_json.contains("limits")) header.limits = integers_of<int64_t>(header_json.at("limits"));
     if (header_json.contains("task")) header.task = header_json.at("task").dump();
     if (header_json.contains("source_vocabulary")) {
-      header.source_vocabulary = header_json.at("source_vocabulary").get<int64_t>();
+      header.source_vocabulary = integer_of<int64_t>(header_json.at("source_vocabulary"));
       header.source_fingerprint = header_json.at("source_fingerprint").get<std::string>();
-      source_bytes = header_json.at("source_tokenizer_bytes").get<uint64_t>();
+      source_bytes = integer_of<uint64_t>(header_json.at("source_tokenizer_bytes"));
     }
   } catch (const json::exception& error) {
     throw_damaged(str(name, ": header"), "all keys of the header", error.what());
@@ -185,15 +186,15 @@ Trailer decode_trailer(std::string_view payload, const std::string& name) {
   auto [trailer_json, tail] = decode_payload(payload, kTrailerTag, name);
   Trailer trailer;
   try {
-    trailer.counts.tokens = trailer_json.at("tokens").get<uint64_t>();
-    trailer.counts.records = trailer_json.at("records").get<uint64_t>();
-    trailer.counts.text_bytes = trailer_json.at("text_bytes").get<uint64_t>();
-    trailer.content_hash = trailer_json.at("content_xxh64").get<uint64_t>();
-    trailer.lengths_hash = trailer_json.at("lengths_xxh64").get<uint64_t>();
-    trailer.num_sequences = trailer_json.at("runs").get<uint64_t>();
-    trailer.lengths_bytes = trailer_json.at("lengths_bytes").get<uint64_t>();
+    trailer.counts.tokens = integer_of<uint64_t>(trailer_json.at("tokens"));
+    trailer.counts.records = integer_of<uint64_t>(trailer_json.at("records"));
+    trailer.counts.text_bytes = integer_of<uint64_t>(trailer_json.at("text_bytes"));
+    trailer.content_hash = integer_of<uint64_t>(trailer_json.at("content_xxh64"));
+    trailer.lengths_hash = integer_of<uint64_t>(trailer_json.at("lengths_xxh64"));
+    trailer.num_sequences = integer_of<uint64_t>(trailer_json.at("runs"));
+    trailer.lengths_bytes = integer_of<uint64_t>(trailer_json.at("lengths_bytes"));
     if (trailer_json.contains("dropped"))
-      trailer.counts.dropped = trailer_json.at("dropped").get<std::map<std::string, uint64_t>>();
+      trailer.counts.dropped = integers_by_key<uint64_t>(trailer_json.at("dropped"));
   } catch (const json::exception& error) {
     throw_damaged(str(name, ": trailer"), "all keys of the trailer", error.what());
   }

@@ -1,6 +1,7 @@
 #include "train/train_state.h"
 
 #include "base/error.h"
+#include "base/json_integer.h"
 #include "base/json_types.h"
 #include "io/checkpoint.h"
 
@@ -69,16 +70,20 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
   TrainState s;
   SelectionState& selection = s.selection;
   try {
-    s.update = j.at("update"), s.num_targets = j.at("tokens");
-    selection.best_update = j.at("best_update"), selection.stale_validations = j.at("worse");
-    s.last_lr = j.at("last_lr"), s.gradient_norm = j.at("norm"), s.is_complete = j.at("settled"),
-    s.num_threads = j.at("threads");
-    s.steps = j.at("steps"), s.procedure_states = j.at("procedures"), s.has_memory = j.at("memory");
-    s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed"), s.since_log.num_targets = j.at("counted");
+    const auto integer = [&](const char* key) { return integer_of<int64_t>(j.at(key)); };
+    s.update = integer("update"), s.num_targets = integer("tokens");
+    selection.best_update = integer("best_update"), selection.stale_validations = integer("worse");
+    s.last_lr = j.at("last_lr"), s.gradient_norm = j.at("norm"), s.is_complete = j.at("settled");
+    s.num_threads = integer("threads"), s.steps = integers_by_key<int64_t>(j.at("steps"));
+    s.procedure_states = j.at("procedures"), s.has_memory = j.at("memory");
+    s.since_log.nll = j.at("nll"), s.since_log.smoothed = j.at("smoothed");
+    s.since_log.num_targets = integer("counted");
     // States of earlier versions lack kept, schedule_rule and counted_best; best and counted_best are also absent
     // before the first validation.
-    if (j.contains("kept")) selection.retained_scores = j.at("kept").get<std::map<int64_t, double>>();
-    s.schedule_rule = j.value("schedule_rule", int64_t{1});
+    if (j.contains("kept"))
+      for (const auto& entry : j.at("kept"))
+        selection.retained_scores[integer_of<int64_t>(entry.at(0))] = entry.at(1).get<double>();
+    s.schedule_rule = j.contains("schedule_rule") ? integer("schedule_rule") : 1;
     selection.best = j.value("best", selection.best),
     selection.reference_best = j.value("counted_best", selection.best);
   } catch (const nlohmann::json::exception& error) {

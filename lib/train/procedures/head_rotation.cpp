@@ -15,6 +15,7 @@
 #include "analysis/importance.h"
 #include "analysis/rotation.h"
 #include "base/error.h"
+#include "base/json_integer.h"
 #include "base/json_types.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -190,7 +191,7 @@ class HeadRotation : public Procedure {
                                        found, "resume from another training state"});
     };
     try {
-      last_begun_epoch_ = j.at("begun"), swap_epoch_ = j.at("swapped_at");
+      last_begun_epoch_ = integer_of<int64_t>(j.at("begun")), swap_epoch_ = integer_of<int64_t>(j.at("swapped_at"));
       swapped_pairs_ = pairs(j.at("active")), next_pairs_ = pairs(j.at("planned"));
     } catch (const nlohmann::json::exception& error) {
       refuse(error.what());

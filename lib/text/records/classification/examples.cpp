@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/json_integer.h"
 #include "base/json_types.h"
 #include "base/text.h"
 #include "io/shard_format.h"
@@ -62,7 +63,7 @@ ExampleTask task_of(const io::ShardHeader& header, const std::string& name) {
   try {
     const auto j = nlohmann::json::parse(header.task);
     task.name = j.at("name").get<std::string>();
-    task.sentences = j.at("sentences").get<int64_t>();
+    task.sentences = integer_of<int64_t>(j.at("sentences"));
     task.metrics = j.at("metrics").get<std::vector<std::string>>();
     task.file = j.at("file").get<std::string>();
     if (j.contains("labels")) task.labels = j.at("labels").get<std::vector<std::string>>();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/json_integer.h"
 #include "base/json_types.h"
 #include "io/shard_format.h"
 #include "text/records/ordered_encoding.h"
@@ -107,7 +108,7 @@ std::string read_details(std::span<const int32_t> bytes, QuestionRecord& record)
     for (const json& a : j.at("answers")) {
       GoldAnswer answer{a.at("text").get<std::string>(), {}};
       if (a.contains("begin")) {
-        const auto begin = a.at("begin").get<uint64_t>(), end = a.at("end").get<uint64_t>();
+        const auto begin = integer_of<uint64_t>(a.at("begin")), end = integer_of<uint64_t>(a.at("end"));
         if (begin >= end || end > record.text.size() || record.text.compare(begin, end - begin, answer.text) != 0)
           return str("an answer whose text is not at the bytes ", begin, " to ", end);
         answer.byte_range = TextRange{static_cast<uint32_t>(begin), static_cast<uint32_t>(end)};
