@@ -15,7 +15,8 @@
 //   - from the project's own code and from std::filesystem: stat and mkdir;
 //   - from anywhere: allocations ("malloc") and new threads ("thread").
 // mmap counts mappings of files only. fsync and close count files, close only outputs (a temporary file, or standard
-// output in a file); "fsyncfolder" counts calls of fsync for a folder, and "closeother" the other calls of close.
+// output in a file); "fsyncfolder" counts calls of fsync for a folder, and "closeother" the other calls of close,
+// except for standard output in a pipe: that error is reported although the output file of the command is complete.
 // link(2), linkat(2), renameat2(2) and O_TMPFILE always fail, as on file systems without them.
 #undef _FILE_OFFSET_BITS  // otherwise open() is another name of open64()
 #include <dlfcn.h>
@@ -331,8 +332,11 @@ int mkdir(const char* path, mode_t mode) {
 }
 // Closes the descriptor even if the call fails, as Linux does.
 int close(int descriptor) {
+  const auto real_close = real_function<int (*)(int)>("close");
+  const bool is_counted = descriptor != STDOUT_FILENO || is_output(descriptor);
+  if (!is_counted) return real_close(descriptor);
   const bool failing = fails(is_output(descriptor) ? kClose : kCloseOther, __builtin_return_address(0));
-  const int result = real_function<int (*)(int)>("close")(descriptor);
+  const int result = real_close(descriptor);
   if (!failing) return result;
   errno = failing_errno;
   return -1;
