@@ -3,8 +3,8 @@
 
     run.py BUILD [--mutations N]
 
-Makes the corpus in BUILD/corpus first (corpus.py). Prints the output of each target; the last line is
-`mh-tests: N passed, N failed, 0 skipped`, a test for each target.
+Makes the corpus in BUILD/corpus first (corpus.py). Prints the last line of each target, or the complete output of a target that fails;
+the last line is `mh-tests: N passed, N failed, 0 skipped`, a test for each target.
 """
 import argparse
 import concurrent.futures
@@ -36,8 +36,10 @@ def main():
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for program, process in zip(programs, pool.map(lambda program: run(program, corpus, args.mutations), programs)):
-            print(process.stdout, end="", flush=True)
-            if process.returncode != 0:
+            if process.returncode == 0:
+                print(process.stdout.splitlines()[-1], flush=True)
+            else:
+                print(process.stdout, end="", flush=True)
                 print(f"failed: {program.name} (exit status {process.returncode})", flush=True)
                 failed += 1
     print(f"mh-tests: {len(programs) - failed} passed, {failed} failed, 0 skipped")
