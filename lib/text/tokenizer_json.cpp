@@ -16,8 +16,7 @@ namespace {
 using Json = nlohmann::json;  // not ordered_json, whose look-ups among 100,000 keys are slow
 
 std::string abbreviate(const Json& value) {
-  const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return text.size() <= 80 ? text : text.substr(0, find_invalid_utf8(text.substr(0, 80)) < 80 ? 77 : 80) + "...";
+  return shorten(value.dump(-1, ' ', false, Json::error_handler_t::replace), 80);
 }
 
 // A node of the JSON file, with its JSON path for messages.
