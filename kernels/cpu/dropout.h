@@ -1,7 +1,7 @@
 // Dropout of a range of a tensor on a CPU, with the random stream of dropout_plan.h.
 //
-// Tiling: a call computes groups of 64 elements of the random stream, whose random words are those of 16 Philox
-// counters. Each lane of a vector of 16 computes one counter, and four vectors hold the state of all. A mask of 256
+// Tiling: a call computes groups of 64 elements of the random stream. A group takes the four random words of each of 16
+// Philox counters: each lane of a vector computes one counter, and four vectors hold the state of all. A mask of 256
 // bytes, on the stack, holds the factors of a group, and vectors of 16 elements are multiplied by them; the elements of
 // an incomplete group, at either end of the range, are multiplied one by one. x is read once, and y written once. A
 // hidden state (512, 1024) has 8192 groups.
