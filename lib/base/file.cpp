@@ -142,12 +142,12 @@ class TerminalSink : public DescriptorSink {
 struct TemporaryPath {
   std::atomic<bool> is_claimed{false};  // a thread has taken the entry
   std::atomic<bool> has_path{false};    // `path` is complete, so a signal handler may read it
-  char path[PATH_MAX];
+  char path[PATH_MAX]{};
 };
 
 namespace {
 
-std::array<TemporaryPath, 64> temporary_paths;
+constinit std::array<TemporaryPath, 64> temporary_paths;  // constinit: initialising at start-up would touch each page
 
 // Stores the path of an unfinished file or folder in a free entry of temporary_paths and returns the entry. Returns
 // null if all entries are in use or the path is too long.
@@ -188,9 +188,9 @@ void sync_folder_of(const std::string& path) {
 struct Mapping {
   std::atomic<const uint8_t*> begin{nullptr};
   std::atomic<const uint8_t*> end{nullptr};
-  char name[PATH_MAX];  // without control characters
+  char name[PATH_MAX]{};  // without control characters
 };
-std::array<Mapping, 256> mappings;
+constinit std::array<Mapping, 256> mappings;  // constinit, as temporary_paths
 std::mutex mappings_mutex;
 
 void add_mapping(const uint8_t* begin, size_t size, const std::string& name) {
