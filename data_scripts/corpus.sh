@@ -12,14 +12,14 @@ corpus_file() {
   corpus_part=$file.part
   if [ -n "${MH_DATA:-}" ] && [ -f "$mirror" ]; then
     from=$mirror
-    zstd -dcq "$mirror" > "$corpus_part" || { echo "$name: expected a zstd file; found another format in $mirror; delete it or download it again" >&2; exit 1; }
+    zstd -dcq "$mirror" > "$corpus_part" || { echo "$name: expected a zstd file; found another format in $mirror; delete this file or download it again" >&2; exit 1; }
   else
     from=$url
     corpus_unpacked "$url" > "$corpus_part" ||
       { echo "$name: expected the file in the mirror MH_DATA or from $url; could read neither; set MH_DATA to the folder of the mirror" >&2; exit 1; }
   fi
   actual_sum=$(sha256sum "$corpus_part" | cut -d' ' -f1)
-  [ "$actual_sum" = "$sum" ] || { echo "$name: expected sha256 $sum; found $actual_sum in $from" >&2; exit 1; }
+  [ "$actual_sum" = "$sum" ] || { echo "$name: expected sha256 $sum; found $actual_sum in $from; download from another URL, or replace the file in the mirror MH_DATA" >&2; exit 1; }
   mv "$corpus_part" "$file"
 }
 
