@@ -39,9 +39,9 @@ def reached_files(changed, includers_of):
     """Returns the files in `changed` and all files that include one of them, directly or through other headers."""
     result, pending = set(changed), list(changed)
     while pending:
-        new = includers_of.get(pending.pop(), set()) - result
-        result |= new
-        pending += new
+        new_files = includers_of.get(pending.pop(), set()) - result
+        result |= new_files
+        pending += new_files
     return result
 
 

@@ -53,7 +53,8 @@ def faults_of(sources, folders):
     return faults
 
 
-def sources_of():
+def all_sources():
+    """Yields (path, folder, text) of each source and header of lib, kernels and tools; `folder` is a folder of the table."""
     for top in ("lib", "kernels", "tools"):
         for path in sorted((ROOT / top).rglob("*")):
             parts = path.relative_to(ROOT).parts
@@ -70,15 +71,15 @@ def listed_core_sources():
     return paths
 
 
-def core_faults(listed, sources, folders):
+def core_faults(listed_sources, sources, folders):
     """Returns one error line for each source of a folder marked "no tensors" that is not listed for libmultihead-core, and for each listed
-    source of another folder. `listed`, `sources`: sets of paths relative to lib, of the sources in core_sources and of all sources of lib."""
+    source of another folder. `listed_sources`, `sources`: sets of paths relative to lib, of the sources in core_sources and of all sources of lib."""
     core_folders = {name for name, tensors in folders if not tensors}
     expected = {path for path in sources if path.split("/")[0] in core_folders}
     return ([f'lib/{path}: expected an entry in core_sources of meson.build, since docs/architecture.md marks the folder "no tensors"; '
-             "found none" for path in sorted(expected - listed)] +
+             "found none" for path in sorted(expected - listed_sources)] +
             [f"lib/{path}: expected only sources of the folders that docs/architecture.md marks \"no tensors\" in core_sources of meson.build; "
-             "found this source; list it in torch_sources, or move it" for path in sorted(listed - expected)])
+             "found this source; list it in torch_sources, or move it" for path in sorted(listed_sources - expected)])
 
 
 def compile_folders(folders, flags):
@@ -106,15 +107,15 @@ def main():
     parser.add_argument("--compile", nargs=argparse.REMAINDER, metavar="FLAG")
     arguments = parser.parse_args()
     folders = folders_of((ROOT / "docs/architecture.md").read_text(encoding="utf-8"))
-    faults = faults_of(sources_of(), folders)
+    faults = faults_of(all_sources(), folders)
     lowest, highest = folders[-2][0], folders[1][0]
-    broken = [("lib/x.h", lowest, f'#include "{highest}/x.h"\n'), ("lib/y.h", lowest, "#include <ATen/ATen.h>\n"), ("lib/z.h", "none", "")]
-    for example in broken:
+    broken_examples = [("lib/x.h", lowest, f'#include "{highest}/x.h"\n'), ("lib/y.h", lowest, "#include <ATen/ATen.h>\n"), ("lib/z.h", "none", "")]
+    for example in broken_examples:
         if len(faults_of([example], folders)) != 1:
             faults.append(f"layering.py: expected a fault in {example}; found none")
-    listed = listed_core_sources()
+    listed_sources = listed_core_sources()
     sources = {path.relative_to(ROOT / "lib").as_posix() for path in (ROOT / "lib").rglob("*.cpp")}
-    faults += core_faults(listed, sources, folders)
+    faults += core_faults(listed_sources, sources, folders)
     for example in [({f"{highest}/x.cpp"}, {f"{highest}/x.cpp"}), (set(), {f"{lowest}/y.cpp"})]:
         if len(core_faults(*example, folders)) != 1:
             faults.append(f"layering.py: expected a fault in the sources of libmultihead-core {example}; found none")

@@ -84,8 +84,8 @@ def word_rows():
     """Yields (pattern, replacement, allowed number of uses) of each line of words.tsv."""
     for line in WORDS.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
-            pattern, instead, allowed = line.split("\t")
-            yield pattern, instead, int(allowed)
+            pattern, replacement, allowed = line.split("\t")
+            yield pattern, replacement, int(allowed)
 
 
 def count_uses(pattern, texts):
@@ -104,10 +104,10 @@ def word_texts():
 def check_words():
     texts = word_texts()
     lines = []
-    for pattern, instead, allowed in word_rows():
-        found = count_uses(pattern, texts)
-        if found > allowed:
-            lines.append(f"'{pattern}': expected at most {allowed} uses; found {found}; say instead: {instead}\n")
+    for pattern, replacement, allowed in word_rows():
+        num_uses = count_uses(pattern, texts)
+        if num_uses > allowed:
+            lines.append(f"'{pattern}': expected at most {allowed} uses; found {num_uses}; say instead: {replacement}\n")
     return "".join(lines)
 
 
@@ -117,8 +117,8 @@ def write_words():
     lines = WORDS.read_text(encoding="utf-8").splitlines()
     for i, line in enumerate(lines):
         if line and not line.startswith("#"):
-            pattern, instead, allowed = line.split("\t")
-            lines[i] = f"{pattern}\t{instead}\t{min(int(allowed), count_uses(pattern, texts))}"
+            pattern, replacement, allowed = line.split("\t")
+            lines[i] = f"{pattern}\t{replacement}\t{min(int(allowed), count_uses(pattern, texts))}"
     WORDS.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

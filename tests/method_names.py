@@ -39,19 +39,19 @@ def code_of(text):
 
 def registered_names():
     """Returns {name of a method: its registry}, and one error line for each registration without a readable name."""
-    names, faults, constants, entries = {}, [], {}, 0
+    names, faults, constants, num_registrations = {}, [], {}, 0
     texts = {path: code_of(path.read_text(encoding="utf-8")) for path in files(*METHODS)}
     for text in texts.values():
         constants.update(re.findall(r"\bconst char\*\s*(?:const\s+)?(\w+)\s*=\s*\"([^\"]+)\"", text))
     for path, text in texts.items():
-        entries += len(REGISTRATION.findall(text))
+        num_registrations += len(REGISTRATION.findall(text))
         for registry, name, constant in ENTRY.findall(text):
             name = name or constants.get(constant, "")
             if not name:
                 faults.append(f"{path.relative_to(ROOT)}: expected the value of {constant}, the name of an entry of {registry}(); found none")
             names[name] = registry
-    if len(names) != entries:
-        faults.append(f"expected a name for each of {entries} registrations in {', '.join(METHODS)}; found {len(names)}: {' '.join(sorted(names))}")
+    if len(names) != num_registrations:
+        faults.append(f"expected a name for each of {num_registrations} registrations in {', '.join(METHODS)}; found {len(names)}: {' '.join(sorted(names))}")
     return names, faults
 
 
@@ -78,10 +78,10 @@ def faults_of(path, text, names):
         return faults
     allowed = ALLOWED.get(path, set()) | ALLOWED_ANYWHERE
     for name, registry in names.items():
-        found = f'"{name}"' in code and name not in allowed
-        if not found and name not in WORDS:
-            found = pattern_of(name).search(code) is not None
-        if found:
+        is_named = f'"{name}"' in code and name not in allowed
+        if not is_named and name not in WORDS:
+            is_named = pattern_of(name).search(code) is not None
+        if is_named:
             faults.append(f"{path}: expected no name of a method in the core; found '{name}' ({registry}): call the interface of the stage instead")
     return faults
 
@@ -92,11 +92,11 @@ def main():
     core = files(*CORE)
     for path in core:
         faults += faults_of(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"), names)
-    broken = [("lib/model/x.cpp", 'if (options.combiner == "mae") {}'), ("lib/train/x.cpp", 'if (name == "own") {}'),
+    broken_examples = [("lib/model/x.cpp", 'if (options.combiner == "mae") {}'), ("lib/train/x.cpp", 'if (name == "own") {}'),
               ("lib/attention/x.cpp", 'reasons.push_back("Sigsoftmax");'), ("lib/attention/x.cpp", "bool is_mixture_of_heads = false;"),
               ("lib/attention/fused/x.cpp", '#include "attention/methods/mae/experts.h"'), ("lib/base/x.cpp", 'key == "mae"'),
               ("lib/attention/fused/x.cpp", "void set_mixhead(MixheadMatrix m);"), ("lib/nn/x.h", "struct DropHeadMask;")]
-    for path, text in broken:
+    for path, text in broken_examples:
         if len(faults_of(path, text, names)) != 1:
             faults.append(f"method_names.py: expected a fault in {path}: {text}; found {faults_of(path, text, names)}")
     for path, text in [("lib/model/x.cpp", '// such as "mae"'), ("lib/train/x.cpp", "softmax(own, mean)"), ("lib/nn/x.h", "RelativePositions plain;"),

@@ -52,16 +52,16 @@ def faults_of(path, text):
     """Returns one error line for each place where `text`, the content of the file `path`, branches on the task."""
     faults = []
     code = re.sub(r"#\s*include[^\n]*", "", code_of(text))
-    for rule, folders, instead in RULES:
+    for rule, folders, advice in RULES:
         if path.startswith(folders):
             continue
         for match in rule.finditer(code):
-            faults.append(f"{path}: expected no branch on the task; found '{match[0]}'; {instead}")
+            faults.append(f"{path}: expected no branch on the task; found '{match[0]}'; {advice}")
     return faults
 
 
 def task_faults():
-    """Returns the names of the registered tasks, and one error line for each missing file."""
+    """Returns the names of the registered tasks, and one error line for each missing or misplaced file."""
     names, faults = [], []
     for path in files("lib/task/*.cpp"):
         text = code_of(path.read_text(encoding="utf-8"))
@@ -73,9 +73,9 @@ def task_faults():
             for suffix in (".h", ".cpp"):
                 if not (ROOT / "lib/text/records" / (stem + suffix)).exists():
                     faults.append(f"lib/text/records/{stem}{suffix}: expected the records of task '{name}'; found none")
-    registrations = sum(len(re.findall(r"\bRegistration<", path.read_text(encoding="utf-8"))) for path in files("lib/task/*.cpp"))
-    if len(names) != registrations:
-        faults.append(f"lib/task: expected a name for each of {registrations} tasks; found {len(names)}")
+    num_registrations = sum(len(re.findall(r"\bRegistration<", path.read_text(encoding="utf-8"))) for path in files("lib/task/*.cpp"))
+    if len(names) != num_registrations:
+        faults.append(f"lib/task: expected a name for each of {num_registrations} tasks; found {len(names)}")
     return names, faults
 
 
@@ -84,14 +84,14 @@ def main():
     sources = files("lib/**/*", "tools/**/*")
     for path in sources:
         faults += faults_of(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
-    broken = [("lib/train/x.cpp", "if (const auto* pairs = std::get_if<data::Pairs>(&corpus)) {}"),
+    broken_examples = [("lib/train/x.cpp", "if (const auto* pairs = std::get_if<data::Pairs>(&corpus)) {}"),
               ("tools/eval/x.cpp", "if (std::holds_alternative<task::Text>(corpus)) {}"),
               ("lib/analysis/x.cpp", "const auto* text = dynamic_cast<const data::Text*>(&corpus);"),
               ("lib/train/x.cpp", "if (head == HeadTask::words) {}"), ("lib/train/x.cpp", 'if (model.bert.head == "span") {}'),
               ("tools/common/x.cpp", "if (model::reads_of(o) == model::Reads::pairs) {}"), ("tools/eval/x.cpp", "return h.kind == io::kExamplesKind;"),
               ("tools/prep/x.cpp", "return h.kind == kPairsKind;"), ("lib/text/records/record_text.cpp", "return h.kind == kPairsKind;"),
               ("lib/train/x.cpp", 'if (name == "bleu") {}'), ("tools/common/x.cpp", 'if (metric_ == "chrf") {}')]
-    for path, text in broken:
+    for path, text in broken_examples:
         if len(faults_of(path, text)) != 1:
             faults.append(f"task_names.py: expected a fault in {path}: {text}; found {faults_of(path, text)}")
     for path, text in [("lib/task/x.cpp", 'return model.bert.head == "span";'), ("lib/io/x.cpp", "std::get_if<Dict>(&all)"),
