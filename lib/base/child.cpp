@@ -63,6 +63,7 @@ bool is_complete_reply(std::string_view reply) {
   return reply.size() - kReplyHeaderBytes == length;
 }
 
+// Sends the exception that is being handled to the parent and ends the child.
 [[noreturn]] void reply_exception() {
   try {
     throw;
@@ -234,7 +235,8 @@ bool Child::write(std::string_view bytes) {
     const ssize_t n = send(channel_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return false;
-    if (n < 0) fail("cannot write to the child process");  // otherwise the child would take part of the input for all
+    // Without this error, the child would treat a truncated input as complete.
+    if (n < 0) fail("cannot write to the child process");
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return true;

@@ -49,7 +49,7 @@ constexpr size_t kMaxTomlBytes = size_t{1} << 20;
 toml::table parse(const std::string& text, const std::string& name) {
   if (text.size() > kMaxTomlBytes)
     throw Error(Exit::usage, Problem{name, str("a configuration of at most ", kMaxTomlBytes, " bytes"),
-                                     str(text.size(), " bytes"), "leave out what is no configuration"});
+                                     str(text.size(), " bytes"), "check the name of the file, or shorten the file"});
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& error) {
@@ -137,8 +137,9 @@ void Config::set(const std::string& assignment) {
 
 void Config::set_text(const std::string& key, const std::string& text, const std::string& origin) {
   if (find_invalid_utf8(text) != std::string::npos)
-    throw Error(Exit::usage, Problem{origin, "a value in UTF-8, since config.toml stores the value", "invalid UTF-8",
-                                     "rename the file, or use a symbolic link to the file"});
+    throw Error(Exit::usage,
+                Problem{origin, "a value in UTF-8, since config.toml stores the value", "invalid UTF-8",
+                        "if the value is the name of a file, rename the file, or use a symbolic link to the file"});
   insert(key, {quoted_toml(text), origin}, RenamedKeys::warn);
 }
 

@@ -18,8 +18,8 @@ class Config {
 
   // Reads a TOML file. The files that its key `include` lists, as in `include = ["../base.toml"]`, are read before the
   // other keys; their paths are relative to the folder of the including file. Throws Error(input) for a missing file,
-  // and Error(usage) for more than 1 MiB, and with file, line and column for invalid syntax. Keys and values of earlier
-  // versions are converted (base/renamed_keys.h); a warning, once per key, names the present form.
+  // Error(usage) for more than 1 MiB, and Error(usage) with line and column for invalid syntax. Keys and values of
+  // earlier versions are converted (base/renamed_keys.h); a warning, once per key, names the present form.
   void load_file(const std::string& path);
   // Parses TOML text, such as the configuration in a checkpoint; `name` is the name of the text in messages. Ignores
   // the key `include`. Converts keys of earlier versions without a warning.

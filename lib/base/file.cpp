@@ -373,7 +373,8 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path) {
     if (resolved_path == nullptr) fail_to_write(path, errno);
     return std::make_unique<FileSink>(resolved_path.get(), mode);
   }
-  if (errno != ENOENT) fail_to_write(path, errno);  // otherwise close() could replace a link, or a file of another mode
+  if (errno != ENOENT)
+    fail_to_write(path, errno);  // close() could replace an existing link or file, whose mode is unknown
   return std::make_unique<FileSink>(path, mode);
 }
 
@@ -498,7 +499,7 @@ bool LineReader::next(Chunk& chunk) {
     const void* newline =
         num_buffered > num_searched ? std::memchr(begin + num_searched, '\n', num_buffered - num_searched) : nullptr;
     size_t length = newline != nullptr ? static_cast<size_t>(static_cast<const char*>(newline) - begin) : num_buffered;
-    bool is_line_complete = newline != nullptr || eof_;
+    bool is_line_complete = newline != nullptr || has_source_ended_;
     if ((is_line_complete && num_buffered > 0) || length >= max_line_bytes_) {
       bool chunk_ends_line = is_line_complete && length <= max_line_bytes_;
       if (!chunk_ends_line) length = max_line_bytes_;
@@ -511,7 +512,7 @@ bool LineReader::next(Chunk& chunk) {
       if (chunk_ends_line) ++line_;
       return true;
     }
-    if (eof_) return false;
+    if (has_source_ended_) return false;
     num_searched = num_buffered;
     if (end_ == buffer_.size()) {
       std::memmove(buffer_.data(), begin, num_buffered);
@@ -519,7 +520,7 @@ bool LineReader::next(Chunk& chunk) {
       end_ = num_buffered;
     }
     size_t n = source_.read(buffer_.data() + end_, buffer_.size() - end_);
-    if (n == 0) eof_ = true;
+    if (n == 0) has_source_ended_ = true;
     end_ += n;
   }
 }

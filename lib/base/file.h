@@ -22,7 +22,8 @@ class ByteSink {
   // Flushes the buffer; also syncs a file to disk and renames it from its temporary name to its final name. Without
   // close() no file appears, and an existing file of the final name remains unchanged.
   virtual void close() = 0;
-  virtual uint64_t bytes_written() const = 0;  // number of bytes passed to write(), on a terminal after escaping
+  // Returns the number of bytes passed to write(); on a terminal, their number after escaping.
+  virtual uint64_t bytes_written() const = 0;
   virtual const std::string& name() const = 0;
 };
 
@@ -34,8 +35,8 @@ std::unique_ptr<ByteSink> open_sink(const std::string& path);
 
 struct TemporaryPath;  // an entry of the table that remove_unfinished_outputs() reads; in file.cpp
 
-// A new folder of files. The files are written to a temporary folder beside the final one, which close() renames.
-// Without close() no folder appears, and the destructor removes the temporary folder.
+// A new folder of files. The files are written to a temporary folder in the same parent folder, and close() gives the
+// temporary folder its final name. Without close() no folder appears, and the destructor removes the temporary folder.
 class OutputFolder {
  public:
   // Creates the temporary folder. Throws Error(failed) if the parent folder does not exist or is read-only.
@@ -100,8 +101,8 @@ class MappedFile {
 
 // Returns the content of a file, or of standard input for "-". Throws Error(input) if opening or reading fails.
 std::string read_text_file(const std::string& path);
-// Returns the content of a file that a folder or another file names. Throws Error(input) as MappedFile does, so that
-// such a file cannot be a device without an end.
+// Returns the content of a file that a folder or another file names. Throws Error(input) as MappedFile does, since a
+// pipe or a device could supply bytes without end.
 std::string read_regular_file(const std::string& path);
 // Writes a file under a temporary name and renames it, as open_sink() does.
 void write_file_atomically(const std::string& path, std::string_view bytes);
@@ -141,7 +142,7 @@ class LineReader {
   size_t max_line_bytes_;
   uint64_t line_ = 1, offset_ = 0;  // line number and offset of the next chunk
   bool starts_line_ = true;         // the next chunk is the first of its line
-  bool eof_ = false;                // source_ has ended
+  bool has_source_ended_ = false;
 };
 
 }  // namespace mh

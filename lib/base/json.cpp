@@ -83,7 +83,7 @@ void require_sound_json(std::string_view text, const std::string& name, const st
   if (const size_t limit = max_json_containers(text.size()); num_containers > limit)
     throw Error(Exit::input, Problem{name,
                                      str("JSON of ", text.size(), " bytes with at most ", limit,
-                                         " strings, objects and arrays, which bounds its memory"),
+                                         " strings, objects and arrays, since each takes memory"),
                                      str(num_containers), next});
 }
 

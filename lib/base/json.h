@@ -15,9 +15,9 @@ int json_depth(std::string_view text);
 constexpr int kMaxJsonDepth = 64;
 
 // Returns the maximum number of strings, objects and arrays that require_sound_json() accepts in `size` bytes of JSON.
-// Each takes up to 112 bytes of memory, however short its text: 64 of its own, and 48 in the list that contains it
-// while the list grows. So those for every 5 bytes take at most 23 times the size of the text, and the rest take 28
-// MiB.
+// A string, object or array takes up to 112 bytes of memory, however short its text: 64 bytes of its own, and 48 bytes
+// in the list that contains it, while this list grows. So size / 5 of them take at most 23 times the size of the text,
+// and 2^18 of them take 28 MiB.
 constexpr size_t max_json_containers(size_t size) { return size / 5 + (size_t{1} << 18); }
 
 // Throws Error(input) for faults that the JSON parser accepts: a NUL byte, at which the parser stops and ignores

@@ -13,9 +13,10 @@
 
 namespace mh {
 
+// Throws a type_error unless `value` has the type `type`, as `has_type` states.
 template <class Json>
-void require_json_type(bool is_type, const char* type, const Json& value) {
-  if (is_type) return;
+void require_json_type(bool has_type, const char* type, const Json& value) {
+  if (has_type) return;
   const std::string found = value.is_number() ? value.dump() : value.type_name();
   throw Json::type_error::create(302, std::string("type must be ") + type + ", but is " + found, &value);
 }

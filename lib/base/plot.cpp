@@ -65,7 +65,8 @@ std::string terminal_command(const std::string& path, size_t num_panels) {
 // Runs gnuplot with `script` on its standard input. `discard_output`: discards the standard output of gnuplot.
 void run_gnuplot(const std::string& script, bool discard_output) {
   int pipe_ends[2];
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) throw Error(Exit::failed, "cannot create a pipe to gnuplot");
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0)
+    throw Error(Exit::failed, str("--plot: cannot create a pipe to gnuplot: ", std::strerror(errno)));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, pipe_ends[0], 0);
@@ -88,7 +89,9 @@ void run_gnuplot(const std::string& script, bool discard_output) {
   close(pipe_ends[1]);
   int status = 0;
   if (spawn_error != 0 || waitpid(child_pid, &status, 0) != child_pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    throw Error(Exit::failed, "gnuplot failed; see the messages of gnuplot above");
+    throw Error(
+        Exit::failed,
+        "--plot: expected gnuplot to draw the plot; found a failure of gnuplot; see the messages of gnuplot above");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ template <class T>
 class Prefetcher {
  public:
   // `produce` returns the next value on each call, and no value after the last one. Only the background thread calls
-  // `produce`, and only while the queue has fewer than `capacity` values (at least 1).
+  // `produce`, and only while the queue has fewer than `capacity` values. `capacity` is at least 1.
   Prefetcher(size_t capacity, std::function<std::optional<T>()> produce)
       : capacity_(capacity), produce_(std::move(produce)), thread_([this] { run_producer(); }) {}
   // Stops the thread after the call of `produce` in progress, and discards the queue.

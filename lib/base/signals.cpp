@@ -34,9 +34,9 @@ void remove_files_and_raise(int signal) {
   std::raise(signal);
 }
 
-// Provides a separate stack for the signal handlers of the main thread, which the system prefers for signals sent to
-// the process. The kernels of oneDNN store data below the red zone of the stack pointer, where the frame of a signal
-// handler on the same stack would overwrite the data.
+// Provides a separate stack for signal handlers that run on the main thread, to which Linux delivers a signal of the
+// process unless the main thread blocks the signal. The kernels of oneDNN store data below the red zone of the stack
+// pointer, where the frame of a signal handler on the same stack would overwrite the data.
 void use_alternate_stack() {
   static std::vector<char> memory(std::max<size_t>(1 << 16, static_cast<size_t>(sysconf(_SC_SIGSTKSZ))));
   stack_t stack{};
@@ -55,7 +55,7 @@ void install_handler(std::initializer_list<int> signals, void (*handler)(int)) {
 
 // Writes text with a system call only, as a signal handler must.
 void print(const char* text) {
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text, std::strlen(text));
+  [[maybe_unused]] const ssize_t num_bytes = ::write(STDERR_FILENO, text, std::strlen(text));
 }
 
 void report_truncated_file(int signal, siginfo_t* info, void*) {
@@ -66,8 +66,8 @@ void report_truncated_file(int signal, siginfo_t* info, void*) {
   print(": error: ");
   print(name);
   print(
-      ": expected a file that does not change while it is read; found its end before the size at the start; restore "
-      "the file\n");
+      ": expected a file that keeps its size while the tool reads it; found a file that another program has "
+      "shortened; restore the file\n");
   _exit(static_cast<int>(Exit::input));
 }
 

@@ -47,7 +47,7 @@ std::string key_and_value(const std::string& key, const ordered_json& value) {
   return key + "\t" + (value.is_string() ? escaped(value.get<std::string>(), true) : value.dump()) + "\n";
 }
 
-Table::Format Table::format_named(const std::string& name) { return name == "json" ? Format::json : Format::text; }
+Table::Format Table::format_named(const std::string& name) { return name == "json" ? Format::json : Format::table; }
 
 void Table::row(const ordered_json& row) {
   std::vector<std::string> keys, values;

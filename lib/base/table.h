@@ -11,7 +11,7 @@ namespace mh {
 
 class Table {
  public:
-  enum class Format { text, json };
+  enum class Format { table, json };
   // Returns the format with the name "table" or "json".
   static Format format_named(const std::string& name);
 

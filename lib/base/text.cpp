@@ -109,17 +109,20 @@ size_t character_bytes(std::string_view text, size_t i) {
   return is_invalid ? 0 : length;
 }
 
-// Returns the escape sequence of a UTF-8 character, or of a byte outside UTF-8, if it is a control; otherwise "".
+// Returns the escape sequence of `character`, a UTF-8 character or a byte outside UTF-8, if without_controls() escapes
+// `character`; otherwise "".
 std::string escaped_control(std::string_view character) {
-  const auto first = static_cast<unsigned char>(character[0]), last = static_cast<unsigned char>(character.back());
-  const bool is_c0 = first < 0x20 && first != '\n' && first != '\t';
-  const bool is_c1 = (character.size() == 1 || (character.size() == 2 && first == 0xC2)) && last >= 0x80 && last < 0xA0;
-  if (is_c0 || is_c1 || first == 0x7F) return escaped_byte(character.back());
-  const std::string_view first_bytes = character.substr(0, 2);
-  if (character.size() == 3 && first_bytes == "\xE2\x80" && last >= 0xAA && last <= 0xAE)
-    return std::string("\\u202") + "abcde"[last - 0xAA];
-  if (character.size() == 3 && first_bytes == "\xE2\x81" && last >= 0xA6 && last <= 0xA9)
-    return std::string("\\u206") + "6789"[last - 0xA6];
+  const auto first_byte = static_cast<unsigned char>(character[0]);
+  const auto last_byte = static_cast<unsigned char>(character.back());
+  const bool is_c0 = first_byte < 0x20 && first_byte != '\n' && first_byte != '\t';
+  const bool is_c1 =
+      (character.size() == 1 || (character.size() == 2 && first_byte == 0xC2)) && last_byte >= 0x80 && last_byte < 0xA0;
+  if (is_c0 || is_c1 || first_byte == 0x7F) return escaped_byte(character.back());
+  const std::string_view prefix = character.substr(0, 2);
+  if (character.size() == 3 && prefix == "\xE2\x80" && last_byte >= 0xAA && last_byte <= 0xAE)
+    return std::string("\\u202") + "abcde"[last_byte - 0xAA];
+  if (character.size() == 3 && prefix == "\xE2\x81" && last_byte >= 0xA6 && last_byte <= 0xA9)
+    return std::string("\\u206") + "6789"[last_byte - 0xA6];
   return "";
 }
 

@@ -22,8 +22,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 std::string join_alternatives(std::vector<std::string> parts);
 std::string shape_text(std::span<const int64_t> shape);  // returns "(512, 64)", for messages
 std::string trim(std::string_view text);
-// Returns the text if it has at most `max_bytes` bytes, otherwise its first `max_bytes` bytes or, so that no UTF-8
-// character is divided, up to three less, and "…".
+// Returns the text if it has at most `max_bytes` bytes. Otherwise returns its start and "…"; the start has `max_bytes`
+// bytes, or up to three fewer, so that it ends with a complete UTF-8 character.
 std::string shorten(const std::string& text, size_t max_bytes);
 // Returns the value as 16 lower-case hexadecimal digits, the form of checksums in files.
 std::string hex64(uint64_t value);

@@ -38,8 +38,8 @@ std::string command_name(const CLI::App& app, const std::string& name) {
   return subs.empty() ? name : name + " " + subs.back()->get_name();
 }
 
-// If the error is of the named type of CLI11, whose message contains `verb`, returns the message before and after
-// `verb`.
+// Returns the parts of the message of `error` before and after `verb`. Returns none if the error has another type of
+// CLI11 than `type`, or if its message does not contain `verb`.
 std::optional<std::pair<std::string, std::string>> parts_around(const CLI::ParseError& error, const char* type,
                                                                 std::string_view verb) {
   const std::string message = error.what();
@@ -48,8 +48,9 @@ std::optional<std::pair<std::string, std::string>> parts_around(const CLI::Parse
   return std::pair{message.substr(0, begin), message.substr(begin + verb.size())};
 }
 
-// Returns the message for an error of CLI11: what was expected and found if options or arguments exclude or require
-// each other or are missing, the nearest option for an unknown option, otherwise CLI11's own message.
+// Returns the message for an error of CLI11. The message states what was expected and found if options or arguments
+// exclude or require each other or are missing, and suggests the nearest option for an unknown option. For other errors
+// returns the message of CLI11.
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   if (const auto names = parts_around(error, "ExcludesError", " excludes ")) {
     const auto& [option, other] = *names;
