@@ -114,7 +114,8 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
   header["__metadata__"] = metadata;
   uint64_t offset = 0;
   for (const TensorView& t : tensors) {
-    if (header.contains(t.info.name)) throw Error(Exit::failed, "two tensors are named " + t.info.name);
+    if (header.contains(t.info.name))
+      throw Error(Exit::failed, "checkpoint: expected unique tensor names; found two tensors named " + t.info.name);
     header[t.info.name] = {
         {"dtype", name_of(t.info.type)}, {"shape", t.info.shape}, {"data_offsets", {offset, offset + t.info.bytes()}}};
     offset += t.info.bytes();
@@ -254,9 +255,11 @@ void Checkpoint::parse(const Header& header) {
     }
     for (const TensorInfo& info : infos_)
       if (checksums_.count(info.name) == 0) throw format_error(": metadata", "a checksum of " + info.name, "none");
-    const std::string expected = checksums_[kHeaderChecksumKey], found = header_checksum(infos_, metadata_);
-    if (expected != found)
-      throw format_error(": header", "the checksum " + (expected.empty() ? "of the header" : expected), found);
+    const std::string stored_checksum = checksums_[kHeaderChecksumKey];
+    const std::string computed_checksum = header_checksum(infos_, metadata_);
+    if (stored_checksum != computed_checksum)
+      throw format_error(": header", "the checksum " + (stored_checksum.empty() ? "of the header" : stored_checksum),
+                         computed_checksum);
   } else {
     for (const auto& [key, text] : metadata_)
       if (key.rfind("multihead.", 0) == 0)
@@ -274,12 +277,12 @@ const void* Checkpoint::data(const std::string& name) const {
   const uint8_t* data = bytes_ + location.second;
   auto checksum = checksums_.find(name);
   const std::lock_guard lock(mutex_);
-  if (checksum != checksums_.end() && !verified_[name]) {
-    std::string found = xxh64_text(data, infos_[location.first].bytes());
-    if (found != checksum->second)
+  if (checksum != checksums_.end() && !is_verified_[name]) {
+    std::string computed_checksum = xxh64_text(data, infos_[location.first].bytes());
+    if (computed_checksum != checksum->second)
       throw Error(Exit::input, Problem{str(name_, ": ", name, " at byte ", location.second),
-                                       "the checksum " + checksum->second, found, kDamagedAdvice});
-    verified_[name] = true;
+                                       "the checksum " + checksum->second, computed_checksum, kDamagedAdvice});
+    is_verified_[name] = true;
   }
   return data;
 }

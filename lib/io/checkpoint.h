@@ -92,9 +92,9 @@ class Checkpoint {
   std::vector<TensorInfo> infos_;
   // By tensor name: index in infos_, and offset of the data in the file.
   std::map<std::string, std::pair<size_t, uint64_t>> locations_;
-  std::map<std::string, std::string> checksums_;  // checksums by tensor name
-  mutable std::mutex mutex_;                      // guards verified_
-  mutable std::map<std::string, bool> verified_;  // by tensor name: whether the checksum was verified
+  std::map<std::string, std::string> checksums_;     // checksums by tensor name
+  mutable std::mutex mutex_;                         // guards is_verified_
+  mutable std::map<std::string, bool> is_verified_;  // by tensor name: whether the checksum was verified
   Metadata metadata_;
 };
 

@@ -54,12 +54,12 @@ Json ConfigFile::value(const std::string& key, const Json& default_value) const 
 
 void ConfigFile::require(const std::string& key, const Json& default_value, const std::vector<Json>& allowed_values,
                          const std::string& reason) const {
-  const Json found = value(key, default_value);
-  if (std::find(allowed_values.begin(), allowed_values.end(), found) != allowed_values.end()) return;
+  const Json actual_value = value(key, default_value);
+  if (std::find(allowed_values.begin(), allowed_values.end(), actual_value) != allowed_values.end()) return;
   std::vector<std::string> texts;
   texts.reserve(allowed_values.size());
   for (const Json& allowed_value : allowed_values) texts.push_back(allowed_value.dump());
-  throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), found.dump(), reason});
+  throw Error(Exit::input, Problem{path_ + ": " + key, join(texts, " or "), actual_value.dump(), reason});
 }
 
 std::vector<std::string> ConfigFile::unread_keys() const {

@@ -217,7 +217,7 @@ class PickleMachine {
     const char* global = known_global(name);
     if (global == nullptr)
       refuse("a Python global of a state dict",
-             "the global '" + printable_text(name) + "', which is not called by multihead",
+             "the global '" + printable_text(name) + "', which multihead does not call",
              std::string("a pickle can run any code; if you trust the file, ") + kSaveAsSafetensors);
     return {global};
   }
@@ -295,7 +295,8 @@ class PickleMachine {
 
   const StorageId* to_storage(const Tuple& id) {
     const Values& fields = *id.items;
-    if (*argument<String>(fields, 0, "'storage'").text != "storage") refuse("'storage'", "other text");
+    constexpr const char* kExpectedTag = "the tag 'storage' of a storage";
+    if (*argument<String>(fields, 0, kExpectedTag).text != "storage") refuse(kExpectedTag, "other text");
     const std::string_view type = argument<Global>(fields, 1, "a storage type").name;
     const auto dtype = storage_type(type);
     if (!dtype) refuse("a storage type", std::string(type));
@@ -366,7 +367,7 @@ class PickleMachine {
   std::map<uint64_t, Value> memo_;
   std::deque<std::string> texts_;
   std::deque<StorageId> storages_;
-  std::deque<Values> tuples_;  // a machine owns tuples and dicts, since dicts may contain each other
+  std::deque<Values> tuples_;  // the machine owns tuples_ and dicts_, since dicts may contain each other
   std::deque<std::vector<std::pair<Value, Value>>> dicts_;
   std::deque<StoredTensor> tensors_;
 };

@@ -30,6 +30,6 @@ std::vector<StoredTensor> read_state_dict(std::span<const uint8_t> pickle, const
 
 // Advice in errors for files that this reader does not support.
 constexpr const char* kSaveAsSafetensors =
-    "save it as safetensors: model.save_pretrained(FOLDER, safe_serialization=True) of transformers in Python";
+    "save the model as safetensors: model.save_pretrained(FOLDER, safe_serialization=True) of transformers in Python";
 
 }  // namespace mh::io

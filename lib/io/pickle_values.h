@@ -43,8 +43,8 @@ inline const char* known_global(const std::string& name) {
 struct Value;
 using Values = std::vector<Value>;
 
-// A value has 16 bytes, because a pickle can copy a value with an instruction of two bytes (kBinGet). The machine owns
-// the data that values point to.
+// A value has only 16 bytes, since a pickle copies a value by an instruction of two bytes (kBinGet), and each copy
+// takes memory. PickleMachine (pickle.cpp) owns the data that values point to.
 struct None {};
 struct MarkOnStack {};
 struct String {

@@ -43,11 +43,11 @@ const std::vector<RecordKind>& record_kinds() {
        .num_token_fields = 2,
        .rule = "examples whose label is empty or has one number",
        .meaning =
-           "The fields first and second contain the tokens of a sentence each, where second is empty if the example "
-           "has only one sentence, and label contains one number, or none if the label is not known. The key task has "
-           "name; sentences, 1 or 2; labels, the words of the classes 0, 1, ..., or instead number, the lowest and the "
-           "highest number, where label is in thousandths; metrics, some of accuracy, f1 and matthews, or of pearson "
-           "and spearman; and file, the name of the file of predictions.",
+           "The fields first and second contain the tokens of one sentence each; second is empty if the example has "
+           "only one sentence. The field label contains one number, or none if the label is not known. The header key "
+           "task is an object with the keys name; sentences (1 or 2); labels (the names of the classes 0, 1, ...) or "
+           "number (the lowest and the highest number; label is then in thousandths); metrics (one or more of "
+           "accuracy, f1 and matthews, or of pearson and spearman); and file (the name of the file of predictions).",
        .allows_length = [](size_t field, uint64_t length, uint64_t) { return field < 2 || length <= 1; }},
       {.name = kQuestionsKind,
        .preparations = {"squad"},
@@ -55,13 +55,14 @@ const std::vector<RecordKind>& record_kinds() {
        .num_token_fields = 2,
        .rule = "questions",
        .meaning = "A question about a paragraph. The fields question and context contain the tokens of the question "
-                  "and of the paragraph, which has at least one token; begins and ends contain the byte offsets in the "
-                  "paragraph where each of its tokens begins and ends, in ascending order, possibly with equal "
-                  "offsets; text contains the bytes of the paragraph in UTF-8, a number each; and about contains the "
-                  "bytes of a JSON object with id; impossible, whether the paragraph has no answer; answers, empty "
-                  "exactly if it is impossible: objects with text and, if the paragraph contains it, begin and end in "
-                  "bytes. The key task has unanswerable: whether questions may be impossible and are scored as in "
-                  "SQuAD 2.0. The key text_bytes of the trailer counts each paragraph once.",
+                  "and of the paragraph, which has at least one token. The fields begins and ends contain the byte "
+                  "offsets in the paragraph where each of its tokens begins and ends, in ascending order, possibly "
+                  "with equal offsets. The field text contains the bytes of the paragraph in UTF-8, one number for "
+                  "each byte. The field about contains the bytes of a JSON object with the keys id; impossible "
+                  "(whether the paragraph has no answer); and answers (a list of objects with text and, if the "
+                  "paragraph contains this text, begin and end in bytes; empty exactly if the question is "
+                  "impossible). The header key task is an object with the key unanswerable (whether questions may be "
+                  "impossible and are scored as in SQuAD 2.0). The trailer key text_bytes counts each paragraph once.",
        .allows_length = any_length},
   };
   return kinds;

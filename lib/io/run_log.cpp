@@ -17,20 +17,20 @@ constexpr size_t kMaxLineBytes = size_t{1} << 20;
 
 std::string rewound_log(const std::string& text, int64_t update, bool is_complete, const std::string& name) {
   std::string lines;
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+  for (std::string_view remaining_text = text; !remaining_text.empty();) {
+    const std::string_view line = remaining_text.substr(0, remaining_text.find('\n'));
+    remaining_text.remove_prefix(std::min(line.size() + 1, remaining_text.size()));
     if (line.size() > kMaxLineBytes)
-      throw Error(Exit::input, Problem{name, str("lines of at most ", kMaxLineBytes, " bytes"), str(line.size()),
-                                       "delete the line"});
+      throw Error(Exit::input, Problem{name, str("lines of at most ", kMaxLineBytes, " bytes"),
+                                       str("a line of ", line.size(), " bytes"), "delete the line"});
     const auto log_entry = nlohmann::json::parse(line, nullptr, false);
     if (!log_entry.is_object()) continue;
     const auto line_update = log_entry.find("update");
     if (line_update == log_entry.end() || !line_update->is_number_integer())
       throw Error(Exit::input,
                   Problem{name, "an integer \"update\" in each line", std::string(line), "delete the line"});
-    // Lines with the keys loss, returned_to or valid_… report the work after an update, which an incomplete checkpoint
-    // leaves to the resumed run. Other lines (start of the program, procedures) stay.
+    // Lines with the keys loss, returned_to or valid_… report the loss or the validation after an update. After an
+    // incomplete checkpoint, the resumed run writes these lines. Other lines (start of the program, procedures) stay.
     bool reports_work_after_update = log_entry.contains("loss") || log_entry.contains("returned_to");
     for (const auto& entry : log_entry.items())
       reports_work_after_update = reports_work_after_update || entry.key().starts_with("valid_");

@@ -104,7 +104,8 @@ class ShardWriter {
   void add_tokens(std::span<const int32_t> tokens);
   void end_sequence();
   void add_text_bytes(uint64_t bytes);
-  void add_dropped(const std::string& reason, uint64_t num_pairs);
+  // Adds to the number of pairs or lines that were dropped for `reason`.
+  void add_dropped(const std::string& reason, uint64_t num_dropped);
   // Writes the remaining tokens, the trailer and the seek table; does not close the sink. Readers report a shard that
   // was not finished as truncated. Throws Error(failed) if the last record is not complete.
   void finish();
@@ -128,8 +129,8 @@ class ShardFile {
   uint64_t content_hash() const { return content_hash_; }
 
   // Reads the tokens [first, first + out.size()) of the content. Throws std::out_of_range beyond the end. Verifies the
-  // checksum of every frame that it decompresses; up to 16 frames are cached (at most 2 MiB
-  // for a shard of ShardWriter).
+  // checksum of every frame that it decompresses; up to 16 frames are cached (at most 2 MiB for a shard of
+  // ShardWriter).
   void read(uint64_t first, std::span<int32_t> out) const;
   // Returns the lengths of all sequences in order, as many as records times fields. The first call reads and checks
   // the lengths.

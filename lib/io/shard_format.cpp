@@ -117,7 +117,7 @@ int64_t ShardHeader::largest_limit() const {
 
 void ShardHeader::set_kind(const std::string& name, std::vector<int64_t> field_limits) {
   const RecordKind* matching_kind = record_kind(name);
-  if (matching_kind == nullptr) throw Error(Exit::usage, "shards have no kind " + name);
+  if (matching_kind == nullptr) throw Error(Exit::usage, "shard: expected a known kind of records; found " + name);
   kind = name;
   fields = matching_kind->fields;
   limits = std::move(field_limits);

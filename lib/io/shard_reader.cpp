@@ -215,7 +215,7 @@ struct ShardStream::State {
   std::string seek_table;  // entries of the frames read so far; at the end equal to the seek table in the file
   uint32_t num_frames = 0;
   std::unique_ptr<XXH64_state_t, decltype(&XXH64_freeState)> hash = owner_of(XXH64_createState(), XXH64_freeState);
-  bool at_end = false;
+  bool is_at_end = false;
 
   explicit State(const std::string& path) : source(open_source(path)) { XXH64_reset(hash.get(), 0); }
 
@@ -293,6 +293,8 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   add_seek_entry(bytes.size(), n);
 }
 
+// Reads the seek table of `size` bytes, the last frame of a shard, and checks the seek table and all counts and
+// checksums of the shard.
 void ShardStream::State::read_seek_table(uint32_t size) {
   const std::string& name = source->name();
   store32(seek_table, num_frames);
@@ -300,8 +302,8 @@ void ShardStream::State::read_seek_table(uint32_t size) {
   store32(seek_table, kSeekFooter);
   if (size != seek_table.size() || read_text(size, "the seek table") != seek_table)
     throw_damaged(name, offset, "a seek table that lists the frames of the shard", "a different seek table");
-  char extra = 0;
-  if (source->read(&extra, 1) != 0) throw_damaged(name, offset, "the end of the shard", "more bytes");
+  char next_byte = 0;
+  if (source->read(&next_byte, 1) != 0) throw_damaged(name, offset, "the end of the shard", "more bytes");
   std::string varints;
   decompress_all(compressed_lengths, trailer.lengths_bytes, varints, name);
   decode_lengths(varints, trailer, name, nullptr);
@@ -311,7 +313,7 @@ void ShardStream::State::read_seek_table(uint32_t size) {
                   str(content_bytes / static_cast<uint64_t>(header.token_bytes)));
   if (XXH64_digest(hash.get()) != trailer.content_hash)
     throw_damaged(name, offset, "content with a matching checksum", "a different checksum");
-  at_end = true;
+  is_at_end = true;
 }
 
 // Reads frames until the next frame of tokens. Returns false at the end of the shard, after all checks.
@@ -374,7 +376,7 @@ size_t ShardStream::read(std::span<int32_t> out) {
   State& s = *state_;
   const auto bytes_per_token = static_cast<size_t>(s.header.token_bytes);
   size_t num_read = 0;
-  while (num_read < out.size() && !s.at_end) {
+  while (num_read < out.size() && !s.is_at_end) {
     if (s.bytes_returned == s.frame_content.size() && !s.read_next_frame()) break;
     size_t n = std::min(out.size() - num_read, (s.frame_content.size() - s.bytes_returned) / bytes_per_token);
     unpack_tokens(s.frame_content.data() + s.bytes_returned, n, s.header.token_bytes, s.header.largest_limit(),
@@ -401,8 +403,8 @@ void require_kind(const ShardHeader& header, const std::string& name, const std:
 
 void require_vocabulary(const ShardHeader& header, const std::string& name, const std::string& fingerprint,
                         const std::string& owner, Side side) {
-  const std::string& found = header.fingerprint_of(side);
-  if (found == fingerprint) return;
+  const std::string& shard_fingerprint = header.fingerprint_of(side);
+  if (shard_fingerprint == fingerprint) return;
   const bool are_sides_swapped =
       header.fingerprint_of(side == Side::source ? Side::target : Side::source) == fingerprint;
   const char* vocabulary_name = header.shares_vocabulary() ? "vocabulary"
@@ -410,7 +412,7 @@ void require_vocabulary(const ShardHeader& header, const std::string& name, cons
                                                            : "target vocabulary";
   throw Error(Exit::input,
               Problem{name, str("the ", vocabulary_name, " ", fingerprint, " of ", owner),
-                      str("the ", vocabulary_name, " ", found),
+                      str("the ", vocabulary_name, " ", shard_fingerprint),
                       are_sides_swapped ? "source and target of the shard are exchanged: make the shard again with "
                                           "the two texts in the other order"
                                         : "make the shard again from the same text with the vocabulary of " + owner});

@@ -112,8 +112,8 @@ const ShardCounts& ShardWriter::counts() const { return state_->trailer.counts; 
 
 void ShardWriter::add_text_bytes(uint64_t bytes) { state_->trailer.counts.text_bytes += bytes; }
 
-void ShardWriter::add_dropped(const std::string& reason, uint64_t num_pairs) {
-  state_->trailer.counts.dropped[reason] += num_pairs;
+void ShardWriter::add_dropped(const std::string& reason, uint64_t num_dropped) {
+  state_->trailer.counts.dropped[reason] += num_dropped;
 }
 
 void ShardWriter::add_sequence(std::span<const int32_t> tokens) {
@@ -134,7 +134,7 @@ void ShardWriter::add_tokens(std::span<const int32_t> tokens) {
     for (size_t i = 0; i < n; ++i) {
       auto v = static_cast<uint32_t>(tokens[i]);
       if (v >= static_cast<uint64_t>(limit))
-        throw Error(Exit::failed, str("token ", tokens[i], ": expected numbers below ", limit));
+        throw Error(Exit::failed, str("shard: expected tokens below ", limit, "; found ", tokens[i]));
       for (size_t b = 0; b < bytes_per_token; ++b) *out++ = static_cast<uint8_t>(v >> (8 * b));
     }
     s.sequence_tokens += n;

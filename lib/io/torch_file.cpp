@@ -15,8 +15,8 @@ class TorchFile : public TensorFile {
     if (pickle_entry.empty())
       throw Error(Exit::input, Problem{path, "an archive of torch.save, with one data.pkl", "another archive", ""});
     const std::string folder = pickle_entry.substr(0, pickle_entry.rfind('/') + 1);
-    if (const std::string byte_order = folder + "byteorder"; archive_.has(byte_order)) {
-      const auto bytes = archive_.data(byte_order);
+    if (const std::string byte_order_entry = folder + "byteorder"; archive_.has(byte_order_entry)) {
+      const auto bytes = archive_.data(byte_order_entry);
       if (const std::string text(bytes.begin(), bytes.end()); text != "little")
         throw Error(Exit::input, Problem{path, "data of the byte order little-endian", text, kSaveAsSafetensors});
     }

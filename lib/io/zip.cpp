@@ -12,7 +12,7 @@ constexpr uint32_t kEntrySignature = 0x04034B50, kDirectorySignature = 0x02014B5
 constexpr uint32_t kEnd64Signature = 0x06064B50, kLocator64Signature = 0x07064B50;
 constexpr uint64_t kEntryBytes = 30, kDirectoryRecordBytes = 46, kEndBytes = 22, kLocatorBytes = 20,
                    kMaxCommentBytes = 65535;
-constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // value that refers to a number in the ZIP64 field
+constexpr uint64_t kLarge32 = 0xFFFFFFFF, kLarge16 = 0xFFFF;  // value of a number that the ZIP64 field contains instead
 
 constexpr size_t kCrcStepBytes = 8;  // bytes per step of crc32()
 // Tables of the slicing-by-8 algorithm: entry i of table t is the remainder of the byte i followed by t zero bytes.
@@ -77,9 +77,9 @@ ZipArchive::Directory ZipArchive::find_directory() const {
   };
   if (size < kEndBytes) throw no_directory();
   uint64_t end = size - kEndBytes;
-  const uint64_t first = end > kMaxCommentBytes ? end - kMaxCommentBytes : 0;
+  const uint64_t min_end = end > kMaxCommentBytes ? end - kMaxCommentBytes : 0;
   while (read_number(end, 4) != kEndSignature || read_number(end + 20, 2) != size - end - kEndBytes)
-    if (end-- == first) throw no_directory();
+    if (end-- == min_end) throw no_directory();
   Directory directory{read_number(end + 16, 4), read_number(end + 12, 4), read_number(end + 10, 2)};
   if (read_number(end + 4, 2) != 0 && read_number(end + 4, 2) != kLarge16)
     throw format_error(str(": byte ", end), "an archive in a single file", "a part of a split archive");
@@ -109,7 +109,7 @@ uint64_t ZipArchive::add_entry(uint64_t offset) {
     const uint64_t kind = read_number(field_offset, 2), size = read_number(field_offset + 2, 2);
     uint64_t value_offset = field_offset + 4;
     field_offset = value_offset + size;
-    // Field 1 is the ZIP64 field, which contains, in this order, each following number that needs 64 bits.
+    // Field 1 is the ZIP64 field, which contains, in the order of this loop, the numbers that need 64 bits.
     if (kind != 1) continue;
     for (uint64_t* n : {&entry.size, &compressed_size, &entry.header_offset}) {
       if (*n != kLarge32) continue;
@@ -139,10 +139,10 @@ std::span<const uint8_t> ZipArchive::data(const std::string& name) const {
                        str("a truncated file of ", file_.size(), " bytes"));
   const std::span<const uint8_t> bytes(file_.data() + begin, entry.size);
   const std::lock_guard lock(mutex_);
-  if (entry.crc == 0 || verified_.count(name) > 0) return bytes;
+  if (entry.crc == 0 || verified_names_.count(name) > 0) return bytes;
   if (const uint32_t computed_crc = crc32(bytes); computed_crc != entry.crc)
     throw format_error(where, str("the checksum ", entry.crc), str(computed_crc));
-  verified_.insert(name);
+  verified_names_.insert(name);
   return bytes;
 }
 

@@ -51,8 +51,8 @@ class ZipArchive {
 
   MappedFile file_;
   std::map<std::string, Entry> entries_;
-  mutable std::mutex mutex_;  // guards verified_
-  mutable std::set<std::string> verified_;
+  mutable std::mutex mutex_;  // guards verified_names_
+  mutable std::set<std::string> verified_names_;
 };
 
 // Returns the CRC-32 (ISO 3309), the checksum of zip archives.
