@@ -31,8 +31,8 @@ struct AnswerOptions {
             at_least(1));
     f.field("longest", longest, "maximum length of an answer in tokens", at_least(1));
     f.field("null_threshold", null_threshold,
-            "threshold for questions that may be impossible: no answer is predicted if the score of no answer exceeds "
-            "the score of the best answer by more than this value");
+            "threshold for questions that may be impossible: the empty answer is predicted if its score exceeds the "
+            "score of the best other answer by more than this value");
   }
 };
 
@@ -45,11 +45,11 @@ struct Answer {
 };
 
 struct Answers {
-  // Best answers in descending order of score, at most AnswerOptions::best; if questions may be impossible, then also
-  // "no answer" if it scores below all of these.
+  // Best answers in descending order of score, at most AnswerOptions::best. If questions may be impossible, "no answer"
+  // is one of them, or is appended as a further answer if its score is the lowest.
   std::vector<Answer> best;
   std::string text;  // predicted answer; empty: no answer
-  // Score of no answer minus the score of the best answer; 0 unless questions may be impossible.
+  // Score of "no answer" minus the score of the best other answer; 0 unless questions may be impossible.
   double null_difference = 0;
 };
 

@@ -83,10 +83,10 @@ AnswerScore answer_score(const text::Question& question, const std::string& answ
   std::vector<std::string> truth;
   for (const text::GoldAnswer& a : question.answers)
     if (!unanswerable || !normalised_answer(a.text).empty()) truth.push_back(a.text);
-  const bool no_true_answer = truth.empty();
-  if (no_true_answer) truth.emplace_back();
+  const bool has_no_true_answer = truth.empty();
+  if (has_no_true_answer) truth.emplace_back();
   AnswerScore score = answer_score(answer, truth);
-  if (unanswerable && no_true_answer) score.f1 = score.exact;
+  if (unanswerable && has_no_true_answer) score.f1 = score.exact;
   return score;
 }
 
