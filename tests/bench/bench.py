@@ -28,13 +28,13 @@ from sections import attention
 def print_row(row):
     """Prints a row of the table. Returns whether the row reaches its bar; True for a skipped row."""
     if row.peer is None:
-        print(f"{row.what}\t{row.unit}\t-\t-\t-\t-\t-\t{row.bar:g}\tskip", flush=True)
+        print(f"{row.name}\t{row.unit}\t-\t-\t-\t-\t-\t{row.bar:g}\tskip", flush=True)
         return True
     is_fixed_bound = not isinstance(row.peer, list)
     peers = [row.peer] * len(row.project) if is_fixed_bound else row.peer
     ratios = [(b / a if a else math.inf) if row.lower_is_better else a / b for a, b in zip(row.project, peers)]
     low, high = interval(ratios)
-    print(f"{row.what}\t{row.unit}\t{statistics.median(row.project):.4g}\t{'-' if is_fixed_bound else f'{statistics.median(peers):.4g}'}\t"
+    print(f"{row.name}\t{row.unit}\t{statistics.median(row.project):.4g}\t{'-' if is_fixed_bound else f'{statistics.median(peers):.4g}'}\t"
           f"{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{row.bar:g}\t{'pass' if low >= row.bar else 'FAIL'}", flush=True)
     return low >= row.bar
 

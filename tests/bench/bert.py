@@ -11,8 +11,8 @@ TOML = ("backbone = 'bert'\nlayers = 6\nwidth = 384\nffn = 1536\nnorm = 'post'\n
         "[attention]\nheads = 12\ndropout = 0.1\n[train]\noptimizer.clip_norm = 1.0\n")
 
 
-def run_peer(bench, what, rows, **options):
+def run_peer(bench, action, rows, **options):
     """Runs peers/bert.py, the BERT of transformers, on the device of the project and returns the JSON object that it prints."""
     options.update(threads=bench.threads, device=bench.device)
     words = [str(word) for key, value in options.items() for word in (f"--{key}", value)]
-    return json.loads(output([*peer_program("bert"), what, rows, *words], allocator_settings).splitlines()[-1])
+    return json.loads(output([*peer_program("bert"), action, rows, *words], allocator_settings).splitlines()[-1])

@@ -23,14 +23,14 @@ try:
 
     from peers import decoder, shuffle
 except ImportError as error:
-    print(f"expected the packages PyTorch and safetensors; found: {error}; install them")
+    print(f"expected the packages PyTorch and safetensors; found: {error}; install both packages")
     sys.exit(77)
 
 
 def tokens_of(folder):
     """Returns the token ids of the shard `text.mhs` in `folder`, a tensor (tokens)."""
-    raw = folder.run("mh-prep", "-q", "info", "--format", "json", "text.mhs", capture_output=True).stdout
-    size = json.loads(raw)["token_bytes"]
+    info_json = folder.run("mh-prep", "-q", "info", "--format", "json", "text.mhs", capture_output=True).stdout
+    size = json.loads(info_json)["token_bytes"]
     body = subprocess.run(["zstd", "-dcq", folder.path / "text.mhs"], check=True, capture_output=True).stdout
     return torch.frombuffer(bytearray(body), dtype=torch.uint16 if size == 2 else torch.int32).long()
 

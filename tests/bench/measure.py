@@ -62,7 +62,7 @@ def peer(name, measure):
 @dataclasses.dataclass
 class Row:
     """One line of the table: one number per round for the project and for its peer."""
-    what: str
+    name: str
     unit: str
     project: list[float]
     peer: list[float] | float | None  # a number is a fixed bound in the project's unit; None: the peer cannot run
@@ -108,8 +108,8 @@ class RepeatingProgram(Comparison):
 
     def measure_rows(self, rounds):
         print_progress(self.label)
-        repeated = self.measure(rounds)
-        return self.rows({self.label: {metric: [metrics[metric] for metrics in repeated] for metric in repeated[0]}})
+        round_metrics = self.measure(rounds)
+        return self.rows({self.label: {metric: [metrics[metric] for metrics in round_metrics] for metric in round_metrics[0]}})
 
 
 @dataclasses.dataclass
@@ -121,9 +121,9 @@ class Check:
         return self.rows()
 
 
-def all_or_none(what, holds):
+def all_or_none(name, holds):
     """Returns the row of a property that must hold. `holds`: whether the property holds."""
-    return Row(what, "all or none", [float(holds)], 1.0, 1)
+    return Row(name, "all or none", [float(holds)], 1.0, 1)
 
 
 class PeakMemory(threading.Thread):
@@ -249,7 +249,7 @@ class Bench:
     def new_folder(self):
         return pathlib.Path(tempfile.mkdtemp(dir=self.folder))
 
-    def data(self, path):
+    def data_file(self, path):
         """Returns the path of a file in MH_DATA, or None if it is missing."""
         file = pathlib.Path(os.environ.get("MH_DATA", "")) / path
         return file if os.environ.get("MH_DATA") and file.exists() else None
@@ -258,7 +258,7 @@ class Bench:
         """Returns the path of the training text of WikiText-2, or of random text if MH_DATA lacks WikiText-2."""
         path = self.folder / "text"
         if not path.exists():
-            source = self.data("wikitext-2/train.txt.zst")
+            source = self.data_file("wikitext-2/train.txt.zst")
             if source:
                 run(["zstd", "-qd", source, "-o", path])
             else:
@@ -304,11 +304,11 @@ class Bench:
         toml = ("[model]\nlayers = 4\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n[train]\nbatch.block = 256\nbatch.tokens = 4096\n")
         return self.throughput(self.shard(entries), toml, 4096, warm, updates, "--precision", precision)
 
-    def train_peer(self, program, tuned=True, **options):
+    def train_peer(self, program, is_tuned=True, **options):
         """Runs the training of peers/PROGRAM.py. Returns its tokens per second, its peak memory in MB and, for translation, its target
-        tokens. `tuned`: use the allocator settings that make PyTorch faster and increase its peak memory."""
+        tokens. `is_tuned`: whether to use the allocator settings that make PyTorch faster and increase its peak memory."""
         options.update(threads=self.threads, device=self.device)
         words = [str(word) for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
-        result = json.loads(output([*peer_program(program), *words], allocator_settings if tuned else None).splitlines()[-1])
+        result = json.loads(output([*peer_program(program), *words], allocator_settings if is_tuned else None).splitlines()[-1])
         metrics = {"tokens/s": result["tokens_per_second"], "MB": result["peak"] / 1e6}
         return {**metrics, "tokens": result["tokens"]} if "tokens" in result else metrics

@@ -36,19 +36,19 @@ def largest_difference(folder, name, tokens, size, threads):
     model.load_project(weights)
     model.eval()
     end_of_line = tokens[-1]  # the last token of the text ends a line
-    padded = torch.cat([end_of_line.view(1), tokens[:-1], end_of_line.expand(-len(tokens) % size.n)])
+    padded_tokens = torch.cat([end_of_line.view(1), tokens[:-1], end_of_line.expand(-len(tokens) % size.n)])
     with torch.no_grad():
-        logits = torch.cat([model(rows) for rows in padded.view(-1, size.n).split(16)]).flatten(0, 1)[:len(tokens)]
+        logits = torch.cat([model(rows) for rows in padded_tokens.view(-1, size.n).split(16)]).flatten(0, 1)[:len(tokens)]
     peer_log_probs = logits.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
     return (project_log_probs - peer_log_probs).abs().max().item() if len(project_log_probs) == len(peer_log_probs) else float("inf")
 
 
 def stages_without_peer(folder):
     """Returns the stages of `mh-train --list stages` without a reference in peers/stages.py. The default stages need none of their own: every reference contains them."""
-    listed = folder.run("mh-train", "--list", "stages", capture_output=True, text=True).stdout.splitlines()[1:]
-    configured = "\n".join(stage.attention for stage in stages.STAGES.values())
+    stage_lines = folder.run("mh-train", "--list", "stages", capture_output=True, text=True).stdout.splitlines()[1:]
+    peer_configurations = "\n".join(stage.attention for stage in stages.STAGES.values())
     default_stages = {"own", "dot-product", "softmax", "none", "concatenate"}
-    return [name for kind, name, *_ in (line.split("\t") for line in listed) if name not in default_stages and f"{kind} = '{name}'" not in configured]
+    return [name for kind, name, *_ in (line.split("\t") for line in stage_lines) if name not in default_stages and f"{kind} = '{name}'" not in peer_configurations]
 
 
 def main():

@@ -49,9 +49,9 @@ def main():
 
         model = translation.EncoderDecoder(initial_weights["decoder.embedding.weight"].shape[0], layers, d, h, f)
         peer_tensors = model.tensors()
-        absent = [name for name in initial_weights if name in weights_after_sgd and "optimizer." not in name and name not in peer_tensors]
-        if absent or any(name not in initial_weights for name in peer_tensors):
-            sys.exit(f"translation_equality: expected a tensor in peers/translation.py for every tensor of the checkpoint; found none for {absent}")
+        absent_names = [name for name in initial_weights if name in weights_after_sgd and "optimizer." not in name and name not in peer_tensors]
+        if absent_names or any(name not in initial_weights for name in peer_tensors):
+            sys.exit(f"translation_equality: expected a tensor in peers/translation.py for every tensor of the checkpoint; found none for {absent_names}")
         for name, tensor in peer_tensors.items():
             tensor.copy_(initial_weights[name])
         optimizer = decoder.optimizer_of(model, lr)
@@ -63,8 +63,8 @@ def main():
             if update == 0:
                 for name, gradient in model.tensors(lambda p: p.grad).items():
                     # The softmax is invariant to the bias of the keys, so the gradient of this bias is only rounding error.
-                    largest = max(gradient.abs().max().item(), 1e-4)
-                    difference = ((initial_weights[name] - weights_after_sgd[name]) / sgd_lr - gradient).abs().max().item() / largest
+                    largest_entry = max(gradient.abs().max().item(), 1e-4)
+                    difference = ((initial_weights[name] - weights_after_sgd[name]) / sgd_lr - gradient).abs().max().item() / largest_entry
                     if not difference <= largest_gradient_difference:
                         largest_gradient_difference, worst_tensor = difference, name
             for group in optimizer.param_groups:

@@ -38,7 +38,7 @@ def measure_versions(sides, rounds):
         for version in (0, 1) if i % 2 == 0 else (1, 0):
             metrics[version] = sides[version].measure()
         for metric in metrics[0]:
-            values.setdefault(metric, []).append(tuple(each[metric] for each in metrics))
+            values.setdefault(metric, []).append(tuple(version_metrics[metric] for version_metrics in metrics))
     return values
 
 
@@ -48,31 +48,31 @@ def print_row(name, metric, pairs):
     ratios = [ratio_of(unit, old, new) for old, new in pairs]
     low, high = interval(ratios)
     old, new = (statistics.median(column) for column in zip(*pairs))
-    what = f"{name}, {' '.join(qualifier)}" if qualifier else name
-    print(f"{what}\t{unit}\t{old:.4g}\t{new:.4g}\t{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{'yes' if low > LIMIT else 'no'}",
+    label = f"{name}, {' '.join(qualifier)}" if qualifier else name
+    print(f"{label}\t{unit}\t{old:.4g}\t{new:.4g}\t{statistics.median(ratios):.3f}\t{low:.3f}\t{high:.3f}\t{'yes' if low > LIMIT else 'no'}",
           flush=True)
     return low > LIMIT
 
 
 def compare(modules, benches, rounds):
     """Measures each side of the project once, even if several comparisons have it. Returns whether the interval of a row is above LIMIT."""
-    above, seen = False, set()
+    is_above_limit, measured_names = False, set()
     for module in modules:
-        for steps in zip(*(module.measure(each) for each in benches), strict=True):
+        for steps in zip(*(module.measure(version_bench) for version_bench in benches), strict=True):
             if not isinstance(steps[0], Comparison):
                 continue
             for sides in zip(*([side for side in step.sides if side.is_project] for step in steps), strict=True):
-                if sides[0].name in seen:
+                if sides[0].name in measured_names:
                     continue
-                seen.add(sides[0].name)
+                measured_names.add(sides[0].name)
                 try:
                     values = measure_versions(sides, rounds)
                 except Unavailable as reason:
                     print_progress(f"{sides[0].name}: {reason}")
                     continue
                 for metric, pairs in values.items():
-                    above |= print_row(sides[0].name, metric, pairs)
-    return above
+                    is_above_limit |= print_row(sides[0].name, metric, pairs)
+    return is_above_limit
 
 
 def main():

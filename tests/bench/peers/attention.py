@@ -66,9 +66,9 @@ def measure_on_cpu(call, clear):
     """Returns the median time of call() in ms and the peak memory that a call adds in MB, results included. clear() drops gradients."""
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
-    before = peak_mb()
+    initial_mb = peak_mb()
     call()
-    memory = peak_mb() - before
+    memory = peak_mb() - initial_mb
     times = []
     start_time = time.perf_counter()
     while len(times) < 3 or time.perf_counter() - start_time < 1:
@@ -87,9 +87,9 @@ def measure_on_gpu(call, clear):
     clear()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    initial_bytes = torch.cuda.memory_allocated()
     call()
-    memory = (torch.cuda.max_memory_allocated() - before) / 2**20
+    memory = (torch.cuda.max_memory_allocated() - initial_bytes) / 2**20
     times = []
     while len(times) < 20 or sum(times) < 300:
         events = []
@@ -152,9 +152,9 @@ def measure(kind, batch, heads, n, size, dtype, threads_or_cuda):
         if kind == "scaled":
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True) * scales.to(dtype)
         if is_relative:
-            by_distance = torch.matmul((q + position_bias) * size**-0.5, r.transpose(1, 2))
-            shifted = torch.nn.functional.pad(by_distance, (1, 0)).view(batch, heads, keys + 1, queries)[:, :, 1:].view_as(by_distance)
-            return torch.matmul((torch.matmul((q + u) * size**-0.5, k.transpose(2, 3)) + shifted + mask).softmax(-1), v)
+            logits_by_distance = torch.matmul((q + position_bias) * size**-0.5, r.transpose(1, 2))
+            shifted_logits = torch.nn.functional.pad(logits_by_distance, (1, 0)).view(batch, heads, keys + 1, queries)[:, :, 1:].view_as(logits_by_distance)
+            return torch.matmul((torch.matmul((q + u) * size**-0.5, k.transpose(2, 3)) + shifted_logits + mask).softmax(-1), v)
         return (compiled_mixhead() if kind.endswith("-compiled") else mixhead_attention)(q, k, v, m, None if decodes else mask)
 
     def clear():

@@ -40,7 +40,7 @@ def train(args):
     rows = [(max(0, label), (tokens, first)) for label, first, *tokens in rows]
     model = transformers.BertForSequenceClassification(transformers.BertConfig(**SHAPE, attn_implementation=args.attention)).train().to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5, eps=1e-6, weight_decay=0.0, fused=True)
-    rng, order, rows_done, start_time = random.Random(1), [], 0, 0
+    rng, order, num_rows, start_time = random.Random(1), [], 0, 0
     for update in range(args.warm + args.updates):
         if update == args.warm:
             start_time = time.perf_counter()
@@ -54,8 +54,8 @@ def train(args):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         loss.item()
-        rows_done += len(batch) if update >= args.warm else 0
-    print(json.dumps({"rows_per_second": rows_done / (time.perf_counter() - start_time)}))
+        num_rows += len(batch) if update >= args.warm else 0
+    print(json.dumps({"rows_per_second": num_rows / (time.perf_counter() - start_time)}))
 
 
 def best_spans(start, end, first, count=20, longest=30):
@@ -93,7 +93,7 @@ def answer(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("what", choices=["train", "answer"])
+    parser.add_argument("action", choices=["train", "answer"])
     parser.add_argument("rows")
     parser.add_argument("--attention", default="sdpa", choices=["sdpa", "eager"])
     parser.add_argument("--pad", type=int, default=0)
@@ -105,7 +105,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    {"train": train, "answer": answer}[args.what](args)
+    {"train": train, "answer": answer}[args.action](args)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ import time
 
 
 def main():
-    what, path, count, n = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    if what in ("numpy", "torch"):
+    action, path, count, n = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    if action in ("numpy", "torch"):
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ[name] = sys.argv[5]
     import numpy
 
-    if what == "make":
+    if action == "make":
         rng = numpy.random.default_rng(1)
         q, k = (rng.standard_normal((count, n, 64), dtype=numpy.float32) for _ in range(2))
         logits = numpy.where(numpy.tri(n, dtype=bool), q @ k.transpose(0, 2, 1) / 8, -numpy.inf)
@@ -26,13 +26,13 @@ def main():
         (p / p.sum(-1, keepdims=True)).astype(numpy.float32).tofile(path)
         return
     x = numpy.fromfile(path, numpy.float32).reshape(count, n, n)
-    if what == "check":
+    if action == "check":
         def curves(values):
             return values.cumsum(-1) / values.sum(-1, keepdims=True)
         project_values = numpy.fromfile(sys.argv[5], numpy.float64).reshape(count, n)
         print(abs(curves(project_values) - curves(numpy.linalg.svd(x.astype(numpy.float64), compute_uv=False))).max())
         return
-    if what == "numpy":
+    if action == "numpy":
         def values():
             return numpy.linalg.svd(x, compute_uv=False)
     else:

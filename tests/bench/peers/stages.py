@@ -151,10 +151,10 @@ class RelativePositions(ComposedAttention):
         b, h, t, dk = q.shape
         q = q * self.scale
         r = F.linear(self.distances, self.relative__weight).view(t, h, dk).permute(1, 2, 0)
-        by_distance = (q + (self.relative__position_bias * self.scale)[:, None]) @ r
-        shifted = F.pad(by_distance, (1, 0)).view(b * h, t + 1, t)[:, 1:]
+        logits_by_distance = (q + (self.relative__position_bias * self.scale)[:, None]) @ r
+        shifted_logits = F.pad(logits_by_distance, (1, 0)).view(b * h, t + 1, t)[:, 1:]
         content = (q + (self.relative__content_bias * self.scale)[:, None]).flatten(0, 1)
-        return torch.baddbmm(shifted, content, k.flatten(0, 1).transpose(1, 2)).masked_fill_(self.future_mask, -math.inf).view(b, h, t, t)
+        return torch.baddbmm(shifted_logits, content, k.flatten(0, 1).transpose(1, 2)).masked_fill_(self.future_mask, -math.inf).view(b, h, t, t)
 
 
 class WithoutKeys(ComposedAttention):

@@ -8,7 +8,7 @@ from measure import Comparison, Row, peer, print_progress, project, run
 
 def measure(bench):
     """Measures forward passes, answer search and scoring, on five articles or on all (--full)."""
-    questions, vocabulary = bench.data("squad-1.1/dev.json.zst"), bench.data("bert-base-uncased/vocab.txt.zst")
+    questions, vocabulary = bench.data_file("squad-1.1/dev.json.zst"), bench.data_file("bert-base-uncased/vocab.txt.zst")
     if questions is None or vocabulary is None:
         print_progress("MH_DATA has no SQuAD or no vocabulary of BERT; skipping question answering")
         return

@@ -20,14 +20,14 @@ def cpu_comparisons(bench):
     def peer_side(kind, n, dtype="fp32", batch=2):
         return peer(f"peer {kind}", lambda: run_program(peer_program("attention"), kind, n, dtype, batch, allocator_settings))
 
-    def compare(what, side, baseline, bar, label=None, memory_bar=None):
+    def compare(description, side, baseline, bar, label=None, memory_bar=None):
         def rows(results):
-            yield Row(f"attention, {what}", "ms", results[side.name]["ms"], results[baseline.name]["ms"], bar, lower_is_better=True)
+            yield Row(f"attention, {description}", "ms", results[side.name]["ms"], results[baseline.name]["ms"], bar, lower_is_better=True)
             if memory_bar:
-                yield Row(f"attention, {what}, memory without the results", "MB", results[side.name]["MB"], results[baseline.name]["MB"],
+                yield Row(f"attention, {description}, memory without the results", "MB", results[side.name]["MB"], results[baseline.name]["MB"],
                           memory_bar, lower_is_better=True)
 
-        return Comparison(f"attention, {label or what}", [side, baseline], rows)
+        return Comparison(f"attention, {label or description}", [side, baseline], rows)
 
     for n in (512, 1024, 2048):
         for kind in ("mixhead-a", "mixhead-b"):
@@ -97,4 +97,4 @@ def gpu_comparisons(bench):
                     name, peers = name_of(kind, n, heads, size), results[f"peer {peer_kind}"]
                     yield Row(f"{name}, {comment}", metric, results[name][metric], peers and peers[metric], bar, lower_is_better=True)
 
-            yield Comparison(f"attention on a GPU, n {n}, {heads} heads of {size}", [side(*each) for each in kinds], rows)
+            yield Comparison(f"attention on a GPU, n {n}, {heads} heads of {size}", [side(kind, is_project) for kind, is_project in kinds], rows)

@@ -7,12 +7,12 @@ from measure import Comparison, Row, Unavailable, allocator_settings, output, pe
 
 def measure(bench):
     threads = str(bench.threads)
-    what = "beam search, 3 + 3 layers, d 256, beam 5, batch 32"
+    description = "beam search, 3 + 3 layers, d 256, beam 5, batch 32"
     device_arguments = []  # empty on the CPU, since earlier versions of beam-bench have no device argument
     # CTranslate2 supports bf16 only on CPUs with bf16 instructions.
     bars = [("transformers", "fp32", 3), ("transformers", "bf16", 3), ("ctranslate2", "fp32", 0.5)]
     if bench.device == "cuda":
-        what += ", on a GPU"
+        description += ", on a GPU"
         device_arguments.append("cuda")
         bars.append(("ctranslate2", "bf16", 0.5))
 
@@ -20,7 +20,7 @@ def measure(bench):
         return {"tokens/s": statistics.median(float(line) for line in output(command, {"OMP_NUM_THREADS": threads, **environment}).splitlines())}
 
     def project_side(precision):
-        return project(f"{what}, {precision}", lambda: speed([bench.tests / "beam-bench", "3", threads, precision, *device_arguments], {}))
+        return project(f"{description}, {precision}", lambda: speed([bench.tests / "beam-bench", "3", threads, precision, *device_arguments], {}))
 
     def peer_side(name, precision):
         command = [*peer_program("beam"), name, "--precision", precision, "--device", bench.device, "--rounds", "3", "--threads", threads]
@@ -36,7 +36,7 @@ def measure(bench):
     def rows(results):
         for name, precision, bar in bars:
             peer_metrics = results[f"{name}, {precision}"]
-            yield Row(f"{what}, {name}, {precision}", "tokens/s", results[f"{what}, {precision}"]["tokens/s"], peer_metrics and peer_metrics["tokens/s"], bar)
+            yield Row(f"{description}, {name}, {precision}", "tokens/s", results[f"{description}, {precision}"]["tokens/s"], peer_metrics and peer_metrics["tokens/s"], bar)
 
     yield Comparison("beam search", [side for precision in ("fp32", "bf16")
                                      for side in [project_side(precision), *(peer_side(name, p) for name, p, _ in bars if p == precision)]], rows)

@@ -15,8 +15,8 @@ def measure(bench):
                       {"at random": ("", 1.2), "alike": ("batch.bucket_updates = 16\n", 1.8)}, [("sdpa", 128), ("sdpa", 0)])
 
 
-def fine_tuning(bench, pieces, lengths, length_of, updates_of, peers, warm=3, updates=10, batch=32):
-    """Returns the comparison of training on sentence pairs with length_of(rng) words per sentence. updates_of: {label of a batching:
+def fine_tuning(bench, pieces, lengths, length_of, batchings, peers, warm=3, updates=10, batch=32):
+    """Returns the comparison of training on sentence pairs with length_of(rng) words per sentence. batchings: {label of a batching:
     (its keys of [train], bar)}; peers: [(attention implementation, padded length, or 0 for the longest row of a batch)]."""
     rng, name = random.Random(2), lengths.replace(" ", "-")
     text, shard, rows_file = (bench.folder / f"{name}.{end}" for end in ("tsv", "mhs", "rows"))
@@ -29,21 +29,21 @@ def fine_tuning(bench, pieces, lengths, length_of, updates_of, peers, warm=3, up
     rows_file.write_bytes(subprocess.run([bench.tests / "example-rows", shard, "128"], check=True, capture_output=True).stdout)
     toml = f"[model]\nbert.head = 'classes'\nbert.classes = 2\n{bert.TOML}batch.block = 128\nbatch.rows = {batch}\n"
 
-    def what(rows):
+    def name_of(rows):
         return f"fine-tuning, rows {lengths}, updates {rows}"
 
     def project_side(rows, keys):
-        return project(what(rows), lambda: {"rows/s": updates * batch / bench.train(shard, toml + keys, warm, updates)[0]})
+        return project(name_of(rows), lambda: {"rows/s": updates * batch / bench.train(shard, toml + keys, warm, updates)[0]})
 
     def peer_side(attention, pad):
         return peer(f"{attention}, {pad}", lambda: {"rows/s": bert.run_peer(
             bench, "train", rows_file, attention=attention, pad=pad, batch=batch, warm=warm, updates=updates)["rows_per_second"]})
 
     def rows_of(results):
-        for rows, (_, bar) in updates_of.items():
+        for rows, (_, bar) in batchings.items():
             for attention, pad in peers:
-                yield Row(f"{what(rows)}, against {attention}, padded to {pad or 'the longest row of a batch'}", "rows/s",
-                          results[what(rows)]["rows/s"], results[f"{attention}, {pad}"]["rows/s"], bar)
+                yield Row(f"{name_of(rows)}, against {attention}, padded to {pad or 'the longest row of a batch'}", "rows/s",
+                          results[name_of(rows)]["rows/s"], results[f"{attention}, {pad}"]["rows/s"], bar)
 
-    return Comparison(f"fine-tuning, rows {lengths}", [*(project_side(rows, keys) for rows, (keys, _) in updates_of.items()),
-                                                       *(peer_side(*each) for each in peers)], rows_of)
+    return Comparison(f"fine-tuning, rows {lengths}", [*(project_side(rows, keys) for rows, (keys, _) in batchings.items()),
+                                                       *(peer_side(attention, pad) for attention, pad in peers)], rows_of)

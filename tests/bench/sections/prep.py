@@ -65,7 +65,7 @@ def wordpieces(bench, text, megabytes):
     """Compares WordPiece in mh-prep and the package tokenizers, with BERT's vocabulary or, if MH_DATA lacks it, a vocabulary learnt from
     the text."""
     pieces, vocabulary = bench.folder / "pieces.txt", bench.folder / "wordpiece"
-    source = bench.data("bert-base-uncased/vocab.txt.zst")
+    source = bench.data_file("bert-base-uncased/vocab.txt.zst")
     if source:
         run(["zstd", "-qd", source, "-o", pieces])
         run([bench.tools / "mh-prep", "-q", "vocab", "--type", "wordpiece", "--from", pieces, "-o", vocabulary])

@@ -3,15 +3,15 @@ from measure import RepeatingProgram, Row, output
 
 
 def measure(bench):
-    for what, layers, entries, model, attention, train in (
+    for description, layers, entries, model, attention, train in (
             ("8 layers, vocabulary 8000", 8, 8000, "", "", "batch.block = 256\n"),
             ("12 layers, vocabulary 200", 12, 200, "", "", "batch.block = 256\n"),
             ("8 layers, vocabulary 8000, memory 640", 8, 8000, "backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 640\n",
              "score = 'relative'\n", "batch.order = 'streams'\nbatch.block = 128\n")):
         toml = f"[model]\n{model}layers = {layers}\nwidth = 256\nffn = 1024\n[attention]\nheads = 8\n{attention}[train]\n{train}"
         block, blocks = (128, 2) if model else (256, 8)
-        checkpoint = bench.checkpoint(what.replace(" ", "-").replace(",", ""), bench.shard(entries), toml)
-        label, differences = f"scan, {what}", []
+        checkpoint = bench.checkpoint(description.replace(" ", "-").replace(",", ""), bench.shard(entries), toml)
+        label, differences = f"scan, {description}", []
 
         def scans(rounds):
             *lines, largest_difference = output([bench.tests / "scan-bench", checkpoint, bench.shard(entries), blocks, rounds, bench.threads,
@@ -20,7 +20,7 @@ def measure(bench):
             return [{"s": float(line.split()[0]), "one by one s": float(line.split()[1])} for line in lines]
 
         def rows(results):
-            yield Row(f"scan of {8 * layers} heads, {what}", "s", results[label]["s"], results[label]["one by one s"], 1.8, lower_is_better=True)
+            yield Row(f"scan of {8 * layers} heads, {description}", "s", results[label]["s"], results[label]["one by one s"], 1.8, lower_is_better=True)
             yield Row("scan, losses within 1e-5 of separate evaluations", "largest", [max(differences)], 1e-5, 1, lower_is_better=True)
 
         yield RepeatingProgram(label, scans, rows)

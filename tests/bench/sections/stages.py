@@ -13,17 +13,17 @@ def measure(bench):
         compare_memory = mixes and bench.device == "cpu"
         sizes = [(stages.Size(n=1024), 1.3), (stages.Size(d=256, f=1024, n=1024), 4.0)] if mixes else [(stages.Size(), 1.0)]
         for size, bar in sizes:
-            what = f"{name}, width {size.d}, {size.n} positions"
-            project_name = f"step {what}"
+            description = f"{name}, width {size.d}, {size.n} positions"
+            project_name = f"step {description}"
             options = dict(stage=name, rows=entries, length=size.n, batch_tokens=size.batch_tokens, d=size.d, f=size.f)
             sides = [project(project_name, lambda: bench.throughput(bench.shard(entries), stage.toml(size), size.batch_tokens, warm, updates)),
                      peer("PyTorch", lambda: bench.train_peer("stages", warm=warm, updates=updates, **options))]
             if compare_memory:
-                sides.append(peer("PyTorch's memory", lambda: bench.train_peer("stages", tuned=False, warm=1, updates=1, **options)))
+                sides.append(peer("PyTorch's memory", lambda: bench.train_peer("stages", is_tuned=False, warm=1, updates=1, **options)))
 
             def rows(results):
                 yield Row(project_name, "tokens/s", results[project_name]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
                 if compare_memory:
-                    yield Row(f"memory {what}", "MB", results[project_name]["MB"], results["PyTorch's memory"]["MB"], 1 / 0.7, lower_is_better=True)
+                    yield Row(f"memory {description}", "MB", results[project_name]["MB"], results["PyTorch's memory"]["MB"], 1 / 0.7, lower_is_better=True)
 
-            yield Comparison(what, sides, rows)
+            yield Comparison(description, sides, rows)

@@ -7,17 +7,17 @@ def measure(bench):
         for precision, bar in zip(("fp32", "bf16"), bars):
             updates = 10 if precision == "fp32" else 20  # about 10 seconds
             options = dict(rows=entries, precision=precision)
-            what = f"vocabulary {entries}, {precision}"
-            project_name = f"training, {what}"
+            description = f"vocabulary {entries}, {precision}"
+            project_name = f"training, {description}"
             sides = [project(project_name, lambda: bench.train_language_model(entries, precision, updates=updates)),
                      peer("PyTorch", lambda: bench.train_peer("decoder", **options, warm=3, updates=updates))]
             compare_memory = entries == 33278 and bench.device == "cpu"
             if compare_memory:
-                sides.append(peer("PyTorch's memory", lambda: bench.train_peer("decoder", tuned=False, **options, warm=1, updates=1)))
+                sides.append(peer("PyTorch's memory", lambda: bench.train_peer("decoder", is_tuned=False, **options, warm=1, updates=1)))
 
             def rows(results):
                 yield Row(project_name, "tokens/s", results[project_name]["tokens/s"], results["PyTorch"]["tokens/s"], bar)
                 if compare_memory:
-                    yield Row(f"peak memory, {what}", "MB", results[project_name]["MB"], results["PyTorch's memory"]["MB"], 2, lower_is_better=True)
+                    yield Row(f"peak memory, {description}", "MB", results[project_name]["MB"], results["PyTorch's memory"]["MB"], 2, lower_is_better=True)
 
             yield Comparison(project_name, sides, rows)
