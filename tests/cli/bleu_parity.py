@@ -76,12 +76,12 @@ def mh_eval_rows(options, files):
 num_compared = 0
 
 
-def expect_equal(what, a, b):
+def expect_equal(name, a, b):
     global num_compared
     num_compared += 1
     a, b = ([f"{x:.10f}" if isinstance(x, float) else x for x in side] for side in (a, b))
     if a != b:
-        sys.exit(f"{what}: expected {b}, as from sacrebleu; found {a}")
+        sys.exit(f"{name}: expected {b}, as from sacrebleu; found {a}")
 
 
 def signature(text):

@@ -18,18 +18,18 @@ def header_of(path):
     return json.loads(data[8:8 + int.from_bytes(data[:8], "little")])
 
 
-def differences(what, found, listed):
+def differences(label, found, listed):
     """Returns one line for each name that occurs in only one of the sets `found` (in checkpoints) and `listed` (in a table)."""
-    return [f"{what}: {name} is not in the table" for name in sorted(found - listed)] + \
-           [f"{what}: no checkpoint has {name}" for name in sorted(listed - found)]
+    return [f"{label}: {name} is not in the table" for name in sorted(found - listed)] + \
+           [f"{label}: no checkpoint has {name}" for name in sorted(listed - found)]
 
 
 def main():
     tool = pathlib.Path(sys.argv[1]) / "mh-train"
-    tables = {what: {row["key"] for row in table_of(tool, "--list", what)} for what in ("metadata", "training")}
+    tables = {table_name: {row["key"] for row in table_of(tool, "--list", table_name)} for table_name in ("metadata", "training")}
     tensors = {row["tensor"] for row in table_of(tool, "--list", "tensors")}
-    named = set(re.findall(r'"(multihead\.\w+)"', (ROOT / "lib/io/checkpoint.h").read_text()))
-    faults = differences("metadata named in lib/io/checkpoint.h", named, tables["metadata"])
+    source_keys = set(re.findall(r'"(multihead\.\w+)"', (ROOT / "lib/io/checkpoint.h").read_text()))
+    faults = differences("metadata named in lib/io/checkpoint.h", source_keys, tables["metadata"])
     training = set()
     for path in sys.argv[2:]:
         header = header_of(path)

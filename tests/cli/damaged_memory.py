@@ -112,7 +112,7 @@ def write(name, make, size):
     return path.stat().st_size
 
 
-def peak(tools, command, name):
+def measure_command(tools, command, name):
     """Returns the exit status, the peak memory in bytes and the last line on stderr of a command."""
     command = command.replace("FILE", name.split("/")[0]).split()
     with open("err", "wb") as err:
@@ -136,9 +136,9 @@ def main():
         if args.only and not any(name.startswith(only) for only in args.only):
             continue
         write(name, make, SMALL)
-        _, base, _ = peak(args.tools, command, name)
+        _, base, _ = measure_command(args.tools, command, name)
         size = write(name, make, args.mib << 20)
-        status, memory, message = peak(args.tools, command, name)
+        status, memory, message = measure_command(args.tools, command, name)
         cost, limit = memory - base, BASE + factor * size
         print(f"{name:30}{size / 2**20:8.1f}{cost / 2**20:13.1f}{limit / 2**20:8.0f}  {status}", flush=True)
         if cost > limit or status not in (0, 2, 3):

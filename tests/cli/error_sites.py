@@ -113,14 +113,14 @@ def main():
         PAGE.write_text(before + f"== {TITLE}\n" + "".join(line + "\n" for line in unreached), encoding="utf-8")
         print(f"{len(all_sites)} error sites; {len(unreached)} not reached")
         return 0
-    listed = section()
-    if listed is None:
+    section_lines = section()
+    if section_lines is None:
         print(f"skipped: tests/cli/errors.txt has no section '== {TITLE}'; run ./run errors, which writes the section")
         return SKIPPED
-    unknown = collections.Counter(listed) - collections.Counter(label(path, code) for path, _, _, code in sites())
+    unknown = collections.Counter(section_lines) - collections.Counter(label(path, code) for path, _, _, code in sites())
     problems = [f"tests/cli/errors.txt: expected an error site of the sources; found {line}\n" for line in unknown.elements()]
-    if len(listed) > MAX_UNREACHED:
-        problems.append(f"tests/cli/errors.txt: expected at most {MAX_UNREACHED} error sites that no test reaches; found {len(listed)}\n")
+    if len(section_lines) > MAX_UNREACHED:
+        problems.append(f"tests/cli/errors.txt: expected at most {MAX_UNREACHED} error sites that no test reaches; found {len(section_lines)}\n")
     print("".join(problems), end="")
     return 1 if problems else 0
 

@@ -45,9 +45,9 @@ log_every = "1u"
 
 
 def stages():
-    listed = subprocess.run(["mh-train", "--list", "stages"], check=True, capture_output=True, text=True).stdout.splitlines()[1:]
+    stage_lines = subprocess.run(["mh-train", "--list", "stages"], check=True, capture_output=True, text=True).stdout.splitlines()[1:]
     stages_by_name = {}
-    for line in listed:
+    for line in stage_lines:
         kind, name = line.split("\t")[:2]
         stages_by_name[f"{kind}={name}"] = {kind: name}
     excluded = {"combiner=pair-norm",  # needs mixer=differential
@@ -86,8 +86,8 @@ def main():
     if unknown := IN_BF16 - stages().keys():
         sys.exit(f"expected stages of mh-train in IN_BF16; found {sorted(unknown)}")
     for name, stage in stages().items():
-        in_bf16 = os.environ.get("MH_FULL") or name in IN_BF16 or stage in COMBINATIONS
-        for precision in ("fp32", "bf16") if in_bf16 else ("fp32",):
+        tests_bf16 = os.environ.get("MH_FULL") or name in IN_BF16 or stage in COMBINATIONS
+        for precision in ("fp32", "bf16") if tests_bf16 else ("fp32",):
             fused = losses(text, stage, "fused", precision)
             if fused is None:
                 refused.add(name)
@@ -102,7 +102,7 @@ def main():
             all_equal &= difference <= allowed
             print(f"{name}, {precision}: {difference:.1e}, allowed {allowed:.1e}{'' if difference <= allowed else ': FAIL'}", flush=True)
     if refused != NOT_FUSED:
-        print(f"expected no fused path for {sorted(NOT_FUSED)}; found none for {sorted(refused)}: FAIL")
+        print(f"expected no fused path for {sorted(NOT_FUSED)}; found none for {sorted(refused)}; correct NOT_FUSED: FAIL")
         all_equal = False
     return 0 if all_equal else 1
 

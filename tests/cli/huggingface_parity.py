@@ -95,27 +95,27 @@ def make():
     tokenizer = transformers.AutoTokenizer.from_pretrained("bpe")
     size = len(tokenizer)
 
-    def gpt2(folder, kind=transformers.GPT2LMHeadModel, rows=size, dtype=None, shards="5GB", safe=True, tokenizer=tokenizer, **settings):
-        if not (safe or TRANSFORMERS_4) or not is_requested(folder):
+    def gpt2(folder, kind=transformers.GPT2LMHeadModel, rows=size, dtype=None, shards="5GB", is_safetensors=True, tokenizer=tokenizer, **settings):
+        if not (is_safetensors or TRANSFORMERS_4) or not is_requested(folder):
             return
         config = GPT2Config(vocab_size=rows, n_positions=24, n_embd=32, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, **settings)
         model = randomise(kind(config))
         if dtype:
             model = model.to(dtype)
-        model.save_pretrained(folder, max_shard_size=shards, **({"safe_serialization": safe} if TRANSFORMERS_4 else {}))
+        model.save_pretrained(folder, max_shard_size=shards, **({"safe_serialization": is_safetensors} if TRANSFORMERS_4 else {}))
         tokenizer.save_pretrained(folder)
         write_rows(folder, size, 24)
 
     gpt2("gpt2")
-    gpt2("gpt2-bin", safe=False)
+    gpt2("gpt2-bin", is_safetensors=False)
     gpt2("gpt2-base", kind=transformers.GPT2Model)
     gpt2("gpt2-shards", shards="40KB")
-    gpt2("gpt2-shards-bin", shards="40KB", safe=False)
-    gpt2("gpt2-half", dtype=torch.float16, safe=False)
+    gpt2("gpt2-shards-bin", shards="40KB", is_safetensors=False)
+    gpt2("gpt2-half", dtype=torch.float16, is_safetensors=False)
     gpt2("gpt2-bfloat", dtype=torch.bfloat16)
     gpt2("gpt2-other", activation_function="gelu", n_inner=48, tie_word_embeddings=False, layer_norm_epsilon=1e-3)
     gpt2("gpt2-padded", rows=size + 13)
-    gpt2("gpt2-old", safe=False)
+    gpt2("gpt2-old", is_safetensors=False)
     convert_to_old_gpt2("gpt2-old")
     extended_tokenizer = transformers.AutoTokenizer.from_pretrained("bpe")
     extended_tokenizer.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens" if TRANSFORMERS_4 else "extra_special_tokens": ["<sep>"]})
@@ -128,18 +128,18 @@ def make():
     pathlib.Path("wordpiece/config.json").write_text('{"model_type": "bert"}')
     pieces = transformers.AutoTokenizer.from_pretrained("wordpiece")
 
-    def bert(folder, kind, safe=True, pieces=pieces, **settings):
-        if not (safe or TRANSFORMERS_4) or not is_requested(folder):
+    def bert(folder, kind, is_safetensors=True, pieces=pieces, **settings):
+        if not (is_safetensors or TRANSFORMERS_4) or not is_requested(folder):
             return
         config = BertConfig(vocab_size=len(pieces), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
                             max_position_embeddings=40, **settings)
-        randomise(kind(config)).save_pretrained(folder, **({"safe_serialization": safe} if TRANSFORMERS_4 else {}))
+        randomise(kind(config)).save_pretrained(folder, **({"safe_serialization": is_safetensors} if TRANSFORMERS_4 else {}))
         pieces.save_pretrained(folder)
         write_rows(folder, len(pieces), 40, segments=True)
 
     bert("bert", transformers.BertForPreTraining)
-    bert("bert-bin", transformers.BertForPreTraining, safe=False)
-    bert("bert-old", transformers.BertForPreTraining, safe=False)
+    bert("bert-bin", transformers.BertForPreTraining, is_safetensors=False)
+    bert("bert-old", transformers.BertForPreTraining, is_safetensors=False)
     convert_to_old_bert("bert-old")
     bert("bert-words", transformers.BertForMaskedLM, hidden_act="gelu_new")
     bert("bert-base", transformers.BertModel)
@@ -156,8 +156,8 @@ def make():
 def load(folder):
     config = AutoConfig.from_pretrained(folder)
     name = config.architectures[0]
-    model, info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
-    return model.eval(), info
+    model, loading_info = getattr(transformers, name).from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+    return model.eval(), loading_info
 
 
 def outputs(model, rows):
@@ -206,8 +206,8 @@ def compare(folder, printed):
 
 def check_round_trip(folder, written):
     model, _ = load(folder)
-    reloaded, info = load(written)
-    assert not any(info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), info
+    reloaded, loading_info = load(written)
+    assert not any(loading_info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), loading_info
     reloaded_state = reloaded.state_dict()
     for key, value in model.state_dict().items():
         if folder == "bert-untied" and key == "cls.predictions.bias":

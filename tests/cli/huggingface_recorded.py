@@ -2,7 +2,7 @@
 
 huggingface_recorded.py record               writes the folders of the installed version of transformers to tests/cli/recorded
 huggingface_recorded.py weights FOLDER CHANGE…   writes model.safetensors from tensors.txt; a CHANGE is NAME=NEW (renames a tensor),
-                                             +NAME=COPY (adds a copy), ~NAME (rotates the values) or -PREFIX (removes it from all names)
+                                             +NAME=COPY (adds a copy), ~NAME (rotates the values) or -PREFIX (removes PREFIX from all names)
 huggingface_recorded.py compare FOLDER PRINTED IDS   compares the output of model-print and token-ids with the record
 huggingface_recorded.py config FOLDER NEW    compares config.json of the folder NEW with the recorded configuration of FOLDER
 huggingface_recorded.py peer FOLDER…         checks that transformers reads the same configuration and tokenizer from FOLDER.back
@@ -136,13 +136,13 @@ def peer(*folders):
 
 def compare_peer(folder, new, transformers):
     readings = {}
-    for each_folder in (folder, new):
-        config = transformers.AutoConfig.from_pretrained(each_folder).to_dict()
+    for path in (folder, new):
+        config = transformers.AutoConfig.from_pretrained(path).to_dict()
         for key in IGNORED_KEYS:
             config.pop(key, None)
         config["dtype"] = str(config["dtype"]).removeprefix("torch.")
         config.setdefault("position_embedding_type", "absolute")  # transformers 5 has only this type and keeps the key if a file has it
-        readings[each_folder] = config, special(load_tokenizer(each_folder, transformers))
+        readings[path] = config, special(load_tokenizer(path, transformers))
     expected = readings[folder][0]
     if expected["model_type"] == "gpt2":
         expected["pad_token_id"] = readings[folder][1]["pad_token_id"]
@@ -189,9 +189,9 @@ def record():
         (folder / "figures.txt").write_text("\n".join(figures) + "\n")
         segments = [" | " + " ".join(["0"] * (len(r) // 2) + ["1"] * (len(r) - len(r) // 2)) if name == "bert" else "" for r in rows]
         (folder / "rows").write_text("".join(" ".join(map(str, r)) + s + "\n" for r, s in zip(rows, segments)))
-        read = transformers.AutoConfig.from_pretrained(folder).to_dict()
-        read = {k: v for k, v in read.items() if k not in IGNORED_KEYS} | {"dtype": "float32"}
-        (folder / "read.json").write_text(json.dumps(read, indent=1, sort_keys=True) + "\n")
+        read_config = transformers.AutoConfig.from_pretrained(folder).to_dict()
+        read_config = {k: v for k, v in read_config.items() if k not in IGNORED_KEYS} | {"dtype": "float32"}
+        (folder / "read.json").write_text(json.dumps(read_config, indent=1, sort_keys=True) + "\n")
         reloaded = transformers.AutoTokenizer.from_pretrained(folder)
         (folder / "special.json").write_text(json.dumps(special(reloaded), indent=1) + "\n")
         # The project never encodes text to special tokens, so their names are tokenised as plain text.

@@ -50,24 +50,25 @@ def choices_of(tool, subcommand, option, entry):
     return choices.group(1).split(", ") if choices else []
 
 
-def faults_of_choices(tool, page, subcommands, known):
+def faults_of_choices(tool, page, subcommands, known_choices):
     """Returns one line for each choice of an option that the page of the tool lacks.
 
-    subcommands: {arguments of a subcommand: its help}. known: {(option, its help): choices} of all tools so far, since a run of the tool takes 0.2 s.
+    subcommands: {arguments of a subcommand: its help}. known_choices: {(option, its help): choices} of all tools so far, since a
+    run of the tool takes 0.2 s.
     """
     text, faults = page.read_text(), []
     words = macro_words(text)
     for subcommand, help_text in subcommands.items():
-        for option, kind, rest in re.findall(r"^  (?:-\w, ?)?--([a-z][a-z0-9-]*) ([A-Z]\S*)(.*(?:\n {8,}.*)*)", help_text, re.MULTILINE):
+        for option, kind, entry_text in re.findall(r"^  (?:-\w, ?)?--([a-z][a-z0-9-]*) ([A-Z]\S*)(.*(?:\n {8,}.*)*)", help_text, re.MULTILINE):
             if kind in ("N", "X", "FILE"):  # numbers and names of files have no choices
                 continue
             entries = re.findall(rf"^\.It Fl (?:.* )?-{option}(?: .*)?\n(?:(?!\.It Fl).*\n)*", text, re.MULTILINE)
             if any(re.search(r"as in\n\.Xr mh-", entry) for entry in entries):  # the page refers to another page for the choices
                 continue
-            if (option, rest) not in known:
-                known[option, rest] = choices_of(tool, subcommand, option, rest)
+            if (option, entry_text) not in known_choices:
+                known_choices[option, entry_text] = choices_of(tool, subcommand, option, entry_text)
             faults += [f"{page.name}: expected the choice {choice} of --{option}; found none; add it"
-                       for choice in known[option, rest] if choice not in words]
+                       for choice in known_choices[option, entry_text] if choice not in words]
     return sorted(set(faults))
 
 
@@ -109,15 +110,15 @@ def main():
         text = page.read_text()
         help_text = output_of(tool, "--help")
         subcommands = {(): help_text} | {(sub,): output_of(tool, sub, "--help") for sub in subcommands_of_help(help_text)}
-        in_help = set().union(*map(options_of_help, subcommands.values()))
+        help_options = set().union(*map(options_of_help, subcommands.values()))
         faults += faults_of_choices(tool, page, subcommands, choices)
         for sub in subcommands_of_help(help_text):
             faults += [f"{page.name}: expected the line '{line}' for the subcommand {sub}; found none; add it"
                        for line in (f".Ss {sub}", f".Cm {sub}") if line not in text.splitlines()]
-        in_page = options_of_page(text)
-        num_options += len(in_help)
-        faults += [f"{page.name}: expected the option --{o}, which --help lists; found none; add it" for o in sorted(in_help - in_page)]
-        faults += [f"{page.name}: expected only options that --help lists; found --{o}; remove it" for o in sorted(in_page - in_help)]
+        page_options = options_of_page(text)
+        num_options += len(help_options)
+        faults += [f"{page.name}: expected the option --{o}, which --help lists; found none; add it" for o in sorted(help_options - page_options)]
+        faults += [f"{page.name}: expected only options that --help lists; found --{o}; remove it" for o in sorted(page_options - help_options)]
     if num_options == 0 or not any(choices.values()):
         faults.append("expected tools with options and choices in FOLDER-OF-TOOLS; found none")
     print("\n".join(faults) if faults else f"help and manual agree on {num_options} options")

@@ -28,12 +28,12 @@ def printed_scores(kind, text):
     return [line.split() for line in process.stdout.split("\n")[:-1]]
 
 
-def expect(what, actual, expected):
+def expect(name, actual, expected):
     global num_compared
     num_compared += 1
     expected = [f"{value:.10f}" for value in expected]
     if [x.replace("-0.0000000000", "0.0000000000").replace("-nan", "nan") for x in actual] != [x.replace("-0.0000000000", "0.0000000000") for x in expected]:
-        sys.exit(f"{what}: expected {expected}; found {actual}")
+        sys.exit(f"{name}: expected {expected}; found {actual}")
 
 
 def check_tables(kind, rows_of_tables, scores):
@@ -82,10 +82,10 @@ def normalise(answer):
 
 def f1(answer, truth):
     words, truth_words = normalise(answer).split(), normalise(truth).split()
-    shared = sum((collections.Counter(words) & collections.Counter(truth_words)).values())
-    if shared == 0:
+    num_shared = sum((collections.Counter(words) & collections.Counter(truth_words)).values())
+    if num_shared == 0:
         return 0.0
-    precision, recall = shared / len(words), shared / len(truth_words)
+    precision, recall = num_shared / len(words), num_shared / len(truth_words)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -95,7 +95,7 @@ def check_answers(questions):
     sums = [0.0, 0.0]
     for question, line in zip(questions, actual):
         answer, truth = question[0], question[1:]
-        scores = max(float(normalise(answer) == normalise(one)) for one in truth), max(f1(answer, one) for one in truth)
+        scores = max(float(normalise(answer) == normalise(gold_answer)) for gold_answer in truth), max(f1(answer, gold_answer) for gold_answer in truth)
         expect(f"answers {ascii(question)}", line, scores)
         sums = [a + b for a, b in zip(sums, scores)]
     expect("all answers", actual[len(questions)], [100 * value / len(questions) for value in sums])

@@ -1,7 +1,7 @@
 """Compares the hand-written lists of the manual pages, such as the columns of a table, with the names in the sources.
 
 A page explains such names in groups or in sentences, so page_lists.py cannot generate these lists. LISTS has an entry for each
-of them. A name of the sources is a text that a regular expression finds in them, for example a key of a JSON object.
+such list. A name of the sources is a text that a regular expression finds in the sources, for example a key of a JSON object.
 """
 import re
 from typing import Callable, NamedTuple
@@ -28,15 +28,15 @@ def columns(*sources):
 
 def parts(text, *starts):
     """Returns the parts of a page that begin with one of the lines `starts` and end before the next section or option."""
-    kept, end = [], None
+    lines_in_parts, end = [], None
     for line in text.splitlines():
         if line in starts:
             end = (".Ss", ".Sh") if line.startswith(".S") else (".It Fl", ".Ss", ".Sh")
         elif end and line.startswith(end):
             end = None
         if end:
-            kept.append(line)
-    return "\n".join(kept)
+            lines_in_parts.append(line)
+    return "\n".join(lines_in_parts)
 
 
 def marked(macro, *starts, name=r"[a-z][\w./-]*"):
@@ -46,11 +46,11 @@ def marked(macro, *starts, name=r"[a-z][\w./-]*"):
         for line in parts(text, *starts).splitlines():
             if not line.startswith("."):
                 continue
-            present = None
+            current_macro = None
             for word in line[1:].split():
                 if re.fullmatch(r"[A-Z][a-z]", word):
-                    present = word
-                elif present == macro and re.fullmatch(name, word):
+                    current_macro = word
+                elif current_macro == macro and re.fullmatch(name, word):
                     found.add(word)
         return found
     return find
@@ -98,7 +98,7 @@ def axis_sizes(tools):
 
 class NameList(NamedTuple):
     page: str
-    what: str                 # noun for a name of the list
+    noun: str                 # noun for a name of the list
     found: Callable           # returns the names in the text of the page
     wanted: Callable          # returns the names that the page must have; argument: folder of the tools
     allowed: Callable = None  # returns further names that the page may have
@@ -172,9 +172,9 @@ def faults_of_names(tools, pages):
     for entry in LISTS:
         found, wanted = entry.found((pages / entry.page).read_text()), entry.wanted(tools)
         if not wanted:
-            faults.append(f"page_names.py: expected a {entry.what} of {entry.page} in the sources; found none; correct its entry of LISTS")
-        faults += [f"{entry.page}: expected the {entry.what} {name}; found none; add it" for name in sorted(wanted - found)]
+            faults.append(f"page_names.py: expected a {entry.noun} of {entry.page} in the sources; found none; correct its entry of LISTS")
+        faults += [f"{entry.page}: expected the {entry.noun} {name}; found none; add it" for name in sorted(wanted - found)]
         if entry.is_exact:
             others = found - wanted - (entry.allowed(tools) if entry.allowed else set())
-            faults += [f"{entry.page}: expected a {entry.what} in the sources; found {name}; remove it" for name in sorted(others)]
+            faults += [f"{entry.page}: expected a {entry.noun} in the sources; found {name}; remove it" for name in sorted(others)]
     return faults

@@ -118,7 +118,7 @@ def main():
     if write:
         for path, rows in papers.items():
             path.write_text("".join("\t".join(fields) + "\n" for fields in rows), encoding="utf-8")
-    print("\n".join(faults) if faults else f"{len(recipes)} recipes, {len(small)} small ones")
+    print("\n".join(faults) if faults else f"{len(recipes)} recipes, {len(small)} of them small")
     sys.exit(1 if faults else 0)
 
 

@@ -37,9 +37,9 @@ def squad_print(*command):
     return subprocess.run([str(programs / "squad-print"), *map(str, command)], check=True, capture_output=True, text=True).stdout
 
 
-def expect(what, actual, expected):
+def expect(name, actual, expected):
     if actual != expected:
-        sys.exit(f"{what}: expected {ascii(expected)}; found {ascii(actual)}")
+        sys.exit(f"{name}: expected {ascii(expected)}; found {ascii(actual)}")
 
 
 def windows():

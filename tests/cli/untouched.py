@@ -30,7 +30,7 @@ def below(paths):
 
 
 def listing(paths):
-    """Returns {path: type, size, time of modification and hash or target} of everything below the paths."""
+    """Returns {path: (mode, inode, size, time of modification, hash or target)} of everything below the paths."""
     entries = {}
     for path in below(paths):
         status = path.lstat()
@@ -67,7 +67,7 @@ class Watch:
                     watch, mask, _, length = struct.unpack_from("iIII", data)
                     name = data[16:16 + length].rstrip(b"\0").decode()
                     data = data[16 + length:]
-                    # Opening a folder to list its files is harmless. An event of an entry that is not watched itself is of a new file.
+                    # Opening a folder to list its files is harmless. An event for a file without a watch of its own concerns a new file.
                     if mask & self.mask and not (mask & IS_DIR and not mask & CHANGES):
                         events.append(f"{self.names.get(watch, '?')}{'/' + name if name else ''}: " +
                                       ("changed" if mask & CHANGES else "opened"))

@@ -35,11 +35,11 @@ def write_lines(path, lines):
     pathlib.Path(path).write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
 
 
-def expect(what, actual, expected):
+def expect(name, actual, expected):
     global num_compared
     num_compared += 1
     if actual != expected:
-        sys.exit(f"{what}: expected {ascii(expected)}; found {ascii(actual)}")
+        sys.exit(f"{name}: expected {ascii(expected)}; found {ascii(actual)}")
 
 
 def peer_tokenizer(pieces, lowercase, strip):
@@ -76,11 +76,11 @@ def check_text(name, lines, vocabulary, pieces, lowercase, strip):
     expect(f"{name}: lines", (len(ids), len(place_lines)), (len(lines), len(lines)))
     encodings = peer.encode_batch(lines, add_special_tokens=False)
     for line, actual, places, encoding in zip(lines, ids, place_lines, encodings):
-        what = f"{name}, lowercase {lowercase}, strip_accents {strip}, {ascii(line)}"
-        expect(what, actual, encoding.ids + [separator])
+        label = f"{name}, lowercase {lowercase}, strip_accents {strip}, {ascii(line)}"
+        expect(label, actual, encoding.ids + [separator])
         triples = [tuple(map(int, place.split(":"))) for place in places.split()]
-        expect(what, [t[0] for t in triples], encoding.ids)
-        expect(what, places_in_characters(line, [t[1:] for t in triples]), encoding.offsets)
+        expect(label, [t[0] for t in triples], encoding.ids)
+        expect(label, places_in_characters(line, [t[1:] for t in triples]), encoding.offsets)
     return encodings
 
 

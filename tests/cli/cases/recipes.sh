@@ -16,7 +16,7 @@ said "unknown key 'unknown-recipe'"
 cp -r "$ROOT/configs" configs
 find configs/recipes -maxdepth 1 -type f ! -name wikitext2-small.toml ! -name mixhead.tsv ! -name training.tsv ! -name expand -delete
 sed -i '1b; /^table2-vanilla/!d' configs/recipes/mixhead.tsv
-expect 0 python3 "$ROOT/tests/cli/recipes.py" "$tools" configs/recipes; printed "6 recipes, 1 small ones"
+expect 0 python3 "$ROOT/tests/cli/recipes.py" "$tools" configs/recipes; printed "6 recipes, 1 of them small"
 edit() { sed -i "/^$1	/{$2}" configs/recipes/mixhead.tsv; }
 edit table2-vanilla 's/67,478,528/67,478,529/'
 edit table2-vanilla-sigsoftmax 's/67M/69M/'
