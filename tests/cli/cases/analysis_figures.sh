@@ -7,12 +7,12 @@ mh-prep lm -q --vocab v text -o t.mhs
 fixed_text 20 > other
 mh-prep vocab -q other > v2
 mh-prep lm -q --vocab v2 other -o other.mhs
-made() {
+train() {
   mh-train -q --threads 1 --train t.mhs --out "$1" --set model.layers=2 --set model.width=16 --set model.ffn=16 --set attention.heads=2 \
     --set train.batch.block=16 --set train.batch.tokens=128 --set train.length=1u --set train.lr=0.0 "${@:2}"
 }
-made run
-made mixed --set attention.mixer=talking-heads --set attention.talking-heads.init=xavier --set attention.combiner=gates
+train run
+train mixed --set attention.mixer=talking-heads --set attention.talking-heads.init=xavier --set attention.combiner=gates
 m=run/last.safetensors mixed=mixed/last.safetensors
 golden --near eval 0 mh-eval $m $mixed t.mhs
 golden --near eval-context-json 0 mh-eval --format json --context 4 $m t.mhs

@@ -119,7 +119,7 @@ expect 3 mh-eval ft classes.mhs
 expect 2 mh-finetune --resume --out ft --seeds 4; said "no folder ft/seed4"; said "--seed 4"
 expect 0 mh-finetune -q --resume --out ft --seeds 3 --threads 1; [ "$(wc -l < out)" -eq 6 ] || fail "$(cat out)"
 expect 2 mh-finetune --train classes.mhs --init - --seeds 2 --out no < $m
-# Each run reads the configuration again, so it must be a file, unless there is one run.
+# Each run reads the configuration again, so the configuration must be a file unless there is only one run.
 expect 2 mh-finetune --config - --train classes.mhs $go --seeds 2 --out no < c.toml; [ ! -d no ] || fail "a folder is left"
 expect 2 mh-finetune --config <(cat c.toml) --train classes.mhs $go --seeds 2 --out no; [ ! -d no ] || fail "a folder is left"
 printf '[train]\nlength = "1u"\n' | mh-finetune -q --config - --train classes.mhs $go --seeds 1 --out single
@@ -232,26 +232,27 @@ expect 0 mh-eval --format json swapped.safetensors v.mhs; printed '"word_accurac
 expect 2 mh-eval generate $m --prompt t0w1 --length 3
 
 # Contradictory options are refused, and no folder is left.
-no() { expect "$1" mh-finetune "${@:3}" --out no; said "$2"; [ ! -d no ] || fail "a folder is left"; }
-no 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
-no 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
-no 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
-no 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
-no 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
-no 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
+# refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
+refused() { expect "$1" mh-finetune "${@:3}" --out no; said "$2"; [ ! -d no ] || fail "a folder is left"; }
+refused 2 "word_accuracy, next_accuracy" --train t.mhs --valid v.mhs $go --set train.validation.metric=f1
+refused 2 "updates or epochs" --train classes.mhs $go --set train.length=100t
+refused 2 "encoder.layers.0.ffn.up.weight" --train classes.mhs $go --set model.ffn=32
+refused 3 "documents" --train classes.mhs $go --set "model.bert.head='words'" --set model.bert.classes=0 --set 'model.bert.labels=[]'
+refused 2 "one name for each of the 2 classes" --train classes.mhs $go --set model.bert.classes=2
+refused 2 "model.bert.classes" --train classes.mhs $go --set model.bert.classes=0 --set 'model.bert.labels=[]'
 expect 2 mh-train --config c.toml --train t.mhs --out no --set model.bert.segments=1; said "at least 2, since a row of t.mhs has 2 segments"; [ ! -d no ] || fail "a folder is left"
-no 2 "as many heads as in the checkpoint, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
+refused 2 "as many heads as in the checkpoint, 4 in layer 0; found 2" --train classes.mhs $go --set attention.heads=2
 expect 0 mh-finetune --train classes.mhs $go --out gated --set train.length=1u --set attention.combiner=gates --train-only gates
 said "keep their random initial values: "; said "to train the output head, add head"
 expect 0 mh-finetune --train classes.mhs $go --out headed --set train.length=1u --set attention.combiner=gates --train-only gates,head
 ! grep -q "keep their random initial values" err || fail "a warning about a head that is trained"
 ! grep -q perplexity headed/log.jsonl || fail "the log has the perplexity of a classifier"
-no 2 "at least 5" --train t.mhs $go --set train.batch.block=4
-no 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
-no 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
-no 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
+refused 2 "at least 5" --train t.mhs $go --set train.batch.block=4
+refused 3 "2 classes" --train classes.mhs $go --set model.bert.classes=2 --set 'model.bert.labels=[]'
+refused 2 "mlm.mask_share" --train classes.mhs $go --set mlm.mask_share=0.2
+refused 2 "train.batch.block" --train classes.mhs $go --set train.batch.block=65
 mh-prep vocab -q corpus > words; mh-prep lm -q --vocab words corpus > lm.mhs
-no 3 "mh-prep" --train lm.mhs $go
+refused 3 "mh-prep" --train lm.mhs $go
 expect 3 mh-eval ft/seed1/best.safetensors t.mhs
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --context 3
 expect 2 mh-eval ft/seed1/best.safetensors classes.mhs --beam 3

@@ -41,9 +41,10 @@ expect 2 mh-prep vocab --type byte-bpe --from gpt2-4 -o gpt2-4/vocab.json; said 
 expect 2 mh-convert gpt2-4 -o gpt2-4/config.json; said "an output that is not an input"
 
 # An added token is read from each file that can declare it.
+# copy FOLDER: makes the folder `bad`, a copy of FOLDER.
 copy() { rm -rf bad; cp -r "$1" bad; }
-# one FILE: makes the folder `bad`, a copy of gpt2-4 in which only FILE declares added tokens.
-one() {
+# declared_in FILE: makes the folder `bad`, a copy of gpt2-4 in which only FILE declares added tokens.
+declared_in() {
   copy gpt2-4
   python3 - "$1" <<'P'
 import json, os, sys
@@ -60,13 +61,13 @@ if sys.argv[1] == "tokenizer.json":  # merges in the format of older versions
 P
 }
 for file in added_tokens.json tokenizer_config.json tokenizer.json; do
-  one $file
+  declared_in $file
   expect 0 mh-convert bad -o one.safetensors; said "277 entries"
   expect 0 mh-prep vocab --type byte-bpe --from bad -o one.v; said "277 entries"
   mh-prep -q lm --vocab one.v text | mh-eval -q one.safetensors -
 done
 [ $file = tokenizer.json ] || fail "the loop did not reach tokenizer.json"
-one added_tokens.json
+declared_in added_tokens.json
 expect 0 mh-convert bad -o one.safetensors; said "not special (2): '<pad>', '<sep>'"
 
 # Tied tensors are accepted under either name, with and without the model prefix; if both are present they must be

@@ -1,34 +1,35 @@
 # mh-convert refuses unsupported and damaged Hugging Face folders, and does not convert pruned models to Hugging Face. A
 # converted model works in every tool.
 [ -n "$(command -v mh-convert || true)" ] || skip "mh-convert is not built"
-no() { expect "$1" mh-convert "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
+# refused STATUS MESSAGE ARGUMENT…: mh-convert must exit with STATUS and MESSAGE and leave no file.
+refused() { expect "$1" mh-convert "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
 
 # Errors that can be tested without transformers.
 mkdir empty none llama
-no 3 "config.json" empty
+refused 3 "config.json" empty
 echo '{"model_type": "llama"}' > llama/config.json
-no 3 '"bert" or "gpt2"' llama
+refused 3 '"bert" or "gpt2"' llama
 echo '{"model_type": 3}' > llama/config.json
-no 3 "text" llama
+refused 3 "text" llama
 echo 'GPT' > llama/config.json
-no 3 "a JSON object" llama
+refused 3 "a JSON object" llama
 echo '{"model_type": "gpt2"}' > none/config.json
-no 3 "neither" none
+refused 3 "neither" none
 printf '{"model_type": "gpt2"}\0{"n_head": 3}' > llama/config.json
-no 3 "without NUL bytes" llama
+refused 3 "without NUL bytes" llama
 echo '{"model_type": "gpt2", "n_head": 4, "n_head": 2}' > llama/config.json
-no 3 "'n_head' twice" llama
-no 2 "--average" --average empty
-no 2 "one Hugging Face folder" empty none
-no 2 "one Hugging Face folder" --padded-vocabulary empty none
-no 2 "--padded-vocabulary: expected a Hugging Face folder" --padded-vocabulary --fold empty.safetensors
-no 2 "--seed: expected a Hugging Face folder" --seed 3 --average empty.safetensors
+refused 3 "'n_head' twice" llama
+refused 2 "--average" --average empty
+refused 2 "one Hugging Face folder" empty none
+refused 2 "one Hugging Face folder" --padded-vocabulary empty none
+refused 2 "--padded-vocabulary: expected a Hugging Face folder" --padded-vocabulary --fold empty.safetensors
+refused 2 "--seed: expected a Hugging Face folder" --seed 3 --average empty.safetensors
 # Refuses an output that is a file of the input folder, and JSON that is nested too deeply.
 echo '{"model_type": "bert"}' > none/config.json
 expect 2 mh-convert none -o none/config.json; said "an output that is not an input"
 [ "$(cat none/config.json)" = '{"model_type": "bert"}' ] || fail "the folder is changed"
 python3 -c 'print("{\"model_type\": \"bert\", \"x\": " + "[" * 1000000 + "]" * 1000000 + "}")' > llama/config.json
-no 3 "1000001 nested levels" llama
+refused 3 "1000001 nested levels" llama
 expect 2 mh-convert --to onnx empty x; said "huggingface"
 expect 2 mh-convert --to huggingface empty; said "a checkpoint and a new folder"
 make_shards
@@ -77,7 +78,9 @@ mh-train -q --train t.mhs --out words --set model.positions=learned --set model.
 expect 3 mh-convert --to huggingface words/last.safetensors x; said "the type byte-bpe"
 
 # Damaged or inconsistent folders.
+# copy FOLDER: makes the folder `bad`, a copy of FOLDER.
 copy() { rm -rf bad; cp -r "$1" bad; }
+# setting FOLDER JSON: makes `bad`, a copy of FOLDER with the keys of the object JSON set in config.json.
 setting() { copy "$1"; python3 - "$2" <<'P'
 import json, sys
 config = json.load(open("bad/config.json"))
@@ -87,7 +90,7 @@ P
 }
 while IFS='|' read -r folder change words; do
   setting "$folder" "$change"
-  no 3 "$words" bad
+  refused 3 "$words" bad
 done <<'T'
 gpt2|{"scale_attn_by_inverse_layer_idx": true}|scale_attn_by_inverse_layer_idx
 gpt2|{"scale_attn_weights": false}|scale_attn_weights
@@ -115,6 +118,7 @@ gpt2|{"n_head": 0}|a whole number from 1 to
 T
 setting gpt2 '{"attn_soft_cap": 30, "eos_token_id": 7}'
 expect 0 mh-convert bad -o y; said "attn_soft_cap"; said "eos_token_id is 7; using 0 from the tokenizer files"
+# tensors CODE: runs the Python CODE, which changes `tensors`, the tensors of bad/model.safetensors by name.
 tensors() { PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - "$1" <<'P'
 import sys
 from safetensors.numpy import load_file, save_file
@@ -124,26 +128,26 @@ save_file(tensors, "bad/model.safetensors", {"format": "pt"})
 P
 }
 copy gpt2; tensors 'tensors["transformer.h.0.ln_3.weight"] = tensors["transformer.h.0.ln_1.weight"]'
-no 3 "unknown tensor transformer.h.0.ln_3.weight" bad; said "did you mean 'h.0.ln_"
+refused 3 "unknown tensor transformer.h.0.ln_3.weight" bad; said "did you mean 'h.0.ln_"
 copy gpt2; tensors 'del tensors["transformer.h.1.mlp.c_fc.bias"]'
-no 3 "the tensor h.1.mlp.c_fc.bias" bad
+refused 3 "the tensor h.1.mlp.c_fc.bias" bad
 copy gpt2; tensors 'tensors["wpe.weight"] = tensors["transformer.wpe.weight"]'
-no 3 "unique tensor names" bad
+refused 3 "unique tensor names" bad
 copy bert; tensors 'del tensors["cls.predictions.transform.dense.weight"]'
-no 3 "cls.predictions.transform.dense.weight" bad
+refused 3 "cls.predictions.transform.dense.weight" bad
 copy gpt2; rm bad/tokenizer.json bad/merges.txt
-no 3 "tokenizer.json, or vocab.json and merges.txt; found no merges.txt" bad
+refused 3 "tokenizer.json, or vocab.json and merges.txt; found no merges.txt" bad
 copy bert; echo more >> bad/vocab.txt
-no 3 "found the additional piece 'more'" bad
+refused 3 "found the additional piece 'more'" bad
 copy bert; rm bad/tokenizer.json; echo more >> bad/vocab.txt
-no 3 "another model" bad
-no 3 "--padded-vocabulary" gpt2-padded
+refused 3 "another model" bad
+refused 3 "--padded-vocabulary" gpt2-padded
 copy gpt2; echo '{"<pad>": 400}' > bad/added_tokens.json
-no 3 "<pad>" bad
+refused 3 "<pad>" bad
 copy gpt2-bin; head -c 9000 gpt2-bin/pytorch_model.bin > bad/pytorch_model.bin
-no 3 "truncated" bad
+refused 3 "truncated" bad
 copy gpt2-shards; rm bad/model-00002-of-00004.safetensors
-no 3 "model-00002-of-00004.safetensors" bad
+refused 3 "model-00002-of-00004.safetensors" bad
 PYTHONPATH=$MH_CHECK_PYTHONPATH python3 - <<'P'
 import os, torch
 class Evil:
@@ -155,7 +159,7 @@ torch.save(state, "old-bin/pytorch_model.bin", _use_new_zipfile_serialization=Fa
 P
 for kind in evil old; do
   copy gpt2-bin; cp $kind-bin/pytorch_model.bin bad
-  no 3 "safe_serialization=True" bad
+  refused 3 "safe_serialization=True" bad
   if [ $kind = evil ]; then said "posix.system"; else said "1.6"; fi
 done
 [ ! -e evil ] || fail "a program in a pickle file was executed"

@@ -8,12 +8,12 @@ mh-prep translation -q --source-vocab sv --target-vocab tv s t -o p.mhs
 printf '[model]\nbackbone = "encoder-decoder"\nlayers = 1\nwidth = 32\nffn = 32\n[attention]\nheads = 4\n[train]\nbatch.block = 16\n' > c.toml
 printf 'batch.tokens = 1000\nlr = 0.005\nlength = "60u"\nvalidation.every = "20u"\n' >> c.toml
 mh-train -q --threads 1 --config c.toml --train p.mhs --valid p.mhs --out mt --set train.validation.metric=bleu --set train.validation.decode.beam=2
-grep -q '"valid_bleu"' mt/log.jsonl || fail "no BLEU in the log"
+grep -q '"valid_bleu"' mt/log.jsonl || fail "expected valid_bleu in log.jsonl; found no such key"
 m=mt/best.safetensors
 
 expect 0 mh-eval $m p.mhs --beam 3 --hypotheses hyp --format json
 printed '"beam":3,"length_penalty":1.0,"max_length_a":0.0,"max_length_b":200,"min_length":1,"no_unknown":false'; printed '"perplexity"'; printed '"length_ratio"'
-[ "$(wc -l < hyp)" -eq "$(wc -l < t)" ] || fail "lines of --hypotheses"
+[ "$(wc -l < hyp)" -eq "$(wc -l < t)" ] || fail "expected a hypothesis for each line; found $(wc -l < hyp)"
 mv out first
 expect 0 mh-eval $m p.mhs --beam 3 --references t --tokenize none --smooth none --format json
 # mh-eval translate gives the same words in the same order for lines of text as for the shard, and mh-eval bleu the same
@@ -30,31 +30,31 @@ assert second["bleu"] == metric["score"] and second["length_ratio"] == metric["l
 assert second["signature"] == metric["signature"]
 P
 expect 0 mh-eval $m mt/last.safetensors p.mhs --beam 1 --hypotheses two
-[ -s two.0 ] && [ -s two.1 ] || fail "a file for each model"
+[ -s two.0 ] && [ -s two.1 ] || fail "expected the files two.0 and two.1; found: $(ls two*)"
 
 # Columns: line, score, text; the best hypothesis comes first.
 head -3 s > three
 expect 0 mh-eval translate $m three --beam 4 --nbest 3
-[ "$(cut -f1 out | tr '\n' ' ')" = "1 1 1 2 2 2 3 3 3 " ] || fail "lines of --nbest"
-awk -F'\t' '$1 == line && $2 > score { exit 1 } { line = $1; score = $2 }' out || fail "scores do not fall"
+[ "$(cut -f1 out | tr '\n' ' ')" = "1 1 1 2 2 2 3 3 3 " ] || fail "expected three hypotheses of each line; found $(cut -f1 out)"
+awk -F'\t' '$1 == line && $2 > score { exit 1 } { line = $1; score = $2 }' out || fail "expected falling scores of each line; found $(cut -f1,2 out)"
 cut -f3 out | awk 'NR % 3 == 1' > best
 expect 0 mh-eval translate $m three --beam 4; cmp out best
-expect 0 mh-eval translate $m three --beam 4 --scores; [ "$(cut -f3 out)" = "$(cat best)" ] || fail "--scores"
+expect 0 mh-eval translate $m three --beam 4 --scores; [ "$(cut -f3 out)" = "$(cat best)" ] || fail "expected the best hypotheses in column 3; found $(cut -f3 out)"
 expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9; cut -f1,3 out > samples
 said "2 samples at temperature 1 of the 9 likeliest, length penalty 1, hypotheses of 1 to 0·x + 200 tokens (x: source length)"
 expect 0 mh-eval translate $m three --samples 2 --seed 4 --top-k 9 --batch-tokens 1; cut -f1,3 out | cmp - samples
 printf 'v3 v5\n\nv1\n' > begin
 expect 0 mh-eval translate $m three --prefix-file begin
-sed -n 1p out | grep -q '^v3 v5' || fail "the prefix of line 1"
-sed -n 3p out | grep -q '^v1' || fail "the prefix of line 3"
+sed -n 1p out | grep -q '^v3 v5' || fail "expected the prefix of line 1; found $(sed -n 1p out)"
+sed -n 3p out | grep -q '^v1' || fail "expected the prefix of line 3; found $(sed -n 3p out)"
 printf 'w1 w2\n\nw3\n' > gap
-expect 0 mh-eval translate $m gap; [ "$(wc -l < out)" -eq 3 ] || fail "an empty line must give a line"
-[ -z "$(sed -n 2p out)" ] || fail "the translation of an empty line"
+expect 0 mh-eval translate $m gap; [ "$(wc -l < out)" -eq 3 ] || fail "expected a line for the empty line; found $(wc -l < out) lines"
+[ -z "$(sed -n 2p out)" ] || fail "expected an empty translation of an empty line; found $(sed -n 2p out)"
 expect 0 mh-eval translate $m gap --samples 2
-[ "$(cut -f1 out | tr '\n' ' ')" = "1 1 2 2 3 3 " ] || fail "samples of an empty line"
+[ "$(cut -f1 out | tr '\n' ' ')" = "1 1 2 2 3 3 " ] || fail "expected two samples of each line; found $(cut -f1 out)"
 printf 'v3 never\n\nseen\n' > new
 expect 0 mh-eval translate $m three --prefix-file new; said "2 tokens of the prefixes are unknown"
-expect 0 mh-eval translate $m three --no-unknown; ! grep -q '<unk>' out || fail "an unknown word is written"
+expect 0 mh-eval translate $m three --no-unknown; ! grep -q '<unk>' out || fail "expected no unknown word; found one"
 printf 'w1 never seen\n' > new
 expect 0 mh-eval translate $m new; said "2 tokens of the input are unknown"
 
@@ -62,10 +62,10 @@ printf 'w1\r\n' > cr
 expect 3 mh-eval translate $m cr
 
 # Errors come before anything is written.
-refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "something is written"; [ ! -e none ] || fail "a file is left"; }
+refused() { expect "$1" mh-eval "${@:3}"; said "$2"; [ ! -s out ] || fail "expected no output before the error; found $(cat out)"; [ ! -e none ] || fail "expected no file after an error; found one"; }
 { printf 'w1 %.0s' $(seq 10000); printf '\nw2\n'; } > long
 refused 3 "long:1" translate $m long
-expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; said "1 source sentences were truncated"; [ "$(wc -l < out)" -eq 2 ] || fail "lines"
+expect 0 mh-eval translate $m long --truncate --max-source 30 --beam 2; said "1 source sentences were truncated"; [ "$(wc -l < out)" -eq 2 ] || fail "expected 2 lines; found $(wc -l < out)"
 refused 2 "the size of the vocabulary" translate $m s --beam 60000
 refused 2 "the size of the vocabulary" $m p.mhs --beam 60000 --hypotheses none
 refused 2 "at most the value of --beam, 5" translate $m s --nbest 6
@@ -130,17 +130,17 @@ expect 2 mh-train --config c.toml --train p.mhs --valid p.mhs --out no --set tra
 expect 2 mh-train --set model.layers=1 --set model.width=16 --set model.ffn=16 --set attention.heads=2 --set train.batch.block=16 \
   --set train.batch.tokens=64 --set train.length=2u --train t.mhs --valid t.mhs --out no --set train.validation.metric=bleu
 expect 2 mh-train --resume --out mt --set train.validation.metric=loss
-[ ! -e no ] || fail "a folder is left"
+[ ! -e no ] || fail "expected no output folder after an error; found one"
 
 # A byte-level model may generate any bytes; the printed output is still valid lines of text.
 mh-prep vocab --type byte s > bytes 2>/dev/null
 mh-prep translation -q --vocab bytes s t -o bytes.mhs
 mh-train -q --threads 1 --config c.toml --train bytes.mhs --out bm --set train.length=1u --set train.batch.block=80
 expect 0 mh-eval translate bm/last.safetensors three --samples 40 --max-length-b 30
-[ "$(wc -l < out)" -eq 120 ] || fail "lines of a model of bytes: $(wc -l < out)"
-awk -F'\t' 'NF != 3 { exit 1 }' out || fail "columns of a model of bytes"
-iconv -f utf-8 -t utf-8 out > /dev/null || fail "the output is not UTF-8"
-! LC_ALL=C grep -q "$(printf '[\001-\010\013-\037\177]')" out || fail "control characters"
+[ "$(wc -l < out)" -eq 120 ] || fail "expected 120 lines of the byte-level model; found $(wc -l < out)"
+awk -F'\t' 'NF != 3 { exit 1 }' out || fail "expected 3 columns in each line of the byte-level model; found $(head -1 out)"
+iconv -f utf-8 -t utf-8 out > /dev/null || fail "expected UTF-8; found other bytes"
+! LC_ALL=C grep -q "$(printf '[\001-\010\013-\037\177]')" out || fail "expected no control characters; found some"
 LC_ALL=C grep -q "$(printf '\357\277\275')" out || fail "expected the replacement character for invalid bytes"
 expect 0 mh-eval bm/last.safetensors bytes.mhs --beam 2 --max-length-b 10 --hypotheses hyp --format json
 expect 0 mh-eval bleu hyp t

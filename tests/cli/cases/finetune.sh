@@ -76,20 +76,21 @@ P
 expect 0 mh-train -q --from $m $go --out model --set 'train.trainable=["gates"]'
 ! grep -q "train.groups.gates" model/config.toml || fail "a parameter group was inherited"
 
-no() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
-no 2 "--init" $go --out run
-no 2 "--resume" --init $m --resume --out run
-no 2 "the folder of the run" --init $m $go
+# refused STATUS MESSAGE ARGUMENT…: mh-finetune must exit with STATUS and MESSAGE and leave no folder.
+refused() { expect "$1" mh-finetune "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
+refused 2 "--init" $go --out run
+refused 2 "--resume" --init $m --resume --out run
+refused 2 "the folder of the run" --init $m $go
 expect 0 mh-finetune --init $m --train new.mhs --out once $small --threads 1; said "train.length is not set; using 1e"
 grep -q '^length = "1e"$' once/config.toml || fail "$(cat once/config.toml)"
-no 2 "did you mean 'gates'?" --init $m --train-only gate $go --out run
-no 2 "'mixing', which matches no trainable parameter of this model" --init $m --train-only gates,mixing $go --out run
-no 2 "'*.qurey.*', which matches no trainable parameter of this model" --init $m --train-only '*.qurey.*' $go --out run
-no 2 "which matches no trainable parameter of this model" --init $m --train-only '*.norm.variance' $go --out run
-no 2 "--init first/last.safetensors" --init $m $go --out run --set model.layers=3
-no 3 "the vocabulary" --init $m --train other.mhs --out run $small --set train.length=2u
-no 3 "missing" --init missing $go --out run
-no 3 "a checkpoint" --init text $go --out run
+refused 2 "did you mean 'gates'?" --init $m --train-only gate $go --out run
+refused 2 "'mixing', which matches no trainable parameter of this model" --init $m --train-only gates,mixing $go --out run
+refused 2 "'*.qurey.*', which matches no trainable parameter of this model" --init $m --train-only '*.qurey.*' $go --out run
+refused 2 "which matches no trainable parameter of this model" --init $m --train-only '*.norm.variance' $go --out run
+refused 2 "--init first/last.safetensors" --init $m $go --out run --set model.layers=3
+refused 3 "the vocabulary" --init $m --train other.mhs --out run $small --set train.length=2u
+refused 3 "missing" --init missing $go --out run
+refused 3 "a checkpoint" --init text $go --out run
 record 2 mh-finetune --dry-run --init $m --train-only gate
 golden_record refused
 expect 3 mh-finetune --dry-run --init $m --train other.mhs

@@ -18,18 +18,19 @@ expect 0 mh-prep lm --vocab v text -o s; said "tokens"
 "$(dirname "$(command -v mh-prep)")/../tests/token-ids" v < text > ids
 printf '97 98 258 32 258 \n195 169 257 9 98 \n\n' | diff - ids || fail "mh-prep lm wrote wrong token ids"
 mh-prep cat s | cmp - text
-no() { expect "$1" mh-prep vocab --type byte-bpe "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
-no 2 "--from, the folder" text
-no 2 "both" --from f text
-no 2 "--size" --from f --size 300
-no 2 "--cased" --from f --cased
-no 3 "vocab.json" --from missing
+# refused STATUS MESSAGE ARGUMENT…: mh-prep vocab --type byte-bpe must exit with STATUS and MESSAGE and leave no file.
+refused() { expect "$1" mh-prep vocab --type byte-bpe "${@:3}" -o x; said "$2"; [ ! -e x ] || fail "expected no output file after an error; found one"; }
+refused 2 "--from, the folder" text
+refused 2 "both" --from f text
+refused 2 "--size" --from f --size 300
+refused 2 "--cased" --from f --cased
+refused 3 "vocab.json" --from missing
 mkdir g; cp f/vocab.json g
-no 3 "merges.txt" --from g
+refused 3 "merges.txt" --from g
 printf '#version: 0.2\na b\n' > g/merges.txt
-no 3 "'ab' of merge 1" --from g
+refused 3 "'ab' of merge 1" --from g
 printf 'ab\n' > g/merges.txt
-no 3 "merges.txt:1" --from g
+refused 3 "merges.txt:1" --from g
 expect 2 mh-prep vocab --type wordpiece --from f/vocab.json --merges 3 -o x; said "--merges"
 
 PYTHONPATH=${MH_CHECK_PYTHONPATH:-} python3 -c 'import tokenizers' 2>/dev/null || { echo "without Python's tokenizers"; exit 0; }

@@ -17,7 +17,7 @@ mh-prep cat a.mhs - < c.mhs | cmp - <(cat back.txt back.txt)
 cp text.txt $'name\xff.txt'  # a file name may be any bytes, the shard's header is UTF-8
 expect 0 mh-prep lm --vocab my.vocab $'name\xff.txt' -o d.mhs
 expect 0 mh-prep info --format json d.mhs
-for shown in info cat; do expect 1 bash -c "mh-prep $shown a.mhs >/dev/full"; done
+for subcommand in info cat; do expect 1 bash -c "mh-prep $subcommand a.mhs >/dev/full"; done
 mh-prep info a.mhs | true; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "expected exit status 0 for info into a closed pipe"
 [ "$(mh-prep cat --ids a.mhs | wc -l)" -eq 500 ] || fail "expected 500 lines from cat --ids"
 mh-prep cat a.mhs | head -1 >out 2>err; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "expected exit status 0 for cat into head"

@@ -1,6 +1,6 @@
 # Lists, dry runs and the configuration file of a run match the golden files.
 [ -n "$(command -v mh-train || true)" ] || skip "mh-train is not built"
-for what in stages keys backbones; do golden list-$what 0 mh-train --list $what; done
+for table in stages keys backbones; do golden list-$table 0 mh-train --list $table; done
 fixed_text 60 > text
 mh-prep vocab -q text > v
 mh-prep lm -q --vocab v text -o t.mhs

@@ -37,7 +37,7 @@ expect 3 mh-train --config c.toml --train <(cat t.mhs) --out new
 expect 2 mh-train --config c.toml --train $'t\xff.mhs' --out new; said "UTF-8"
 [ ! -d new ] || fail "expected no output folder after an error; found one"
 # A first update with learning rate 0 is reported once, and so is a state of an earlier version, in which update n used
-# the learning rate at n instead of n - 1.
+# the learning rate at n completed updates instead of n - 1.
 decay='--set train.schedule.rule=linear --set train.schedule.warmup=2u --set train.schedule.warmup_lr=0 --set train.schedule.length=9u'
 expect 0 mh-train --config c.toml --train t.mhs --out decays $decay; said "the first update has learning rate 0"
 cp decays/last.safetensors new.safetensors
@@ -61,4 +61,4 @@ grep -q "\"update\":$(( 3 * ((tokens + 4095) / 4096) )),.*\"tokens\":$((3 * toke
 # A closed pipe ends a listing silently; a full device is an error.
 mh-train --list keys 2>err | head -1 > out; [ "${PIPESTATUS[0]}" -eq 0 ] || fail "expected exit status 0 for --list keys into head"
 [ ! -s err ] || fail "expected no message from --list keys into head"
-for shown in "--list keys" "--version" "--help"; do expect 1 bash -c "mh-train $shown >/dev/full"; done
+for options in "--list keys" "--version" "--help"; do expect 1 bash -c "mh-train $options >/dev/full"; done

@@ -49,14 +49,15 @@ import json
 found = json.load(open("out"))
 assert found["epochs"] == 5 and found["warmup_updates"] * 5 == found["updates"], found
 P
-no() { expect "$1" mh-train --from $m $go --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
-no 2 "decoder.layers.2" --set model.layers=3
-no 2 "decoder.layers.0.self.mixer.matrix" --set attention.mixer=none
-no 2 "with 4 heads" --set attention.heads=2
-no 2 "--resume" --resume
-no 2 "did you mean" --set model.layer=2
-no 3 "the vocabulary" --set data.train=other.mhs
-no 3 "the vocabulary" --valid other.mhs
+# refused STATUS MESSAGE ARGUMENT…: mh-train --from must exit with STATUS and MESSAGE and leave no folder.
+refused() { expect "$1" mh-train --from $m $go --out run "${@:3}"; said "$2"; [ ! -d run ] || fail "expected no output folder after an error; found one"; }
+refused 2 "decoder.layers.2" --set model.layers=3
+refused 2 "decoder.layers.0.self.mixer.matrix" --set attention.mixer=none
+refused 2 "with 4 heads" --set attention.heads=2
+refused 2 "--resume" --resume
+refused 2 "did you mean" --set model.layer=2
+refused 3 "the vocabulary" --set data.train=other.mhs
+refused 3 "the vocabulary" --valid other.mhs
 record 3 mh-train --from missing $go --out run
 record 3 mh-train --from text $go --out run
 expect 3 mh-train --dry-run --from $m --train other.mhs

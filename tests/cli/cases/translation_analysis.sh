@@ -56,8 +56,8 @@ assert {row["protocol"] for row in scan} == {"sentences"}
 assert {(r["kind"], r["layer"], r["head"]) for r in scan[1:]} == heads and len(scan) == 29
 cross = rows("cross.json")
 assert {row["kind"] for row in cross[1:]} == {"decoder.cross"} and len(cross) == 1 + 8 + 2
-of = {(r["kind"], r["layer"], r["head"]): r["nll"] for r in scan}
-assert all(abs(of[r["kind"], r["layer"], r["head"]] - r["nll"]) < 1e-6 for r in cross if r["mode"] == "head")
+nll_of = {(r["kind"], r["layer"], r["head"]): r["nll"] for r in scan}
+assert all(abs(nll_of[r["kind"], r["layer"], r["head"]] - r["nll"]) < 1e-6 for r in cross if r["mode"] == "head")
 assert [(r["kind"], r["layer"]) for r in rows("summary.json")[::2]] == [(k, i) for k in layers for i in range(layers[k])]
 for measure in ("taylor", "confidence"):
     ranked = [r for r in rows("rank.json") if r["measure"] == measure]
@@ -75,8 +75,8 @@ python3 - <<'P'
 import json
 nll = json.load(open("out"))["nll"]
 rank = [r for r in map(json.loads, open("rank.json")) if r["measure"] == "confidence" and r["kind"] == "decoder.cross"][0]
-gone = [r for r in map(json.loads, open("scan.json")) if all(r[k] == rank[k] for k in ("kind", "layer", "head"))]
-assert abs(gone[0]["nll"] - nll) < 1e-5, (gone, nll)
+ablated_rows = [r for r in map(json.loads, open("scan.json")) if all(r[k] == rank[k] for k in ("kind", "layer", "head"))]
+assert abs(ablated_rows[0]["nll"] - nll) < 1e-5, (ablated_rows, nll)
 P
 expect 0 mh-prune scan --heads decoder.cross:0:1 cut.safetensors p.mhs
 expect 0 mh-spectrum cut.safetensors p.mhs --blocks 5 --kind decoder.cross
@@ -126,11 +126,11 @@ assert all(abs(float(row["mean"]) - 1) < 1e-9 for row in curves[99::100])
 summary = [json.loads(line) for line in open("summary.json")]
 assert sorted((r["kind"], r["layers"]) for r in summary[:3]) == [("decoder.cross", 2), ("decoder.self", 2), ("encoder.self", 3)]
 assert len(summary) == 6
-mine = [float(r["area"]) for r in rows if r["kind"] == "decoder.cross"]
-assert abs(sum(mine) / 8 - [r for r in summary if r["kind"] == "decoder.cross"][0]["area"]) < 1e-9
+cross_areas = [float(r["area"]) for r in rows if r["kind"] == "decoder.cross"]
+assert abs(sum(cross_areas) / 8 - [r for r in summary if r["kind"] == "decoder.cross"][0]["area"]) < 1e-9
 P
-for of in before-mixing mixing logits; do
-  expect 0 mh-spectrum $mixed p.mhs --blocks 5 --of $of
+for matrices in before-mixing mixing logits; do
+  expect 0 mh-spectrum $mixed p.mhs --blocks 5 --of $matrices
   printed "decoder.cross"
 done
 expect 0 mh-spectrum $m --of output-value --kind encoder.self
@@ -146,57 +146,58 @@ import json
 rows = [json.loads(line) for line in open("experts.json")]
 assert len(rows) == 7 * 4
 for kind, unit in (("encoder.self", "row"), ("decoder.self", "position"), ("decoder.cross", "position")):
-    mine = [r for r in rows if r["kind"] == kind]
-    assert {r["unit"] for r in mine} == {unit}
-    entropies = [r["entropy"] for r in mine[::4]]
-    assert all(abs(r["entropy_of_kind"] - sum(entropies) / len(entropies)) < 1e-12 for r in mine)
+    kind_rows = [r for r in rows if r["kind"] == kind]
+    assert {r["unit"] for r in kind_rows} == {unit}
+    entropies = [r["entropy"] for r in kind_rows[::4]]
+    assert all(abs(r["entropy_of_kind"] - sum(entropies) / len(entropies)) < 1e-12 for r in kind_rows)
 tokens = [json.loads(line) for line in open("tokens.json")]
 assert tokens and all(r["side"] == "source" and r["piece"].startswith(("w", "<unk>")) for r in tokens), tokens[:3]
 P
 
 # Errors; no result is printed before them.
-no() {
+# refused STATUS COMMAND…: the command must exit with STATUS and print no result.
+refused() {
   expect "$@"
   [ ! -s out ] || fail "expected no output before the error"
 }
 for tool in "mh-prune scan" "mh-prune rank --by taylor" mh-spectrum "mh-swap report"; do
-  no 3 $tool $m t.mhs
+  refused 3 $tool $m t.mhs
   said "mh-prep translation"
-  no 3 $tool $lm p.mhs
+  refused 3 $tool $lm p.mhs
   said "mh-prep lm"
-  no 3 $tool $m other.mhs
+  refused 3 $tool $m other.mhs
   said "the target vocabulary"
   for option in "--block 8" "--context 4" "--memory 4" "--streams 2"; do
-    no 2 $tool $option $m p.mhs
+    refused 2 $tool $option $m p.mhs
     said "only a text supports this option"
   done
 done
-no 3 mh-prune cut $m --by taylor --count 1 --data t.mhs -o x
-no 3 mh-swap $m --mode hard --data t.mhs -o x
-no 3 mh-prune curve --by taylor --rank-data t.mhs $m p.mhs
-no 3 mh-spectrum experts $mixed t.mhs
+refused 3 mh-prune cut $m --by taylor --count 1 --data t.mhs -o x
+refused 3 mh-swap $m --mode hard --data t.mhs -o x
+refused 3 mh-prune curve --by taylor --rank-data t.mhs $m p.mhs
+refused 3 mh-spectrum experts $mixed t.mhs
 said "mh-prep translation"
-no 2 mh-prune scan --blocks 1000 $m p.mhs
+refused 2 mh-prune scan --blocks 1000 $m p.mhs
 said "the number of sentence pairs or examples"
-no 2 mh-prune scan --heads 0:1 $m p.mhs
+refused 2 mh-prune scan --heads 0:1 $m p.mhs
 said "a model with several kinds of attention"
-no 2 mh-prune scan --heads encoder.self:2:4 $m p.mhs
-no 2 mh-prune scan --kind encoder.cross $m p.mhs
-no 2 mh-prune scan --kind encoder.self --heads decoder.self:0:1 $m p.mhs
-no 2 mh-prune rank --by taylor --kind encoder.self $lm t.mhs
+refused 2 mh-prune scan --heads encoder.self:2:4 $m p.mhs
+refused 2 mh-prune scan --kind encoder.cross $m p.mhs
+refused 2 mh-prune scan --kind encoder.self --heads decoder.self:0:1 $m p.mhs
+refused 2 mh-prune rank --by taylor --kind encoder.self $lm t.mhs
 said "kinds of attention that the model has: decoder.self"
-no 2 mh-spectrum --kind decoder.crss $m p.mhs
+refused 2 mh-spectrum --kind decoder.crss $m p.mhs
 said "did you mean"
-no 2 mh-spectrum $m --of weight:encoder.layers.0.self.query.weight --kind encoder.self
+refused 2 mh-spectrum $m --of weight:encoder.layers.0.self.query.weight --kind encoder.self
 said "which names a single matrix"
-no 2 mh-spectrum $m p.mhs --blocks 5 --dump x
+refused 2 mh-spectrum $m p.mhs --blocks 5 --dump x
 said "a text, whose attention matrices have equal sizes"
-no 2 mh-spectrum experts $m p.mhs
-no 2 mh-swap $m --pairs encoder.self:0.0-decoder.self:1.0 -o x
-no 2 mh-swap $m --pairs encoder.self:0.0-3.0 -o x
-no 2 mh-swap $m --mode hard --k 5 --data p.mhs -o x
+refused 2 mh-spectrum experts $m p.mhs
+refused 2 mh-swap $m --pairs encoder.self:0.0-decoder.self:1.0 -o x
+refused 2 mh-swap $m --pairs encoder.self:0.0-3.0 -o x
+refused 2 mh-swap $m --mode hard --k 5 --data p.mhs -o x
 said "at most 4 pairs of heads in decoder.self"
-no 2 mh-train -q --config c.toml --train p.mhs --out x --set train.procedures.skip-retain.until=0u
+refused 2 mh-train -q --config c.toml --train p.mhs --out x --set train.procedures.skip-retain.until=0u
 said "a model that can skip layers"
 [ ! -e x ] || fail "expected no output file after an error; found one"
 command -v gnuplot >/dev/null || skip "gnuplot is not installed"
