@@ -73,7 +73,7 @@ PROCEDURES = {
 }
 METHODS = ["none"] + sorted(path.stem for path in (ROOT / "configs/methods").glob("*.toml"))
 # Additional settings of methods whose defaults do not fit the small models of MODEL.
-METHOD_PARTS = {name: "[attention.mae]\nhidden = 4\n" for name in ("mae", "mae-joint")}
+METHOD_SETTINGS = {name: "[attention.mae]\nhidden = 4\n" for name in ("mae", "mae-joint")}
 
 
 def combinations(only=""):
@@ -100,7 +100,7 @@ def keeps_state(combination):
     return method == "none" or (procedure == "none" and backbone == "decoder")
 
 
-def in_suite(combination):
+def is_in_suite(combination):
     """Returns whether a combination is checked without --full. This subset has each method, backbone and procedure at least once."""
     backbone, method, procedure = combination
     index = METHODS.index(method) + list(PROCEDURES).index(procedure)
@@ -167,13 +167,14 @@ def shard_of(backbone):
 
 
 def write_config(tools, folder, combination):
+    """Writes the configuration of a combination into `folder`. Returns the arguments of mh-train that read it."""
     backbone, method, procedure = combination
     parts = {"backbone": BACKBONES[backbone], "procedure": PROCEDURES[procedure]}
     files = [folder / "model.toml"]
     files[0].write_text(MODEL, encoding="utf-8")
     if method != "none":
         files.append(tools.configs / f"methods/{method}.toml")
-        parts["method"] = METHOD_PARTS.get(method, "")
+        parts["method"] = METHOD_SETTINGS.get(method, "")
     for part, text in parts.items():
         files.append(folder / f"{part}.toml")
         files[-1].write_text(text.replace("CONFIGS", str(tools.configs)), encoding="utf-8")
@@ -238,7 +239,7 @@ def train(tools, shards, folder, combination):
 
 def require_some(chosen):
     if not chosen:
-        sys.exit("archive.py: --only: expected a text that a name BACKBONE+METHOD+PROCEDURE contains; found no such combination")
+        sys.exit("archive.py: --only: expected a part of the name BACKBONE+METHOD+PROCEDURE of a combination; found no combination with this text; choose another text")
     return chosen
 
 
@@ -328,14 +329,14 @@ def check(arguments):
             with tarfile.open(arguments.archive) as archive:
                 archive.extractall(work_folder / "kept")
         except (OSError, EOFError, tarfile.TarError, lzma.LZMAError) as error:
-            sys.exit(f"archive.py: {arguments.archive}: expected an archive that `archive.py make` wrote; found: {error}")
+            sys.exit(f"archive.py: {arguments.archive}: expected an archive that `archive.py make` wrote; found: {error}; pass another archive")
         results = json.loads((work_folder / "kept/results.json").read_text(encoding="utf-8"))
         shards = work_folder / "kept/shards"
         for shard in sorted(shards.glob("*.mhs")):
             tools.run("mh-prep", "info", "-q", shard)
         # Checks only archived combinations: the archive has no results for methods that were added later.
         archived = [tuple(name.split("+")) for name in results if arguments.only in name]
-        chosen = require_some([combination for combination in archived if arguments.full or arguments.only or in_suite(combination)])
+        chosen = require_some([combination for combination in archived if arguments.full or arguments.only or is_in_suite(combination)])
 
         def work(combination):
             recorded = dict(results[name_of(combination)])

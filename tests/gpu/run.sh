@@ -18,8 +18,8 @@ die() {
   exit "$1"
 }
 
-[ $# -le 1 ] || die 2 "expected at most one RESULTS folder; found $*"
-case ${1:-} in -*) die 2 "expected a RESULTS folder; found $1" ;; esac
+[ $# -le 1 ] || die 2 "expected at most one RESULTS folder; found $*; pass one folder"
+case ${1:-} in -*) die 2 "expected a RESULTS folder; found the option $1; pass a folder" ;; esac
 
 # Prints the folder of the PyTorch that python3 imports, or an empty line.
 python_torch() { python3 -c 'import importlib.util as u; s = u.find_spec("torch"); print(s.submodule_search_locations[0] if s else "")' 2>/dev/null; }
@@ -173,8 +173,8 @@ benchmark() {
     --rounds "$4" | tee "$2"' - "$here" "$table" "$section" "$3"
   cat "$table" 2>/dev/null
   bars=$((bars + $(grep -c 'pass$' "$table"))) missed=$((missed + $(grep -c 'FAIL$' "$table")))
-  while IFS=$'\t' read -r what _; do skip "$section: $what" "its baseline does not run here, see $results/$section.log"; done < <(grep 'skip$' "$table")
-  while IFS=$'\t' read -r what _ _ _ ratio _ _ bar _; do note "bar missed: $what: $ratio of $bar"; done < <(grep 'FAIL$' "$table")
+  while IFS=$'\t' read -r name _; do skip "$section: $name" "its baseline does not run here, see $results/$section.log"; done < <(grep 'skip$' "$table")
+  while IFS=$'\t' read -r name _ _ _ ratio _ _ bar _; do note "bar missed: $name: $ratio of $bar"; done < <(grep 'FAIL$' "$table")
   # bench.py also exits with status 1 if a benchmark misses its bar.
   if [ "$status" -eq 124 ]; then skip "the rest of $section" "exceeded its time limit"
   elif [ "$status" -ne 0 ] && [ "$missed" -eq "$before" ]; then
