@@ -19,8 +19,8 @@ import sys
 import zipfile
 
 CONFIGURATION = pathlib.Path(__file__).parent / "recorded/gpt2-5/config.json"
-BASE = 64 << 20           # bytes
-BINARY, TEXT = 2, 24      # factors
+BASE = 64 << 20           # constant part of the limit on the memory that a file may cost, bytes
+BINARY, TEXT = 2, 24      # part of this limit per byte of a binary file and of a text file
 SMALL = 1 << 10           # size of the small file of a kind, bytes
 
 

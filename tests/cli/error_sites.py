@@ -97,8 +97,8 @@ def label(path, code):
 
 def section():
     """Returns the lines of the section, or None if the page has no such section."""
-    _, title, rest = PAGE.read_text(encoding="utf-8").partition(f"== {TITLE}\n")
-    return rest.splitlines() if title else None
+    _, title, section_text = PAGE.read_text(encoding="utf-8").partition(f"== {TITLE}\n")
+    return section_text.splitlines() if title else None
 
 
 def main():
@@ -106,12 +106,12 @@ def main():
     parser.add_argument("--write", nargs=2, type=pathlib.Path, metavar=("LOG", "FOLDER"))
     arguments = parser.parse_args()
     if arguments.write:
-        reached = reached_lines(arguments.write[0], arguments.write[1].resolve())
+        reached_lines_of = reached_lines(arguments.write[0], arguments.write[1].resolve())
         all_sites = list(sites())
-        unreached = sorted(label(path, code) for path, first, last, code in all_sites if not reached[path] & set(range(first, last + 1)))
-        before, _, _ = PAGE.read_text(encoding="utf-8").partition(f"== {TITLE}\n")
-        PAGE.write_text(before + f"== {TITLE}\n" + "".join(line + "\n" for line in unreached), encoding="utf-8")
-        print(f"{len(all_sites)} error sites; {len(unreached)} not reached")
+        unreached_sites = sorted(label(path, code) for path, first, last, code in all_sites if not reached_lines_of[path] & set(range(first, last + 1)))
+        text_before, _, _ = PAGE.read_text(encoding="utf-8").partition(f"== {TITLE}\n")
+        PAGE.write_text(text_before + f"== {TITLE}\n" + "".join(line + "\n" for line in unreached_sites), encoding="utf-8")
+        print(f"{len(all_sites)} error sites; {len(unreached_sites)} not reached")
         return 0
     section_lines = section()
     if section_lines is None:

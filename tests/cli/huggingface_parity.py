@@ -47,8 +47,8 @@ def write_rows(folder, vocabulary, length, segments=False):
     rows = []
     for _ in range(4):
         ids = [random.randrange(vocabulary) for _ in range(random.randrange(2, length))]
-        half = random.randrange(len(ids))
-        rows.append(" ".join(map(str, ids)) + (" | " + " ".join("0" if i < half else "1" for i in range(len(ids))) if segments else ""))
+        segment_boundary = random.randrange(len(ids))
+        rows.append(" ".join(map(str, ids)) + (" | " + " ".join("0" if i < segment_boundary else "1" for i in range(len(ids))) if segments else ""))
     pathlib.Path(folder, "rows").write_text("\n".join(rows) + "\n")
 
 
@@ -204,9 +204,9 @@ def compare(folder, printed):
     print(f"{folder}: at most {largest_difference:.1e} from transformers")
 
 
-def check_round_trip(folder, written):
+def check_round_trip(folder, written_folder):
     model, _ = load(folder)
-    reloaded, loading_info = load(written)
+    reloaded, loading_info = load(written_folder)
     assert not any(loading_info[k] for k in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")), loading_info
     reloaded_state = reloaded.state_dict()
     for key, value in model.state_dict().items():

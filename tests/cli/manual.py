@@ -76,22 +76,22 @@ def faults_of_lists(tools, pages, write):
     faults = []
     for name in sorted(page.name for page in pages.glob("*.[157]")):
         text = (pages / name).read_text()
-        generated, misplaced = page_lists.with_lists(name, text, tools)
-        faults += misplaced
+        generated_text, list_faults = page_lists.with_lists(name, text, tools)
+        faults += list_faults
         if write:
-            (pages / name).write_text(generated)
-        elif generated != text:
-            found, wanted = text.splitlines(), generated.splitlines()
-            at = next((i for i, (x, y) in enumerate(zip(found, wanted)) if x != y), min(len(found), len(wanted)))
-            faults.append(f"{name}:{at + 1}: expected '{wanted[at] if at < len(wanted) else ''}'; found "
-                          f"'{found[at] if at < len(found) else ''}'; run tests/cli/manual.py with --write")
+            (pages / name).write_text(generated_text)
+        elif generated_text != text:
+            found_lines, wanted_lines = text.splitlines(), generated_text.splitlines()
+            at = next((i for i, (x, y) in enumerate(zip(found_lines, wanted_lines)) if x != y), min(len(found_lines), len(wanted_lines)))
+            faults.append(f"{name}:{at + 1}: expected '{wanted_lines[at] if at < len(wanted_lines) else ''}'; found "
+                          f"'{found_lines[at] if at < len(found_lines) else ''}'; run tests/cli/manual.py with --write")
     return faults
 
 
 def faults_of_installation(pages):
     """Returns one line for each page that meson.build does not install."""
-    installed = re.findall(r"'man/([^']+)'", (ROOT / "meson.build").read_text())
-    return [f"meson.build: expected man/{page.name} in install_man; found none" for page in sorted(pages.iterdir()) if page.name not in installed]
+    installed_pages = re.findall(r"'man/([^']+)'", (ROOT / "meson.build").read_text())
+    return [f"meson.build: expected man/{page.name} in install_man; found none" for page in sorted(pages.iterdir()) if page.name not in installed_pages]
 
 
 def main():

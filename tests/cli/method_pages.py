@@ -94,17 +94,17 @@ def faults_of(texts, stages, tensors):
         if len(folders_with_stage) != 1:
             faults.append(f"{stage} {name}: expected one METHOD.md that lists this stage; found {', '.join(folders_with_stage) or 'none'}")
         for folder in folders_with_stage:
-            written = stages_of(texts[folder])[stage, name]
-            if written != options:
-                faults.append(f"{folder}/METHOD.md: expected the options `{options}` of {stage} {name}; found `{written}`")
+            page_options = stages_of(texts[folder])[stage, name]
+            if page_options != options:
+                faults.append(f"{folder}/METHOD.md: expected the options `{options}` of {stage} {name}; found `{page_options}`")
     known = {(row["stage"], row["name"]) for row in stages}
     for folder, text in texts.items():
         stages_on_page = stages_of(text)
         faults += [f"{folder}/METHOD.md: expected registered stages; found {' '.join(stage)}" for stage in stages_on_page if stage not in known]
-        wanted = {row["tensor"] for row in tensors if tuple(row["of"].split(" ", 1)) in stages_on_page}
-        written = set(meanings_of(text))
-        faults += [f"{folder}/METHOD.md: expected the tensor {name} of a stage on this page; found none" for name in sorted(wanted - written)]
-        faults += [f"{folder}/METHOD.md: expected tensors of the stages on this page; found {name}" for name in sorted(written - wanted)]
+        stage_tensors = {row["tensor"] for row in tensors if tuple(row["of"].split(" ", 1)) in stages_on_page}
+        page_tensors = set(meanings_of(text))
+        faults += [f"{folder}/METHOD.md: expected the tensor {name} of a stage on this page; found none" for name in sorted(stage_tensors - page_tensors)]
+        faults += [f"{folder}/METHOD.md: expected tensors of the stages on this page; found {name}" for name in sorted(page_tensors - stage_tensors)]
     return faults
 
 
@@ -115,10 +115,10 @@ def main():
     faults = faults_of(texts, stages, tensors)
     # The check must find each kind of fault: a missing page, a stage in two pages, wrong options, a missing path, a missing tensor.
     name = "mixhead"
-    for broken in ({**texts, name: ""}, {**texts, "twice": texts[name]}, {**texts, name: texts[name].replace('"all"', '"some"')},
+    for broken_texts in ({**texts, name: ""}, {**texts, "twice": texts[name]}, {**texts, name: texts[name].replace('"all"', '"some"')},
                    {**texts, name: texts[name].replace("head_mixing_attention.h", "no.h")},
                    {**texts, name: texts[name].replace("`.mixer.matrix`", "`.mixer.other`")}):
-        if len(faults_of(broken, stages, tensors)) <= len(faults):
+        if len(faults_of(broken_texts, stages, tensors)) <= len(faults):
             faults.append("method_pages.py: expected a fault in a broken page; found none")
     print("\n".join(faults) if faults else f"{len(texts)} pages agree with {len(stages)} stages")
     sys.exit(1 if faults else 0)

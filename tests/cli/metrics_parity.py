@@ -76,8 +76,8 @@ def check_numbers(rng):
 
 
 def normalise(answer):
-    bare = "".join(c for c in answer.lower() if c not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
+    without_punctuation = "".join(c for c in answer.lower() if c not in string.punctuation)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", without_punctuation).split())
 
 
 def f1(answer, truth):

@@ -175,6 +175,6 @@ def faults_of_names(tools, pages):
             faults.append(f"page_names.py: expected a {entry.noun} of {entry.page} in the sources; found none; correct its entry of LISTS")
         faults += [f"{entry.page}: expected the {entry.noun} {name}; found none; add it" for name in sorted(wanted - found)]
         if entry.is_exact:
-            others = found - wanted - (entry.allowed(tools) if entry.allowed else set())
-            faults += [f"{entry.page}: expected a {entry.noun} in the sources; found {name}; remove it" for name in sorted(others)]
+            unwanted_names = found - wanted - (entry.allowed(tools) if entry.allowed else set())
+            faults += [f"{entry.page}: expected a {entry.noun} in the sources; found {name}; remove it" for name in sorted(unwanted_names)]
     return faults

@@ -53,17 +53,17 @@ def agrees(parameters, paper):
         return False
     if millions.group(3):
         return True
-    added = int((millions.group(2) or "0").replace(",", ""))
-    return int(millions.group(1)) in ((parameters - added) // 10**6, round((parameters - added) / 10**6))
+    num_added = int((millions.group(2) or "0").replace(",", ""))
+    return int(millions.group(1)) in ((parameters - num_added) // 10**6, round((parameters - num_added) / 10**6))
 
 
 def training_of(found, name, experiment):
     """Returns the training of a recipe in the form of the rows of training.tsv. `found`: result of mh-train --dry-run."""
     tokens = next((count for text, count in text_tokens.items() if experiment.endswith(f"on {text}")), 0)
-    resolved = [found["length"], str(found["tokens_per_update"]), str(found.get("warmup_updates", 0))]
+    settings = [found["length"], str(found["tokens_per_update"]), str(found.get("warmup_updates", 0))]
     if not tokens or name.startswith("fixhead/"):  # fixhead trains on subword pieces, and text_tokens counts words
-        return [*resolved, ""]
-    return [*resolved, str(round(found["updates"] * found["tokens_per_update"] / tokens, 1))]
+        return [*settings, ""]
+    return [*settings, str(round(found["updates"] * found["tokens_per_update"] / tokens, 1))]
 
 
 def read_table(path):
@@ -87,9 +87,9 @@ def check(row, name, found, training):
     if row["paper"] and not agrees(found["parameters"], row["paper"]):
         yield f"{name}: expected the parameter count of the paper, {row['paper']}; found {parameters}"
     expected = next((", ".join(fields[1:5]) for fields in training if fnmatch.fnmatch(name, fields[0])), "none")
-    resolved = ", ".join(training_of(found, name, row["experiment"]))
-    if expected != resolved:
-        yield f"{name}: expected the training {expected} of training.tsv; found {resolved}"
+    found_training = ", ".join(training_of(found, name, row["experiment"]))
+    if expected != found_training:
+        yield f"{name}: expected the training {expected} of training.tsv; found {found_training}"
 
 
 def main():
@@ -103,8 +103,8 @@ def main():
         texts = dict(pool.map(lambda recipe: (recipe[0], expand(folder, recipe[0])), recipes))
         distinct = dict.fromkeys(text for text, error in texts.values() if not error)  # some experiments have the same configuration
         built = dict(zip(distinct, pool.map(lambda text: dry_run(tools, text), distinct)))
-        small = sorted(folder.glob("*.toml"))
-        for recipe, (_, error) in zip(small, pool.map(lambda r: dry_run(tools, f'include = "{r.resolve()}"', *options_of_small_recipe(r)), small)):
+        small_recipes = sorted(folder.glob("*.toml"))
+        for recipe, (_, error) in zip(small_recipes, pool.map(lambda r: dry_run(tools, f'include = "{r.resolve()}"', *options_of_small_recipe(r)), small_recipes)):
             faults += [f"{recipe.name}: {error}"] if error else []
     for name, fields in recipes:
         row, (text, error) = dict(zip(columns, fields)), texts[name]
@@ -118,7 +118,7 @@ def main():
     if write:
         for path, rows in papers.items():
             path.write_text("".join("\t".join(fields) + "\n" for fields in rows), encoding="utf-8")
-    print("\n".join(faults) if faults else f"{len(recipes)} recipes, {len(small)} of them small")
+    print("\n".join(faults) if faults else f"{len(recipes)} recipes, {len(small_recipes)} of them small")
     sys.exit(1 if faults else 0)
 
 

@@ -32,14 +32,14 @@ UNREACHED = "error sites that no test reaches"  # the section that error_sites.p
 renew = os.environ.get("MH_RENEW", "") not in ("", "0")
 
 
-def unused_golden_files(case, compared):
-    """Returns one error line for each golden file of a case that is not in `compared`; with MH_RENEW=1 deletes these files instead."""
-    unused = sorted(path for path in (here / "golden" / case.stem).glob("*") if path.name not in compared)
+def unused_golden_files(case, compared_names):
+    """Returns one error line for each golden file of a case that is not in `compared_names`; with MH_RENEW=1 deletes these files instead."""
+    unused_files = sorted(path for path in (here / "golden" / case.stem).glob("*") if path.name not in compared_names)
     if not renew:
         return "".join(f"FAILED: {path.relative_to(root)}: expected a golden file that the case compares; found an unused "
                        f"file; delete it, or renew: MH_RENEW=1 python3 tests/cli/run.py {sys.argv[1]} {case.stem}\n"
-                       for path in unused)
-    for path in unused:
+                       for path in unused_files)
+    for path in unused_files:
         path.unlink()
     return ""
 
@@ -60,13 +60,13 @@ def comparable(text):
     return re.sub(r"-?\bnan\b|\b[0-9a-f]{16,}\b|\d+([.,:]\d+)*(e[-+]?\d+)?", "#", text)
 
 
-def errors_of(case, recorded, sections):
+def errors_of(case, failed_commands, sections):
     """Returns an error line if the messages of a case differ from its section of errors.txt; with MH_RENEW=1 replaces the section.
 
-    recorded: the commands of the case that failed as expected, each with its stderr and exit status.
+    failed_commands: the commands of the case that failed as expected, each with its stderr and exit status.
     """
     # A command starts with a line "$ …" and ends with "exit status N". Repeated commands, and commands other than the tools, are omitted.
-    commands = re.findall(r"^\$ .*?^exit status \d\n", recorded, flags=re.MULTILINE | re.DOTALL)
+    commands = re.findall(r"^\$ .*?^exit status \d\n", failed_commands, flags=re.MULTILINE | re.DOTALL)
     distinct = {comparable(command): command for command in reversed(commands) if re.search(r"^mh-[a-z]+: ", command, flags=re.MULTILINE)}
     text = "".join(reversed(distinct.values())).replace(str(tools), "tools").replace(f"{root}/", "")
     if renew:
@@ -75,20 +75,20 @@ def errors_of(case, recorded, sections):
             sections[case.stem] = text
         return ""
 
-    old, new = comparable(sections.get(case.stem, "")).splitlines(True), comparable(text).splitlines(True)
-    if old == new:
+    old_lines, new_lines = comparable(sections.get(case.stem, "")).splitlines(True), comparable(text).splitlines(True)
+    if old_lines == new_lines:
         return ""
     return (f"FAILED: tests/cli/errors.txt differs (# is a number or a fingerprint); if the new messages are correct, renew: MH_RENEW=1 python3 "
-            f"tests/cli/run.py {sys.argv[1]} {case.stem}\n" + "".join(difflib.unified_diff(old, new, "errors.txt", "found", n=0)))
+            f"tests/cli/run.py {sys.argv[1]} {case.stem}\n" + "".join(difflib.unified_diff(old_lines, new_lines, "errors.txt", "found", n=0)))
 
 
 def run_case(case):
     """Runs a case and returns its verdict, its output and its duration in seconds."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as golden:
-        compared = pathlib.Path(golden, "compared")  # names of the compared golden files, one per line
+        compared_file = pathlib.Path(golden, "compared")  # names of the compared golden files, one per line
         errors = pathlib.Path(golden, "errors")  # failed commands with their stderr, written by expect
-        for path in (compared, errors):
+        for path in (compared_file, errors):
             path.touch()
         environment = dict(os.environ, PATH=f"{tools}:{os.environ['PATH']}", ROOT=str(root), LC_ALL="C.UTF-8",
                            GOLDEN=str(here / "golden" / case.stem), GOLDEN_WORK=golden,
@@ -104,11 +104,11 @@ def run_case(case):
                 os.killpg(process.pid, signal.SIGKILL)  # kills the child processes too
                 status, output = 1, "took longer than 10 minutes\n" + process.communicate()[0]
         if status == 0:
-            faults = unused_golden_files(case, set(compared.read_text().split()))
+            faults = unused_golden_files(case, set(compared_file.read_text().split()))
             if pathlib.Path(golden, "record").exists():
                 faults += "FAILED: expected golden_record after the last record; found none\n"
-            last = output.strip().splitlines()[-1:]
-            if not any(line.startswith("without ") for line in last):  # true if the case skipped no comparison
+            last_line = output.strip().splitlines()[-1:]
+            if not any(line.startswith("without ") for line in last_line):  # true if the case skipped no comparison
                 faults += errors_of(case, errors.read_text(errors="replace"), sections)
             status, output = int(bool(faults)), output + faults
     return {0: "passed", 77: "skipped"}.get(status, "failed"), output, time.monotonic() - begin

@@ -95,7 +95,7 @@ def check_answers(rows, sampled_questions, slow, fast, predictions):
     different_texts = 0
     for q, context in sampled_questions:
         offsets = fast(context, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
-        best = None
+        best_span = None
         for window, (row, tokens, first, _, context_flags) in enumerate(rows[q["id"]]):
             start = [((row * 7919 + i * 104729) % 1009) // 8 for i in range(len(tokens))]
             end = [((row * 6101 + i * 15485863) % 997) // 8 for i in range(len(tokens))]
@@ -104,16 +104,16 @@ def check_answers(rows, sampled_questions, slow, fast, predictions):
                     continue
                 for e in range(s, min(len(context_flags), s + LONGEST)):
                     score = start[first + s] + end[first + e]
-                    if best is None or score > best[0]:
-                        best = score, window * STRIDE + s, window * STRIDE + e
-        text = context[offsets[best[1]][0]:offsets[best[2]][1]]
+                    if best_span is None or score > best_span[0]:
+                        best_span = score, window * STRIDE + s, window * STRIDE + e
+        text = context[offsets[best_span[1]][0]:offsets[best_span[2]][1]]
         expect(f"{q['id']}: answer", predictions[q["id"]], text)
         # The post-processing of BERT searches the text of the tokens within the words that contain them.
         example = processor.SquadExample(q["id"], "", context, None, None, "")
-        word = [example.char_to_word_offset[offsets[i][0]] for i in best[1:]]
-        pieces = fast.convert_ids_to_tokens(fast(context, add_special_tokens=False)["input_ids"][best[1]:best[2] + 1])
-        joined = " ".join(pieces).replace(" ##", "").replace("##", "")
-        bert_text = squad_metrics.get_final_text(joined, " ".join(example.doc_tokens[word[0]:word[1] + 1]), True)
+        word = [example.char_to_word_offset[offsets[i][0]] for i in best_span[1:]]
+        pieces = fast.convert_ids_to_tokens(fast(context, add_special_tokens=False)["input_ids"][best_span[1]:best_span[2] + 1])
+        joined_text = " ".join(pieces).replace(" ##", "").replace("##", "")
+        bert_text = squad_metrics.get_final_text(joined_text, " ".join(example.doc_tokens[word[0]:word[1] + 1]), True)
         different_texts += squad_metrics.normalize_answer(bert_text) != squad_metrics.normalize_answer(text)
     print(f"{len(sampled_questions)} answers equal to an exhaustive search; {different_texts} differ after BERT's post-processing of the text")
 
@@ -125,8 +125,8 @@ def normalise(text):
 
 def f1(answer, truth):
     a, b = normalise(answer).split(), normalise(truth).split()
-    shared = sum((collections.Counter(a) & collections.Counter(b)).values())
-    return 2 * shared / (len(a) + len(b)) if shared else 0.0
+    num_shared = sum((collections.Counter(a) & collections.Counter(b)).values())
+    return 2 * num_shared / (len(a) + len(b)) if num_shared else 0.0
 
 
 def scores_of(predictions, shard_path):
@@ -149,8 +149,8 @@ def constructed_predictions():
 def check_scores():
     predictions = {name: text for i, (name, text) in enumerate(constructed_predictions().items()) if i % 11}
     exact = sum(any(normalise(predictions[q["id"]]) == normalise(a["text"]) for a in q["answers"]) for q, _ in questions if q["id"] in predictions)
-    best = sum(max(f1(predictions[q["id"]], a["text"]) for a in q["answers"]) for q, _ in questions if q["id"] in predictions)
-    expect("scores", scores_of(predictions, shard)[0], [f"{100 * n / len(questions):.10f}" for n in (exact, best)] + [str(len(questions))])
+    total_f1 = sum(max(f1(predictions[q["id"]], a["text"]) for a in q["answers"]) for q, _ in questions if q["id"] in predictions)
+    expect("scores", scores_of(predictions, shard)[0], [f"{100 * n / len(questions):.10f}" for n in (exact, total_f1)] + [str(len(questions))])
 
 
 def check_impossible():
