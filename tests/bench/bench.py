@@ -81,15 +81,15 @@ def main():
                         help="print the arguments of each GPU measurement of peers/attention.py that uses torch.compile, and exit")
     parser.add_argument("--tools", required=True, help="folder of the tools; the benchmark programs are in the folder tests beside it")
     args = parser.parse_args()
-    modules, passed = modules_of(parser, args.only), True
+    modules, all_passed = modules_of(parser, args.only), True
     print("what\tunit\tproject\tpeer\tratio\tlower\tupper\tbar\tverdict", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(args.tools, folder, args)
         for module in modules:
             for step in module.measure(bench):
                 for row in step.measure_rows(args.rounds):
-                    passed &= print_row(row)
-    return 0 if passed else 1
+                    all_passed &= print_row(row)
+    return 0 if all_passed else 1
 
 
 if __name__ == "__main__":

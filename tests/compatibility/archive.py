@@ -277,8 +277,8 @@ def make(arguments):
                 member.mtime, member.uid, member.gid, member.uname, member.gname = 0, 0, 0, "", ""
                 with (open(path, "rb") if path.is_file() else open(os.devnull, "rb")) as data:
                     archive.addfile(member, data if path.is_file() else None)
-        refused = sum("refused" in result for result in results.values())
-        print(f"{arguments.archive}: {os.path.getsize(arguments.archive)} bytes, {len(results)} combinations, {refused} of them refused")
+        num_refused = sum("refused" in result for result in results.values())
+        print(f"{arguments.archive}: {os.path.getsize(arguments.archive)} bytes, {len(results)} combinations, {num_refused} of them refused")
 
 
 def differences(expected, found, tolerance):
@@ -322,7 +322,7 @@ def recompute(tools, shards, archived_folder, folder, combination, recorded):
 
 def check(arguments):
     tools = Tools(arguments.tools)
-    failed = 0
+    num_differing = 0
     with tempfile.TemporaryDirectory() as work_folder:
         work_folder = pathlib.Path(work_folder)
         try:
@@ -335,8 +335,8 @@ def check(arguments):
         for shard in sorted(shards.glob("*.mhs")):
             tools.run("mh-prep", "info", "-q", shard)
         # Checks only archived combinations: the archive has no results for methods that were added later.
-        archived = [tuple(name.split("+")) for name in results if arguments.only in name]
-        chosen = require_some([combination for combination in archived if arguments.full or arguments.only or is_in_suite(combination)])
+        archived_combinations = [tuple(name.split("+")) for name in results if arguments.only in name]
+        chosen = require_some([combination for combination in archived_combinations if arguments.full or arguments.only or is_in_suite(combination)])
 
         def work(combination):
             recorded = dict(results[name_of(combination)])
@@ -346,11 +346,11 @@ def check(arguments):
             return list(differences(recorded, found, TOLERANCE))
 
         for name, lines in run_each(chosen, work):
-            failed += bool(lines)
+            num_differing += bool(lines)
             for line in lines:
                 print(f"{name}: {line}")
-        print(f"{len(chosen)} combinations, {failed} differ")
-    return failed
+        print(f"{len(chosen)} combinations, {num_differing} differ")
+    return num_differing
 
 
 def tensors_checksum(path):
@@ -363,7 +363,7 @@ def tensors_checksum(path):
 
 
 def check_same(arguments):
-    failed = 0
+    num_differing = 0
     with tempfile.TemporaryDirectory() as work_folder:
         work_folder = pathlib.Path(work_folder)
         versions = {"old": Tools(arguments.old), "new": Tools(arguments.new)}
@@ -371,7 +371,7 @@ def check_same(arguments):
             make_shards(tools, work_folder / version / "shards")
         for path in sorted((work_folder / "old/shards").iterdir()):
             if path.read_bytes() != (work_folder / "new/shards" / path.name).read_bytes():
-                failed += 1
+                num_differing += 1
                 print(f"{path.name}: differs")
         chosen = require_some(combinations(arguments.only))
 
@@ -385,11 +385,11 @@ def check_same(arguments):
             return [*differences(*results, 0), *differences(*sums, 0)]
 
         for name, lines in run_each(chosen, work):
-            failed += bool(lines)
+            num_differing += bool(lines)
             for line in lines:
                 print(f"{name}: {line}")
-        print(f"{len(chosen)} combinations, {failed} differ")
-    return failed
+        print(f"{len(chosen)} combinations, {num_differing} differ")
+    return num_differing
 
 
 def main():

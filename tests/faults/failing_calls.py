@@ -100,7 +100,7 @@ def check(workplace, library, fault):
     was_reached = read_counts(counts).get(function, 0) >= int(n.rstrip("+"))  # may be false, since the number of reads of a child's reply varies
     problems = []
     if error == "KILL" and status == -signal.SIGKILL:
-        return workplace.problems(None, killed=True)
+        return workplace.problems(None, was_killed=True)
     if status < 0:
         problems.append(f"ended by {signal.Signals(-status).name}")
     elif error in HARMLESS and status != 0:
@@ -117,12 +117,12 @@ def check(workplace, library, fault):
     return problems + workplace.problems(status)
 
 
-def faults_of(counts, errors_of, full, rng):
+def faults_of(counts, errors_of, is_full, rng):
     """Yields the faults to test: each call of each function with each of its errors in `errors_of`, or a sample."""
     for function, errors in errors_of.items():
         for error in errors:
             calls = range(1, counts[function] + 1)
-            for n in calls if full else sorted(rng.sample(calls, min(SAMPLE, len(calls)))):
+            for n in calls if is_full else sorted(rng.sample(calls, min(SAMPLE, len(calls)))):
                 yield f"{function}:{n}:{error}"
                 if function == "write" and error == "ENOSPC":
                     yield f"{function}:{n}+:{error}"
@@ -142,8 +142,8 @@ def survey(workplace, args):
         failures = check(workplace, library, fault)
         if failures:
             problems.append(f"{scenario.name}: MH_FAULT={fault}: " + "; ".join(failures))
-    called = ", ".join(f"{count} {function}" for function, count in counts.items() if count > 0)
-    return f"{scenario.name}: survived {num_tested - len(problems) + bool(foreign)} of {num_tested} failing calls ({called})", problems
+    call_counts = ", ".join(f"{count} {function}" for function, count in counts.items() if count > 0)
+    return f"{scenario.name}: survived {num_tested - len(problems) + bool(foreign)} of {num_tested} failing calls ({call_counts})", problems
 
 
 def main():

@@ -35,7 +35,7 @@ def survey(workplace, args):
             duration *= 0.95  # the command ended before the kill, so it now runs faster than the undisturbed run
             continue
         kills += 1
-        failures = workplace.problems(None, killed=True)
+        failures = workplace.problems(None, was_killed=True)
         if failures:
             problems.append(f"{name}: killed after {seconds:.3f} s: " + "; ".join(failures))
     return f"{name}: survived {kills - len(problems)} of {kills} kills within {duration:.2f} s", problems

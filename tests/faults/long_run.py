@@ -30,14 +30,15 @@ def resident_bytes(pid):
     return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def read_log(log, seen):
-    """Reads the complete lines of the log and checks that they begin with the bytes `seen`. Returns the bytes read and a text for each problem."""
+def read_log(log, earlier_bytes):
+    """Reads the complete lines of the log and checks that they begin with `earlier_bytes`, the bytes read before.
+    Returns all bytes read and a text for each problem."""
     data = log.read_bytes() if log.exists() else b""
     complete_lines = data[:data.rfind(b"\n") + 1]
-    if not complete_lines.startswith(seen):
-        return complete_lines, [f"{log.name}: expected the {len(seen)} bytes read before; found others"]
+    if not complete_lines.startswith(earlier_bytes):
+        return complete_lines, [f"{log.name}: expected the {len(earlier_bytes)} bytes read before; found others"]
     try:
-        for line in complete_lines[len(seen):].splitlines():
+        for line in complete_lines[len(earlier_bytes):].splitlines():
             json.loads(line)
     except ValueError as error:
         return complete_lines, [f"{log.name}: expected JSON; found an invalid line: {error}"]
@@ -46,11 +47,11 @@ def read_log(log, seen):
 
 def observe(process, log, seconds):
     """Samples the process for `seconds`; returns [(memory in bytes, number of file descriptors)] and a text for each problem of the log."""
-    samples, seen, problems = [], b"", []
+    samples, earlier_bytes, problems = [], b"", []
     start_time = time.monotonic()
     while process.poll() is None and time.monotonic() - start_time < seconds and not problems:
         time.sleep(1)
-        seen, problems = read_log(log, seen)
+        earlier_bytes, problems = read_log(log, earlier_bytes)
         if time.monotonic() - start_time >= INTERVAL * (len(samples) + 1):
             samples.append((resident_bytes(process.pid), len(os.listdir(f"/proc/{process.pid}/fd"))))
     return samples, problems

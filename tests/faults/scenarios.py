@@ -115,9 +115,9 @@ def call(command, folder, environment, stdout=subprocess.PIPE, **options):
 def write_gpt2_vocabulary(folder):
     """Writes the vocabulary files of GPT-2 with a piece for each byte and one merge."""
     folder.mkdir()
-    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes whose piece is the character of the same number
-    others = [byte for byte in range(256) if byte not in printed]
-    letters = {**{byte: chr(byte) for byte in printed}, **{byte: chr(256 + i) for i, byte in enumerate(others)}}
+    printable_bytes = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes whose piece is the character of the same number
+    other_bytes = [byte for byte in range(256) if byte not in printable_bytes]
+    letters = {**{byte: chr(byte) for byte in printable_bytes}, **{byte: chr(256 + i) for i, byte in enumerate(other_bytes)}}
     pieces = [*(letters[byte] for byte in range(256)), "<|endoftext|>", "\u0120w"]
     (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
     (folder / "merges.txt").write_text("#version: 0.2\n\u0120 w\n")
@@ -197,11 +197,11 @@ class Workplace:
         """Returns whether an error message names an input of the command."""
         return any(self.scenario.reads(name) and re.search(rf"[\s/]{re.escape(name)}([:/]|$)", message) for name in self.inputs)
 
-    def problems(self, status, killed=False):
+    def problems(self, status, was_killed=False):
         """Returns a text for each problem after a run with exit status `status`: an output that is neither the old nor the new file, a new
         output after an error, a temporary file, or a training run that does not resume to the weights of the undisturbed run."""
         problems = []
-        may_be_old = killed or status != 0
+        may_be_old = was_killed or status != 0
         for name in self.outputs:
             data, expected = read_output(self.folder / name), self.expected[name]
             if name == self.scenario.stdout:
@@ -209,15 +209,15 @@ class Workplace:
                     problems.append(f"standard output: expected {'a part of ' * may_be_old}the complete output; found {len(data)} other bytes")
                 continue
             old = OLD_CONTENT if name in self.scenario.outputs else None
-            may_be_new = killed or status == 0 or self.scenario.prints
+            may_be_new = was_killed or status == 0 or self.scenario.prints
             if not (may_be_old and data == old or may_be_new and data == expected):
                 found = "none" if data is None else f"{len(data)} other {'files' if isinstance(data, dict) else 'bytes'}"
                 problems.append(f"{name}: expected the {' or the '.join(['old'] * may_be_old + ['new'] * may_be_new)} output; found {found}")
-        if not killed:
+        if not was_killed:
             problems += [f"the temporary file {path.name} is left" for path in self.folder.rglob("*.part*")]
         if self.scenario.run:
             problems += self.resume()
-        if killed and self.scenario.new_folder:
+        if was_killed and self.scenario.new_folder:
             problems += self.create_again()
         return problems
 
@@ -259,7 +259,7 @@ def survey_all(args, survey):
     has_models = (args.tools / "mh-train").exists()
     environment = dict(os.environ, PATH=f"{args.tools.resolve()}:{os.environ['PATH']}", LC_ALL="C.UTF-8", OMP_NUM_THREADS="1")
     chosen = [s for s in SCENARIOS if s.name in args.only and (has_models or s.tool == "mh-prep")]
-    failed = 0
+    num_failed = 0
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         folder = pathlib.Path(name)
         inputs = folder / "inputs"
@@ -270,6 +270,6 @@ def survey_all(args, survey):
             print(line, flush=True)
             for problem in problems:
                 print(f"failed: {problem}", flush=True)
-            failed += bool(problems)
-    print(f"mh-tests: {len(chosen) - failed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+            num_failed += bool(problems)
+    print(f"mh-tests: {len(chosen) - num_failed} passed, {num_failed} failed, 0 skipped")
+    return 1 if num_failed else 0

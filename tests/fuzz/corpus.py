@@ -67,12 +67,12 @@ def pickled_state_dict():
             return ("storage", torch.FloatStorage, obj.key, "cpu", obj.size) if isinstance(obj, Storage) else None
 
     out = io.BytesIO()
-    saved = {name: sys.modules.get(name) for name in ("torch", "torch._utils")}
+    saved_modules = {name: sys.modules.get(name) for name in ("torch", "torch._utils")}
     sys.modules.update({"torch": torch, "torch._utils": utils})
     try:
         Pickler(out, protocol=2).dump(collections.OrderedDict(a=Tensor(0, (2, 3), (3, 1)), b=Tensor(2, (4,), (1,))))
     finally:
-        for name, module in saved.items():
+        for name, module in saved_modules.items():
             if module is None:
                 del sys.modules[name]
             else:
@@ -80,10 +80,10 @@ def pickled_state_dict():
     return out.getvalue()
 
 
-def torch_file(pickled):
+def torch_file(pickle_bytes):
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in [("data.pkl", pickled), ("data/0", struct.pack("<6f", *range(6))), ("version", b"3\n")]:
+        for name, data in [("data.pkl", pickle_bytes), ("data/0", struct.pack("<6f", *range(6))), ("version", b"3\n")]:
             archive.writestr(zipfile.ZipInfo(f"model/{name}"), data)  # ZipInfo without a date: the file is the same in every run
     return out.getvalue()
 
@@ -249,10 +249,10 @@ def add_refused(corpus):
     """Adds inputs that readers must refuse: without the check, the reader exhausts memory or the stack, or uses a value of another type."""
     num_layers = 10 ** 12                               # more than kMaxLayers of lib/huggingface, in the keys of BERT and GPT-2
     corpus.add("huggingface_config", "many-layers", json.dumps({"num_hidden_layers": num_layers, "n_layer": num_layers}).encode())
-    nested = {}
+    nested_object = {}
     for _ in range(63):                                 # 65 levels with {} and the header: one more than kMaxJsonDepth of lib/base
-        nested = {"a": nested}
-    corpus.add("shard", "nested-header", with_provenance(corpus.read("shard", "shards-lm-bytes.mhs"), nested))
+        nested_object = {"a": nested_object}
+    corpus.add("shard", "nested-header", with_provenance(corpus.read("shard", "shards-lm-bytes.mhs"), nested_object))
     protocol = b"\x80\x02"
     corpus.add("pickle", "none-as-storage", protocol + b"NQ.")  # NONE; BINPERSID, which requires a tuple; STOP
     corpus.add("pickle", "none-as-state", protocol + b"}Nb.")   # EMPTY_DICT, NONE; BUILD, which requires a dict; STOP
@@ -267,9 +267,9 @@ def main():
     add_recorded(corpus)
     add_prepared(corpus, prep)
     add_refused(corpus)
-    pickled = pickled_state_dict()
-    corpus.add("pickle", "state_dict", pickled)
-    corpus.add("torch_file", "model.bin", torch_file(pickled))
+    pickle_bytes = pickled_state_dict()
+    corpus.add("pickle", "state_dict", pickle_bytes)
+    corpus.add("torch_file", "model.bin", torch_file(pickle_bytes))
     corpus.add("predictions", "answers", b'{"q1": "the mat", "q2": ""}')
     corpus.add("tensor_index", "index", b'{"metadata": {"total_size": 8}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}')
     for input_file in (ROOT / "tests/fuzz/found").glob("*/*"):

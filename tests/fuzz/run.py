@@ -33,7 +33,7 @@ def main():
     programs = sorted(path for path in (args.build / "tests/fuzz").glob("fuzz-*") if path.is_file())
     if not programs:
         sys.exit(f"{args.build}/tests/fuzz: expected fuzz targets; found none; build them first")
-    failed = 0
+    num_failed = 0
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for program, process in zip(programs, pool.map(lambda program: run(program, corpus, args.mutations), programs)):
             if process.returncode == 0:
@@ -41,9 +41,9 @@ def main():
             else:
                 print(process.stdout, end="", flush=True)
                 print(f"failed: {program.name} (exit status {process.returncode})", flush=True)
-                failed += 1
-    print(f"mh-tests: {len(programs) - failed} passed, {failed} failed, 0 skipped")
-    return 1 if failed else 0
+                num_failed += 1
+    print(f"mh-tests: {len(programs) - num_failed} passed, {num_failed} failed, 0 skipped")
+    return 1 if num_failed else 0
 
 
 if __name__ == "__main__":

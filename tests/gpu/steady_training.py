@@ -66,8 +66,8 @@ def main():
         corpora.write_text(text, args.words - 2, args.tokens)
         subprocess.run([args.tools / "mh-prep", "-q", "vocab", "--type", "word", "-o", vocabulary, text], check=True)
         subprocess.run([args.tools / "mh-prep", "-q", "lm", "--vocab", vocabulary, "-o", shard, text], check=True)
-        sets = [word for item in ("log_every=10u", "validation.every=0u", "checkpoint.every=0u") for word in ("--set", f"train.{item}")]
-        sets += [word for item in args.set for word in ("--set", item)]
+        sets = [word for setting in ("log_every=10u", "validation.every=0u", "checkpoint.every=0u") for word in ("--set", f"train.{setting}")]
+        sets += [word for setting in args.set for word in ("--set", setting)]
         run = folder / "run"
         with subprocess.Popen([args.tools / "mh-train", "-q", "--device", args.device, "--config", args.recipe, "--train", shard, "--out", run, *sets]) as job:
             try:

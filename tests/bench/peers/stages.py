@@ -341,23 +341,23 @@ class DropHead(WeightedHeads):
 
 
 class MixtureOfHeads(WeightedHeads):
-    """Each position weighs the outputs of the first `shared` heads and of the `chosen` most probable other heads; all others are 0."""
+    """Each position weighs the outputs of the first `num_shared` heads and of the `num_chosen` most probable other heads; all others are 0."""
 
-    def __init__(self, d, h, f, shared, chosen):
+    def __init__(self, d, h, f, num_shared, num_chosen):
         super().__init__(d, h, f)
-        self.shared, self.chosen = shared, chosen
+        self.num_shared, self.num_chosen = num_shared, num_chosen
         self.combiner__router__weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(h, d)))
-        self.combiner__balance__weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, d))) if shared else None
+        self.combiner__balance__weight = nn.Parameter(nn.init.xavier_uniform_(torch.empty(2, d))) if num_shared else None
 
     def weights(self, x):
         scores = F.linear(x, self.combiner__router__weight)
-        p = scores[..., self.shared:].softmax(-1)
-        top, indices = p.topk(self.chosen, -1)
-        routed_weights = torch.zeros_like(p).scatter(-1, indices, self.chosen * top / top.sum(-1, keepdim=True))
-        if not self.shared:
+        p = scores[..., self.num_shared:].softmax(-1)
+        top, indices = p.topk(self.num_chosen, -1)
+        routed_weights = torch.zeros_like(p).scatter(-1, indices, self.num_chosen * top / top.sum(-1, keepdim=True))
+        if not self.num_shared:
             return routed_weights
         balance = 2 * F.linear(x, self.combiner__balance__weight).softmax(-1)
-        shared_weights = self.shared * scores[..., :self.shared].softmax(-1)
+        shared_weights = self.num_shared * scores[..., :self.num_shared].softmax(-1)
         return torch.cat([shared_weights * balance[..., :1], routed_weights * balance[..., 1:]], -1)
 
 
@@ -390,9 +390,9 @@ def talking_heads_stage(pre, post):
     return Stage(Variant, f"mixer = 'talking-heads'\ntalking-heads.pre = {str(pre).lower()}\ntalking-heads.post = {str(post).lower()}")
 
 
-def mixture_stage(shared, chosen):
-    return Stage(functools.partial(MixtureOfHeads, shared=shared, chosen=chosen),
-                 f"combiner = 'mixture-of-heads'\nmixture-of-heads.shared = {shared}\nmixture-of-heads.chosen = {chosen}")
+def mixture_stage(num_shared, num_chosen):
+    return Stage(functools.partial(MixtureOfHeads, num_shared=num_shared, num_chosen=num_chosen),
+                 f"combiner = 'mixture-of-heads'\nmixture-of-heads.shared = {num_shared}\nmixture-of-heads.chosen = {num_chosen}")
 
 
 class SamplingExperts(Experts):

@@ -20,9 +20,9 @@ def main():
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     lines = text.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
     start_time = time.perf_counter()
-    encoded = tokenizer.encode_batch_fast(lines, add_special_tokens=False)  # without character offsets
+    encodings = tokenizer.encode_batch_fast(lines, add_special_tokens=False)  # without character offsets
     print(f"{time.perf_counter() - start_time:.6f}")
-    ids.write_text("".join(" ".join(map(str, line.ids)) + "\n" for line in encoded))
+    ids.write_text("".join(" ".join(map(str, line.ids)) + "\n" for line in encodings))
 
 
 if __name__ == "__main__":

@@ -33,17 +33,17 @@ def pieces_and_words(bench, text, megabytes, model, vocabulary):
     with open(long_text, "wb") as out:
         for _ in range(10):
             out.write(text.read_bytes())
-    ids, encoded = bench.folder / "ids", bench.folder / "bpe.mhs"
+    ids, encoded_shard = bench.folder / "ids", bench.folder / "bpe.mhs"
     bpe, words = "mh-prep, BPE of 8000, one core", "mh-prep, words, one core"
     spm_encode = ["spm_encode", f"--model={model}", "--output_format=id", f"--output={ids}", text]
 
     def rows(results):
         yield Row(bpe, "MB/s", results[bpe]["MB/s"], results["spm_encode"]["MB/s"], 8)
-        yield all_or_none("mh-prep, BPE of 8000, ids of all lines equal to spm_encode", same_ids(bench, encoded, ids))
+        yield all_or_none("mh-prep, BPE of 8000, ids of all lines equal to spm_encode", same_ids(bench, encoded_shard, ids))
         yield Row(f"{words}, against the bound 80 MB/s", "MB/s", results[words]["MB/s"], 80.0, 1)
 
     return Comparison("mh-prep", [
-        project(bpe, lambda: speed_of_prep(bench, megabytes, model, encoded, text)),
+        project(bpe, lambda: speed_of_prep(bench, megabytes, model, encoded_shard, text)),
         peer("spm_encode", lambda: {"MB/s": megabytes / run(one_core(spm_encode), stderr=subprocess.DEVNULL)[0]}),
         project(words, lambda: speed_of_prep(bench, 10 * megabytes, vocabulary, bench.folder / "words.mhs", long_text))], rows)
 
@@ -72,15 +72,15 @@ def wordpieces(bench, text, megabytes):
     else:
         run([bench.tools / "mh-prep", "-q", "vocab", "--type", "wordpiece", "--size", "30000", "-o", vocabulary, text])
         pieces.write_bytes(subprocess.run([bench.tools / "mh-prep", "codes", vocabulary], check=True, capture_output=True).stdout)
-    ids, encoded = bench.folder / "wordpiece.ids", bench.folder / "wordpiece.mhs"
+    ids, encoded_shard = bench.folder / "wordpiece.ids", bench.folder / "wordpiece.mhs"
     project_name = f"mh-prep, WordPiece of {len(pieces.read_bytes().splitlines())}, one core"
 
     def rows(results):
         yield Row(f"{project_name}, against tokenizers", "MB/s", results[project_name]["MB/s"], results["tokenizers"]["MB/s"], 6)
-        yield all_or_none("mh-prep, WordPiece, ids of all lines equal to tokenizers", same_ids(bench, encoded, ids))
+        yield all_or_none("mh-prep, WordPiece, ids of all lines equal to tokenizers", same_ids(bench, encoded_shard, ids))
 
     return Comparison("mh-prep and tokenizers", [
-        project(project_name, lambda: speed_of_prep(bench, megabytes, vocabulary, encoded, text)),
+        project(project_name, lambda: speed_of_prep(bench, megabytes, vocabulary, encoded_shard, text)),
         peer("tokenizers", lambda: {"MB/s": megabytes / float(output(one_core([*peer_program("wordpiece"), pieces, text, ids])))})], rows)
 
 
