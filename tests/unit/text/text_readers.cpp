@@ -95,7 +95,7 @@ TEST_CASE("every text reader drops a byte order mark, except the reader for the 
     CHECK(read_bytes(reader, mark + bytes).text ==
           (reader.name == "lm byte" ? mark + text_without_mark : text_without_mark));
     // Byte offsets in messages count from the start of the file and include the byte order mark.
-    if (!reader.raw || reader.name == "lm byte") continue;
+    if (!reader.writes_raw_bytes || reader.name == "lm byte") continue;
     const std::string invalid = mark + reader.file("a\xFF");
     CHECK_THAT(read_bytes(reader, invalid).message, Catch::Contains(place_of(invalid, invalid.find('\xFF'))));
   }
@@ -136,7 +136,7 @@ TEST_CASE("a character split by a line feed is refused, and the message states t
           "[text]") {
   const ScopedQuietLog quiet;
   for (const TextReader& reader : all_readers()) {
-    if (!reader.raw) continue;
+    if (!reader.writes_raw_bytes) continue;
     for (const std::string character : {"\u00e9", "\u2028", "\U0001F600"})
       for (size_t cut = 1; cut < character.size(); ++cut) {
         const std::string field = "caf" + character.substr(0, cut) + "\n" + character.substr(cut) + " au lait";
@@ -166,7 +166,7 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
   struct Text {
     Lines lines;
     std::string place;  // expected start of the error message; empty: no error
-    bool last_line_feed = true;
+    bool has_last_line_feed = true;
   };
   const std::string head = "caf\xC3", tail = "\xA9 au lait", nul("a \0b", 4);
   const std::vector<Text> texts{
@@ -180,7 +180,7 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
       {with_changes({{24, head}}), "f:24: byte ", false},
   };
   for (const TextReader& reader : all_readers()) {
-    if (!reader.in_batches || reader.name == "lm byte") continue;
+    if (!reader.reads_in_batches || reader.name == "lm byte") continue;
     for (const Text& text : texts) {
       std::string bytes;
       for (std::string line : text.lines) {
@@ -188,7 +188,7 @@ TEST_CASE("the first error of a text does not depend on batch size, chunk size a
         if (has_crlf) line.pop_back();
         bytes += line + reader.line_tail + (has_crlf ? "\r\n" : "\n");
       }
-      if (!text.last_line_feed) bytes.pop_back();
+      if (!text.has_last_line_feed) bytes.pop_back();
       const Outcome expected = read_bytes(reader, bytes);
       INFO(reader.name << ", " << text.place);
       CHECK_THAT(expected.message, Catch::StartsWith(text.place));
@@ -217,7 +217,7 @@ TEST_CASE("PairBatches counts every byte of its files, line ends included", "[te
     for (const std::string& name : names) files.push_back(folder.file(name));
     PairBatches reader(files, LineEnds::normalise_crlf, {batch_size, 1 << 20, 1 << 20});
     uint64_t sum = 0;
-    for (PairBatch read; reader.next(read);) sum += read.source.input_bytes + read.target.input_bytes;
+    for (PairBatch batch; reader.next(batch);) sum += batch.source.input_bytes + batch.target.input_bytes;
     return sum;
   };
   for (size_t batch_size : {1, 4, 1 << 20}) {

@@ -75,7 +75,7 @@ TEST_CASE("squad: a number beyond the range of fp64 is refused") {
 
 TEST_CASE("squad: an error names the article, paragraph or question") {
   const ordered_json valid_question = question("q1", "a?", {answer("cab", 8)});
-  auto changed = [&](const std::string& pointer, const ordered_json& value) {
+  auto refusal_with_value = [&](const std::string& pointer, const ordered_json& value) {
     auto json = file({article("b", {question("q0", "b", {answer("b", 0)})}), article(kContext, {valid_question})});
     json[ordered_json::json_pointer(pointer)] = value;
     return refusal_of_json(json);
@@ -88,21 +88,24 @@ TEST_CASE("squad: an error names the article, paragraph or question") {
       CHECK(message.find(part) != message.npos);
     }
   };
-  check_contains(changed("/data", 1), {"'data'", "number"});
-  check_contains(changed("/data/1", 1), {"article 2", "'title'"});
-  check_contains(changed("/data/1/paragraphs", "x"), {"article 2 (T)", "'paragraphs'", "a list", "string"});
-  check_contains(changed(paragraph_path + "/context", 1), {"article 2 (T), paragraph 1", "'context'"});
-  check_contains(changed(paragraph_path + "/context", std::string("a\0b", 3)), {"paragraph 1", "NUL"});
-  check_contains(changed(question_path + "/question", std::string("\0", 1)), {"question q1", "NUL"});
-  check_contains(changed(question_path + "/id", 7), {"paragraph 1", "'id'", "text"});
-  check_contains(changed(question_path + "/id", "q0"), {"question q0", "a unique id"});
-  check_contains(changed(question_path + "/answers", ordered_json::object()), {"question q1", "'answers'", "object"});
-  check_contains(changed(question_path + "/answers", ordered_json::array()), {"question q1", "at least one answer"});
-  check_contains(changed(question_path + "/is_impossible", "no"), {"question q1", "true or false"});
-  check_contains(changed(answer_path + "/text", nullptr), {"question q1", "'text'", "null"});
-  check_contains(changed(answer_path + "/answer_start", 1.5), {"question q1", "a whole number"});
+  check_contains(refusal_with_value("/data", 1), {"'data'", "number"});
+  check_contains(refusal_with_value("/data/1", 1), {"article 2", "'title'"});
+  check_contains(refusal_with_value("/data/1/paragraphs", "x"), {"article 2 (T)", "'paragraphs'", "a list", "string"});
+  check_contains(refusal_with_value(paragraph_path + "/context", 1), {"article 2 (T), paragraph 1", "'context'"});
+  check_contains(refusal_with_value(paragraph_path + "/context", std::string("a\0b", 3)), {"paragraph 1", "NUL"});
+  check_contains(refusal_with_value(question_path + "/question", std::string("\0", 1)), {"question q1", "NUL"});
+  check_contains(refusal_with_value(question_path + "/id", 7), {"paragraph 1", "'id'", "text"});
+  check_contains(refusal_with_value(question_path + "/id", "q0"), {"question q0", "a unique id"});
+  check_contains(refusal_with_value(question_path + "/answers", ordered_json::object()),
+                 {"question q1", "'answers'", "object"});
+  check_contains(refusal_with_value(question_path + "/answers", ordered_json::array()),
+                 {"question q1", "at least one answer"});
+  check_contains(refusal_with_value(question_path + "/is_impossible", "no"), {"question q1", "true or false"});
+  check_contains(refusal_with_value(answer_path + "/text", nullptr), {"question q1", "'text'", "null"});
+  check_contains(refusal_with_value(answer_path + "/answer_start", 1.5), {"question q1", "a whole number"});
   for (const ordered_json& start : {ordered_json(-1), ordered_json(11), ordered_json(UINT64_MAX)})
-    check_contains(changed(answer_path + "/answer_start", start), {"question q1", "11 characters", start.dump()});
+    check_contains(refusal_with_value(answer_path + "/answer_start", start),
+                   {"question q1", "11 characters", start.dump()});
   for (const char* key : {"context", "qas"}) {
     auto json = file({article(kContext, {valid_question})});
     json["data"][0]["paragraphs"][0].erase(key);
@@ -167,11 +170,11 @@ TEST_CASE("squad: the records of a shard equal the SQuAD file, for any number of
     std::vector<std::string> contexts;
     const auto count = *rc::gen::inRange(1, 5);
     for (int i = 0; i < count; ++i) {
-      contexts.push_back("a" + joined(*characters, 0, 0) + "bc");
+      contexts.push_back("a" + join_range(*characters, 0, 0) + "bc");
       std::vector<ordered_json> questions;
       for (int k = 0; k < i % 3 + 1; ++k)
         questions.push_back(
-            question(str(i, ".", k), joined(*characters, 0, 0), {answer("a", 0), answer("nowhere", 0)}));
+            question(str(i, ".", k), join_range(*characters, 0, 0), {answer("a", 0), answer("nowhere", 0)}));
       articles.push_back(article(contexts.back(), questions));
     }
     const auto one_thread = shard_of(file(articles), {1, "refuse"}, 1),
@@ -202,9 +205,9 @@ TEST_CASE("squad: records whose fields contradict each other are refused") {
   std::vector<Field> valid_fields;
   for (size_t f = 0; f < text::kNumQuestionFields; ++f)
     valid_fields.emplace_back(shard.sequence(0, f).begin(), shard.sequence(0, f).end());
-  auto status = [&](size_t field, const Field& changed) {
+  auto status = [&](size_t field, const Field& changed_field) {
     std::array<std::span<const int32_t>, text::kNumQuestionFields> fields;
-    for (size_t f = 0; f < fields.size(); ++f) fields[f] = f == field ? changed : valid_fields[f];
+    for (size_t f = 0; f < fields.size(); ++f) fields[f] = f == field ? changed_field : valid_fields[f];
     return status_of([&] { text::decode_question_record(fields, "test", 1); });
   };
   auto bytes = [](const std::string& s) { return Field(s.begin(), s.end()); };
