@@ -199,7 +199,7 @@ void check_head_mixing(AttentionParams params, int64_t num_parts, Positions* pos
     });
   }
   RC_ASSERT(out.all_finite());
-  if (is_head_mixing_decode(params)) {  // the three steps of decoding give the result of the forward pass
+  if (is_head_mixing_decode(params)) {
     Tensor<T> decoding_out = dout;
     std::vector<float> scratch = nan_buffer(head_mixing_decode_scratch(params));
     in_threads(params.in_heads, [&](int64_t j) {

@@ -83,8 +83,8 @@ Doubles sum_per_batch_row(const Doubles& x, int64_t batch, int64_t count, int64_
 }
 
 // Checks all results of a random case, tiled for a random limit of shared memory from the minimum up to the 227 KiB of
-// an H100. `uses_all_memory`: tiles for all 227 KiB, where the kernels mix few heads of 16-bit types query by
-// query.
+// an H100. `uses_all_memory`: whether the limit is 227 KiB, with which the kernels mix few heads of 16-bit types
+// query by query.
 template <class T, int kSize>
 void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false, CaseKind kind = CaseKind::any,
                 bool uses_all_memory = false) {

@@ -22,8 +22,8 @@ std::vector<float> random_values(int64_t count) {
   return values;
 }
 
-// Returns a random number of elements of a tensor: usually small, so that a case may have more tensors than one launch
-// processes; sometimes several chunks.
+// Returns a random number of elements of a tensor: usually at most 50, so that cases with up to 100 tensors, more than
+// one launch processes, run fast; sometimes up to two chunks.
 int64_t random_count() { return pick(0, 30) == 0 ? pick(kUpdateChunk - 5, 2 * kUpdateChunk) : pick(0, 50); }
 
 struct Tensor {

@@ -181,7 +181,7 @@ void check_sum_norm() {
     }
     if (t.mean == nullptr) continue;
     expect_near(at(mean, r), mean_exact, mean_error, "mean");
-    expect_near(at(rstd, r), f, f_error, "factor");
+    expect_near(at(rstd, r), f, f_error, "rstd");
   }
 
   if (!has_sum) return;

@@ -63,10 +63,11 @@ int64_t count(const Words& sentence, const Words& gram) {
 }
 
 std::set<Words> grams(const Words& sentence, size_t n) {
-  std::set<Words> all;
+  std::set<Words> distinct_grams;
   for (size_t i = 0; i + n <= sentence.size(); ++i)
-    all.emplace(sentence.begin() + static_cast<ptrdiff_t>(i), sentence.begin() + static_cast<ptrdiff_t>(i + n));
-  return all;
+    distinct_grams.emplace(sentence.begin() + static_cast<ptrdiff_t>(i),
+                           sentence.begin() + static_cast<ptrdiff_t>(i + n));
+  return distinct_grams;
 }
 
 // Returns Σ over the distinct n-grams of min(count in the hypothesis, maximum count in a reference).
@@ -101,21 +102,21 @@ BleuStatistics naive_statistics(const Words& hypothesis, const Sentences& refere
 }
 
 // Returns BLEU = 100 · BP · Π p_n^(1/N) (Papineni et al. 2002), with smoothed precisions p_n (Chen and Cherry 2014).
-double naive_score(const BleuStatistics& s, BleuSmoothing smooth, double value, bool uses_effective_order) {
+double naive_score(const BleuStatistics& s, BleuSmoothing smooth, double smooth_value, bool uses_effective_order) {
   double product = 1;
   int num_orders = 0, num_orders_without_match = 0;
   int64_t total_matches = 0;
   for (size_t n = 1; n <= 4; ++n) {
     total_matches += s.matches[n - 1];
     auto m = static_cast<double>(s.matches[n - 1]), t = static_cast<double>(s.totals[n - 1]);
-    if (smooth == BleuSmoothing::add_k && n > 1) m += value, t += value;
+    if (smooth == BleuSmoothing::add_k && n > 1) m += smooth_value, t += smooth_value;
     if (t == 0) {
       if (uses_effective_order) break;
       return 0;
     }
     ++num_orders;
     if (m == 0 && smooth == BleuSmoothing::exponential) m = std::pow(0.5, ++num_orders_without_match);
-    if (m == 0 && smooth == BleuSmoothing::floor) m = value;
+    if (m == 0 && smooth == BleuSmoothing::floor) m = smooth_value;
     product *= m / t;
   }
   if (total_matches == 0) return 0;
@@ -196,18 +197,18 @@ TEST_CASE("compound splitting replaces hyphens as in the WMT En-De evaluation of
 
 TEST_CASE("BLEU equals values computed by hand", "[bleu]") {
   // Papineni et al., example 2: "the" is clipped to its count of 2 in the first reference.
-  const BleuStatistics clipped = statistics_of(plain_options(), "the the the the the the the",
-                                               {"the cat is on the mat", "there is a cat on the mat"});
-  CHECK(clipped.matches == std::array<int64_t, 4>{2, 0, 0, 0});
-  CHECK(clipped.totals == std::array<int64_t, 4>{7, 6, 5, 4});
-  CHECK(clipped.reference_tokens == 7);
+  const BleuStatistics clipped_statistics = statistics_of(plain_options(), "the the the the the the the",
+                                                          {"the cat is on the mat", "there is a cat on the mat"});
+  CHECK(clipped_statistics.matches == std::array<int64_t, 4>{2, 0, 0, 0});
+  CHECK(clipped_statistics.totals == std::array<int64_t, 4>{7, 6, 5, 4});
+  CHECK(clipped_statistics.reference_tokens == 7);
 
   const BleuStatistics s = statistics_of(plain_options(), "the cat sat on the mat", {"the cat is on the mat"});
   CHECK(s.matches == std::array<int64_t, 4>{5, 3, 1, 0});
   CHECK(s.totals == std::array<int64_t, 4>{6, 5, 4, 3});
-  auto score = [&](BleuSmoothing smooth, double value = 0) {
+  auto score = [&](BleuSmoothing smooth, double smooth_value = 0) {
     BleuOptions options = plain_options(smooth);
-    options.smooth_value = value;
+    options.smooth_value = smooth_value;
     return bleu_score(s, options, BleuScope::corpus).score;
   };
   auto root = [](double product) { return rounding::within(100 * std::pow(product, 0.25), kScoreBound); };
@@ -310,10 +311,10 @@ TEST_CASE("inconsistent BLEU options are refused", "[bleu]") {
 namespace {
 
 Words letters(const std::string& text) {
-  Words all;
+  Words separate_letters;
   for (char c : text)
-    if (c != ' ') all.emplace_back(1, c);
-  return all;
+    if (c != ' ') separate_letters.emplace_back(1, c);
+  return separate_letters;
 }
 
 // Returns precision and recall of the n-grams of length n; -1 for both if hypothesis or reference has no such n-gram.
@@ -325,13 +326,13 @@ std::pair<double, double> naive_order(const Words& hypothesis, const Words& refe
 
 // Separates the punctuation of words that sentence() has generated, as chrF++ does.
 Words chrf_words(const Words& words) {
-  Words all;
+  Words separated_words;
   for (const std::string& word : words) {
-    if (word == "(d)") all.insert(all.end(), {"(d", ")"});
-    else if (word == "ef,") all.insert(all.end(), {"ef", ","});
-    else all.push_back(word);
+    if (word == "(d)") separated_words.insert(separated_words.end(), {"(d", ")"});
+    else if (word == "ef,") separated_words.insert(separated_words.end(), {"ef", ","});
+    else separated_words.push_back(word);
   }
-  return all;
+  return separated_words;
 }
 
 double naive_chrf(const Words& hypothesis, const Words& reference, size_t word_order) {
@@ -382,9 +383,9 @@ TEST_CASE("chrF of random sentences equals a naive implementation", "[chrf]") {
     const ChrfStatistics s = chrf.statistics(join(hypothesis, " "), {&reference_line, 1});
     RC_ASSERT(std::abs(chrf_score(s) - naive_chrf(hypothesis, reference, static_cast<size_t>(word_order))) <=
               kScoreBound);
-    ChrfStatistics doubled = s;
-    doubled += s;
-    RC_ASSERT(doubled.sentences == 2);
-    RC_ASSERT(chrf_score(doubled) == chrf_score(s));  // quotients of doubled counts have the same bits
+    ChrfStatistics doubled_statistics = s;
+    doubled_statistics += s;
+    RC_ASSERT(doubled_statistics.sentences == 2);
+    RC_ASSERT(chrf_score(doubled_statistics) == chrf_score(s));  // quotients of doubled counts have the same bits
   }));
 }

@@ -26,8 +26,8 @@ double phi(const Classes& truth, const Classes& predicted) {
   double tp = 0, tn = 0, fp = 0, fn = 0;
   for (size_t i = 0; i < truth.size(); ++i)
     ++(truth[i] == 1 ? predicted[i] == 1 ? tp : fn : predicted[i] == 1 ? fp : tn);
-  const double spread = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn);
-  return spread == 0 ? 0 : (tp * tn - fp * fn) / std::sqrt(spread);
+  const double margin_product = (tp + fp) * (tp + fn) * (tn + fp) * (tn + fn);
+  return margin_product == 0 ? 0 : (tp * tn - fp * fn) / std::sqrt(margin_product);
 }
 
 // Returns Pearson's correlation from sums over all pairs of elements, without means. Neither x nor y may be constant.
@@ -115,10 +115,10 @@ TEST_CASE("Pearson and Spearman equal sums over pairs of elements, and equal num
     Numbers x, y;
     for (const auto& [a, b] : rows) x.push_back(a), y.push_back(b);
     RC_ASSERT(average_ranks(x) == naive_ranks(x));
-    const bool undefined = is_constant(x) || is_constant(y);
-    RC_ASSERT(std::isnan(pearson(x, y)) == undefined);
-    RC_ASSERT(std::isnan(spearman(x, y)) == undefined);
-    if (undefined) return;
+    const bool is_undefined = is_constant(x) || is_constant(y);
+    RC_ASSERT(std::isnan(pearson(x, y)) == is_undefined);
+    RC_ASSERT(std::isnan(spearman(x, y)) == is_undefined);
+    if (is_undefined) return;
     // Sums over elements in fp64. All numbers are multiples of 1/4 up to 2, so that sums over pairs are exact. The mean
     // is rounded by up to 2 kFp64, which is up to 16 kFp64 relative to the largest deviation from the mean, at least
     // 1/8. The mean of ranks is exact.
@@ -172,12 +172,12 @@ TEST_CASE("exact match and F1 of an answer are the maxima over the true answers"
   CHECK(score_of("", {"cat"}).exact == 0);
   CHECK(status_of([] { score_of("x", {}); }) == 3);
 
-  AnswerScores all;
-  CHECK(std::isnan(all.percent().f1));
-  all.add(score_of("x x", {"x"}));
-  all.add(score_of("y", {"y", "z"}));
-  all.add({});
-  CHECK(all.questions() == 3);
-  CHECK(all.percent().exact == rounding::fp64(100.0 / 3, 2));
-  CHECK(all.percent().f1 == rounding::fp64(500.0 / 9, 4));
+  AnswerScores answer_scores;
+  CHECK(std::isnan(answer_scores.percent().f1));
+  answer_scores.add(score_of("x x", {"x"}));
+  answer_scores.add(score_of("y", {"y", "z"}));
+  answer_scores.add({});
+  CHECK(answer_scores.questions() == 3);
+  CHECK(answer_scores.percent().exact == rounding::fp64(100.0 / 3, 2));
+  CHECK(answer_scores.percent().f1 == rounding::fp64(500.0 / 9, 4));
 }

@@ -154,7 +154,7 @@ struct EmbeddingAndOutput {
     output = make_output(parameters, options, *embedding, vocabulary);
     parameters.initialise(1);
     c10::NoGradGuard no_gradient;
-    // Larger than initial values, so that biases are not zero and scores are not small.
+    // Larger values than the initial ones, so that biases are not zero and scores are not small.
     for (auto& p : parameters.all()) p.master().copy_(layers::normal(p.master().sizes().vec(), seed++) * 0.4);
   }
   // Returns the length of the longest chain of roundings from the tokens to a log-probability: the embedding, the
@@ -295,12 +295,12 @@ TEST_CASE("adaptive input and softmax and their gradients match the equations ov
       return at::tensor(values, at::kDouble).view(t.sizes());
     };
     // The largest log-probability is about as large as the scores that cancel in it.
-    const at::Tensor all = tensor_like(expected_all, all_log_p);
-    const double largest_score = std::max(1.0, numbers::max_abs(all));
+    const at::Tensor expected_all_log_p = tensor_like(expected_all, all_log_p);
+    const double largest_score = std::max(1.0, numbers::max_abs(expected_all_log_p));
     const int64_t num_roundings = model.num_roundings();
     RC_ASSERT(rounding::agree(hidden, tensor_like(expected_hidden, hidden), num_roundings));
     RC_ASSERT(rounding::agree(log_p, tensor_like(expected_log_p, log_p), num_roundings, largest_score));
-    RC_ASSERT(rounding::agree(all_log_p, all, num_roundings, largest_score));
+    RC_ASSERT(rounding::agree(all_log_p, expected_all_log_p, num_roundings, largest_score));
 
     SlicedLoss loss = model.loss(tokens, targets);
     const double expected = reference.nll(token_ids, target_ids),
@@ -508,12 +508,12 @@ TEST_CASE("initial standard deviations of bands follow the initialisation scheme
 }
 
 TEST_CASE("invalid options of bands are rejected with an error that names the key", "[adaptive]") {
-  const std::string both_cutoffs = "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n";
+  const std::string cutoff_lines = "input_cutoffs = [10, 20]\noutput_cutoffs = [10, 20]\n";
   auto build = [](const std::string& lines) {
     build_language_model(parse_model_config("[model]\nlayers = 1\nwidth = 32\nffn = 8\n" + lines), 30, at::kMeta);
   };
   for (const auto& valid :
-       {std::string(), both_cutoffs, both_cutoffs + "tied_projections = true\n", both_cutoffs + "cutoff_factor = 1\n",
+       {std::string(), cutoff_lines, cutoff_lines + "tied_projections = true\n", cutoff_lines + "cutoff_factor = 1\n",
         std::string("output_cutoffs = [10]\ncutoff_factor = 1\n"), std::string("input_cutoffs = [10]\ntied = false\n"),
         std::string("output_cutoffs = [10]\ntied = false\nproject_head = true\ndropout_tail = 0.2\n")})
     CHECK_NOTHROW(build(valid));
@@ -522,17 +522,17 @@ TEST_CASE("invalid options of bands are rejected with an error that names the ke
            {"model.output_cutoffs", "tied = false\noutput_cutoffs = [10, 10]\n"},
            {"model.output_cutoffs", "tied = false\noutput_cutoffs = [0]\n"},
            {"model.output_cutoffs", "tied = false\noutput_cutoffs = [30]\n"},
-           {"model.cutoff_factor", both_cutoffs + "cutoff_factor = 6\n"},
+           {"model.cutoff_factor", cutoff_lines + "cutoff_factor = 6\n"},
            {"model.cutoff_factor", "cutoff_factor = 2\n"},
-           {"model.cutoff_factor", both_cutoffs + "cutoff_factor = 0\n"},
+           {"model.cutoff_factor", cutoff_lines + "cutoff_factor = 0\n"},
            {"model.tied", "output_cutoffs = [10]\n"},
            {"model.tied", "input_cutoffs = [10]\n"},
            {"model.tied", "input_cutoffs = [10]\noutput_cutoffs = [11]\n"},
            {"model.tied_projections", "tied_projections = true\n"},
-           {"model.tied_projections", both_cutoffs + "tied_projections = true\ncutoff_factor = 1\n"},
+           {"model.tied_projections", cutoff_lines + "tied_projections = true\ncutoff_factor = 1\n"},
            {"model.tied_projections", "output_cutoffs = [10]\ntied = false\ntied_projections = true\n"},
            {"model.project_head", "project_head = true\n"},
-           {"model.project_head", both_cutoffs + "project_head = true\ncutoff_factor = 1\n"},
+           {"model.project_head", cutoff_lines + "project_head = true\ncutoff_factor = 1\n"},
            {"model.dropout_tail", "dropout_tail = 0.1\n"}}) {
     INFO(invalid);
     try {

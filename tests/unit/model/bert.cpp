@@ -130,17 +130,19 @@ double cross_entropy(const std::vector<double>& scores, int64_t target) {
 }  // namespace
 
 TEST_CASE("parameter counts of encoders equal those of BERT and of Bhojanapalli et al. 2020", "[bert]") {
-  const std::string base = "layers = 12\nwidth = 768\nffn = 3072\nbert.next_sentence = true\n[attention]\nheads = 12\n",
-                    large =
+  const std::string base_lines =
+                        "layers = 12\nwidth = 768\nffn = 3072\nbert.next_sentence = true\n[attention]\nheads = 12\n",
+                    large_lines =
                         "layers = 24\nwidth = 1024\nffn = 4096\nbert.next_sentence = true\n[attention]\nheads = 16\n";
-  CHECK(
-      build_language_model(parse_model_config(kBert + base), 30522, at::kMeta)->parameters().num_trainable_elements() ==
-      110106428);
-  CHECK(num_encoder_parameters(base) == 109482240);
-  CHECK(num_encoder_parameters(large) == 335141888);
+  CHECK(build_language_model(parse_model_config(kBert + base_lines), 30522, at::kMeta)
+            ->parameters()
+            .num_trainable_elements() == 110106428);
+  CHECK(num_encoder_parameters(base_lines) == 109482240);
+  CHECK(num_encoder_parameters(large_lines) == 335141888);
   // Without head_size the count is independent of the number of heads.
   for (int heads : {8, 32})
-    CHECK(num_encoder_parameters(std::string(large).replace(large.find("= 16"), 4, str("= ", heads))) == 335141888);
+    CHECK(num_encoder_parameters(std::string(large_lines).replace(large_lines.find("= 16"), 4, str("= ", heads))) ==
+          335141888);
   // Bhojanapalli et al. 2020: width 512, inner width 4096, fixed head sizes.
   const auto count_in_millions = [](int heads, int size) {
     return static_cast<double>(num_encoder_parameters(

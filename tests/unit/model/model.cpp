@@ -49,9 +49,10 @@ TEST_CASE("parameter counts of the decoder follow the formula for any head size"
 }
 
 TEST_CASE("later tokens do not change the logits of earlier positions of a decoder") {
-  for (const char* extra : {"", "norm = 'post'\n", "positions = 'learned'\n", "activation = 'gelu'\ntied = false\n"}) {
+  for (const char* extra_toml :
+       {"", "norm = 'post'\n", "positions = 'learned'\n", "activation = 'gelu'\ntied = false\n"}) {
     auto config =
-        parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", extra, "[attention]\nheads = 4\n"));
+        parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 24\n", extra_toml, "[attention]\nheads = 4\n"));
     auto model = build_language_model(config, 30, at::kCPU);
     model->parameters().initialise(1);
     c10::NoGradGuard no_gradient;
@@ -100,10 +101,10 @@ TEST_CASE("incremental decoding equals one forward pass for pairwise combination
 TEST_CASE("padded vocabulary rows are excluded from the softmax unless score_padded_rows is set") {
   c10::NoGradGuard no_gradient;
   at::Tensor x = random_tokens(1, 5, 30, 1), targets = random_tokens(1, 5, 30, 2);
-  auto nll_with = [&](const char* extra) {
+  auto nll_with = [&](const char* extra_toml) {
     auto model = build_language_model(
-        parse_model_config(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra, "[attention]\nheads = 4\n")), 30,
-        at::kCPU);
+        parse_model_config(str("[model]\nlayers = 1\nwidth = 16\nffn = 8\n", extra_toml, "[attention]\nheads = 4\n")),
+        30, at::kCPU);
     model->parameters().initialise(1);
     // Models with and without padded rows have the same initial embeddings of the vocabulary, since padded rows are
     // drawn last.
@@ -198,8 +199,8 @@ TEST_CASE("initial parameters are a function of the seed") {
 }
 
 TEST_CASE("max_length is the minimum over the positions and the stages of all layers") {
-  auto build = [](const std::string& extra) {
-    return build_language_model(parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra)), 30,
+  auto build = [](const std::string& extra_toml) {
+    return build_language_model(parse_model_config(str("[model]\nlayers = 2\nwidth = 16\nffn = 8\n", extra_toml)), 30,
                                 at::kMeta);
   };
   const std::string plain = "[attention]\nheads = 4\n",

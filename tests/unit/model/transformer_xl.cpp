@@ -39,12 +39,12 @@ void initialise_large(ParameterList& parameters, uint64_t seed) {
     if (p.master().dim() > 1) p.master().mul_(12);
 }
 
-std::unique_ptr<LanguageModel> tiny_model(const std::string& extra, const std::string& attention = "",
+std::unique_ptr<LanguageModel> tiny_model(const std::string& extra_toml, const std::string& attention = "",
                                           int64_t layers = 3) {
-  auto model =
-      build_language_model(parse_model_config(str(kPublished, "layers = ", layers, "\nwidth = 16\nffn = 24\n", extra),
-                                              "heads = 4\n" + attention),
-                           30, at::kCPU);
+  auto model = build_language_model(
+      parse_model_config(str(kPublished, "layers = ", layers, "\nwidth = 16\nffn = 24\n", extra_toml),
+                         "heads = 4\n" + attention),
+      30, at::kCPU);
   initialise_large(model->parameters(), 1);
   return model;
 }
@@ -234,7 +234,7 @@ TEST_CASE("without a memory training segments are independent and decoding keeps
 TEST_CASE("no gradient flows through the memory to an earlier segment", "[txl]") {
   auto model = tiny_model("transformer-xl.memory = 6\n", "", 2);
   at::Tensor x = tokens(1, 12, 5).clone(), first_segment = x.narrow(1, 0, 6), second_segment = x.narrow(1, 6, 6);
-  // Disjoint tokens in the two segments, so that rows of the embedding gradient belong to one segment.
+  // Disjoint tokens in the two segments, so that each row of the embedding gradient belongs to one segment.
   first_segment.copy_(first_segment % 15);
   second_segment.copy_(second_segment % 15 + 15);
   auto state = model->new_state();

@@ -30,24 +30,25 @@ using numbers::max_abs;
 
 namespace {
 
-std::unique_ptr<model::LanguageModel> small_model(at::Device device, const std::string& extra = "") {
+std::unique_ptr<model::LanguageModel> small_model(at::Device device, const std::string& extra_toml = "") {
   Config config;
   // The activation is GELU, since rounding could move an input of ReLU across the step of its gradient.
   config.load_text(
       "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
       "activation = 'gelu'\n" +
-          extra + "[attention]\nheads = 4\ndropout = 0.1\n",
+          extra_toml + "[attention]\nheads = 4\ndropout = 0.1\n",
       "test");
   auto model = model::build_language_model(model::ModelConfig::read(config), 50, device);
   model->parameters().initialise(1);
   return model;
 }
 
-at::Tensor random_tokens(int64_t rows, int64_t length) {
+at::Tensor cyclic_tokens(int64_t rows, int64_t length) {
   return (at::arange(rows * length) * 7 % 50).view({rows, length});
 }
 
-// Chooses the device before the first test, since an earlier call of LibTorch would initialise LibTorch without CUDA.
+// Chooses the device before the first test, since a LibTorch call before choose_device() would initialise LibTorch
+// without CUDA.
 struct ChooseDevice : Catch::TestEventListenerBase {
   using TestEventListenerBase::TestEventListenerBase;
   void testRunStarting(const Catch::TestRunInfo&) override {
@@ -89,14 +90,14 @@ TEST_CASE("dropout on a GPU is bit-identical to the CPU", "[device]") {
 
 TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "[device]") {
   NEEDS_GPU;
-  const at::Tensor inputs = random_tokens(3, 17), targets = random_tokens(3, 17).roll(1, 1);
+  const at::Tensor inputs = cyclic_tokens(3, 17), targets = cyclic_tokens(3, 17).roll(1, 1);
   const std::string bands =
       "input_cutoffs = [10, 30]\noutput_cutoffs = [10, 30]\ntied_projections = true\ndropout_tail = 0.2\n";
-  for (auto [bf16, extra] : {std::pair{false, std::string()}, {true, ""}, {false, bands}, {true, bands}}) {
-    INFO(extra << "bf16 " << bf16);
+  for (auto [bf16, extra_toml] : {std::pair{false, std::string()}, {true, ""}, {false, bands}, {true, bands}}) {
+    INFO(extra_toml << "bf16 " << bf16);
     // Returns the loss and the gradients, on the CPU. `noise`: relative change of each weight.
-    const auto results = [&, bf16 = bf16, extra = extra](at::Device device, double noise) {
-      const auto model = small_model(device, extra);
+    const auto results = [&, bf16 = bf16, extra_toml = extra_toml](at::Device device, double noise) {
+      const auto model = small_model(device, extra_toml);
       if (noise > 0) {
         const c10::NoGradGuard no_gradient;
         at::manual_seed(15);
@@ -105,13 +106,13 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
       }
       model->parameters().set_bf16(bf16);
       nn::ForwardContext forward_context{true, 1, 4, 0};
-      auto loss = model->loss(model->hidden(inputs.to(device), forward_context), targets, extra.empty() ? 0.1 : 0,
+      auto loss = model->loss(model->hidden(inputs.to(device), forward_context), targets, extra_toml.empty() ? 0.1 : 0,
                               forward_context);
       loss.smoothed.backward();
       model->parameters().collect_gradients();
-      std::vector<at::Tensor> all{loss.nll.cpu()};
-      for (auto& p : model->parameters().all()) all.push_back(p.master().grad().cpu());
-      return all;
+      std::vector<at::Tensor> loss_and_gradients{loss.nll.cpu()};
+      for (auto& p : model->parameters().all()) loss_and_gradients.push_back(p.master().grad().cpu());
+      return loss_and_gradients;
     };
     // The effect of rounding is about the effect of a change of each weight by one unit roundoff; fp32 products of
     // attention have the larger error of split products.
@@ -149,7 +150,7 @@ TEST_CASE("optimiser steps on a GPU agree with the CPU", "[device]") {
         const at::Tensor g = p.master().mutable_grad() = at::randn(p.master().sizes());
         gpu_parameters.find(p.name())->master().mutable_grad() = g.to(gpu);
       }
-      // Sums of squares in fp64, in another order.
+      // Both norms are sums of squares in fp64, in different orders.
       CHECK(cpu_optimizer.gradient_norm(0.5) == rounding::fp64(gpu_optimizer.gradient_norm(0.5), num_elements));
       CHECK(gpu_optimizer.gradient_norm(0.5) == gpu_optimizer.gradient_norm(0.5));
       cpu_optimizer.step(0.01, 0.5);
@@ -242,11 +243,12 @@ TEST_CASE("nll and greedily generated text on a GPU agree with the CPU", "[devic
   auto cpu_model = small_model(at::kCPU), gpu_model = small_model(gpu);
   std::vector<int32_t> text;
   for (int i = 0; i < 200; ++i) text.push_back(i * i % 50);
-  data::ScoringOptions scoring;
-  scoring.block = 16, scoring.context = 4;
-  const double cpu_nll = task::score(*cpu_model, corpora::text_of(text, 0), scoring).nll;
-  CHECK(task::score(*gpu_model, corpora::text_of(text, 0), scoring).nll ==
-        rounding::within(cpu_nll, rounding::pass_bound(*cpu_model, scoring.block + scoring.context) * cpu_nll));
+  data::ScoringOptions scoring_options;
+  scoring_options.block = 16, scoring_options.context = 4;
+  const double cpu_nll = task::score(*cpu_model, corpora::text_of(text, 0), scoring_options).nll;
+  CHECK(task::score(*gpu_model, corpora::text_of(text, 0), scoring_options).nll ==
+        rounding::within(cpu_nll,
+                         rounding::pass_bound(*cpu_model, scoring_options.block + scoring_options.context) * cpu_nll));
   search::GenerationOptions options;
   options.length = 20, options.temperature = 0;
   std::vector<int32_t> generated[2];

@@ -29,7 +29,7 @@ namespace {
 
 // Returns the results of f() with the CPU kernels and with the emulated GPU kernels.
 template <class F>
-auto run_on_both(const F& f) {
+auto run_on_cpu_and_gpu(const F& f) {
   const auto cpu = f();
   const kernels::CudaApi api = host::emulated_api();
   const nn::ScopedGpuEmulation scope(api);
@@ -64,7 +64,7 @@ TEST_CASE("dropout by GPU kernels is bit-identical to the CPU", "[gpu-ops]") {
   const nn::ForwardContext forward_context{true, 7, 3, 5};
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const at::Tensor x = at::randn({3, 67}).to(type);
-    const auto [cpu, gpu] = run_on_both([&] { return nn::dropout(x, 0.3, forward_context, "s", 2); });
+    const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return nn::dropout(x, 0.3, forward_context, "s", 2); });
     CHECK(cpu.equal(gpu));
   }
 }
@@ -94,15 +94,16 @@ TEST_CASE("sliced cross-entropy and its gradients by GPU kernels agree with the 
                          with_bias ? b.grad() : b,
                          nn::sliced_log_probabilities(h, w, b, targets, 39)};
         };
-        const auto [cpu, gpu] = run_on_both([&] { return results(identity); });
+        const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return results(identity); });
         check_errors(gpu, cpu, results(in_double));
       }
   // More rows than a slice holds, then a target past the vocabulary.
   const at::Tensor h = at::randn({8200, 2}), w = at::randn({3, 2}), targets = at::randint(3, {8200}, at::kLong);
-  const auto [cpu, gpu] = run_on_both([&] { return Tensors{nn::sliced_log_probabilities(h, w, {}, targets, 3)}; });
+  const auto [cpu, gpu] =
+      run_on_cpu_and_gpu([&] { return Tensors{nn::sliced_log_probabilities(h, w, {}, targets, 3)}; });
   check_errors(gpu, cpu, {nn::sliced_log_probabilities(in_double(h), in_double(w), {}, targets, 3)});
   targets[8199] = 3;
-  run_on_both([&] {
+  run_on_cpu_and_gpu([&] {
     CHECK_THROWS_AS(nn::sliced_log_probabilities(h, w, {}, targets, 3), Error);
     return 0;
   });
@@ -139,7 +140,7 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
                            shift.grad(),
                            nn::norm_of_sum(x, y, drop, gain, shift, 1e-5)};
           };
-          const auto [cpu, gpu] = run_on_both([&] { return results(identity); });
+          const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return results(identity); });
           const Tensors exact = results(in_double);
           // Nearly equal numbers of a row cancel before the multiplication by 1 / standard deviation, which is 1 /
           // √epsilon for size 1.
@@ -157,7 +158,7 @@ TEST_CASE("residual dropout, sum and layer norm with gradients by GPU kernels ag
       return Tensors{nn::norm_of_sum(to_type(x), to_type(y), {0, {}, "", 0}, to_type(at::ones({size})),
                                      to_type(at::zeros({size})), 1e-5)};
     };
-    const auto [cpu, gpu] = run_on_both([&] { return norm(identity); });
+    const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return norm(identity); });
     check_errors(gpu, cpu, norm(in_double));
   }
 }
@@ -170,7 +171,7 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
       options.optimizer.rule = rule, options.optimizer.weight_decay = 0.1, options.optimizer.momentum = 0.9;
       options.optimizer.decay_norms_and_biases = decays_all;
       const train::Groups groups;
-      const auto [cpu, gpu] = run_on_both([&] {
+      const auto [cpu, gpu] = run_on_cpu_and_gpu([&] {
         nn::ParameterList list(at::kCPU);
         for (int i = 0; i < 45; ++i)
           list.add(str("w", i), {i % 7 + 1, i % 5 + (i == 3 ? 3000 : 1)},
@@ -199,7 +200,7 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
         INFO("result " << i);
         CHECK(error(gpu[i], cpu[i]) <= tolerance::composed_error_bound(0, tolerance::kFp32, max_abs(cpu[i])));
       }
-      // Sums of squares in fp64, in another order.
+      // The first two results are gradient norms: sums of squares in fp64, in different orders on CPU and GPU.
       int64_t num_elements = 0;
       for (const at::Tensor& result : cpu) num_elements += result.numel();
       for (size_t i = 0; i < 2; ++i)
@@ -212,8 +213,8 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
   const std::string bands =
       "input_cutoffs = [10, 30]\noutput_cutoffs = [10, 30]\ntied_projections = true\ndropout_tail = 0.2\n";
   for (const bool bf16 : {false, true})
-    for (const std::string& extra : {std::string(), bands}) {
-      INFO(extra << "bf16 " << bf16);
+    for (const std::string& extra_toml : {std::string(), bands}) {
+      INFO(extra_toml << "bf16 " << bf16);
       // `noise`: relative change of each weight.
       const auto results = [&, bf16 = bf16](double noise) {
         // The activation is GELU, since rounding could move an input of ReLU across the step of its gradient.
@@ -221,7 +222,7 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
             models::parse_model_config(
                 "[model]\nlayers = 2\nwidth = 32\nffn = 64\ndropout_ffn = 0.2\ndropout_embedding = 0.1\n"
                 "activation = 'gelu'\n" +
-                extra + "[attention]\nheads = 4\ndropout = 0.1\n"),
+                extra_toml + "[attention]\nheads = 4\ndropout = 0.1\n"),
             50, at::kCPU);
         model->parameters().initialise(1);
         if (noise > 0) {
@@ -233,14 +234,14 @@ TEST_CASE("loss and gradients of a training step by GPU kernels agree with the C
         model->parameters().set_bf16(bf16);
         const nn::ForwardContext forward_context{true, 1, 4, 0};
         const auto loss =
-            model->loss(model->hidden(tokens, forward_context), targets, extra.empty() ? 0.1 : 0, forward_context);
+            model->loss(model->hidden(tokens, forward_context), targets, extra_toml.empty() ? 0.1 : 0, forward_context);
         loss.smoothed.backward();
         model->parameters().collect_gradients();
-        Tensors all{loss.nll, loss.smoothed.detach()};
-        for (auto& p : model->parameters().all()) all.push_back(p.master().grad());
-        return all;
+        Tensors loss_and_gradients{loss.nll, loss.smoothed.detach()};
+        for (auto& p : model->parameters().all()) loss_and_gradients.push_back(p.master().grad());
+        return loss_and_gradients;
       };
-      const auto [cpu, gpu] = run_on_both([&] { return results(0); });
+      const auto [cpu, gpu] = run_on_cpu_and_gpu([&] { return results(0); });
       // The effect of rounding is about the effect of a change of each weight by one unit roundoff.
       const double unit_roundoff = bf16 ? tolerance::kBf16 : tolerance::kFp32;
       const Tensors perturbed_results = results(unit_roundoff);

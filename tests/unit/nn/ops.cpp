@@ -69,8 +69,8 @@ TEST_CASE("linear over several parameters is exact within rounding, in training 
     p.master().normal_();
     return &p;
   };
-  nn::Parameter *weight_a = add("a", {48, 32}), *weight_b = add("b", {16, 32}), *bias_a = add("of_a", {48}),
-                *bias_b = add("of_b", {16});
+  nn::Parameter *weight_a = add("weight_a", {48, 32}), *weight_b = add("weight_b", {16, 32}),
+                *bias_a = add("bias_a", {48}), *bias_b = add("bias_b", {16});
   for (const bool bf16 : {false, true}) {
     list.set_bf16(bf16);
     list.refresh_copies();
@@ -124,14 +124,15 @@ TEST_CASE("the bits of a decoding product depend neither on the number of rows n
       const nn::DecodingProducts products;
       const at::Tensor x = at::randn({330, in});
       at::set_num_threads(1);
-      const at::Tensor all = nn::linear(x, {&weight}, {nullptr});
+      const at::Tensor output_of_all_rows = nn::linear(x, {&weight}, {nullptr});
       for (const int num_threads : {1, 2, 3})
         for (const int64_t rows : {1, 63, 64, 65, 129, 330}) {
           INFO(in << " -> " << out << (bf16 ? ", bf16, " : ", fp32, ") << rows << " rows, " << num_threads
                   << " threads");
           at::set_num_threads(num_threads);
           const int64_t first = (330 - rows) / 2;
-          CHECK(nn::linear(x.narrow(0, first, rows), {&weight}, {nullptr}).equal(all.narrow(0, first, rows)));
+          CHECK(nn::linear(x.narrow(0, first, rows), {&weight}, {nullptr})
+                    .equal(output_of_all_rows.narrow(0, first, rows)));
         }
       at::set_num_threads(initial_num_threads);
     }
@@ -139,7 +140,7 @@ TEST_CASE("the bits of a decoding product depend neither on the number of rows n
 
 TEST_CASE("error of nn::linear and its gradients is at most twice the error of at::linear, in fp32 and bf16", "[ops]") {
   at::manual_seed(3);
-  auto our_linear = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); };
+  auto nn_linear = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return nn::linear(x, w, b); };
   auto torch_linear = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) { return at::linear(x, w, b); };
   for (auto [rows, in, out] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1},
                                {3, 5, 2},
@@ -155,7 +156,7 @@ TEST_CASE("error of nn::linear and its gradients is at most twice the error of a
         auto round = [&](const at::Tensor& t) { return t.defined() ? t.to(type).to(at::kDouble) : t; };
         Results exact = run(torch_linear, round(x), round(w), round(b), round(dy), at::kDouble);
         Results composed = run(torch_linear, x, w, b, dy, type);
-        Results actual = run(our_linear, x, w, b, dy, type);
+        Results actual = run(nn_linear, x, w, b, dy, type);
         auto check_within = [&](const at::Tensor& result, const at::Tensor& composed_result,
                                 const at::Tensor& exact_result) {
           CHECK(result.scalar_type() == type);

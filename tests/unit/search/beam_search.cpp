@@ -44,7 +44,7 @@ std::unique_ptr<model::LanguageModel> build_peaked(const std::string& toml, cons
   return model;
 }
 
-std::vector<int32_t> some_source(int64_t length, int64_t vocabulary, uint64_t seed) {
+std::vector<int32_t> random_source(int64_t length, int64_t vocabulary, uint64_t seed) {
   const at::Tensor t = models::random_tokens(1, length, vocabulary, seed);
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < length; ++i) tokens.push_back(t[0][i].item<int32_t>());
@@ -94,14 +94,14 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
     std::vector<int32_t> tokens;
     double log_probability;
   };
-  std::vector<PartialHypothesis> live{{{}, 0}};
-  std::vector<Hypothesis> finished;
+  std::vector<PartialHypothesis> live_hypotheses{{{}, 0}};
+  std::vector<Hypothesis> finished_hypotheses;
   const int64_t max_length =
       static_cast<int64_t>(options.max_length_a * static_cast<double>(s.source.size())) + options.max_length_b;
   const auto beam = static_cast<size_t>(options.beam);
-  for (int64_t n = 0; !live.empty() && finished.size() < beam; ++n) {
+  for (int64_t n = 0; !live_hypotheses.empty() && finished_hypotheses.size() < beam; ++n) {
     std::vector<PartialHypothesis> extensions;
-    for (const PartialHypothesis& partial : live) {
+    for (const PartialHypothesis& partial : live_hypotheses) {
       const auto log_p = log_probabilities(model, s.source, partial.tokens);
       for (size_t t = 0; t < log_p.size(); ++t) {
         const auto token = static_cast<int32_t>(t);
@@ -120,26 +120,28 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
     std::stable_sort(extensions.begin(), extensions.end(), [](const PartialHypothesis& a, const PartialHypothesis& b) {
       return a.log_probability > b.log_probability;
     });
-    live.clear();
-    for (size_t i = 0; i < std::min(2 * beam, extensions.size()) && live.size() < beam && finished.size() < beam; ++i) {
-      if (extensions[i].tokens.back() != kSpecialTokens.end) live.push_back(extensions[i]);
+    live_hypotheses.clear();
+    for (size_t i = 0; i < std::min(2 * beam, extensions.size()) && live_hypotheses.size() < beam &&
+                       finished_hypotheses.size() < beam;
+         ++i) {
+      if (extensions[i].tokens.back() != kSpecialTokens.end) live_hypotheses.push_back(extensions[i]);
       else if (i < beam)
-        finished.push_back(
+        finished_hypotheses.push_back(
             {extensions[i].tokens, extensions[i].log_probability,
              extensions[i].log_probability / std::pow(static_cast<double>(n + 1), options.length_penalty)});
     }
   }
-  std::stable_sort(finished.begin(), finished.end(),
+  std::stable_sort(finished_hypotheses.begin(), finished_hypotheses.end(),
                    [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
-  return finished;
+  return finished_hypotheses;
 }
 
 // Returns the bound on the difference of two log-probabilities of a hypothesis, from passes in batches of other shapes.
 // The logits that cancel in the log-probability of a token have a magnitude of at least 1.
 double log_probability_bound(model::LanguageModel& model, const Hypothesis& h) {
-  constexpr int64_t kSourceLength = 12;
+  constexpr int64_t kMaxSourceLength = 12;
   const auto length = static_cast<int64_t>(h.tokens.size());
-  return rounding::pass_bound(model, std::max(length, kSourceLength)) *
+  return rounding::pass_bound(model, std::max(length, kMaxSourceLength)) *
          std::max(static_cast<double>(length), std::abs(h.log_probability));
 }
 
@@ -160,16 +162,16 @@ void require_same(model::LanguageModel& model, const std::vector<Hypothesis>& ac
 // Calls search_on_device() with the arguments of beam_search().
 std::vector<std::vector<Hypothesis>> device_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,
                                                    const SearchOptions& options, const SamplingOptions& sampling = {}) {
-  Sentences all;
-  for (const Sentence& s : sentences) all.push_back(&s);
-  return search_on_device(model, all, BeamPolicy(kSpecialTokens, options, sampling));
+  Sentences sentence_pointers;
+  for (const Sentence& s : sentences) sentence_pointers.push_back(&s);
+  return search_on_device(model, sentence_pointers, BeamPolicy(kSpecialTokens, options, sampling));
 }
 
-std::vector<Sentence> some_sentences(const std::vector<int64_t>& lengths, int64_t vocabulary) {
-  std::vector<Sentence> all;
+std::vector<Sentence> random_sentences(const std::vector<int64_t>& lengths, int64_t vocabulary) {
+  std::vector<Sentence> sentences;
   for (size_t i = 0; i < lengths.size(); ++i)
-    all.push_back({some_source(lengths[i], vocabulary, 50 + i), {}, static_cast<int64_t>(i)});
-  return all;
+    sentences.push_back({random_source(lengths[i], vocabulary, 50 + i), {}, static_cast<int64_t>(i)});
+  return sentences;
 }
 
 }  // namespace
@@ -193,14 +195,15 @@ TEST_CASE("best_entries() returns the largest logits of a row in stable order, a
       const int v = *rc::gen::inRange(0, levels);
       x.push_back(has_infinite && v == 0 && i > 0 ? -INFINITY : 0.1F * static_cast<float>(v) - 7);
     }
-    const std::vector<int32_t> excluded = *rc::gen::container<std::vector<int32_t>>(2, rc::gen::inRange(0, n));
+    const std::vector<int32_t> excluded_entries = *rc::gen::container<std::vector<int32_t>>(2, rc::gen::inRange(0, n));
     std::vector<kernels::Entry> best(static_cast<size_t>(count));
     double log_sum = 0, sum = 0;
-    const auto num_best = static_cast<size_t>(kernels::best_entries(x, excluded, best, &log_sum));
+    const auto num_best = static_cast<size_t>(kernels::best_entries(x, excluded_entries, best, &log_sum));
     std::vector<int32_t> order;
     for (int i = 0; i < n; ++i) {
       sum += std::exp(static_cast<double>(x[static_cast<size_t>(i)]));
-      if (x[static_cast<size_t>(i)] > -INFINITY && std::find(excluded.begin(), excluded.end(), i) == excluded.end())
+      if (x[static_cast<size_t>(i)] > -INFINITY &&
+          std::find(excluded_entries.begin(), excluded_entries.end(), i) == excluded_entries.end())
         order.push_back(i);
     }
     std::stable_sort(order.begin(), order.end(),
@@ -213,9 +216,9 @@ TEST_CASE("best_entries() returns the largest logits of a row in stable order, a
     }
     RC_ASSERT(std::abs(log_sum - std::log(sum)) <= kLogSumError);
   }));
-  for (float bad : {NAN, INFINITY}) {
+  for (float not_finite : {NAN, INFINITY}) {
     std::vector<float> x(300, 1.0F);
-    x[123] = bad;
+    x[123] = not_finite;
     std::vector<kernels::Entry> best(3);
     double log_sum = 0;
     kernels::best_entries(x, {}, best, &log_sum);
@@ -231,11 +234,12 @@ TEST_CASE("best_candidates() returns the tokens, logits and log-sum-exps of cand
     at::Tensor x = at::randint(levels, {rows, entries}, at::kFloat) * 0.1 - 7;
     x.masked_fill_(x.eq(-7).logical_and(at::rand({rows, entries}) > 0.5), -INFINITY);
     x.select(1, 0).fill_(1);
-    std::vector<int32_t> excluded;
-    if (*rc::gen::arbitrary<bool>()) excluded.push_back(*rc::gen::inRange<int32_t>(0, static_cast<int32_t>(entries)));
-    const BestCandidates best = best_candidates(x, count, excluded);
+    std::vector<int32_t> excluded_entries;
+    if (*rc::gen::arbitrary<bool>())
+      excluded_entries.push_back(*rc::gen::inRange<int32_t>(0, static_cast<int32_t>(entries)));
+    const BestCandidates best = best_candidates(x, count, excluded_entries);
     RC_ASSERT(best.tokens.sizes() == at::IntArrayRef({rows, std::min(count, entries)}));
-    const Candidates expected = candidates_of(x, {count, excluded, {}});
+    const Candidates expected = candidates_of(x, {count, excluded_entries, {}});
     for (int64_t r = 0; r < rows; ++r) {
       const auto& expected_row = expected.rows[static_cast<size_t>(r)];
       RC_ASSERT(std::abs(best.lse[r].item<double>() - expected.lse[static_cast<size_t>(r)]) <= 2 * kLogSumError);
@@ -261,14 +265,14 @@ TEST_CASE("a key/value cache equals index_select and concatenation after any seq
     at::Tensor expected_k = k, expected_v = v;
     for (int step = 0; step < 3; ++step) {
       const int64_t rows = expected_k.size(0);
-      const auto from = *rc::gen::container<std::vector<int64_t>>(static_cast<size_t>(*rc::gen::inRange(1, 8)),
-                                                                  rc::gen::inRange<int64_t>(0, rows));
-      const at::Tensor order = at::tensor(from, at::kLong);
+      const auto source_rows = *rc::gen::container<std::vector<int64_t>>(static_cast<size_t>(*rc::gen::inRange(1, 8)),
+                                                                         rc::gen::inRange<int64_t>(0, rows));
+      const at::Tensor order = at::tensor(source_rows, at::kLong);
       cache.reorder(order);
-      const at::Tensor more_k = at::randn({order.numel(), 2, 1, 3}), more_v = at::randn({order.numel(), 2, 1, 4});
-      cache.append(more_k, more_v);
-      expected_k = at::cat({expected_k.index_select(0, order), more_k}, 2);
-      expected_v = at::cat({expected_v.index_select(0, order), more_v}, 2);
+      const at::Tensor new_k = at::randn({order.numel(), 2, 1, 3}), new_v = at::randn({order.numel(), 2, 1, 4});
+      cache.append(new_k, new_v);
+      expected_k = at::cat({expected_k.index_select(0, order), new_k}, 2);
+      expected_v = at::cat({expected_v.index_select(0, order), new_v}, 2);
       RC_ASSERT(at::equal(cache.keys_and_values().first, expected_k));
       RC_ASSERT(at::equal(cache.keys_and_values().second, expected_v));
     }
@@ -293,7 +297,7 @@ TEST_CASE("beam search equals plain loops without a cache for any search options
     const int count = *rc::gen::inRange(1, 5);
     for (int i = 0; i < count; ++i) {
       Sentence s;
-      if (translates) s.source = some_source(*rc::gen::inRange(1, 8), 12, *rc::gen::inRange<uint64_t>(0, 1000));
+      if (translates) s.source = random_source(*rc::gen::inRange(1, 8), 12, *rc::gen::inRange<uint64_t>(0, 1000));
       s.prefix = *rc::gen::container<std::vector<int32_t>>(static_cast<size_t>(*rc::gen::inRange(0, 3)),
                                                            rc::gen::inRange<int32_t>(2, 9));
       sentences.push_back(s);
@@ -342,7 +346,8 @@ TEST_CASE("search_on_device() returns the hypotheses of beam_search() in long se
     const int count = *rc::gen::inRange(0, 9);
     for (int i = 0; i < count; ++i) {
       Sentence s;
-      if (model.has_encoder()) s.source = some_source(*rc::gen::inRange(1, 12), 20, *rc::gen::inRange<uint64_t>(0, 99));
+      if (model.has_encoder())
+        s.source = random_source(*rc::gen::inRange(1, 12), 20, *rc::gen::inRange<uint64_t>(0, 99));
       s.prefix = *rc::gen::container<std::vector<int32_t>>(
           static_cast<size_t>(*rc::gen::inRange(0, static_cast<int>(std::min<int64_t>(options.max_length_b, 12)))),
           rc::gen::inRange<int32_t>(2, 9));
@@ -363,16 +368,17 @@ TEST_CASE("a beam as wide as the search space returns the hypotheses of exhausti
     SearchOptions options;
     options.max_length_b = 4, options.min_length = 0, options.beam = 3 * 3 * 3 * 3 * 4,
     options.length_penalty = penalty;
-    const Sentence s{some_source(5, 6, 3), {}, 0};
-    std::vector<Hypothesis> all;
+    const Sentence s{random_source(5, 6, 3), {}, 0};
+    std::vector<Hypothesis> all_hypotheses;
     std::vector<std::vector<int32_t>> prefixes{{}};
     for (int n = 0; n <= 4; ++n) {
       std::vector<std::vector<int32_t>> longer_prefixes;
       for (const auto& prefix : prefixes) {
-        auto finished = prefix;
-        finished.push_back(kSpecialTokens.end);
-        const double log_p = forced_log_probability(*model, s.source, finished);
-        all.push_back({finished, log_p, log_p / std::pow(static_cast<double>(finished.size()), penalty)});
+        auto finished_tokens = prefix;
+        finished_tokens.push_back(kSpecialTokens.end);
+        const double log_p = forced_log_probability(*model, s.source, finished_tokens);
+        all_hypotheses.push_back(
+            {finished_tokens, log_p, log_p / std::pow(static_cast<double>(finished_tokens.size()), penalty)});
         for (int32_t token = 1; token < 4; ++token) {
           longer_prefixes.push_back(prefix);
           longer_prefixes.back().push_back(token);
@@ -380,10 +386,11 @@ TEST_CASE("a beam as wide as the search space returns the hypotheses of exhausti
       }
       prefixes = longer_prefixes;
     }
-    std::sort(all.begin(), all.end(), [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+    std::sort(all_hypotheses.begin(), all_hypotheses.end(),
+              [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
     const auto actual = beam_search(*model, {s}, kSpecialTokens, options)[0];
     REQUIRE(actual.size() == 1 + 3 + 9 + 27 + 81);
-    require_same(*model, actual, all);
+    require_same(*model, actual, all_hypotheses);
   }
 }
 
@@ -392,7 +399,7 @@ TEST_CASE("a beam of size 1 selects the most probable token at every step", "[se
   auto model = build_peaked(kTiny, {30, 20});
   SearchOptions options;
   options.beam = 1, options.max_length_b = 12;
-  const auto sentences = some_sentences({6, 2, 9}, 20);
+  const auto sentences = random_sentences({6, 2, 9}, 20);
   const auto actual = beam_search(*model, sentences, kSpecialTokens, options);
   for (size_t i = 0; i < sentences.size(); ++i) {
     std::vector<int32_t> tokens;
@@ -415,17 +422,17 @@ TEST_CASE("hypothesis scores equal those of teacher forcing and of a batch of on
     auto model = build_peaked(kTiny + stage, {30, 20}, 1.3);
     SearchOptions options;
     options.beam = 4, options.max_length_b = 9;
-    const auto sentences = some_sentences({7, 2, 5, 5, 3}, 20);
-    const auto batched = beam_search(*model, sentences, kSpecialTokens, options);
+    const auto sentences = random_sentences({7, 2, 5, 5, 3}, 20);
+    const auto batch_results = beam_search(*model, sentences, kSpecialTokens, options);
     for (size_t i = 0; i < sentences.size(); ++i) {
-      REQUIRE(batched[i].size() == 4);
-      for (const Hypothesis& h : batched[i]) {
+      REQUIRE(batch_results[i].size() == 4);
+      for (const Hypothesis& h : batch_results[i]) {
         CHECK(h.log_probability == rounding::within(forced_log_probability(*model, sentences[i].source, h.tokens),
                                                     log_probability_bound(*model, h)));
         CHECK(h.score == rounding::fp64(h.log_probability / static_cast<double>(h.tokens.size()), 2));
         CHECK(std::count(h.tokens.begin(), h.tokens.end(), kSpecialTokens.end) == 1);
       }
-      require_same(*model, beam_search(*model, {sentences[i]}, kSpecialTokens, options)[0], batched[i]);
+      require_same(*model, beam_search(*model, {sentences[i]}, kSpecialTokens, options)[0], batch_results[i]);
     }
   }
 }
@@ -435,11 +442,11 @@ TEST_CASE("hypotheses are sorted and distinct, and independent of the order and 
   auto model = build_peaked(kTiny, {30, 20});
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 24; ++i) lengths.push_back(1 + (i * 7) % 11);
-  const auto sentences = some_sentences(lengths, 20);
+  const auto sentences = random_sentences(lengths, 20);
   SearchOptions options;
   options.beam = 6, options.max_length_a = 1, options.max_length_b = 3;
-  const auto all = beam_search(*model, sentences, kSpecialTokens, options);
-  for (const auto& hypotheses : all) {
+  const auto batch_results = beam_search(*model, sentences, kSpecialTokens, options);
+  for (const auto& hypotheses : batch_results) {
     std::set<std::vector<int32_t>> distinct;
     for (size_t k = 0; k < hypotheses.size(); ++k) {
       distinct.insert(hypotheses[k].tokens);
@@ -455,7 +462,8 @@ TEST_CASE("hypotheses are sorted and distinct, and independent of the order and 
     std::vector<Sentence> subset;
     for (int64_t i : order) subset.push_back(sentences[static_cast<size_t>(i)]);
     const auto actual = beam_search(*model, subset, kSpecialTokens, options);
-    for (size_t i = 0; i < order.size(); ++i) require_same(*model, actual[i], all[static_cast<size_t>(order[i])]);
+    for (size_t i = 0; i < order.size(); ++i)
+      require_same(*model, actual[i], batch_results[static_cast<size_t>(order[i])]);
   }));
 }
 
@@ -468,7 +476,7 @@ TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "
   for (const auto* layer : model->attention_layers()) REQUIRE(layer->unfused_reasons(false).empty());
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 30; ++i) lengths.push_back(1 + (i * 7) % 23);
-  auto sentences = some_sentences(lengths, 20);
+  auto sentences = random_sentences(lengths, 20);
   // While the prefix of a sentence is forced, the sentence has a single hypothesis; other sentences of the batch have a
   // full beam.
   for (size_t i = 0; i < sentences.size(); i += 3) sentences[i].prefix = {5, 7};
@@ -484,17 +492,17 @@ TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "
     options.beam = beam, options.max_length_b = 12;
     SamplingOptions sampling;
     sampling.samples = samples;
-    const auto all = beam_search(*model, sentences, kSpecialTokens, options, sampling);
+    const auto batch_results = beam_search(*model, sentences, kSpecialTokens, options, sampling);
     for (size_t size : {1, 2, 13})
       for (size_t first = 0; first + size <= sentences.size(); first += size) {
         const auto begin = sentences.begin() + static_cast<ptrdiff_t>(first);
         const auto actual =
             beam_search(*model, {begin, begin + static_cast<ptrdiff_t>(size)}, kSpecialTokens, options, sampling);
         for (size_t i = 0; i < size; ++i) {
-          REQUIRE(actual[i].size() == all[first + i].size());
+          REQUIRE(actual[i].size() == batch_results[first + i].size());
           for (size_t k = 0; k < actual[i].size(); ++k) {
-            CHECK(actual[i][k].tokens == all[first + i][k].tokens);
-            CHECK(actual[i][k].log_probability == all[first + i][k].log_probability);
+            CHECK(actual[i][k].tokens == batch_results[first + i][k].tokens);
+            CHECK(actual[i][k].log_probability == batch_results[first + i][k].log_probability);
           }
         }
       }
@@ -506,7 +514,7 @@ TEST_CASE("beam search with several threads has the hypotheses and errors of bea
   auto model = build_peaked(kTiny, {300, 20});
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < 40; ++i) lengths.push_back(1 + (i * 7) % 11);
-  auto sentences = some_sentences(lengths, 20);
+  auto sentences = random_sentences(lengths, 20);
   for (size_t i = 0; i < sentences.size(); i += 5) sentences[i].prefix = {5, 7};
   SearchOptions options;
   options.beam = 5, options.max_length_a = 1, options.max_length_b = 3;
@@ -537,7 +545,7 @@ TEST_CASE("ties between extensions go to the earlier hypothesis, then to the sma
   for (auto& p : model->parameters().all()) p.master().zero_();
   SearchOptions options;
   options.beam = 3, options.max_length_b = 2, options.length_penalty = 0;
-  const auto sentences = some_sentences({4, 2, 6}, 20);
+  const auto sentences = random_sentences({4, 2, 6}, 20);
   // After the first step the live hypotheses are the tokens 1, 2 and 3. In the second step the extensions of token 1
   // come first, including the extension by the end token.
   const std::vector<std::vector<int32_t>> expected{{1, 0}, {1, 1, 0}, {1, 2, 0}};
@@ -557,7 +565,7 @@ TEST_CASE("samples depend only on the seed and the number of the sentence, and o
   options.max_length_b = 8;
   SamplingOptions sampling;
   sampling.samples = 5;
-  const auto sentences = some_sentences({7, 2, 5}, 20);
+  const auto sentences = random_sentences({7, 2, 5}, 20);
   const auto samples = beam_search(*model, sentences, kSpecialTokens, options, sampling);
   std::set<std::vector<int32_t>> distinct;
   for (size_t i = 0; i < 3; ++i) {
@@ -602,7 +610,7 @@ TEST_CASE("the frequencies of sampled tokens are within 4 standard deviations of
   options.max_length_b = 1, options.min_length = 0;
   SamplingOptions sampling;
   sampling.samples = 6000;
-  const auto sentences = some_sentences({4}, 20);
+  const auto sentences = random_sentences({4}, 20);
   std::vector<double> frequency(6, 0);
   const auto samples = beam_search(*model, sentences, kSpecialTokens, options, sampling);
   for (const Hypothesis& h : samples[0]) frequency[static_cast<size_t>(h.tokens[0])] += 1.0 / 6000;
@@ -621,7 +629,7 @@ TEST_CASE("forced tokens are sampled even if every token of the vocabulary is ex
   SamplingOptions sampling;
   sampling.samples = 3;
   // The first token is forced, while end and unknown token are excluded; the second token can only be the end token.
-  Sentence s{some_source(3, 20, 1), {kSpecialTokens.unknown}, 0};
+  Sentence s{random_source(3, 20, 1), {kSpecialTokens.unknown}, 0};
   for (const auto& all_hypotheses : {beam_search(*model_of_two_tokens, {s}, kSpecialTokens, options, sampling),
                                      device_search(*model_of_two_tokens, {s}, options, sampling)}) {
     REQUIRE(all_hypotheses[0].size() == 3);
@@ -648,7 +656,7 @@ TEST_CASE("invalid search options, prefixes that are too long and logits of NaN 
   options.beam = 2, options.max_length_b = 2, options.min_length = 3;
   CHECK(refusal([&] { options.check(*model); }).find("min_length") != std::string::npos);
   options.min_length = 1;
-  Sentence s{some_source(3, 20, 1), {2, 3, 4}, 0};
+  Sentence s{random_source(3, 20, 1), {2, 3, 4}, 0};
   CHECK(refusal([&] { beam_search(*model, {s}, kSpecialTokens, options); }).find("the prefix of sentence 1") !=
         std::string::npos);
   s.prefix.clear();

@@ -27,7 +27,7 @@ std::unique_ptr<model::LanguageModel> build(const std::string& lines) {
   return model;
 }
 
-std::vector<int32_t> some_text(int n) {
+std::vector<int32_t> repeating_text(int n) {
   std::vector<int32_t> text;
   for (int i = 0; i < n; ++i) text.push_back(i * i * i % 7);
   return text;
@@ -48,9 +48,9 @@ Approx near_log_probability(model::LanguageModel& model, double log_p, const dat
 ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text, const data::ScoringOptions& options) {
   ScoredTokens s;
   task::ScoreCallbacks observer;
-  observer.on_token = [&](const task::TokenScore& scored) {
-    s.indices.push_back(scored.index);
-    s.log_probabilities.push_back(scored.log_probability);
+  observer.on_token = [&](const task::TokenScore& token_score) {
+    s.indices.push_back(token_score.index);
+    s.log_probabilities.push_back(token_score.log_probability);
   };
   const task::Score total = task::score(model, corpora::text_of(text, 0), options, observer);
   CHECK(total.tokens == static_cast<int64_t>(s.indices.size()));
@@ -62,14 +62,14 @@ ScoredTokens score(model::LanguageModel& model, const std::vector<int32_t>& text
 TEST_CASE("a sample contains whole blocks selected by the seed, and their tokens have the scores of the full text",
           "[sample]") {
   auto model = build("");
-  const auto text = some_text(61);
+  const auto text = repeating_text(61);
   data::ScoringOptions options;
   options.block = 6, options.context = 2, options.sample.blocks = 5;
   std::set<std::vector<int64_t>> draws;
-  const ScoredTokens all = score(*model, text, [&] {
-    data::ScoringOptions unsampled = options;
-    unsampled.sample.blocks = 0;
-    return unsampled;
+  const ScoredTokens full_text_scores = score(*model, text, [&] {
+    data::ScoringOptions full_text_options = options;
+    full_text_options.sample.blocks = 0;
+    return full_text_options;
   }());
   for (int seed = 0; seed < 8; ++seed) {
     options.sample.seed = seed;
@@ -80,7 +80,7 @@ TEST_CASE("a sample contains whole blocks selected by the seed, and their tokens
       if (i % 4 == 0) CHECK(s.indices[i] % 4 == 0);
       else CHECK(s.indices[i] == s.indices[i - 1] + 1);
       if (i > 0) CHECK(s.indices[i] > s.indices[i - 1]);
-      const double expected = all.log_probabilities[static_cast<size_t>(s.indices[i])];
+      const double expected = full_text_scores.log_probabilities[static_cast<size_t>(s.indices[i])];
       CHECK(s.log_probabilities[i] == near_log_probability(*model, expected, options));
     }
     draws.insert(s.indices);
@@ -98,7 +98,7 @@ TEST_CASE("a sampled block is scored with a full memory, and the blocks that fil
           "[sample]") {
   c10::NoGradGuard no_gradient;
   auto model = build("backbone = 'transformer-xl'\npositions = 'none'\ntransformer-xl.memory = 9\n");
-  const auto text = some_text(61);
+  const auto text = repeating_text(61);
   data::ScoringOptions options;
   options.block = 4, options.sample.blocks = 6;
   const ScoredTokens s = score(*model, text, options);

@@ -59,32 +59,33 @@ std::vector<int32_t> bytes(const std::string& text) {
 
 // Returns one sample per record kind, by the name of the kind. A new task needs a sample of its record kind here.
 std::map<std::string, Sample> samples() {
-  std::map<std::string, Sample> all;
+  std::map<std::string, Sample> samples;
   const auto kind = [](const char* name) { return [name](io::ShardHeader& h) { h.set_kind(name); }; };
-  all[io::kTextKind] = {word_tokenizer(), kind(io::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
-  all[io::kPairsKind] = {word_tokenizer(),
-                         kind(io::kPairsKind),
-                         {{2, 0}, {3, 0}, {4, 5, 0}, {2, 3, 0}},
-                         str("backbone = 'encoder-decoder'\n", kSmall)};
-  all[io::kDocumentsKind] = {wordpiece_tokenizer(),
-                             kind(io::kDocumentsKind),
-                             {{5, 6, 7}, {8, 9}, {}, {10, 11, 12}, {}},
-                             str(kBert, "bert.next_sentence = true\n")};
+  samples[io::kTextKind] = {word_tokenizer(), kind(io::kTextKind), {{2, 3, 0}, {4, 5, 2, 0}}, kSmall};
+  samples[io::kPairsKind] = {word_tokenizer(),
+                             kind(io::kPairsKind),
+                             {{2, 0}, {3, 0}, {4, 5, 0}, {2, 3, 0}},
+                             str("backbone = 'encoder-decoder'\n", kSmall)};
+  samples[io::kDocumentsKind] = {wordpiece_tokenizer(),
+                                 kind(io::kDocumentsKind),
+                                 {{5, 6, 7}, {8, 9}, {}, {10, 11, 12}, {}},
+                                 str(kBert, "bert.next_sentence = true\n")};
   const text::ExampleTask task{"any", 1, {"no", "yes"}, 0, 0, {"accuracy", "f1", "matthews"}, "any.tsv"};
-  all[io::kExamplesKind] = {wordpiece_tokenizer(),
-                            [task](io::ShardHeader& h) { text::set_examples(h, task); },
-                            {{5, 6}, {}, {1}, {7}, {}, {0}},
-                            str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
+  samples[io::kExamplesKind] = {wordpiece_tokenizer(),
+                                [task](io::ShardHeader& h) { text::set_examples(h, task); },
+                                {{5, 6}, {}, {1}, {7}, {}, {0}},
+                                str(kBert, "bert.head = 'classes'\nbert.classes = 2\n")};
   const std::string answers_json =
       R"({"id": "q", "impossible": false, "answers": [{"text": "w7", "begin": 3, "end": 5}]})";
-  all[io::kQuestionsKind] = {wordpiece_tokenizer(),
-                             [](io::ShardHeader& h) {
-                               h.task = R"({"unanswerable": false})";
-                               h.set_kind(io::kQuestionsKind, {h.vocabulary, h.vocabulary, 1 << 10, 1 << 10, 256, 256});
-                             },
-                             {{5}, {6, 7, 8}, {0, 3, 6}, {2, 5, 8}, bytes("w6 w7 w8"), bytes(answers_json)},
-                             str(kBert, "bert.head = 'span'\n")};
-  return all;
+  samples[io::kQuestionsKind] = {
+      wordpiece_tokenizer(),
+      [](io::ShardHeader& h) {
+        h.task = R"({"unanswerable": false})";
+        h.set_kind(io::kQuestionsKind, {h.vocabulary, h.vocabulary, 1 << 10, 1 << 10, 256, 256});
+      },
+      {{5}, {6, 7, 8}, {0, 3, 6}, {2, 5, 8}, bytes("w6 w7 w8"), bytes(answers_json)},
+      str(kBert, "bert.head = 'span'\n")};
+  return samples;
 }
 
 void write_shard(const std::string& path, const Sample& sample) {
@@ -92,7 +93,7 @@ void write_shard(const std::string& path, const Sample& sample) {
   sample.set_kind(header);
   auto sink = open_sink(path);
   io::ShardWriter writer(*sink, header);
-  for (const auto& run : sample.sequences) writer.add_sequence(run);
+  for (const auto& sequence : sample.sequences) writer.add_sequence(sequence);
   writer.finish();
   sink->close();
 }
@@ -119,10 +120,10 @@ TEST_CASE("all scores have distinct names, and tasks that share a score declare 
     for (const task::ScoreSpec& score : task::tasks().make(name, "task")->scores()) {
       INFO(name << ", " << score.name);
       CHECK(std::find(names.begin(), names.end(), score.name) != names.end());
-      const task::ScoreSpec shared = task::score_spec(score.name);
-      CHECK(shared.label == score.label);
-      CHECK(shared.digits == score.digits);
-      CHECK(shared.needs_decoding == score.needs_decoding);
+      const task::ScoreSpec spec = task::score_spec(score.name);
+      CHECK(spec.label == score.label);
+      CHECK(spec.digits == score.digits);
+      CHECK(spec.needs_decoding == score.needs_decoding);
     }
   CHECK(task::score_spec("loss").label == "loss");
   CHECK(!task::score_spec("loss").needs_decoding);
