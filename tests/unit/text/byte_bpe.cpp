@@ -230,12 +230,13 @@ TEST_CASE("a byte-bpe vocabulary reads back equal from its own file and from voc
   CHECK(reparsed->type() == "byte-bpe");
   CHECK(reparsed->fingerprint() == tokenizer->fingerprint());
   CHECK(encode(*reparsed, "ab aab \u00e9\\") == encode(*tokenizer, "ab aab \u00e9\\"));
-  NumberedPieces numbered;
-  for (size_t i = 0; i < tokenizer->pieces().size(); ++i) numbered[i] = tokenizer->pieces()[i].text;
-  const std::string json = serialize_byte_bpe_pieces(numbered), text = serialize_byte_bpe_merges(tokenizer->merges());
-  CHECK(read_numbered_pieces(json, "j") == numbered);
+  NumberedPieces numbered_pieces;
+  for (size_t i = 0; i < tokenizer->pieces().size(); ++i) numbered_pieces[i] = tokenizer->pieces()[i].text;
+  const std::string json = serialize_byte_bpe_pieces(numbered_pieces),
+                    text = serialize_byte_bpe_merges(tokenizer->merges());
+  CHECK(read_numbered_pieces(json, "j") == numbered_pieces);
   CHECK(text.starts_with("#version: 0.2\na b\n\u0120 a\n"));
-  CHECK(make_byte_bpe_tokenizer(pieces_in_id_order(numbered, "j"), read_byte_bpe_merges(text, "m"), "test")
+  CHECK(make_byte_bpe_tokenizer(pieces_in_id_order(numbered_pieces, "j"), read_byte_bpe_merges(text, "m"), "test")
             ->serialize() == tokenizer->serialize());
   CHECK(read_byte_bpe_merges("a b\r\nb c\r\n", "m") == std::vector<Merge>{{"a", "b"}, {"b", "c"}});
   CHECK(read_byte_bpe_merges("#version: 0.2\n# #", "m") == std::vector<Merge>{{"#", "#"}});
@@ -245,13 +246,13 @@ TEST_CASE("added tokens read back from a vocabulary file and do not change its f
   auto [pieces, merges] = pieces_and_merges({{"a", "b"}});
   const auto default_tokens = make_byte_bpe_tokenizer(pieces, merges, "test");
   CHECK(default_tokens->added_tokens() == AddedTokens{{100, {"special", "bos_token", "eos_token", "unk_token"}}});
-  const AddedTokens added{{100, {"special", "eos_token"}}, {257, {"appended", "lstrip"}}};
-  const auto tokenizer = make_byte_bpe_tokenizer(pieces, merges, "test", added);
+  const AddedTokens added_tokens{{100, {"special", "eos_token"}}, {257, {"appended", "lstrip"}}};
+  const auto tokenizer = make_byte_bpe_tokenizer(pieces, merges, "test", added_tokens);
   const std::string file = tokenizer->serialize();
   CHECK(file != default_tokens->serialize());
   CHECK(tokenizer->fingerprint() == default_tokens->fingerprint());
   const auto reparsed = parse_tokenizer(file, "test");
-  CHECK(dynamic_cast<const ByteBpeTokenizer&>(*reparsed).added_tokens() == added);
+  CHECK(dynamic_cast<const ByteBpeTokenizer&>(*reparsed).added_tokens() == added_tokens);
   CHECK(reparsed->serialize() == file);
   AddedTokens tokens{{3, {}}};
   for (const char* invalid :
@@ -277,10 +278,10 @@ TEST_CASE("invalid vocab.json and merges.txt, and incomplete pieces or merges, a
     return std::string();
   };
   const auto [pieces, merges] = pieces_and_merges({{"a", "b"}});
-  auto pieces_without = [&, all = pieces](size_t i) {
-    std::vector<Piece> remaining = all;
-    remaining.erase(remaining.begin() + static_cast<std::ptrdiff_t>(i));
-    return remaining;
+  auto pieces_without = [&, all_pieces = pieces](size_t i) {
+    std::vector<Piece> remaining_pieces = all_pieces;
+    remaining_pieces.erase(remaining_pieces.begin() + static_cast<std::ptrdiff_t>(i));
+    return remaining_pieces;
   };
   CHECK(error_of(pieces, merges).empty());
   CHECK_THAT(error_of(pieces_without(100), merges), Catch::Contains("<|endoftext|>"));
@@ -288,7 +289,7 @@ TEST_CASE("invalid vocab.json and merges.txt, and incomplete pieces or merges, a
   CHECK_THAT(error_of(pieces_without(257), merges), Catch::Contains("'ab' of merge 1"));
   CHECK_THAT(error_of(pieces, {merges[0], merges[0]}), Catch::Contains("twice"));
   CHECK_THAT(error_of(pieces, {{"x", "yz"}}), Catch::Contains("'yz' of merge 1"));
-  const std::string serialized = tokenizer_of(kMerges)->serialize();
-  for (size_t size = 0; size < serialized.size(); size += 97)
-    CHECK(status_of([&] { parse_tokenizer(serialized.substr(0, size), "test"); }) == 3);
+  const std::string vocabulary = tokenizer_of(kMerges)->serialize();
+  for (size_t size = 0; size < vocabulary.size(); size += 97)
+    CHECK(status_of([&] { parse_tokenizer(vocabulary.substr(0, size), "test"); }) == 3);
 }

@@ -17,7 +17,7 @@ using namespace mh::text;
 
 namespace {
 
-constexpr int kInput = 3;
+constexpr int kInputStatus = 3;
 
 class Learner {
  public:
@@ -39,7 +39,7 @@ class Learner {
     try {
       learn(type, size, text, name);
     } catch (const Error& error) {
-      CHECK(static_cast<int>(error.exit()) == kInput);
+      CHECK(static_cast<int>(error.exit()) == kInputStatus);
       return error.what();
     }
     return "";
@@ -158,20 +158,20 @@ TEST_CASE("a SentencePiece model with a flipped bit is refused or encodes text t
   int num_accepted = 0, num_refused_tables = 0, num_other_refusals = 0;
   RandomSequence random(RandomStream(9, "damage"));
   for (int i = 0; i < 300; ++i) {
-    std::string damaged = model;
+    std::string damaged_model = model;
     // Most bytes of the model are its normalisation table. Half of the flipped bits are in the first 3000 bytes: the
     // pieces and the start of the table, where its trie is.
-    const size_t at = random.uniform_below(i % 2 == 0 ? 3000 : damaged.size());
-    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.uniform_below(8)));
+    const size_t at = random.uniform_below(i % 2 == 0 ? 3000 : damaged_model.size());
+    damaged_model[at] = static_cast<char>(damaged_model[at] ^ (1 << random.uniform_below(8)));
     try {
-      const auto tokenizer = parse_tokenizer(damaged, "m");
+      const auto tokenizer = parse_tokenizer(damaged_model, "m");
       std::vector<int32_t> tokens;
       tokenizer->encoder()->encode(text, tokens);
       for (int32_t token : tokens) REQUIRE((token >= 0 && token < tokenizer->size()));
       tokenizer->decode(tokens);
       ++num_accepted;
     } catch (const Error& error) {
-      CHECK(static_cast<int>(error.exit()) == kInput);
+      CHECK(static_cast<int>(error.exit()) == kInputStatus);
       ++(std::string(error.what()).find("normalisation table") != std::string::npos ? num_refused_tables
                                                                                     : num_other_refusals);
     }

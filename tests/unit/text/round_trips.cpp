@@ -46,10 +46,10 @@ rc::Gen<std::string> special_text() {
 
 // Generates the entries of a vocabulary: distinct non-empty strings other than <eos>, <unk> and a line feed.
 rc::Gen<Words> special_entries() {
-  return rc::gen::map(rc::gen::resize(12, rc::gen::container<Words>(special_text())), [](const Words& all) {
+  return rc::gen::map(rc::gen::resize(12, rc::gen::container<Words>(special_text())), [](const Words& words) {
     Words distinct;
     std::set<std::string> seen{"", "<eos>", "<unk>", "\n"};
-    for (const std::string& text : all)
+    for (const std::string& text : words)
       if (seen.insert(text).second) distinct.push_back(text);
     return distinct;
   });
@@ -144,13 +144,13 @@ TEST_CASE("WordPiece vocabularies read back equal; BERT's vocab.txt reads back e
     Words entries = *special_entries();
     std::erase(entries, "[UNK]");
     const auto pieces = *rc::gen::arbitrary<bool>() ? pieces_of(special, entries) : pieces_of(entries, special);
-    const BertNormalisation text{*rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>()};
-    const std::string file = serialize_vocabulary("wordpiece", pieces, nullptr, &text);
+    const BertNormalisation normalisation{*rc::gen::arbitrary<bool>(), *rc::gen::arbitrary<bool>()};
+    const std::string file = serialize_vocabulary("wordpiece", pieces, nullptr, &normalisation);
     const VocabularyFile reread = read_vocabulary(file, "v");
     RC_ASSERT(have_same_pieces(reread.pieces, pieces));
-    RC_ASSERT(reread.normalisation == text);
-    const auto list = write_or_refuse([&] { return serialize_wordpieces(pieces); });
-    if (list) RC_ASSERT(have_same_pieces(read_wordpieces(*list, "vocab.txt"), pieces, false));
+    RC_ASSERT(reread.normalisation == normalisation);
+    const auto vocab_txt = write_or_refuse([&] { return serialize_wordpieces(pieces); });
+    if (vocab_txt) RC_ASSERT(have_same_pieces(read_wordpieces(*vocab_txt, "vocab.txt"), pieces, false));
     else RC_ASSERT(!std::all_of(entries.begin(), entries.end(), is_plain));
   }));
   const auto plain_pieces = pieces_of(special, {"a", "##b"});
@@ -194,10 +194,10 @@ TEST_CASE("predictions with any ids and answers read back equal", "[round-trip]"
   Folder folder;
   CHECK(rc::check("for any ids and answers", [&] {
     const Words ids = *special_entries();
-    nlohmann::ordered_json all = nlohmann::ordered_json::object();
+    nlohmann::ordered_json predictions = nlohmann::ordered_json::object();
     metrics::Predictions expected;
-    for (const std::string& id : ids) all[id] = expected[id] = *special_text();
-    write_file_atomically(folder.file("predictions"), all.dump());
+    for (const std::string& id : ids) predictions[id] = expected[id] = *special_text();
+    write_file_atomically(folder.file("predictions"), predictions.dump());
     RC_ASSERT(metrics::read_predictions(folder.file("predictions")) == expected);
   }));
 }

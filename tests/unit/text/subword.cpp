@@ -41,10 +41,10 @@ Symbols apply_merge(const Symbols& symbols, const Merge& m) {
 // that already existed.
 std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size_t num_merges, bool* recreates_symbol) {
   std::vector<std::pair<Symbols, int64_t>> text;
-  std::set<std::string> existing;
+  std::set<std::string> existing_symbols;
   for (const auto& [word, count] : words) {
     text.emplace_back(symbols_of(word), count);
-    existing.insert(text.back().first.begin(), text.back().first.end());
+    existing_symbols.insert(text.back().first.begin(), text.back().first.end());
   }
   std::vector<Merge> result;
   while (result.size() < num_merges) {
@@ -57,7 +57,7 @@ std::vector<Merge> naive_learn(const std::map<std::string, int64_t>& words, size
       if (count >= max_count) max_count = count, merge = {pair.first, pair.second};
     if (max_count < 2) break;
     result.push_back(merge);
-    *recreates_symbol = *recreates_symbol || !existing.insert(merge.left + merge.right).second;
+    *recreates_symbol = *recreates_symbol || !existing_symbols.insert(merge.left + merge.right).second;
     for (auto& [symbols, count] : text) symbols = apply_merge(symbols, merge);
   }
   return result;

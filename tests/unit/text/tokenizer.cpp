@@ -46,9 +46,9 @@ std::string utf8(uint32_t c) {
   return byte(0xF0 | c >> 18) + continuation_byte(12) + continuation_byte(6) + continuation_byte(0);
 }
 
-std::string join_text(const Words& parts, const std::string& between = "") {
+std::string join_text(const Words& parts, const std::string& separator = "") {
   std::string text;
-  for (size_t i = 0; i < parts.size(); ++i) text += (i > 0 ? between : "") + parts[i];
+  for (size_t i = 0; i < parts.size(); ++i) text += (i > 0 ? separator : "") + parts[i];
   return text;
 }
 
@@ -87,12 +87,12 @@ Words words_of(const std::string& text) {
   return words;
 }
 Words characters_of(const std::string& text) {
-  Words all;
+  Words characters;
   for (char c : text) {
-    if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) all.emplace_back();
-    all.back() += c;
+    if ((static_cast<unsigned char>(c) & 0xC0) != 0x80) characters.emplace_back();
+    characters.back() += c;
   }
-  return all;
+  return characters;
 }
 
 std::vector<Piece> add_special_pieces(const std::string& end_of_line, const Words& known_texts) {
@@ -102,16 +102,16 @@ std::vector<Piece> add_special_pieces(const std::string& end_of_line, const Word
   return pieces;
 }
 
-Words even_elements(const Words& all) {
-  Words selected;
-  for (size_t i = 0; i < all.size(); i += 2) selected.push_back(all[i]);
-  return selected;
+Words even_elements(const Words& words) {
+  Words even_words;
+  for (size_t i = 0; i < words.size(); i += 2) even_words.push_back(words[i]);
+  return even_words;
 }
 
-Words replace_unknown(const Words& all, const Words& known_texts) {
+Words replace_unknown(const Words& words, const Words& known_texts) {
   std::set<std::string> set(known_texts.begin(), known_texts.end());
   Words result;
-  for (const std::string& text : all) result.push_back(set.count(text) > 0 ? text : kUnknownPiece);
+  for (const std::string& text : words) result.push_back(set.count(text) > 0 ? text : kUnknownPiece);
   return result;
 }
 
@@ -129,8 +129,8 @@ Ids naive_ids(const std::vector<Piece>& pieces, const Words& parts) {
   return ids;
 }
 
-constexpr int kUsage = static_cast<int>(Exit::usage);
-constexpr int kInput = static_cast<int>(Exit::input);
+constexpr int kUsageStatus = static_cast<int>(Exit::usage);
+constexpr int kInputStatus = static_cast<int>(Exit::input);
 
 // Generates lines of 0 to 19 words from a vocabulary of at most 400 words with falling frequencies.
 Words random_lines(size_t count, uint64_t seed) {
@@ -233,12 +233,13 @@ TEST_CASE("WordMap has the same contents as std::map after the same insertions")
 TEST_CASE("the word tokenizer decodes to words joined by single spaces, with <unk> for unknown words") {
   REQUIRE(rc::check("the word tokenizer equals a naive reference", [] {
     const std::string line = *line_of_text();
-    const Words all = words_of(line), known_texts = *rc::gen::arbitrary<bool>() ? all : even_elements(all);
+    const Words line_words = words_of(line),
+                known_texts = *rc::gen::arbitrary<bool>() ? line_words : even_elements(line_words);
     const std::vector<Piece> pieces = add_special_pieces(kEndOfLinePiece, known_texts);
     auto tokenizer = make_word_tokenizer(pieces);
     const Ids ids = encode_text(*tokenizer, line);
-    RC_ASSERT(ids == naive_ids(pieces, all));
-    RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(all, known_texts), " "));
+    RC_ASSERT(ids == naive_ids(pieces, line_words));
+    RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(line_words, known_texts), " "));
     RC_ASSERT(parse_tokenizer(tokenizer->serialize(), "x")->serialize() == tokenizer->serialize());
   }));
 }
@@ -246,12 +247,13 @@ TEST_CASE("the word tokenizer decodes to words joined by single spaces, with <un
 TEST_CASE("the char tokenizer decodes to the text, with <unk> for unknown characters") {
   REQUIRE(rc::check("the char tokenizer equals a naive reference", [] {
     const std::string line = *line_of_text();
-    const Words all = characters_of(line), known_texts = *rc::gen::arbitrary<bool>() ? all : even_elements(all);
+    const Words line_characters = characters_of(line),
+                known_texts = *rc::gen::arbitrary<bool>() ? line_characters : even_elements(line_characters);
     const std::vector<Piece> pieces = add_special_pieces("\n", known_texts);
     auto tokenizer = make_char_tokenizer(pieces);
     const Ids ids = encode_text(*tokenizer, line);
-    RC_ASSERT(ids == naive_ids(pieces, all));
-    RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(all, known_texts)));
+    RC_ASSERT(ids == naive_ids(pieces, line_characters));
+    RC_ASSERT(tokenizer->decode(ids) == join_text(replace_unknown(line_characters, known_texts)));
     RC_ASSERT(parse_tokenizer(tokenizer->serialize(), "x")->serialize() == tokenizer->serialize());
   }));
 }
@@ -286,14 +288,14 @@ TEST_CASE("the SentencePiece tokenizer encodes and decodes as the SentencePiece 
     CHECK(rc::check(name, [&] {
       const std::string line = *line_of_text();
       std::vector<int> expected;
-      std::string decoded;
+      std::string decoded_text;
       RC_ASSERT(library.Encode(line, &expected).ok());
-      RC_ASSERT(library.Decode(expected, &decoded).ok());
+      RC_ASSERT(library.Decode(expected, &decoded_text).ok());
       for (int pass = 0; pass < 2; ++pass) {
         Ids ids;
         encoder->encode(line, ids);
         RC_ASSERT(ids == Ids(expected.begin(), expected.end()));
-        RC_ASSERT(tokenizer->decode(ids) == decoded);
+        RC_ASSERT(tokenizer->decode(ids) == decoded_text);
       }
     }));
     if (options.empty())
@@ -371,12 +373,12 @@ TEST_CASE("a vocabulary's fingerprint depends on its type and on the texts, coun
   CHECK(parse_tokenizer(make_word_tokenizer(pieces)->serialize(), "x")->fingerprint() == fingerprint);
   CHECK(make_char_tokenizer(pieces)->fingerprint() != fingerprint);
   for (size_t i = 0; i < pieces.size(); ++i) {
-    auto changed = pieces;
-    changed[i].text += "z";
-    CHECK(make_word_tokenizer(changed)->fingerprint() != fingerprint);
-    changed = pieces;
-    ++changed[i].count;
-    CHECK(make_word_tokenizer(changed)->fingerprint() != fingerprint);
+    auto changed_pieces = pieces;
+    changed_pieces[i].text += "z";
+    CHECK(make_word_tokenizer(changed_pieces)->fingerprint() != fingerprint);
+    changed_pieces = pieces;
+    ++changed_pieces[i].count;
+    CHECK(make_word_tokenizer(changed_pieces)->fingerprint() != fingerprint);
   }
   std::swap(pieces[2], pieces[3]);
   CHECK(make_word_tokenizer(pieces)->fingerprint() != fingerprint);
@@ -393,40 +395,40 @@ TEST_CASE("a damaged vocabulary is refused") {
   };
   REQUIRE(parse(file("word", "3", "<eos>\t1\n<unk>\t0\nthe\t7\n")) == 0);
   for (const char* entries : {"", "2", "4", "-3", "3x", "99999999999999999999", "18446744073709551615", "1000000000"})
-    CHECK(parse(file("word", entries, "<eos>\t1\n<unk>\t0\nthe\t7\n")) == kInput);
+    CHECK(parse(file("word", entries, "<eos>\t1\n<unk>\t0\nthe\t7\n")) == kInputStatus);
   for (const char* body : {"<eos>\t1\n<unk>\t0\nthe\n", "<eos>\t1\n<unk>\t0\nthe\t\n", "<eos>\t1\n<unk>\t0\nthe\t-1\n",
                            "<eos>\t1\n<unk>\t0\nthe\t7", "<eos>\t1\n<unk>\t0\n\t7\n", "<eos>\t1\n<unk>\t0\n<unk>\t7\n",
                            "<eos>\t1\n<unk>\t0\n\xff\t7\n", "<eos>\t1\n<unk>\t0\n\\xff\t7\n",
                            "<eos>\t1\n<unk>\t0\n\\q\t7\n", "<eos>\t1\n<unk>\t0\n\\x4\t7\n", "<eos>\t1\nthe\t7\na\t0\n",
                            "<unk>\t1\n<eos>\t0\nthe\t7\n", "\\x0a\t1\n<unk>\t0\nthe\t7\n"})
-    CHECK(parse(file("word", "3", body)) == kInput);
-  CHECK(parse(file("word", "0", "")) == kInput);
-  CHECK(parse(file("word", "1", "<eos>\t1\n")) == kInput);
-  CHECK(parse(file("char", "3", "<eos>\t1\n<unk>\t0\nthe\t7\n")) == kInput);
-  CHECK(parse(file("byte", "1", "a\t1\n")) == kInput);
-  CHECK(parse(file("wort", "3", "<eos>\t1\n<unk>\t0\nthe\t7\n")) == kInput);
-  CHECK(parse("") == kInput);
-  CHECK(parse("multihead-vocabulary 1\n") == kInput);
+    CHECK(parse(file("word", "3", body)) == kInputStatus);
+  CHECK(parse(file("word", "0", "")) == kInputStatus);
+  CHECK(parse(file("word", "1", "<eos>\t1\n")) == kInputStatus);
+  CHECK(parse(file("char", "3", "<eos>\t1\n<unk>\t0\nthe\t7\n")) == kInputStatus);
+  CHECK(parse(file("byte", "1", "a\t1\n")) == kInputStatus);
+  CHECK(parse(file("wort", "3", "<eos>\t1\n<unk>\t0\nthe\t7\n")) == kInputStatus);
+  CHECK(parse("") == kInputStatus);
+  CHECK(parse("multihead-vocabulary 1\n") == kInputStatus);
 
-  Words all;
-  for (int i = 0; i < 2000; ++i) all.push_back("word" + std::to_string(i * i));
+  Words words;
+  for (int i = 0; i < 2000; ++i) words.push_back("word" + std::to_string(i * i));
   for (const std::string& intact :
-       {make_word_tokenizer(add_special_pieces(kEndOfLinePiece, all))->serialize(),
+       {make_word_tokenizer(add_special_pieces(kEndOfLinePiece, words))->serialize(),
         make_char_tokenizer(add_special_pieces("\n", characters_of("a\u00e9\u6771\U0001F600")))->serialize(),
         make_byte_tokenizer()->serialize()}) {
     REQUIRE(parse(intact) == 0);
     const bool has_checksum = intact.find("type byte") == std::string::npos;
-    for (size_t i = 0; i < 16; ++i) CHECK(parse(intact.substr(0, intact.size() * i / 16)) == kInput);
+    for (size_t i = 0; i < 16; ++i) CHECK(parse(intact.substr(0, intact.size() * i / 16)) == kInputStatus);
     for (size_t prefix_size = 0; prefix_size < std::min<size_t>(intact.size(), 100); ++prefix_size)
-      CHECK(parse(intact.substr(0, prefix_size)) == kInput);
+      CHECK(parse(intact.substr(0, prefix_size)) == kInputStatus);
     for (size_t i = 0; i < 16 + 100; ++i) {
-      std::string damaged = intact;
+      std::string damaged_file = intact;
       const size_t at = i < 16 ? intact.size() * i / 16 : std::min(i - 16, intact.size() - 1);
       for (int bit = 0; bit < 8; ++bit) {
-        damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+        damaged_file[at] = static_cast<char>(damaged_file[at] ^ (1 << bit));
         INFO("byte " << at << " bit " << bit << " checksum " << has_checksum);
-        CHECK(parse(damaged) == kInput);
-        damaged[at] = intact[at];
+        CHECK(parse(damaged_file) == kInputStatus);
+        damaged_file[at] = intact[at];
       }
     }
   }
@@ -439,15 +441,16 @@ TEST_CASE("a damaged SentencePiece model is refused or has another fingerprint")
   // The file format of SentencePiece has no checksum: a model that is truncated between two pieces or has changed
   // letters is valid, and only its fingerprint differs.
   for (size_t i = 0; i < 16; ++i) {
-    const std::string truncated = model.substr(0, model.size() * i / 16);
-    const int status = parse(truncated);
-    CHECK((status == kInput || (status == 0 && parse_tokenizer(truncated, "x")->fingerprint() !=
-                                                   parse_tokenizer(model, "x")->fingerprint())));
-    std::string damaged = model;
-    damaged[model.size() * i / 16] ^= 1;
-    const int damaged_status = parse(damaged);
-    CHECK((damaged_status == kInput || (damaged_status == 0 && parse_tokenizer(damaged, "x")->fingerprint() !=
-                                                                   parse_tokenizer(model, "x")->fingerprint())));
+    const std::string truncated_model = model.substr(0, model.size() * i / 16);
+    const int status = parse(truncated_model);
+    CHECK((status == kInputStatus || (status == 0 && parse_tokenizer(truncated_model, "x")->fingerprint() !=
+                                                         parse_tokenizer(model, "x")->fingerprint())));
+    std::string damaged_model = model;
+    damaged_model[model.size() * i / 16] ^= 1;
+    const int damaged_status = parse(damaged_model);
+    CHECK(
+        (damaged_status == kInputStatus || (damaged_status == 0 && parse_tokenizer(damaged_model, "x")->fingerprint() !=
+                                                                       parse_tokenizer(model, "x")->fingerprint())));
   }
 }
 
@@ -462,7 +465,7 @@ TEST_CASE("a vocabulary never exceeds its size limit; a limit below the number o
       options.size = size;
       int64_t actual_size = 0;
       const int status = status_of([&] { actual_size = make_vocabulary(options, text)->size(); });
-      CHECK(status == (size < 2 ? kUsage : 0));
+      CHECK(status == (size < 2 ? kUsageStatus : 0));
       if (status == 0) CHECK((actual_size >= 2 && actual_size <= size));
     }
 }

@@ -222,9 +222,9 @@ TEST_CASE("encode(), encode_uncached() and encode_with_ranges() equal a naive re
       // Text that is split at find_split() has the tokens of the undivided text.
       const size_t split_position = tokenizer->find_split(text);
       if (split_position == text.npos) return;
-      Ids joined = encode(*tokenizer, text.substr(0, split_position));
-      for (int32_t id : encode(*tokenizer, text.substr(split_position))) joined.push_back(id);
-      RC_ASSERT(joined == expected);
+      Ids joined_ids = encode(*tokenizer, text.substr(0, split_position));
+      for (int32_t id : encode(*tokenizer, text.substr(split_position))) joined_ids.push_back(id);
+      RC_ASSERT(joined_ids == expected);
     }));
   }
 }
@@ -250,18 +250,19 @@ TEST_CASE("a WordPiece vocabulary reads back with its pieces and normalisation o
   CHECK(status_of([] { require_wordpiece(*make_byte_tokenizer(), "v"); }) == 3);
 
   const std::string valid = tokenizer_of({"a"})->serialize();
-  auto edited = [&](const std::string& from, const std::string& to) {
+  auto with_replacement = [&](const std::string& from, const std::string& to) {
     std::string text = valid;
     REQUIRE(text.find(from) != text.npos);
     return text.replace(text.find(from), from.size(), to);
   };
   CHECK(status_of([&] { parse_tokenizer(valid, "v"); }) == 0);
-  for (const std::string& invalid : {edited("lowercase yes", "lowercase maybe"), edited("lowercase yes\n", ""),
-                                     edited("strip_accents yes", "strip_accents"), edited("entries 6", "entries 7")})
+  for (const std::string& invalid :
+       {with_replacement("lowercase yes", "lowercase maybe"), with_replacement("lowercase yes\n", ""),
+        with_replacement("strip_accents yes", "strip_accents"), with_replacement("entries 6", "entries 7")})
     CHECK(status_of([&] { parse_tokenizer(invalid, "v"); }) == 3);
-  for (size_t missing = 0; missing < 5; ++missing) {
+  for (size_t missing_index = 0; missing_index < 5; ++missing_index) {
     std::vector<Piece> pieces = add_special_pieces({"a"});
-    pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(missing));
+    pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(missing_index));
     CHECK(status_of([&] { make_wordpiece_tokenizer(pieces, {}, "v"); }) == 3);
   }
 }
@@ -317,18 +318,19 @@ Words naive_learn(const std::map<std::string, int64_t>& words, size_t size, int6
     for (const auto& [pair, count] : counts)
       if (count > max_count) best = pair, max_count = count;
     if (max_count < std::max<int64_t>(1, min_count)) break;
-    const std::string left = pieces[best.first], right = pieces[best.second];
-    const std::string joined = left + (right.starts_with("##") ? right.substr(2) : right);
-    *recreates_piece = *recreates_piece || numbers.count(joined) > 0;
-    add(joined);
+    const std::string left_piece = pieces[best.first], right_piece = pieces[best.second];
+    const std::string joined_piece = left_piece + (right_piece.starts_with("##") ? right_piece.substr(2) : right_piece);
+    *recreates_piece = *recreates_piece || numbers.count(joined_piece) > 0;
+    add(joined_piece);
     for (auto& entry : text) {
-      Words merged;
+      Words merged_pieces;
       for (size_t i = 0; i < entry.first.size(); ++i) {
-        const bool matches = i + 1 < entry.first.size() && entry.first[i] == left && entry.first[i + 1] == right;
-        merged.push_back(matches ? joined : entry.first[i]);
+        const bool matches =
+            i + 1 < entry.first.size() && entry.first[i] == left_piece && entry.first[i + 1] == right_piece;
+        merged_pieces.push_back(matches ? joined_piece : entry.first[i]);
         if (matches) ++i;
       }
-      entry.first = merged;
+      entry.first = merged_pieces;
     }
   }
   return pieces;

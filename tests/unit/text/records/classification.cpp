@@ -1,5 +1,5 @@
 // Tests of examples for classification and regression: labels, columns of GLUE files, encoding of lines, input
-// sequences and their truncation, and files of predictions.
+// sequences and their truncation, and the sources of the vocabulary for BERT.
 #include "text/records/classification.h"
 
 #include <rapidcheck.h>
@@ -117,17 +117,17 @@ TEST_CASE("a shard header stores its task, and contradictory headers are refused
     header.task = task;
     CHECK(status_of([&] { task_of(header, "x.mhs"); }) == 3);
   };
-  const std::string rest = R"("name":"x","metrics":[],"file":"x.tsv",)";
+  const std::string common_fields = R"("name":"x","metrics":[],"file":"x.tsv",)";
   check_refused("", 2);
   check_refused("{}", 2);
-  check_refused("{" + rest + R"("sentences":3,"labels":["a","b"]})", 2);
-  check_refused("{" + rest + R"("sentences":1,"labels":["a","b"]})", 3);
-  check_refused("{" + rest + R"("sentences":1})", 2);
-  check_refused("{" + rest + R"("sentences":1,"labels":[]})", 1);
-  check_refused("{" + rest + R"("sentences":1,"number":[0]})", 2);
-  check_refused("{" + rest + R"("sentences":1,"number":[5,0]})", 2);
-  check_refused("{" + rest + R"("sentences":1,"number":[-1,5]})", 2);
-  check_refused("{" + rest + R"("sentences":1,"number":[0,5]})", 5002);
+  check_refused("{" + common_fields + R"("sentences":3,"labels":["a","b"]})", 2);
+  check_refused("{" + common_fields + R"("sentences":1,"labels":["a","b"]})", 3);
+  check_refused("{" + common_fields + R"("sentences":1})", 2);
+  check_refused("{" + common_fields + R"("sentences":1,"labels":[]})", 1);
+  check_refused("{" + common_fields + R"("sentences":1,"number":[0]})", 2);
+  check_refused("{" + common_fields + R"("sentences":1,"number":[5,0]})", 2);
+  check_refused("{" + common_fields + R"("sentences":1,"number":[-1,5]})", 2);
+  check_refused("{" + common_fields + R"("sentences":1,"number":[0,5]})", 5002);
   ShardHeader text_header;
   text_header.vocabulary = 100;
   CHECK(status_of([&] { task_of(text_header, "x.mhs"); }) == 3);
@@ -183,18 +183,18 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   const text::ColumnChoice columns{"x", "y", "z"};
   // The two files have a byte order mark, quotation marks as text, an empty second sentence, a header each, and
   // different orders of columns.
-  const EncodingResult labelled =
+  const EncodingResult labelled_result =
       encode_files({"\xEF\xBB\xBFx\ty\tz\n\"a b\tc\tyes\na\t\tno\n", "z\ty\tx\nno\tb\tc"}, pair_task(), columns);
-  REQUIRE(labelled.status == 0);
-  CHECK(labelled.shard.tokens == Ids{8, 5, 6, 7, 1, 5, 0, 7, 6, 0});
-  CHECK(labelled.shard.ends == std::vector<uint64_t>{3, 4, 5, 6, 6, 7, 8, 9, 10});
-  CHECK(labelled.summary.num_examples == 3);
-  CHECK(labelled.summary.num_labelled == 3);
-  CHECK(labelled.summary.num_tokens == 7);
-  const EncodingResult unlabelled = encode_files({"x\ty\na\tz\n"}, pair_task(), {"x", "y", ""});
-  CHECK(unlabelled.shard.ends == std::vector<uint64_t>{1, 2, 2});
-  CHECK(unlabelled.summary.num_labelled == 0);
-  CHECK(unlabelled.summary.num_unknown == 1);
+  REQUIRE(labelled_result.status == 0);
+  CHECK(labelled_result.shard.tokens == Ids{8, 5, 6, 7, 1, 5, 0, 7, 6, 0});
+  CHECK(labelled_result.shard.ends == std::vector<uint64_t>{3, 4, 5, 6, 6, 7, 8, 9, 10});
+  CHECK(labelled_result.summary.num_examples == 3);
+  CHECK(labelled_result.summary.num_labelled == 3);
+  CHECK(labelled_result.summary.num_tokens == 7);
+  const EncodingResult unlabelled_result = encode_files({"x\ty\na\tz\n"}, pair_task(), {"x", "y", ""});
+  CHECK(unlabelled_result.shard.ends == std::vector<uint64_t>{1, 2, 2});
+  CHECK(unlabelled_result.summary.num_labelled == 0);
+  CHECK(unlabelled_result.summary.num_unknown == 1);
   const EncodingResult headerless = encode_files({"\xEF\xBB\xBF"
                                                   "1.5\ta\tb\n2\tb\tc\td\n"},
                                                  number_task(), {"2", "3", "1", false});
@@ -285,8 +285,8 @@ TEST_CASE("the vocabulary for BERT is read from a vocabulary file, a checkpoint 
   write_file_atomically(folder.file("v"), vocabulary().serialize());
   write_file_atomically(folder.file("vocab.txt"), serialize_wordpieces(vocabulary().pieces()));
   Tokenizers tokenizers{parse_tokenizer(vocabulary().serialize(), "v"), nullptr};
-  const auto write_model = [&](const std::string& name, const Tokenizers& stored) {
-    Metadata metadata = metadata_of(stored);
+  const auto write_model = [&](const std::string& name, const Tokenizers& model_tokenizers) {
+    Metadata metadata = metadata_of(model_tokenizers);
     metadata[kFormatKey] = "1";
     auto sink = open_sink(folder.file(name));
     write_checkpoint(*sink, {}, metadata);

@@ -71,22 +71,22 @@ Pretraining make_pretraining(const Corpus& corpus, const PretrainingOptions& opt
 std::vector<Document> random_documents(size_t num_documents, size_t num_sentences, size_t min_length, size_t max_length,
                                        uint64_t seed) {
   RandomSequence random(RandomStream(seed, "documents"));
-  std::vector<Document> all(num_documents, Document(num_sentences));
-  for (Document& document : all)
+  std::vector<Document> documents(num_documents, Document(num_sentences));
+  for (Document& document : documents)
     for (Sentence& sentence : document) {
       sentence.resize(min_length + random.uniform_below(max_length - min_length + 1));
       for (int32_t& token : sentence)
         token = kFirstWord + static_cast<int32_t>(random.uniform_below(kVocabularySize - kFirstWord));
     }
-  return all;
+  return documents;
 }
 
-// Checks that hits / all is within five standard deviations of the expected fraction.
-void check_fraction(const char* what, double expected, int64_t hits, int64_t all) {
-  INFO(what << ": " << hits << " of " << all);
-  REQUIRE(all > 1000);
-  const double deviation = std::sqrt(expected * (1 - expected) / static_cast<double>(all));
-  CHECK(std::abs(static_cast<double>(hits) / static_cast<double>(all) - expected) < 5 * deviation);
+// Checks that hits / total is within five standard deviations of the expected fraction.
+void check_fraction(const char* label, double expected, int64_t hits, int64_t total) {
+  INFO(label << ": " << hits << " of " << total);
+  REQUIRE(total > 1000);
+  const double deviation = std::sqrt(expected * (1 - expected) / static_cast<double>(total));
+  CHECK(std::abs(static_cast<double>(hits) / static_cast<double>(total) - expected) < 5 * deviation);
 }
 
 // Returns the tokens of a row before masking.
@@ -185,17 +185,17 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
         if (sentence < training.document(d).end) return d;
       return int64_t{-1};
     };
-    std::set<uint32_t> covered;
+    std::set<uint32_t> covered_sentences;
     for (int64_t i = 0; i < epoch.size(); ++i) {
       const Pretraining::Row& plan = epoch.row(i);
       const Example row = epoch.make(i);
       RC_ASSERT(static_cast<int64_t>(row.tokens.size()) == epoch.length(i));
       check_row(corpus, options, plan, row);
-      for (uint32_t s = plan.first.begin; s < plan.first.end; ++s) covered.insert(s);
+      for (uint32_t s = plan.first.begin; s < plan.first.end; ++s) covered_sentences.insert(s);
       if (options.next_sentence && plan.is_next) {
         RC_ASSERT(plan.second.begin == plan.first.end);
         RC_ASSERT(document_of(plan.second.end - 1) == document_of(plan.first.begin));
-        for (uint32_t s = plan.second.begin; s < plan.second.end; ++s) covered.insert(s);
+        for (uint32_t s = plan.second.begin; s < plan.second.end; ++s) covered_sentences.insert(s);
       } else if (options.next_sentence) {
         RC_ASSERT(document_of(plan.second.begin) != document_of(plan.first.begin));
         RC_ASSERT(document_of(plan.second.begin) == document_of(plan.second.end - 1));
@@ -204,7 +204,8 @@ TEST_CASE("the segments of rows are contiguous sentences of one document, and ev
     }
     // Each sentence of each document is in a first segment or in a second segment that follows its first segment.
     for (int64_t d = 0; d < training.num_documents(); ++d)
-      for (uint32_t s = training.document(d).begin; s < training.document(d).end; ++s) RC_ASSERT(covered.count(s) == 1);
+      for (uint32_t s = training.document(d).begin; s < training.document(d).end; ++s)
+        RC_ASSERT(covered_sentences.count(s) == 1);
   }));
 }
 
@@ -312,6 +313,8 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
     const Pretraining::Epoch epoch = training.plan(epoch_number);
     for (int64_t i = 0; i < epoch.size(); ++i) rows.push_back(epoch.row(i));
   }
+  // A row refers to sentences by their index in Corpus::ends. Each document has 51 entries there: 50 sentences and the
+  // end of the document.
   for (const Pretraining::Row& row : rows) {
     if (row.is_next) {
       ++num_next;
@@ -323,9 +326,9 @@ TEST_CASE("the second segment follows the first in half of the rows with two or 
       CHECK(corpus.tokens_of({row.first.begin, row.second.end - 1}).size() < 61);
     } else {
       ++second_segments_per_document[row.second.begin / 51];
-      const auto needed = 61 - static_cast<int64_t>(corpus.tokens_of(row.first).size());
+      const auto num_needed_tokens = 61 - static_cast<int64_t>(corpus.tokens_of(row.first).size());
       const bool is_last = row.second.end == training.document(row.second.begin / 51).end;
-      CHECK((static_cast<int64_t>(corpus.tokens_of(row.second).size()) >= needed || is_last));
+      CHECK((static_cast<int64_t>(corpus.tokens_of(row.second).size()) >= num_needed_tokens || is_last));
     }
     num_splittable += row.first.begin + 1 < training.document(row.first.begin / 51).end ? 1 : 0;
   }
@@ -349,16 +352,16 @@ TEST_CASE("a row is split into two segments after any of its sentences but the l
   options.short_share = 0;  // a row has ten sentences of one token; its first segment has one to nine
   const Pretraining training = make_pretraining(corpus, options);
   std::map<uint32_t, int64_t> rows_by_first_length;
-  int64_t full_rows = 0;
+  int64_t num_full_rows = 0;
   const Pretraining::Epoch epoch = training.plan(0);
   for (int64_t i = 0; i < epoch.size(); ++i) {
     const Pretraining::Row& row = epoch.row(i);
     if (!row.is_next || row.second.end - row.first.begin != 10) continue;
     ++rows_by_first_length[row.first.end - row.first.begin];
-    ++full_rows;
+    ++num_full_rows;
   }
   CHECK(rows_by_first_length.size() == 9);
-  for (const auto& [count, rows] : rows_by_first_length) check_fraction("this split", 1.0 / 9, rows, full_rows);
+  for (const auto& [count, rows] : rows_by_first_length) check_fraction("this split", 1.0 / 9, rows, num_full_rows);
 }
 
 TEST_CASE("a tenth of the rows gets a shorter target length, sampled uniformly", "[pretraining]") {

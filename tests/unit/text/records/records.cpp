@@ -1,5 +1,5 @@
-// Tests of shards of documents and shards of examples, in which each record has one run of tokens per field: round
-// trips, limits of fields, and refusal of runs that the record kind does not allow.
+// Tests of shards of documents and shards of examples, in which each record has one token sequence per field:
+// round trips, limits of fields, and refusal of sequences that the record kind does not allow.
 #include <rapidcheck.h>
 
 #include <catch2/catch.hpp>
@@ -27,7 +27,7 @@ using shards::read_tokens;
 
 namespace {
 
-using RunList = std::vector<std::vector<int32_t>>;
+using SequenceList = std::vector<std::vector<int32_t>>;
 
 ShardHeader header_of(const std::string& kind, std::vector<int64_t> limits = {}) {
   const auto bytes = make_byte_tokenizer();
@@ -36,29 +36,29 @@ ShardHeader header_of(const std::string& kind, std::vector<int64_t> limits = {})
   return h;
 }
 
-void write_shard(const std::string& path, const ShardHeader& h, const RunList& runs) {
+void write_shard(const std::string& path, const ShardHeader& h, const SequenceList& sequences) {
   auto sink = open_sink(path);
   ShardWriter writer(*sink, h);
-  for (const auto& run : runs) writer.add_sequence(run);
+  for (const auto& sequence : sequences) writer.add_sequence(sequence);
   writer.finish();
   sink->close();
 }
 
-// Checks that every reader of the shard at `path` returns the token runs `runs`.
-void check_readers_return(const std::string& path, const std::string& kind, const RunList& runs) {
+// Checks that every reader of the shard at `path` returns the token sequences `sequences`.
+void check_readers_return(const std::string& path, const std::string& kind, const SequenceList& sequences) {
   const WholeShard shard = read_whole_shard(path, kind);
   const ShardFile file(path);
   verify(file);
   const text::Sequences file_sequences = text::sequences_of(file), shard_sequences = text::sequences_of(shard);
   const size_t num_fields = shard.header.fields.size();
-  RC_ASSERT(shard.size() == runs.size() / num_fields);
-  RC_ASSERT(shard.ends.size() == runs.size());
+  RC_ASSERT(shard.size() == sequences.size() / num_fields);
+  RC_ASSERT(shard.ends.size() == sequences.size());
   RC_ASSERT(file_sequences.ends == shard.ends);
-  for (size_t i = 0; i < runs.size(); ++i) {
+  for (size_t i = 0; i < sequences.size(); ++i) {
     const auto sequence = shard.sequence(i / num_fields, i % num_fields);
-    RC_ASSERT(std::vector<int32_t>(sequence.begin(), sequence.end()) == runs[i]);
-    RC_ASSERT(file_sequences.sequence(i) == runs[i]);
-    RC_ASSERT(shard_sequences.sequence(i) == runs[i]);
+    RC_ASSERT(std::vector<int32_t>(sequence.begin(), sequence.end()) == sequences[i]);
+    RC_ASSERT(file_sequences.sequence(i) == sequences[i]);
+    RC_ASSERT(shard_sequences.sequence(i) == sequences[i]);
   }
 }
 
@@ -85,14 +85,14 @@ TEST_CASE("each record kind has commands that make it and a text that prints it"
 TEST_CASE("documents read back equal, sentence by sentence", "[records]") {
   Folder folder;
   CHECK(rc::check([&] {
-    RunList runs;
+    SequenceList sequences;
     for (int document = *rc::gen::inRange(0, 5); document > 0; --document) {
       for (int sentence = *rc::gen::inRange(1, 5); sentence > 0; --sentence)
-        runs.push_back(*rc::gen::nonEmpty(random_tokens(256, 20)));
-      runs.emplace_back();
+        sequences.push_back(*rc::gen::nonEmpty(random_tokens(256, 20)));
+      sequences.emplace_back();
     }
-    write_shard(folder.file("x.mhs"), header_of(kDocumentsKind), runs);
-    check_readers_return(folder.file("x.mhs"), kDocumentsKind, runs);
+    write_shard(folder.file("x.mhs"), header_of(kDocumentsKind), sequences);
+    check_readers_return(folder.file("x.mhs"), kDocumentsKind, sequences);
   }));
 }
 
@@ -103,14 +103,14 @@ TEST_CASE("examples read back equal with labels above the vocabulary size", "[re
     ShardHeader h = header_of(kExamplesKind, {256, 256, num_labels});
     RC_ASSERT(h.token_bytes == (num_labels > 65536 ? 4 : 2));
     h.task = R"({"labels":["no","yes"],"name":"any"})";
-    RunList runs;
+    SequenceList sequences;
     for (int record = *rc::gen::inRange(0, 20); record > 0; --record) {
-      runs.push_back(*random_tokens(256, 10));
-      runs.push_back(*random_tokens(256, 10));
-      runs.push_back(*rc::gen::elementOf(std::vector<std::vector<int32_t>>{{}, {0}, {num_labels - 1}}));
+      sequences.push_back(*random_tokens(256, 10));
+      sequences.push_back(*random_tokens(256, 10));
+      sequences.push_back(*rc::gen::elementOf(std::vector<std::vector<int32_t>>{{}, {0}, {num_labels - 1}}));
     }
-    write_shard(folder.file("x.mhs"), h, runs);
-    check_readers_return(folder.file("x.mhs"), kExamplesKind, runs);
+    write_shard(folder.file("x.mhs"), h, sequences);
+    check_readers_return(folder.file("x.mhs"), kExamplesKind, sequences);
     const ShardHeader actual = ShardFile(folder.file("x.mhs")).header();
     RC_ASSERT(actual.limits == h.limits);
     RC_ASSERT(actual.task == h.task);
@@ -118,13 +118,13 @@ TEST_CASE("examples read back equal with labels above the vocabulary size", "[re
   }));
 }
 
-TEST_CASE("ShardWriter refuses token runs and headers that the record kind does not allow", "[records]") {
+TEST_CASE("ShardWriter refuses token sequences and headers that the record kind does not allow", "[records]") {
   Folder folder;
   auto sink = open_sink(folder.file("x.mhs"));
-  const auto check_write_fails = [&](const ShardHeader& h, const RunList& runs) {
+  const auto check_write_fails = [&](const ShardHeader& h, const SequenceList& sequences) {
     CHECK(status_of([&] {
             ShardWriter writer(*sink, h);
-            for (const auto& run : runs) writer.add_sequence(run);
+            for (const auto& sequence : sequences) writer.add_sequence(sequence);
             writer.finish();
           }) == 1);
   };
@@ -161,35 +161,35 @@ TEST_CASE("ShardWriter refuses token runs and headers that the record kind does 
   CHECK(status_of([&] { h.set_kind("any"); }) == 2);
 }
 
-TEST_CASE("all readers refuse a shard that has valid checksums but token runs that its kind does not allow",
+TEST_CASE("all readers refuse a shard that has valid checksums but token sequences that its kind does not allow",
           "[records]") {
   Folder folder;
   const std::string path = folder.file("x.mhs");
-  const auto check_runs = [&](const ShardHeader& kind_header, const RunList& runs, bool is_accepted) {
+  const auto check_sequences = [&](const ShardHeader& kind_header, const SequenceList& sequences, bool is_accepted) {
     ShardHeader h = kind_header;
     h.kind = "any", h.limits.clear();
-    write_shard(path, h, runs);
+    write_shard(path, h, sequences);
     replace_header(path, kind_header);
     CHECK(status_of([&] { verify(ShardFile(path)); }) == (is_accepted ? 0 : 3));
     CHECK(status_of([&] { read_whole_shard(path, kind_header.kind); }) == (is_accepted ? 0 : 3));
   };
   const ShardHeader documents = header_of(kDocumentsKind), examples = header_of(kExamplesKind, {256, 200, 3});
-  check_runs(documents, {{1, 2}, {3}, {}, {4}, {}}, true);
-  check_runs(documents, {}, true);
-  check_runs(documents, {{1, 2}, {3}, {}, {4}}, false);
-  check_runs(documents, {{1}, {}, {}}, false);
-  check_runs(documents, {{}, {1}, {}}, false);
-  check_runs(examples, {{255}, {199}, {2}, {}, {}, {}, {}, {}, {1}}, true);
-  check_runs(examples, {{1}, {}, {3}}, false);
-  check_runs(examples, {{1}, {200}, {}}, false);
-  check_runs(examples, {{}, {}, {}, {1}, {200}, {2}}, false);
-  check_runs(examples, {{1}, {2}, {1, 1}}, false);
+  check_sequences(documents, {{1, 2}, {3}, {}, {4}, {}}, true);
+  check_sequences(documents, {}, true);
+  check_sequences(documents, {{1, 2}, {3}, {}, {4}}, false);
+  check_sequences(documents, {{1}, {}, {}}, false);
+  check_sequences(documents, {{}, {1}, {}}, false);
+  check_sequences(examples, {{255}, {199}, {2}, {}, {}, {}, {}, {}, {1}}, true);
+  check_sequences(examples, {{1}, {}, {3}}, false);
+  check_sequences(examples, {{1}, {200}, {}}, false);
+  check_sequences(examples, {{}, {}, {}, {1}, {200}, {2}}, false);
+  check_sequences(examples, {{1}, {2}, {1, 1}}, false);
   ShardHeader altered_header = examples;
   altered_header.fingerprint = "another";
-  check_runs(altered_header, {{1}, {}, {}}, false);
+  check_sequences(altered_header, {{1}, {}, {}}, false);
   altered_header = examples;
   altered_header.tokenizer = "not a vocabulary";
-  check_runs(altered_header, {{1}, {}, {}}, false);
+  check_sequences(altered_header, {{1}, {}, {}}, false);
   // The readers of other kinds refuse a shard of documents.
   write_shard(path, documents, {{1}, {}});
   CHECK(status_of([&] { read_whole_shard(path, kExamplesKind); }) == 3);

@@ -52,8 +52,8 @@ PairSummary encode_to(const std::string& path, const Lines& files, const PairTok
 
 std::string lines_of(const Lines& lines) { return lines.empty() ? "" : join(lines, "\n") + "\n"; }
 
-std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> run) {
-  return tokenizer.decode(run.first(run.size() - 1));
+std::string text_of(const Tokenizer& tokenizer, std::span<const int32_t> sequence) {
+  return tokenizer.decode(sequence.first(sequence.size() - 1));
 }
 
 // Returns the error message of encode_to(), or "nothing" if it succeeds. After an error there must be no file at
@@ -89,7 +89,7 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
     const int threads = *rc::gen::element(1, 3);
 
     Lines source, target, tab_separated, expected;
-    std::map<std::string, uint64_t> dropped;
+    std::map<std::string, uint64_t> num_dropped;
     std::array<uint64_t, 2> tokens{}, unknown{};
     uint64_t target_bytes = 0;
     for (const auto& [s, t] : pairs) {
@@ -98,13 +98,13 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
       tab_separated.push_back(s + "\t" + t);
       const double source_words = static_cast<double>((s.size() + 1) / 2),
                    target_words = static_cast<double>((t.size() + 1) / 2);
-      if (source_words == 0 || target_words == 0) ++dropped["empty"];
-      else if (std::min(source_words, target_words) < static_cast<double>(filters.min_length)) ++dropped["short"];
+      if (source_words == 0 || target_words == 0) ++num_dropped["empty"];
+      else if (std::min(source_words, target_words) < static_cast<double>(filters.min_length)) ++num_dropped["short"];
       else if (filters.max_length > 0 && std::max(source_words, target_words) > static_cast<double>(filters.max_length))
-        ++dropped["long"];
+        ++num_dropped["long"];
       else if (filters.max_ratio > 0 &&
                std::max(source_words, target_words) / std::min(source_words, target_words) > filters.max_ratio)
-        ++dropped["ratio"];
+        ++num_dropped["ratio"];
       else {
         auto with_unk = [](std::string text) {
           for (size_t q = text.find('q'); q != text.npos; q = text.find('q')) text.replace(q, 1, "<unk>");
@@ -126,12 +126,12 @@ TEST_CASE("pair filters equal a naive reference, for one input file and for two"
     encode_to(folder.file("one.mhs"), {folder.file("both")}, tokenizers, filters, threads);
     RC_ASSERT(read_text_file(folder.file("two.mhs")) == read_text_file(folder.file("one.mhs")));
     RC_ASSERT(summary.num_pairs == expected.size());
-    RC_ASSERT(summary.num_dropped == dropped);
+    RC_ASSERT(summary.num_dropped == num_dropped);
     RC_ASSERT(summary.num_tokens == tokens);
     RC_ASSERT(summary.num_unknown == unknown);
     const PairShard shard = read_pairs(folder.file("two.mhs"));
     RC_ASSERT(shard.size() == expected.size());
-    RC_ASSERT(shard.counts.dropped == dropped);
+    RC_ASSERT(shard.counts.dropped == num_dropped);
     RC_ASSERT(shard.counts.text_bytes == target_bytes);
     for (size_t i = 0; i < expected.size(); ++i)
       RC_ASSERT(text_of(*tokenizers.source, shard.source(i)) + "\t" + text_of(*tokenizers.target, shard.target(i)) ==
