@@ -26,18 +26,18 @@ const std::string kExperts =
 
 // Trains a run to its end after a warm start from `checkpoint`; returns the model of the last checkpoint of the run.
 model::LoadedModel train_warm_started(const Folder& folder, const io::Checkpoint& checkpoint, const std::string& name,
-                                      const std::string& extra) {
+                                      const std::string& extra_toml) {
   at::set_num_threads(1);
-  Trainer trainer(config_of(folder, extra), folder.file(name), false, at::kCPU, {&checkpoint});
+  Trainer trainer(config_of(folder, extra_toml), folder.file(name), false, at::kCPU, {&checkpoint});
   CHECK(trainer.run() == 0);
   return model::load_model(folder.file(name) + "/last.safetensors", at::kCPU);
 }
 
 // Returns the names of the parameters that differ between the two models.
-Names changed_parameters(model::LoadedModel& before, model::LoadedModel& after) {
+Names changed_parameters(model::LoadedModel& model_before, model::LoadedModel& model_after) {
   Names names;
-  for (const auto& p : before.model->parameters().all())
-    if (!at::equal(p.master(), find(after, p.name()))) names.insert(p.name());
+  for (const auto& p : model_before.model->parameters().all())
+    if (!at::equal(p.master(), find(model_after, p.name()))) names.insert(p.name());
   return names;
 }
 
@@ -124,7 +124,8 @@ TEST_CASE("trainable = gates trains gates in every epoch, by the SGD of their gr
   auto coordinate_descent_run = train_warm_started(folder, checkpoint, "turns", kExperts + train_length(12) + gates),
        joint_run = train_warm_started(folder, checkpoint, "plain", joint + train_length(12) + gates);
   CHECK(changed_parameters(coordinate_descent_run, joint_run).empty());
-  // Epoch 1 (counted from 0) has no G pass if all parameters train, but trains the gates if only gates are trainable.
+  // If all parameters train, epoch 1 (counted from 0) does not train the gates; if only gates are trainable, every
+  // epoch trains them.
   auto one_epoch = train_warm_started(folder, checkpoint, "epoch", kExperts + train_length(7) + gates);
   CHECK(changed_parameters(one_epoch, coordinate_descent_run) == in_both_layers(kGate));
   // Gates keep the learning rate 1 of their parameter group for any value of train.lr.
@@ -191,7 +192,7 @@ TEST_CASE("fine-tuning inherits parameter groups and block coordinate descent, b
           "1\n");
   const io::Checkpoint checkpoint(folder.file("first") + "/last.safetensors");
   Config config;
-  config.load_text(inherited_sections(checkpoint), "taken over");
+  config.load_text(inherited_sections(checkpoint), "inherited");
   const RunConfig run = RunConfig::read(config);
   const auto* gates = run.groups.group_of("decoder.layers.0.self.gate.up.weight");
   REQUIRE(gates != nullptr);

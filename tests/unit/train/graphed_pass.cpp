@@ -76,10 +76,10 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
   mh::train::GraphedPass graphed_pass(*graphed_model, work_of(*graphed_model), [&] {
     auto graph = std::make_unique<ReplayingGraph>(counts);
     graph->gradients = [&graphed_model] {
-      std::vector<at::Tensor> all;
+      std::vector<at::Tensor> gradients;
       for (Parameter& p : graphed_model->parameters().all())
-        if (p.master().grad().defined()) all.push_back(p.master().grad());
-      return all;
+        if (p.master().grad().defined()) gradients.push_back(p.master().grad());
+      return gradients;
     };
     return graph;
   });

@@ -43,14 +43,14 @@ void write_shard(const std::string& path, const Documents& documents) {
   sink->close();
 }
 
-RunConfig config(const std::string& path, const std::string& extra) {
+RunConfig config(const std::string& path, const std::string& extra_toml) {
   Config config;
   config.load_text(str("[model]\nbackbone = 'bert'\npositions = 'learned'\nmax_positions = 64\nbert.segments = 2\n"
                        "bert.embedding_norm = true\nlayers = 1\nwidth = 8\nffn = 8\n[attention]\nheads = 2\n[train]\n"
                        "lr = 0.01\nbatch.rows = 4\nlength = '3u'\n[data]\ntrain = '",
                        path, "'\nvalid = '", path, "'\n"),
                    "test");
-  config.load_text(extra, "extra");
+  config.load_text(extra_toml, "extra");
   return RunConfig::read(config);
 }
 
@@ -95,12 +95,12 @@ TEST_CASE("long_predictions limits the predicted words of long rows; its default
   write_shard(path,
               Documents(40, std::vector<size_t>(20, 20)));  // 40 documents of 400 words, so that all rows are full
   const auto tokenizer = vocabulary();
-  const auto max_predicted_words = [&](const std::string& extra, int64_t update) {
+  const auto max_predicted_words = [&](const std::string& extra_toml, int64_t update) {
     const RunConfig run = config(path,
                                  "[train]\nbatch.block = 16\nbatch.tokens = 64\nbatch.long_block = 64\nbatch.long_from "
                                  "= '2u'\n[mlm]\nshort_share "
                                  "= 0.0\nmask_share = 0.5\n" +
-                                     extra);
+                                     extra_toml);
     const io::ShardFile shard(path);
     const auto batches = batches_of(run, shard, text::tokenizers_of(shard.header(), path));
     return max_predicted(*batches, update);

@@ -1,4 +1,5 @@
-// Parameter groups and procedures, and bit-identical resume of runs with every training method.
+// Parameter groups and procedures, and bit-identical resume of runs with every training method. In block coordinate
+// descent, a G pass trains the gates of the mixture of experts and an F pass trains all other parameters.
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -17,7 +18,7 @@ namespace {
 
 // Returns the configuration of each training method, by name.
 const std::map<std::string, std::string>& methods() {
-  static const std::map<std::string, std::string> all{
+  static const std::map<std::string, std::string> configurations{
       {"groups",
        "[train.groups.norms]\nmatch = ['*.norm.*']\nrule = 'sgd'\nlr = 0.5\n"
        "[train.groups.late]\nmatch = ['*.ffn.up.*']\nfreeze_until = '7u'\n"},
@@ -37,11 +38,11 @@ const std::map<std::string, std::string>& methods() {
        "[attention]\ncombiner = 'mae'\n[attention.mae]\nhidden = 8\n[train.procedures.block-coordinate]\nevery = 2\n"
        "[train.groups.gates]\nmatch = ['*.gate.*']\nrule = 'sgd'\nlr = 1.0\n"},
       {"cross-head", "[attention]\npairing = 'cross-head'\n[attention.cross-head]\nrate = 0.5\n"}};
-  return all;
+  return configurations;
 }
 
-std::string with_length(const std::string& extra, int updates) {
-  return extra + "[train]\nlength = '" + std::to_string(updates) + "u'\nschedule.length = '16u'\n";
+std::string with_length(const std::string& extra_toml, int updates) {
+  return extra_toml + "[train]\nlength = '" + std::to_string(updates) + "u'\nschedule.length = '16u'\n";
 }
 
 }  // namespace
@@ -49,11 +50,11 @@ std::string with_length(const std::string& extra, int updates) {
 TEST_CASE("resume of a run with any training method gives bit-identical weights", "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  for (const auto& [name, extra] : methods()) {
+  for (const auto& [name, extra_toml] : methods()) {
     INFO(name);
-    auto uninterrupted = train_in_folder(folder, name, with_length(extra, 16));
-    train_in_folder(folder, name + "-halves", with_length(extra, 9));
-    auto resumed = train_in_folder(folder, name + "-halves", with_length(extra, 16), true);
+    auto uninterrupted = train_in_folder(folder, name, with_length(extra_toml, 16));
+    train_in_folder(folder, name + "-halves", with_length(extra_toml, 9));
+    auto resumed = train_in_folder(folder, name + "-halves", with_length(extra_toml, 16), true);
     for (auto& p : uninterrupted.model->parameters().all()) {
       INFO(p.name());
       CHECK(at::equal(p.master(), find(resumed, p.name())));
@@ -109,10 +110,10 @@ TEST_CASE("block coordinate descent trains gates only in epochs with G passes, a
           "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));  // 7 updates per epoch
-  const std::string& extra = methods().at("experts");
-  auto start = train_in_folder(folder, "start", extra + "[train]\nlength = '1u'\nlr = 0.0\n");
-  auto first = train_in_folder(folder, "first", with_length(extra, 7)),
-       second = train_in_folder(folder, "second", with_length(extra, 14));
+  const std::string& extra_toml = methods().at("experts");
+  auto start = train_in_folder(folder, "start", extra_toml + "[train]\nlength = '1u'\nlr = 0.0\n");
+  auto first = train_in_folder(folder, "first", with_length(extra_toml, 7)),
+       second = train_in_folder(folder, "second", with_length(extra_toml, 14));
   for (auto& p : start.model->parameters().all()) {
     if (!matches_pattern("*.gate.*", p.name())) {
       CHECK_FALSE(at::equal(find(first, p.name()), find(second, p.name())));
@@ -182,9 +183,9 @@ TEST_CASE("options of a parameter group that have no effect are refused in an er
           "[procedures]") {
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
-  auto group_error = [&](const std::string& extra, const std::string& train = "") {
+  auto group_error = [&](const std::string& extra_toml, const std::string& train = "") {
     try {
-      Trainer(config_of(folder, "[train]\nlength = '1u'\n" + train + extra), folder.file("run"), false);
+      Trainer(config_of(folder, "[train]\nlength = '1u'\n" + train + extra_toml), folder.file("run"), false);
     } catch (const Error& error) {
       CHECK_FALSE(std::filesystem::exists(folder.file("run")));
       return std::string(error.what());
@@ -215,9 +216,9 @@ TEST_CASE("a parameter group inherits the momentum of the optimizer unless it se
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   const std::string base = "[train]\nlength = '6u'\nlr = 0.1\noptimizer.rule = '",
-                    all = "[train.groups.x]\nmatch = ['*']\n";
-  auto weights = [&, number = 0](const std::string& extra) mutable {
-    auto model = train_in_folder(folder, std::to_string(number++), extra);
+                    group_x = "[train.groups.x]\nmatch = ['*']\n";
+  auto weights = [&, number = 0](const std::string& extra_toml) mutable {
+    auto model = train_in_folder(folder, std::to_string(number++), extra_toml);
     return find(model, "decoder.layers.0.self.query.weight").clone();
   };
   for (const char* rule : {"sgd", "nag"}) {
@@ -226,10 +227,11 @@ TEST_CASE("a parameter group inherits the momentum of the optimizer unless it se
     const at::Tensor momentum_half = weights(with_rule + "optimizer.momentum = 0.5\n"),
                      momentum_0 = weights(with_rule + "optimizer.momentum = 0.0\n");
     CHECK_FALSE(at::equal(momentum_half, momentum_0));
-    CHECK(at::equal(momentum_half, weights(with_rule + "optimizer.momentum = 0.5\n" + all)));
-    CHECK(at::equal(momentum_half, weights(with_rule + all + "momentum = 0.5\n")));
-    CHECK(at::equal(momentum_0, weights(with_rule + all + "momentum = 0.0\n")));
-    CHECK(at::equal(momentum_0, weights(with_rule + "optimizer.momentum = 0.5\n" + all + "rule = '" + rule + "'\n")));
+    CHECK(at::equal(momentum_half, weights(with_rule + "optimizer.momentum = 0.5\n" + group_x)));
+    CHECK(at::equal(momentum_half, weights(with_rule + group_x + "momentum = 0.5\n")));
+    CHECK(at::equal(momentum_0, weights(with_rule + group_x + "momentum = 0.0\n")));
+    CHECK(
+        at::equal(momentum_0, weights(with_rule + "optimizer.momentum = 0.5\n" + group_x + "rule = '" + rule + "'\n")));
   }
 }
 
@@ -238,7 +240,7 @@ namespace {
 // A procedure with two passes per update, each of which trains all parameters.
 class TwoPassProcedure : public Procedure {
  public:
-  void describe(Fields& f) override { f.field("passes", passes_, "number of passes in an update", at_least(1)); }
+  void describe(Fields& f) override { f.field("passes", passes_, "Number of passes in an update.", at_least(1)); }
   void start(model::LanguageModel&) override {}
   std::vector<Pass> passes(const TrainProgress&) const override {
     return std::vector<Pass>(static_cast<size_t>(passes_));

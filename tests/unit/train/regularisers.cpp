@@ -152,10 +152,10 @@ TEST_CASE("two subspace-overlap sections add R_d and R_c to the loss, and the gr
         tolerance::chain_error_bound(2 * 64, tolerance::kFp32, 2 * numbers::max_abs(layers[layer].grad()));
     for (int64_t i = 0; i < layers[layer].numel(); ++i) {
       auto shifted_loss = [&](double shift) {
-        std::vector<at::Tensor> shifted;
-        for (const at::Tensor& p : layers) shifted.push_back(p.detach().to(at::kDouble));
-        shifted[layer].view({-1})[i] += shift;
-        return naive_overlaps(shifted, 0.5, 2.0);
+        std::vector<at::Tensor> shifted_layers;
+        for (const at::Tensor& p : layers) shifted_layers.push_back(p.detach().to(at::kDouble));
+        shifted_layers[layer].view({-1})[i] += shift;
+        return naive_overlaps(shifted_layers, 0.5, 2.0);
       };
       // The loss is a sum over 2 layers, 2 rows, 3 pairs of heads, 25 pairs of keys and 5 terms.
       const rounding::Slope slope = rounding::slope(shifted_loss, 1e-4, 2 * 2 * 3 * 25 * 5);
@@ -183,9 +183,9 @@ TEST_CASE("a run saves the types of its regulariser sections, and resume gives b
                         uninterrupted));
   // Writing the configuration of the run as TOML and reading it again does not change it.
   const RunConfig config = runs::config_of(folder, kOverlaps + train_until(6));
-  Config saved;
-  saved.load_text(config.toml(), "saved");
-  CHECK(RunConfig::read(saved).toml() == config.toml());
+  Config saved_config;
+  saved_config.load_text(config.toml(), "saved");
+  CHECK(RunConfig::read(saved_config).toml() == config.toml());
   CHECK(config.toml().find("type = \"subspace-overlap\"") != std::string::npos);
   for (const char* invalid :
        {"[train.regularisers.columns]\nof = 'columns'\n", "[train.regularisers.columns]\ntype = 'overlap'\n",
@@ -350,9 +350,9 @@ TEST_CASE("the nuclear norm has its defining properties, and the gradient of nuc
     for (int64_t r = 0; r < h; ++r)
       for (int64_t c = 0; c < h; ++c) {
         const auto shifted_loss = [&](double shift) {
-          at::Tensor shifted = alphas.clone();
-          shifted[r][c] += shift;
-          return -2 * ratios[i] * norm(shifted);
+          at::Tensor shifted_alphas = alphas.clone();
+          shifted_alphas[r][c] += shift;
+          return -2 * ratios[i] * norm(shifted_alphas);
         };
         // The error of the loss is bounded as in near_norm(), for terms up to h times as large as the norm. The
         // gradient is rounded to fp32.
@@ -430,8 +430,8 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
   struct Case {
     std::string name, options;
     std::vector<int64_t> sizes;  // dimensions after (B, n)
-    bool heads_first;            // whether the observer receives (B, h, n, …)
-    bool per_row;                // whether the term is a mean over rows; else a mean over positions
+    bool has_heads_first;        // whether the observer receives (B, h, n, …)
+    bool is_mean_of_rows;        // whether the term is a mean over rows; else a mean over positions
     std::function<void(attention::Observer&, const at::Tensor&)> show;
   };
   const auto probabilities = [&](attention::Observer& observer, const at::Tensor& x) {
@@ -466,7 +466,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
     auto value_of = [&](const at::Tensor& x, const at::Tensor& lengths) {
       attention::Observer& observer = *term->observer();
       observer.begin(lengths);
-      c.show(observer, c.heads_first ? x.transpose(1, 2) : x);
+      c.show(observer, c.has_heads_first ? x.transpose(1, 2) : x);
       return term->loss({});
     };
     const std::vector<int64_t> lengths{4, 2, 1, 0};
@@ -479,11 +479,11 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
         for (int64_t s = lengths[static_cast<size_t>(b)]; s < n; ++s)
           x[b].narrow(0, 0, s).select(-1, memory + s).zero_();
     x.requires_grad_();
-    const at::Tensor padded = value_of(x, at::tensor(lengths));
-    padded.backward();
+    const at::Tensor value_with_padding = value_of(x, at::tensor(lengths));
+    value_with_padding.backward();
     // The reference values come from rows without padding: one row at a time, or all positions in one row.
     double expected = 0;
-    if (c.per_row) {
+    if (c.is_mean_of_rows) {
       for (int64_t b = 0; b < 3; ++b) {
         const int64_t length = lengths[static_cast<size_t>(b)];
         at::Tensor row = x.detach().narrow(0, b, 1).narrow(1, 0, length);
@@ -496,7 +496,7 @@ TEST_CASE("regularisers ignore padding in value and gradient", "[regularisers]")
       expected = value_of(at::cat(rows).unsqueeze(0).requires_grad_(), at::Tensor()).item<double>();
     }
     // The value with padding and the reference are both computed in fp32.
-    CHECK(padded.item<double>() ==
+    CHECK(value_with_padding.item<double>() ==
           rounding::within(expected, rounding::bound(at::kFloat, at::kFloat, 64, 2 * expected)));
     for (int64_t b = 0; b < 4; ++b) {
       const int64_t length = lengths[static_cast<size_t>(b)];

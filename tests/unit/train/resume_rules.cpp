@@ -47,7 +47,8 @@ const std::set<std::string> kChangeable{"data.train",
                                         "train.checkpoint.retain_by",
                                         "train.validation.patience",
                                         "train.validation.min_improvement"};
-// Keys that a resume may change only in a run without a validation set, as are all keys that start with kDecoding.
+// Keys that a resume may change only in a run without a validation set. The same holds for keys that start with
+// kDecoding.
 const std::set<std::string> kChangeableUntilValidated{"data.valid_checksum", "train.validation.block",
                                                       "train.validation.memory", "train.validation.metric"};
 const std::string kDecoding = "train.validation.decode.";
@@ -67,24 +68,24 @@ RunConfig read(const std::string& toml) {
 // Returns configurations that together contain all keys.
 std::vector<std::string> all_run_tomls() {
   const std::string groups = "[train.groups.NAME]\nmatch = ['*']\n";
-  std::vector<std::string> all{groups, groups + "rule = 'adamw'\n"};
-  for (const char* rest :
+  std::vector<std::string> tomls{groups, groups + "rule = 'adamw'\n"};
+  for (const char* backbone_lines :
        {"encoder-decoder'\n", "transformer-xl'\npositions = 'none'\n", "bert'\nbert.head = 'classes'\n",
         "bert'\nbert.head = 'words'\n", "bert'\nbert.head = 'span'\n"})
-    all.push_back(str("[model]\nbackbone = '", rest));
+    tomls.push_back(str("[model]\nbackbone = '", backbone_lines));
   const auto add_stages = [&](const char* key, const std::vector<std::string>& names) {
-    for (const std::string& name : names) all.push_back(str("[attention]\n", key, " = '", name, "'\n"));
+    for (const std::string& name : names) tomls.push_back(str("[attention]\n", key, " = '", name, "'\n"));
   };
   add_stages("pairing", attention::pairings().names());
   add_stages("score", attention::scores().names());
   add_stages("normaliser", attention::normalisers().names());
   add_stages("mixer", attention::mixers().names());
   add_stages("combiner", attention::combiners().names());
-  for (const std::string& name : regularisers().names()) all.push_back(str("[train.regularisers.", name, "]\n"));
+  for (const std::string& name : regularisers().names()) tomls.push_back(str("[train.regularisers.", name, "]\n"));
   // A section whose type can change: head-balance has the same options as hard-concrete-penalty.
-  all.push_back("[train.regularisers.NAME]\ntype = 'hard-concrete-penalty'\n");
-  for (const std::string& name : procedures().names()) all.push_back(str("[train.procedures.", name, "]\n"));
-  return all;
+  tomls.push_back("[train.regularisers.NAME]\ntype = 'hard-concrete-penalty'\n");
+  for (const std::string& name : procedures().names()) tomls.push_back(str("[train.procedures.", name, "]\n"));
+  return tomls;
 }
 
 // Returns TOML values of the field's type, as candidates to replace `value`; some may be invalid.
@@ -121,11 +122,11 @@ std::optional<RunConfig> change_field(std::vector<std::string> lines, size_t ind
   return std::nullopt;
 }
 
-// Returns whether require_same_run() accepts the run as a resume of the configuration `stored`; checks that its error
-// names the key.
-bool resume_accepts(const RunConfig& run, const std::string& stored, const std::string& key) {
+// Returns whether require_same_run() accepts the run as a resume of the configuration `stored_toml`; checks that its
+// error names the key.
+bool resume_accepts(const RunConfig& run, const std::string& stored_toml, const std::string& key) {
   try {
-    require_same_run(run, stored, "config.toml");
+    require_same_run(run, stored_toml, "config.toml");
     return true;
   } catch (const Error& error) {
     INFO(error.what());
@@ -144,10 +145,10 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
   std::set<std::string> tested_keys;
   for (const bool is_validated : {false, true})
     for (const std::string& keys : all_run_tomls()) {
-      const std::string data =
+      const std::string data_section =
           is_validated ? "[data]\nvalid_checksum = 'a'\n[train]\nvalidation.metric = 'bleu'\n" : "";
-      const std::string stored = read(data + keys).toml();
-      const std::vector<std::string> lines = split(stored, '\n');
+      const std::string stored_toml = read(data_section + keys).toml();
+      const std::vector<std::string> lines = split(stored_toml, '\n');
       std::string section;
       for (size_t i = 0; i < lines.size(); ++i) {
         const size_t equals = lines[i].find(" = ");
@@ -164,7 +165,7 @@ TEST_CASE("resume accepts changes of exactly the listed options, and its error o
         CHECK(row->second.resume == rule);
         const bool expected =
             rule == ResumeRule::changeable || (rule == ResumeRule::fixed_once_validated && !is_validated);
-        CHECK(resume_accepts(*run, stored, key) == expected);
+        CHECK(resume_accepts(*run, stored_toml, key) == expected);
       }
     }
   for (const auto& [key, row] : rows) {

@@ -134,9 +134,9 @@ TEST_CASE("a schedule that decays to 0 gives no update the learning rate 0, not 
   for (const std::string schedule : {"linear", "cosine"}) {
     const std::string options = "[train]\nlog_every = '1u'\nschedule.rule = '" + schedule + "'\n";
     const auto rates = [&](const std::string& name) {
-      std::vector<double> all;
-      for (const auto& line : read_log(folder.file(name), "lr")) all.push_back(line["lr"]);
-      return all;
+      std::vector<double> rates_of_run;
+      for (const auto& line : read_log(folder.file(name), "lr")) rates_of_run.push_back(line["lr"]);
+      return rates_of_run;
     };
     train_in_folder(folder, schedule + "10", options + "length = '10u'\n");
     const std::vector<double> rates_of_10 = rates(schedule + "10");
@@ -146,9 +146,9 @@ TEST_CASE("a schedule that decays to 0 gives no update the learning rate 0, not 
     train_in_folder(folder, schedule + "1", options + "length = '1u'\n");
     CHECK(rates(schedule + "1") == std::vector<double>{0.01});
     train_in_folder(folder, schedule + "0", options + "length = '1u'\nlr = 0\n");
-    auto before = model::load_model(folder.file(schedule + "0") + "/last.safetensors", at::kCPU);
-    auto after = model::load_model(folder.file(schedule + "1") + "/last.safetensors", at::kCPU);
+    auto model_before = model::load_model(folder.file(schedule + "0") + "/last.safetensors", at::kCPU);
+    auto model_after = model::load_model(folder.file(schedule + "1") + "/last.safetensors", at::kCPU);
     const std::string name = "decoder.layers.0.self.query.weight";
-    CHECK_FALSE(find(before, name).equal(find(after, name)));
+    CHECK_FALSE(find(model_before, name).equal(find(model_after, name)));
   }
 }

@@ -93,13 +93,13 @@ std::vector<int32_t> deterministic_text(int64_t count) {
   return text;
 }
 
-RunConfig tiny_run(const Folder& folder, const std::string& extra) {
+RunConfig tiny_run(const Folder& folder, const std::string& extra_toml) {
   Config config;
   config.load_text(
       "[model]\nlayers = 1\nwidth = 16\nffn = 32\ndropout_ffn = 0.1\n[attention]\nheads = 2\n[train]\nbatch.block = "
       "8\nbatch.tokens = 64\nlr = 0.01\n"
       "log_every = '1u'\n" +
-          extra + "\n[data]\ntrain = '" + folder.file("t.mhs") + "'\nvalid = '" + folder.file("t.mhs") + "'\n",
+          extra_toml + "\n[data]\ntrain = '" + folder.file("t.mhs") + "'\nvalid = '" + folder.file("t.mhs") + "'\n",
       "test");
   return RunConfig::read(config);
 }
@@ -119,7 +119,7 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
   CHECK(batches.updates_per_epoch() == 15);
   std::vector<int64_t> first_order;
   for (int64_t epoch = 0; epoch < 2; ++epoch) {
-    std::multiset<int64_t> covered;
+    std::multiset<int64_t> covered_rows;
     std::vector<int64_t> order;
     int64_t num_targets = 0;
     for (int64_t u = 0; u < 15; ++u) {
@@ -129,7 +129,7 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
       data::Batch batch = batches.load(epoch * 15 + u, {0, static_cast<int64_t>(rows.size())});
       CHECK_FALSE(batches.continues(epoch * 15 + u));
       for (size_t r = 0; r < rows.size(); ++r) {
-        covered.insert(rows[r]);
+        covered_rows.insert(rows[r]);
         order.push_back(rows[r]);
         for (int64_t t = 0; t < 10; ++t) {
           const int64_t i = rows[r] * 10 + t;
@@ -146,8 +146,8 @@ TEST_CASE("batches cover every token exactly once per epoch, in a new order each
       }
     }
     CHECK(num_targets == 1003);
-    CHECK(covered.size() == 101);
-    CHECK(std::set<int64_t>(covered.begin(), covered.end()).size() == 101);
+    CHECK(covered_rows.size() == 101);
+    CHECK(std::set<int64_t>(covered_rows.begin(), covered_rows.end()).size() == 101);
     if (epoch == 0) first_order = order;
     else CHECK(order != first_order);
   }
@@ -166,9 +166,9 @@ TEST_CASE("training in fp32 and bf16 reduces the loss of a deterministic text be
     CHECK(trainer.run() == 0);
     auto loaded = model::load_model(out + "/best.safetensors", at::kCPU);
     const shards::TextShard text = shards::read_tokens(folder.file("t.mhs"));
-    data::ScoringOptions scoring;
-    scoring.block = 8;
-    task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring);
+    data::ScoringOptions scoring_options;
+    scoring_options.block = 8;
+    task::Score score = task::score(*loaded.model, corpora::text_of(text.tokens, 0), scoring_options);
     CHECK(score.tokens == 2000);
     CHECK(score.nll / 2000 < 0.2);  // about ln 6 = 1.79 before training
   }
@@ -182,13 +182,13 @@ TEST_CASE("training uses all tokens of a text shorter than a batch or a block; a
       INFO(batching << ' ' << num_tokens);
       runs::write_text(folder.file("t.mhs"), runs::lines(num_tokens));
       const std::string name = str(batching, num_tokens),
-                        extra = str("[train]\nlength = '3e'\nbatch.order = '", batching, "'\n");
+                        extra_toml = str("[train]\nlength = '3e'\nbatch.order = '", batching, "'\n");
       const bool has_too_few_tokens =
           std::string(batching) == "streams" && num_tokens < 8;  // each of the 8 streams of a batch needs a token
       if (num_tokens == 0 || has_too_few_tokens) {
         std::string message;
         try {
-          train_in_folder(folder, name, extra);
+          train_in_folder(folder, name, extra_toml);
         } catch (const Error& error) {
           message = error.what();
         }
@@ -197,7 +197,7 @@ TEST_CASE("training uses all tokens of a text shorter than a batch or a block; a
         CHECK_FALSE(std::filesystem::exists(folder.file(name)));
         continue;
       }
-      train_in_folder(folder, name, extra);
+      train_in_folder(folder, name, extra_toml);
       io::Checkpoint state(folder.file(name) + "/last.safetensors");
       CHECK(nlohmann::json::parse(state.entry(io::kTrainingKey))["tokens"] == 3 * num_tokens);
     }
@@ -213,9 +213,9 @@ TEST_CASE("warmup_ratio is a fraction of the length of the learning-rate schedul
   train_in_folder(folder, "share", ratio + "length = '20u'\n");
   train_in_folder(folder, "longer", ratio + "length = '6u'\nschedule.length = '40u'\n");
   const auto rates = [&](const std::string& name) {
-    std::vector<double> all;
-    for (const auto& line : read_log(folder.file(name), "lr")) all.push_back(line["lr"]);
-    return all;
+    std::vector<double> rates_of_run;
+    for (const auto& line : read_log(folder.file(name), "lr")) rates_of_run.push_back(line["lr"]);
+    return rates_of_run;
   };
   // Fractions of lr whose denominators are powers of 2 are exact.
   CHECK(rates("share").at(2) == 0.001);
@@ -233,13 +233,14 @@ TEST_CASE("patience counts validations that improve perplexity by less than min_
   runs::write_text(folder.file("t.mhs"), runs::lines(400));
   const std::string base = "[train]\nlr = 0.002\nvalidation.every = '1u'\n", full_length = base + "length = '40u'\n";
   auto perplexities = [&](const std::string& name) {
-    std::vector<double> all;
-    for (const auto& line : read_log(folder.file(name), "valid_nll")) all.push_back(line["valid_perplexity"]);
-    return all;
+    std::vector<double> perplexities_of_run;
+    for (const auto& line : read_log(folder.file(name), "valid_nll"))
+      perplexities_of_run.push_back(line["valid_perplexity"]);
+    return perplexities_of_run;
   };
   train_in_folder(folder, "all", full_length);
-  const auto all = perplexities("all");
-  REQUIRE(all.size() == 40);
+  const auto full_run = perplexities("all");
+  REQUIRE(full_run.size() == 40);
   std::set<size_t> stops;
   for (double min_improvement : {0.0, 0.05, 0.15, 0.4}) {
     INFO(min_improvement);
@@ -247,8 +248,8 @@ TEST_CASE("patience counts validations that improve perplexity by less than min_
     // run. Improvement is relative to the last validation that reset the patience.
     double reference = INFINITY, best = INFINITY;
     size_t expected = 0;
-    for (int failures = 0; expected < all.size() && failures < 3; ++expected) {
-      const double perplexity = all[expected];
+    for (int failures = 0; expected < full_run.size() && failures < 3; ++expected) {
+      const double perplexity = full_run[expected];
       const bool improves = perplexity < best && (min_improvement == 0 || reference - perplexity >= min_improvement);
       best = std::min(best, perplexity);
       if (improves) reference = perplexity;
@@ -274,8 +275,8 @@ TEST_CASE("patience counts validations that improve perplexity by less than min_
 TEST_CASE("gradient accumulation over micro-batches gives the update of the full batch") {
   Folder folder;
   write_text(folder.file("t.mhs"), deterministic_text(2000));
-  auto weights = [&](const std::string& name, const std::string& extra) {
-    return runs::run(tiny_run(folder, "length = '5u'\noptimizer.rule = 'sgd'\n" + extra), folder.file(name));
+  auto weights = [&](const std::string& name, const std::string& extra_toml) {
+    return runs::run(tiny_run(folder, "length = '5u'\noptimizer.rule = 'sgd'\n" + extra_toml), folder.file(name));
   };
   // The runs use SGD, since Adam would amplify rounding to full steps where the gradient is almost zero, as for key
   // biases. With momentum below 1, update i moves an element by at most i lr times the largest gradient so far, which

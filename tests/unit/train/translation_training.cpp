@@ -28,7 +28,7 @@ struct Dataset {
   pairs::SentencePairs sentences = translation::random_sentence_pairs(90);
   Dataset() { pairs::write(folder.file("t.mhs"), sentences, 10, 7); }
 
-  RunConfig config(const std::string& extra) const {
+  RunConfig config(const std::string& extra_toml) const {
     Config config;
     config.load_text(
         str("[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nencoder-decoder.encoder_layers = 3\nwidth = 16\nffn = "
@@ -36,11 +36,11 @@ struct Dataset {
             "validation.every = '1e'\nlog_every = '1e'\n[data]\ntrain = '",
             folder.file("t.mhs"), "'\nvalid = '", folder.file("t.mhs"), "'\n"),
         "test");
-    config.load_text(extra, "extra");
+    config.load_text(extra_toml, "extra");
     return RunConfig::read(config);
   }
-  model::LoadedModel run(const std::string& name, const std::string& extra) const {
-    return runs::run(config(extra), folder.file(name));
+  model::LoadedModel run(const std::string& name, const std::string& extra_toml) const {
+    return runs::run(config(extra_toml), folder.file(name));
   }
   // Returns the actions of head rotation in the log of a run, each with its pairs: "swapped EPOCH" or "undone EPOCH".
   std::vector<std::pair<std::string, std::vector<std::string>>> logged_actions(const std::string& name) const {
@@ -164,8 +164,8 @@ TEST_CASE("nuclear growth refuses a ratio for a kind of attention without alphas
   const Dataset data;
   const std::string growth =
       "[attention.decoder.self]\ncombiner = 'alphas'\n[train.regularisers.nuclear-growth]\nweight = 0.5\n";
-  const auto growth_error = [&](const std::string& extra) {
-    RunConfig config = data.config(growth + extra);
+  const auto growth_error = [&](const std::string& extra_toml) {
+    RunConfig config = data.config(growth + extra_toml);
     auto model = translation::build_model(config.model);
     return refusal([&] { config.regularisers.start(model->parameters(), config.model.attention); });
   };
@@ -221,11 +221,11 @@ TEST_CASE("nuclear growth freezes alphas until its start, then grows their nucle
   for (const auto& p : until_start.model->parameters().all()) {
     if (!matches_pattern("*.combiner.alpha", p.name())) continue;
     INFO(p.name());
-    const at::Tensor trained = runs::find(full_length, p.name());
+    const at::Tensor trained_matrix = runs::find(full_length, p.name());
     CHECK(at::equal(p.master(), at::eye(4)));
     const bool stays_frozen = analysis::layer_of(p.name())->kind == AttentionKind::decoder_self;
-    CHECK(at::equal(trained, at::eye(4)) == stays_frozen);
-    if (!stays_frozen) CHECK(at::linalg_svdvals(trained).sum().item<double>() > 4);
+    CHECK(at::equal(trained_matrix, at::eye(4)) == stays_frozen);
+    if (!stays_frozen) CHECK(at::linalg_svdvals(trained_matrix).sum().item<double>() > 4);
   }
 }
 
@@ -369,7 +369,7 @@ TEST_CASE("a training pass is independent of the order of its rows and of paddin
   }
   // Without regularisers and batch norm, the loss and the gradients of a batch are the sums over its rows.
   const auto config = translation::config_of("mixer = 'mixhead-b'\n");
-  const PassResult all = training_pass(config, "", corpus, order, 0, false);
+  const PassResult full_batch = training_pass(config, "", corpus, order, 0, false);
   PassResult sum;
   for (int64_t pair : order) {
     const PassResult row = training_pass(config, "", corpus, {pair}, 0, false);
@@ -377,7 +377,7 @@ TEST_CASE("a training pass is independent of the order of its rows and of paddin
     for (const auto& [name, gradient] : row.gradients)
       sum.gradients[name] = sum.gradients.count(name) > 0 ? sum.gradients[name] + gradient : gradient;
   }
-  check_close(all, sum);
+  check_close(full_batch, sum);
 }
 
 TEST_CASE("skip-retain is refused for translation models", "[translation]") {
