@@ -117,7 +117,11 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
   if (q.is_cpu())
     return m.defined() ? attention::head_mixing_cpu(q, k, v, m, spec) : attention::fused_cpu(q, k, v, spec);
   const attention::GpuKernels gpu = attention::gpu_kernels(q, k, v);
-  if (gpu.kernels == nullptr) throw Error(Exit::usage, "expected kernels for this type and head size; found none");
+  if (gpu.kernels == nullptr)
+    throw Error(
+        Exit::usage,
+        "expected kernels for this type and head size; found none; add the type to -Ddtypes or the head size to "
+        "-Dhead_sizes and build again");
   return m.defined() ? attention::head_mixing_gpu(gpu, q, k, v, m, spec) : attention::fused_gpu(gpu, q, k, v, spec);
 }
 

@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
     });
     const ElapsedTime separate_time = time_call([&] {
       for (size_t i = 0; i < ablated_sets.size(); ++i) {
-        const analysis::HeadMaskGuard masked(*loaded.model, analysis_input.side, ablated_sets[i]);
+        const analysis::HeadMaskGuard mask_guard(*loaded.model, analysis_input.side, ablated_sets[i]);
         separate_losses[i] = task::score(*loaded.model, text, scoring_options).nll;
       }
     });

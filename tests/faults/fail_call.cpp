@@ -103,7 +103,7 @@ bool is_in(void* address, std::initializer_list<const char*> prefixes) {
   return false;
 }
 // Returns whether the code at `address` belongs to a tool or a library of the project.
-bool is_ours(void* address) { return is_in(address, {"mh-", "libmultihead"}); }
+bool is_project_code(void* address) { return is_in(address, {"mh-", "libmultihead"}); }
 // Returns whether the code at `address` belongs to the C++ library, which contains std::filesystem, or to LibTorch,
 // which may contain a copy of it.
 bool is_filesystem(void* address) { return is_in(address, {"libstdc++", "libtorch", "libc10"}); }
@@ -140,14 +140,14 @@ bool fails(Function function) {
 }
 // Counts a call from the code of the project. Returns whether the call must fail, and sets errno if so.
 bool fails(Function function, void* caller) {
-  if (!in_main || !is_ours(caller) || !fails(function)) return false;
+  if (!in_main || !is_project_code(caller) || !fails(function)) return false;
   errno = failing_errno;
   return true;
 }
 // Counts a call from the code of the project or from std::filesystem. Returns whether the call must fail, and sets
 // errno if so.
 bool fails_in_filesystem(Function function, void* caller) {
-  if (!in_main || !(is_ours(caller) || is_filesystem(caller)) || !fails(function)) return false;
+  if (!in_main || !(is_project_code(caller) || is_filesystem(caller)) || !fails(function)) return false;
   errno = failing_errno;
   return true;
 }
@@ -335,9 +335,9 @@ int close(int descriptor) {
   const auto real_close = real_function<int (*)(int)>("close");
   const bool is_counted = descriptor != STDOUT_FILENO || is_output(descriptor);
   if (!is_counted) return real_close(descriptor);
-  const bool failing = fails(is_output(descriptor) ? kClose : kCloseOther, __builtin_return_address(0));
+  const bool must_fail = fails(is_output(descriptor) ? kClose : kCloseOther, __builtin_return_address(0));
   const int result = real_close(descriptor);
-  if (!failing) return result;
+  if (!must_fail) return result;
   errno = failing_errno;
   return -1;
 }

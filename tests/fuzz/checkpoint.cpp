@@ -11,7 +11,7 @@ using namespace mh;
 namespace {
 
 // Returns the bytes of a checkpoint with corrected checksums of header and tensors, since the reader refuses mutations
-// with wrong ones. Takes each checksum from the error message of the reader.
+// with wrong checksums. Takes each checksum from the error message of the reader.
 std::string with_checksums(std::string bytes) {
   constexpr std::string_view kExpected = "the checksum ", kFound = "; found ";
   constexpr size_t kDigits = 16;
@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!has_valid_header) return 0;  // the next reader reads the header with the same class
   fuzz::check(size, fuzz::kBinaryFactor, [&] {
     const auto tensors = io::open_safetensors(path);
-    for (const io::TensorInfo& info : tensors->tensors()) tensors->bytes(info.name);
+    for (const io::TensorInfo& tensor : tensors->tensors()) tensors->bytes(tensor.name);
   });
   return 0;
 }

@@ -124,7 +124,8 @@ std::vector<std::string> read_corpus(const std::vector<std::string>& paths) {
   std::vector<std::string> corpus;
   for (const fs::path& file : files) {
     if (!fs::exists(file))
-      std::fprintf(stderr, "fuzz: expected a file; found none at %s\n", file.c_str()), std::exit(2);
+      std::fprintf(stderr, "fuzz: %s: expected a file or a folder; found neither; correct the path\n", file.c_str()),
+          std::exit(2);
     corpus.push_back(read_file(file));
   }
   return corpus;

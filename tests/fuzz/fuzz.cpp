@@ -39,7 +39,7 @@ void on_free(const volatile void* block) {
 
 // True if the allocation hooks are installed. Also silences the log, since messages of readers would hide the report of
 // a failure.
-const bool hooks_installed = [] {
+const bool are_hooks_installed = [] {
   mh::set_log_level(mh::LogLevel::quiet);
   return __sanitizer_install_malloc_and_free_hooks(on_malloc, on_free) != 0;
 }();
@@ -85,7 +85,7 @@ const std::string& memory_folder(std::span<const char* const> names, std::span<c
 }
 
 void check(size_t size, size_t factor, const std::function<void()>& reader) {
-  if (!hooks_installed) fail("the sanitizer cannot count allocations");
+  if (!are_hooks_installed) fail("the sanitizer cannot count allocations");
   live_bytes = peak_bytes = 0;
   try {
     reader();

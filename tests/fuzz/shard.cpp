@@ -20,15 +20,15 @@ namespace {
 std::string with_checksums(std::string bytes) {
   for (size_t offset = 0; offset + 8 <= bytes.size();) {
     const auto* frame = reinterpret_cast<const uint8_t*>(bytes.data()) + offset;
-    const size_t rest = bytes.size() - offset;
+    const size_t remaining_bytes = bytes.size() - offset;
     if (io::load32(frame) == io::kZstdMagic) {
-      const size_t size = ZSTD_findFrameCompressedSize(frame, rest);
+      const size_t size = ZSTD_findFrameCompressedSize(frame, remaining_bytes);
       if (ZSTD_isError(size) != 0) break;
       offset += size;
       continue;
     }
     const size_t size = io::load32(frame + 4);
-    if (size > rest - 8) break;
+    if (size > remaining_bytes - 8) break;
     const std::string_view tag(bytes.data() + offset + 8, std::min<size_t>(size, 8));
     if (size >= 16 && (tag == io::kHeaderTag || tag == io::kTrailerTag)) {
       std::string checksum;

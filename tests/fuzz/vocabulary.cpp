@@ -11,7 +11,8 @@ using namespace mh::text;
 
 namespace {
 
-// Returns a vocabulary of mh-prep with a corrected checksum, since the reader refuses mutations with a wrong one.
+// Returns a vocabulary of mh-prep with a corrected checksum, since the reader refuses mutations with a wrong
+// checksum.
 std::string with_checksum(std::string text) {
   constexpr std::string_view kKey = "\nxxh64 ";
   const size_t key = text.find(kKey), end = key == text.npos ? text.npos : text.find("\n\n", key + 1);

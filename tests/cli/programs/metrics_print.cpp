@@ -42,15 +42,15 @@ void for_each_table(const std::function<T(const std::string&)>& parse,
 }
 
 void print_answers() {
-  mh::metrics::AnswerScores all;
+  mh::metrics::AnswerScores answer_scores;
   std::string line;
   while (std::getline(std::cin, line)) {
     const auto columns = mh::split(line, '\t');
     const auto score = mh::metrics::answer_score(columns.at(0), std::span(columns).subspan(1));
     std::printf("%.10f %.10f\n", score.exact, score.f1);
-    all.add(score);
+    answer_scores.add(score);
   }
-  std::printf("%.10f %.10f\n", all.percent().exact, all.percent().f1);
+  std::printf("%.10f %.10f\n", answer_scores.percent().exact, answer_scores.percent().f1);
 }
 
 }  // namespace
