@@ -14,7 +14,9 @@ namespace mh::text {
 // Attributes of each added token, by token id: flags and roles, with their names in transformers, and kAppended.
 using AddedTokens = std::map<int64_t, std::set<std::string>>;
 
-constexpr const char* kAppended = "appended";  // the token is not in the model's own vocabulary
+// Attribute of a token that only the list of added tokens contains, not the vocabulary (vocab.json, vocab.txt, or
+// model.vocab in tokenizer.json).
+constexpr const char* kAppended = "appended";
 constexpr const char* kSpecialToken = "special";
 constexpr const char* kTokenFlags[] = {kSpecialToken, "normalized", "lstrip", "rstrip", "single_word"};
 constexpr const char* kTokenRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",

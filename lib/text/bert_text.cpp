@@ -19,8 +19,8 @@ bool is_in_any(const Range (&ranges)[N], char32_t c) {
   return r != ranges + N && r->first <= c;
 }
 
-// Marks, punctuation, format characters and composed letters added in Unicode 9.0 to 15.0. Adjacent ranges are merged
-// if no character of Unicode 8.0 lies between them.
+// Marks, punctuation, format characters and letters with a decomposition that Unicode 9.0 to 15.0 added; category()
+// treats these characters as unassigned. Adjacent ranges are merged if no character of Unicode 8.0 lies between them.
 constexpr Range kAddedSinceUnicode9[] = {
     {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},
     {0xAFA, 0xAFF},     {0xB55, 0xB55},     {0xC04, 0xC3C},     {0xC77, 0xC77},     {0xC84, 0xC84},
@@ -37,11 +37,12 @@ constexpr Range kAddedSinceUnicode9[] = {
 constexpr Range kOrderedMarks[] = {{0x8D4, 0x8E1},     {0x1DFB, 0x1DFB},   {0x11442, 0x11446},
                                    {0x11C3F, 0x11C3F}, {0x1E000, 0x1E02A}, {0x1E944, 0x1E94A}};
 
+// The ranges of Hugging Face tokenizers, which omit U+2B820 to U+2B91F, unlike BERT's own code.
 constexpr Range kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},  {0x20000, 0x2A6DF},
                                  {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
 
 utf8proc_category_t category(char32_t c) {
-  if (c == 0x166D || c == 0x111C9) return UTF8PROC_CATEGORY_PO;  // category before Unicode 12.0 and 11.0
+  if (c == 0x166D || c == 0x111C9) return UTF8PROC_CATEGORY_PO;  // their categories before Unicode 12.0 and 11.0
   if (c == 0x1734) return UTF8PROC_CATEGORY_MN;                  // category before Unicode 14.0
   if (is_in_any(kAddedSinceUnicode9, c)) return UTF8PROC_CATEGORY_CN;
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
@@ -59,11 +60,12 @@ bool is_removed_character(char32_t c) {
 }
 
 bool is_white_space(char32_t c) {
-  const utf8proc_category_t k = category(c);
-  return k >= UTF8PROC_CATEGORY_ZS && k <= UTF8PROC_CATEGORY_ZP;
+  const utf8proc_category_t c_category = category(c);
+  return c_category >= UTF8PROC_CATEGORY_ZS && c_category <= UTF8PROC_CATEGORY_ZP;
 }
 
-// Returns the canonical combining class, by which canonical ordering sorts marks.
+// Returns the canonical combining class, by which canonical ordering sorts marks; 0: the character is not moved.
+// U+0300 is the first character with another class.
 int combining_class_of(char32_t c) {
   if (c < 0x300 || (is_in_any(kAddedSinceUnicode9, c) && !is_in_any(kOrderedMarks, c))) return 0;
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
@@ -106,6 +108,7 @@ struct DecomposedCharacter {
   bool is_additional;
 };
 
+// Appends the canonical decomposition of `c`. U+00C0 is the first character that has one.
 void append_decomposition(char32_t c, std::vector<DecomposedCharacter>& decomposition) {
   utf8proc_int32_t codes[4];  // the longest canonical decomposition has 4 code points
   int boundary = 0;
@@ -120,9 +123,9 @@ void append_decomposition(char32_t c, std::vector<DecomposedCharacter>& decompos
   }
 }
 
-// Decomposes the text, sorts marks canonically, and removes nonspacing marks. As in Hugging Face tokenizers, each
-// character that is not `is_additional` takes the range of the next original character, even after sorting; an
-// `is_additional` one takes the range of the character before it.
+// Decomposes the text, sorts marks canonically, and removes nonspacing marks. As in Hugging Face tokenizers, byte
+// ranges are assigned after sorting: the n-th character that is not `is_additional` gets the range of the n-th original
+// character, and an `is_additional` character gets the range of the character before it.
 void strip_accents(std::vector<BertCharacter>& text) {
   std::vector<DecomposedCharacter> decomposition;
   decomposition.reserve(text.size() + 8);
@@ -150,7 +153,7 @@ void strip_accents(std::vector<BertCharacter>& text) {
 
 char32_t lower_case(char32_t c) {
   if (c < 0x80) return static_cast<char32_t>(normalised_ascii(static_cast<char>(c), true));
-  // Lower-case mappings added in Unicode 16.0.
+  // Lower-case mappings added in Unicode 16.0, which utf8proc_tolower() lacks.
   switch (c) {
     case 0x1C89:
       return 0x1C8A;
@@ -183,8 +186,8 @@ void lower_case(std::vector<BertCharacter>& text) {
 
 bool is_bert_punctuation(char32_t c) {
   if (c < 0x80) return is_ascii_punctuation(static_cast<char>(c));
-  const utf8proc_category_t k = category(c);
-  return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
+  const utf8proc_category_t c_category = category(c);
+  return c_category >= UTF8PROC_CATEGORY_PC && c_category <= UTF8PROC_CATEGORY_PO;
 }
 
 std::vector<BertCharacter> bert_characters(std::string_view text, const BertNormalisation& options) {

@@ -27,8 +27,8 @@ constexpr const char* kEndOfText = "<|endoftext|>";
 // `text` is valid UTF-8. \p{L} and \p{N} are the categories of Unicode 16.0, as in tokenizers 0.22.
 size_t byte_bpe_word_end(std::string_view text, size_t begin);
 
-// Returns the character that represents a byte in GPT-2's files: the byte itself if it is printable, otherwise a
-// character from U+0100 on.
+// Returns the character that represents a byte in GPT-2's files: the character of the same number if the byte is
+// printable, otherwise a character from U+0100 on.
 char32_t letter_of_byte(uint8_t byte);
 // Returns the byte for which letter_of_byte() returns `letter`, or -1.
 int byte_of_letter(char32_t letter);
@@ -65,7 +65,7 @@ class ByteBpeTokenizer : public Tokenizer {
   std::vector<Piece> pieces_;
   std::vector<Merge> merges_;
   AddedTokens added_tokens_;
-  std::vector<std::string> piece_bytes_;  // text of each piece, as decode() returns it
+  std::vector<std::string> piece_bytes_;  // bytes of each piece in decoded text, by token id
   std::array<int32_t, 256> token_of_byte_{};
   MergeTable merge_table_;
   int32_t end_of_text_ = -1;
@@ -74,8 +74,8 @@ class ByteBpeTokenizer : public Tokenizer {
 std::unique_ptr<ByteBpeTokenizer> make_byte_bpe_tokenizer(std::vector<Piece> pieces, std::vector<Merge> merges,
                                                           const std::string& name, AddedTokens added_tokens = {});
 
-// Read GPT-2's files, given their content and the file name for messages. vocab.json maps pieces to ids; added tokens
-// fill gaps in the ids, and pieces_in_id_order() throws for any other gap. merges.txt has an optional first line
+// Parse the content of GPT-2's files vocab.json and merges.txt; `name` is the file name in messages. vocab.json maps
+// pieces to ids, which may have gaps, since added tokens have ids too. merges.txt has an optional first line
 // "#version: …", then one merge per line. Throw Error(input) for malformed content.
 NumberedPieces read_numbered_pieces(const std::string& json, const std::string& name);
 std::vector<Merge> read_byte_bpe_merges(const std::string& text, const std::string& name);

@@ -51,7 +51,7 @@ constexpr auto kAsciiClasses = [] {
 CharacterClass class_of(char32_t c) {
   if (is_letter(c)) return CharacterClass::letter;
   if (is_number(c)) return CharacterClass::number;
-  if (is_space(c)) return CharacterClass::space;  // equals \s of the regular expression outside ASCII
+  if (is_space(c)) return CharacterClass::space;  // equals \s for non-ASCII characters
   const Range* r = std::lower_bound(std::begin(kAddedSinceUnicode15_1), std::end(kAddedSinceUnicode15_1), c,
                                     [](const Range& a, char32_t b) { return a.last < b; });
   return r != std::end(kAddedSinceUnicode15_1) && r->first <= c ? r->character_class : CharacterClass::other;

@@ -24,6 +24,7 @@ class CharTokenizer : public PieceTokenizer {
     return text;
   }
   size_t find_split(std::string_view text) const override {
+    // Splits before the last character, of which `text` may contain only the first bytes.
     size_t n = text.size();
     while (n > 0 && (static_cast<unsigned char>(text[n - 1]) & 0xC0) == 0x80) --n;
     return n == 0 ? text.npos : n - 1 == 0 ? text.npos : n - 1;

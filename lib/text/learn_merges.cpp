@@ -27,6 +27,7 @@ class Learner {
     std::vector<Merge> result;
     if (active_pairs_.empty()) return result;
     Progress progress("merges", num_merges, "merges");
+    // The values of `threshold`, and the merges after which pairs are pruned, are those of learn-bpe.
     double threshold = static_cast<double>(pair_at(most_frequent()).count) / 10;
     for (int64_t i = 0; i < num_merges; ++i) {
       if (active_pairs_.empty() || (i > 0 && static_cast<double>(pair_at(most_frequent()).count) < threshold)) {
@@ -53,9 +54,9 @@ class Learner {
   struct Pair {
     int32_t left, right;
     int64_t count = 0;           // current count, valid while the pair is active
-    int64_t deferred_count = 0;  // count when the pair was last set aside; at first the initial count
+    int64_t deferred_count = 0;  // count when the pair was last set aside, or before the first merge
     bool is_active = false;      // the pair is listed in active_pairs_
-    bool was_deferred = false;   // deferred_count is set: the pair is an initial one or has been set aside
+    bool was_deferred = false;   // deferred_count is set: the pair existed before the first merge or has been set aside
     std::unordered_map<size_t, int32_t> occurrences_by_word;  // number of occurrences by index of the word in words_
   };
 

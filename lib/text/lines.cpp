@@ -32,7 +32,7 @@ void require_line_count(const std::string& counterpart, size_t num_sentences, co
       Problem{lines.name, str(num_sentences, num_sentences == 1 ? " line" : " lines", ", as many as in ", counterpart),
               str(num_lines, num_lines == 1 ? " line" : " lines", "; line ", std::min(num_sentences, num_lines) + 1,
                   " of ", longer, " has no counterpart"),
-              "give one line per sentence in both, in the same order"});
+              "give one line per sentence in both inputs, in the same order"});
 }
 
 }  // namespace mh::text

@@ -54,7 +54,9 @@ std::vector<Merge> read_codes(const std::string& bytes, const std::string& name)
   }
   std::vector<Merge> merges;
   std::string_view remaining_text = validate_text(bytes, name);
-  if (remaining_text.empty()) throw Error(Exit::input, Problem{name, "codes of subword-nmt", "an empty file", ""});
+  if (remaining_text.empty())
+    throw Error(Exit::input, Problem{name, "codes of subword-nmt", "an empty file",
+                                     "learn codes with subword-nmt learn-bpe, or copy the file again"});
   for (size_t line_number = 1; !remaining_text.empty(); ++line_number) {
     const size_t end = std::min(remaining_text.find('\n'), remaining_text.size());
     std::string_view text = remaining_text.substr(0, end);

@@ -83,7 +83,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
  private:
   void load() {
-    // Loading may throw undocumented exceptions from the library's dictionaries.
+    // Loading may throw exceptions of the library's trie, which the library does not document.
     std::string fault = "a file of another format";
     try {
       if (processor_.LoadFromSerializedProto(model_).ok()) return;

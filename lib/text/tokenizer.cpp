@@ -64,7 +64,8 @@ std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
-  // A larger file cannot be a vocabulary and is not read to its end.
+  // Bounds the memory for files that are no vocabularies: the header of a checkpoint, which stores the vocabulary, has
+  // at most 100 MB.
   constexpr size_t kMaxVocabularyBytes = 256U << 20;
   auto source = open_source(path);
   std::string bytes;
@@ -72,8 +73,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   while (size_t n = source->read(buffer.data(), buffer.size())) {
     bytes.append(buffer.data(), n);
     if (bytes.size() > kMaxVocabularyBytes)
-      throw Error(Exit::input,
-                  Problem{path, str("a vocabulary of at most ", kMaxVocabularyBytes, " bytes"), "a larger file", ""});
+      throw Error(Exit::input, Problem{path, str("a vocabulary of at most ", kMaxVocabularyBytes, " bytes"),
+                                       "a larger file", "name a vocabulary file"});
   }
   return parse_tokenizer(bytes, path);
 }

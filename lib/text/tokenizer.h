@@ -39,8 +39,9 @@ class Tokenizer {
   virtual std::unique_ptr<Encoder> encoder() const = 0;
   // Returns the text of `tokens`, the first of which starts a line; end-of-line tokens become line feeds.
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
-  // Returns the length of a prefix of `text`, the start of a long line, such that encoding the prefix and the rest of
-  // the line separately gives the tokens of the line; npos if there is no such prefix.
+  // Returns the length of a prefix of `text` such that encoding the prefix and the rest of the line separately gives
+  // the tokens of the line; npos if there is no such prefix. `text` is the start of a line that is too long to be read
+  // at once.
   virtual size_t find_split(std::string_view text) const = 0;
   // Returns whether text may be arbitrary bytes (type byte); otherwise it must be valid UTF-8 without NUL.
   virtual bool takes_any_bytes() const { return false; }

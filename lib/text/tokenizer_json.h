@@ -18,7 +18,7 @@ struct TokenizerJson {
     std::string piece;
     std::set<std::string> flags;  // a subset of kTokenFlags
   };
-  NumberedPieces pieces;  // pieces of the model, without kAppended tokens
+  NumberedPieces pieces;  // pieces of the entry model.vocab
   std::vector<Merge> merges;
   BertNormalisation normalisation;
   std::vector<Token> added_tokens;

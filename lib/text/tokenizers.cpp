@@ -35,7 +35,8 @@ std::unique_ptr<Tokenizer> tokenizer_at(const io::Checkpoint& checkpoint, const 
   try {
     text = io::from_base64(checkpoint.entry(key));
   } catch (const std::invalid_argument&) {
-    throw Error(Exit::input, Problem{checkpoint.name() + ": " + key, "base64", "something else", ""});
+    throw Error(Exit::input,
+                Problem{checkpoint.name() + ": " + key, "base64", "other characters", "use an unmodified checkpoint"});
   }
   auto tokenizer = parse_tokenizer(text, checkpoint.name() + ": tokenizer");
   const std::string& fingerprint = checkpoint.entry(fingerprint_key);
