@@ -56,7 +56,8 @@ Pretraining::Pretraining(Sequences sequences, const WordPieceTokenizer& tokenize
     documents_.push_back({begin, sequence});
     begin = sequence + 1;
   }
-  if (documents_.empty()) throw Error(Exit::input, Problem{"documents", "at least one document", "none", ""});
+  if (documents_.empty())
+    throw Error(Exit::input, Problem{"documents", "at least one document", "none", "make the shard again"});
   if (options_.next_sentence && documents_.size() == 1)
     throw Error(
         Exit::usage,

@@ -33,7 +33,7 @@ SequenceCheck::SequenceCheck(const io::ShardHeader& header, const std::string& n
     previous_length = lengths[i];
   }
   if (kind->ends_with_empty_sequence && previous_length > 0)
-    io::throw_damaged(name, kind->rule, "no empty run at the end");
+    io::throw_damaged(name, kind->rule, "no empty sequence at the end");
   if (!lengths.empty()) num_remaining_tokens_ = lengths[0];
   skip_empty_sequences();
 }

@@ -32,7 +32,7 @@ std::string text_of_fields(const Strings& fields) { return shorten(join(fields, 
               str(fields.size(), fields.size() == 1 ? " column: " : " columns: ", text_of_fields(fields)), next});
 }
 
-// Returns the columns of a layout without a header, whose names are column numbers.
+// Returns the columns of a layout without a header, whose `first`, `second` and `label` are column numbers.
 Columns numbered_columns(const GlueFileLayout& layout) {
   const auto column_index = [&](const std::string& number) {
     return number.empty() ? Columns::kNone : *column_at(number, nullptr, layout.num_columns);
@@ -43,7 +43,7 @@ Columns numbered_columns(const GlueFileLayout& layout) {
 
 }  // namespace
 
-// The order of labels is that of Hugging Face datasets, so that the classes of published models are the same.
+// The labels are in the order of Hugging Face datasets, so that class n of a published model is label n here too.
 const std::vector<GlueTask>& glue_tasks() {
   static const std::vector<GlueTask> tasks{
       classification_task("cola", kZeroOneLabels, {"matthews"}, "CoLA.tsv",

@@ -11,7 +11,7 @@ class TextLines : public RecordText {
  public:
   void print(io::ShardStream& stream, bool as_ids, ByteSink& sink) const override {
     const auto tokenizer = parse_tokenizer(stream.header().tokenizer, stream.name());
-    require_vocabulary(stream.header(), stream.name(), *tokenizer, "its own tokenizer");
+    require_vocabulary(stream.header(), stream.name(), *tokenizer, "the tokenizer stored in the shard");
     std::vector<int32_t> tokens(1 << 14), line;
     const auto print_line = [&] {
       sink.write(text_of_tokens(line, *tokenizer, as_ids));

@@ -31,11 +31,12 @@ void report(const Squad& squad, const QuestionsSummary& summary) {
                  " are not at their offset in the paragraph; training does not use these answers"));
   if (squad.num_impossible > 0)
     log_info(format_count(squad.num_impossible, "questions are impossible, since the paragraph contains no answer"));
-  log_info(str(
-      format_count(summary.num_questions, "questions on "), format_count(summary.num_paragraphs, "paragraphs, "),
-      format_count(summary.num_question_tokens, "+ "), format_count(summary.num_paragraph_tokens, "tokens, "),
-      format_count(summary.num_unknown_in_questions, "+ "),
-      format_count(summary.num_unknown_in_paragraphs, "unknown, "), format_throughput(squad.bytes, summary.seconds)));
+  log_info(str(format_count(summary.num_questions, "questions on "),
+               format_count(summary.num_paragraphs, "paragraphs, "), format_count(summary.num_question_tokens, "+ "),
+               format_count(summary.num_paragraph_tokens, "tokens, "),
+               format_count(summary.num_unknown_in_questions, "+ "),
+               format_count(summary.num_unknown_in_paragraphs, "unknown (questions + paragraphs), "),
+               format_throughput(squad.bytes, summary.seconds)));
 }
 
 void make_squad(const PrepArguments& arguments, const SquadPrepOptions& options) {

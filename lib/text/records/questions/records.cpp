@@ -62,7 +62,8 @@ EncodedQuestions encode(const SquadParagraph& paragraph, const WordPieceTokenize
   std::vector<TextRange> token_ranges;
   tokenizer.encode_with_ranges(paragraph.text, context, token_ranges);
   if (context.empty())
-    throw Error(Exit::input, Problem{paragraph.where, "a paragraph of words", "a paragraph without tokens", ""});
+    throw Error(Exit::input, Problem{paragraph.where, "a paragraph of words", "a paragraph without tokens",
+                                     "remove the paragraph from the file"});
   make_monotonic(token_ranges);
   std::vector<int32_t> begins, ends;
   for (const TextRange& range : token_ranges) {
@@ -181,13 +182,15 @@ QuestionRecord decode_question_record(const std::array<std::span<const int32_t>,
       {question.begin(), question.end()}, {context.begin(), context.end()}, {}, bytes_of(text), {}, {}, false};
   for (size_t i = 0; i < context.size(); ++i) {
     if (begins[i] >= ends[i] || static_cast<size_t>(ends[i]) > record.text.size())
-      refuse(str("ranges within ", record.text.size(), " bytes"), str(begins[i], " to ", ends[i]));
+      refuse(str("byte ranges of tokens within the ", record.text.size(), " bytes of the paragraph"),
+             str("the range ", begins[i], " to ", ends[i]));
     record.token_ranges.push_back({static_cast<uint32_t>(begins[i]), static_cast<uint32_t>(ends[i])});
   }
   if (has_decreasing_range(record.token_ranges))
-    refuse("ranges in the order of the text", "a range that precedes its predecessor");
+    refuse("byte ranges of tokens in the order of the text",
+           "a range that begins or ends before the range of the previous token");
   if (std::string fault = read_details(object, record); !fault.empty())
-    refuse("a JSON object with id, answers at their byte ranges, and impossible", fault);
+    refuse("a JSON object with the entries id, answers and impossible, and answers at their byte ranges", fault);
   return record;
 }
 

@@ -29,7 +29,8 @@ struct FileLocation {
     if (!question.empty()) out += ", question " + question;
     return out;
   }
-  [[noreturn]] void refuse(const std::string& expected, const std::string& found, const std::string& next = "") const {
+  [[noreturn]] void refuse(const std::string& expected, const std::string& found,
+                           const std::string& next = "name a file of SQuAD, such as train-v1.1.json") const {
     throw Error(Exit::input, Problem{text(), expected, found, next});
   }
 };
@@ -40,7 +41,7 @@ json parse_squad_json(const std::string& bytes, const std::string& file) {
   try {
     return json::parse(text);
   } catch (const json::parse_error& error) {
-    // The parser counts bytes from 1, including the one that caused the error.
+    // The parser counts bytes from 1, including the byte that caused the error.
     const size_t offset = std::min(error.byte - 1, text.size());
     const std::string where =
         str(file, ":", 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(offset), '\n'), ": byte ",
@@ -102,12 +103,14 @@ const json& require_entry(const json& object, const char* key, EntryType type, c
   return *value;
 }
 
-// Returns the text of the entry `key`, which will be encoded; refuses text with NUL or of 2 GiB or more.
+// Returns the text of the entry `key`. Throws Error(input) for text with NUL, which tokenizers do not accept, and for
+// text of 2 GiB or more, since shards store byte offsets as int32.
 std::string require_text(const json& object, const char* key, const FileLocation& location) {
   auto text = require_entry(object, key, EntryType::text, location).get<std::string>();
   if (text.find('\0') != text.npos)
     location.refuse(str("text without NUL in '", key, "'"), "a NUL byte", "remove NUL bytes");
-  if (text.size() >= INT32_MAX) location.refuse(str("less than 2 GiB in '", key, "'"), human_bytes(text.size()));
+  if (text.size() >= INT32_MAX)
+    location.refuse(str("less than 2 GiB in '", key, "'"), human_bytes(text.size()), "split or shorten the text");
   return text;
 }
 
@@ -179,7 +182,7 @@ class SquadReader {
                        "give --unanswerable keep to keep such questions");
     if (q.is_impossible != q.answers.empty())
       location_.refuse(q.is_impossible ? "no answers to a question with 'is_impossible'" : "at least one answer",
-                       str(q.answers.size()));
+                       str(q.answers.size()), "correct 'is_impossible' or 'answers' of the question");
     ++squad_.num_questions;
     squad_.num_answers += q.answers.size();
     squad_.num_impossible += q.is_impossible ? 1 : 0;

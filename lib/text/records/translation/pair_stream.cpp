@@ -30,7 +30,7 @@ bool PairStream::read_sequence(io::Side side, std::vector<int32_t>& tokens) {
     if (tokens.back() >= vocabulary_size)
       io::throw_damaged(
           stream_.name(),
-          str("tokens below ", vocabulary_size, " in the ", side == io::Side::source ? "source" : "target", " text"),
+          str("token ids below ", vocabulary_size, " in the ", side == io::Side::source ? "source" : "target", " text"),
           str(tokens.back(), " in pair ", lengths_.size() / 2 + 1));
   } while (tokens.back() != end);
   if (tokens.empty() || tokens.back() != end) return false;

@@ -7,9 +7,9 @@
 
 namespace mh::text {
 
-// Reads pairs with memory for one pair and for the lengths of all sources and targets. A source or target ends at its
-// end-of-line token, and its length must equal the length in the shard's trailer. Throws the errors of
-// read_whole_shard().
+// Reads one pair at a time, and keeps only this pair and the lengths of all sources and targets in memory. A source or
+// target ends at its end-of-line token, and its length must equal the length in the shard's trailer. Throws the errors
+// of read_whole_shard().
 class PairStream {
  public:
   explicit PairStream(io::ShardStream& stream);  // `stream` must be at its start
