@@ -1,8 +1,8 @@
 // The task "classification": predicts the class of a text or of a pair of texts, or a number (regression), as in GLUE
 // (Wang et al. 2018).
 //
-// Scores (metrics/scores.h): the header of the shard selects accuracy, f1 and matthews for classes, and pearson and
-// spearman for numbers.
+// Scores (metrics/scores.h): accuracy, f1 and matthews for classes, or pearson and spearman for numbers; the header of
+// the shard lists which of these are computed.
 #include "text/records/classification.h"
 
 #include <algorithm>
@@ -43,12 +43,13 @@ class ClassTally : public ExampleTally {
   void add(const ScoredExamples& outputs) override {
     const at::Tensor logits =
         require_finite(outputs.model.logits(outputs.hidden)).select(1, 0);  // (B, classes) or (B, 1)
-    const at::Tensor values = (task_.is_number() ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
+    const at::Tensor batch_predictions =
+        (task_.is_number() ? logits.select(1, 0) : logits.argmax(1)).to(at::kCPU, at::kDouble);
     const double unit = task_.is_number() ? kNumberUnit : 1;
     for (size_t i = 0; i < outputs.rows.size(); ++i) {
       const auto row = static_cast<size_t>(outputs.rows[i]);
       truth_[row] = static_cast<double>(outputs.batch.targets.const_data_ptr<int64_t>()[i]) * unit;
-      predictions_[row] = values.const_data_ptr<double>()[i];
+      predictions_[row] = batch_predictions.const_data_ptr<double>()[i];
     }
   }
   void finish(Evaluation& result) override {
@@ -150,21 +151,22 @@ class Classification : public Task {
     if (static_cast<int64_t>(labels.size()) == model.bert.classes) model.bert.labels = labels;
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
-                                const DatasetOptions& o) const override {
+                                const DatasetOptions& options) const override {
     records.verify();  // a token or label above its limit would cause an access out of range
     const std::string& name = records.name();
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     const ExampleTask task = text::task_of(records.header(), name);
-    check_labels(task, o.bert, name);
-    require_segments(task.sentences, o, name);
-    const auto examples = std::make_shared<const text::Classification>(records.sequences(), task, tokenizer, o.block);
-    if (const int64_t num_unlabelled = examples->num_unlabelled(); o.is_training && num_unlabelled > 0)
+    check_labels(task, options.bert, name);
+    require_segments(task.sentences, options, name);
+    const auto examples =
+        std::make_shared<const text::Classification>(records.sequences(), task, tokenizer, options.block);
+    if (const int64_t num_unlabelled = examples->num_unlabelled(); options.is_training && num_unlabelled > 0)
       throw Error(Exit::input, Problem{name, "a label for each training example",
                                        str(num_unlabelled, " of ", examples->size(), " examples without a label"),
                                        "use a shard whose examples all have labels"});
     if (const int64_t truncated = examples->num_truncated(); truncated > 0)
-      log_info(str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are truncated to ", o.block,
-                   " tokens"));
+      log_info(str(with_commas(truncated), " of ", examples->size(), " rows of ", name, " are truncated to ",
+                   options.block, " tokens"));
     return std::make_unique<ClassificationDataset>(examples, tokenizer.special_tokens().padding, name);
   }
 };

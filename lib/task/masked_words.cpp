@@ -150,17 +150,18 @@ class MaskedWords : public Task {
     return {"model.bert.head='words'", "model.bert.classes=0", "model.bert.labels=[]"};
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
-                                const DatasetOptions& o) const override {
+                                const DatasetOptions& dataset_options) const override {
     records.verify();  // a token above its limit would cause an access out of range
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, records.name());
     text::PretrainingOptions options = options_;
-    options.next_sentence = o.bert.next_sentence;
-    options.length = o.block;
-    if (options.next_sentence) require_segments(2, o, records.name());
+    options.next_sentence = dataset_options.bert.next_sentence;
+    options.length = dataset_options.block;
+    if (options.next_sentence) require_segments(2, dataset_options, records.name());
     constexpr uint64_t kScoringSeed = 1;
-    return masked_words_of(data::Examples(
-        std::make_shared<Documents>(records.sequences(), tokenizer, options, o.is_training ? o.seed : kScoringSeed),
-        tokenizer.special_tokens().padding));
+    return masked_words_of(
+        data::Examples(std::make_shared<Documents>(records.sequences(), tokenizer, options,
+                                                   dataset_options.is_training ? dataset_options.seed : kScoringSeed),
+                       tokenizer.special_tokens().padding));
   }
 
  private:

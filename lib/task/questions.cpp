@@ -155,17 +155,17 @@ class Questions : public Task {
     return {"model.bert.head='span'", "model.bert.classes=0", "model.bert.labels=[]", "model.bert.next_sentence=false"};
   }
   std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
-                                const DatasetOptions& o) const override {
+                                const DatasetOptions& options) const override {
     records.verify();  // a token above its limit would cause an access out of range
     const std::string& name = records.name();
     const text::WordPieceTokenizer& tokenizer = text::require_wordpiece(*tokenizers.target, name);
     text::WindowOptions windows = options_.windows;
-    windows.length = o.block;
+    windows.length = options.block;
     windows.check();
-    require_segments(2, o, name);
+    require_segments(2, options, name);
     const auto questions = std::make_shared<const text::Questions>(
         records.sequences(), records.header(), tokenizer, windows,
-        o.is_training ? text::QuestionUse::training : text::QuestionUse::prediction, name);
+        options.is_training ? text::QuestionUse::training : text::QuestionUse::prediction, name);
     log_count(questions->num_truncated(),
               str(" questions of ", name, " are truncated to ", windows.question, " tokens"));
     log_count(questions->num_without_windows(),

@@ -29,7 +29,7 @@ namespace mh::task {
 // A score of models on the datasets of a task.
 struct ScoreSpec {
   std::string name;             // name in configurations, logs and tables
-  std::string meaning = {};     // meaning of the score of this task, with its range or unit
+  std::string meaning = {};     // meaning of the score in this task, with its range or unit
   std::string label = name;     // name in messages and plots
   int digits = 4;               // number of decimals in messages
   bool needs_decoding = false;  // whether the score compares decoded text with references (EvaluationOptions::decoding)
@@ -56,7 +56,8 @@ struct Evaluation {
 constexpr const char* kPredictions = "predictions";
 constexpr const char* kBestAnswers = "best-answers";
 
-// Converts summed log-probabilities to an evaluation, with the mean loss per token and the number of scored tokens.
+// Converts a summed negative log-likelihood to an evaluation, with the mean loss per token and the number of scored
+// tokens.
 Evaluation evaluation_of(const Score& score);
 
 struct EvaluationOptions {
@@ -117,7 +118,7 @@ struct Traits {
   bool perplexity = false;  // whether the loss is in nats per token, so that exp(loss) is a perplexity
   // Whether rows are consecutive parts of a text, so that streams, memory and rows of any length are possible.
   bool has_text_order = false;
-  bool counts_rows = false;       // whether train.batch.rows, bucket_updates and long_block apply
+  bool counts_rows = false;       // whether the keys train.batch.rows, bucket_updates and long_block apply
   const char* row_noun = "rows";  // plural noun for the rows in messages
 };
 
@@ -161,8 +162,8 @@ class Task {
   // Opens the records of a shard as a dataset. The records and the tokenizers must outlive the dataset. Logs how many
   // records are truncated or left out. Throws Error(input) if the shard is damaged, if its classes are not those of the
   // model, or if labels are missing in training. Throws Error(usage) if model.bert.classes is 0 for a shard of
-  // classes, if options.block leaves no room for text, or if rows have two segments and the model has one. The tokens
-  // of a text are verified only when they are read.
+  // classes, if options.block leaves no room for text, or if rows have two segments and the model supports one. The
+  // tokens of a text are verified only when they are read.
   virtual std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                         const DatasetOptions& options) const = 0;
 };

@@ -31,7 +31,7 @@ constexpr LikelihoodScore kLikelihoodScores[]{
 std::span<const LikelihoodScore> likelihood_scores() { return kLikelihoodScores; }
 
 Score score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
-            const ScoreCallbacks& observer) {
+            const ScoreCallbacks& callbacks) {
   c10::NoGradGuard no_gradient;
   Score score;
   // Scores that are not yet reported, by stream. A mini-batch has one row of each of its streams, but tokens are
@@ -39,12 +39,12 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
   std::map<int64_t, std::vector<TokenScore>> pending_scores;
   const auto report = [&] {
     for (const auto& [stream, token_scores] : pending_scores)
-      for (const TokenScore& token_score : token_scores) observer.on_token(token_score);
+      for (const TokenScore& token_score : token_scores) callbacks.on_token(token_score);
     pending_scores.clear();
   };
   data::BatchVisitor visitor;
-  visitor.observer = observer.observer;
-  visitor.progress = observer.progress;
+  visitor.observer = callbacks.observer;
+  visitor.progress = callbacks.progress;
   visitor.visit = [&](const data::ForwardedBatch& mini_batch) {
     const at::Tensor log_p =
         model.target_log_probabilities(mini_batch.hidden, mini_batch.batch.targets).to(at::kCPU).contiguous();
@@ -57,7 +57,7 @@ Score score(model::LanguageModel& model, const data::Corpus& corpus, const data:
         if (target[t] < 0) continue;
         score.nll -= static_cast<double>(p[t]);
         ++score.tokens;
-        if (observer.on_token)
+        if (callbacks.on_token)
           pending_scores[mini_batch.stream_of(r)].push_back(
               {row.first + t, static_cast<int32_t>(target[t]), static_cast<double>(p[t])});
       }

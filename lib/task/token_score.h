@@ -41,6 +41,6 @@ struct ScoreCallbacks {
 // Returns the summed negative log-likelihood of a corpus. After a stop signal (base/signals.h), returns early with the
 // sum over the tokens scored so far.
 Score score(model::LanguageModel& model, const data::Corpus& corpus, const data::ScoringOptions& options,
-            const ScoreCallbacks& observer = {});
+            const ScoreCallbacks& callbacks = {});
 
 }  // namespace mh::task

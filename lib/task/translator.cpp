@@ -45,14 +45,14 @@ std::string to_single_line(const std::string& text) {
 
 }  // namespace
 
-std::string protocol_of(const search::SearchOptions& o, const search::SamplingOptions& s) {
-  const std::string decoding = s.samples == 0
-                                   ? str("beam ", o.beam)
-                                   : str(s.samples, " samples at temperature ", shortest_decimal(s.temperature),
-                                         s.top_k > 0 ? str(" of the ", s.top_k, " likeliest") : "");
-  return str(decoding, ", length penalty ", shortest_decimal(o.length_penalty), ", hypotheses of ", o.min_length,
-             " to ", shortest_decimal(o.max_length_a), "·x + ", o.max_length_b, " tokens (x: source length)",
-             o.no_unknown ? ", no unknown tokens" : "");
+std::string protocol_of(const search::SearchOptions& options, const search::SamplingOptions& sampling) {
+  const std::string decoding =
+      sampling.samples == 0 ? str("beam ", options.beam)
+                            : str(sampling.samples, " samples at temperature ", shortest_decimal(sampling.temperature),
+                                  sampling.top_k > 0 ? str(" of the ", sampling.top_k, " likeliest") : "");
+  return str(decoding, ", length penalty ", shortest_decimal(options.length_penalty), ", hypotheses of ",
+             options.min_length, " to ", shortest_decimal(options.max_length_a), "·x + ", options.max_length_b,
+             " tokens (x: source length)", options.no_unknown ? ", no unknown tokens" : "");
 }
 
 Translator::Translator(model::LanguageModel& model, const SourceTargetTokenizers& tokenizers,
