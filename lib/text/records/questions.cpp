@@ -11,11 +11,12 @@ namespace {
 
 constexpr int64_t kNumSpecialTokens = 3;  // special tokens of an input sequence: [CLS], [SEP], [SEP]
 
+// Returns the range of the tokens that contain a character of `answer`; `token_ranges`: byte range of each token.
 Span span_of(const TextRange& answer, const std::vector<TextRange>& token_ranges) {
-  const auto first_token =
-      std::find_if(token_ranges.begin(), token_ranges.end(), [&](const auto& p) { return p.end > answer.begin; });
+  const auto first_token = std::find_if(token_ranges.begin(), token_ranges.end(),
+                                        [&](const auto& range) { return range.end > answer.begin; });
   const auto end_token =
-      std::find_if(first_token, token_ranges.end(), [&](const auto& p) { return p.begin >= answer.end; });
+      std::find_if(first_token, token_ranges.end(), [&](const auto& range) { return range.begin >= answer.end; });
   if (first_token == end_token) return {};  // no character of the answer belongs to a token
   return {static_cast<int32_t>(first_token - token_ranges.begin()),
           static_cast<int32_t>(end_token - token_ranges.begin()) - 1};
@@ -49,7 +50,7 @@ Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, 
     : options_(options),
       use_(use),
       special_tokens_(tokenizer.special_tokens()),
-      unanswerable_(holds_unanswerable(header)) {
+      may_have_impossible_(holds_unanswerable(header)) {
   options_.check();
   io::require_kind(header, name, io::kQuestionsKind);
   constexpr size_t num_fields = kNumQuestionFields;

@@ -73,8 +73,8 @@ enum class QuestionUse {
   prediction,  // all questions
 };
 
-// The questions of a shard, in memory. Each paragraph is stored once: the 130,319 questions of SQuAD 2.0 take about
-// 100 MB.
+// The questions of a shard, in memory. Each paragraph is stored once: the 130,319 training questions of SQuAD 2.0
+// take about 100 MB.
 class Questions {
  public:
   // Reads a shard of questions, given its header and its token sequences, which the caller has verified (verify() or
@@ -101,7 +101,7 @@ class Questions {
   std::pair<int64_t, int64_t> rows_of(int64_t question) const;
 
   // Returns whether the shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
-  bool may_have_impossible() const { return unanswerable_; }
+  bool may_have_impossible() const { return may_have_impossible_; }
   int64_t num_truncated() const { return num_truncated_; }              // number of truncated questions
   int64_t num_without_windows() const { return num_without_windows_; }  // number of questions without input sequences
 
@@ -112,7 +112,7 @@ class Questions {
   WindowOptions options_;
   QuestionUse use_;
   WordPieceTokenizer::SpecialTokens special_tokens_;
-  bool unanswerable_;
+  bool may_have_impossible_;
   std::vector<Paragraph> paragraphs_;
   std::vector<Question> questions_;
   std::vector<Window> windows_;

@@ -11,7 +11,7 @@ namespace mh::text {
 namespace {
 
 constexpr const char* kMalformed = "malformed";
-// Maximum number of columns. A column of one byte takes 32 bytes of memory, so the length of a line does not bound it.
+// Maximum number of columns of a line. Bounds the memory, since a string for a column of one byte takes 32 bytes.
 constexpr int64_t kMaxColumns = 1 << 16;
 
 // Lines of one file, without its header.
@@ -109,8 +109,8 @@ class ExampleEncoder {
     if (c.label != ExampleColumns::kNone) {
       const auto label = task_.label_of(fields_[c.label]);
       if (!label)
-        throw Error(Exit::input, Problem{str(batch.text.file, ":", s.line, ": column ", c.label + 1), task_.expected(),
-                                         "'" + fields_[c.label] + "'",
+        throw Error(Exit::input, Problem{str(batch.text.file, ":", s.line, ": column ", c.label + 1),
+                                         task_.valid_labels(), "'" + fields_[c.label] + "'",
                                          "correct the label, or select the column of the labels with --label"});
       tokens.push_back(*label);
       ++out.summary.num_labelled;

@@ -19,8 +19,8 @@ namespace {
 constexpr double kThousandths = 1000;  // a shard stores numbers in thousandths
 
 template <class Number>
-bool parse_number(std::string_view text, Number& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+bool parse_number(std::string_view text, Number& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size();
 }
 
@@ -32,9 +32,9 @@ int64_t ExampleTask::limit() const {
 
 std::optional<int32_t> ExampleTask::label_of(std::string_view text) const {
   if (is_number()) {
-    double value = 0;
-    if (!parse_number(text, value) || !(value >= low && value <= high)) return std::nullopt;
-    return static_cast<int32_t>(std::llround(value * kThousandths));
+    double number = 0;
+    if (!parse_number(text, number) || !(number >= low && number <= high)) return std::nullopt;
+    return static_cast<int32_t>(std::llround(number * kThousandths));
   }
   const auto it = std::find(labels.begin(), labels.end(), text);
   if (it == labels.end()) return std::nullopt;
@@ -45,7 +45,7 @@ std::string ExampleTask::text_of(int32_t label) const {
   return is_number() ? fixed_decimal(label / kThousandths, 3) : labels.at(static_cast<size_t>(label));
 }
 
-std::string ExampleTask::expected() const {
+std::string ExampleTask::valid_labels() const {
   return is_number() ? str("a number from ", shortest_decimal(low), " to ", shortest_decimal(high))
                      : "one of: " + join(labels, ", ");
 }

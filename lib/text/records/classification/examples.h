@@ -29,8 +29,8 @@ struct ExampleTask {
   // Returns the number that a shard stores for a label; std::nullopt for an invalid label.
   std::optional<int32_t> label_of(std::string_view text) const;
   std::string text_of(int32_t label) const;  // text of a stored label; numbers with three decimals
-  std::string expected() const;              // valid labels, such as "one of: no, yes" or "a number from 0 to 5"
-  std::string json() const;                  // the header's `task`
+  std::string valid_labels() const;  // description for messages, such as "one of: no, yes" or "a number from 0 to 5"
+  std::string json() const;          // the header's `task`
   bool operator==(const ExampleTask&) const = default;
 };
 // Returns the task of a shard of examples. Throws Error(input) for another kind, for a header without a valid task, and
