@@ -23,8 +23,8 @@ std::optional<std::string> read_if_exists(const std::string& path) {
   return read_regular_file(path);
 }
 
-// Returns the text of a token in tokenizer_config.json, which is a string or an object with the entry "content"; empty
-// for other values.
+// Returns the text of a token, given its JSON value in a configuration file: a string, or an object with the text as
+// the entry "content". Returns "" for other values.
 std::string token_text(const io::Json& value) {
   if (value.is_string()) return value;
   const auto content = value.is_object() ? value.find("content") : value.end();
@@ -99,7 +99,7 @@ class FolderReader {
       if (const std::string token = configured_token(kSpecialPieceRoles[i]);
           !token.empty() && token != special_pieces[i])
         throw Error(Exit::input, Problem{config_.path() + ": " + kSpecialPieceRoles[i], special_pieces[i], token,
-                                         "multihead requires BERT's names of special tokens"});
+                                         "use a model with BERT's names of special tokens, which multihead requires"});
     }
     assign_roles(default_tokens);
     warn_about_plain_tokens();
@@ -136,20 +136,25 @@ class FolderReader {
   void require_equal_pieces(const NumberedPieces& json_pieces, const NumberedPieces& file_pieces,
                             const std::string& file) const {
     if (json_pieces == file_pieces) return;
-    const auto [a, b] = std::mismatch(json_pieces.begin(), json_pieces.end(), file_pieces.begin(), file_pieces.end());
-    if (a == json_pieces.end())
-      refuse_difference(file, str("the ", json_pieces.size(), " pieces"), "the additional piece '" + b->second + "'");
-    refuse_difference(file, str("piece ", a->first, ", '", a->second, "',"),
-                      b == file_pieces.end() ? "the end of the file" : str("piece ", b->first, ", '", b->second, "'"));
+    const auto [json_it, file_it] =
+        std::mismatch(json_pieces.begin(), json_pieces.end(), file_pieces.begin(), file_pieces.end());
+    if (json_it == json_pieces.end())
+      refuse_difference(file, str("the ", json_pieces.size(), " pieces"),
+                        "the additional piece '" + file_it->second + "'");
+    refuse_difference(file, str("piece ", json_it->first, ", '", json_it->second, "',"),
+                      file_it == file_pieces.end() ? "the end of the file"
+                                                   : str("piece ", file_it->first, ", '", file_it->second, "'"));
   }
 
   void require_equal_setting(const char* key, bool expected_value, const std::string& where) const {
     if (config_.value(key, expected_value) == expected_value) return;
-    throw Error(Exit::input,
-                Problem{config_.path() + ": " + key, str(expected_value ? "true" : "false", ", as in ", where),
-                        expected_value ? "false" : "true", "set both to the value used in training"});
+    throw Error(
+        Exit::input,
+        Problem{config_.path() + ": " + key, str(expected_value ? "true" : "false", ", as in ", where),
+                expected_value ? "false" : "true", "set both settings to the value that the model was trained with"});
   }
 
+  // Keeps the pieces and the added tokens of tokenizer.json.
   void store(TokenizerJson json) {
     pieces_ = std::move(json.pieces);
     json_tokens_ = std::move(json.added_tokens);
@@ -159,7 +164,7 @@ class FolderReader {
   std::vector<int64_t> add_tokens(const std::vector<std::string>& pieces) {
     for (const auto& [id, piece] : pieces_)
       if (!ids_.emplace(piece, id).second)
-        throw Error(Exit::input, Problem{folder_, "distinct pieces", "'" + piece + "' twice", ""});
+        throw Error(Exit::input, Problem{folder_, "distinct pieces", "'" + piece + "' twice", "copy the folder again"});
     for (const TokenizerJson::Token& token : json_tokens_)
       add_token(path("tokenizer.json") + ": added_tokens", token.id, token.piece, token.flags);
     const io::Json decoder = config_.value("added_tokens_decoder", io::Json::object());
@@ -234,9 +239,9 @@ class FolderReader {
           if (!token_text(token).empty()) assign_role(kAdditionalSpecialTokens, token_text(token));
   }
 
-  // Returns the added tokens to store: none if they equal `default_tokens`, which added_tokens() of a tokenizer returns
-  // if none are stored. Ignores the flag "normalized" of special tokens, which differs between versions of
-  // transformers.
+  // Returns the added tokens that the tokenizer stores: none if they equal `default_tokens`, which
+  // ByteBpeTokenizer::added_tokens() and WordPieceTokenizer::added_tokens() return for a tokenizer that stores none.
+  // The comparison ignores the flag "normalized" of special tokens, which differs between versions of transformers.
   AddedTokens non_default_tokens(const AddedTokens& default_tokens) const {
     AddedTokens comparable_tokens = added_tokens_;
     for (auto& [id, attributes] : comparable_tokens)

@@ -68,14 +68,14 @@ struct LongWord {
 // The single line "a", which suffices to train a character model.
 class OneLine : public sentencepiece::SentenceIterator {
  public:
-  bool done() const override { return done_; }
-  void Next() override { done_ = true; }
+  bool done() const override { return is_done_; }
+  void Next() override { is_done_ = true; }
   const std::string& value() const override { return line_; }
   sentencepiece::util::Status status() const override { return {}; }
 
  private:
   std::string line_ = "a";
-  bool done_ = false;
+  bool is_done_ = false;
 };
 
 // Measures the longest word of a line after SentencePiece's normalisation. The installed headers do not declare the
@@ -114,12 +114,12 @@ class WordLengthMeter {
 class InputLines : public sentencepiece::SentenceIterator {
  public:
   explicit InputLines(ChildInput& input) : input_(input) { Next(); }
-  bool done() const override { return done_; }
+  bool done() const override { return is_done_; }
   const std::string& value() const override { return line_; }
   sentencepiece::util::Status status() const override { return {}; }
   void Next() override {
-    done_ = !input_.read_line(line_);
-    if (!done_ && !line_.empty() && line_[0] == kLongLineMark) check_words();
+    is_done_ = !input_.read_line(line_);
+    if (!is_done_ && !line_.empty() && line_[0] == kLongLineMark) check_words();
     for (size_t offset = 0; (offset = line_.find(kUnknownMark, offset)) != line_.npos; offset += kUnknownName.size())
       line_.replace(offset, kUnknownMark.size(), kUnknownName);
   }
@@ -140,7 +140,7 @@ class InputLines : public sentencepiece::SentenceIterator {
   ChildInput& input_;
   std::optional<WordLengthMeter> word_length_meter_;
   std::string line_;
-  bool done_ = false;
+  bool is_done_ = false;
 };
 
 std::string train(const std::string& arguments, ChildInput& input) {
@@ -162,10 +162,10 @@ std::optional<double> number_after(std::string_view text, std::string_view label
   const size_t offset = text.find(label);
   if (offset == text.npos) return {};
   const char* begin = text.data() + offset + label.size();
-  double value = 0;
-  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), value);
+  double number = 0;
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), number);
   if (error != std::errc() || end == begin) return {};
-  return value;
+  return number;
 }
 
 // Returns a message of the library without file, line and level: "trainer_interface.cc(606) LOG(INFO) Alphabet size=61"
@@ -408,12 +408,12 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
   if (!end.succeeded)
     throw Error(Exit::failed, Problem{"SentencePiece's trainer", "a process that ends with a model", end_text,
                                       "run the command again with -v to see SentencePiece's messages"});
-  std::string result = end.result.substr(1);
-  if (end.result[0] == kLongWord) refuse_long_word(training_text, result);
+  std::string reply = end.result.substr(1);  // the bytes after the ResultKind
+  if (end.result[0] == kLongWord) refuse_long_word(training_text, reply);
   if (end.result[0] == kStatus) {
-    log_detail("SentencePiece: " + std::string(strip_log_prefix(result)));
-    if (result.find("[!sentences_.empty()]") != result.npos) refuse_empty_alphabet();
-    refuse(options, result);
+    log_detail("SentencePiece: " + std::string(strip_log_prefix(reply)));
+    if (reply.find("[!sentences_.empty()]") != reply.npos) refuse_empty_alphabet();
+    refuse(options, reply);
   }
   training_text.log_reserved_text();
   if (messages.num_loaded_lines() && *messages.num_loaded_lines() != training_text.num_lines())
@@ -423,7 +423,7 @@ std::string learn_sentencepiece(const VocabularyOptions& options, TextBatches& t
     log_info(str(messages.alphabet_size().value_or(0), " characters have a piece, ",
                  fixed_decimal(100 * *messages.coverage(), 3), " % of the text; the other characters are ",
                  options.byte_fallback ? "spelt in bytes" : "unknown", " (--character-coverage)"));
-  return result;
+  return reply;
 }
 
 }  // namespace mh::text

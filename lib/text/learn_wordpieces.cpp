@@ -84,7 +84,7 @@ class Learner {
         std::push_heap(queue_.begin(), queue_.end());
         continue;
       }
-      const Entry top = std::move(queue_.back());
+      const QueuedPair top = std::move(queue_.back());
       queue_.pop_back();
       if (top.count < std::max<int64_t>(1, options_.min_count)) break;
       join(top);
@@ -98,11 +98,11 @@ class Learner {
     std::vector<int32_t> symbols;
     int64_t count;
   };
-  struct Entry {
+  struct QueuedPair {
     int64_t count;
     Pair pair;
-    std::vector<uint32_t> words;                // indices in words_ of the words in which the pair arose
-    bool operator<(const Entry& other) const {  // highest count first, then the lowest ids
+    std::vector<uint32_t> words;                     // indices in words_ of the words in which the pair arose
+    bool operator<(const QueuedPair& other) const {  // highest count first, then the lowest ids
       return count != other.count ? count < other.count : other.pair < pair;
     }
   };
@@ -156,11 +156,13 @@ class Learner {
     new_words_by_pair_.clear();
   }
 
-  void join(const Entry& entry) {
-    std::string_view right_text = pieces_[static_cast<size_t>(entry.pair.right)];
+  // Joins all occurrences of a pair, and queues the pairs that arise.
+  void join(const QueuedPair& queued_pair) {
+    const Pair& pair = queued_pair.pair;
+    std::string_view right_text = pieces_[static_cast<size_t>(pair.right)];
     if (right_text.starts_with(kContinuationPrefix)) right_text.remove_prefix(kContinuationPrefix.size());
-    const int32_t joined_symbol = id_of(pieces_[static_cast<size_t>(entry.pair.left)] + std::string(right_text));
-    for (uint32_t w : entry.words) join_in_word(w, entry.pair, joined_symbol);
+    const int32_t joined_symbol = id_of(pieces_[static_cast<size_t>(pair.left)] + std::string(right_text));
+    for (uint32_t w : queued_pair.words) join_in_word(w, pair, joined_symbol);
     queue_changed_pairs();
   }
   // Joins all occurrences of `pair` in words_[w], from left to right, and updates the counts of pairs.
@@ -194,7 +196,7 @@ class Learner {
   std::unordered_map<Pair, int64_t, PairHash> counts_;
   // For each pair, the words in which the pair has arisen since the last queue_changed_pairs().
   std::unordered_map<Pair, std::vector<uint32_t>, PairHash> new_words_by_pair_;
-  std::vector<Entry> queue_;  // binary heap; its first element is the next entry
+  std::vector<QueuedPair> queue_;  // binary heap; its first element is the next pair to join
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ void TextBatches::add_segment(TextBatch& batch, std::string_view text, bool ends
   if (ends_line && !text.empty() && text.back() == '\r' && has_newline && line_ends_ != LineEnds::keep) {
     text.remove_suffix(1);
     if (line_ends_ == LineEnds::normalise_crlf) {
-      ++num_normalised_;
+      ++num_normalised_lines_;
     } else {
       error_ = std::make_exception_ptr(
           Error(Exit::input, Problem{str(source_->name(), ":", chunk_.line), "lines that end in LF", "CR LF",
@@ -73,6 +73,7 @@ bool TextBatches::next(TextBatch& batch) {
 }
 
 void TextBatches::read_segments(TextBatch& batch) {
+  // The second limit bounds the memory for segments, since empty lines add segments but no text.
   while (error_ == nullptr && batch.text.size() < sizes_.batch &&
          batch.segments.size() < std::max<size_t>(1, sizes_.batch / 8)) {
     if (lines_ == nullptr && !open_next_file()) break;
@@ -122,17 +123,17 @@ void TextBatches::read_segments(TextBatch& batch) {
   }
 }
 
-void check_text(const TextBatch& batch, const TextBatch::Segment& s, bool advise_byte_vocabulary) {
+void check_text(const TextBatch& batch, const TextBatch::Segment& s, bool advises_byte_vocabulary) {
   const std::string_view text = std::string_view(batch.text).substr(s.begin, s.end - s.begin);
   if (const size_t invalid_offset = find_invalid_byte(text); invalid_offset != text.npos)
     refuse_invalid_byte(batch.file, s.line, s.offset, text, invalid_offset,
-                        advise_byte_vocabulary
+                        advises_byte_vocabulary
                             ? "convert the file to UTF-8, or use a vocabulary of the type byte, which accepts any bytes"
                             : "convert the file to UTF-8");
 }
 
-void check_text(const TextBatch& batch, bool advise_byte_vocabulary) {
-  for (const TextBatch::Segment& s : batch.segments) check_text(batch, s, advise_byte_vocabulary);
+void check_text(const TextBatch& batch, bool advises_byte_vocabulary) {
+  for (const TextBatch::Segment& s : batch.segments) check_text(batch, s, advises_byte_vocabulary);
 }
 
 }  // namespace mh::text

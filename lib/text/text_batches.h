@@ -18,8 +18,10 @@ enum class LineEnds { refuse_crlf, normalise_crlf, keep };
 // Buffer sizes in bytes; tests use smaller sizes than the defaults.
 struct ReadSizes {
   size_t batch = 1 << 20;  // a batch ends after the line with which its text reaches this size
-  size_t chunk = 1 << 20;  // maximum size of a chunk; a longer line is read in several chunks; at least 4
-  size_t line = 8 << 20;   // maximum length of text without a position at which a line can be split
+  // Maximum size of a chunk; a longer line is read in several chunks. Above 3, so that the first chunk of a file
+  // contains the whole byte order mark.
+  size_t chunk = 1 << 20;
+  size_t line = 8 << 20;  // maximum length of text without a position at which a line can be split
 };
 
 // Lines of text, or segments of a very long line, without line ends.
@@ -51,7 +53,7 @@ class TextBatches {
   // Returns the total size of the inputs in bytes, for progress displays; 0 if an input is a pipe.
   uint64_t expected_bytes() const;
   // Returns the number of lines that ended in CR LF and were normalised.
-  uint64_t num_normalised_lines() const { return num_normalised_; }
+  uint64_t num_normalised_lines() const { return num_normalised_lines_; }
   // Returns the number of files whose byte order mark was dropped.
   uint64_t num_byte_order_marks() const { return num_byte_order_marks_; }
 
@@ -70,15 +72,15 @@ class TextBatches {
   LineReader::Chunk chunk_{{}, true, true, true, 0, 0};  // last chunk read
   std::string carry_;                                    // text of a long line that next() has not yet returned
   uint64_t carry_offset_ = 0;                            // offset of carry_ in the file
-  uint64_t num_normalised_ = 0, num_byte_order_marks_ = 0;
+  uint64_t num_normalised_lines_ = 0, num_byte_order_marks_ = 0;
   std::exception_ptr error_;  // pending error, thrown by the next call of next()
 };
 
 // Throws Error(input) with file, line and byte for a segment that is not UTF-8 text or contains a NUL byte; a
 // multi-byte character that the line end truncates is not UTF-8 text. The message suggests a vocabulary of the type
-// byte if `advise_byte_vocabulary`.
-void check_text(const TextBatch& batch, const TextBatch::Segment& segment, bool advise_byte_vocabulary);
+// byte if `advises_byte_vocabulary`.
+void check_text(const TextBatch& batch, const TextBatch::Segment& segment, bool advises_byte_vocabulary);
 // Calls check_text() for every segment of `batch`.
-void check_text(const TextBatch& batch, bool advise_byte_vocabulary = true);
+void check_text(const TextBatch& batch, bool advises_byte_vocabulary = true);
 
 }  // namespace mh::text

@@ -35,8 +35,8 @@ struct Node {
     return type.is_string() ? type.get<std::string>() : "";
   }
   [[noreturn]] void refuse(const std::string& expected, const std::string& found,
-                           const std::string& reason = "") const {
-    throw Error(Exit::input, Problem{path, expected, found, reason});
+                           const std::string& reason_or_advice = "copy the folder again") const {
+    throw Error(Exit::input, Problem{path, expected, found, reason_or_advice});
   }
   void require(const std::string& key, std::initializer_list<Json> allowed_values, const std::string& reason) const {
     const Node node = at(key);
@@ -98,7 +98,7 @@ class TokenizerJsonParser {
 
   TokenizerJson read_byte_bpe() {
     const Node model = root_.at("model");
-    // Files of old versions of tokenizers lack the entry model.type.
+    // Files of old versions of Hugging Face tokenizers lack the entry model.type.
     if (!model.at("type").empty() || model.at("merges").empty())
       model.require_type({"BPE"}, "the tokenizer of GPT-2 is byte-level BPE");
     for (const Node& stage : root_.at("normalizer").stages("normalizers"))
@@ -115,7 +115,7 @@ class TokenizerJsonParser {
       stage.require_type({"ByteLevel", "TemplateProcessing"}, "no other post-processor is supported");
       if (stage.type() != "TemplateProcessing") continue;
       for (const std::string& token : template_tokens(stage))
-        if (token != kEndOfText) stage.refuse(str("no special token except ", kEndOfText), token);
+        if (token != kEndOfText) stage.refuse(str("no special token except ", kEndOfText), token, kDifferentTokens);
     }
     for (const Node& stage : root_.at("decoder").stages("decoders"))
       stage.require_type({"ByteLevel"}, kDifferentTokens);
@@ -139,8 +139,8 @@ class TokenizerJsonParser {
       stage.require_type({"BertNormalizer"}, kDifferentTokens);
       stage.require("clean_text", {true}, kDifferentTokens);
       stage.require("handle_chinese_chars", {true}, kDifferentTokens);
-      stage.require("lowercase", {true, false}, "");
-      stage.require("strip_accents", {true, false, nullptr}, "");
+      stage.require("lowercase", {true, false}, "copy the folder again");
+      stage.require("strip_accents", {true, false, nullptr}, "copy the folder again");
       result_.normalisation.lowercase = stage.at("lowercase").value->get<bool>();
       const Json& accents = *stage.at("strip_accents").value;
       result_.normalisation.strip_accents = accents.is_null() ? result_.normalisation.lowercase : accents.get<bool>();
@@ -157,7 +157,8 @@ class TokenizerJsonParser {
       if (stage.type() != "TemplateProcessing") continue;
       const std::vector<std::string> tokens = template_tokens(stage);
       if (tokens != std::vector<std::string>{"[CLS]", "[SEP]"})
-        stage.refuse("[CLS], the text and [SEP]", tokens.empty() ? "no special tokens" : join(tokens, " "));
+        stage.refuse("[CLS], the text and [SEP]", tokens.empty() ? "no special tokens" : join(tokens, " "),
+                     kDifferentTokens);
     }
     for (const Node& stage : root_.at("decoder").stages("decoders"))
       stage.require_type({"WordPiece"}, kDifferentTokens);
@@ -199,7 +200,7 @@ class TokenizerJsonParser {
     for (const Json& token : *tokens.value) {
       const Json &id = *Node{&token, ""}.at("id").value, &piece = *Node{&token, ""}.at("content").value;
       if (!id.is_number_unsigned() || !piece.is_string() || piece.get_ref<const std::string&>().empty())
-        tokens.refuse("tokens with id and content", abbreviate(token));
+        tokens.refuse("added tokens with the entries id and content", abbreviate(token));
       result_.added_tokens.push_back({id, piece, token_flags(token)});
     }
   }

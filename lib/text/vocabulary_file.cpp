@@ -153,18 +153,18 @@ class VocabularyReader {
       file.normalisation.strip_accents = read_yes_or_no("strip_accents");
     }
     const bool may_have_added_tokens = type != nullptr && type->has_added_tokens;
-    const uint64_t num_added =
+    const uint64_t num_added_tokens =
         may_have_added_tokens && remaining_.starts_with("added_tokens ") ? read_count("added_tokens") : 0;
     verify_checksum();
     read_pieces(num_pieces, file.pieces);
     read_merges(num_merges, file.merges);
     std::string_view text;
-    while (file.added_tokens.size() < num_added && read_line(text))
+    while (file.added_tokens.size() < num_added_tokens && read_line(text))
       if (!parse_added_token(text, num_pieces, file.added_tokens))
         refuse("the id of an entry, in increasing order, and the attributes of the added token", quote_start(text));
     if (!remaining_.empty() || file.pieces.size() != num_pieces || file.merges.size() != num_merges ||
-        file.added_tokens.size() != num_added)
-      refuse(str(num_pieces, " entries, ", num_merges, " merges and ", num_added,
+        file.added_tokens.size() != num_added_tokens)
+      refuse(str(num_pieces, " entries, ", num_merges, " merges and ", num_added_tokens,
                  " added tokens, then the end of the file"),
              str(file.pieces.size(), " entries, ", file.merges.size(), " merges and ", file.added_tokens.size(),
                  " added tokens", remaining_.empty() ? "" : ", and more lines"));
@@ -236,8 +236,8 @@ class VocabularyReader {
       const size_t tab = text.rfind('\t');
       if (tab == text.npos || !unescape(text.substr(0, tab), piece.text))
         refuse("a piece, a tab and its count", quote_start(text));
-      const auto result = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
-      if (result.ec != std::errc() || result.ptr != text.data() + text.size())
+      const auto parsed = std::from_chars(text.data() + tab + 1, text.data() + text.size(), piece.count);
+      if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
         refuse("a piece, a tab and its count", quote_start(text));
       if (piece.text.empty()) refuse("a non-empty piece", "an empty piece");
       if (find_invalid_utf8(piece.text) != std::string::npos) refuse("a piece of UTF-8 text", "other bytes");
