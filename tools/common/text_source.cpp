@@ -11,7 +11,7 @@
 
 namespace mh {
 
-TextSource::TextSource(const std::string& path) : name_(path) {
+ShardSource::ShardSource(const std::string& path) : name_(path) {
   if (MappedFile::is_mappable(path)) {
     file_ = std::make_unique<io::ShardFile>(path);
     task_ = task::task_of_kind(file_->header().kind, path);
@@ -26,8 +26,8 @@ TextSource::TextSource(const std::string& path) : name_(path) {
   records_ = std::make_unique<text::InMemoryRecords>(stream);
 }
 
-void TextSource::require_readable_by(const model::ModelOptions& model, const text::Tokenizers& tokenizers,
-                                     const std::string& name) const {
+void ShardSource::require_readable_by(const model::ModelOptions& model, const text::Tokenizers& tokenizers,
+                                      const std::string& name) const {
   const std::unique_ptr<task::Task> task = task::task_of(model);
   const std::string kind = task->record_kind();
   if (header().kind != kind)
@@ -36,7 +36,7 @@ void TextSource::require_readable_by(const model::ModelOptions& model, const tex
   text::require_vocabularies(header(), name_, tokenizers, name);
 }
 
-void TextSource::require_readable_by(const io::Checkpoint& checkpoint) const {
+void ShardSource::require_readable_by(const io::Checkpoint& checkpoint) const {
   require_readable_by(model::config_of(checkpoint).model, text::tokenizers_of(checkpoint), checkpoint.name());
 }
 
@@ -51,7 +51,7 @@ Config run_config_of(const model::LoadedModel& model) {
 }  // namespace
 
 // Builds the rows of the dataset with the options of the model's training configuration.
-std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::LoadedModel& model) const {
+std::shared_ptr<const task::Dataset> ShardSource::dataset_for(const model::LoadedModel& model) const {
   require_readable_by(model.config.model, model.tokenizers, model.name);
   train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name);
   run_config.model = model.config;
@@ -62,7 +62,7 @@ std::shared_ptr<const task::Dataset> TextSource::dataset_for(const model::Loaded
   return dataset;
 }
 
-std::shared_ptr<const task::Dataset> TextSource::labelled_dataset_for(const model::LoadedModel& model) const {
+std::shared_ptr<const task::Dataset> ShardSource::labelled_dataset_for(const model::LoadedModel& model) const {
   auto dataset = dataset_for(model);
   dataset->require_targets();
   return dataset;

@@ -17,11 +17,11 @@ namespace mh {
 
 // A shard from a file, which is read in place, or from a pipe ("-"), which is read into memory. The constructor opens
 // the shard and checks its header; it throws Error(usage) for a pipe if the task of the records does not support pipes.
-class TextSource {
+class ShardSource {
  public:
-  explicit TextSource(const std::string& path);
-  TextSource(const TextSource&) = delete;  // not copyable, since datasets refer to records_
-  TextSource& operator=(const TextSource&) = delete;
+  explicit ShardSource(const std::string& path);
+  ShardSource(const ShardSource&) = delete;  // not copyable, since datasets refer to records_
+  ShardSource& operator=(const ShardSource&) = delete;
   const io::ShardHeader& header() const { return records_->header(); }
   const io::ShardCounts& counts() const { return records_->counts(); }
   const std::string& name() const { return name_; }

@@ -20,7 +20,7 @@ std::unique_ptr<ByteSink> open_optional_sink(const std::string& path) {
   return path.empty() ? nullptr : open_sink(path);
 }
 
-void check(const ScoreJob& job, const TextSource& source, const task::Dataset& dataset) {
+void check(const ScoreJob& job, const ShardSource& source, const task::Dataset& dataset) {
   const ExamplesJob& examples = job.examples;
   const auto refuse = [](const char* option, const std::string& expected, const std::string& found) {
     throw Error(Exit::usage, Problem{option, expected, found, str("leave ", option, " out")});
@@ -49,7 +49,7 @@ void ExamplesJob::check(const std::vector<std::string>& files) const {
                                      "name another file"});
 }
 
-ordered_json score_examples(const ScoreJob& job, const TextSource& source, model::LoadedModel& model,
+ordered_json score_examples(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
                             const task::Dataset& dataset) {
   const ExamplesJob& examples = job.examples;
   check(job, source, dataset);

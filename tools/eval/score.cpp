@@ -67,7 +67,7 @@ void check(const ScoreJob& job) {
 
 // Returns the table row with the scores of model `index` on texts or pairs, and writes the files of --per-token and
 // --hypotheses.
-ordered_json score_tokens(const ScoreJob& job, const TextSource& source, model::LoadedModel& model,
+ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
                           const task::Dataset& dataset, size_t index) {
   const data::ScoringOptions options = scoring_for(model, job.scoring, dataset);
   std::unique_ptr<ByteSink> token_table =
@@ -105,7 +105,7 @@ void score(ScoreJob& job) {
   check(job);
   job.examples.check(job.files);
   job.decoding.prepare();
-  const TextSource source(job.files.back());
+  const ShardSource source(job.files.back());
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     if (job.files[i] != "-") source.require_readable_by(io::Checkpoint(job.files[i]));
   const bool scores_tokens = source.task().traits().perplexity;

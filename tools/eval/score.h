@@ -48,7 +48,7 @@ struct ScoreJob {
 };
 
 // Returns the table row with the scores of a model on examples, and writes its predictions.
-nlohmann::ordered_json score_examples(const ScoreJob& job, const TextSource& source, model::LoadedModel& model,
+nlohmann::ordered_json score_examples(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
                                       const task::Dataset& dataset);
 
 // Translates the pairs of the dataset, writes the hypotheses to `file` unless `file` is empty, and returns the

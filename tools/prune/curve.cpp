@@ -48,7 +48,7 @@ void draw_curves(CurveArguments& args) {
     refuse_output_onto_input("-", {args.rank_data});
     if (!args.plot.empty()) refuse_output_onto_input(args.plot, {args.rank_data});
   }
-  const auto rank_source = args.rank_data.empty() ? nullptr : std::make_unique<TextSource>(args.rank_data);
+  const auto rank_source = args.rank_data.empty() ? nullptr : std::make_unique<ShardSource>(args.rank_data);
   const auto rank_dataset = [&](const LoadedTarget& target) {
     return rank_source == nullptr ? target.dataset : rank_source->labelled_dataset_for(target.model);
   };

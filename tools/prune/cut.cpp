@@ -57,7 +57,7 @@ struct Choice {
   std::string measurement;  // how importance was measured; "" for heads from --heads
 };
 
-Choice select_heads(const Arguments& args, const model::LoadedModel& model, const TextSource* data) {
+Choice select_heads(const Arguments& args, const model::LoadedModel& model, const ShardSource* data) {
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
   if (!args.heads.empty()) {
     std::vector<AttentionKind> all_kinds;
@@ -111,7 +111,7 @@ void report(const Arguments& args, const Choice& choice, model::LanguageModel& o
 void prune_checkpoint(const Arguments& args) {
   check(args);
   const io::Checkpoint checkpoint(args.model);
-  const auto data = args.data.empty() ? nullptr : std::make_unique<TextSource>(args.data);
+  const auto data = args.data.empty() ? nullptr : std::make_unique<ShardSource>(args.data);
   const model::LoadedModel model = load_with_options(args, checkpoint);
   train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name);
   auto sink = open_sink(args.output);  // opened before the ranking, so that errors appear early

@@ -65,7 +65,7 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
   nn::prepare_cpu(args.threads);
   for (size_t i = 0; i + 1 < args.files.size(); ++i)
     checkpoints_.push_back(std::make_unique<io::Checkpoint>(args.files[i]));
-  data_ = std::make_unique<TextSource>(args.files.back());
+  data_ = std::make_unique<ShardSource>(args.files.back());
   for (size_t i = 0; i < num_models(); ++i) {
     LoadedTarget& target = load(i);
     analysis::all_heads(*target.model.model, target.side, target.kinds);  // throws if a layer has no heads on this side

@@ -66,7 +66,7 @@ class PruneSession {
   const MeasureArguments& args_;
   std::unique_ptr<Plot> plot_;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
-  std::unique_ptr<TextSource> data_;
+  std::unique_ptr<ShardSource> data_;
   std::unique_ptr<LoadedTarget> target_;
   size_t index_ = 0;  // index of the model in target_
 };

@@ -81,7 +81,7 @@ void show_experts(const ExpertsJob& job) {
                                      "write the other input to a file"});
   refuse_output_onto_input("-", {job.model, job.data});
   const io::Checkpoint checkpoint(job.model);
-  const TextSource data(job.data);
+  const ShardSource data(job.data);
   data.require_readable_by(checkpoint);
   model::LoadedModel model = load_with_options(args, checkpoint, args.assignments);
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");

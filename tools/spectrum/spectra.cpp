@@ -104,7 +104,7 @@ class SpectraInputs {
   const SpectraJob& job_;
   std::vector<std::string> models_;
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints_;
-  std::optional<TextSource> shard_;
+  std::optional<ShardSource> shard_;
   std::optional<model::LoadedModel> loaded_model_;
   size_t index_ = 0;  // index of loaded_model_
 };

@@ -70,7 +70,7 @@ struct Choice {
 
 // Measures the importance of the heads of all kinds of attention in choice.pairs and `head_counts` (number of heads of
 // each layer), and stores it in `choice`.
-void rank(const ExchangeJob& job, const model::LoadedModel& model, const TextSource& data,
+void rank(const ExchangeJob& job, const model::LoadedModel& model, const ShardSource& data,
           const std::map<AttentionKind, std::vector<int64_t>>& head_counts, Choice& choice) {
   const auto dataset = data.labelled_dataset_for(model);
   analysis::Kinds kinds;  // kinds of the swapped heads
@@ -111,7 +111,7 @@ void print(const ExchangeJob& job, const std::string& model, const Choice& choic
 void exchange(const ExchangeJob& job) {
   check(job);
   const io::Checkpoint checkpoint(job.model);
-  const auto data = job.data.empty() ? nullptr : std::make_unique<TextSource>(job.data);
+  const auto data = job.data.empty() ? nullptr : std::make_unique<ShardSource>(job.data);
   const model::LoadedModel model = load_with_options(*job.args, checkpoint);
   nn::ParameterList& parameters = model.model->parameters();
   const analysis::SwapOptions options{contains(job.swapped_parameters, "output"),

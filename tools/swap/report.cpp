@@ -87,7 +87,7 @@ void report(const ReportJob& job) {
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     checkpoints.push_back(std::make_unique<io::Checkpoint>(job.files[i]));
-  const TextSource data(job.files.back());
+  const ShardSource data(job.files.back());
   const std::string first_layer_counts = layer_counts(*checkpoints[0]);
   std::vector<data::ScoringOptions> scoring_options;
   for (const auto& checkpoint : checkpoints) {
