@@ -10,24 +10,25 @@
 namespace mh {
 
 ModelOptionSet add_model_options(CLI::App& app, ModelArguments& args, const std::string& key_prefix) {
-  auto choice = [&](const std::string& name, std::string& value, const std::string& help, const char* type,
-                    const std::vector<std::string>& choices) {
+  auto add_choice = [&](const std::string& name, std::string& value, const std::string& help, const char* type,
+                        const std::vector<std::string>& choices) {
     return app.add_option(name, value, help)->type_name(type)->check(one_of(choices));
   };
   const bool sets_keys = !key_prefix.empty();
   ModelOptionSet options{};
-  options.device = choice("--device", args.device,
-                          "device of the model: cpu, cuda, or auto, which is cuda if a GPU is usable [auto]", "WHERE",
-                          {"auto", "cpu", "cuda"});
-  options.precision = choice("--precision", args.precision,
-                             sets_keys ? "precision of matrix products: fp32 or bf16; sets " + key_prefix + "precision"
-                                       : "precision of matrix products: fp32 or bf16 [fp32]",
-                             "TYPE", {"fp32", "bf16"});
-  options.attention = choice("--attention", args.attention,
-                             "attention implementation: composed (separate operations), fused (one kernel), or "
-                             "auto, which is fused where possible" +
-                                 (sets_keys ? "; sets " + key_prefix + "attention_path" : std::string(" [auto]")),
-                             "PATH", {"auto", "composed", "fused"});
+  options.device = add_choice("--device", args.device,
+                              "device of the model: cpu, cuda, or auto, which is cuda if a GPU is usable [auto]",
+                              "WHERE", {"auto", "cpu", "cuda"});
+  options.precision =
+      add_choice("--precision", args.precision,
+                 sets_keys ? "precision of matrix products: fp32 or bf16; sets " + key_prefix + "precision"
+                           : "precision of matrix products: fp32 or bf16 [fp32]",
+                 "TYPE", {"fp32", "bf16"});
+  options.attention = add_choice("--attention", args.attention,
+                                 "attention implementation: composed (separate operations), fused (one kernel), or "
+                                 "auto, which is fused where possible" +
+                                     (sets_keys ? "; sets " + key_prefix + "attention_path" : std::string(" [auto]")),
+                                 "PATH", {"auto", "composed", "fused"});
   options.threads = app.add_option("--threads", args.threads, "number of CPU threads; 0: all cores [0]")
                         ->type_name("N")
                         ->check(whole_number(0, 1024));

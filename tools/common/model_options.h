@@ -11,8 +11,8 @@ class Option;
 
 namespace mh {
 
-// The values of these options. `precision` and `attention` are empty by default in tools in which they set
-// configuration keys (mh-train, mh-finetune).
+// The values of --device, --precision, --attention and --threads. `precision` and `attention` are empty by default in
+// tools whose --precision and --attention set configuration keys (mh-train, mh-finetune).
 struct ModelArguments {
   std::string device = "auto", precision, attention;
   int threads = 0;

@@ -14,7 +14,8 @@ nlohmann::ordered_json option_columns(Options options) {
   struct Columns : Fields {
     nlohmann::ordered_json row = nlohmann::ordered_json::object();
     bool visit(const Field& field, std::string& /*text*/) override {
-      row[field.key] = nlohmann::ordered_json::parse(field.text);  // these values have equal syntax in TOML and JSON
+      // Numbers, booleans and quoted strings have the same syntax in TOML and JSON.
+      row[field.key] = nlohmann::ordered_json::parse(field.text);
       return false;
     }
   } columns;

@@ -58,7 +58,7 @@ std::shared_ptr<const task::Dataset> ShardSource::dataset_for(const model::Loade
   std::shared_ptr<const task::Dataset> dataset =
       run_config.task().open(*records_, model.tokenizers, run_config.dataset_options(false));
   if (dataset->corpus().num_targets() == 0)
-    throw Error(Exit::input, Problem{name_, "at least one target token", "none", ""});
+    throw Error(Exit::input, Problem{name_, "at least one target token", "none", "use another shard"});
   return dataset;
 }
 

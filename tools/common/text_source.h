@@ -27,14 +27,14 @@ class ShardSource {
   const std::string& name() const { return name_; }
   const task::Task& task() const { return *task_; }
   bool holds_pairs() const { return header().side_of(0) == io::Side::source; }
-  // Returns the dataset of the shard for a model. Throws Error(input) if the model does not read records of this kind,
-  // if the vocabulary differs from the model's, or if the shard has no target token.
+  // Returns the dataset of the shard for a model. Throws Error(input) if the model does not read records of the shard's
+  // kind, if the vocabulary of the shard differs from the model's, or if the shard has no target token.
   std::shared_ptr<const task::Dataset> dataset_for(const model::LoadedModel& model) const;
   // Returns the result of dataset_for(), for computing a loss. Throws Error(input) like dataset_for(), and for a shard
   // without labels.
   std::shared_ptr<const task::Dataset> labelled_dataset_for(const model::LoadedModel& model) const;
-  // Throws Error(input) if the model of `checkpoint`, which need not be loaded, does not read records of this kind or
-  // has another vocabulary.
+  // Throws Error(input) if the model of `checkpoint`, which need not be loaded, does not read records of the
+  // shard's kind or has another vocabulary.
   void require_readable_by(const io::Checkpoint& checkpoint) const;
 
  private:

@@ -33,7 +33,7 @@ void add_options(CLI::App& app, Arguments& args, const std::string& from_option,
   app.add_option(from_option, args.from, from_help + "; - is standard input")->type_name("FILE")->excludes(resume);
   CLI::Option* dry_run_option = app.add_flag(
       "--dry-run", args.dry_run, "print the parameter count, memory use and length of the run without training");
-  add_format(app, args.format, "of --dry-run");
+  add_format(app, args.format, args.inherits_training ? "of --dry-run and --seeds" : "of --dry-run");
   add_model_options(app, args, "train.").device->excludes(dry_run_option);
   app.add_option("--seed", args.seed, "random seed; sets train.seed")->type_name("N")->check(whole_number(0));
 }

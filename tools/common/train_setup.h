@@ -27,7 +27,8 @@ struct Arguments : ModelArguments {
   int64_t num_seeds = 0;    // mh-finetune: number of runs; 0: a single run in the folder --out itself
 };
 
-// Adds the options that mh-train and mh-finetune have in common. `from_help`: help text of `from_option`.
+// Adds the options that mh-train and mh-finetune have in common. `from_option`: name of the option for the checkpoint,
+// such as "--from"; `from_help`: its help text. Must be called after args.inherits_training is set.
 void add_options(CLI::App& app, Arguments& args, const std::string& from_option, const std::string& from_help);
 
 // Opens the checkpoint that the run starts from; returns null if the run starts from scratch.
