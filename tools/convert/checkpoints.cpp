@@ -57,7 +57,8 @@ void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann:
   nlohmann::ordered_json steps = nlohmann::ordered_json::array();
   if (!text.empty()) steps = nlohmann::ordered_json::parse(text, nullptr, false);
   if (!steps.is_array())
-    throw Error(Exit::input, Problem{file + ": " + io::kOriginKey, "a JSON array", "another value", ""});
+    throw Error(Exit::input,
+                Problem{file + ": " + io::kOriginKey, "a JSON array", "another value", "use another checkpoint"});
   steps.push_back(step);
   text = steps.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }

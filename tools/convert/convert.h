@@ -1,4 +1,5 @@
-// The jobs of mh-convert, one file per kind of input.
+// The conversions of mh-convert: checkpoints.cpp averages and folds checkpoints, and huggingface.cpp reads and writes
+// Hugging Face folders.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ struct Arguments {
   int threads = 0;
 };
 
-// Writes one checkpoint from several (--average) or from one with its combiners folded (--fold), or both.
+// Writes a new checkpoint: the average of several checkpoints (--average), a checkpoint with its combiners folded
+// (--fold), or an average with its combiners folded (both options).
 void convert_checkpoints(const Arguments& args);
 
 // Returns whether the arguments select conversion from a Hugging Face folder.
@@ -30,8 +32,8 @@ void convert_from_huggingface(const Arguments& args);
 // Writes a Hugging Face folder from a checkpoint.
 void convert_to_huggingface(const Arguments& args);
 
-// Appends `step` to the list of conversions that produced a checkpoint, which its metadata hold (io::kOriginKey).
-// `file`: name of the input, for error messages.
+// Appends `step` to the list of conversions in the metadata of a checkpoint (io::kOriginKey). `file`: name of the
+// input, for error messages. Throws Error(input) if the metadata have another value in place of the list.
 void add_origin(io::Metadata& metadata, const std::string& file, const nlohmann::ordered_json& step);
 // Throws Error(usage) if the output is a terminal or one of the inputs.
 void check_output(const Arguments& args);

@@ -53,7 +53,8 @@ void convert_from_huggingface(const Arguments& args) {
   const std::string folder = strip_slashes(args.files.front());
   model::LoadedModel model = conversion::read_folder(folder, {args.seed, args.keep_padded_rows});
   train::RunConfig run_config = train::RunConfig::parse(model.toml, folder);
-  // The default block length of tools must not exceed the positions of the model.
+  // Tools read their default block length from the configuration, so this length must not exceed the number of
+  // positions of the model.
   run_config.train.batch.block = std::min(run_config.train.batch.block, run_config.model.model.max_positions);
   io::Metadata metadata{{io::kFormatKey, "1"}, {io::kConfigKey, run_config.toml()}};
   metadata.merge(text::metadata_of(model.tokenizers));
