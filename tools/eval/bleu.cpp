@@ -23,8 +23,8 @@ namespace {
 struct BleuJob {
   std::string hypotheses, format;       // path of the file of hypotheses; format of the table
   std::vector<std::string> references;  // paths of the files of references
-  bool per_sentence = false;            // whether the table has a row for each sentence instead of one for the corpus
-  bool with_chrf = false;               // whether chrF is computed in addition to BLEU
+  bool prints_sentences = false;        // whether the table has a row for each sentence instead of one for the corpus
+  bool computes_chrf = false;           // whether chrF is computed in addition to BLEU
   metrics::BleuOptions bleu_options;
   metrics::ChrfOptions chrf_options;  // `lowercase` is copied from BLEU's options
   void describe(Fields& f);
@@ -48,7 +48,7 @@ ordered_json row_of(const BleuJob& job, metrics::BleuScope scope, const metrics:
                    {"hypothesis_tokens", statistics.hypothesis_tokens},
                    {"reference_tokens", statistics.reference_tokens},
                    {"sentences", statistics.sentences}};
-  if (job.with_chrf) {
+  if (job.computes_chrf) {
     row["chrf"] = chrf_score(chrf);
     row["chrf_signature"] = chrf_signature(job.chrf_options, num_references);
   }
@@ -56,17 +56,17 @@ ordered_json row_of(const BleuJob& job, metrics::BleuScope scope, const metrics:
 }
 
 void BleuJob::describe(Fields& f) {
-  f.field("sentence", per_sentence,
+  f.field("sentence", prints_sentences,
           "print one table row for each sentence, numbered from 1, instead of one row for the corpus");
   f.section("", bleu_options);
-  f.field("chrf", with_chrf, "compute chrF in addition to BLEU");
+  f.field("chrf", computes_chrf, "compute chrF in addition to BLEU");
   f.section("chrf", chrf_options);
 }
 
 void score_text(BleuJob job) {
   job.bleu_options.check();
   job.chrf_options.lowercase = job.bleu_options.lowercase;
-  if (job.chrf_options.words > 0 && !job.with_chrf)
+  if (job.chrf_options.words > 0 && !job.computes_chrf)
     throw Error(Exit::usage, Problem{"--chrf-words", "--chrf with this option", "no --chrf",
                                      "add --chrf, or leave --chrf-words out"});
   if (std::count(job.references.begin(), job.references.end(), "-") + (job.hypotheses == "-" ? 1 : 0) > 1)
@@ -86,8 +86,8 @@ void score_text(BleuJob job) {
     for (size_t r = 0; r < references.size(); ++r) line_references[r] = references[r].lines[i];
     const metrics::BleuStatistics sentence_bleu = bleu.statistics(hypotheses.lines[i], line_references);
     const metrics::ChrfStatistics sentence_chrf =
-        job.with_chrf ? chrf.statistics(hypotheses.lines[i], line_references) : metrics::ChrfStatistics{};
-    if (job.per_sentence) {
+        job.computes_chrf ? chrf.statistics(hypotheses.lines[i], line_references) : metrics::ChrfStatistics{};
+    if (job.prints_sentences) {
       ordered_json row{{"sentence", i + 1}};
       row.update(row_of(job, metrics::BleuScope::sentence, sentence_bleu, sentence_chrf));
       row.erase("sentences");
@@ -96,7 +96,7 @@ void score_text(BleuJob job) {
     corpus_bleu += sentence_bleu;
     corpus_chrf += sentence_chrf;
   }
-  if (!job.per_sentence) table.row(row_of(job, metrics::BleuScope::corpus, corpus_bleu, corpus_chrf));
+  if (!job.prints_sentences) table.row(row_of(job, metrics::BleuScope::corpus, corpus_bleu, corpus_chrf));
 }
 
 }  // namespace

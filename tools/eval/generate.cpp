@@ -76,8 +76,8 @@ void write_text(const GenerateJob& job) {
       tokens.push_back(token);
       return true;
     });
-    std::string out = model.tokenizers.target->decode(tokens);
-    sink->write(out + (out.empty() || out.back() != '\n' ? "\n" : ""));
+    std::string output_text = model.tokenizers.target->decode(tokens);
+    sink->write(output_text + (output_text.empty() || output_text.back() != '\n' ? "\n" : ""));
   }
   sink->close();
 }

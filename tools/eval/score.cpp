@@ -73,18 +73,18 @@ ordered_json score_tokens(const ScoreJob& job, const ShardSource& source, model:
   std::unique_ptr<ByteSink> token_table =
       job.per_token.empty() ? nullptr : open_sink(file_of(job, job.per_token, index));
   if (token_table != nullptr) token_table->write("index\ttoken\tpiece\tlog_probability\n");
-  task::ScoreCallbacks observer;
-  observer.progress = progress_bar("score", "rows");
+  task::ScoreCallbacks callbacks;
+  callbacks.progress = progress_bar("score", "rows");
   int64_t num_unknown = 0;
-  observer.on_token = [&](const task::TokenScore& token_score) {
+  callbacks.on_token = [&](const task::TokenScore& token_score) {
     const auto [position, token, log_p] = token_score;
     num_unknown += token == model.tokenizers.target->unknown();
     if (token_table != nullptr)
       token_table->write(str(position, '\t', token, '\t', text::escape_piece(model.tokenizers.target->piece(token)),
                              '\t', shortest_decimal(log_p), '\n'));
   };
-  const task::Score score = task::score(*model.model, dataset.corpus(), options, observer);
-  observer.progress = {};
+  const task::Score score = task::score(*model.model, dataset.corpus(), options, callbacks);
+  callbacks.progress = {};
   if (token_table != nullptr) token_table->close();
   ordered_json row{{"model", model.name}, {"tokens", score.tokens}, {"unknown", num_unknown}};
   for (const task::LikelihoodScore& likelihood_score : task::likelihood_scores())
@@ -130,32 +130,33 @@ Job add_score(CLI::App& app, const std::shared_ptr<Arguments>& args, SharedOptio
   const auto job = std::make_shared<ScoreJob>();
   job->tool = &app;
   job->args = args;
-  const auto file = [&](const char* name, std::string& path, const char* help) {
+  const auto add_file = [&](const char* name, std::string& path, const char* help) {
     return app.add_option(name, path, help)->type_name("FILE");
   };
   shared_options.scoring_options.push_back(
       app.add_option("files", job->files, "checkpoints, then a shard; one of these files may be - for standard input")
           ->type_name("MODEL... DATA"));
   shared_options.format = add_format(app, args->format);
-  shared_options.scoring_options.push_back(
-      file("--per-token", job->per_token, "output file of a table with the log-probability of each token, in nats"));
+  shared_options.scoring_options.push_back(add_file(
+      "--per-token", job->per_token, "output file of a table with the log-probability of each token, in nats"));
   shared_options.model_options.push_back(add_set_option(app, args->assignments));
   shared_options.scoring_options.push_back(
-      file("--predictions", job->examples.predictions,
-           "output file of predicted classes, numbers or answers, in the format of the GLUE server or the SQuAD "
-           "script; - writes the predictions to standard output instead of the scores"));
+      add_file("--predictions", job->examples.predictions,
+               "output file of predicted classes, numbers or answers, in the format of the GLUE server or the SQuAD "
+               "script; - writes the predictions to standard output instead of the scores"));
   shared_options.scoring_options.push_back(
-      file("--best-answers", job->examples.best_answers,
-           "output file of the best answers to each question with their scores, for a shard of questions"));
+      add_file("--best-answers", job->examples.best_answers,
+               "output file of the best answers to each question with their scores, for a shard of questions"));
   for (CLI::Option* option : add_model_options(app, *args).all()) shared_options.model_options.push_back(option);
   const auto fields = std::make_shared<CommandLineFields>(app), decoding = std::make_shared<CommandLineFields>(app);
   fields->declare(job->scoring);
   // Each of these options makes mh-eval translate the shard.
   std::vector<CLI::Option*> decode_options{
-      file("--hypotheses", job->decoding.hypotheses,
-           "output file of the translations of the source sentences, for a shard of pairs; adds BLEU to the scores"),
-      file("--references", job->decoding.references,
-           "file of reference translations for BLEU, for a shard of pairs [the decoded targets of the shard]")};
+      add_file(
+          "--hypotheses", job->decoding.hypotheses,
+          "output file of the translations of the source sentences, for a shard of pairs; adds BLEU to the scores"),
+      add_file("--references", job->decoding.references,
+               "file of reference translations for BLEU, for a shard of pairs [the decoded targets of the shard]")};
   decoding->declare(job->decoding);
   decode_options.insert(decode_options.end(), decoding->options().begin(), decoding->options().end());
   for (const auto& options : {fields->options(), decode_options})

@@ -20,7 +20,7 @@ struct DecodeJob {
   task::DecodingOptions options;
   std::shared_ptr<const text::Lines> reference_lines;  // contents of the file `references`
   void describe(Fields& f);
-  // Checks the options and reads the file of references. Must be called before a model is loaded.
+  // Checks the options and reads the file of references. Called before a model is loaded, so that errors appear early.
   void prepare();
   // If has_options is set, throws Error(usage) for a dataset without pairs, and Error(input) if the numbers of
   // references and pairs differ.

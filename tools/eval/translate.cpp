@@ -21,7 +21,7 @@ struct TranslateJob {
   std::string model, prefix_file;
   std::vector<std::string> files;
   int64_t nbest = 1;
-  bool with_scores = false;  // whether the output has columns even for one translation per source line
+  bool prints_columns = false;  // whether the output has columns even for one translation per source line
   task::TranslationOptions translation;
   search::SamplingOptions sampling;
   void describe(Fields& f);
@@ -36,7 +36,7 @@ void TranslateJob::describe(Fields& f) {
       "nbest", nbest,
       "number of translations per source line, best first; above 1, the output has the three columns line, score, text",
       between(1, 1 << 16));
-  f.field("scores", with_scores,
+  f.field("scores", prints_columns,
           "whether the output has the three columns line, score, text even for one translation per source line");
 }
 
@@ -60,10 +60,10 @@ void TranslateJob::check() const {
                  "add --samples N, or leave these options out");
 }
 
-// Writes the translations of consecutive source lines. `first`: index of the first of these lines, from 0.
-void write_translations(const TranslateJob& job, const task::Translator& translator, int64_t first,
+// Writes the translations of consecutive source lines. `first_line`: index of the first of these lines, from 0.
+void write_translations(const TranslateJob& job, const task::Translator& translator, int64_t first_line,
                         const std::vector<std::vector<search::Hypothesis>>& hypotheses) {
-  const bool has_columns = job.nbest > 1 || job.with_scores || job.sampling.samples > 1;
+  const bool has_columns = job.nbest > 1 || job.prints_columns || job.sampling.samples > 1;
   auto sink = open_sink("-");
   for (size_t i = 0; i < hypotheses.size(); ++i) {
     const size_t num_written = job.sampling.samples > 0
@@ -73,7 +73,7 @@ void write_translations(const TranslateJob& job, const task::Translator& transla
       const search::Hypothesis& hypothesis = hypotheses[i][k];
       if (has_columns)
         sink->write(
-            str(first + static_cast<int64_t>(i) + 1, '\t', fixed_decimal(hypothesis.score, kScoreDigits), '\t'));
+            str(first_line + static_cast<int64_t>(i) + 1, '\t', fixed_decimal(hypothesis.score, kScoreDigits), '\t'));
       sink->write(translator.text_of(hypothesis) + "\n");
     }
   }
@@ -110,12 +110,12 @@ void translate_lines(const Arguments& args, const TranslateJob& job) {
   std::vector<search::Sentence> batch_sentences;
   std::vector<std::string> locations;
   const auto write_batch = [&] {
-    const int64_t first = num_lines - static_cast<int64_t>(batch_sentences.size());
+    const int64_t first_line = num_lines - static_cast<int64_t>(batch_sentences.size());
     const auto hypotheses = translator.translate(
         std::move(batch_sentences),
-        [&](int64_t line_index) { return locations[static_cast<size_t>(line_index - first)]; },
-        [&](int64_t completed) { progress.update(first + completed); });
-    write_translations(job, translator, first, hypotheses);
+        [&](int64_t line_index) { return locations[static_cast<size_t>(line_index - first_line)]; },
+        [&](int64_t completed) { progress.update(first_line + completed); });
+    write_translations(job, translator, first_line, hypotheses);
     batch_sentences.clear();
     locations.clear();
   };
