@@ -86,12 +86,12 @@ struct ShowArguments {
   bool prints_ids = false;
 };
 
-// Adds the input files and the job of a subcommand that prints these files with `show`. Returns the arguments of the
-// subcommand, to which the caller can bind further options.
-std::shared_ptr<ShowArguments> add_show_job(CLI::App* app, const char* inputs, void (*show)(const ShowArguments&),
+// Adds the input files and the job of a subcommand that prints these files with `show`. `inputs_help`: help text of the
+// input files, such as "shards". Returns the arguments of the subcommand, to which the caller can bind further options.
+std::shared_ptr<ShowArguments> add_show_job(CLI::App* app, const char* inputs_help, void (*show)(const ShowArguments&),
                                             Jobs& jobs) {
   const auto arguments = std::make_shared<ShowArguments>();
-  add_inputs(*app, arguments->args, inputs);
+  add_inputs(*app, arguments->args, inputs_help);
   jobs.push_back({app, [=] { ignore_broken_pipe([&] { show(*arguments); }); }});
   return arguments;
 }

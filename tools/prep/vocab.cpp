@@ -29,7 +29,8 @@ void make_vocab(const Arguments& args, const VocabularyOptions& options) {
   });
   auto tokenizer = make_vocabulary(options, text);
   log_removed_bytes(text.num_normalised_lines(), text.num_byte_order_marks());
-  // Computed before the output replaces an old file, since the fingerprint needs memory for the whole vocabulary.
+  // Computed before the output file is opened: the fingerprint needs memory for the whole vocabulary, and a failure
+  // must not replace an old file.
   const std::string summary = str(with_commas(tokenizer->size()), " entries, fingerprint ", tokenizer->fingerprint());
   auto sink = open_sink(args.output);
   sink->write(tokenizer->serialize());
