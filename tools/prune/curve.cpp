@@ -1,4 +1,5 @@
-// mh-prune curve --by MEASURE MODEL… DATA: pruning curves, the loss of a model as its least important heads are masked.
+// mh-prune curve --by MEASURE MODEL… DATA: prints pruning curves, the loss of a model as its heads are ablated, the
+// least important first.
 #include "analysis/curve.h"
 
 #include <algorithm>

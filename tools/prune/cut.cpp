@@ -51,13 +51,13 @@ void check(const Arguments& args) {
                            args.data.empty() ? std::vector{args.model} : std::vector{args.model, args.data});
 }
 
-// The heads to prune, and a description of their choice.
+// The heads to prune, and how their importance was measured.
 struct Choice {
   analysis::HeadSet heads;
-  std::string measurement;  // how importance was measured; "" for heads from --heads
+  std::string measurement;  // measurement_text(); "" for heads from --heads
 };
 
-Choice select_heads(const Arguments& args, const model::LoadedModel& model, const ShardSource* data) {
+Choice select_heads(const Arguments& args, const model::LoadedModel& model, const ShardSource* shard) {
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
   if (!args.heads.empty()) {
     std::vector<AttentionKind> all_kinds;
@@ -72,7 +72,7 @@ Choice select_heads(const Arguments& args, const model::LoadedModel& model, cons
   const analysis::Side side = analysis::side_named(args.side);
   analysis::check_prune_amount(*model.model, side, kinds, amount, args.per_layer, where);
   analysis::check_importance(args.measure, "--by", *model.model, side, kinds);
-  const auto dataset = data->labelled_dataset_for(model);
+  const auto dataset = shard->labelled_dataset_for(model);
   const data::ScoringOptions scoring = scoring_for(model, args.scoring, *dataset);
   const auto scores = analysis::importance_of(
       args.measure, {*model.model, dataset->corpus(), scoring, side, progress_bar("measure", "rows"), kinds});
@@ -88,7 +88,7 @@ std::string head_counts_text(model::LanguageModel& model, AttentionKind kind, He
 }
 
 void report(const Arguments& args, const Choice& choice, model::LanguageModel& original_model,
-            model::LanguageModel& pruned_model, uint64_t bytes) {
+            model::LanguageModel& pruned_model, uint64_t file_bytes) {
   std::vector<std::string> names;
   for (const auto& [kind, heads] : choice.heads)
     for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
@@ -105,17 +105,17 @@ void report(const Arguments& args, const Choice& choice, model::LanguageModel& o
     }
   }
   log_info(str("parameters ", with_commas(original_model.parameters().num_trainable_elements()), " -> ",
-               with_commas(pruned_model.parameters().num_trainable_elements()), "; ", human_bytes(bytes)));
+               with_commas(pruned_model.parameters().num_trainable_elements()), "; ", human_bytes(file_bytes)));
 }
 
 void prune_checkpoint(const Arguments& args) {
   check(args);
   const io::Checkpoint checkpoint(args.model);
-  const auto data = args.data.empty() ? nullptr : std::make_unique<ShardSource>(args.data);
+  const auto shard = args.data.empty() ? nullptr : std::make_unique<ShardSource>(args.data);
   const model::LoadedModel model = load_with_options(args, checkpoint);
   train::RunConfig run_config = train::RunConfig::parse(model.toml, model.name);
   auto sink = open_sink(args.output);  // opened before the ranking, so that errors appear early
-  const Choice choice = select_heads(args, model, data.get());
+  const Choice choice = select_heads(args, model, shard.get());
   const analysis::KeptHeadsByLayer remaining_heads = analysis::heads_after_pruning(
       *model.model, choice.heads, analysis::side_named(args.side), args.heads.empty() ? "--by" : "--heads");
   const analysis::PrunedModel pruned_model = analysis::prune_heads(model.config, *model.model, remaining_heads);

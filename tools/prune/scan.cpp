@@ -1,4 +1,4 @@
-// mh-prune scan MODEL… DATA: ablation scans, the loss of a model without each of its heads.
+// mh-prune scan MODEL… DATA: prints ablation scans, the loss of a model without each of its heads.
 #include "analysis/scan.h"
 
 #include <algorithm>
@@ -54,9 +54,10 @@ analysis::Scan run_scan(const ScanArguments& args, LoadedTarget& target) {
 void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& target, const analysis::Scan& scan) {
   // A layer or head of -1 means none, which the table shows as NaN, so that the columns stay numeric.
   auto number_or_nan = [&](int64_t x) { return x < 0 ? ordered_json(kNaN) : ordered_json(x); };
-  auto print = [&](ordered_json row, size_t case_index, double deviation) {
-    const task::Score& score = scan.scores[case_index];
-    const double value = scan.values[case_index], full_value = scan.total();
+  // `score_index`: 0 for the full model, i + 1 for scan.cases[i].
+  auto print = [&](ordered_json row, size_t score_index, double deviation) {
+    const task::Score& score = scan.scores[score_index];
+    const double value = scan.values[score_index], full_value = scan.total();
     if (args.metric.is_perplexity()) row["nll"] = analysis::nll_per_token(score);
     row.update({{args.metric.name(), value},
                 {"difference", value - full_value},
@@ -85,7 +86,7 @@ struct LayerAblation {
   double full_value = 0;               // metric of the full model
   std::vector<double> ablated_values;  // metric of each ablated model
   data::ScoringOptions scoring;
-  int64_t tokens = 0;
+  int64_t tokens = 0;  // number of scored tokens
 };
 using LayerAblations = std::map<analysis::ScanLayer, std::vector<LayerAblation>>;
 
