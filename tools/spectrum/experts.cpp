@@ -81,11 +81,11 @@ void show_experts(const ExpertsJob& job) {
                                      "write the other input to a file"});
   refuse_output_onto_input("-", {job.model, job.data});
   const io::Checkpoint checkpoint(job.model);
-  const ShardSource data(job.data);
-  data.require_readable_by(checkpoint);
+  const ShardSource shard(job.data);
+  shard.require_readable_by(checkpoint);
   model::LoadedModel model = load_with_options(args, checkpoint, args.assignments);
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
-  const auto dataset = data.dataset_for(model);
+  const auto dataset = shard.dataset_for(model);
   analysis::require_experts(*model.model, kinds);
   analysis::AnalysisInput input{*model.model, dataset->corpus(), scoring_for(model, args.scoring, *dataset)};
   input.kinds = kinds;
@@ -96,7 +96,7 @@ void show_experts(const ExpertsJob& job) {
     table.row(row);
   };
   if (job.show == "scores") {
-    job.metric.check(model, *dataset, data.name(), args.scoring);
+    job.metric.check(model, *dataset, shard.name(), args.scoring);
     return show_scores(job, model, *dataset, input, print_row);
   }
   const auto report = analysis::report_experts(input, job.max_tokens, job.min_count);

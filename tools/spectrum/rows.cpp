@@ -50,21 +50,21 @@ void add_statistics(ordered_json& row, const SpectrumStatistics& statistics) {
     row[i == 0 ? "c_first" : str("c_", 10 * i)] = statistics.curve_values[i];
 }
 
-// Returns a chart of named curves. `with_mean`: whether the chart also has the mean of the curves;
-// `relative_index`: whether the x axis is k / n instead of k.
+// Returns a chart of named curves. `has_mean`: whether the chart also has the mean of the curves;
+// `uses_relative_index`: whether the x axis is k / n instead of k.
 Chart chart_of(const std::string& title, const std::vector<std::pair<std::string, SpectrumStatistics>>& curves,
-               bool with_mean, bool relative_index) {
-  Chart chart{title, relative_index ? "k / n, n the smaller dimension" : "k", "c_k", {}};
+               bool has_mean, bool uses_relative_index) {
+  Chart chart{title, uses_relative_index ? "k / n, n the smaller dimension" : "k", "c_k", {}};
   const auto add = [&](const std::string& name, const std::vector<double>& y, bool is_bold) {
     Curve curve{name, {}, y, is_bold};
     for (size_t k = 0; k < y.size(); ++k)
-      curve.x.push_back(static_cast<double>(k + 1) / (relative_index ? static_cast<double>(y.size()) : 1));
+      curve.x.push_back(static_cast<double>(k + 1) / (uses_relative_index ? static_cast<double>(y.size()) : 1));
     chart.curves.push_back(curve);
   };
   std::vector<SpectrumStatistics> statistics;
   for (const auto& [name, curve_statistics] : curves)
     add(name, curve_statistics.curve, false), statistics.push_back(curve_statistics);
-  if (!with_mean || statistics.size() < 2) return chart;
+  if (!has_mean || statistics.size() < 2) return chart;
   if (const SpectrumStatistics mean = mean_of(statistics); !mean.curve.empty()) add("mean", mean.curve, true);
   return chart;
 }
@@ -86,11 +86,11 @@ void SpectraWriter::write(const std::string& name, const std::string& title, con
                           const ordered_json& settings) {
   std::map<std::string, std::vector<SpectrumStatistics>> layers;  // by kind of attention
   for (const auto& entry : entries) {
-    const auto heads = statistics_of(*entry);
-    layers[entry->kind].push_back(mean_of(heads));
-    if (curves_ != nullptr) write_curves(name, *entry, heads);
+    const auto head_statistics = statistics_of(*entry);
+    layers[entry->kind].push_back(mean_of(head_statistics));
+    if (curves_ != nullptr) write_curves(name, *entry, head_statistics);
     if (options_.summary) continue;
-    for (size_t head = 0; head < heads.size(); ++head) {
+    for (size_t head = 0; head < head_statistics.size(); ++head) {
       ordered_json row{{"model", name},
                        {"of", entry->matrix_kind},
                        {"name", entry->name},
@@ -99,7 +99,7 @@ void SpectraWriter::write(const std::string& name, const std::string& title, con
                        {"head", number_or_nan(entry->by_head ? static_cast<int64_t>(head) : -1)},
                        {"matrices", entry->spectra.blocks()},
                        {"n", mean_size_of(entry->spectra)}};
-      add_statistics(row, heads[head]);
+      add_statistics(row, head_statistics[head]);
       row.update(settings);
       write_row(row);
     }
@@ -119,7 +119,7 @@ void SpectraWriter::close() {
   if (!plot_) return;
   for (const auto& [kind, curves] : summaries_)
     plot_->add(chart_of(str(options_.matrices, kind_suffix(kind, summaries_.size()), ", mean over layers"), curves,
-                        false, options_.relative_index));
+                        false, options_.uses_relative_index));
   plot_->draw();
 }
 
@@ -129,14 +129,14 @@ void SpectraWriter::write_row(const ordered_json& row) {
 }
 
 void SpectraWriter::write_curves(const std::string& name, const SpectraEntry& entry,
-                                 const std::vector<SpectrumStatistics>& heads) {
+                                 const std::vector<SpectrumStatistics>& head_statistics) {
   const analysis::CurvePercentiles percentiles = percentiles_of(entry);
-  for (size_t h = 0; h < heads.size(); ++h) {
+  for (size_t h = 0; h < head_statistics.size(); ++h) {
     const std::vector<double>&p10 = percentiles.p10[h], &p50 = percentiles.p50[h], &p90 = percentiles.p90[h];
     const std::string head = entry.by_head ? str(h) : "nan";
     for (size_t k = 0; k < p10.size(); ++k)
       curves_->write(str(table_field(name), '\t', entry.matrix_kind, '\t', entry.name, '\t', head, '\t',
-                         index_text(entry.spectra, k), '\t', shortest_decimal(heads[h].curve[k]), '\t',
+                         index_text(entry.spectra, k), '\t', shortest_decimal(head_statistics[h].curve[k]), '\t',
                          shortest_decimal(p10[k]), '\t', shortest_decimal(p50[k]), '\t', shortest_decimal(p90[k]),
                          '\n'));
   }
@@ -153,7 +153,7 @@ void SpectraWriter::draw(const std::string& title, const Entries& entries) {
   }
   for (const auto& [kind, curves] : layers) {
     plot_->add(chart_of(str(title, ": ", options_.matrices, kind_suffix(kind, layers.size())), curves, true,
-                        options_.relative_index));
+                        options_.uses_relative_index));
     std::vector<SpectrumStatistics> statistics;
     for (const auto& [layer, layer_statistics] : curves) statistics.push_back(layer_statistics);
     if (options_.num_models > 1) summaries_[kind].emplace_back(title, mean_of(statistics));

@@ -21,7 +21,8 @@ struct OutputOptions {
   std::string matrices, format;  // the values of --of and --format
   std::string curves, plot;      // paths of the files of --curves and --plot; "": no such file
   bool summary = false;          // whether the table has a row per kind of attention instead of a row per head
-  bool relative_index = false;   // whether curves have the index k / n instead of k, since the matrices differ in size
+  // Whether curves have the index k / n instead of k, since the matrices differ in size.
+  bool uses_relative_index = false;
   size_t num_models = 1;
 };
 
@@ -44,14 +45,15 @@ class SpectraWriter {
   using Curves = std::vector<std::pair<std::string, analysis::SpectrumStatistics>>;
   void write_row(const nlohmann::ordered_json& row);
   void write_curves(const std::string& name, const analysis::SpectraEntry& entry,
-                    const std::vector<analysis::SpectrumStatistics>& heads);
+                    const std::vector<analysis::SpectrumStatistics>& head_statistics);
   void draw(const std::string& title, const Entries& entries);
 
   OutputOptions options_;
   Table table_;
   std::unique_ptr<ByteSink> curves_;
   std::optional<Plot> plot_;
-  std::map<std::string, Curves> summaries_;  // by kind of attention: mean curve of each model, if there are several
+  // By kind of attention: mean curve of each model. Empty for a single model.
+  std::map<std::string, Curves> summaries_;
 };
 
 }  // namespace mh::spectrum

@@ -35,7 +35,7 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
                                      job.files.empty() ? "none" : str(job.files[0], ", without data"),
                                      reads_text ? "name a shard after the models, or use --of alphas, output-value or "
                                                   "weight:NAME, which need no data"
-                                                : "mh-spectrum --of WHAT MODEL..."});
+                                                : "usage: mh-spectrum --of MATRICES MODEL..."});
   if (!reads_text && models.size() > 1 && std::filesystem::path(models.back()).extension() == ".mhs")
     throw Error(Exit::usage, Problem{str("--of ", job.matrices), "models only, since these matrices need no data",
                                      models.back(), "leave the data out"});
@@ -67,8 +67,8 @@ void check_files(const SpectraJob& job, const std::vector<std::string>& models, 
 class SpectraInputs {
  public:
   SpectraInputs(const SpectraJob& job, const std::string& argument, bool reads_text) : job_(job), models_(job.files) {
-    std::string data;
-    if (reads_text && models_.size() > 1) data = models_.back(), models_.pop_back();
+    std::string shard_path;
+    if (reads_text && models_.size() > 1) shard_path = models_.back(), models_.pop_back();
     check_files(job, models_, reads_text);
     const std::string where = "--of " + job.matrices;
     if (!argument.empty() && !job.args->kinds.empty())
@@ -80,11 +80,12 @@ class SpectraInputs {
       if (!argument.empty()) analysis::require_weight(*checkpoints_.back(), argument, where);
     }
     if (!reads_text) return;
-    shard_.emplace(data);
+    shard_.emplace(shard_path);
     for (const auto& checkpoint : checkpoints_) shard_->require_readable_by(*checkpoint);
     if (shard_->holds_pairs() && !job.dump.empty())
-      throw Error(Exit::usage, Problem{"--dump", "a text, whose attention matrices have equal sizes",
-                                       str(data, ", which contains pairs of different lengths"), "leave --dump out"});
+      throw Error(Exit::usage,
+                  Problem{"--dump", "a text, whose attention matrices have equal sizes",
+                          str(shard_path, ", which contains pairs of different lengths"), "leave --dump out"});
   }
 
   const std::vector<std::string>& models() const { return models_; }
@@ -181,9 +182,9 @@ void show(const SpectraJob& job) {
   const bool reads_text = source->reads_text();
   SpectraInputs inputs(job, argument, reads_text);
   const std::vector<std::string>& models = inputs.models();
-  const bool relative_index = inputs.holds_pairs() && job.matrices != "mixing";
+  const bool uses_relative_index = inputs.holds_pairs() && job.matrices != "mixing";
   SpectraWriter writer(
-      {job.matrices, job.args->format, job.curves, job.plot, job.summary, relative_index, models.size()});
+      {job.matrices, job.args->format, job.curves, job.plot, job.summary, uses_relative_index, models.size()});
   std::vector<PreparedSource> prepared_sources;
   for (size_t i = 0; i < models.size(); ++i) prepared_sources.push_back(prepare(job, inputs, inputs.load_model(i)));
   writer.open_curves();
