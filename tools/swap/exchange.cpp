@@ -69,10 +69,10 @@ struct Choice {
 };
 
 // Measures the importance of the heads of all kinds of attention in choice.pairs and `head_counts` (number of heads of
-// each layer), and stores it in `choice`.
-void rank(const ExchangeJob& job, const model::LoadedModel& model, const ShardSource& data,
+// each layer), and stores the scores in `choice`.
+void rank(const ExchangeJob& job, const model::LoadedModel& model, const ShardSource& shard,
           const std::map<AttentionKind, std::vector<int64_t>>& head_counts, Choice& choice) {
-  const auto dataset = data.labelled_dataset_for(model);
+  const auto dataset = shard.labelled_dataset_for(model);
   analysis::Kinds kinds;  // kinds of the swapped heads
   for (const auto& [kind, layers] : head_counts) kinds.insert(kind);
   for (const HeadPair& pair : choice.pairs) kinds.insert(pair.kind);
@@ -111,7 +111,7 @@ void print(const ExchangeJob& job, const std::string& model, const Choice& choic
 void exchange(const ExchangeJob& job) {
   check(job);
   const io::Checkpoint checkpoint(job.model);
-  const auto data = job.data.empty() ? nullptr : std::make_unique<ShardSource>(job.data);
+  const auto shard = job.data.empty() ? nullptr : std::make_unique<ShardSource>(job.data);
   const model::LoadedModel model = load_with_options(*job.args, checkpoint);
   nn::ParameterList& parameters = model.model->parameters();
   const analysis::SwapOptions options{contains(job.swapped_parameters, "output"),
@@ -134,7 +134,7 @@ void exchange(const ExchangeJob& job) {
                                                     });
   }
   const auto sink = job.dry_run ? nullptr : open_sink(job.output);  // opened early, so that errors precede the ranking
-  if (data != nullptr) rank(job, model, *data, head_counts, choice);
+  if (shard != nullptr) rank(job, model, *shard, head_counts, choice);
   const auto seed = static_cast<uint64_t>(job.args->scoring.sample.seed);
   const auto mode_pairs = analysis::choose_pairs({selection, job.k, job.t_max, seed}, head_counts, choice.scores);
   choice.pairs.insert(choice.pairs.end(), mode_pairs.begin(), mode_pairs.end());
@@ -144,7 +144,7 @@ void exchange(const ExchangeJob& job) {
                        moments != nullptr ? optimizer_moments : analysis::ExtraTensors{});
   analysis::rewrite_checkpoint(*sink, checkpoint, parameters,
                                moments != nullptr ? moments->all() : std::map<std::string, at::Tensor>{});
-  const std::string choice_text = data != nullptr        ? measurement_text(job.measure, choice.scoring)
+  const std::string choice_text = shard != nullptr       ? measurement_text(job.measure, choice.scoring)
                                   : job.mode == "random" ? str("; seed ", choice.scoring.sample.seed)
                                                          : "";
   log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), choice_text));
@@ -204,13 +204,14 @@ Job add_exchange(CLI::App& app, const std::shared_ptr<Arguments>& args, std::vec
       "N")
       ->check(whole_number(0, 1 << 24))
       ->needs(mode);
-  auto* data = add(app.add_option("--data", job->data, "shard on which heads are ranked; - is standard input"), "FILE");
+  auto* data_option =
+      add(app.add_option("--data", job->data, "shard on which heads are ranked; - is standard input"), "FILE");
   const std::vector<std::string> measures = analysis::importances().names();
   add(app.add_option("--by", job->measure,
                      "measure of importance that ranks the heads: " + join(measures, ", ") + " [avg-l2]"),
       "MEASURE")
       ->check(one_of(measures))
-      ->needs(data);
+      ->needs(data_option);
   add(add_list(app, "--kind", job->kinds,
                "kinds of attention whose heads are swapped, such as decoder.self; heads are swapped only within a kind "
                "[all]",

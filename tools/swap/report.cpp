@@ -50,8 +50,8 @@ std::string layer_counts(const io::Checkpoint& checkpoint) {
   return join(texts, ", ");
 }
 
-// Prints two rows for each layer with heads: the discrepancy before and after its combiner, with the change relative to
-// `baseline`.
+// Prints two rows for each layer with heads: the discrepancy before and after the combiner, with the change relative to
+// `baseline`, the layers of the first model.
 void print_layers(Table& table, const ordered_json& settings, const std::string& model, const Discrepancy& discrepancy,
                   std::map<AttentionKind, std::vector<Discrepancy::Layer>>& baseline) {
   for (const auto& [kind, layers] : discrepancy.layers())
@@ -87,23 +87,23 @@ void report(const ReportJob& job) {
   std::vector<std::unique_ptr<io::Checkpoint>> checkpoints;
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     checkpoints.push_back(std::make_unique<io::Checkpoint>(job.files[i]));
-  const ShardSource data(job.files.back());
+  const ShardSource shard(job.files.back());
   const std::string first_layer_counts = layer_counts(*checkpoints[0]);
   std::vector<data::ScoringOptions> scoring_options;
   for (const auto& checkpoint : checkpoints) {
-    data.require_readable_by(*checkpoint);
+    shard.require_readable_by(*checkpoint);
     if (const std::string model_layer_counts = layer_counts(*checkpoint); model_layer_counts != first_layer_counts)
       throw Error(Exit::usage,
                   Problem{checkpoint->name(), str("as many layers as the first model: ", first_layer_counts),
                           model_layer_counts, "compare models with equal numbers of layers"});
     const model::LoadedModel model = load_with_options(args, *checkpoint);
-    scoring_options.push_back(scoring_for(model, args.scoring, *data.dataset_for(model)));
+    scoring_options.push_back(scoring_for(model, args.scoring, *shard.dataset_for(model)));
   }
   Table table(Table::format_named(args.format));
   std::map<AttentionKind, std::vector<Discrepancy::Layer>> baseline;
   for (size_t i = 0; i < checkpoints.size(); ++i) {
     const model::LoadedModel model = load_with_options(args, *checkpoints[i]);
-    const auto dataset = data.dataset_for(model);
+    const auto dataset = shard.dataset_for(model);
     const data::ScoringOptions& scoring = scoring_options[i];
     Discrepancy discrepancy;
     analysis::observe({*model.model, dataset->corpus(), scoring, analysis::Side::whole, progress_bar("report", "rows")},
