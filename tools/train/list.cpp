@@ -146,14 +146,14 @@ std::string tensor_rows() {
   return rows;
 }
 
-struct Table {
+struct NamedTable {
   const char* name;
   const char* meaning;
   std::string (*text)();  // header and rows
 };
 
-const std::vector<Table>& tables() {
-  static const std::vector<Table> all_tables{
+const std::vector<NamedTable>& tables() {
+  static const std::vector<NamedTable> all_tables{
       {"stages", "Stages of attention layers, with their options and defaults.", stage_rows},
       {"keys", "Keys of a configuration, with types, defaults, and whether a resume may change the key.", key_rows},
       {"backbones", "Values of model.backbone.", [] { return table_of("backbone", model::backbones()); }},
@@ -177,7 +177,7 @@ const std::vector<Table>& tables() {
       {"metadata", "Metadata of a checkpoint, see mh-checkpoint(5).",
        [] { return meaning_table_of("key", io::kMetadataKeys); }},
       {"training", "Training state in a checkpoint.", [] { return meaning_table_of("key", train::training_keys()); }},
-      {"tables", "These tables.", [] { return meaning_table_of("table", tables()); }},
+      {"tables", "Tables of --list.", [] { return meaning_table_of("table", tables()); }},
   };
   return all_tables;
 }
@@ -187,14 +187,14 @@ const std::vector<Table>& tables() {
 const std::vector<std::string>& list_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> table_names;
-    for (const Table& table : tables()) table_names.emplace_back(table.name);
+    for (const NamedTable& table : tables()) table_names.emplace_back(table.name);
     return table_names;
   }();
   return names;
 }
 
 void print_list(const std::string& name) {
-  for (const Table& table : tables())
+  for (const NamedTable& table : tables())
     if (name == table.name) print(table.text());
 }
 
