@@ -47,7 +47,7 @@ void Checkpointer::load_state(const io::Checkpoint& checkpoint, const Batches& b
   objects_.optimizer.set_steps(state.steps);
   if (state.has_memory && model.memory_length() == 0)
     throw Error(Exit::input, Problem{checkpoint.name(), "no Transformer-XL memory, since the model has none",
-                                     "tensors of a memory", ""});
+                                     "tensors of a memory", "resume from a training state of the same run"});
   if (state.has_memory)
     objects_.memories =
         model::load_memories(checkpoint, *model.new_memory(model.memory_length()), batches.rows_per_update(),

@@ -102,10 +102,12 @@ void Groups::check(const nn::ParameterList& parameters, const std::string& train
     for (const std::string& pattern : group.match) {
       bool has_match = false;
       for (const std::string& parameter : parameter_names) has_match = has_match || matches_pattern(pattern, parameter);
-      if (!has_match)
-        throw Error(Exit::usage,
-                    Problem{"train.groups." + name + ".match", "a pattern that matches a parameter of the model",
-                            "'" + pattern + "'", did_you_mean(pattern, parameter_names)});
+      if (has_match) continue;
+      const std::string suggestion = did_you_mean(pattern, parameter_names);
+      throw Error(Exit::usage,
+                  Problem{"train.groups." + name + ".match", "a pattern that matches a parameter of the model",
+                          "'" + pattern + "'",
+                          suggestion.empty() ? "mh-train --list tensors lists the names of parameters" : suggestion});
     }
   std::map<const GroupOptions*, int64_t> num_parameters;  // number of trainable parameters in each group
   for (const nn::Parameter& p : parameters.all())

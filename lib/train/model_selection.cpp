@@ -11,7 +11,8 @@ bool ModelSelection::record(const Validation& result) {
   const double score = validator_.selection_score(result);
   const bool is_best = score < state_.best;
   if (is_best) state_.best = score, state_.best_update = update_;
-  // Measures from the last validation that counted as an improvement, so that small improvements add up.
+  // An improvement is measured from the score of the last validation that counted as an improvement, so that small
+  // improvements add up.
   const double min_improvement = options_.validation.min_improvement;
   const double improvement = validator_.improvement(state_.reference_best, score);
   if (is_best && (min_improvement == 0 || !(improvement < min_improvement))) {
@@ -35,8 +36,8 @@ bool ModelSelection::retain(const Validation& result) {
   auto& retained_scores = state_.retained_scores;
   retained_scores[update_] = validator_.selection_score(result);
   while (static_cast<int64_t>(retained_scores.size()) > options_.checkpoint.retain) {
-    // Of several models with the worst score, removes the newest, as best.safetensors is the oldest of several models
-    // with the best score.
+    // Of several models with the worst score, the newest is removed. Likewise, best.safetensors is the oldest of
+    // several models with the best score.
     auto worst = retained_scores.begin();
     for (auto it = retained_scores.begin(); it != retained_scores.end(); ++it)
       if (!(it->second < worst->second)) worst = it;
@@ -55,7 +56,8 @@ void ModelSelection::reset_patience() {
 std::string ModelSelection::best_weights() const {
   std::string best = folder_.file("best.safetensors");
   if (!std::isfinite(state_.best))
-    throw Error(Exit::failed, Problem{best, "weights of a validation with a finite score", "no such validation", ""});
+    throw Error(Exit::failed, Problem{best, "weights of a validation with a finite score", "no such validation",
+                                      "start a new run with a lower train.lr"});
   return best;
 }
 

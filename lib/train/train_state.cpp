@@ -87,8 +87,8 @@ TrainState parse_train_state(const std::string& json, const std::string& name) {
     selection.best = j.value("best", selection.best),
     selection.reference_best = j.value("counted_best", selection.best);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(Exit::input,
-                Problem{name + ": " + io::kTrainingKey, "the JSON object of a training state", error.what(), ""});
+    throw Error(Exit::input, Problem{name + ": " + io::kTrainingKey, "the JSON object of a training state",
+                                     error.what(), "resume from another training state"});
   }
   return s;
 }

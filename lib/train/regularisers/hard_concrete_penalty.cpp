@@ -24,7 +24,8 @@ class HardConcretePenalty : public Regulariser {
                          {"train.regularisers.hard-concrete-penalty", "attention.combiner = \"hard-concrete\"",
                           "another combiner", "set attention.combiner, or remove the regulariser"})) {
       const auto layer = analysis::layer_of(p->name());
-      if (!layer) throw Error(Exit::failed, p->name() + ": expected a parameter of an attention layer");
+      if (!layer)
+        throw Error(Exit::failed, p->name() + ": expected a parameter of an attention layer; found another parameter");
       const auto& stages = attention.layer(layer->kind, layer->layer).stages;
       const auto options = stages.find(attention::kHardConcrete);
       gates_.push_back({p, options == stages.end()
