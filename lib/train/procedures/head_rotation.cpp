@@ -135,8 +135,7 @@ class HeadRotation : public Procedure {
     measure_.reset();
     next_pairs_.clear();
     for (const auto& [kind, num_heads] : num_heads_) {
-      const auto& ranking = scores.at(kind);
-      const auto pairs = analysis::pair_ranked(selection(), kind, ranking, k_, t_max_);
+      const auto pairs = analysis::pair_ranked(selection(), kind, scores.at(kind), k_, t_max_);
       next_pairs_.insert(next_pairs_.end(), pairs.begin(), pairs.end());
     }
   }
@@ -144,7 +143,7 @@ class HeadRotation : public Procedure {
   bool moves_weights() const override { return true; }
   std::string before_epoch(const ModelAndOptimizer& objects, const TrainProgress& progress) override {
     const int64_t epoch = progress.epoch + 1;
-    if (epoch <= last_begun_epoch_) return "";  // the run swapped the heads of this epoch before it was resumed
+    if (epoch <= last_begun_epoch_) return "";  // the resumed run has swapped the heads of this epoch
     const auto action = next_action(progress);
     last_begun_epoch_ = epoch;
     if (action == RotationSchedule::Action::none) return "";

@@ -67,7 +67,10 @@ class SkipRetain : public Procedure {
                           plan.validates ? str("no validation up to update ", phase_end_) : "no --valid",
                           plan.validates ? "lower train.validation.every" : "pass --valid"});
     if (phase_end_ >= plan.end)
-      log_warning(str("skip-retain: phase 1 ends at update ", phase_end_, ", so the run ends without phase 2"));
+      log_warning(str("skip-retain: layers are skipped until update ", phase_end_, ", but the run ends at update ",
+                      plan.end,
+                      ", before training with all layers; lower train.procedures.skip-retain.until, or raise "
+                      "train.length"));
   }
 
   void start(model::LanguageModel& model) override {
@@ -91,8 +94,8 @@ class SkipRetain : public Procedure {
     pass.requests.add(std::make_shared<model::SkipLayers>(std::move(is_skipped)));
   }
 
-  // Returns true at the end of phase 1: at update phase_end_, or earlier if train.validation.patience is exhausted.
-  // During phase 1 the patience thus ends the phase, not the run.
+  // Returns true at the end of phase 1 (skip_retain.h): at update phase_end_, or earlier if train.validation.patience
+  // is exhausted. During phase 1 an exhausted patience thus ends the phase, not the run.
   bool returns_to_best(const TrainProgress& progress, bool is_stalled) override {
     if (until_.count == 0 || has_stalled_ || progress.update > phase_end_) return false;
     if (progress.update == phase_end_) return true;
@@ -106,7 +109,7 @@ class SkipRetain : public Procedure {
       has_stalled_ = nlohmann::json::parse(text).value("stalled", false);
     } catch (const nlohmann::json::exception& error) {
       throw Error(Exit::input, Problem{"the saved state of skip-retain", "the JSON object that skip-retain writes",
-                                       error.what(), ""});
+                                       error.what(), "resume from another training state"});
     }
   }
 

@@ -1,7 +1,7 @@
 // The procedure "skip-retain" ("Skip Cross-Head Transformer-XL"). In phase 1, each update skips layer i (of N, counted
 // from 1) with probability p(i); a skipped layer is the identity function and leaves its memory unchanged. In phase 2,
 // training continues without skips from the best weights of phase 1. Phase 1 ends at the length `until`, or earlier
-// when train.validation.patience is exhausted; with until = "0u" it never ends.
+// when train.validation.patience is exhausted; with until = "0u" phase 1 never ends.
 #pragma once
 
 #include <cstdint>
