@@ -26,7 +26,9 @@ class NuclearGrowth : public Regulariser {
         "update",
         at_least(0));
     f.field("margin", margin_, "margin Δ: constant in the loss, without effect on gradients", at_least(0));
-    f.field("start", start_, "fraction of training, from its start, during which the alphas are frozen", between(0, 1));
+    f.field("start", start_,
+            "fraction of the learning-rate schedule, from the start of training, during which the alphas are frozen",
+            between(0, 1));
     for (auto& [kind, ratio] : ratios_) f.section(name_of(kind), ratio);
   }
   void start(nn::ParameterList& parameters, const attention::AttentionConfig&) override {

@@ -31,17 +31,18 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
 
   void receive(const attention::LayerSpec& layer_spec, attention::MixingObservation& observation) override {
     const at::Tensor& m = observation.matrix;
-    if (is_training_pass()) add(m.dim() == 2 ? distance(m) : mean_of_positions(layer_spec.kind, distance(m)));
+    if (is_training_pass())
+      add(m.dim() == 2 ? squared_distance(m) : mean_of_positions(layer_spec.kind, squared_distance(m)));
   }
   at::Tensor loss(const TrainProgress& progress) override {
     if (matrix_source_ == "parameters")
-      for (const nn::Parameter* p : matrices_) add(distance(p->value()));
+      for (const nn::Parameter* p : matrices_) add(squared_distance(p->value()));
     return ObservedTerm::loss(progress);
   }
 
  private:
   // Returns |MᵀM - I|_F², shape (…), for m of shape (…, h, h).
-  static at::Tensor distance(const at::Tensor& m) {
+  static at::Tensor squared_distance(const at::Tensor& m) {
     const at::Tensor m_fp32 = m.to(at::kFloat);
     return (at::matmul(m_fp32.transpose(-1, -2), m_fp32) - at::eye(m.size(-1), m_fp32.options()))
         .square()
