@@ -62,7 +62,7 @@ DryRun dry_run(RunConfig run, const io::Checkpoint* checkpoint, const std::strin
                                      "neither", "set model.vocabulary_rows, or pass --train"});
   auto model = model::build_language_model(run.model, vocabulary, at::Device(at::kMeta));
   model->set_path(attention::parse_path(t.attention_path));
-  // All checks of training, except those that require data and a length of training.
+  // These checks of training require neither data nor the number of updates.
   run.groups.check(model->parameters(), t.optimizer.rule);
   run.regularisers.start(model->parameters(), run.model.attention);
   run.check_model(*model);

@@ -15,25 +15,26 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 }  // namespace
 
 GraphedPass::Signature GraphedPass::signature_of(const data::Batch& batch) const {
-  Signature values;
+  Signature signature;
   for (const at::Tensor* t : {&batch.input.tokens, &batch.targets})
-    values.insert(values.end(), t->sizes().begin(), t->sizes().end());
+    signature.insert(signature.end(), t->sizes().begin(), t->sizes().end());
   // The signature contains the values of the lengths, since the CPU may read the lengths during a forward pass.
   for (const at::Tensor* t : {&batch.input.lengths.encoder, &batch.input.lengths.decoder})
     if (t->defined())
-      values.insert(values.end(), t->const_data_ptr<int64_t>(), t->const_data_ptr<int64_t>() + t->numel());
+      signature.insert(signature.end(), t->const_data_ptr<int64_t>(), t->const_data_ptr<int64_t>() + t->numel());
   for (const nn::Parameter& p : model_.parameters().all()) {
-    values.push_back(reinterpret_cast<intptr_t>(p.master().const_data_ptr()));
-    values.push_back(reinterpret_cast<intptr_t>(p.value().const_data_ptr()));
-    values.push_back(p.master().requires_grad());
+    signature.push_back(reinterpret_cast<intptr_t>(p.master().const_data_ptr()));
+    signature.push_back(reinterpret_cast<intptr_t>(p.value().const_data_ptr()));
+    signature.push_back(p.master().requires_grad());
   }
-  return values;
+  return signature;
 }
 
 nn::SlicedLoss GraphedPass::operator()(const data::Batch& batch, const nn::ForwardContext& context) {
   if (batch.input.source.defined() || batch.input.segments.defined())
     throw Error(Exit::failed,
-                "train.cuda_graph: expected a batch of tokens and targets only; found sources or segments");
+                "train.cuda_graph: expected a batch of tokens and targets only; found sources or segments; set "
+                "train.cuda_graph=false");
   const Signature signature = signature_of(batch);
   repeats_ = signature == last_signature_ ? repeats_ + 1 : 1;
   last_signature_ = signature;

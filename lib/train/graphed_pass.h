@@ -20,8 +20,8 @@ class GraphedPass {
  public:
   // A function that computes the losses of a batch and the gradients of the parameters. Before the call, the input is
   // on the GPU and all gradients are undefined. During the capture, the function must not read GPU tensors on the CPU,
-  // and may read the shape, but not the values, of model::Targets::values. Between replays, only the value at
-  // nn::ForwardContext::update_ptr changes.
+  // and may read the shape, but not the values, of model::Targets::values. The forward context is
+  // equal in all replays, except for the update number at nn::ForwardContext::update_ptr.
   using ForwardBackward =
       std::function<nn::SlicedLoss(const model::Input&, const model::Targets&, const nn::ForwardContext&)>;
   using MakeGraph = std::function<std::unique_ptr<nn::DeviceGraph>()>;
@@ -34,9 +34,9 @@ class GraphedPass {
       : model_(model), forward_backward_(std::move(forward_backward)), make_graph_(std::move(make_graph)) {}
 
   // Returns the losses of a batch of tokens and targets, valid until the next call, and sets the gradients of the
-  // parameters. A batch whose signature differs from the captured one runs without a graph, or replaces the graph
-  // once kWarmUpUpdates consecutive updates had this signature. Throws Error(device) if the work cannot be captured,
-  // and Error(failed) for a target outside the vocabulary.
+  // parameters. A batch whose signature differs from the signature of the capture runs without a graph, or replaces the
+  // graph once kWarmUpUpdates consecutive updates had this signature. Throws Error(device) if the work cannot be
+  // captured, and Error(failed) for a target outside the vocabulary.
   nn::SlicedLoss operator()(const data::Batch& batch, const nn::ForwardContext& context);
   // Returns whether a graph has been captured.
   bool is_captured() const { return capture_.has_value(); }

@@ -20,13 +20,14 @@ constexpr int64_t kGrain = 1 << 15;  // number of elements in a chunk of a paral
 
 // Returns the sum of squares of a tensor on a CPU.
 double sum_of_squares(const at::Tensor& x) {
-  const auto* data = x.const_data_ptr<float>();
+  const auto* elements = x.const_data_ptr<float>();
   // Chunks have a fixed size and are added in order, so the result does not depend on the number of threads.
   const int64_t num_chunks = ceil_div(x.numel(), kGrain);
   std::vector<double> sums(static_cast<size_t>(num_chunks));
   at::parallel_for(0, num_chunks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c)
-      sums[static_cast<size_t>(c)] = kernels::sum_of_squares(data, c * kGrain, std::min(x.numel(), (c + 1) * kGrain));
+      sums[static_cast<size_t>(c)] =
+          kernels::sum_of_squares(elements, c * kGrain, std::min(x.numel(), (c + 1) * kGrain));
   });
   double sum = 0;
   for (double s : sums) sum += s;

@@ -48,8 +48,8 @@ class Optimizer {
   std::map<std::string, int64_t> steps() const;
   void set_steps(const std::map<std::string, int64_t>& steps);
   // Learning rate of the schedule in the last step, which the rule nag reads; 0 before the first step. A training
-  // state contains this learning rate. A caller that takes several steps in one update must restore the value before
-  // each of these steps.
+  // state contains this learning rate. A caller that takes several steps in one update must set last_lr to the
+  // learning rate of the previous update before each of these steps.
   double last_lr = 0;
 
  private:

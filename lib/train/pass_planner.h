@@ -17,8 +17,8 @@ class PassPlanner {
   PassPlanner(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches);
 
   // Returns the passes of update progress.update. Omits requested passes that would train no parameter of
-  // train.trainable; without any pass, returns one default pass, which trains all parameters. Throws Error(usage) if
-  // two procedures request passes.
+  // train.trainable. If no pass is requested or all are omitted, returns one default pass, which trains all parameters.
+  // Throws Error(usage) if two procedures request passes.
   std::vector<Pass> passes(const TrainProgress& progress) const;
   // Enables gradients for the parameters that `pass` trains and disables gradients for all others.
   void apply(const Pass& pass, const TrainProgress& progress);

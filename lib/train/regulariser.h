@@ -4,9 +4,9 @@
 //   [train.regularisers.orthogonal-mixing]
 //   weight = 1e-3
 //
-// A regulariser that is used several times with different options, such as subspace-overlap for R_d and R_c, has one
-// section for each use (plugins.h). A regulariser finds parameters by their names, and reads the tensors of a forward
-// pass as an attention::Observer, if at all; the observer forces the composed path in all layers.
+// A regulariser that is used several times with different options, such as subspace-overlap for rows and for columns,
+// has one section for each use (plugins.h). A regulariser finds parameters by their names, and reads the tensors of a
+// forward pass as an attention::Observer, if at all; the observer forces the composed path in all layers.
 #pragma once
 
 #include <memory>

@@ -50,7 +50,8 @@ void require_same_run(const RunConfig& run, const std::string& stored_toml, cons
   old_config.load_text(stored_toml, file);
   set_legacy_defaults(old_config);
   const RunConfig old_run = RunConfig::read(old_config);
-  // A key that the file lacks has in old_text the value that set_legacy_defaults() sets, or else its present default.
+  // In old_text, a key that the file lacks has the value that set_legacy_defaults() sets or, failing that, its present
+  // default.
   const std::string old_text = old_run.toml(), new_text = run.toml();
   const ChangeableKeys changeable_keys(old_run);
   std::vector<std::string> fixed_changes, allowed_changes;
@@ -82,9 +83,10 @@ void check_restored_state(TrainState& state, const TrainOptions& options, const 
           " on, update n uses the learning rate at n - 1 completed updates (LEARNING RATES in mh-config(5))"));
     state.schedule_rule = kScheduleRule;
   }
-  if (state.update < end) log_info(str("resumes at update ", with_commas(state.update), " of ", with_commas(end)));
+  if (state.update < end)
+    log_info(str("training resumes at update ", with_commas(state.update), " of ", with_commas(end)));
   if (state.num_threads != at::get_num_threads())
-    log_warning(str("runs with ", at::get_num_threads(), " threads instead of ", state.num_threads,
+    log_warning(str("the run continues with ", at::get_num_threads(), " threads instead of ", state.num_threads,
                     ": floating-point sums have another order, so the weights differ in the last digits"));
 }
 

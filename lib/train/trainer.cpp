@@ -84,9 +84,8 @@ bool Trainer::finish_update() {
   return true;
 }
 
-// Begins a new phase if a procedure requests it, then saves the weights and the training state that are due after an
-// update. `result`: result of the validation after this update; null without a validation. `is_best`: whether this
-// validation is the best so far.
+// Calls begin_phase(), then saves the weights and the training state that are due after an update. `result`: result of
+// the validation after this update; null without a validation. `is_best`: whether this validation is the best so far.
 void Trainer::save_after_update(const Validation* result, bool is_best) {
   const bool is_new_phase = begin_phase();
   const bool is_save_due = is_due(config_.train.checkpoint.every);
@@ -101,7 +100,7 @@ void Trainer::save_after_update(const Validation* result, bool is_best) {
   if (is_save_due || is_best || is_retained || should_stop_early() || is_new_phase)
     save_state(is_save_due              ? "train.checkpoint.every"
                : is_new_phase           ? "new phase"
-               : is_best || is_retained ? "good model"
+               : is_best || is_retained ? "best or retained model"
                                         : "early stopping");
   if (is_retained) selection_->delete_unretained();
 }
@@ -156,7 +155,7 @@ void Trainer::log_start() const {
                             {"configuration", toml_}};
   if (!warm_start_name_.empty()) start_record["from"] = warm_start_name_;
   folder_->log(start_record);
-  if (!warm_start_name_.empty()) log_info("starts from the weights of " + warm_start_name_);
+  if (!warm_start_name_.empty()) log_info("the run starts from the weights of " + warm_start_name_);
   if (const int64_t num_trained_parameters = pass_planner_->num_trained_parameters();
       num_trained_parameters < model_->parameters().num_trainable_elements())
     log_info(str(with_commas(num_trained_parameters), " parameters are trained, all others are frozen"));
@@ -202,10 +201,10 @@ int Trainer::run() {
   }
   if (is_running) {
     if (state_.update < end_)
-      log_info(str("stops early: no improvement in ", state_.selection.stale_validations, " validations"));
+      log_info(str("training stops early: no improvement in ", state_.selection.stale_validations, " validations"));
     return 0;
   }
-  log_info(str("stopped by signal ", stop_signal(), " after update ", with_commas(state_.update),
+  log_info(str("the run was stopped by signal ", stop_signal(), " after update ", with_commas(state_.update),
                "; continue with mh-train --resume"));
   return 128 + stop_signal();
 }

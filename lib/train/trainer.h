@@ -54,8 +54,8 @@ class Trainer {
   bool finish_update();
   void save_after_update(const Validation* result, bool is_best);
   Validation validate(attention::Observer* observer);
-  // Begins a new phase of training, from the best weights so far, if a procedure asks for it
-  // (Procedure::returns_to_best()). Returns whether a phase began.
+  // Begins a new phase of training, from the best weights so far, if Procedure::returns_to_best() of any procedure
+  // returns true. Returns whether a phase began.
   bool begin_phase();
   // Loads best.safetensors, resets the optimiser and the count of validations without improvement, and clears the
   // memories.

@@ -45,7 +45,7 @@ void Trainer::build(const std::string& folder, bool resume, const WarmStart& sta
   config_.regularisers.start(model_->parameters(), config_.model.attention);
   config_.check_model(*model_);
   validator_ = std::make_unique<Validator>(config_, data_.valid.get(), data_.tokenizers);
-  // Rows that are too long are thus reported before training, not at the first validation.
+  // Reports rows that are too long before training, not at the first validation.
   if (validates()) validator_->check(*model_);
   TrainState state;
   if (const std::string state_path = folder + "/last.safetensors"; resume && MappedFile::is_mappable(state_path))

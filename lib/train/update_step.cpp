@@ -64,12 +64,12 @@ nn::SlicedLoss UpdateStep::run_micro_batch(const model::Input& input, const mode
   // Regularisation terms are added to the mean loss per token. Gradients are later divided by the number of targets in
   // the update, so a term is multiplied by the number of targets in the micro-batch here.
   const at::Tensor term = config_.regularisers.loss(progress_);
-  const at::Tensor total = term.defined()
-                               ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.num_scored)
-                               : loss.smoothed;
+  const at::Tensor total_loss =
+      term.defined() ? loss.smoothed + term.to(loss.smoothed.device()) * static_cast<double>(loss.num_scored)
+                     : loss.smoothed;
   // The loss of a micro-batch depends on no trained parameter if, for example, only one band of an adaptive vocabulary
   // is trained and no token of the micro-batch is in that band.
-  if (total.requires_grad()) total.backward();
+  if (total_loss.requires_grad()) total_loss.backward();
   model_.parameters().collect_gradients();
   return loss;
 }

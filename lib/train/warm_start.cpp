@@ -25,7 +25,7 @@ void load_partially(const io::Checkpoint& checkpoint, model::LanguageModel& mode
   model::load_matching_parameters(checkpoint, model.parameters());
   for (const auto& [names, description] :
        {std::pair(&load_plan.added_parameters, " not in the checkpoint, initialised from the seed: "),
-        {&load_plan.ignored_tensors, " of the checkpoint are left out: "}})
+        {&load_plan.ignored_tensors, " of the checkpoint left out, since the model has no such parameter: "}})
     if (!names->empty())
       log_info(str(names->size(), names->size() == 1 ? " tensor" : " tensors", description, join(*names, ", ")));
   if (load_plan.added_parameters.empty()) return;
