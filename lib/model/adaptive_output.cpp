@@ -77,7 +77,7 @@ class AdaptiveOutput : public OutputLayer {
     std::vector<at::Tensor> log_p{head_log_p.narrow(-1, 0, bands_.size(0))};
     for (size_t b = 1; b < bands_.count(); ++b) {
       at::Tensor scores =
-          nn::linear(project(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, num_scored(b));
+          nn::linear(project(hidden, b), w.tables[b], w.bias(b)).to(at::kFloat).narrow(-1, 0, num_scored_entries(b));
       log_p.push_back(at::log_softmax(scores, -1) + head_log_p.narrow(-1, class_of(b), 1));
     }
     return at::cat(log_p, -1).narrow(-1, 0, vocabulary_);
@@ -107,7 +107,7 @@ class AdaptiveOutput : public OutputLayer {
       at::Tensor x =
           apply_dropout(project(flat_hidden.index_select(0, positions), b), targets, positions, b, forward_context);
       nn::SlicedLoss band_loss =
-          nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), band_targets[b].offsets, num_scored(b), 0);
+          nn::sliced_cross_entropy(x, w.tables[b], w.bias(b), band_targets[b].offsets, num_scored_entries(b), 0);
       total_loss.smoothed = total_loss.smoothed + band_loss.smoothed;
       total_loss.nll = total_loss.nll + band_loss.nll;
     }
@@ -126,7 +126,7 @@ class AdaptiveOutput : public OutputLayer {
       const at::Tensor positions = nn::to_device(band_targets[b].positions, flat_hidden.device());
       log_p.index_add_(0, positions,
                        nn::sliced_log_probabilities(project(flat_hidden.index_select(0, positions), b), w.tables[b],
-                                                    w.bias(b), band_targets[b].offsets, num_scored(b)));
+                                                    w.bias(b), band_targets[b].offsets, num_scored_entries(b)));
     }
     return log_p.view(targets.sizes());
   }
@@ -155,7 +155,7 @@ class AdaptiveOutput : public OutputLayer {
 
   // Returns the number of entries in the softmax of a band. Table rows past the end of the vocabulary are excluded
   // unless model.score_padded_rows is set.
-  int64_t num_scored(size_t band) const {
+  int64_t num_scored_entries(size_t band) const {
     return band + 1 < bands_.count() || options_.score_padded_rows ? bands_.size(band)
                                                                    : vocabulary_ - bands_.first(band);
   }

@@ -56,7 +56,8 @@ void check_cutoffs(const std::string& key, const std::vector<int64_t>& cutoffs, 
   int64_t previous_cutoff = 0;
   for (int64_t c : cutoffs) {
     if (c <= previous_cutoff)
-      throw Error(Exit::usage, Problem{key, "ascending cutoffs above 0", format_cutoffs(cutoffs), ""});
+      throw Error(Exit::usage, Problem{key, "ascending cutoffs above 0", format_cutoffs(cutoffs),
+                                       "sort the cutoffs, and remove equal ones"});
     previous_cutoff = c;
   }
   if (previous_cutoff >= vocabulary)

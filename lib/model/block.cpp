@@ -95,8 +95,8 @@ std::vector<attention::AttentionLayer*> attention_layers_of(std::initializer_lis
 }
 
 at::Tensor Block::repeat_for_variants(const at::Tensor& x) const {
-  const at::Tensor after_self = self_.layer.repeat_for_variants(x);
-  return cross_ ? cross_->layer.repeat_for_variants(after_self) : after_self;
+  const at::Tensor x_after_self = self_.layer.repeat_for_variants(x);
+  return cross_ ? cross_->layer.repeat_for_variants(x_after_self) : x_after_self;
 }
 
 Block::SublayerState Block::add_residual(const at::Tensor& x, const at::Tensor& y,
@@ -112,10 +112,10 @@ Block::SublayerState Block::add_residual(const at::Tensor& x, const at::Tensor& 
 }
 
 Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& state, const LayerNorm& next_norm,
-                                   const AttentionInputs& a) const {
-  const at::Tensor &x = state.x, &memory = a.memory;
-  at::Tensor query_input = state.sublayer_input, key_input = a.encoder_states;
-  if (!a.encoder_states.defined()) {
+                                   const AttentionInputs& inputs) const {
+  const at::Tensor &x = state.x, &memory = inputs.memory;
+  at::Tensor query_input = state.sublayer_input, key_input = inputs.encoder_states;
+  if (!inputs.encoder_states.defined()) {
     key_input = query_input;
     if (memory.defined()) {
       key_input = at::cat({memory, x}, 1);
@@ -125,12 +125,13 @@ Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& stat
       }
     }
   }
-  const at::Tensor y = sublayer.layer.forward(query_input, key_input, a.mask, a.forward_context, a.cache, a.observer);
+  const at::Tensor y = sublayer.layer.forward(query_input, key_input, inputs.mask, inputs.forward_context, inputs.cache,
+                                              inputs.observer);
   // The interceptor of the attention layer may have repeated the rows of y for its variants (attention::Variants).
   const at::Tensor residual = y.size(0) > x.size(0) ? sublayer.layer.repeat_for_variants(x) : x;
-  return add_residual(residual, y,
-                      {options_.dropout_attention, a.forward_context, sublayer.stream, static_cast<uint32_t>(layer_)},
-                      sublayer.norm, &next_norm);
+  return add_residual(
+      residual, y, {options_.dropout_attention, inputs.forward_context, sublayer.stream, static_cast<uint32_t>(layer_)},
+      sublayer.norm, &next_norm);
 }
 
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,

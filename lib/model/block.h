@@ -120,7 +120,7 @@ class Block {
   // Runs an attention sublayer on `state` and returns the tensors for the next sublayer. `next_norm`: layer norm of the
   // next sublayer.
   SublayerState attend(Sublayer& sublayer, const SublayerState& state, const LayerNorm& next_norm,
-                       const AttentionInputs& attention) const;
+                       const AttentionInputs& inputs) const;
 
   ModelOptions options_;
   int64_t layer_;

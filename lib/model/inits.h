@@ -8,7 +8,8 @@
 namespace mh::model {
 
 // Returns the initialiser of an embedding table of `width` columns. fairseq: normal with standard deviation 1/√width.
-// transformer-xl: normal with standard deviation 0.02. bert: the same, truncated at 2 standard deviations.
+// transformer-xl: normal with standard deviation 0.02. bert: normal with standard deviation 0.02, truncated
+// at 2 standard deviations.
 nn::Init embedding_init(const ModelOptions& options, int64_t width);
 
 // Returns the initialiser of a projection between the width of a band and the width of the model, and of dense layers

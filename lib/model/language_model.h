@@ -46,7 +46,8 @@ struct Input {
   at::Tensor source;           // (B, S) int64: tokens of the source, for a translation model
   attention::Lengths lengths;  // lengths of the rows, on the CPU; encoder-only models use lengths.encoder
   at::Tensor segments;         // (B, T) int64 segment (token type) of each token; undefined: segment 0 for all tokens
-  // Implicit, since the input of a decoder-only model without padding is its tokens: hidden(tokens, forward_context).
+  // Implicit constructor, since the input of a decoder-only model without padding is its tokens: hidden(tokens,
+  // forward_context).
   Input(at::Tensor token_ids = {}, at::Tensor source_ids = {}, attention::Lengths row_lengths = {})
       : tokens(std::move(token_ids)), source(std::move(source_ids)), lengths(std::move(row_lengths)) {}
   // Returns a copy of the input whose tensors, except for the lengths, are on `device`.
@@ -64,7 +65,8 @@ struct Targets {
   at::Tensor values;
   double next_sentence_weight = 1;  // words: weight of the next-sentence loss relative to the loss of a masked word
   at::Tensor device_values = {};    // copy of `values` on the device of the model; undefined: loss() makes the copy
-  // Implicit, since the targets of a model without next-sentence prediction are one tensor: loss(hidden, targets, 0).
+  // Implicit constructor, since the targets of a model without next-sentence prediction are one tensor: loss(hidden,
+  // targets, 0).
   Targets(at::Tensor target_values, double next_weight = 1)
       : values(std::move(target_values)), next_sentence_weight(next_weight) {}
 };
@@ -73,7 +75,7 @@ struct Targets {
 struct Vocabularies {
   int64_t target;
   int64_t source;  // 0: source and target have a joint vocabulary, or the model has no source
-  // Implicit, since a model without source has one vocabulary: build_language_model(config, 30, device).
+  // Implicit constructor, since a model without source has one vocabulary: build_language_model(config, 30, device).
   Vocabularies(int64_t target_size, int64_t source_size = 0) : target(target_size), source(source_size) {}
 };
 

@@ -114,10 +114,10 @@ void load_tensor(const io::Checkpoint& checkpoint, const std::string& name, at::
                         std::string(io::name_of(info->type)) + " " + shape_text(info->shape),
                         "use a checkpoint of the same model"});
   c10::NoGradGuard no_gradient;
-  at::Tensor value = at::empty(destination.sizes(), destination.scalar_type());
-  const void* data = checkpoint.data(name);
-  if (value.numel() > 0) std::memcpy(value.mutable_data_ptr(), data, info->bytes());
-  destination.copy_(value);
+  at::Tensor stored_tensor = at::empty(destination.sizes(), destination.scalar_type());
+  const void* stored_bytes = checkpoint.data(name);
+  if (stored_tensor.numel() > 0) std::memcpy(stored_tensor.mutable_data_ptr(), stored_bytes, info->bytes());
+  destination.copy_(stored_tensor);
 }
 
 void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parameters) {
@@ -125,8 +125,9 @@ void load_parameters(const io::Checkpoint& checkpoint, nn::ParameterList& parame
   for (const nn::Parameter& p : parameters.all()) parameter_names.push_back(p.name());
   for (const io::TensorInfo& info : checkpoint.tensors()) {
     if (is_training_state(info.name) || parameters.find(info.name) != nullptr) continue;
+    const std::string suggestion = did_you_mean(info.name, parameter_names);
     throw Error(Exit::input, Problem{checkpoint.name(), "tensors of this model only", "the unknown tensor " + info.name,
-                                     did_you_mean(info.name, parameter_names)});
+                                     suggestion.empty() ? "use a checkpoint of the same model" : suggestion});
   }
   for (nn::Parameter& p : parameters.all()) load_tensor(checkpoint, p.name(), p.master());
   parameters.refresh_copies();

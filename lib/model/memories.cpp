@@ -26,7 +26,9 @@ void Memories::reorder(const at::Tensor& rows) {
 }
 
 std::unique_ptr<Memories> LanguageModel::new_memory(int64_t) {
-  throw Error(Exit::failed, "expected a model with a memory of earlier segments; found a model without memory");
+  throw Error(Exit::failed,
+              "expected a model with a memory of earlier segments; found a model without memory; use "
+              "model.backbone=transformer-xl");
 }
 
 NamedTensors memory_tensors(const std::vector<Memories>& memories) {

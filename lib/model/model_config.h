@@ -19,7 +19,7 @@ namespace mh::model {
 
 enum class Norm { pre, post };
 enum class Positions { sinusoidal, learned, none };
-enum class InitScheme { fairseq, bert, transformer_xl };  // initialisation scheme of the parameters
+enum class InitScheme { fairseq, bert, transformer_xl };
 enum class InitialMemory { empty, zeros };
 enum class ExampleType { text, pairs, examples };  // type of training examples that a model reads (lib/data)
 
@@ -121,8 +121,8 @@ class Backbone {
   // Returns the option groups that the backbone supports. Every backbone also supports the keys of [model] that are in
   // no group, and its own section model.NAME. ModelConfig::read() refuses all other options.
   virtual std::set<OptionGroup> option_groups() const = 0;
-  // Builds a model with uninitialised parameters. On the device "meta" the parameters have no storage and can only
-  // be counted. Throws Error(usage) if options of the section model.NAME contradict the vocabularies or each other.
+  // Builds a model with uninitialised parameters. On the device "meta" the parameters have names and shapes but no
+  // storage. Throws Error(usage) if options of the section model.NAME contradict the vocabularies or each other.
   virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                               at::Device device) const = 0;
   // Returns the kinds of attention layers in a model with these options, and the number of layers of each kind.

@@ -161,14 +161,14 @@ std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settin
                                        const std::set<std::string>& known_names) {
   Symbols all_symbols = symbols();
   std::vector<SettingChoice> choices = choices_of(rows, all_symbols);
-  Shapes base = shapes_of(settings, all_symbols);
+  Shapes base_shapes = shapes_of(settings, all_symbols);
   // An integer option that changes only sizes is set in all models that follow, so that the shapes show the option's
   // name.
   std::erase_if(choices, [&](const SettingChoice& choice) {
     if (choice.setting_text.find('=') != std::string::npos) return false;
     const auto shapes = shapes_if_valid(settings, {choice.assignment}, all_symbols);
-    if (!shapes || !have_same_names(*shapes, base)) return false;
-    settings.push_back(choice.assignment), base = *shapes;
+    if (!shapes || !have_same_names(*shapes, base_shapes)) return false;
+    settings.push_back(choice.assignment), base_shapes = *shapes;
     return true;
   });
 
@@ -182,7 +182,7 @@ std::vector<ListedTensor> list_tensors(const std::string& owner, Settings settin
         tensors.push_back({owner, name, shape, setting}), seen_shapes.emplace(name, shape);
     for (const auto& [name, shape] : shapes) seen_names.insert(name);
   };
-  add(base, "", true);
+  add(base_shapes, "", true);
   std::vector<bool> is_valid_alone;
   for (const SettingChoice& choice : choices) {
     const auto shapes = shapes_if_valid(settings, {choice.assignment}, all_symbols);
@@ -215,7 +215,7 @@ std::vector<ListedTensor> backbone_tensors(const std::string& backbone) {
   FieldLister lister;
   lister.section("model", options);
   OptionRows rows = lister.rows();
-  // Options that `settings` sets below must not be choices.
+  // Excludes the options that `settings` sets below, and the options for other numbers of layers and rows.
   std::erase_if(rows, [](const auto& row) {
     static const std::set<std::string> fixed_options{"backbone", "layers",      "encoder_layers", "width",
                                                      "ffn",      "source_rows", "vocabulary_rows"};

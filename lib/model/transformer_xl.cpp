@@ -120,8 +120,9 @@ class TransformerXl : public LanguageModel {
     const int64_t length = x.size(1), next_position = memories.next_position, capacity = memories.capacity;
     if (options_.transformer_xl.initial_memory == InitialMemory::zeros && layer.positions.empty())
       fill_with_zeros(layer, x, capacity);
-    at::Tensor out = block.forward(x, segment_mask(layer.positions, capacity, next_position, length), forward_context,
-                                   {uses_cache ? &layer.cache : nullptr}, observer, layer.inputs);
+    at::Tensor layer_output =
+        block.forward(x, segment_mask(layer.positions, capacity, next_position, length), forward_context,
+                      {uses_cache ? &layer.cache : nullptr}, observer, layer.inputs);
     // With capacity 0, segments are independent in training, and the memory stays empty; decoding, where each token is
     // a segment, stores all positions.
     const int64_t memory_limit = capacity > 0               ? capacity
@@ -140,7 +141,7 @@ class TransformerXl : public LanguageModel {
       const auto num_positions = static_cast<int64_t>(positions.size());
       layer.inputs = num_positions > 0 ? inputs.narrow(1, inputs.size(1) - num_positions, num_positions) : at::Tensor();
     }
-    return out;
+    return layer_output;
   }
 
   ModelOptions options_;

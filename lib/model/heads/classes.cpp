@@ -31,7 +31,7 @@ class ClassesTaskHead : public TaskHead {
   }
 };
 
-const Registration<ClassesTaskHead> entry(task_heads(), "classes", "class of a text");
+const Registration<ClassesTaskHead> classes_head_entry(task_heads(), "classes", "class of a text");
 
 }  // namespace
 

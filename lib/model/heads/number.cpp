@@ -26,8 +26,8 @@ class NumberHead : public PooledHead {
   // Returns the squared errors (B, 1) of `predictions` (B, 1) for targets (B, 1) in thousandths; 0 where the target is
   // negative.
   static at::Tensor squared_errors(const at::Tensor& predictions, const at::Tensor& targets) {
-    const at::Tensor labels = nn::to_device(targets, predictions.device());
-    return (predictions - labels.to(at::kFloat) * 0.001).square() * labels.ge(0);
+    const at::Tensor device_targets = nn::to_device(targets, predictions.device());
+    return (predictions - device_targets.to(at::kFloat) * 0.001).square() * device_targets.ge(0);
   }
 };
 
@@ -39,7 +39,7 @@ class NumberTaskHead : public TaskHead {
   }
 };
 
-const Registration<NumberTaskHead> entry(task_heads(), "number", "regression: a number for a text");
+const Registration<NumberTaskHead> number_head_entry(task_heads(), "number", "regression: a number for a text");
 
 }  // namespace
 

@@ -7,9 +7,9 @@
 
 namespace mh::model {
 
-Dense::Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t out)
-    : weight_(parameters.add(name + ".weight", {out, o.width}, {projection_init(o), true, true})),
-      bias_(parameters.add(name + ".bias", {out}, {nn::Init::constant(0), false, false})) {}
+Dense::Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t num_outputs)
+    : weight_(parameters.add(name + ".weight", {num_outputs, o.width}, {projection_init(o), true, true})),
+      bias_(parameters.add(name + ".bias", {num_outputs}, {nn::Init::constant(0), false, false})) {}
 
 at::Tensor Dense::operator()(const at::Tensor& x) const { return nn::linear(x, {&weight_}, {&bias_}); }
 
@@ -19,8 +19,8 @@ at::Tensor Pooler::operator()(const at::Tensor& hidden) const { return at::tanh(
 
 nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing) {
   const at::Tensor scores = logits.to(at::kFloat), labels = nn::to_device(classes, scores.device());
-  const auto loss = [&](double e) {
-    return at::cross_entropy_loss(scores, labels, {}, at::Reduction::Sum, /*ignore_index=*/-1, e);
+  const auto loss = [&](double label_smoothing) {
+    return at::cross_entropy_loss(scores, labels, {}, at::Reduction::Sum, /*ignore_index=*/-1, label_smoothing);
   };
   const at::Tensor smoothed = loss(smoothing), nll = smoothing == 0 ? smoothed : loss(0);
   return {smoothed, nll.detach().to(at::kDouble), classes.ge(0).sum().item<int64_t>()};
@@ -32,8 +32,9 @@ at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& c
          labels.ge(0);
 }
 
-PooledHead::PooledHead(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t out)
-    : dropout_(o.dropout_output), pooler_(parameters, o), dense_(parameters, name, o, out) {}
+PooledHead::PooledHead(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name,
+                       int64_t num_outputs)
+    : dropout_(o.dropout_output), pooler_(parameters, o), dense_(parameters, name, o, num_outputs) {}
 
 at::Tensor PooledHead::logits(const at::Tensor& hidden) const { return scores(hidden, {}).unsqueeze(1); }
 

@@ -8,10 +8,10 @@
 
 namespace mh::model {
 
-// A dense layer, y = W x + b, with the parameters `name`.weight (out, d) and `name`.bias (out).
+// A dense layer, y = W x + b, with the parameters `name`.weight (num_outputs, d) and `name`.bias (num_outputs).
 class Dense {
  public:
-  Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t out);
+  Dense(nn::ParameterList& parameters, const std::string& name, const ModelOptions& o, int64_t num_outputs);
   at::Tensor operator()(const at::Tensor& x) const;
 
  private:
@@ -39,12 +39,12 @@ at::Tensor class_log_probabilities(const at::Tensor& logits, const at::Tensor& c
 // A task head that makes one prediction for a text: pooler, dropout, dense layer.
 class PooledHead : public OutputLayer {
  public:
-  PooledHead(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t out);
-  // Returns the outputs of the dense layer (B, 1, out) for hidden (B, T, d), without dropout.
+  PooledHead(nn::ParameterList& parameters, const ModelOptions& o, const std::string& name, int64_t num_outputs);
+  // Returns the outputs of the dense layer (B, 1, num_outputs) for hidden (B, T, d), without dropout.
   at::Tensor logits(const at::Tensor& hidden) const override;
 
  protected:
-  // Returns the outputs of the dense layer (B, out) for hidden (B, T, d), with dropout in training.
+  // Returns the outputs of the dense layer (B, num_outputs) for hidden (B, T, d), with dropout in training.
   at::Tensor scores(const at::Tensor& hidden, const nn::ForwardContext& forward_context) const;
 
  private:

@@ -66,7 +66,7 @@ class SpanTaskHead : public TaskHead {
   }
 };
 
-const Registration<SpanTaskHead> entry(task_heads(), "span", "first and last position of an answer");
+const Registration<SpanTaskHead> span_head_entry(task_heads(), "span", "first and last position of an answer");
 
 }  // namespace
 

@@ -99,7 +99,7 @@ class WordsTaskHead : public TaskHead {
   }
 };
 
-const Registration<WordsTaskHead> entry(task_heads(), "words", "masked words");
+const Registration<WordsTaskHead> words_head_entry(task_heads(), "words", "masked words");
 
 }  // namespace
 
