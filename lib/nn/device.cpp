@@ -36,9 +36,11 @@ int count_gpus() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (driver == nullptr) return 0;
   auto initialise = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
-  auto count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
-  int n = 0;
-  return initialise != nullptr && count != nullptr && initialise(0) == 0 && count(&n) == 0 ? n : 0;
+  auto get_device_count = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
+  int num_gpus = 0;
+  return initialise != nullptr && get_device_count != nullptr && initialise(0) == 0 && get_device_count(&num_gpus) == 0
+             ? num_gpus
+             : 0;
 }
 
 void open_cuda() {

@@ -8,8 +8,8 @@
 namespace mh::nn {
 
 // Logs a warning if parameters loaded from the file `file_name` have NaN or infinite elements. The warning has the
-// number of such parameters and the name of the first. The outputs of such a model are NaN, and so is every mean that
-// includes these outputs.
+// number of such parameters and the name of the first. The outputs of a model with such parameters may be NaN, and so
+// may every mean that includes these outputs.
 void warn_if_not_finite(const std::string& file_name, const ParameterList& parameters);
 
 }  // namespace mh::nn

@@ -59,9 +59,9 @@ struct SumAndNorm {
 // Residual connection of a sublayer with input x (B, …, d) and output y (B, …, d). add() returns the residual sum x +
 // dropout(y), in the wider type of x and y; norm_of_sum() returns the layer norm of that sum, with weight and bias (d)
 // fp32; add_and_norm() returns both. A fused kernel computes sum and norm in one pass over memory if x is fp32 and y is
-// fp32 or bf16, or on a GPU fp16; it scales the elements of y that are not dropped in fp32. For other types, or for d
-// above the limit of the GPU kernel (kernels/cuda/sum_norm.h), the fallback calls dropout() and layer_norm(), which
-// round the scaled elements to the type of y before the sum.
+// fp32 or bf16, or on a GPU fp16; dropout scales the elements of y in fp32. For other types, or for d above the limit
+// of the GPU kernel (kernels/cuda/sum_norm.h), the fallback calls dropout() and layer_norm(), which round the scaled
+// elements to the type of y before the sum.
 at::Tensor add(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments);
 SumAndNorm add_and_norm(const at::Tensor& x, const at::Tensor& y, const DropoutArguments& dropout_arguments,
                         const at::Tensor& weight, const at::Tensor& bias, double epsilon);

@@ -62,11 +62,11 @@ void compute_cpu_losses(at::Tensor& logits, const int64_t* targets, double smoot
                         kernels::CrossEntropyRow* losses) {
   kernels::CrossEntropy params{logits.size(1), static_cast<float>(smoothing), needs_gradient};
   const bool is_bf16 = logits.scalar_type() == at::kBFloat16;
-  char* data = static_cast<char*>(logits.data_ptr());
+  char* logit_data = static_cast<char*>(logits.data_ptr());
   int64_t row_bytes = params.vocabulary * static_cast<int64_t>(logits.element_size());
   at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      char* row = data + i * row_bytes;
+      char* row = logit_data + i * row_bytes;
       if (targets[i] < 0) {
         losses[i] = {};
         if (needs_gradient) std::memset(row, 0, static_cast<size_t>(row_bytes));
@@ -94,13 +94,13 @@ void compute_fallback_losses(at::Tensor& logits, const at::Tensor& targets, doub
                              at::Tensor& losses) {
   const at::Tensor is_scored = targets.ge(0);
   at::Tensor upcast_logits = logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
-  at::Tensor log_p = at::log_softmax(upcast_logits, 1), index = targets.clamp_min(0).unsqueeze(1);
-  at::Tensor nll = log_p.gather(1, index).squeeze(1).neg() * is_scored;
+  at::Tensor log_p = at::log_softmax(upcast_logits, 1), target_index = targets.clamp_min(0).unsqueeze(1);
+  at::Tensor nll = log_p.gather(1, target_index).squeeze(1).neg() * is_scored;
   at::Tensor smoothed = nll * (1 - smoothing) - log_p.mean(1) * is_scored * smoothing;
   losses.copy_(at::stack({nll, smoothed}, 1));
   if (!needs_gradient) return;
   at::Tensor dlogits = log_p.exp_().sub_(smoothing / static_cast<double>(logits.size(1)));
-  dlogits.scatter_add_(1, index, at::full_like(index, smoothing - 1, dlogits.options()));
+  dlogits.scatter_add_(1, target_index, at::full_like(target_index, smoothing - 1, dlogits.options()));
   logits = dlogits.mul_(is_scored.unsqueeze(1)).to(logits.scalar_type());
 }
 
@@ -190,15 +190,16 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
     const bool on_gpu = static_cast<bool>(gpu_of(grad_output.device()));
     const double factor = on_gpu ? 0 : grad_output.item<double>();
     auto take_gradient = [&](const char* name) {
-      auto entry = context->saved_data.find(name);
+      auto saved_gradient = context->saved_data.find(name);
       TORCH_CHECK(
-          entry != context->saved_data.end(),
+          saved_gradient != context->saved_data.end(),
           "expected one backward pass through sliced_cross_entropy(), which frees the gradients; found a second "
           "one; compute the loss again");
-      at::Tensor t = entry->second.toTensor();
-      context->saved_data.erase(entry);
+      at::Tensor t = saved_gradient->second.toTensor();
+      context->saved_data.erase(saved_gradient);
       if (!t.defined()) return t;
-      // grad_output has the shape (1) in this product, since type promotion ignores tensors without dimensions.
+      // grad_output has the shape (1) in this product, so that the product is computed in the wider type of the two
+      // tensors: type promotion ignores tensors without dimensions.
       if (on_gpu) t.mul_(grad_output.view({1}));
       else if (factor != 1) t.mul_(factor);
       return t;
@@ -213,10 +214,13 @@ struct SlicedCrossEntropy : torch::autograd::Function<SlicedCrossEntropy> {
 struct PreparedInputs {
   at::Tensor hidden, bias;
   Targets targets;
-  PreparedInputs(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& all_targets)
-      : hidden(h.to(weight.scalar_type())), bias(b.defined() ? b.to(weight.scalar_type()) : b), targets(all_targets) {
-    targets.cpu_targets = all_targets.cpu_targets.to(at::kCPU, at::kLong).contiguous();
-    if (!all_targets.device_targets.defined()) targets.device_targets = to_device(targets.cpu_targets, h.device());
+  PreparedInputs(const at::Tensor& h, const at::Tensor& weight, const at::Tensor& b, const Targets& unconverted_targets)
+      : hidden(h.to(weight.scalar_type())),
+        bias(b.defined() ? b.to(weight.scalar_type()) : b),
+        targets(unconverted_targets) {
+    targets.cpu_targets = unconverted_targets.cpu_targets.to(at::kCPU, at::kLong).contiguous();
+    if (!unconverted_targets.device_targets.defined())
+      targets.device_targets = to_device(targets.cpu_targets, h.device());
   }
 };
 
@@ -228,8 +232,9 @@ int64_t count_scored(const at::Tensor& targets, int64_t vocabulary) {
   // The kernels write to the logit of each target without a bounds check, so each target must be below `vocabulary`.
   if (first != end)
     if (const int64_t largest = *std::max_element(first, end); largest >= vocabulary)
-      throw Error(Exit::failed, str("found the target ", largest, "; expected targets below ", vocabulary,
-                                    ", the number of entries that the softmax covers"));
+      throw Error(Exit::failed, Problem{"targets of the cross-entropy",
+                                        str("numbers below ", vocabulary, ", the number of outputs of the layer"),
+                                        str(largest), "use data with the vocabulary or the classes of the model"});
   return std::count_if(first, end, [](int64_t target) { return target >= 0; });
 }
 

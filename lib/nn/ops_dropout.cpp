@@ -57,14 +57,14 @@ struct Dropout : torch::autograd::Function<Dropout> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const kernels::Dropout& params,
                             uint64_t first) {
     // The backward pass recomputes the random numbers, which is cheaper than storing and reading a mask.
-    context->saved_data["how"] = std::string(reinterpret_cast<const char*>(&params), sizeof params);
+    context->saved_data["params"] = std::string(reinterpret_cast<const char*>(&params), sizeof params);
     context->saved_data["first"] = static_cast<int64_t>(first);
     return apply_dropout(params, first, x);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     kernels::Dropout params;
-    std::memcpy(&params, context->saved_data["how"].toStringRef().data(), sizeof params);
+    std::memcpy(&params, context->saved_data["params"].toStringRef().data(), sizeof params);
     auto first = static_cast<uint64_t>(context->saved_data["first"].toInt());
     return {apply_dropout(params, first, gradients[0]), {}, {}};
   }

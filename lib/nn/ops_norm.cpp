@@ -78,17 +78,17 @@ SumNormOutput compute_sum_norm(const SumNormCall& call, const at::Tensor& x, con
   if (needs_sum) output.sum = at::empty_like(x);
   if (needs_norm && needs_gradient)
     output.mean = at::empty({num_rows}, x.options()), output.rstd = at::empty_like(output.mean);
-  kernels::SumNormTensors t;
-  t.rows = num_rows, t.x = const_data_or_null(x), t.y = y.const_data_ptr();
-  t.sum = mutable_data_or_null(output.sum), t.norm = mutable_data_or_null(output.norm),
-  t.mean = mutable_data_or_null(output.mean), t.rstd = mutable_data_or_null(output.rstd);
+  kernels::SumNormTensors tensors;
+  tensors.rows = num_rows, tensors.x = const_data_or_null(x), tensors.y = y.const_data_ptr();
+  tensors.sum = mutable_data_or_null(output.sum), tensors.norm = mutable_data_or_null(output.norm),
+  tensors.mean = mutable_data_or_null(output.mean), tensors.rstd = mutable_data_or_null(output.rstd);
   if (const Gpu gpu = gpu_of(x.device())) {
-    check_cuda(gpu.kernels->sum_norm(*dtype_of(y.scalar_type()), call.params, t, gpu.stream));
+    check_cuda(gpu.kernels->sum_norm(*dtype_of(y.scalar_type()), call.params, tensors, gpu.stream));
     return output;
   }
   dispatch_element_type(y, [&](auto element) {
     for_each_work_item(call, num_rows, [&](int64_t first, int64_t count, float* scratch) {
-      kernels::sum_norm<decltype(element)>(call.params, t, first, count, scratch);
+      kernels::sum_norm<decltype(element)>(call.params, tensors, first, count, scratch);
     });
   });
   return output;
@@ -106,7 +106,8 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     context->save_for_backward({w, b, w.defined() ? output.sum : at::Tensor(), output.mean, output.rstd});
     context->saved_data["epsilon"] = epsilon;
     context->saved_data["type"] = static_cast<int64_t>(y.scalar_type());
-    if (dropout) context->saved_data["drops"] = std::string(reinterpret_cast<const char*>(&*dropout), sizeof *dropout);
+    if (dropout)
+      context->saved_data["dropout"] = std::string(reinterpret_cast<const char*>(&*dropout), sizeof *dropout);
     if (!w.defined()) return {output.sum};
     return {output.sum, output.norm};
   }
@@ -115,7 +116,7 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &w = saved[0], &sum = saved[2], &mean = saved[3], &rstd = saved[4];
     std::optional<kernels::DropoutRange> dropout;
-    if (const auto it = context->saved_data.find("drops"); it != context->saved_data.end())
+    if (const auto it = context->saved_data.find("dropout"); it != context->saved_data.end())
       std::memcpy(&dropout.emplace(), it->second.toStringRef().data(), sizeof *dropout);
     const at::Tensor dsum = grad_output[0].defined() ? grad_output[0].contiguous() : at::Tensor();
     const at::Tensor dnorm =
@@ -137,21 +138,22 @@ struct SumNormFunction : torch::autograd::Function<SumNormFunction> {
       const at::Tensor sums = partial_gradients.sum(1);
       return {dx, dy, sums[0], sums[1], {}, {}};
     };
-    kernels::SumNormTensors t;
-    t.rows = num_rows, t.chunk_rows = kRowsPerItem;
-    t.sum = const_cast<float*>(const_data_or_null(sum)), t.mean = mutable_data_or_null(mean),
-    t.rstd = mutable_data_or_null(rstd);
-    t.dsum = const_data_or_null(dsum), t.dnorm = const_data_or_null(dnorm), t.dx = mutable_data_or_null(dx),
-    t.dy = dy.mutable_data_ptr();
-    if (dnorm.defined()) t.dweight = mutable_data_or_null(partial_gradients), t.dbias = t.dweight + num_items * size;
+    kernels::SumNormTensors tensors;
+    tensors.rows = num_rows, tensors.chunk_rows = kRowsPerItem;
+    tensors.sum = const_cast<float*>(const_data_or_null(sum)), tensors.mean = mutable_data_or_null(mean),
+    tensors.rstd = mutable_data_or_null(rstd);
+    tensors.dsum = const_data_or_null(dsum), tensors.dnorm = const_data_or_null(dnorm),
+    tensors.dx = mutable_data_or_null(dx), tensors.dy = dy.mutable_data_ptr();
+    if (dnorm.defined())
+      tensors.dweight = mutable_data_or_null(partial_gradients), tensors.dbias = tensors.dweight + num_items * size;
     if (const Gpu gpu = gpu_of(template_gradient.device())) {
-      if (shares_gradient) t.dy = nullptr;
-      check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.params, t, gpu.stream));
+      if (shares_gradient) tensors.dy = nullptr;
+      check_cuda(gpu.kernels->sum_norm_backward(*dtype_of(type), call.params, tensors, gpu.stream));
       return input_gradients();
     }
     dispatch_element_type(dy, [&](auto element) {
       for_each_work_item(call, num_rows, [&](int64_t first, int64_t count, float* scratch) {
-        kernels::sum_norm_backward<decltype(element)>(call.params, t, first, count, scratch);
+        kernels::sum_norm_backward<decltype(element)>(call.params, tensors, first, count, scratch);
       });
     });
     return input_gradients();

@@ -16,7 +16,7 @@ Parameter::Parameter(std::string name, at::Tensor value, Traits traits)
 }
 
 void Parameter::use_bf16_copy(bool enabled) {
-  if (!enabled || !traits_.product) {
+  if (!enabled || !traits_.is_product_operand) {
     bf16_copy_ = at::Tensor();
     return;
   }
@@ -68,7 +68,7 @@ Parameter& ParameterList::share(const std::string& name, std::vector<int64_t> sh
   if (existing_parameter == nullptr) return add(name, std::move(shape), std::move(traits));
   if (existing_parameter->master().sizes() != at::IntArrayRef(shape))
     throw Error(Exit::failed,
-                name + ": expected layers of equal sizes, which share this parameter; found different sizes");
+                name + ": expected equal shapes in all layers that share this parameter; found different shapes");
   return *existing_parameter;
 }
 

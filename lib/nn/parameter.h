@@ -83,7 +83,8 @@ struct HeadAxis {
 struct Traits {
   Init init;
   bool has_decay = true;  // false (biases, layer norms): adamw decays the parameter only with decay_norms_and_biases
-  bool product = false;   // whether matrix products use the parameter, so that bf16 training keeps a bf16 copy
+  bool is_product_operand = false;  // whether matrix products read the parameter, so that bf16 training keeps a bf16
+                                    // copy
   std::vector<HeadAxis> head_axes = {};  // empty: not divided by heads; two: a matrix from heads to heads
   bool trainable = true;  // false: fixed random values, or running statistics; saved to checkpoints, but never
                           // updated by the optimiser
@@ -107,8 +108,8 @@ class Parameter {
   // are never trained.
   void set_trained(bool enabled);
 
-  // If `enabled`, creates the bf16 copy of a parameter with traits().product; otherwise deletes the copy. Parameters
-  // without traits().product have no copy.
+  // If `enabled`, creates the bf16 copy of a parameter with traits().is_product_operand; otherwise deletes the copy.
+  // Parameters without traits().is_product_operand have no copy.
   void use_bf16_copy(bool enabled);
   void refresh_copy();  // copies the master to the bf16 copy, if there is one; called after each update
   // Adds the bf16 copy's gradient to the master's in fp32, and clears the bf16 copy's gradient.

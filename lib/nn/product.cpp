@@ -89,12 +89,12 @@ at::Tensor whole_product(const at::Tensor& x, const at::Tensor& weight, const at
 
 // Lets oneDNN compute products of the current thread with one thread, during the lifetime of the object. A parallel
 // region is not enough: in a parallel region oneDNN runs with one thread, but plans for the maximum number of threads.
-class OneThread {
+class SingleThreadScope {
  public:
-  OneThread() { omp_set_num_threads(1); }
-  ~OneThread() { omp_set_num_threads(max_threads_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
+  SingleThreadScope() { omp_set_num_threads(1); }
+  ~SingleThreadScope() { omp_set_num_threads(max_threads_); }
+  SingleThreadScope(const SingleThreadScope&) = delete;
+  SingleThreadScope& operator=(const SingleThreadScope&) = delete;
 
  private:
   int max_threads_ = omp_get_max_threads();
@@ -114,7 +114,7 @@ at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, cons
   std::vector<at::Tensor> results(static_cast<size_t>(num_chunks));
   at::parallel_for(0, num_chunks, 1, [&](int64_t begin, int64_t end) {
     const c10::NoGradGuard no_gradient;
-    const OneThread one_thread;
+    const SingleThreadScope single_thread;
     for (int64_t chunk = begin; chunk < end; ++chunk) {
       const int64_t first = chunk * chunk_rows, count = std::min(chunk_rows, num_rows - first),
                     padded_count = *std::lower_bound(chunk_sizes.begin(), chunk_sizes.end(), count);
@@ -133,7 +133,7 @@ at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, cons
 std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor& bias) {
   constexpr int64_t kDistinctRows = 16;
   constexpr int64_t kCandidates[] = {16, 32, 48, 64, 80, 96, 128, 160};  // multiples of kDistinctRows
-  const OneThread one_thread;
+  const SingleThreadScope single_thread;
   // x has kDistinctRows distinct rows, which repeat; their products must have the same bits in each repetition. The
   // elements are fractional parts of multiples of the golden ratio: deterministic numbers without a pattern.
   const at::Tensor x = at::arange(kDistinctRows * weight.size(1), at::kDouble)
@@ -180,21 +180,21 @@ DecodingProducts* DecodingProducts::current() { return current_products; }
 
 const DecodingProducts::Weights& DecodingProducts::weights(ParameterRefs weights, ParameterRefs biases) {
   const std::lock_guard lock(cache_->fill_mutex);
-  auto [entry, inserted] = cache_->weights.try_emplace(std::pair(std::vector(weights), std::vector(biases)));
-  if (inserted) {
-    entry->second = {concatenate_values(weights), concatenate_values(biases)};
-    at::Tensor& bias = entry->second.bias;
-    if (bias.defined()) bias = bias.to(entry->second.weight.scalar_type());
-    at::Tensor& weight = entry->second.weight;
+  auto [it, is_new] = cache_->weights.try_emplace(std::pair(std::vector(weights), std::vector(biases)));
+  if (is_new) {
+    it->second = {concatenate_values(weights), concatenate_values(biases)};
+    at::Tensor& bias = it->second.bias;
+    if (bias.defined()) bias = bias.to(it->second.weight.scalar_type());
+    at::Tensor& weight = it->second.weight;
     if (can_be_packed(weight)) weight = pack_weight(weight);
-    if (entry->second.is_packed()) {
+    if (it->second.is_packed()) {
       std::vector<int64_t>& sizes =
           cache_->chunk_sizes[{weight.size(0), weight.size(1), weight.scalar_type(), bias.defined()}];
       if (sizes.empty()) sizes = find_chunk_sizes(weight, bias);
-      entry->second.chunk_sizes = sizes;
+      it->second.chunk_sizes = sizes;
     }
   }
-  return entry->second;
+  return it->second;
 }
 
 at::Tensor DecodingProducts::product(const at::Tensor& x, const Weights& weights, Activation fused_activation) {

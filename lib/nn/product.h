@@ -42,7 +42,7 @@ at::Tensor concatenate_values(ParameterRefs parameters);
 //   depends on both numbers, so x is cut into chunks of rows, each computed by one thread and the last one padded with
 //   zero rows. Only chunk sizes for which oneDNN computes the same bits as for kFullRows rows are used
 //   (Weights::chunk_sizes).
-//   On a GPU, products are padded to at least kFullRows rows.
+//   On a GPU, product_nt() pads x to at least kFullRows rows.
 // - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, which is packed in oneDNN's fastest
 //   layout, instead of computing it for every product.
 class DecodingProducts {

@@ -50,7 +50,7 @@ at::Tensor length_mask(const at::Tensor& lengths, int64_t n, at::Device device) 
 at::Tensor query_lengths(const Context& c) {
   if (c.mask.query_lengths.defined()) return c.mask.query_lengths;
   if (c.layer_spec.kind == AttentionKind::decoder_cross || !c.mask.key_lengths.defined()) return {};
-  return c.mask.key_lengths - (c.v.size(2) - c.query_input.size(1));  // the queries are the last keys
+  return c.mask.key_lengths - (c.v.size(2) - c.query_input.size(1));  // the queries are at the last key positions
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ void ExpertGate::add_parameters(nn::ParameterList& parameters, const LayerSpec& 
   mean_ = &parameters.add(name + "norm.mean", {d}, statistic_traits(0));
   variance_ = &parameters.add(name + "norm.variance", {d}, statistic_traits(1));
   nn::Traits up_traits = make_traits(up_init);
-  up_traits.product = true;  // W_up may use reduced precision; W_down is small and stays fp32
+  up_traits.is_product_operand = true;  // W_up may use reduced precision; W_down is small and stays fp32
   up_ = &parameters.add(name + "up.weight", {hidden, d}, up_traits);
   up_bias_ = &parameters.add(name + "up.bias", {hidden}, make_traits(up_init));
   nn::Traits down_traits = make_traits(down_init);
