@@ -15,7 +15,8 @@ const char* name_of(AttentionKind kind);  // returns the name in configuration k
 // the encoder input, each (B) int64 on the CPU. An undefined tensor means that no row is padded.
 struct Lengths {
   at::Tensor decoder, encoder;
-  // Implicit, since the lengths of a model without encoder are one tensor: begin(lengths).
+  // This constructor is implicit, so that the caller of a model without encoder may pass one tensor of lengths to a
+  // function such as Observer::begin().
   Lengths(at::Tensor decoder_lengths = {}, at::Tensor encoder_lengths = {})
       : decoder(std::move(decoder_lengths)), encoder(std::move(encoder_lengths)) {}
   // Return the lengths of the sequences from which an attention layer of this kind projects its queries and its keys.

@@ -73,8 +73,8 @@ void Cache::keep_last(int64_t num_positions) {
 
 namespace {
 
-// Returns the rows to copy as a pair (destination rows, source rows) if reordering is possible in place, that is, if no
-// source row is overwritten; otherwise nothing.
+// Returns the rows to copy as a pair (destination rows, source rows) if reordering is possible in place, that is, if
+// the number of rows does not grow and no source row is overwritten; otherwise nothing.
 std::optional<std::pair<std::vector<int64_t>, std::vector<int64_t>>> in_place_moves(const at::Tensor& rows,
                                                                                     int64_t old_num_rows) {
   const int64_t new_num_rows = rows.numel();
@@ -125,8 +125,9 @@ void Cache::reorder_keys_and_values(const at::Tensor& row_indices) {
   if (const auto moves = keys_.is_cpu() ? in_place_moves(rows, keys_.size(0)) : std::nullopt) {
     const at::Tensor destinations = at::tensor(moves->first, at::kLong), sources = at::tensor(moves->second, at::kLong);
     for (at::Tensor* store : {&keys_, &values_}) {
-      at::Tensor content = store->narrow(2, first_, length_);
-      if (destinations.numel() > 0) content.index_copy_(0, destinations, content.index_select(0, sources));
+      at::Tensor used_positions = store->narrow(2, first_, length_);
+      if (destinations.numel() > 0)
+        used_positions.index_copy_(0, destinations, used_positions.index_select(0, sources));
       *store = store->narrow(0, 0, rows.numel());
     }
     return;

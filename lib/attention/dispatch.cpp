@@ -29,14 +29,14 @@ MaskForm::MaskForm(const Mask& mask, int64_t num_queries, int64_t num_keys)
 KernelFeatures::KernelFeatures(const AttentionOptions& options, const Stages& stages)
     : has_mixing(stages.mixer->mixed_tensor() != MixedTensor::nothing),
       has_relative_positions(stages.score->has_relative_positions()),
-      normaliser(stages.normaliser->kernel_feature()),
+      normaliser_name(stages.normaliser->kernel_feature()),
       has_dropout(options.dropout > 0) {}
 
 std::vector<std::string> KernelFeatures::names(bool training) const {
   std::vector<std::string> feature_names;
   if (has_mixing) feature_names.emplace_back("head mixing");
   if (has_relative_positions) feature_names.emplace_back("relative positions");
-  if (normaliser != nullptr) feature_names.emplace_back(normaliser);
+  if (normaliser_name != nullptr) feature_names.emplace_back(normaliser_name);
   if (has_dropout && training) feature_names.emplace_back("dropout of the probabilities");
   return feature_names;
 }

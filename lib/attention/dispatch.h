@@ -62,15 +62,15 @@ struct MaskForm {
 
 // Features of a layer that the fused kernels implement and LibTorch's scaled_dot_product_attention (SDPA) lacks.
 struct KernelFeatures {
-  bool has_mixing = false;              // head mixing
-  bool has_relative_positions = false;  // relative positions of the score
-  const char* normaliser = nullptr;     // Normaliser::kernel_feature(); null if SDPA has this normaliser
-  bool has_dropout = false;             // dropout of probabilities; in use in training only
+  bool has_mixing = false;                // head mixing
+  bool has_relative_positions = false;    // relative positions of the score
+  const char* normaliser_name = nullptr;  // Normaliser::kernel_feature(); null if SDPA has this normaliser
+  bool has_dropout = false;               // dropout of probabilities; in use in training only
 
   KernelFeatures() = default;
   KernelFeatures(const AttentionOptions& options, const Stages& stages);
   bool has_any(bool training) const {
-    return has_mixing || has_relative_positions || normaliser != nullptr || (has_dropout && training);
+    return has_mixing || has_relative_positions || normaliser_name != nullptr || (has_dropout && training);
   }
   // Returns the names of the features in use, for fallback reasons.
   std::vector<std::string> names(bool training) const;
@@ -110,8 +110,9 @@ struct Constraint;
 // The dispatcher's decision for one forward pass.
 struct KernelChoice {
   Kernel kernel = Kernel::composed;
-  // With Kernel::composed: first unmet constraint. If only constraints of Scope::kernel are unmet, the last one in the
-  // list among the first unmet constraints of the candidate kernels. Null for other kernels, and with Path::composed.
+  // With Kernel::composed: the first unmet constraint of the layer or the pass. If only constraints of Scope::kernel
+  // are unmet, each candidate kernel has a first unmet constraint, and unmet_constraint is the latest of these in the
+  // list. Null for all other kernels, and with Path::composed.
   const Constraint* unmet_constraint = nullptr;
   MaskForm mask = {};
   at::Tensor matrix = {};  // mixing matrix from Mixer::matrix(); undefined: no mixing
@@ -164,8 +165,8 @@ std::span<const Constraint> constraints();
 // Returns the first constraint of Scope::kernel that a kernel does not meet in a forward pass; null if it meets all.
 const Constraint* first_unmet(const ConstraintInput& input, Kernel kernel);
 
-// Chooses the kernel of each forward pass of one layer. A choice builds no string and takes no lock, except when the
-// layer logs a fallback reason for the first time, or has an interceptor that needs the composed path.
+// Chooses the kernel of each forward pass of one layer. A forward pass takes a lock only if the layer logs a fallback
+// reason for the first time, or has an interceptor that needs the composed path.
 class Dispatcher {
  public:
   Dispatcher() = default;  // for a layer without heads

@@ -76,8 +76,8 @@ void for_each_work_item(const at::Tensor& x, int64_t scratch_floats, const Visit
 }
 
 // Returns how many of `num_keys` keys the query at position t sees.
-int64_t num_visible_keys(const MixOptions& mixing, int64_t t, int64_t num_keys) {
-  return mixing.causal_offset ? std::clamp<int64_t>(t + *mixing.causal_offset + 1, 0, num_keys) : num_keys;
+int64_t num_visible_keys(const MixOptions& options, int64_t t, int64_t num_keys) {
+  return options.causal_offset ? std::clamp<int64_t>(t + *options.causal_offset + 1, 0, num_keys) : num_keys;
 }
 
 // Sets the entries [begin, end) of each of `heads` heads to 0. `stride`: head stride, in elements.
@@ -94,7 +94,7 @@ at::Tensor allocate_output(const at::Tensor& x, int64_t heads, bool by_position)
 }
 
 template <class T>
-void run_forward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing, at::Tensor& y) {
+void run_forward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& options, at::Tensor& y) {
   const int64_t in_heads = x.size(1), out_heads = y.size(1), keys = x.size(3);
   const auto x_view = const_view<T>(x);
   const auto y_view = mutable_view<T>(y);
@@ -102,7 +102,7 @@ void run_forward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptio
   for_each_work_item(x, kernels::head_mix_scratch(in_heads, out_heads),
                      [&](int64_t, int64_t b, int64_t begin, int64_t end, float* scratch) {
                        for (int64_t t = begin; t < end; ++t) {
-                         const int64_t count = num_visible_keys(mixing, t, keys);
+                         const int64_t count = num_visible_keys(options, t, keys);
                          kernels::mix_heads({in_heads, out_heads, x_view.head_stride, y_view.head_stride, count},
                                             matrices.at(b, t), x_view.at(b, t), y_view.at(b, t), scratch);
                          clear_range(y_view.at(b, t), y_view.head_stride, out_heads, count, keys);
@@ -123,10 +123,10 @@ void add_lanes(const float* lanes, int64_t count, float* sums) {
 // call. With one matrix per position dm has the shape (B, T, in_heads, out_heads), otherwise (work items, in_heads,
 // out_heads), which the caller sums over the work items.
 template <class T>
-void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing, const at::Tensor& dy,
+void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOptions& options, const at::Tensor& dy,
                          const at::Tensor& dx, const at::Tensor& dm) {
   const int64_t in_heads = x.size(1), out_heads = dy.size(1), keys = x.size(3), matrix_size = in_heads * out_heads;
-  const bool by_position = m.dim() == 4;
+  const bool has_matrix_per_position = m.dim() == 4;
   const auto x_view = const_view<T>(x), dy_view = const_view<T>(dy);
   const auto dx_view = dx.defined() ? mutable_view<T>(dx) : View<T>(nullptr, x);
   auto* dm_data = dm.defined() ? dm.data_ptr<float>() : nullptr;
@@ -137,19 +137,19 @@ void run_backward_kernel(const at::Tensor& x, const at::Tensor& m, const MixOpti
         float* lanes = scratch + scratch_size;
         std::fill_n(lanes, matrix_size * kLanes, 0.0F);
         for (int64_t t = begin; t < end; ++t) {
-          const int64_t count = num_visible_keys(mixing, t, keys);
+          const int64_t count = num_visible_keys(options, t, keys);
           T* dx_row = dx.defined() ? dx_view.at(b, t) : nullptr;
           const kernels::HeadMixGradients<T> g{x_view.at(b, t), dy_view.at(b, t), dx_row, dx_view.head_stride,
                                                dm_data != nullptr ? lanes : nullptr};
           kernels::mix_heads_backward({in_heads, out_heads, x_view.head_stride, dy_view.head_stride, count},
                                       matrices.at(b, t), g, scratch);
           if (dx_row != nullptr) clear_range(dx_row, dx_view.head_stride, in_heads, count, keys);
-          if (dm_data != nullptr && by_position) {
+          if (dm_data != nullptr && has_matrix_per_position) {
             add_lanes(lanes, matrix_size, dm_data + (b * x.size(2) + t) * matrix_size);
             std::fill_n(lanes, matrix_size * kLanes, 0.0F);
           }
         }
-        if (dm_data != nullptr && !by_position) add_lanes(lanes, matrix_size, dm_data + item * matrix_size);
+        if (dm_data != nullptr && !has_matrix_per_position) add_lanes(lanes, matrix_size, dm_data + item * matrix_size);
       });
 }
 
@@ -172,17 +172,17 @@ std::pair<at::Tensor, at::Tensor> in_kernel_layout(const at::Tensor& x, const at
   return {with_contiguous_rows(x), m.to(at::kFloat).contiguous()};
 }
 
-at::Tensor mix_without_autograd(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing) {
+at::Tensor mix_without_autograd(const at::Tensor& x, const at::Tensor& m, const MixOptions& options) {
   if (!has_cpu_kernel(x)) return mix_by_matmul(x, m);
-  at::Tensor y = allocate_output(x, m.size(-1), mixing.by_position);
-  if (x.scalar_type() == at::kFloat) run_forward_kernel<float>(x, m, mixing, y);
-  else run_forward_kernel<uint16_t>(x, m, mixing, y);
+  at::Tensor y = allocate_output(x, m.size(-1), options.by_position);
+  if (x.scalar_type() == at::kFloat) run_forward_kernel<float>(x, m, options, y);
+  else run_forward_kernel<uint16_t>(x, m, options, y);
   return y;
 }
 
 // Returns the gradients (dx, dm) of x and m; a gradient that is not needed is undefined. If `can_overwrite`, dx may
 // overwrite `grad_output`, the gradient of the result, if the two have the same shape.
-std::pair<at::Tensor, at::Tensor> mix_gradients(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing,
+std::pair<at::Tensor, at::Tensor> mix_gradients(const at::Tensor& x, const at::Tensor& m, const MixOptions& options,
                                                 const at::Tensor& grad_output, bool can_overwrite, bool needs_x,
                                                 bool needs_m) {
   at::Tensor dx, dm;
@@ -199,22 +199,22 @@ std::pair<at::Tensor, at::Tensor> mix_gradients(const at::Tensor& x, const at::T
     if (m.dim() == 2) sizes.insert(sizes.begin(), x.size(0) * ceil_div(x.size(2), kPositionsPerItem));
     dm = at::zeros(sizes, m.options());
   }
-  if (x.scalar_type() == at::kFloat) run_backward_kernel<float>(x, m, mixing, dy, dx, dm);
-  else run_backward_kernel<uint16_t>(x, m, mixing, dy, dx, dm);
+  if (x.scalar_type() == at::kFloat) run_backward_kernel<float>(x, m, options, dy, dx, dm);
+  else run_backward_kernel<uint16_t>(x, m, options, dy, dx, dm);
   if (needs_m && m.dim() == 2) dm = dm.sum(0, false, at::kDouble).to(at::kFloat);
   return {dx, dm};
 }
 
 struct MixHeads : torch::autograd::Function<MixHeads> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& matrix,
-                            const MixOptions& mixing) {
+                            const MixOptions& options) {
     const auto [x, m] = in_kernel_layout(input, matrix);
     context->save_for_backward({x, m});
-    no_autograd::save_offset(context->saved_data, mixing.causal_offset);
-    return mix_without_autograd(x, m, mixing);
+    no_autograd::save_offset(context->saved_data, options.causal_offset);
+    return mix_without_autograd(x, m, options);
   }
 
-  // The parameter is a reference because a copy would hold another reference to the storage, which can_reuse_storage()
+  // `gradients` is a reference because a copy would hold another reference to the storage, which can_reuse_storage()
   // counts.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
@@ -234,19 +234,19 @@ at::Tensor matrices_at(const at::Tensor& m, int64_t first, int64_t count) {
 // probabilities of one block only.
 struct MixValues : torch::autograd::Function<MixValues> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& probabilities, const at::Tensor& matrix,
-                            const at::Tensor& v, const MixOptions& mixing) {
+                            const at::Tensor& v, const MixOptions& options) {
     const auto inputs = in_kernel_layout(probabilities, matrix);
     const at::Tensor &p = inputs.first, &m = inputs.second;
     context->save_for_backward({p, m, v});
-    no_autograd::save_offset(context->saved_data, mixing.causal_offset);
+    no_autograd::save_offset(context->saved_data, options.causal_offset);
     const at::Tensor values = no_autograd::flatten_heads(v);
     at::Tensor z = at::empty({v.size(0), v.size(1), p.size(2), v.size(3)}, v.options());
     const at::Tensor flat_z = z.flatten(0, 1);
-    for_each_block(p, mixing, [&](const Block& block) {
+    for_each_block(p, options, [&](const Block& block) {
       at::Tensor rows = flat_z.narrow(1, block.first, block.count);
       if (block.key_end == 0) return (void)rows.zero_();
       const at::Tensor mixed_probabilities =
-          mix_without_autograd(block.slice(p), matrices_at(m, block.first, block.count), block.mixing);
+          mix_without_autograd(block.slice(p), matrices_at(m, block.first, block.count), block.options);
       at::bmm_out(rows, no_autograd::flatten_heads(mixed_probabilities.to(v.scalar_type())),
                   values.narrow(1, 0, block.key_end));
     });
@@ -256,7 +256,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &p = saved[0], &m = saved[1], &v = saved[2];
-    const MixOptions mixing{no_autograd::load_offset(context->saved_data)};
+    const MixOptions options{no_autograd::load_offset(context->saved_data)};
     const bool needs_p = context->needs_input_grad(0), needs_m = context->needs_input_grad(1);
     const at::Tensor values = no_autograd::flatten_heads(v).transpose(1, 2),
                      dz = no_autograd::flatten_heads(gradients[0]);
@@ -264,14 +264,14 @@ struct MixValues : torch::autograd::Function<MixValues> {
     if (needs_p) dp = at::empty(p.sizes(), p.options());
     if (needs_m) dm = at::zeros(m.sizes(), m.options());
     if (context->needs_input_grad(2)) dv = at::zeros(v.sizes(), v.options());
-    for_each_block(p, mixing, [&](const Block& block) {
+    for_each_block(p, options, [&](const Block& block) {
       if (needs_p) dp.narrow(2, block.first, block.count).narrow(3, block.key_end, p.size(3) - block.key_end).zero_();
       if (block.key_end == 0) return;
       const at::Tensor p_block = block.slice(p), matrices = matrices_at(m, block.first, block.count),
                        dz_block = dz.narrow(1, block.first, block.count);
       if (dv.defined()) {
         const at::Tensor mixed_probabilities =
-            no_autograd::flatten_heads(mix_without_autograd(p_block, matrices, block.mixing).to(v.scalar_type()));
+            no_autograd::flatten_heads(mix_without_autograd(p_block, matrices, block.options).to(v.scalar_type()));
         dv.flatten(0, 1).narrow(1, 0, block.key_end).baddbmm_(mixed_probabilities.transpose(1, 2), dz_block);
       }
       if (!needs_p && !needs_m) return;
@@ -283,7 +283,7 @@ struct MixValues : torch::autograd::Function<MixValues> {
       at::Tensor flat_dy = dy_fits_dp ? block.slice(dp.flatten(0, 1)) : dy.flatten(0, 1);
       at::bmm_out(flat_dy, dz_block, values.narrow(2, 0, block.key_end));
       const auto [dp_block, dm_block] =
-          mix_gradients(p_block, matrices, block.mixing, dy.to(p.scalar_type()), true, needs_p, needs_m);
+          mix_gradients(p_block, matrices, block.options, dy.to(p.scalar_type()), true, needs_p, needs_m);
       if (needs_p && !dp_block.is_alias_of(dp)) block.slice(dp).copy_(dp_block);
       if (needs_m) matrices_at(dm, block.first, block.count).add_(dm_block);
     });
@@ -293,30 +293,31 @@ struct MixValues : torch::autograd::Function<MixValues> {
  private:
   struct Block {
     int64_t first, count, key_end;
-    MixOptions mixing;  // with causal_offset relative to the first query of the block
+    MixOptions options;  // with causal_offset relative to the first query of the block
     // Returns the entries of x (…, T, S) for the queries of the block and the keys that they see.
     at::Tensor slice(const at::Tensor& x) const { return x.narrow(-2, first, count).narrow(-1, 0, key_end); }
   };
   // Calls visit(block) for each block of queries.
   template <class Visit>
-  static void for_each_block(const at::Tensor& p, const MixOptions& mixing, const Visit& visit) {
-    no_autograd::for_each_block(p.size(2), p.size(3), mixing.causal_offset,
+  static void for_each_block(const at::Tensor& p, const MixOptions& options, const Visit& visit) {
+    no_autograd::for_each_block(p.size(2), p.size(3), options.causal_offset,
                                 [&](int64_t first, int64_t count, int64_t key_end) {
-                                  MixOptions block_mixing;
-                                  if (mixing.causal_offset) block_mixing.causal_offset = *mixing.causal_offset + first;
-                                  visit(Block{first, count, key_end, block_mixing});
+                                  MixOptions block_options;
+                                  if (options.causal_offset)
+                                    block_options.causal_offset = *options.causal_offset + first;
+                                  visit(Block{first, count, key_end, block_options});
                                 });
   }
 };
 
 }  // namespace
 
-at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing) {
-  return MixHeads::apply(x, m, mixing);
+at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const MixOptions& options) {
+  return MixHeads::apply(x, m, options);
 }
 
-at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const MixOptions& mixing) {
-  return MixValues::apply(p, m, v, mixing);
+at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const MixOptions& options) {
+  return MixValues::apply(p, m, v, options);
 }
 
 }  // namespace mh::attention

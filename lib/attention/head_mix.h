@@ -1,5 +1,5 @@
-// Linear maps across heads, y_i = Σ_j m[j, i] x_j, the operation of every method that mixes heads, and the name of the
-// parameter of learned maps. In shapes, T is the number of queries and S the number of keys.
+// Linear maps across heads, y_i = Σ_j m[j, i] x_j, the operation of every method that mixes heads, and the parameter
+// name of their matrices. In shapes, T is the number of queries and S the number of keys.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +8,8 @@
 
 namespace mh::attention {
 
-// Suffix, after the name of the layer, of the name of a learned matrix (h, hv); in talking-heads attention h is the
-// number of heads in the softmax.
+// Parameter name of a mixing matrix (h, hv), after the name of the layer. In talking-heads attention, the matrix that
+// mixes probabilities, where h is the number of heads in the softmax.
 constexpr const char* kMixingMatrix = ".mixer.matrix";
 
 // Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source
@@ -23,17 +23,17 @@ struct MixOptions {
   // Entries x[b, i, t, s] with s > t + *causal_offset are hidden. The CPU kernel does not read hidden entries of x or
   // of gradients and writes 0 for them, which halves the work of causal self-attention.
   CausalOffset causal_offset;
-  // Whether the result is stored as (B, T, h_out, S), so that concatenating the heads needs no copy.
+  // Whether the CPU kernel stores the result as (B, T, h_out, S), so that concatenating the heads needs no copy.
   bool by_position = false;
 };
 
 // Returns y (B, h_out, T, S), y_i = Σ_j m[j, i] x_j, for x (B, h_in, T, S) and m (h_in, h_out), or (B, T, h_in, h_out)
 // with one matrix per position. x is the only large tensor that is saved for the backward pass.
-at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const MixOptions& mixing = {});
+at::Tensor mix_heads(const at::Tensor& x, const at::Tensor& m, const MixOptions& options = {});
 
 // Returns Z (B, h_out, T, dv), Z_i = (Σ_j m[j, i] P_j) V_i, for p (B, h_in, T, S), v (B, h_out, S, dv) and m (h_in,
 // h_out) or (B, T, h_in, h_out). The backward pass recomputes the mixed probabilities, so that p is the only saved
 // tensor with T S elements per head.
-at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const MixOptions& mixing = {});
+at::Tensor mix_values(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const MixOptions& options = {});
 
 }  // namespace mh::attention

@@ -9,8 +9,8 @@ namespace mh::attention {
 
 Stages make_stages(const AttentionOptions& options, const LayerSpec& layer_spec) {
   const auto make = [&](auto& registry, const char* key, const std::string& name) {
-    const auto entry = options.stages.find(name);
-    return registry.make(name, key)->make(entry != options.stages.end() ? entry->second.get() : nullptr, layer_spec);
+    const auto it = options.stages.find(name);
+    return registry.make(name, key)->make(it != options.stages.end() ? it->second.get() : nullptr, layer_spec);
   };
   Stages stages;
   stages.pairing = make(pairings(), "attention.pairing", options.pairing);
@@ -57,18 +57,19 @@ AttentionLayer::AttentionLayer(nn::ParameterList& parameters, const AttentionOpt
   if (stages_.score->uses_keys()) key_ = add_projection(".key", layer_spec.key_size, HeadSide::score, key_bias_);
   value_ = add_projection(".value", layer_spec.value_size, HeadSide::value, value_bias_);
   stages_.for_each_stage(options_, [&](Stage& stage, const char* stage_type, const std::string& name) {
-    const Capabilities p = stage.capabilities();
+    const Capabilities stage_capabilities = stage.capabilities();
     const bool is_cross = layer_spec.kind == AttentionKind::decoder_cross,
                is_causal = layer_spec.kind == AttentionKind::decoder_self;
-    const char* missing_capability = is_cross && !p.cross     ? "cross-attention"
-                                     : is_causal && !p.causal ? "a causal model"
-                                     : !is_cross && !p.self   ? "self-attention"
-                                                              : nullptr;
+    const char* missing_capability = is_cross && !stage_capabilities.cross     ? "cross-attention"
+                                     : is_causal && !stage_capabilities.causal ? "a causal model"
+                                     : !is_cross && !stage_capabilities.self   ? "self-attention"
+                                                                               : nullptr;
     if (missing_capability != nullptr)
-      throw Error(Exit::usage,
-                  Problem{str(layer_spec.name, ", ", stage_type, " '", name, "'"),
-                          str("a stage that supports ", missing_capability), "a stage without this support",
-                          str("choose another stage for attention.", name_of(layer_spec.kind))});
+      throw Error(
+          Exit::usage,
+          Problem{str(layer_spec.name, ", ", stage_type, " '", name, "'"),
+                  str("a stage that supports ", missing_capability), "a stage without this support",
+                  str("set attention.", name_of(layer_spec.kind), ".", stage_type, " to a stage with this support")});
     parameters.set_role(role_of(stage));
     stage.add_parameters(parameters, layer_spec_);
     parameters.set_role(HeadRole::none);
@@ -163,9 +164,10 @@ bool AttentionLayer::is_per_query() const {
 Capabilities AttentionLayer::capabilities() const {
   Capabilities result;
   stages_.for_each_stage(options_, [&](const Stage& stage, const char*, const std::string&) {
-    const Capabilities p = stage.capabilities();
-    result = {result.self && p.self, result.causal && p.causal, result.cross && p.cross, result.memory && p.memory,
-              result.incremental && p.incremental};
+    const Capabilities stage_capabilities = stage.capabilities();
+    result = {result.self && stage_capabilities.self, result.causal && stage_capabilities.causal,
+              result.cross && stage_capabilities.cross, result.memory && stage_capabilities.memory,
+              result.incremental && stage_capabilities.incremental};
   });
   return result;
 }

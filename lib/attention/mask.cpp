@@ -26,9 +26,9 @@ at::Tensor boolean_mask(const Mask& mask, int64_t num_queries, int64_t num_keys,
     intersect(at::arange(num_keys, options).view({1, 1, 1, num_keys}) <
               nn::to_device(mask.key_lengths, device).view({-1, 1, 1, 1}));
   if (mask.additive.defined()) {
-    at::Tensor allowed = mask.additive > -std::numeric_limits<double>::infinity();
-    while (allowed.dim() < 4) allowed = allowed.unsqueeze(0);
-    intersect(allowed.expand({allowed.size(0), allowed.size(1), num_queries, num_keys}));
+    at::Tensor finite_entries = mask.additive > -std::numeric_limits<double>::infinity();
+    while (finite_entries.dim() < 4) finite_entries = finite_entries.unsqueeze(0);
+    intersect(finite_entries.expand({finite_entries.size(0), finite_entries.size(1), num_queries, num_keys}));
   }
   return result;
 }

@@ -35,8 +35,8 @@ struct Mask {
 at::Tensor lengths_if_padded(const at::Tensor& lengths, int64_t num_positions, at::Device device);
 
 // Returns the boolean mask, broadcastable to (B, h, Tq, Tk), that combines `causal`, `window`, `key_lengths` and the
-// entries of `additive` that are minus infinity; an undefined tensor if none of them is present, or only a causal mask
-// that hides no key.
+// entries of `additive` that are minus infinity. Returns an undefined tensor if the mask has no window, no key lengths
+// and no additive mask, and is not causal or hides no key.
 at::Tensor boolean_mask(const Mask& mask, int64_t num_queries, int64_t num_keys, at::Device device);
 
 }  // namespace mh::attention

@@ -30,54 +30,56 @@ void for_each_row(const at::Tensor& x, const Visit& visit) {
                    });
 }
 
-void softmax_rows(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind softmax_kind, at::Tensor& p) {
+void softmax_rows(const at::Tensor& a, const at::Tensor& attention_mask, SoftmaxKind softmax_kind, at::Tensor& p) {
   const int64_t size = a.size(-1);
   const auto* a_data = a.const_data_ptr<float>();
   auto* p_data = p.data_ptr<float>();
-  if (!allowed.defined())
+  if (!attention_mask.defined())
     return for_each_row(
         a, [&](int64_t r) { kernels::softmax_row(softmax_kind, a_data + r * size, nullptr, p_data + r * size, size); });
   // Before a copy, only the last axis of the mask is expanded: usually all heads share one mask, and a copy of the mask
   // expanded to all heads would be larger.
-  at::Tensor mask = allowed.expand({allowed.size(0), allowed.size(1), allowed.size(2), size});
-  if (mask.stride(-1) != 1) mask = mask.contiguous();
-  mask = mask.expand(a.sizes());
-  const auto* mask_data = mask.const_data_ptr<bool>();
+  at::Tensor expanded_mask =
+      attention_mask.expand({attention_mask.size(0), attention_mask.size(1), attention_mask.size(2), size});
+  if (expanded_mask.stride(-1) != 1) expanded_mask = expanded_mask.contiguous();
+  expanded_mask = expanded_mask.expand(a.sizes());
+  const auto* mask_data = expanded_mask.const_data_ptr<bool>();
   const int64_t num_heads = a.size(1), num_queries = a.size(2);
   for_each_row(a, [&](int64_t r) {
     const int64_t b = r / (num_heads * num_queries), h = r / num_queries % num_heads, t = r % num_queries;
-    kernels::softmax_row(softmax_kind, a_data + r * size,
-                         mask_data + b * mask.stride(0) + h * mask.stride(1) + t * mask.stride(2), p_data + r * size,
-                         size);
+    kernels::softmax_row(
+        softmax_kind, a_data + r * size,
+        mask_data + b * expanded_mask.stride(0) + h * expanded_mask.stride(1) + t * expanded_mask.stride(2),
+        p_data + r * size, size);
   });
 }
 
 // Computes the masked softmax with LibTorch operations, for devices and types that the row kernel does not support.
-at::Tensor softmax_by_tensor_ops(const at::Tensor& a, const at::Tensor& allowed, SoftmaxKind softmax_kind) {
+at::Tensor softmax_by_tensor_ops(const at::Tensor& a, const at::Tensor& attention_mask, SoftmaxKind softmax_kind) {
   // exp(a) σ(a) = exp(a + log σ(a)) = exp(2a - softplus(a))
   const at::Tensor x = softmax_kind == SoftmaxKind::sigmoid_weighted ? a + at::log_sigmoid(a) : a;
-  if (!allowed.defined()) return at::softmax(x, -1);
-  return at::softmax(x.masked_fill(~allowed, -INFINITY), -1).masked_fill_(~allowed, 0);
+  if (!attention_mask.defined()) return at::softmax(x, -1);
+  return at::softmax(x.masked_fill(~attention_mask, -INFINITY), -1).masked_fill_(~attention_mask, 0);
 }
 
 struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& logits,
                             const std::optional<at::Tensor>& optional_mask, int64_t kind, bool in_place) {
     const auto softmax_kind = static_cast<SoftmaxKind>(kind);
-    const at::Tensor allowed = optional_mask.value_or(at::Tensor());
+    const at::Tensor attention_mask = optional_mask.value_or(at::Tensor());
     at::Tensor a = logits.contiguous(), p;
     if (has_row_kernel(a)) {
       p = in_place ? a.tensor_data() : at::empty_like(a);
-      softmax_rows(a, allowed, softmax_kind, p);
+      softmax_rows(a, attention_mask, softmax_kind, p);
     } else {
-      p = softmax_by_tensor_ops(a, allowed, softmax_kind);
+      p = softmax_by_tensor_ops(a, attention_mask, softmax_kind);
     }
     context->save_for_backward({p, softmax_kind == SoftmaxKind::sigmoid_weighted ? a : at::Tensor()});
     context->saved_data["kind"] = kind;
     return p;
   }
 
-  // The parameter is a reference because a copy would hold another reference to the storage, which can_reuse_storage()
+  // `gradients` is a reference because a copy would hold another reference to the storage, which can_reuse_storage()
   // counts.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
@@ -103,24 +105,24 @@ struct MaskedSoftmax : torch::autograd::Function<MaskedSoftmax> {
   }
 };
 
-at::Tensor apply(const at::Tensor& logits, const at::Tensor& allowed, SoftmaxKind softmax_kind, bool in_place) {
-  std::optional<at::Tensor> mask;
-  if (allowed.defined()) mask = allowed;
-  return MaskedSoftmax::apply(logits, mask, static_cast<int64_t>(softmax_kind), in_place);
+at::Tensor apply(const at::Tensor& logits, const at::Tensor& attention_mask, SoftmaxKind softmax_kind, bool in_place) {
+  std::optional<at::Tensor> optional_mask;
+  if (attention_mask.defined()) optional_mask = attention_mask;
+  return MaskedSoftmax::apply(logits, optional_mask, static_cast<int64_t>(softmax_kind), in_place);
 }
 
 }  // namespace
 
-at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxKind::softmax, false);
+at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& attention_mask) {
+  return apply(logits, attention_mask, SoftmaxKind::softmax, false);
 }
 
-at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxKind::softmax, can_reuse_storage(logits) && logits.is_contiguous());
+at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& attention_mask) {
+  return apply(logits, attention_mask, SoftmaxKind::softmax, can_reuse_storage(logits) && logits.is_contiguous());
 }
 
-at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& allowed) {
-  return apply(logits, allowed, SoftmaxKind::sigmoid_weighted, false);
+at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& attention_mask) {
+  return apply(logits, attention_mask, SoftmaxKind::sigmoid_weighted, false);
 }
 
 }  // namespace mh::attention

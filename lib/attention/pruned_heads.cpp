@@ -17,25 +17,31 @@ void OriginalHeads::describe(Fields& f) {
           "indices before pruning, from 0, of the remaining heads; empty: the layer is not pruned", at_least(0));
 }
 
-OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std::string& where) const {
+OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std::string& section) const {
   OriginalHeads result = *this;
-  auto refuse = [&](const char* key, const std::string& expected, const std::string& found) {
-    throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.", where, ".", key), expected, found, ""});
+  const std::string count_key = str("attention.", section, ".original_heads");
+  auto refuse_kept_heads = [&](const std::string& expected, const std::string& found, const std::string& next) {
+    throw Error(Exit::usage,
+                Problem{str(layer_spec.name, ", attention.", section, ".kept_heads"), expected, found, next});
   };
   if (count == 0) {
-    if (!kept_heads.empty()) refuse("kept_heads", "0 indices, since original_heads is 0", str(kept_heads.size()));
+    if (!kept_heads.empty())
+      refuse_kept_heads(str("no indices, since ", count_key, " is 0"), str(kept_heads.size(), " indices"),
+                        str("set ", count_key, " to the number of heads before pruning, or leave kept_heads out"));
     result.count = layer_spec.value_heads;
     result.kept_heads.resize(static_cast<size_t>(result.count));
     std::iota(result.kept_heads.begin(), result.kept_heads.end(), 0);
     return result;
   }
   if (static_cast<int64_t>(kept_heads.size()) != layer_spec.value_heads)
-    refuse("kept_heads", str("one index for each of the layer's ", layer_spec.value_heads, " heads"),
-           str(kept_heads.size()));
+    refuse_kept_heads(str("one index for each of the layer's ", layer_spec.value_heads, " heads"),
+                      str(kept_heads.size(), " indices"), "list the remaining heads of the layer");
   const std::set<int64_t> distinct_heads(kept_heads.begin(), kept_heads.end());
-  if (distinct_heads.size() != kept_heads.size()) refuse("kept_heads", "each head once", "a head twice");
+  if (distinct_heads.size() != kept_heads.size())
+    refuse_kept_heads("each head once", "a head twice", "remove the repeated index");
   if (*distinct_heads.rbegin() >= count)
-    refuse("kept_heads", str("head indices from 0 to ", count - 1), str(*distinct_heads.rbegin()));
+    refuse_kept_heads(str("head indices from 0 to ", count - 1), str(*distinct_heads.rbegin()),
+                      str("correct the index, or raise ", count_key));
   return result;
 }
 

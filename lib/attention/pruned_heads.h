@@ -20,9 +20,9 @@ struct OriginalHeads {
   std::vector<int64_t> kept_heads;  // original index, from 0, of each head that the layer still has
   void describe(Fields& f);
 
-  // Returns a copy in which a count of 0 is replaced by the heads of the layer. Throws Error(usage), naming the options
-  // section `where`, if `count` and `kept_heads` do not fit the layer.
-  OriginalHeads resolve_for(const LayerSpec& layer_spec, const std::string& where) const;
+  // Returns a copy in which a count of 0 is replaced by the heads of the layer. Throws Error(usage), naming the section
+  // attention.`section`, if `count` and `kept_heads` do not fit the layer.
+  OriginalHeads resolve_for(const LayerSpec& layer_spec, const std::string& section) const;
   // The member functions below require an object that resolve_for() has returned.
   //
   // Returns whether heads of the layer were pruned.
