@@ -13,7 +13,7 @@ at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w) {
   return join_heads(z * (s.dim() == 2 ? s.unsqueeze(-1) : s.transpose(1, 2)).unsqueeze(-1));
 }
 
-at::Tensor observed_gates_of(const Context& c, const at::Tensor& gates) {
+at::Tensor show_gates(const Context& c, const at::Tensor& gates) {
   if (c.observer == nullptr) return gates;
   GateObservation observation{gates};
   c.observer->show(c.layer_spec, observation);
@@ -22,7 +22,7 @@ at::Tensor observed_gates_of(const Context& c, const at::Tensor& gates) {
 }
 
 at::Tensor GatedCombiner::combine(const Context& c, const at::Tensor& z) {
-  return c.weights.defined() && !c.gates_applied ? join_gated_heads(z, c.weights) : join_heads(z);
+  return c.weights.defined() && !c.are_gates_applied ? join_gated_heads(z, c.weights) : join_heads(z);
 }
 
 }  // namespace mh::attention

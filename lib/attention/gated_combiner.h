@@ -27,7 +27,7 @@ struct WeightObservation {
 
 // Shows the gates, one for each head, to the observer of the forward pass, if there is one, as a GateObservation and as
 // a WeightObservation. Returns the gates with the changes that the observer made.
-at::Tensor observed_gates_of(const Context& c, const at::Tensor& gates);
+at::Tensor show_gates(const Context& c, const at::Tensor& gates);
 
 // Combiner that multiplies each head output by its weight from weights() and concatenates the heads.
 class GatedCombiner : public Combiner {

@@ -60,12 +60,12 @@ struct Context {
   // (B, hv, Tq, Tk): mixed probabilities, exactly 0 in masked entries. Undefined on the fused path and after
   // mix_values().
   at::Tensor probabilities = {};
-  at::Tensor head_outputs = {};  // (B, hv, Tq, dv)
-  at::Tensor weights = {};       // result of Combiner::weights(), which is called once, before the score
-  bool gates_applied = false;    // whether head_outputs are already multiplied by `weights`
-  bool rows_repeated = false;    // whether batch rows are already repeated for the interceptor's variants
-  StageState* state = nullptr;   // null outside incremental decoding
-  Observer* observer = nullptr;  // may be null
+  at::Tensor head_outputs = {};    // (B, hv, Tq, dv)
+  at::Tensor weights = {};         // result of Combiner::weights(), which is called once, before the score
+  bool are_gates_applied = false;  // whether head_outputs are already multiplied by `weights`
+  bool are_rows_repeated = false;  // whether batch rows are already repeated for the interceptor's variants
+  StageState* state = nullptr;     // null outside incremental decoding
+  Observer* observer = nullptr;    // may be null
 };
 
 class StageOptions;
@@ -122,11 +122,11 @@ class Score : public Stage {
   virtual bool prefers_composed(const Context&, std::string* /*why*/) const { return false; }
 };
 
-// Stage that computes probabilities from logits. `allowed` is a broadcastable boolean mask (true: may attend), or
-// undefined. Masked entries of the result are exactly 0, and a fully masked row is zero.
+// Stage that computes probabilities from logits. `attention_mask` is a broadcastable boolean mask (true: may attend),
+// or undefined. Masked entries of the result are exactly 0, and a fully masked row is zero.
 class Normaliser : public Stage {
  public:
-  virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) = 0;
+  virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask) = 0;
   // Returns the normaliser that the fused kernels apply; used only if why_not_fused() is empty.
   virtual kernels::Normaliser kernel_normaliser() const { return kernels::Normaliser::softmax; }
   // Returns the name of the normaliser for fallback reasons; null if SDPA has this normaliser.

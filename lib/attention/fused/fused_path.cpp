@@ -29,14 +29,14 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
                      mask_form.queries_are_last ? mask.window : 0, mask.key_lengths,
                      stages_.normaliser->kernel_normaliser()};
   stages_.score->set_relative_positions(c, spec.relative);
-  // The kernel applies the combiner's weights if a weight is one number for each head or for each head and batch row.
-  c.gates_applied = c.weights.defined() && c.weights.dim() < 3;
-  if (c.gates_applied) spec.head_scales = c.weights;
+  // The kernel applies weights (h) or (B, h) of the combiner; the combiner itself applies weights (B, Tq, h).
+  c.are_gates_applied = c.weights.defined() && c.weights.dim() < 3;
+  if (c.are_gates_applied) spec.head_scales = c.weights;
   spec.key_heads = c.key_heads;
-  const bool mixes = choice.matrix.defined();
-  spec.dropout_before_mixing = mixes && stages_.mixer->drops_before_mixing();
+  const bool mixes_heads = choice.matrix.defined();
+  spec.dropout_before_mixing = mixes_heads && stages_.mixer->drops_before_mixing();
   if (has_dropout(c.forward_context.training)) {
-    const int64_t heads = mixes && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
+    const int64_t heads = mixes_heads && !spec.dropout_before_mixing ? layer_spec_.value_heads : layer_spec_.heads;
     spec.dropout = nn::dropout_range_of(heads * queries * keys, options_.dropout, c.forward_context,
                                         probabilities_stream(), static_cast<uint32_t>(layer_spec_.layer));
   }

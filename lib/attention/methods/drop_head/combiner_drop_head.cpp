@@ -22,7 +22,7 @@ class DropHead : public GatedCombiner {
       : options_(options), heads_(layer_spec.value_heads) {}
   at::Tensor weights(const Context& c) override {
     if (!c.forward_context.training || options_.rate == 0) return {};
-    return observed_gates_of(c, nn::to_device(sample_gates(c), c.query_input.device()));
+    return show_gates(c, nn::to_device(sample_gates(c), c.query_input.device()));
   }
   bool samples_on_host() const override { return options_.rate > 0; }
   at::Tensor as_linear_map() const override { return at::eye(heads_); }

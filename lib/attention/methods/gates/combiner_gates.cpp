@@ -34,7 +34,7 @@ class Gates : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   at::Tensor weights(const Context& c) override {
     const at::Tensor& b = bias_->value();
-    return observed_gates_of(c, at::sigmoid(weight_ != nullptr ? nn::linear(c.query_input, weight_->value(), b) : b));
+    return show_gates(c, at::sigmoid(weight_ != nullptr ? nn::linear(c.query_input, weight_->value(), b) : b));
   }
   at::Tensor as_linear_map() const override {
     return weight_ == nullptr ? at::diag(at::sigmoid(bias_->master().detach())) : at::Tensor();

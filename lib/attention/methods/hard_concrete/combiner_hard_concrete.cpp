@@ -29,8 +29,10 @@ void HardConcreteOptions::describe(Fields& f) {
   f.field("high", distribution.high,
           "upper end, above 1, of the interval to which gates are stretched before they are clamped to [0, 1]",
           between(1.0001, 11));
-  f.field("start", start, "initial value of the parameter log a; with values above 0 most gates are open at the start",
-          between(-20, 20));
+  f.field(
+      "start", start,
+      "initial value of log a, the learned parameter of a gate; with values above 0 most gates are open at the start",
+      between(-20, 20));
 }
 
 namespace {
@@ -47,8 +49,8 @@ class HardConcreteGates : public GatedCombiner {
   bool has_head_gates() const override { return true; }
   bool samples_on_host() const override { return true; }
   at::Tensor weights(const Context& c) override {
-    return observed_gates_of(c, hard_concrete(options_.distribution, log_a_->value(),
-                                              c.forward_context.training ? sample_uniforms(c) : at::Tensor()));
+    return show_gates(c, hard_concrete(options_.distribution, log_a_->value(),
+                                       c.forward_context.training ? sample_uniforms(c) : at::Tensor()));
   }
   at::Tensor as_linear_map() const override {
     return at::diag(hard_concrete(options_.distribution, log_a_->master().detach(), {}));

@@ -17,7 +17,7 @@ struct HardConcreteDistribution {
 
 // The name, the parameter name and the options of the combiner of hard-concrete gates.
 constexpr const char* kHardConcrete = "hard-concrete";
-constexpr const char* kLogA = ".combiner.log_a";  // suffix, after the name of the layer, of the name of log a (hv)
+constexpr const char* kLogA = ".combiner.log_a";  // parameter name of log a (hv), after the name of the layer
 struct HardConcreteOptions : OptionsOf<HardConcreteOptions> {
   HardConcreteDistribution distribution;
   double start = 0;

@@ -21,7 +21,7 @@ class HeadWeights : public GatedCombiner {
     if (static_cast<int64_t>(weights_.size()) != layer_spec.value_heads)
       throw Error(
           Exit::usage,
-          Problem{layer_spec.name + ", head-weights.weights",
+          Problem{layer_spec.name + ", attention.head-weights.weights",
                   str("one weight for each of ", layer_spec.value_heads, " heads"), str(weights_.size(), " weights"),
                   str("if layers have different numbers of heads, set weights for each layer: attention.",
                       name_of(layer_spec.kind), ".", layer_spec.layer, ".head-weights.weights")});
@@ -37,7 +37,7 @@ class HeadWeights : public GatedCombiner {
   at::Tensor weights(const Context& c) override {
     device_weights_ =
         (device_weights_.defined() ? device_weights_ : at::tensor(weights_, at::kFloat)).to(c.query_input.device());
-    return observed_gates_of(c, device_weights_);
+    return show_gates(c, device_weights_);
   }
   at::Tensor as_linear_map() const override { return at::diag(at::tensor(weights_, at::kFloat)); }
 

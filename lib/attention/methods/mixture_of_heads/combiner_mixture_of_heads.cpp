@@ -55,8 +55,8 @@ class MixtureOfHeads : public GatedCombiner {
     router_ = &parameters.add(layer_spec.name + kRouter, {original_heads_.count, layer_spec.width},
                               {nn::Init::xavier_uniform(), true, false, {original_heads_.axis(0)}});
     if (options_.shared > 0)
-      group_weights_ = &parameters.add(layer_spec.name + ".combiner.balance.weight", {2, layer_spec.width},
-                                       {nn::Init::xavier_uniform(), true, false});
+      balance_ = &parameters.add(layer_spec.name + ".combiner.balance.weight", {2, layer_spec.width},
+                                 {nn::Init::xavier_uniform(), true, false});
   }
   bool has_head_gates() const override { return true; }
   at::Tensor weights(const Context& c) override {
@@ -68,20 +68,20 @@ class MixtureOfHeads : public GatedCombiner {
     if (c.observer != nullptr) c.observer->show(c.layer_spec, RoutingObservation{p, mask});
     const at::Tensor selected_p = p * mask;
     at::Tensor w = selected_p * (static_cast<double>(options_.chosen) / selected_p.sum(-1, true));
-    if (group_weights_ != nullptr) {
-      const at::Tensor a = 2 * at::softmax(nn::linear(x, group_weights_->value(), {}), -1);
+    if (balance_ != nullptr) {
+      const at::Tensor a = 2 * at::softmax(nn::linear(x, balance_->value(), {}), -1);
       const at::Tensor shared_weights =
           at::softmax(scores.narrow(-1, 0, options_.shared), -1) * static_cast<double>(options_.shared);
       w = at::cat({shared_weights * a.narrow(-1, 0, 1), w * a.narrow(-1, 1, 1)}, -1);
     }
-    return observed_gates_of(c, original_heads_.select_kept(w));
+    return show_gates(c, original_heads_.select_kept(w));
   }
 
  private:
   MixtureOfHeadsOptions options_;
   OriginalHeads original_heads_;  // the heads that the router was built for, and the heads that the layer still has
   int64_t num_routed_;
-  nn::Parameter *router_ = nullptr, *group_weights_ = nullptr;
+  nn::Parameter *router_ = nullptr, *balance_ = nullptr;
 };
 
 const Registration<MixtureOfHeads> mixture_of_heads_entry(combiners(), "mixture-of-heads",

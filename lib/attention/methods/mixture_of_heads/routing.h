@@ -6,7 +6,7 @@
 
 namespace mh::attention {
 
-// Suffix, after the name of the layer, of the name of the router R (h, d).
+// Parameter name of the router R (h, d), after the name of the layer.
 constexpr const char* kRouter = ".combiner.router.weight";
 
 // Probabilities of the r routed heads, (B, Tq, r), and whether each position chooses the head (1) or not (0), (B, Tq,

@@ -7,8 +7,8 @@ namespace {
 
 class Softmax : public Normaliser {
  public:
-  at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) override {
-    return masked_softmax_in_place(logits, allowed);
+  at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask) override {
+    return masked_softmax_in_place(logits, attention_mask);
   }
   std::string why_not_fused() const override { return ""; }
   bool is_per_query() const override { return true; }

@@ -8,8 +8,8 @@ namespace {
 
 class Sigsoftmax : public Normaliser {
  public:
-  at::Tensor normalise(const at::Tensor& logits, const at::Tensor& allowed) override {
-    return masked_sigmoid_softmax(logits, allowed);
+  at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask) override {
+    return masked_sigmoid_softmax(logits, attention_mask);
   }
   std::string why_not_fused() const override { return ""; }
   kernels::Normaliser kernel_normaliser() const override { return kernels::Normaliser::sigsoftmax; }
