@@ -13,9 +13,9 @@ namespace mh::attention {
 
 // Relative positions of a score (kernels::RelativeParams); the tensors are undefined if the score has none.
 struct RelativePositions {
-  at::Tensor u, v;                         // (h, dk): query biases for products with keys (u) and with distances (v)
+  at::Tensor u, v;                         // (h, dk): content bias u and position bias v, which are added to queries
   at::Tensor r;                            // (h, D, dk): projected embeddings of D distances
-  std::vector<kernels::DistanceRun> runs;  // runs of keys at consecutive positions; together all keys
+  std::vector<kernels::DistanceRun> runs;  // runs of keys at consecutive positions, which cover all keys
 };
 
 // The properties of a fused attention: mask, normaliser, dropout, relative positions, key/value heads and scale factors

@@ -18,7 +18,7 @@ void product(const kernels::Bf16Product& sizes, const uint16_t* a, const uint16_
 
 // Returns whether brgemm works on this processor. brgemm throws an exception if settings of LibTorch or oneDNN disable
 // instructions of the processor.
-bool is_available() {
+bool is_brgemm_available() {
   try {
     alignas(64) const uint16_t zeros[2 * 16] = {};
     alignas(64) float result[16];
@@ -37,8 +37,8 @@ bool is_available() {
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type) {
   static const kernels::Bf16Gemm engine{product};
   if (type != at::kBFloat16 || kernels::level() < kernels::Level::avx512_bf16) return nullptr;
-  static const bool available = is_available();
-  return available ? &engine : nullptr;
+  static const bool is_available = is_brgemm_available();
+  return is_available ? &engine : nullptr;
 }
 
 Bf16GemmScope::~Bf16GemmScope() {

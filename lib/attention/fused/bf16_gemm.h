@@ -11,8 +11,8 @@ namespace mh::attention {
 // in fp32.
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type);
 
-// Scope guard for a thread that computes with an engine. The destructor releases the processor's AMX tiles, which would
-// slow down later code.
+// Scope guard for a thread that computes with an engine. The destructor releases the processor's AMX tiles, which slow
+// down other code until they are released.
 class Bf16GemmScope {
  public:
   explicit Bf16GemmScope(const kernels::Bf16Gemm* engine) : has_engine_(engine != nullptr) {}

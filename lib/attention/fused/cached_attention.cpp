@@ -36,8 +36,8 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
             const at::Tensor& out) {
   const int64_t heads = q.size(1), d = q.size(3), last_position = cache.row_table.size(1) - 1;
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(d)));
-  const auto bytes = static_cast<size_t>(d) * sizeof(T);
-  const Heads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), results(out);
+  const auto row_bytes = static_cast<size_t>(d) * sizeof(T);
+  const Heads<T> queries(q), new_keys(k), new_values(v), keys(cache.keys), values(cache.values), outputs(out);
   const auto* table = cache.row_table.const_data_ptr<int32_t>();
   const int64_t table_stride = cache.row_table.stride(0);
   // A thread computes consecutive batch rows. In beam search these are hypotheses of one sentence, which read mostly
@@ -46,11 +46,11 @@ void attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const
     std::vector<float> scratch(static_cast<size_t>(kernels::cached_attention_scratch(last_position + 1, d)));
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = i / heads, h = i % heads;
-      std::memcpy(keys.at(b, h, last_position), new_keys.at(b, h, 0), bytes);
-      std::memcpy(values.at(b, h, last_position), new_values.at(b, h, 0), bytes);
+      std::memcpy(keys.at(b, h, last_position), new_keys.at(b, h, 0), row_bytes);
+      std::memcpy(values.at(b, h, last_position), new_values.at(b, h, 0), row_bytes);
       const kernels::CachedQuery<T> query{
           queries.at(b, h, 0), scale, d, keys.rows(h), values.rows(h), table + b * table_stride, last_position + 1};
-      kernels::cached_attention(query, results.at(b, h, 0), scratch.data());
+      kernels::cached_attention(query, outputs.at(b, h, 0), scratch.data());
     }
   });
 }

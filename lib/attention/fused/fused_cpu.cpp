@@ -83,7 +83,7 @@ void forward_heads(const Operands& x, bool with_gradient, const ForwardResult& r
 // Writes all gradients to d. `one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
 // the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of
 // relative positions and of scale factors are fp32 and separate for each head of each batch row: d.u and d.v_bias (B h,
-// d), d.r (B h, distances, d) with the padding rows of r, d.head_scales (B, h).
+// dk), d.r (B h, distances, dk) with the padding rows of r, d.head_scales (B, h).
 template <class T>
 void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool one_reader_per_kv_head,
                     OperandGradients& d) {
@@ -115,7 +115,7 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool on
                 });
 }
 
-// Returns the sum over the batch rows of x (B h, …): (h, …), without padding, in the type of `like`.
+// Returns the sum (h, …) over the batch rows of x (B h, …), without the padding rows of r, in the type of `like`.
 at::Tensor sum_over_rows(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.unflatten(0, {-1, like.size(0)}).sum(0);
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());

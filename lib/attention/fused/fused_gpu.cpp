@@ -24,19 +24,21 @@ kernels::UntypedTensor untyped_tensor(const at::Tensor& x) {
 
 // Returns whether all rows x[b, h, t] begin and end at multiples of 16 bytes.
 bool has_aligned_rows(const at::Tensor& x) {
-  const int64_t bytes = x.element_size();
-  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 && x.stride(0) * bytes % 16 == 0 &&
-         x.stride(1) * bytes % 16 == 0 && x.stride(2) * bytes % 16 == 0 && x.size(3) * bytes % 16 == 0;
+  const int64_t element_bytes = x.element_size();
+  return reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0 && x.stride(0) * element_bytes % 16 == 0 &&
+         x.stride(1) * element_bytes % 16 == 0 && x.stride(2) * element_bytes % 16 == 0 &&
+         x.size(3) * element_bytes % 16 == 0;
 }
 
-// Copies the runs of keys to device memory: (3 * number of runs) int64, the members of one run after another.
+// Copies the runs of keys to device memory, as a tensor (3 * number of runs) int64: the three members of run 0, then of
+// run 1, and so on.
 at::Tensor runs_to_device(const std::vector<kernels::DistanceRun>& runs, at::Device device) {
   static_assert(sizeof(kernels::DistanceRun) == 3 * sizeof(int64_t));
-  std::vector<int64_t> values(3 * runs.size());
-  std::memcpy(values.data(), runs.data(), runs.size() * sizeof(kernels::DistanceRun));
+  std::vector<int64_t> run_members(3 * runs.size());
+  std::memcpy(run_members.data(), runs.data(), runs.size() * sizeof(kernels::DistanceRun));
   // A single run (keys without a gap) differs between calls only in its number of keys, so few tensors are cached. The
   // gaps of a memory are random, so several runs are copied in every call.
-  return runs.size() == 1 ? nn::cached_constant(device, values) : nn::to_device(at::tensor(values), device);
+  return runs.size() == 1 ? nn::cached_constant(device, run_members) : nn::to_device(at::tensor(run_members), device);
 }
 
 // The kernel parameters of a call. Owns the tensors in device memory that the parameters point to.
@@ -84,9 +86,9 @@ struct DeviceParams {
                        .runs = static_cast<const kernels::DistanceRun*>(runs_.const_data_ptr()),
                        .distances = static_cast<int>(relative.r.size(1)),
                        .num_runs = static_cast<int>(relative.runs.size())};
-    const int64_t bytes = relative.r.element_size();
+    const int64_t element_bytes = relative.r.element_size();
     params.aligned = params.aligned && reinterpret_cast<uintptr_t>(relative.r.const_data_ptr()) % 16 == 0 &&
-                     relative.r.stride(0) * bytes % 16 == 0 && relative.r.stride(1) * bytes % 16 == 0;
+                     relative.r.stride(0) * element_bytes % 16 == 0 && relative.r.stride(1) * element_bytes % 16 == 0;
   }
   void set_matrix(const at::Tensor& m) {
     params.out_heads = static_cast<int>(m.size(-1));

@@ -85,17 +85,17 @@ void for_each_group(int64_t rows, int64_t num_parts, const Visit& visit) {
   for (int64_t first = 0; first < rows; first += group_size) visit(first, std::min(group_size, rows - first));
 }
 
-// Packs the keys and values of the batch rows [first, first + rows) for the kernel.
+// Packs the keys and values of the batch rows [first, first + rows) for the forward or the backward kernel.
 template <class T>
-void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool backward, int64_t first, int64_t rows,
+void pack_rows(const Operands& x, const HeadMixingParams& mixing_params, bool for_backward, int64_t first, int64_t rows,
                const Scratch& packed) {
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
   const int64_t heads = shared_params.in_heads + shared_params.out_heads,
-                packed_floats = kernels::head_mixing_pack_floats(shared_params, backward);
+                packed_floats = kernels::head_mixing_pack_floats(shared_params, for_backward);
   at::parallel_for(0, rows * heads, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t b = first + i / heads;
-      kernels::head_mixing_pack<T>(mixing_params.row_params(b), backward, i % heads, row_of<const T>(x.k, b),
+      kernels::head_mixing_pack<T>(mixing_params.row_params(b), for_backward, i % heads, row_of<const T>(x.k, b),
                                    row_of<const T>(x.v, b), packed.data() + i / heads * packed_floats);
     }
   });
@@ -117,10 +117,10 @@ void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, co
       kernels::head_mixing_decode_values<T>(params, i, values(b), row_of<T>(result.out, b), scratch.data());
     });
   };
-  const int64_t floats = kernels::head_mixing_decode_scratch(mixing_params.shared_params()), rows = q.size(0);
+  const int64_t scratch_floats = kernels::head_mixing_decode_scratch(mixing_params.shared_params()), rows = q.size(0);
   if (rows >= at::get_num_threads()) {
     at::parallel_for(0, rows, 1, [&](int64_t begin, int64_t end) {
-      const Scratch scratch(floats);
+      const Scratch scratch(scratch_floats);
       for (int64_t b = begin; b < end; ++b)
         decode_row(b, scratch, [](int64_t heads, const auto& f) {
           for (int64_t h = 0; h < heads; ++h) f(h);
@@ -128,7 +128,7 @@ void decode_rows(const at::Tensor& q, const Keys& keys, const Values& values, co
     });
     return;
   }
-  const Scratch scratch(floats);
+  const Scratch scratch(scratch_floats);
   for (int64_t b = 0; b < rows; ++b)
     decode_row(b, scratch, [](int64_t heads, const auto& f) {
       at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
@@ -185,8 +185,8 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
   auto* lse = static_cast<float*>(const_cast<void*>(saved.result.lse.const_data_ptr()));
   const int64_t lse_stride = saved.result.lse.stride(0);
   auto* dm = d.matrix.mutable_data_ptr<float>();
-  const int64_t padded_size = shared_params.relative.row_stride,
-                distances = shared_params.relative.distances;  // 0 without relative positions
+  // Both are 0 without relative positions.
+  const int64_t padded_size = shared_params.relative.row_stride, distances = shared_params.relative.distances;
   if (padded_size > 0) {
     d.u = at::empty({x.q.size(0) * num_parts, h, padded_size}, at::kFloat), d.v_bias = at::empty_like(d.u);
     d.r = at::empty({x.q.size(0) * num_parts, h, distances, padded_size}, at::kFloat);
@@ -243,7 +243,7 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
   });
 }
 
-// Returns the sum over n parts of x (n, h, …), without padding, in the type of `like`.
+// Returns the sum (h, …) over n parts of x (n, h, …), cut to the shape of `like`, in the type of `like`.
 at::Tensor sum_over_parts(const at::Tensor& x, const at::Tensor& like) {
   at::Tensor sum = x.sum(0).narrow(-1, 0, like.size(-1));
   return sum.narrow(-2, 0, like.size(-2)).to(like.scalar_type());

@@ -13,8 +13,8 @@ struct AttentionSpec;  // attention/fused/attention_spec.h
 // Returns out (B, hv, Tq, dv), stored as (B, Tq, hv, dv), for q (B, h, Tq, dk), k (B, h, Tk, dk), v (B, hv, Tk, dv) and
 // m (h, hv), (B, h, hv) or (B, Tq, h, hv), of any sizes but not empty, with q, k and v of types that
 // are_cpu_kernel_types() accepts. The scale factors spec.head_scales, (hv) or (B, hv), multiply the columns of m.
-// Differentiable in q, k, v, m, relative positions and scale factors. Saves the log-sum-exp of each query and head for
-// the backward pass, and nothing else that is larger than q, k and v. Bit-identical for every number of threads.
+// Differentiable in q, k, v, m, relative positions and scale factors. Besides the operands, only the log-sum-exp of
+// each query and head is saved for the backward pass. Bit-identical for every number of threads.
 at::Tensor head_mixing_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                            const AttentionSpec& spec);
 

@@ -33,13 +33,13 @@ struct SplitProjection : torch::autograd::Function<SplitProjection> {
     // of the projection.
     const int64_t length = sizes[1], width = sizes[2];
     int64_t offset = gradients[0].storage_offset();
-    bool is_contiguous = true;
+    bool are_adjacent_slices = true;
     for (const at::Tensor& g : gradients) {
-      is_contiguous = is_contiguous && g.is_alias_of(gradients[0]) && g.storage_offset() == offset &&
-                      g.strides() == at::IntArrayRef({length * width, g.size(3), width, 1});
+      are_adjacent_slices = are_adjacent_slices && g.is_alias_of(gradients[0]) && g.storage_offset() == offset &&
+                            g.strides() == at::IntArrayRef({length * width, g.size(3), width, 1});
       offset += g.size(1) * g.size(3);
     }
-    if (is_contiguous)
+    if (are_adjacent_slices)
       return {
           gradients[0].as_strided(sizes, {length * width, width, 1}, gradients[0].storage_offset()), {}, {}, {}, {}};
     std::vector<at::Tensor> parts;
