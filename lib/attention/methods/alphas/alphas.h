@@ -3,7 +3,7 @@
 
 namespace mh::attention {
 
-// Suffix, after the name of the layer, of the name of the matrix α (ho, hv).
+// Parameter name of the matrix α (ho, hv), after the name of the layer.
 constexpr const char* kAlpha = ".combiner.alpha";
 
 }  // namespace mh::attention

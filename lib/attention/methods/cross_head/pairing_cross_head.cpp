@@ -4,8 +4,8 @@
 //
 //   A_i = score(Q_i, K_π(i)),  Z_i = P_i V_π(i)
 //
-// The queries, the biases of a relative score and the blocks of the output projection are not permuted. The whole batch
-// shares one permutation, so all micro-batches and processes use the same permutation.
+// The queries, the biases of a relative score and the blocks of the output projection are not permuted. All rows of the
+// batch of an update share one permutation, also in different micro-batches and processes.
 #include <numeric>
 
 #include "attention/stage.h"
@@ -29,13 +29,13 @@ class CrossHead : public Pairing {
  public:
   using Options = CrossHeadOptions;
   CrossHead(const CrossHeadOptions& options, const LayerSpec& layer_spec) : rate_(options.rate) {
-    require_same(layer_spec.heads == layer_spec.value_heads, layer_spec,
-                 str(layer_spec.heads, " and ", layer_spec.value_heads));
+    require_same_heads(layer_spec.heads == layer_spec.value_heads, layer_spec,
+                       str(layer_spec.heads, " score heads and ", layer_spec.value_heads, " value heads"));
   }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
-    require_same(kept_heads.score == kept_heads.value, layer_spec,
-                 "a score head pruned without its value head, or the reverse");
+    require_same_heads(kept_heads.score == kept_heads.value, layer_spec,
+                       "a score head pruned without its value head, or the reverse");
     return nullptr;
   }
 
@@ -53,10 +53,10 @@ class CrossHead : public Pairing {
   std::string why_not_fused() const override { return ""; }
 
  private:
-  // Throws Error(usage) unless keys and values have the same heads (`same`), since one permutation serves keys and
-  // values.
-  static void require_same(bool same, const LayerSpec& layer_spec, const std::string& found) {
-    if (!same)
+  // Throws Error(usage) unless `have_same_heads`, that is, unless keys and values have the same heads, since one
+  // permutation serves keys and values.
+  static void require_same_heads(bool have_same_heads, const LayerSpec& layer_spec, const std::string& found) {
+    if (!have_same_heads)
       throw Error(Exit::usage, Problem{layer_spec.name + ", pairing 'cross-head'", "the same heads for keys and values",
                                        found, "prune the same heads on all sides, or set attention.pairing = \"own\""});
   }

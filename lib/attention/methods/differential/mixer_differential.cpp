@@ -26,11 +26,11 @@ class Differential : public MatrixMixer {
       throw Error(Exit::usage, Problem{layer_spec.name + ", mixer 'differential'",
                                        "an even number of score heads, since heads form pairs", str(layer_spec.heads),
                                        "set attention.heads to an even number"});
-    // Rows are source heads. In both columns of a pair, first_of_pair_ is 1 in the row of the pair's first head, and
-    // second_of_pair_ is 1 in the row of the second head.
-    first_of_pair_ = at::zeros({layer_spec.heads, layer_spec.heads});
-    for (int64_t i = 0; i < layer_spec.heads; ++i) first_of_pair_[i - i % 2][i] = 1;
-    second_of_pair_ = first_of_pair_.roll(1, 0);
+    // Rows are source heads. In both columns of a pair, first_head_mask_ is 1 in the row of the pair's first head, and
+    // second_head_mask_ is 1 in the row of the second head.
+    first_head_mask_ = at::zeros({layer_spec.heads, layer_spec.heads});
+    for (int64_t i = 0; i < layer_spec.heads; ++i) first_head_mask_[i - i % 2][i] = 1;
+    second_head_mask_ = first_head_mask_.roll(1, 0);
   }
   std::shared_ptr<StageOptions> options_after_pruning(const KeptHeads& kept_heads,
                                                       const LayerSpec& layer_spec) const override {
@@ -49,13 +49,13 @@ class Differential : public MatrixMixer {
   at::Tensor matrix(const Context&) override {
     const at::Tensor lambda = at::exp(at::dot(query1_->value(), key1_->value())) -
                               at::exp(at::dot(query2_->value(), key2_->value())) + lambda0_;
-    first_of_pair_ = first_of_pair_.to(lambda.device()), second_of_pair_ = second_of_pair_.to(lambda.device());
-    return first_of_pair_ - lambda * second_of_pair_;
+    first_head_mask_ = first_head_mask_.to(lambda.device()), second_head_mask_ = second_head_mask_.to(lambda.device());
+    return first_head_mask_ - lambda * second_head_mask_;
   }
 
  private:
   double lambda0_ = 0;
-  at::Tensor first_of_pair_, second_of_pair_;  // (h, h)
+  at::Tensor first_head_mask_, second_head_mask_;  // (h, h)
   nn::Parameter *query1_ = nullptr, *key1_ = nullptr, *query2_ = nullptr, *key2_ = nullptr;
 };
 

@@ -10,11 +10,11 @@
 // x is the input of the query projection; the gate is in mae_gate.h. Training alternates between two kinds of passes. A
 // G pass computes the whole mixture and trains the gate. An F pass (SampleExperts) takes g as a constant, samples one
 // expert D ~ g in each layer for each unit, and trains all parameters except the gate; heads in D receive no gradient
-// from their unit.
+// from this unit.
 //
-// The unit of the paper is a training instance (its table 2, to which the language models of table 4 refer): a batch
-// row, which is a sentence or a block of text (sample_unit = "sequence"). A causal gate has a distribution for each
-// position of the row; the expert is sampled from the mean of these distributions over real positions. Only this
+// The unit of the paper is a training instance (table 2 of the paper, to which the language models of table 4 refer): a
+// batch row, which is a sentence or a block of text (sample_unit = "sequence"). A causal gate has a distribution for
+// each position of the row; the expert is sampled from the mean of these distributions over real positions. Only this
 // sampling reads later positions, and only in training; with sample_unit = "position", the expert of each position is
 // sampled from the distribution of that position.
 #include "attention/gated_combiner.h"
@@ -71,10 +71,10 @@ class MixtureOfExperts : public GatedCombiner {
   }
 
   Capabilities capabilities() const override {
-    Capabilities p;
+    Capabilities result;
     if (options_.gate == MaeOptions::Gate::learned && options_.mean == MaeOptions::Mean::full)
-      p.causal = p.cross = p.incremental = false;
-    return p;
+      result.causal = result.cross = result.incremental = false;
+    return result;
   }
 
   at::Tensor as_linear_map() const override {
@@ -96,7 +96,7 @@ class MixtureOfExperts : public GatedCombiner {
 
  private:
   // Shows the gates of the experts to the observer, and returns them with the changes that the observer made.
-  static at::Tensor observed_gates(const Context& c, const at::Tensor& gates) {
+  static at::Tensor show_expert_gates(const Context& c, const at::Tensor& gates) {
     GateObservation observation{gates};
     c.observer->show(c.layer_spec, observation);
     return observation.gates;
@@ -105,7 +105,7 @@ class MixtureOfExperts : public GatedCombiner {
   // Returns the factors of the heads for learned gates, (B, h) or (B, Tq, h).
   at::Tensor learned_factors(const Context& c) {
     at::Tensor g = gate_(c);
-    if (c.observer != nullptr) g = observed_gates(c, g);
+    if (c.observer != nullptr) g = show_expert_gates(c, g);
     if (c.forward_context.request<SampleExperts>() != nullptr) {
       if (g.dim() == 3 && options_.sample_unit == MaeOptions::Unit::sequence) g = mean_over(g, make_query_mask(c));
       return factors_of_experts(sample_experts(c, g.dim() == 3, g));
@@ -119,7 +119,7 @@ class MixtureOfExperts : public GatedCombiner {
     if (c.observer != nullptr) {
       const at::Tensor uniform_gates = at::full({batch_size, num_experts_}, 1 / static_cast<double>(num_experts_),
                                                 c.query_input.options().dtype(at::kFloat));
-      if (const at::Tensor g = observed_gates(c, uniform_gates); !g.is_same(uniform_gates)) return factors_of(g);
+      if (const at::Tensor g = show_expert_gates(c, uniform_gates); !g.is_same(uniform_gates)) return factors_of(g);
     }
     // Uniform gates scale every head by 1: the mixture is plain attention.
     if (!c.forward_context.training) return {};

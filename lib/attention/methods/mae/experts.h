@@ -16,7 +16,7 @@ inline int64_t expert_count(int64_t heads, int64_t drop) {
   const int64_t num_factors = std::min(drop, heads - drop);
   int64_t count = 1;
   for (int64_t i = 0; i < num_factors; ++i) {
-    // If this product overflows, the result is above 2^63 / num_factors, since the count increases with i.
+    // count * (heads - i) overflows only if the result is above 2^63 / num_factors, since the count increases with i.
     if (count > std::numeric_limits<int64_t>::max() / (heads - i)) return std::numeric_limits<int64_t>::max();
     count = count * (heads - i) / (i + 1);
   }

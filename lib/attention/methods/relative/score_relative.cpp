@@ -33,7 +33,8 @@ struct RelativeOptions : OptionsOf<RelativeOptions> {
   int64_t clamp = 0;
   double dropout = 0;
   void describe(Fields& f) override {
-    f.field("shared_biases", shared_biases, "whether all layers of a stack share the query biases u and v");
+    f.field("shared_biases", shared_biases,
+            "whether all layers of an encoder or decoder share the two biases that are added to queries");
     f.choice(
         "distances", distances, {{Distances::exact, "exact"}, {Distances::block_end, "block_end"}},
         "distances that logits depend on; exact: between query and key; block_end: between key and end of the block");
@@ -87,10 +88,10 @@ class RelativeScore : public Score {
 
   // Distances to the end of a block change with the length of the block, that is, in every decoding step.
   Capabilities capabilities() const override {
-    Capabilities p;
-    p.cross = false;
-    p.incremental = options_.distances == Distances::exact;
-    return p;
+    Capabilities result;
+    result.cross = false;
+    result.incremental = options_.distances == Distances::exact;
+    return result;
   }
   std::string why_not_fused() const override {
     return options_.distances == Distances::exact ? "" : "the distances are measured to the end of the block";
@@ -104,7 +105,7 @@ class RelativeScore : public Score {
                  ", for which the composed path is faster");
     return true;
   }
-  void set_relative_positions(const Context& c, RelativePositions& p) override {
+  void set_relative_positions(const Context& c, RelativePositions& relative) override {
     const int64_t num_queries = c.q.size(2);
     std::vector<at::Tensor> embeddings;
     int64_t num_rows = 0;
@@ -115,11 +116,11 @@ class RelativeScore : public Score {
       const int64_t count = std::max<int64_t>(1, num_queries + num_visible - 1),
                     max_distance = num_queries - 1 - range.position;
       embeddings.push_back(embed_distances(c, max_distance - count + 1, count));
-      p.runs.push_back({range.first, range.count, num_rows});
+      relative.runs.push_back({range.first, range.count, num_rows});
       num_rows += count;
     }
-    p.u = content_bias_->value(), p.v = position_bias_->value();
-    p.r = embeddings.size() == 1 ? embeddings[0] : at::cat(embeddings, 1);
+    relative.u = content_bias_->value(), relative.v = position_bias_->value();
+    relative.r = embeddings.size() == 1 ? embeddings[0] : at::cat(embeddings, 1);
   }
 
   void score(Context& c) override {

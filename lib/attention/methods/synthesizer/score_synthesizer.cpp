@@ -13,9 +13,10 @@ namespace {
 
 void check_length(const LayerSpec& layer_spec, const char* name, int64_t num_positions, int64_t length) {
   if (num_positions > length)
-    throw Error(Exit::usage,
-                Problem{layer_spec.name, str("at most ", length, " positions, by attention.", name, ".length"),
-                        str(num_positions), str("raise attention.", name, ".length, or shorten blocks or contexts")});
+    throw Error(
+        Exit::usage,
+        Problem{layer_spec.name, str("at most ", length, " positions, the value of attention.", name, ".length"),
+                str(num_positions), str("raise attention.", name, ".length, or shorten blocks or contexts")});
 }
 
 struct DenseOptions : OptionsOf<DenseOptions> {
@@ -46,9 +47,9 @@ class DenseSynthesizer : public Score {
 
   bool uses_keys() const override { return false; }
   Capabilities capabilities() const override {
-    Capabilities p;
-    p.memory = false;
-    return p;
+    Capabilities result;
+    result.memory = false;
+    return result;
   }
   int64_t max_length() const override { return options_.length; }
   std::string why_not_fused() const override { return "the logits are not products of queries and keys"; }
@@ -89,9 +90,9 @@ class RandomSynthesizer : public Score {
   bool uses_keys() const override { return false; }
   // Cross-attention is not supported: a decoding step does not know the position of its query.
   Capabilities capabilities() const override {
-    Capabilities p;
-    p.cross = p.memory = false;
-    return p;
+    Capabilities result;
+    result.cross = result.memory = false;
+    return result;
   }
   int64_t max_length() const override { return options_.length; }
   std::string why_not_fused() const override { return "the logits are not products of queries and keys"; }

@@ -29,12 +29,14 @@ class TalkingHeads : public MatrixMixer {
   TalkingHeads(const TalkingHeadsOptions& options, const LayerSpec& layer_spec)
       : options_(options), inner_heads_(options.inside > 0 ? options.inside : layer_spec.heads) {
     if (!options.pre && !options.post)
-      throw Error(Exit::usage, Problem{layer_spec.name + ", talking-heads", "pre or post, or both, to be true",
-                                       "neither", "use attention.mixer = \"none\""});
+      throw Error(Exit::usage, Problem{layer_spec.name + ", mixer 'talking-heads'",
+                                       "attention.talking-heads.pre or attention.talking-heads.post to be true",
+                                       "false for both", "set one of them to true, or set attention.mixer = \"none\""});
     if (options.inside > 0 && !(options.pre && options.post))
       throw Error(Exit::usage,
-                  Problem{layer_spec.name + ", talking-heads.inside", "pre and post to be true if inside is set",
-                          "only one of the two", "set inside to 0, or both pre and post to true"});
+                  Problem{layer_spec.name + ", attention.talking-heads.inside",
+                          "0 unless both attention.talking-heads.pre and attention.talking-heads.post are true",
+                          str(options.inside), "set inside to 0, or set both pre and post to true"});
   }
 
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec) override {
