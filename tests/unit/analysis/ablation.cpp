@@ -44,10 +44,10 @@ std::vector<int32_t> some_text(int n) {
   return text;
 }
 
-// Returns the score of the model without each set of heads in `ablated`, from one evaluation per set.
-std::vector<task::Score> reference_scores(const AnalysisInput& input, const std::vector<HeadSet>& ablated) {
+// Returns the score of the model without each set of heads in `head_sets`, from one evaluation per set.
+std::vector<task::Score> reference_scores(const AnalysisInput& input, const std::vector<HeadSet>& head_sets) {
   std::vector<task::Score> scores;
-  for (const HeadSet& heads : ablated) {
+  for (const HeadSet& heads : head_sets) {
     for (attention::AttentionLayer* layer : input.model.attention_layers()) {
       using attention::HeadSide;
       const auto scale = [&, &masked = heads](HeadSide head_side) {
@@ -100,12 +100,12 @@ double score_bound(const AnalysisInput& input) {
   return rounding::pass_bound(input.model, input.scoring.block + input.scoring.context + input.model.memory_length());
 }
 
-// Returns a matcher for the score of the same ablated model in different batches.
+// Returns a matcher for `score`, computed again for the same ablated model in different batches.
 Approx near_score(const AnalysisInput& input, const task::Score& score) {
   return rounding::within(score.nll, score_bound(input) * score.nll);
 }
 
-// Returns a matcher for the perplexity of the same ablated model in different batches.
+// Returns a matcher for the perplexity of `score`, computed again for the same ablated model in different batches.
 Approx near_perplexity(const AnalysisInput& input, const task::Score& score) {
   const double loss = nll_per_token(score);
   return rounding::within(std::exp(loss), std::exp(loss) * score_bound(input) * loss);
@@ -220,7 +220,7 @@ TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGua
   const auto expected =
       reference_scores(input, {heads({{0, 1}}), heads({{0, 1}, {0, 2}}), heads({{0, 1}, {2, 0}}), {}});
   {
-    const HeadMaskGuard masked(*model, Side::whole, heads({{0, 1}}));
+    const HeadMaskGuard mask_guard(*model, Side::whole, heads({{0, 1}}));
     const auto actual = score_ablations(input, {{}, heads({{0, 2}}), heads({{2, 0}})});
     for (size_t i = 0; i < 3; ++i) CHECK(actual[i].nll == near_score(input, expected[i]));
   }
@@ -349,14 +349,16 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       const auto expected = reference_scores(input, sets);
       const std::vector<int64_t> counts{0, 4, 7, 11, 12};
       for (size_t i = 0; i < 5; ++i) {
-        auto& masked = sets[i][AttentionKind::decoder_self];
+        auto& masked_heads = sets[i][AttentionKind::decoder_self];
         if (i > 0)
-          CHECK(std::includes(masked.begin(), masked.end(), sets[i - 1][AttentionKind::decoder_self].begin(),
+          CHECK(std::includes(masked_heads.begin(), masked_heads.end(),
+                              sets[i - 1][AttentionKind::decoder_self].begin(),
                               sets[i - 1][AttentionKind::decoder_self].end()));
-        if (!per_layer) CHECK(static_cast<int64_t>(masked.size()) == counts[i]);
+        if (!per_layer) CHECK(static_cast<int64_t>(masked_heads.size()) == counts[i]);
         for (int64_t layer = 0; per_layer && layer < 4; ++layer)
-          CHECK(std::count_if(masked.begin(), masked.end(), [&](const Head& h) { return h.layer == layer; }) ==
-                std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
+          CHECK(std::count_if(masked_heads.begin(), masked_heads.end(), [&](const Head& h) {
+                  return h.layer == layer;
+                }) == std::vector<int64_t>{0, 1, 2, 3, 3}[i]);
         CHECK(points[i].score.nll == near_score(input, expected[i]));
       }
       // Differences from the full model in perplexity, and in a metric that returns the number of its calls so far.
@@ -377,7 +379,7 @@ TEST_CASE("a pruning curve masks the least important heads first, whether or not
       for (size_t i = 0; i < 4; ++i) CHECK(first.count(order[i].head) == 1);
       // The second step masks the 3 least important of the remaining heads; with reranking, importance is measured
       // while the heads of the first step are masked.
-      const HeadMaskGuard masked(*model, Side::whole, rerank ? sets[1] : HeadSet{});
+      const HeadMaskGuard mask_guard(*model, Side::whole, rerank ? sets[1] : HeadSet{});
       int64_t remaining = 3;
       for (const auto& r : rank_heads(importance_of("ablation", input), false))
         if (first.count(r.head) == 0 && remaining-- > 0) CHECK(sets[2][AttentionKind::decoder_self].count(r.head) == 1);

@@ -15,7 +15,8 @@ constexpr const char* kGated = "[attention]\ncombiner = 'mae'\n[attention.mae]\n
 
 std::string train_length(int updates) { return str("[train]\nlength = '", updates, "u'\n"); }
 
-// Returns the message of the Error(input) that analysis::average() throws for these checkpoints; "" without an error.
+// Returns the message of the error of status Exit::input that analysis::average() throws for these checkpoints; ""
+// without an error.
 std::string average_error(const std::vector<const io::Checkpoint*>& files) {
   try {
     analysis::average(files);
@@ -52,14 +53,14 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
   Folder folder;
   write_text(folder.file("t.mhs"), lines(400));
   std::vector<std::unique_ptr<io::Checkpoint>> files;
-  std::vector<const io::Checkpoint*> all;
+  std::vector<const io::Checkpoint*> checkpoints;
   for (const auto& [name, seed] : {std::pair{"a", 1}, {"b", 2}, {"c", 3}}) {
     train_in_folder(folder, name, kGated + train_length(2) + str("seed = ", seed, "\n"));
     // last.safetensors also contains the moments of the optimizer, which averaging must ignore.
     files.push_back(std::make_unique<io::Checkpoint>(folder.file(name) + "/last.safetensors"));
-    all.push_back(files.back().get());
+    checkpoints.push_back(files.back().get());
   }
-  const model::LoadedModel mean = analysis::average(all);
+  const model::LoadedModel mean = analysis::average(checkpoints);
   int num_statistics = 0;
   for (const auto& p : mean.model->parameters().all()) {
     INFO(p.name());
@@ -68,11 +69,11 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
     for (int64_t i = 0; i < p.master().numel(); ++i) {
       double sum = 0;
       float first = 0;
-      for (const io::Checkpoint* file : all) {
+      for (const io::Checkpoint* file : checkpoints) {
         float value;
         std::memcpy(&value, static_cast<const char*>(file->data(p.name())) + i * 4, 4);
         sum += static_cast<double>(value);
-        if (file == all[0]) first = value;
+        if (file == checkpoints[0]) first = value;
       }
       num_wrong += actual[i] == static_cast<float>(sum / 3) ? 0 : 1;
       num_changed += actual[i] == first ? 0 : 1;
@@ -84,7 +85,8 @@ TEST_CASE("averaged parameters and batch norm statistics equal plain loops in fp
   CHECK(num_statistics == 4);  // running mean and variance of the batch norm in the gates of 2 layers
   CHECK(mean.tokenizers.target->size() == 6);
   // The average of a single checkpoint has the parameters of that checkpoint.
-  const model::LoadedModel average_of_one = analysis::average({all[1]}), second = model::load_model(*all[1], at::kCPU);
+  const model::LoadedModel average_of_one = analysis::average({checkpoints[1]}),
+                           second = model::load_model(*checkpoints[1], at::kCPU);
   for (const auto& p : average_of_one.model->parameters().all())
     CHECK(at::equal(p.master(), second.model->parameters().find(p.name())->master()));
 }

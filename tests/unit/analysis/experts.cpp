@@ -93,17 +93,17 @@ TEST_CASE("a one-hot gate drops the heads that its expert leaves out and scales 
     layers::PerturbedLayer layer(std::string("heads = 4\ncombiner = 'mae'\n[attention.mae]\nhidden = 5\n") + options, 8,
                                  3);
     const int64_t drop = std::string(options).find('2') != std::string::npos ? 2 : 1;
-    const auto all = attention::experts(4, drop);
+    const auto omitted_heads = attention::experts(4, drop);
     const bool has_gates_per_row = std::string(options).find("uniform") != std::string::npos;
-    for (size_t e = 0; e < all.size(); ++e) {
+    for (size_t e = 0; e < omitted_heads.size(); ++e) {
       GateReplacer replacer;
-      const auto num_experts = static_cast<int64_t>(all.size());
+      const auto num_experts = static_cast<int64_t>(omitted_heads.size());
       replacer.replacement =
           at::zeros(has_gates_per_row ? std::vector<int64_t>{2, num_experts} : std::vector<int64_t>{2, 5, num_experts});
       replacer.replacement.select(-1, static_cast<int64_t>(e)).fill_(1);
       const at::Tensor y = layer(x, x, mask, {}, &replacer);
       at::Tensor scale = at::full({4}, 4.0 / static_cast<double>(4 - drop));
-      for (int64_t head : all[e]) scale[head] = 0;
+      for (int64_t head : omitted_heads[e]) scale[head] = 0;
       CHECK(equals_output_by_heads(y, layer, replacer.z, scale));
     }
   }
@@ -159,9 +159,9 @@ TEST_CASE("the expert report equals plain loops over the gates", "[experts]") {
     CHECK(report.layers[layer].by_position);
     CHECK(report.layers[layer].units == 62);
     CHECK(report.layers[layer].counts == counts);
-    // In fp32: the softmax over 4 experts (exponential, sum, division), and the logarithm and product of each term. The
-    // division by the sum of the gates in the report has an error of the same size. The entropy of a unit is at most
-    // ln 4.
+    // Roundings in fp32: 4 additions, exponential and division of the softmax, by which the sum of the gates differs
+    // from 1 (the report divides by this sum, the loop above does not), and the logarithm and product of each term. The
+    // entropy of a unit is at most ln 4.
     CHECK(report.layers[layer].entropy ==
           rounding::within(entropy, tolerance::chain_error_bound(4 + 2 + 2, tolerance::kFp32, 62 * std::log(4))));
   }
@@ -213,7 +213,8 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
   const double nll = task::score(*model, text, make_analysis_input(*model, text).scoring).nll;
   CHECK(batch_1_scores[0].score ==
         rounding::within(std::exp(nll / 62), rounding::perplexity_bound(*model, 6, nll, 62)));
-  // Bound on the rounding error of each perplexity, computed from the largest one.
+  // Bound on the rounding error of each perplexity, for a perplexity that none exceeds: no random score is more than 2
+  // deviations above the mean of the 3 random scores.
   const double max_score = std::max({batch_1_scores[0].score, batch_1_scores[1].score,
                                      batch_1_scores[2].score + 2 * batch_1_scores[2].deviation}),
                bound = rounding::perplexity_bound(*model, 6, 62 * std::log(max_score), 62);
@@ -222,8 +223,8 @@ TEST_CASE("uniform gates have entropy ln E, and scores with random experts are i
   CHECK(batch_1_scores[2].deviation > 0);
   CHECK(batch_1_scores[2].num_evaluations == 3);
   for (size_t i = 0; i < 3; ++i) CHECK(batch_1_scores[i].score == rounding::within(batch_4_scores[i].score, bound));
-  // A deviation of n scores is |x - mean| / √(n - 1), so its error is at most √(n / (n - 1)) times the error of a
-  // score.
+  // The deviation of a vector x of n scores is |x - mean| / √(n - 1) with the Euclidean norm, so its error is at most
+  // √(n / (n - 1)) times the error of a score.
   CHECK(batch_4_scores[2].deviation == rounding::within(batch_1_scores[2].deviation, std::sqrt(3. / 2) * bound));
 }
 

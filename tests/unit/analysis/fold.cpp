@@ -86,10 +86,12 @@ TEST_CASE("a folded model has the outputs of the full model for every foldable c
         // as the folded model.
         CHECK(folded.config.toml().find("combiner = \"concatenate\"") != std::string::npos);
         CHECK(folded.config.toml().find("[attention.decoder") == std::string::npos);
-        Config text;
-        text.load_text(folded.config.toml(), "toml");
-        CHECK(model::build_language_model(model::ModelConfig::read(text), 6, at::kMeta)->parameters().all().size() ==
-              folded.model->parameters().all().size());
+        Config folded_config;
+        folded_config.load_text(folded.config.toml(), "toml");
+        CHECK(model::build_language_model(model::ModelConfig::read(folded_config), 6, at::kMeta)
+                  ->parameters()
+                  .all()
+                  .size() == folded.model->parameters().all().size());
         check_refused(folded.config, *folded.model, "--fold");
       }
 }

@@ -211,10 +211,10 @@ HeadValues reference_scores(const std::string& measure, Side side, const std::ve
   if (measure == "entropy")
     return mean_over_positions(passes, [&](const ObservedTensors::Pass& pass, int64_t i, int64_t t) {
       const at::Tensor p = p_of(pass);
-      double all = 0, sum = 0;
-      for (int64_t s = 0; s < p.size(2); ++s) all += std::abs(entry(p, i, t, s));
+      double row_sum = 0, sum = 0;
+      for (int64_t s = 0; s < p.size(2); ++s) row_sum += std::abs(entry(p, i, t, s));
       for (int64_t s = 0; s < p.size(2); ++s)
-        if (const double q = std::abs(entry(p, i, t, s)) / all; q > 0) sum += q * std::log(q);
+        if (const double q = std::abs(entry(p, i, t, s)) / row_sum; q > 0) sum += q * std::log(q);
       return sum;
     });
   if (measure == "taylor")
@@ -236,8 +236,8 @@ struct StageCase {
   std::string attention;
   bool has_mixer, mixes_logits, has_alphas, has_gates;
 };
-const std::vector<StageCase>& all_stages() {
-  static const std::vector<StageCase> all{
+const std::vector<StageCase>& stage_cases() {
+  static const std::vector<StageCase> cases{
       {"", false, false, false, false},
       {"mixer = 'mixhead-a'\n", true, false, false, false},
       {"mixer = 'mixhead-a'\nmixhead-a.on = 'logits'\n", true, true, false, false},
@@ -245,7 +245,7 @@ const std::vector<StageCase>& all_stages() {
       {"combiner = 'alphas'\n", false, false, true, false},
       {"combiner = 'gates'\ngates.input = true\n", false, false, false, true},
       {"combiner = 'mae'\n[attention.mae]\nhidden = 5\n", false, false, false, true}};
-  return all;
+  return cases;
 }
 
 // Returns whether the measure is defined for the whole, score, value or output heads (`side`) of a layer with these
@@ -274,7 +274,7 @@ const LayerScores& decoder_self_scores(const std::map<AttentionKind, LayerScores
 
 TEST_CASE("importance from attention weights, head outputs and gradients equals plain loops", "[importance]") {
   for (const std::string& model_lines : {std::string(), kTransformerXl})
-    for (const StageCase& stages : all_stages()) {
+    for (const StageCase& stages : stage_cases()) {
       MeasuredModel measured_model(stages.attention, model_lines);
       const ObservedTensors recording = observe_passes(measured_model);
       for (const char* measure : {"avg-l2", "avg-l2-outputs", "confidence", "received", "entropy", "taylor"})
@@ -297,7 +297,7 @@ TEST_CASE("importance from attention weights, head outputs and gradients equals 
 
 TEST_CASE("check_importance() refuses exactly the measures that are undefined for whole, score, value or output heads",
           "[importance]") {
-  for (const StageCase& stages : all_stages()) {
+  for (const StageCase& stages : stage_cases()) {
     MeasuredModel measured_model(stages.attention);
     for (const std::string& measure : importances().names())
       for (Side side : kSides) {
@@ -381,7 +381,7 @@ TEST_CASE("the measure taylor is independent of the batch size and does not chan
 
 TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss with respect to the scale of a head",
           "[importance]") {
-  for (const StageCase& stages : all_stages()) {
+  for (const StageCase& stages : stage_cases()) {
     MeasuredModel measured_model(stages.attention);
     for (Side side : kSides) {
       if (!is_defined("taylor", side, stages)) continue;
@@ -428,8 +428,8 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
                        slope = (4 * near_slope - far_slope) / 3;
           const double actual = sums[layer][head].item<double>();
           // The truncation error is less than the term that the extrapolation cancels, (near_slope - far_slope) / 3.
-          // With the step size s, the independent errors of the four losses have the weights 2 / 3s, twice, and 1 /
-          // 12s, twice; the root of the sum of the squared weights is less than 1 / s. The gradient has the errors of a
+          // With the step size s, the independent errors of the four losses have the weights 2/(3s), 2/(3s), 1/(12s)
+          // and 1/(12s); the root of the sum of the squared weights is less than 1/s. The gradient has the errors of a
           // forward and a backward pass.
           const double bound = std::abs(near_slope - far_slope) / 3 + noise / kStep +
                                tolerance::chain_error_bound(2 * operations, tolerance::kFp32, std::abs(slope));
@@ -572,9 +572,9 @@ TEST_CASE("a layer without heads has no scores, and whole heads are refused in a
     CHECK(scores[0].empty());
     CHECK(scores[1].size() == 3);
   }
-  const auto pairs = head_counts_for_pairing(layer_without_heads.model->parameters(), Selection::random, 1, 0, {}, {},
-                                             [](const char* key) { return std::string(key); });
-  CHECK((pairs.at(AttentionKind::decoder_self) == std::vector<int64_t>{0, 3}));
+  const auto head_counts = head_counts_for_pairing(layer_without_heads.model->parameters(), Selection::random, 1, 0, {},
+                                                   {}, [](const char* key) { return std::string(key); });
+  CHECK((head_counts.at(AttentionKind::decoder_self) == std::vector<int64_t>{0, 3}));
   const MeasuredModel unequal_model("mixer = 'mixhead-a'\nvalue_heads = 2\n");
   for (const std::string name : {"taylor", "weight-norm"}) {
     CHECK(status_of([&] { importance_of(name, unequal_model.analysis_input(Side::whole)); }) == 2);

@@ -195,15 +195,15 @@ Heads draw_kept(int64_t num_heads, bool in_pairs, bool prunes_all) {
 }
 
 // Returns the hidden states of the full model. In the layers of `kept_heads`, all heads that are not kept are masked.
-std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const KeptHeadsByLayer& kept_heads,
-                                             bool decodes = true) {
+std::vector<at::Tensor> masked_hidden_states(model::LanguageModel& model, const KeptHeadsByLayer& kept_heads) {
   for (AttentionLayer* layer : model.attention_layers())
-    if (auto of_kind = kept_heads.find(layer->layer_spec().kind); of_kind != kept_heads.end())
-      if (auto it = of_kind->second.find(layer->layer_spec().layer); it != of_kind->second.end())
-        mask_heads(*layer, it->second);
-  auto all = hidden_states(model, decodes);
+    if (auto layers_of_kind = kept_heads.find(layer->layer_spec().kind); layers_of_kind != kept_heads.end())
+      if (auto layer_heads = layers_of_kind->second.find(layer->layer_spec().layer);
+          layer_heads != layers_of_kind->second.end())
+        mask_heads(*layer, layer_heads->second);
+  auto states = hidden_states(model);
   for (AttentionLayer* layer : model.attention_layers()) set_head_scales(*layer, {});
-  return all;
+  return states;
 }
 
 analysis::HeadSet self_heads(std::initializer_list<analysis::Head> heads) {

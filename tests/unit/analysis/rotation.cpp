@@ -91,8 +91,6 @@ const std::vector<std::string>& stages() {
   return all;
 }
 
-std::vector<std::string> texts(const std::vector<HeadPair>& pairs) { return to_strings(pairs); }
-
 }  // namespace
 
 TEST_CASE("parse_pair() inverts to_string() and refuses malformed pairs of heads", "[rotation]") {
@@ -264,11 +262,11 @@ TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of
   const RotationSchedule schedule{2, 4, 1, 20};
   std::vector<int64_t> swaps, undos;
   int64_t last_swap = 0;
-  bool active = false;
+  bool is_swapped = false;
   for (int64_t epoch = 1; epoch <= 40; ++epoch) {
-    const auto next_action = schedule.action_before(epoch, last_swap, active);
-    if (next_action == RotationSchedule::Action::swap) swaps.push_back(epoch), last_swap = epoch, active = true;
-    if (next_action == RotationSchedule::Action::undo) undos.push_back(epoch), active = false;
+    const auto next_action = schedule.action_before(epoch, last_swap, is_swapped);
+    if (next_action == RotationSchedule::Action::swap) swaps.push_back(epoch), last_swap = epoch, is_swapped = true;
+    if (next_action == RotationSchedule::Action::undo) undos.push_back(epoch), is_swapped = false;
   }
   CHECK(swaps == std::vector<int64_t>{2, 7, 12, 17});
   CHECK(undos == std::vector<int64_t>{6, 11, 16, 21});
@@ -280,20 +278,20 @@ TEST_CASE("RotationSchedule swaps heads and swaps them back before the epochs of
 TEST_CASE("hard, soft and released selection give the pairs of a worked example", "[rotation]") {
   const LayerScores scores{{0.5, 0.1, 0.9, 0.4}, {0.3, 0.3, 0.7, 0.2}, {0.8, 0.6, 0.05, 1.0}};
   const AttentionKind kind = AttentionKind::decoder_self;
-  CHECK(texts(pair_hard(kind, scores, 3)) ==
+  CHECK(to_strings(pair_hard(kind, scores, 3)) ==
         std::vector<std::string>{"decoder.self:2.3-2.2", "decoder.self:0.2-0.1", "decoder.self:2.0-1.3"});
   // With three layers, the middle layer has no partner.
-  CHECK(texts(pair_soft(kind, scores, 2, 0)) ==
+  CHECK(to_strings(pair_soft(kind, scores, 2, 0)) ==
         std::vector<std::string>{"decoder.self:0.1-2.2", "decoder.self:0.3-2.1"});
-  CHECK(texts(pair_released(kind, scores, 1)) ==
+  CHECK(to_strings(pair_released(kind, scores, 1)) ==
         std::vector<std::string>{"decoder.self:0.1-2.1", "decoder.self:0.3-2.3", "decoder.self:0.0-2.0",
                                  "decoder.self:0.2-2.2"});
   // t_max limits the pairs of layers to the t_max outermost pairs; 0: no limit.
   const LayerScores five_layers{{1, 2}, {4, 3}, {5, 6}, {8, 7}, {9, 10}};
-  CHECK(texts(pair_soft(kind, five_layers, 1, 1)) == std::vector<std::string>{"decoder.self:0.0-4.0"});
-  CHECK(texts(pair_soft(kind, five_layers, 1, 2)) ==
+  CHECK(to_strings(pair_soft(kind, five_layers, 1, 1)) == std::vector<std::string>{"decoder.self:0.0-4.0"});
+  CHECK(to_strings(pair_soft(kind, five_layers, 1, 2)) ==
         std::vector<std::string>{"decoder.self:0.0-4.0", "decoder.self:1.1-3.1"});
-  CHECK(texts(pair_soft(kind, five_layers, 1, 0)) == texts(pair_soft(kind, five_layers, 1, 2)));
+  CHECK(to_strings(pair_soft(kind, five_layers, 1, 0)) == to_strings(pair_soft(kind, five_layers, 1, 2)));
   CHECK(max_pairs(Selection::hard, {4, 4, 3}) == 5);
   CHECK(max_pairs(Selection::random, {4, 4, 3}) == 5);
   CHECK(max_pairs(Selection::soft, {4, 4, 3}) == 1);
@@ -332,12 +330,13 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
     }
     const int64_t soft_k = max_pairs(Selection::soft, head_counts);
     const auto soft_pairs = pair_soft(AttentionKind::decoder_self, scores, soft_k, 0);
-    const auto layer_pairs = static_cast<int64_t>(scores.size()) / 2;
-    const int64_t t_max =
-        layer_pairs > 0 ? 1 + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(layer_pairs))) : 0;
+    const auto num_layer_pairs = static_cast<int64_t>(scores.size()) / 2;
+    const int64_t t_max = num_layer_pairs > 0
+                              ? 1 + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(num_layer_pairs)))
+                              : 0;
     const auto outermost_pairs = pair_soft(AttentionKind::decoder_self, scores, soft_k, t_max);
     RC_ASSERT(static_cast<int64_t>(outermost_pairs.size()) == t_max * soft_k);
-    RC_ASSERT(texts(outermost_pairs) == texts({soft_pairs.begin(), soft_pairs.begin() + t_max * soft_k}));
+    RC_ASSERT(to_strings(outermost_pairs) == to_strings({soft_pairs.begin(), soft_pairs.begin() + t_max * soft_k}));
     check_disjoint(soft_pairs);
     for (const HeadPair& p : soft_pairs) {
       RC_ASSERT(p.a.layer + p.b.layer == static_cast<int64_t>(scores.size()) - 1);
@@ -353,9 +352,9 @@ TEST_CASE("every selection returns disjoint pairs, and hard and soft select head
   RandomSequence random_sequence(RandomStream(5, "x"), 1), same_random(RandomStream(5, "x"), 1),
       other_random(RandomStream(5, "x"), 2);
   const std::vector<int64_t> head_counts{8, 8, 8};
-  const auto drawn = texts(pair_random(AttentionKind::decoder_self, head_counts, 6, random_sequence));
-  CHECK(texts(pair_random(AttentionKind::decoder_self, head_counts, 6, same_random)) == drawn);
-  CHECK(texts(pair_random(AttentionKind::decoder_self, head_counts, 6, other_random)) != drawn);
+  const auto drawn_pairs = to_strings(pair_random(AttentionKind::decoder_self, head_counts, 6, random_sequence));
+  CHECK(to_strings(pair_random(AttentionKind::decoder_self, head_counts, 6, same_random)) == drawn_pairs);
+  CHECK(to_strings(pair_random(AttentionKind::decoder_self, head_counts, 6, other_random)) != drawn_pairs);
 }
 
 TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops and ignore padding", "[rotation]") {
@@ -364,8 +363,8 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
     const auto draw = [&](int64_t low, int64_t high) {
       return low + static_cast<int64_t>(random.uniform_below(static_cast<uint64_t>(high - low + 1)));
     };
-    const int64_t h = draw(1, 4), queries = draw(1, 5), keys = draw(1, 5), passes = draw(1, 3);
-    const bool pads = draw(0, 1) == 1;
+    const int64_t h = draw(1, 4), queries = draw(1, 5), keys = draw(1, 5), num_passes = draw(1, 3);
+    const bool has_padding = draw(0, 1) == 1;
     attention::LayerSpec spec;
     spec.layer = draw(0, 2), spec.kind = AttentionKind::decoder_self;
     std::map<std::string, std::vector<double>> expected;
@@ -374,15 +373,15 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
     std::map<std::string, std::unique_ptr<Measure>> measures;
     for (const auto& [name, means] : expected)
       measures[name] = importances().make(name, "")->make_observer(Side::whole);
-    for (int64_t pass = 0; pass < passes; ++pass) {
+    for (int64_t pass = 0; pass < num_passes; ++pass) {
       const int64_t batch = draw(1, 3);
       const at::Tensor p =
           at::softmax(layers::normal({batch, h, queries, keys}, seed + 1 + 2 * static_cast<uint64_t>(pass)), -1);
       const at::Tensor z = layers::normal({batch, h, queries, 3}, seed + 2 + 2 * static_cast<uint64_t>(pass));
       std::vector<int64_t> lengths;
-      for (int64_t b = 0; b < batch; ++b) lengths.push_back(pads ? draw(0, queries) : queries);
+      for (int64_t b = 0; b < batch; ++b) lengths.push_back(has_padding ? draw(0, queries) : queries);
       for (auto& [name, measure] : measures) {
-        if (pads) measure->begin(at::tensor(lengths, at::kLong));
+        if (has_padding) measure->begin(at::tensor(lengths, at::kLong));
         measure->probabilities(spec, p);
         RC_ASSERT(measure->heads(attention::HeadSide::value, spec, z).is_same(z));
       }
@@ -428,7 +427,7 @@ TEST_CASE("the measures avg-l2, avg-l2-outputs and confidence equal plain loops 
 
 namespace {
 
-constexpr int kEpochUpdates = 7;  // updates per epoch of a text of 400 tokens, ⌈400 / 64⌉
+constexpr int kEpochUpdates = 7;  // ⌈400 / 64⌉ updates per epoch of a text of 400 tokens, with batch.tokens = 64
 
 std::string rotation(const std::string& options) { return "[train.procedures.head-rotation]\n" + options; }
 
@@ -501,22 +500,23 @@ TEST_CASE("head rotation swaps optimizer moments along with the heads only if sw
     return by_layer;
   };
   const auto before = moments("before", train_length(kEpochUpdates));
-  const auto unswapped_moments = moments("stay", method + train_length(kEpochUpdates + 1));
-  const auto swapped = moments("go", method + "swap_optimizer_state = true\n" + train_length(kEpochUpdates + 1));
+  const auto unswapped_moments = moments("unswapped-moments", method + train_length(kEpochUpdates + 1));
+  const auto swapped_moments =
+      moments("swapped-moments", method + "swap_optimizer_state = true\n" + train_length(kEpochUpdates + 1));
   // The runs with and without swap_optimizer_state have equal weights and therefore equal gradients. After one update,
   // their moments differ by β (moment of the other head - moment of this head).
   const double beta = 0.9;
   const at::Tensor a = before[0].narrow(0, 4, 4), b = before[1].narrow(0, 12, 4);
   // An update rounds a moment three times, and the difference is rounded once more.
   const int64_t operations = 4;
-  const double size =
-      std::max({numbers::max_abs(swapped[0]), numbers::max_abs(swapped[1]), numbers::max_abs(a), numbers::max_abs(b)});
+  const double size = std::max({numbers::max_abs(swapped_moments[0]), numbers::max_abs(swapped_moments[1]),
+                                numbers::max_abs(a), numbers::max_abs(b)});
   CHECK(numbers::max_abs(b - a) > rounding::bound(at::kFloat, at::kFloat, operations, size));
-  CHECK(rounding::agree(swapped[0].narrow(0, 4, 4) - unswapped_moments[0].narrow(0, 4, 4), beta * (b - a), operations,
-                        size));
-  CHECK(rounding::agree(swapped[1].narrow(0, 12, 4) - unswapped_moments[1].narrow(0, 12, 4), beta * (a - b), operations,
-                        size));
-  CHECK(at::equal(swapped[0].narrow(0, 0, 4), unswapped_moments[0].narrow(0, 0, 4)));
+  CHECK(rounding::agree(swapped_moments[0].narrow(0, 4, 4) - unswapped_moments[0].narrow(0, 4, 4), beta * (b - a),
+                        operations, size));
+  CHECK(rounding::agree(swapped_moments[1].narrow(0, 12, 4) - unswapped_moments[1].narrow(0, 12, 4), beta * (a - b),
+                        operations, size));
+  CHECK(at::equal(swapped_moments[0].narrow(0, 0, 4), unswapped_moments[0].narrow(0, 0, 4)));
 }
 
 TEST_CASE("head rotation in training swaps heads and swaps them back before the scheduled epochs", "[rotation]") {
@@ -555,7 +555,7 @@ TEST_CASE("hard head rotation pairs heads by their importance in the preceding v
   io::Checkpoint checkpoint(folder.file("run") + "/last.safetensors");
   const auto state = nlohmann::json::parse(checkpoint.entry(io::kTrainingKey));
   const auto procedure = nlohmann::json::parse(state.at("procedures").at("head-rotation").get<std::string>());
-  CHECK(procedure.at("planned").get<std::vector<std::string>>() == texts(pairs));
+  CHECK(procedure.at("planned").get<std::vector<std::string>>() == to_strings(pairs));
   CHECK(procedure.at("active").empty());
 }
 

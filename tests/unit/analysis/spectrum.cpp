@@ -37,10 +37,10 @@ namespace {
 // columns are rotated until all columns are orthogonal; the norms of the columns are then the singular values.
 Vector naive_singular_values(const at::Tensor& x) {
   const auto m = static_cast<size_t>(x.size(0)), n = static_cast<size_t>(x.size(1));
-  const Vector data = doubles(x);
+  const Vector entries = doubles(x);
   std::vector<Vector> columns(n, Vector(m));
   for (size_t i = 0; i < m; ++i)
-    for (size_t j = 0; j < n; ++j) columns[j][i] = data[i * n + j];
+    for (size_t j = 0; j < n; ++j) columns[j][i] = entries[i * n + j];
   for (int sweep = 0; sweep < 60; ++sweep)
     for (size_t a = 0; a < n; ++a)
       for (size_t b = a + 1; b < n; ++b) {
@@ -149,9 +149,9 @@ struct MatrixRecorder : attention::Observer, attention::Subscriber<attention::Mi
   }
 };
 
-MatrixRecorder record_matrices(model::LanguageModel& model, bool with_logits, int64_t block = 6) {
+MatrixRecorder record_matrices(model::LanguageModel& model, bool records_logits, int64_t block = 6) {
   MatrixRecorder recorder;
-  recorder.records_logits = with_logits;
+  recorder.records_logits = records_logits;
   const data::Text text = corpora::text_of(some_text(), 0);
   observe({model, text, blocks_of(block)}, recorder);
   return recorder;
@@ -334,6 +334,7 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
         mean += curves.back() / 11;
       }
       std::sort(curves.begin(), curves.end());
+      // In fp64: two sums over 5 singular values, and the mean over 11 blocks.
       CHECK(means.means().curve[h][k].item<double>() == rounding::fp64(mean, 2 * 5 + 11));
       // The curves of the sample are rounded to fp32.
       const double bound = tolerance::chain_error_bound(1, tolerance::kFp32, 1);
@@ -341,8 +342,8 @@ TEST_CASE("percentiles of spectrum curves over blocks are exact for few blocks a
       CHECK(means.percentile(0.1)[h][k].item<double>() == within(curves[1], bound));
       CHECK(means.percentile(0.25)[h][k].item<double>() == within((curves[2] + curves[3]) / 2, bound));
     }
-  // 4000 blocks, more than kSampleSize, whose c_1 is evenly spaced from 0.5 to 1: percentiles are estimated from a
-  // sample.
+  // 4000 blocks, more than kSampleSize, with the first points of their curves evenly spaced from 0.5 to 1: percentiles
+  // are estimated from a sample.
   SpectrumMeans sampled(true);
   for (int64_t i = 0; i < 40; ++i) {
     const at::Tensor first = 0.5 + at::arange(i * 100, i * 100 + 100, at::kDouble) / 8000;

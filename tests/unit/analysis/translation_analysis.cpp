@@ -60,14 +60,13 @@ struct AnalysedModel {
   double importance_bound() const { return rounding::gradient_bound(*model, analysis_input().scoring.block); }
 };
 
-// Draws each group of `step` consecutive heads of each attention layer with probability 1/4.
-HeadSet draw_heads(model::LanguageModel& model, int64_t step = 1) {
-  HeadSet drawn;
+// Draws each head of each attention layer with probability 1/4.
+HeadSet draw_heads(model::LanguageModel& model) {
+  HeadSet drawn_heads;
   for (const auto& [kind, heads] : all_heads(model, Side::whole))
     for (const Head& head : heads)
-      if (head.head % step == 0 && *rc::gen::inRange(0, 4) == 0)
-        for (int64_t i = 0; i < step; ++i) drawn[kind].insert({head.layer, head.head + i});
-  return drawn;
+      if (*rc::gen::inRange(0, 4) == 0) drawn_heads[kind].insert(head);
+  return drawn_heads;
 }
 
 // Returns the sum of the scores of all sentence pairs, each from its own forward pass.
@@ -82,8 +81,8 @@ task::Score score_by_pair(const AnalysedModel& analysed_model) {
 
 // The tensors that an observer receives from one layer for one pair, with the gradient of the pair's loss.
 struct ObservedTensors {
-  at::Tensor p;      // (h, T, S), attention probabilities
-  at::Tensor z, dz;  // (h, T, dv), head outputs and their gradient
+  at::Tensor p;      // (h, Tq, Tk), attention probabilities
+  at::Tensor z, dz;  // (h, Tq, dv), head outputs and their gradient
 };
 using LayerKey = std::pair<AttentionKind, int64_t>;
 
@@ -98,7 +97,7 @@ std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedMod
       return side == attention::HeadSide::value ? current[{s.kind, s.layer}].z = x : x;
     }
   };
-  std::map<LayerKey, std::vector<ObservedTensors>> all;
+  std::map<LayerKey, std::vector<ObservedTensors>> tensors_by_layer;
   for (int64_t pair = 0; pair < analysed_model.num_pairs(); ++pair) {
     Recorder recorder;
     const data::Batch batch = translation::load_pair(analysed_model.corpus, pair);
@@ -111,27 +110,27 @@ std::map<LayerKey, std::vector<ObservedTensors>> observe_pairs(const AnalysedMod
     for (auto& [layer, s] : recorder.current) {
       s.dz = gradients[next++][0].to(at::kDouble);
       s.p = s.p.detach()[0].to(at::kDouble), s.z = s.z.detach()[0].to(at::kDouble);
-      all[layer].push_back(s);
+      tensors_by_layer[layer].push_back(s);
     }
   }
-  return all;
+  return tensors_by_layer;
 }
 
-// Returns the scores of a layer's heads by plain loops. `all`: one element per sentence pair. The measures confidence,
-// entropy and received count only words: all positions of the encoder but the last, and all positions of the decoder
-// but the first.
+// Returns the scores of a layer's heads by plain loops. `by_pair`: one element per sentence pair. The measures
+// confidence, entropy and received count only words: all positions of the encoder but the last, and all positions of
+// the decoder but the first.
 std::vector<double> reference_scores(const std::string& measure, AttentionKind kind,
-                                     const std::vector<ObservedTensors>& all) {
-  const int64_t num_heads = all[0].p.size(0);
+                                     const std::vector<ObservedTensors>& by_pair) {
+  const int64_t num_heads = by_pair[0].p.size(0);
   std::vector<double> scores;
   for (int64_t i = 0; i < num_heads; ++i) {
     double sum = 0, count = 0;
-    for (const ObservedTensors& s : all) {
+    for (const ObservedTensors& s : by_pair) {
       const int64_t queries = s.p.size(1), keys = s.p.size(2);
       const auto p = [&](int64_t t, int64_t k) { return s.p[i][t][k].item<double>(); };
-      const bool queries_in_encoder = kind == AttentionKind::encoder_self,
-                 keys_in_encoder = kind != AttentionKind::decoder_self;
-      const int64_t first = queries_in_encoder ? 0 : 1, last = queries_in_encoder ? queries - 1 : queries;
+      const bool has_encoder_queries = kind == AttentionKind::encoder_self,
+                 has_encoder_keys = kind != AttentionKind::decoder_self;
+      const int64_t first = has_encoder_queries ? 0 : 1, last = has_encoder_queries ? queries - 1 : queries;
       if (measure == "confidence" || measure == "entropy") {
         for (int64_t t = first; t < last; ++t, ++count) {
           double largest = 0, entropy_sum = 0;
@@ -142,7 +141,7 @@ std::vector<double> reference_scores(const std::string& measure, AttentionKind k
           sum += measure == "entropy" ? entropy_sum : largest;
         }
       } else if (measure == "received") {
-        for (int64_t k = keys_in_encoder ? 0 : 1; k < (keys_in_encoder ? keys - 1 : keys); ++k, ++count) {
+        for (int64_t k = has_encoder_keys ? 0 : 1; k < (has_encoder_keys ? keys - 1 : keys); ++k, ++count) {
           double largest = 0;
           for (int64_t t = 0; t < queries; ++t) largest = std::max(largest, p(t, k));
           sum += largest;
@@ -195,7 +194,7 @@ TEST_CASE("scoring many ablated translation models in one pass gives the scores 
         score_ablations(analysed_model.analysis_input(*rc::gen::elementOf(std::vector<int64_t>{1, 25, 4096})), sets,
                         *rc::gen::elementOf(std::vector<int64_t>{1, 40, 1 << 14}));
     for (size_t i = 0; i < sets.size(); ++i) {
-      const HeadMaskGuard masked(*analysed_model.model, Side::whole, sets[i]);
+      const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, sets[i]);
       const task::Score expected = score_by_pair(analysed_model);
       RC_ASSERT(actual[i].tokens == expected.tokens);
       RC_ASSERT(std::abs(actual[i].nll - expected.nll) <= analysed_model.pass_bound() * expected.nll);
@@ -241,19 +240,19 @@ TEST_CASE("importance is independent of the batch size and of which other kinds 
       if (status_of([&] { check_importance(measure, "--by", *analysed_model.model, Side::whole); }) != 0) continue;
       INFO(stage << measure);
       const auto scores_by_pair = importance_of(measure, analysed_model.analysis_input(1)),
-                 all = importance_of(measure, analysed_model.analysis_input());
-      check_near(scores_by_pair, all, analysed_model.importance_bound());
+                 batched_scores = importance_of(measure, analysed_model.analysis_input());
+      check_near(scores_by_pair, batched_scores, analysed_model.importance_bound());
       std::set<double> distinct_scores;
       for (const auto& [kind, num_layers] : kNumLayers) {
-        REQUIRE(static_cast<int64_t>(all.at(kind).size()) == num_layers);
-        for (const auto& layer : all.at(kind)) distinct_scores.insert(layer.begin(), layer.end());
+        REQUIRE(static_cast<int64_t>(batched_scores.at(kind).size()) == num_layers);
+        for (const auto& layer : batched_scores.at(kind)) distinct_scores.insert(layer.begin(), layer.end());
       }
       CHECK(distinct_scores.size() == 28);
       auto cross =
           importance_of(measure, analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_cross}));
       REQUIRE(cross.size() == 1);
       if (measure != "random")
-        check_near(cross, {{AttentionKind::decoder_cross, all.at(AttentionKind::decoder_cross)}},
+        check_near(cross, {{AttentionKind::decoder_cross, batched_scores.at(AttentionKind::decoder_cross)}},
                    analysed_model.importance_bound());
     }
   }
@@ -321,15 +320,15 @@ TEST_CASE("a pruned translation model has the outputs of the full model with the
                                                                       : 0;
       CHECK(s.value_heads == 4 - num_pruned);
     }
-    const data::Pairs& all = analysed_model.corpus;
+    const data::Pairs& corpus = analysed_model.corpus;
     std::vector<data::Row> rows;
-    for (int64_t pair = 0; pair < analysed_model.num_pairs(); ++pair) rows.push_back(all.row_of(pair));
-    const data::Batch batch = data::load_pairs(all, rows);
+    for (int64_t pair = 0; pair < analysed_model.num_pairs(); ++pair) rows.push_back(corpus.row_of(pair));
+    const data::Batch batch = data::load_pairs(corpus, rows);
     {
       c10::NoGradGuard no_gradient;
       const int64_t operations =
           rounding::num_pass_roundings(*analysed_model.model, analysed_model.analysis_input().scoring.block);
-      const HeadMaskGuard masked(*analysed_model.model, Side::whole, pruned_heads);
+      const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, pruned_heads);
       const at::Tensor expected = analysed_model.model->logits(analysed_model.model->hidden(batch.input, {})),
                        actual = pruned.model->logits(pruned.model->hidden(batch.input, {}));
       for (size_t b = 0; b < rows.size(); ++b)
@@ -438,7 +437,7 @@ TEST_CASE("a pruning curve ranks the heads of all kinds of attention together, o
       HeadSet actual = points[i].masked_heads;
       for (auto it = actual.begin(); it != actual.end();) it = it->second.empty() ? actual.erase(it) : std::next(it);
       CHECK((actual == expected));
-      const HeadMaskGuard masked(*analysed_model.model, Side::whole, expected);
+      const HeadMaskGuard mask_guard(*analysed_model.model, Side::whole, expected);
       const double nll = score_by_pair(analysed_model).nll;
       CHECK(points[i].score.nll == rounding::within(nll, analysed_model.pass_bound() * nll));
     }
@@ -505,9 +504,9 @@ ReferenceRanks reference_ranks(const std::vector<at::Tensor>& matrices, double p
     m.effective_rank += std::exp(entropy) / count, m.rank_share += std::exp(entropy) / n / count;
     m.stable_rank += squares / (values[0] * values[0]) / count;
     for (size_t j = 1; j <= 100; ++j) {
-      const double at = static_cast<double>(j) * n / 100;
+      const double position = static_cast<double>(j) * n / 100;
       const size_t below = std::min(j * values.size() / 100, values.size() - 1);
-      m.curve[j - 1] += (c[below] + (at - static_cast<double>(below)) * (c[below + 1] - c[below])) / count;
+      m.curve[j - 1] += (c[below] + (position - static_cast<double>(below)) * (c[below + 1] - c[below])) / count;
     }
   }
   return m;
@@ -635,17 +634,17 @@ TEST_CASE("spectra of logits and mixing matrices equal plain loops, and can be r
     for (const auto& entry : before_mixing->entries())
       check_spectra(*entry, recorder.before_mixing[entry->name], bound);
     for (const auto& entry : mixing->entries()) {
-      const at::Tensor all = at::cat(recorder.mixing_matrices[entry->name]).to(at::kDouble);  // (positions, h, h)
-      CHECK(entry->spectra.blocks() == all.size(0));
+      const at::Tensor matrices = at::cat(recorder.mixing_matrices[entry->name]).to(at::kDouble);  // (positions, h, h)
+      CHECK(entry->spectra.blocks() == matrices.size(0));
       CHECK(!entry->spectra.varying_size());
-      CHECK(numbers::error(entry->mean_matrix, all.mean(0)) <= bound * numbers::max_abs(all));
-      const at::Tensor values = at::linalg_svdvals(all);  // (positions, h)
+      CHECK(numbers::error(entry->mean_matrix, matrices.mean(0)) <= bound * numbers::max_abs(matrices));
+      const at::Tensor values = at::linalg_svdvals(matrices);  // (positions, h)
       spectra::RankErrors errors;
-      for (int64_t i = 0; i < all.size(0); ++i) {
+      for (int64_t i = 0; i < matrices.size(0); ++i) {
         const auto position_values = numbers::doubles(values[i]);
-        auto value_errors = spectra::value_errors(position_values, all.size(1), all.size(2));
+        auto value_errors = spectra::value_errors(position_values, matrices.size(1), matrices.size(2));
         spectra::add_perturbation(value_errors, position_values, bound);
-        errors.add(spectra::rank_errors(position_values, value_errors), 1 / static_cast<double>(all.size(0)));
+        errors.add(spectra::rank_errors(position_values, value_errors), 1 / static_cast<double>(matrices.size(0)));
       }
       CHECK(numbers::error(entry->spectra.means().curve[0], ranks_of(values).curve.mean(0)) <= errors.curve);
     }
@@ -686,8 +685,8 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
       INFO(name_of(layer.kind) << " " << layer.layer);
       CHECK(layer.by_position == (layer.kind != AttentionKind::encoder_self));
       CHECK(layer.units == g.size(0));
-      // The gates differ by the rounding of a pass, so the bound of the attention entropies applies, with entropies of
-      // at most ln 4.
+      // Relative errors ε of the gates, which differ by the rounding of a pass, change Σ g ln g over the 4 experts of a
+      // unit by at most ε Σ g |ln g + 1| ≤ ε (1 + ln 4).
       const double entropy = -at::xlogy(g.to(at::kDouble), g.to(at::kDouble)).sum().item<double>();
       CHECK(layer.entropy == rounding::within(entropy, analysed_model.pass_bound() * static_cast<double>(g.size(0)) *
                                                            (1 + std::log(4))));
@@ -697,11 +696,11 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
     std::map<std::pair<int64_t, int32_t>, double> joint;
     std::map<int64_t, double> expert_counts;
     std::map<int32_t, double> token_counts;
-    double all = 0;
+    double num_tokens = 0;
     for (size_t i = 0; i < analysed_model.sentences.size(); ++i) {
       const auto expert = recorder.gates.at("encoder.layers.0.self")[i].argmax().item<int64_t>();
       for (int32_t token : analysed_model.sentences[i].first)
-        ++joint[{expert, token}], ++expert_counts[expert], ++token_counts[token], ++all;
+        ++joint[{expert, token}], ++expert_counts[expert], ++token_counts[token], ++num_tokens;
     }
     CHECK(expert_counts.size() > 1);
     REQUIRE(!report.tokens.empty());
@@ -709,8 +708,8 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
       CHECK(t.token != 0);
       CHECK(static_cast<double>(t.count) == joint.at({t.expert, t.token}));
       // The logarithm of a quotient of products of counts: 4 roundings.
-      const double pmi =
-          std::log(joint.at({t.expert, t.token}) * all / (expert_counts.at(t.expert) * token_counts.at(t.token)));
+      const double pmi = std::log(joint.at({t.expert, t.token}) * num_tokens /
+                                  (expert_counts.at(t.expert) * token_counts.at(t.token)));
       CHECK(t.pmi == rounding::within(pmi, rounding::fp64_bound(4, std::max(1.0, std::abs(pmi)))));
     }
   }
