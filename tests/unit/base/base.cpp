@@ -66,10 +66,10 @@ TEST_CASE("require_sound_json() refuses NUL bytes, duplicate keys and nesting ab
     }
     return "";
   };
-  for (const char* sound :
+  for (const char* sound_json :
        {"", "3", "{}", R"({"a":1,"b":{"a":1},"c":[{"a":1},{"a":1}]})", R"({"a":"a","b":"a,\"a\":1"})", R"(["a","a"])",
         R"({"a\\":1,"a":2,"":3})", R"({"a)", "}]\"", R"({"a":"\)"})
-    CHECK(message(sound).empty());
+    CHECK(message(sound_json).empty());
   CHECK(message(std::string("{}\0{}", 5)) == "f: byte 2: expected JSON without NUL bytes; found a NUL byte; copy it");
   CHECK(message(R"({"a":{"x":1},"b":2,"a":3})") ==
         "f: byte 19: expected unique keys in a JSON object; found the key 'a' twice; copy it");
@@ -88,13 +88,13 @@ TEST_CASE("require_sound_json() refuses more strings, objects and arrays than a 
   for (const char* element : {R"("")", "{}", "[]"}) {
     INFO(element);
     const size_t size = list_of(element, count, "").size();
-    // With this padding the list itself and its elements are exactly as many as the limit.
+    // With this padding, the limit equals the number of containers: the list and its `count` elements.
     size_t padding = 0;
     while (max_json_containers(size + padding) < count + 1) padding += 5;
     require_sound_json(list_of(element, count, std::string(padding, ' ')), "f", "copy it");
     try {
       require_sound_json(list_of(element, count, std::string(padding - 5, ' ')), "f", "copy it");
-      FAIL("accepted");
+      FAIL("require_sound_json() accepted more containers than its limit");
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
       CHECK(std::string(error.what()).find("; found 1048577; copy it") != std::string::npos);
@@ -109,7 +109,7 @@ TEST_CASE("a configuration of more than 1 MiB is refused", "[base]") {
   text += '\n';
   try {
     Config().load_text(text, "c.toml");
-    FAIL("accepted");
+    FAIL("load_text() accepted a configuration above 1 MiB");
   } catch (const Error& error) {
     CHECK(error.exit() == Exit::usage);
     CHECK(std::string(error.what()).find("c.toml: expected a configuration of at most 1048576 bytes") == 0);
@@ -146,12 +146,12 @@ struct OuterOptions {
   int64_t heads = 8;
   bool tied = true;
   std::string norm = "pre";
-  InnerOptions train;
+  InnerOptions inner;
   void describe(Fields& f) {
     f.field("heads", heads, "Number of attention heads.", at_least(1));
     f.field("tied", tied, "Whether the embeddings share their weights.");
     f.field("norm", norm, "Position of the layer norms.", {"pre", "post"});
-    f.section("inner", train);
+    f.section("inner", inner);
   }
 };
 
@@ -172,9 +172,9 @@ TEST_CASE("parse_length() accepts a whole number, an optional k, M or G, and a u
   CHECK(parse_length("10e", "x") == Length{10, Length::Unit::epochs});
   CHECK(parse_length("16ku", "x") == Length{16000, Length::Unit::updates});
   CHECK(parse_length("2Mt", "x") == Length{2000000, Length::Unit::tokens});
-  for (const char* invalid :
+  for (const char* invalid_length :
        {"", "300", "u", "-3u", "3x", "3uu", "3.5u", "99999999999999999999u", "9999999999999999Gt"})
-    CHECK(contains(message([&] { parse_length(invalid, "train.length"); }),
+    CHECK(contains(message([&] { parse_length(invalid_length, "train.length"); }),
                    "2: train.length: expected a length with a unit"));
   CHECK(to_string(Length{5, Length::Unit::epochs}) == "5e");
 }
@@ -240,9 +240,9 @@ TEST_CASE("Config fills a struct, later values override earlier ones, and writte
   config.check_all_known();
   CHECK(outer.heads == 2);
   CHECK(outer.norm == "post");
-  CHECK(outer.train.lr == 1.0);
-  CHECK(outer.train.every == Length{2, Length::Unit::epochs});
-  CHECK(outer.train.betas == std::vector<double>{0.5, 0.75});
+  CHECK(outer.inner.lr == 1.0);
+  CHECK(outer.inner.every == Length{2, Length::Unit::epochs});
+  CHECK(outer.inner.betas == std::vector<double>{0.5, 0.75});
 
   TomlWriter writer;
   writer.section("", outer);
@@ -322,8 +322,8 @@ TEST_CASE("command-line options fill the same struct as a configuration file") {
   fields.store_values(outer);
   CHECK(outer.heads == 3);
   CHECK(outer.tied == false);
-  CHECK(outer.train.lr == 0.5);
-  CHECK(outer.train.betas == std::vector<double>{0.1, 0.2});
+  CHECK(outer.inner.lr == 0.5);
+  CHECK(outer.inner.betas == std::vector<double>{0.1, 0.2});
   app.parse("--heads 0", false);
   CHECK(contains(message([&] { fields.store_values(outer); }), "2: --heads: expected an integer of at least 1"));
 }

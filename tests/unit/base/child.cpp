@@ -72,11 +72,11 @@ int socket_of_child() {
 std::string descriptors_of_same_file(int descriptor) {
   namespace fs = std::filesystem;
   const fs::path folder = "/proc/self/fd", file = fs::read_symlink(folder / std::to_string(descriptor));
-  std::string all;
+  std::string descriptors;
   std::error_code error;
   for (int other = 0; other < 1024; ++other)
-    if (fs::read_symlink(folder / std::to_string(other), error) == file) all += std::to_string(other) + " ";
-  return all;
+    if (fs::read_symlink(folder / std::to_string(other), error) == file) descriptors += std::to_string(other) + " ";
+  return descriptors;
 }
 
 // Whether a child process raises SIGTERM directly after the fork, before any other code of the child runs.
@@ -180,15 +180,15 @@ TEST_CASE("the parent survives a child that crashes, exits or throws, and report
 }
 
 TEST_CASE("the cause of a child's end is reported even if the parent ignores SIGCHLD", "[child]") {
-  const ScopedSignalAction ignored(SIGCHLD, SIG_IGN);
-  const ChildEnd crash = run([](ChildInput&) -> std::string { std::abort(); }).end;
-  CHECK_FALSE(crash.succeeded);
-  CHECK(crash.cause == "ended by signal 6 (Aborted)");
-  const ChildEnd killed = run([](ChildInput&) -> std::string {
-                            raise(SIGKILL);
-                            return "";
-                          }).end;
-  CHECK(killed.ran_out_of_memory);
+  const ScopedSignalAction ignore_action(SIGCHLD, SIG_IGN);
+  const ChildEnd abort_end = run([](ChildInput&) -> std::string { std::abort(); }).end;
+  CHECK_FALSE(abort_end.succeeded);
+  CHECK(abort_end.cause == "ended by signal 6 (Aborted)");
+  const ChildEnd kill_end = run([](ChildInput&) -> std::string {
+                              raise(SIGKILL);
+                              return "";
+                            }).end;
+  CHECK(kill_end.ran_out_of_memory);
   CHECK(run([](ChildInput&) { return std::string("result"); }).end.result == "result");
   struct sigaction restored_action {};
   sigaction(SIGCHLD, nullptr, &restored_action);
@@ -279,8 +279,8 @@ TEST_CASE("the destructor of Child kills a running child process", "[child]") {
 TEST_CASE("a child process ends when its parent is killed", "[child]") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
-  const pid_t middle = fork();
-  if (middle == 0) {
+  const pid_t parent_pid = fork();
+  if (parent_pid == 0) {
     // This process is a copy of the test runner, so an exception must not propagate to the code of the runner.
     try {
       close(ends[0]);
@@ -295,12 +295,12 @@ TEST_CASE("a child process ends when its parent is killed", "[child]") {
     _exit(1);
   }
   close(ends[1]);
-  // Both forked processes hold the write end of the pipe, so read() returns 0 only after both have ended.
+  // The parent and its child hold the write end of the pipe, so read() returns 0 only after both have ended.
   char byte = 0;
   CHECK(read(ends[0], &byte, 1) == 0);
   close(ends[0]);
   int status = 0;
-  CHECK(waitpid(middle, &status, 0) == middle);
+  CHECK(waitpid(parent_pid, &status, 0) == parent_pid);
   CHECK(WIFSIGNALED(status));
 }
 

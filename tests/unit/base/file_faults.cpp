@@ -47,12 +47,12 @@ ProcessEnd run_in_fork(const Action& action) {
 
 TEST_CASE("a mapped file truncated by another program ends the tool with status 3 and the file's name") {
   const Folder folder;
-  const std::string path = folder.file("data\x1b[31m.mhs"), unfinished = folder.file("out");
+  const std::string path = folder.file("data\x1b[31m.mhs"), unfinished_path = folder.file("out");
   write_file_atomically(path, std::string(100'000, 'x'));
   const ProcessEnd process_end = run_in_fork([&] {
     report_truncated_files();
     const MappedFile file(path);
-    const auto sink = open_sink(unfinished);
+    const auto sink = open_sink(unfinished_path);
     sink->write("half");
     if (truncate(path.c_str(), 0) != 0) _exit(9);
     volatile uint8_t byte = file.data()[50'000];
@@ -83,17 +83,17 @@ TEST_CASE("write_fully() writes all bytes to a pipe that takes them in parts") {
     _exit(write_fully(ends[1], text));
   }
   close(ends[1]);
-  std::string received;
+  std::string actual;
   char buffer[1000];
-  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) received.append(buffer, static_cast<size_t>(n));
+  for (ssize_t n; (n = read(ends[0], buffer, sizeof buffer)) > 0;) actual.append(buffer, static_cast<size_t>(n));
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
   CHECK(status == 0);
-  CHECK(received == text);
-  const int read_only = open("/dev/null", O_RDONLY);
-  CHECK(write_fully(read_only, "x") == EBADF);
-  close(read_only);
+  CHECK(actual == text);
+  const int read_only_descriptor = open("/dev/null", O_RDONLY);
+  CHECK(write_fully(read_only_descriptor, "x") == EBADF);
+  close(read_only_descriptor);
 }
 
 TEST_CASE("without_controls() escapes control characters and keeps all other text") {
