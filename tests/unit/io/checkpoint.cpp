@@ -82,8 +82,8 @@ TEST_CASE("base64 decodes to the encoded bytes, and invalid base64 is refused") 
     CHECK(from_base64(to_base64(bytes)) == bytes);
   }
   CHECK(to_base64("multihead") == "bXVsdGloZWFk");
-  for (const char* invalid : {"a", "====", "ab!=", "a==="})
-    CHECK_THROWS_AS(from_base64(invalid), std::invalid_argument);
+  for (const char* invalid_text : {"a", "====", "ab!=", "a==="})
+    CHECK_THROWS_AS(from_base64(invalid_text), std::invalid_argument);
 }
 
 TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or changes no tensor and no metadata") {
@@ -101,9 +101,9 @@ TEST_CASE("a truncated checkpoint is refused; a flipped bit is refused or change
   const Metadata metadata = Checkpoint(folder.file("x")).metadata();
   for (int i = 0; i < 4000; ++i) {
     std::string damaged = intact;
-    size_t at = i % 2 == 0 ? random.uniform_below(1000) : random.uniform_below(intact.size());
-    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.uniform_below(8)));
-    INFO("byte " << at);
+    size_t offset = i % 2 == 0 ? random.uniform_below(1000) : random.uniform_below(intact.size());
+    damaged[offset] = static_cast<char>(damaged[offset] ^ (1 << random.uniform_below(8)));
+    INFO("byte " << offset);
     CHECK((is_refused(damaged) ||
            (has_content(folder.file("y"), sample_content()) && Checkpoint(folder.file("y")).metadata() == metadata)));
   }
@@ -115,9 +115,9 @@ TEST_CASE("a checkpoint with an edited header is refused, although the header is
   const std::string intact = read_text_file(folder.file("x"));
   auto status_after_edit = [&](const std::string& from, const std::string& to) {
     std::string edited = intact;
-    size_t at = edited.find(from);
-    REQUIRE(at != std::string::npos);
-    edited.replace(at, from.size(), to);
+    size_t offset = edited.find(from);
+    REQUIRE(offset != std::string::npos);
+    edited.replace(offset, from.size(), to);
     write_file_atomically(folder.file("y"), edited);
     return status_of([&] { Checkpoint(folder.file("y")).verify(); });
   };

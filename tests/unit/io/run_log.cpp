@@ -40,7 +40,7 @@ TEST_CASE("rewound_log() refuses objects without an update and lines above 1 MiB
        {std::string("{\"loss\":1}"), std::string("{\"update\":\"1\"}"), "{\"update\":1}" + std::string(1 << 20, ' ')}) {
     try {
       rewound_log(line, 2, true, "log.jsonl");
-      FAIL("accepted " << line.substr(0, 40));
+      FAIL("rewound_log() accepted the line " << line.substr(0, 40));
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
       CHECK(std::string(error.what()).starts_with("log.jsonl: expected "));

@@ -67,9 +67,9 @@ Sequences random_runs(size_t count, int32_t vocabulary, uint64_t seed, size_t ma
 }
 
 std::vector<int32_t> concatenate(const Sequences& runs) {
-  std::vector<int32_t> all;
-  for (const auto& run : runs) all.insert(all.end(), run.begin(), run.end());
-  return all;
+  std::vector<int32_t> all_tokens;
+  for (const auto& run : runs) all_tokens.insert(all_tokens.end(), run.begin(), run.end());
+  return all_tokens;
 }
 
 // Returns the tokens of a shard, and checks that random access and streaming read the same tokens. Throws the Error of
@@ -112,17 +112,17 @@ TEST_CASE("reading any range of a shard equals slicing the concatenation of all 
   Folder folder;
   Sequences runs = random_runs(20000, 900, 5);
   write_shard(folder.file("x.mhs"), header(), runs);
-  std::vector<int32_t> all = concatenate(runs);
+  std::vector<int32_t> all_tokens = concatenate(runs);
   ShardFile file(folder.file("x.mhs"));
   CHECK(rc::check([&] {
-    auto first = *rc::gen::inRange<size_t>(0, all.size());
-    auto count = *rc::gen::inRange<size_t>(0, std::min<size_t>(all.size() - first, 100000) + 1);
+    auto first = *rc::gen::inRange<size_t>(0, all_tokens.size());
+    auto count = *rc::gen::inRange<size_t>(0, std::min<size_t>(all_tokens.size() - first, 100000) + 1);
     std::vector<int32_t> block(count);
     file.read(first, block);
-    RC_ASSERT(std::equal(block.begin(), block.end(), all.begin() + static_cast<int64_t>(first)));
+    RC_ASSERT(std::equal(block.begin(), block.end(), all_tokens.begin() + static_cast<int64_t>(first)));
   }));
-  std::vector<int32_t> one(1);
-  CHECK_THROWS_AS(file.read(all.size(), one), std::out_of_range);
+  std::vector<int32_t> token(1);
+  CHECK_THROWS_AS(file.read(all_tokens.size(), token), std::out_of_range);
 }
 
 TEST_CASE("a shard with two fields per record stores the length of every run; an incomplete record is refused") {
@@ -144,12 +144,12 @@ TEST_CASE("the zstd library alone decompresses a shard to its tokens") {
   Sequences runs = random_runs(5000, 1000, 9);
   write_shard(folder.file("x.mhs"), header(), runs);
   std::string bytes = read_text_file(folder.file("x.mhs"));
-  std::vector<int32_t> all = concatenate(runs);
-  std::vector<uint16_t> out(all.size() + 1);
+  std::vector<int32_t> all_tokens = concatenate(runs);
+  std::vector<uint16_t> out(all_tokens.size() + 1);
   size_t n = ZSTD_decompress(out.data(), out.size() * 2, bytes.data(), bytes.size());
   REQUIRE(ZSTD_isError(n) == 0);
-  REQUIRE(n == 2 * all.size());
-  CHECK(std::equal(all.begin(), all.end(), out.begin()));
+  REQUIRE(n == 2 * all_tokens.size());
+  CHECK(std::equal(all_tokens.begin(), all_tokens.end(), out.begin()));
 }
 
 TEST_CASE("writing the same tokens twice gives identical shard files") {
@@ -180,27 +180,27 @@ TEST_CASE("a shard of text with a flipped bit is refused or reads back with the 
   Sequences runs = random_runs(3000, 1000, 4);
   write_shard(folder.file("x.mhs"), header(), runs);
   std::string intact = read_text_file(folder.file("x.mhs"));
-  std::vector<int32_t> all = concatenate(runs);
+  std::vector<int32_t> all_tokens = concatenate(runs);
   RandomSequence random(RandomStream(4, "flips"));
   int num_refused = 0;
   for (size_t i = 0; i < 2000; ++i) {
     // Half of the flipped bits are in the first and last 400 bytes, which contain header, trailer and seek table.
-    size_t at = i % 4 == 0   ? random.uniform_below(400)
-                : i % 4 == 1 ? intact.size() - 1 - random.uniform_below(400)
-                             : random.uniform_below(intact.size());
+    size_t offset = i % 4 == 0   ? random.uniform_below(400)
+                    : i % 4 == 1 ? intact.size() - 1 - random.uniform_below(400)
+                                 : random.uniform_below(intact.size());
     std::string damaged = intact;
-    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.uniform_below(8)));
+    damaged[offset] = static_cast<char>(damaged[offset] ^ (1 << random.uniform_below(8)));
     write_file_atomically(folder.file("y.mhs"), damaged);
     try {
       std::vector<int32_t> actual = read_all(folder.file("y.mhs"));
-      CHECK(actual == all);
+      CHECK(actual == all_tokens);
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
       ++num_refused;
     }
     try {
       std::vector<int32_t> actual = read_tokens(folder.file("y.mhs")).tokens;
-      CHECK(actual == all);
+      CHECK(actual == all_tokens);
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::input);
     }
@@ -238,7 +238,7 @@ TEST_CASE("a shard header that claims implausible sizes is refused before memory
   store32(frame_head, kHeaderMagic);
   store32(frame_head, static_cast<uint32_t>(oversized_payload.size()));
   check_refused(frame_head + oversized_payload);
-  // A header with a valid checksum whose JSON would overflow the call stack if it had more levels.
+  // A header with a valid checksum and JSON of more nested levels than the limit, which protects the call stack.
   h = header();
   h.provenance = std::string(100, '[') + std::string(100, ']');
   payload = encode_header(h);
@@ -408,9 +408,6 @@ TEST_CASE("ShardWriter refuses pairs with tokens outside their vocabulary, and i
     CHECK(status_of([&] { ShardWriter w(*sink, h); }) == 2);
     // decode_header() refuses the same header, whose checksum is valid.
     const std::string payload = encode_header(h);
-    std::string frame_head;
-    store32(frame_head, kHeaderMagic);
-    store32(frame_head, static_cast<uint32_t>(payload.size()));
     CHECK(status_of([&] { decode_header(payload, "x.mhs"); }) == 3);
   };
   check_header_refused([](ShardHeader& h) { h.fields = {"target", "source"}; });
@@ -478,8 +475,8 @@ TEST_CASE("a shard of pairs with a flipped bit is refused or reads back with the
   int num_refused = 0;
   for (size_t i = 0; i < 600; ++i) {
     std::string damaged = intact;
-    const size_t at = random.uniform_below(intact.size());
-    damaged[at] = static_cast<char>(damaged[at] ^ (1 << random.uniform_below(8)));
+    const size_t offset = random.uniform_below(intact.size());
+    damaged[offset] = static_cast<char>(damaged[offset] ^ (1 << random.uniform_below(8)));
     write_file_atomically(folder.file("y.mhs"), damaged);
     try {
       const std::vector<int32_t> actual = read_pairs(folder.file("y.mhs")).tokens;

@@ -34,14 +34,14 @@ std::string tensor(const std::string& storage, uint64_t offset, const Numbers& s
   return "ctorch._utils\n_rebuild_tensor_v2\n(" + storage + integer(offset) + tuple(shape) + tuple(strides) + "\x89" +
          kOrderedDict + "tR";
 }
-std::string dict(const std::vector<std::pair<std::string, std::string>>& items) {
+std::string dict(const std::vector<std::pair<std::string, std::string>>& entries) {
   std::string out = "\x80\x02" + kOrderedDict + "(";
-  for (const auto& [name, value] : items) out += text(name) + value;
+  for (const auto& [name, pickle] : entries) out += text(name) + pickle;
   return out + "u.";
 }
 
 template <class Number>
-std::string data(const std::vector<Number>& numbers) {
+std::string bytes_of(const std::vector<Number>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
 }
 
@@ -105,11 +105,11 @@ TEST_CASE("torch.save files are read with any dtype, strides, storage offsets an
   const std::vector<std::pair<std::string, std::string>> entries{
       {"model/data.pkl", pickle},
       {"model/byteorder", "little"},
-      {"model/data/0", data(kValues)},
-      {"model/data/1", data<uint16_t>({0x3C00, 0xC000, 0x0001, 0x7C00, 0x8000, 0x3555})},
-      {"model/data/2", data<uint16_t>({0x3F80, 0xC049})},
-      {"model/data/3", data<double>({0.1})},
-      {"model/data/4", data<int64_t>({0, 1})},
+      {"model/data/0", bytes_of(kValues)},
+      {"model/data/1", bytes_of<uint16_t>({0x3C00, 0xC000, 0x0001, 0x7C00, 0x8000, 0x3555})},
+      {"model/data/2", bytes_of<uint16_t>({0x3F80, 0xC049})},
+      {"model/data/3", bytes_of<double>({0.1})},
+      {"model/data/4", bytes_of<int64_t>({0, 1})},
       {"model/version", "3\n"}};
   const SavedFiles saved_files;
   for (const ZipOptions& options : {ZipOptions{}, ZipOptions{.is_zip64 = true}, ZipOptions{.has_checksums = false}}) {
@@ -222,12 +222,12 @@ TEST_CASE("a pickle that is not a state dict, is truncated at any byte or is dam
     INFO(size);
     CHECK_THAT(error_of(valid.substr(0, size)), Catch::Contains("truncated"));
   }
-  for (const char* invalid :
+  for (const char* invalid_pickle :
        {"u.", "s.", "R.", "b.", ".", "h\x01.", "q\x01.", "(u.", "\x85.", "\x87.", "Q.", "}(K\x01u.",
         "\x8a\x09"
         "123456789.",
         "X\x01\x00\x00\x00\xff."})
-    CHECK(status_of([&] { read("\x80\x02" + std::string(invalid)); }) == 3);
+    CHECK(status_of([&] { read("\x80\x02" + std::string(invalid_pickle)); }) == 3);
   // A pickle with a flipped bit is read as another state dict or refused with status 3; it causes no other error.
   for (size_t i = 0; i < valid.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
@@ -241,7 +241,7 @@ TEST_CASE("a pickle that is not a state dict, is truncated at any byte or is dam
 TEST_CASE("a zip archive that is truncated, damaged or of another format is refused", "[torch-file]") {
   const SavedFiles saved_files;
   const std::vector<std::pair<std::string, std::string>> entries{{"m/data.pkl", dict({{"a", kTensor}})},
-                                                                 {"m/data/0", data(kValues)}};
+                                                                 {"m/data/0", bytes_of(kValues)}};
   const std::string valid = zip_of(entries);
   REQUIRE(saved_files.open(valid).floats("a") == kValues);
   // Returns the exit status of reading an archive, and checks that tensor a has the saved values if the archive is
@@ -276,15 +276,15 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
   CHECK_THAT(archive_error("text, not an archive"), Catch::Contains("a zip archive"));
   CHECK_THAT(archive_error("\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."),
              Catch::Contains("1.6") && Catch::Contains("safe_serialization"));
-  std::string flipped = valid;
-  flipped[valid.find(data(kValues)) + 5] ^= 1;
-  CHECK_THAT(archive_error(flipped), Catch::Contains("m/data/0") && Catch::Contains("checksum"));
+  std::string flipped_archive = valid;
+  flipped_archive[valid.find(bytes_of(kValues)) + 5] ^= 1;
+  CHECK_THAT(archive_error(flipped_archive), Catch::Contains("m/data/0") && Catch::Contains("checksum"));
   CHECK_THAT(archive_error(zip_of(entries, {.method = 8})), Catch::Contains("a compressed entry"));
   CHECK_THAT(archive_error(zip_of(entries, {.flags = 1})), Catch::Contains("an encrypted entry"));
   CHECK_THAT(archive_error(zip_of({entries[0]})), Catch::Contains("the entry m/data/0"));
   CHECK_THAT(archive_error(zip_of({entries[1]})), Catch::Contains("data.pkl"));
   CHECK_THAT(archive_error(zip_of({entries[0], entries[0]})), Catch::Contains("twice"));
-  CHECK_THAT(archive_error(zip_of({entries[0], {"m/data/0", data(kValues).substr(0, 20)}})),
+  CHECK_THAT(archive_error(zip_of({entries[0], {"m/data/0", bytes_of(kValues).substr(0, 20)}})),
              Catch::Contains("6 elements of a") && Catch::Contains("20 bytes"));
   CHECK_THAT(archive_error(zip_of({entries[0], entries[1], {"m/byteorder", "big"}})), Catch::Contains("big"));
 }
@@ -292,7 +292,7 @@ TEST_CASE("a zip archive that is truncated, damaged or of another format is refu
 TEST_CASE("a model split over several files is read through its index", "[torch-file]") {
   const SavedFiles saved_files;
   auto archive = [](const std::string& name) {
-    return zip_of({{"m/data.pkl", dict({{name, kTensor}})}, {"m/data/0", data(kValues)}});
+    return zip_of({{"m/data.pkl", dict({{name, kTensor}})}, {"m/data/0", bytes_of(kValues)}});
   };
   auto status = [&] { return status_of([&] { open_model_files(saved_files.folder.path); }); };
   CHECK_THROWS_WITH(open_model_files(saved_files.folder.path), Catch::Contains("neither"));
@@ -305,11 +305,11 @@ TEST_CASE("a model split over several files is read through its index", "[torch-
   CHECK(open_model_files(saved_files.folder.path).all().size() == 2);
   saved_files.save(index_head + R"("c": "pytorch_model-00002-of-00002.bin"}})", index);
   CHECK_THROWS_WITH(open_model_files(saved_files.folder.path), Catch::Contains("a file that contains the tensor c"));
-  for (const char* invalid :
+  for (const char* invalid_index :
        {"", "[]", "{}", R"({"weight_map": {}})", R"({"weight_map": {"a": 1}})", R"({"weight_map": {"a": "../x"}})",
         R"({"weight_map": {"a": "missing"}})", R"({"weight_map": {"a": ".."}})",
         R"({"weight_map": {"a": "pytorch_model-00001-of-00002.bin\u0000"}})"}) {
-    saved_files.save(invalid, index);
+    saved_files.save(invalid_index, index);
     CHECK(status() == 3);
   }
   saved_files.save(archive("a"), "pytorch_model-00002-of-00002.bin");
