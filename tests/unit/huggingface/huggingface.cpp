@@ -44,7 +44,7 @@ TEST_CASE("ConfigFile returns defaults for missing and null values and refuses v
   CHECK_THROWS_WITH(file.value("d", 1), Catch::Contains("config.json: d") && Catch::Contains("a whole number"));
   CHECK_THROWS_WITH(file.value("a", true), Catch::Contains("true or false"));
   CHECK_THROWS_WITH(file.require("a", 0, {1, 2}, "why"), Catch::Contains("1 or 2") && Catch::Contains("why"));
-  for (const char* invalid : {"", "[]", "{", "3"}) CHECK(status_of([&] { config(invalid); }) == 3);
+  for (const char* invalid_json : {"", "[]", "{", "3"}) CHECK(status_of([&] { config(invalid_json); }) == 3);
   CHECK(ConfigFile::read_if_exists("/nowhere/at/all").empty());
 }
 
@@ -167,16 +167,16 @@ TEST_CASE("added tokens are read from added_tokens.json, tokenizer_config.json a
   CHECK(tokenizer->added_tokens().at(259) == std::set<std::string>{"appended", "additional_special_tokens", "special"});
   CHECK(text::token_of_role(tokenizer->added_tokens(), "eos_token") == 256);
   CHECK(text::token_of_role(tokenizer->added_tokens(), "sep_token") == -1);
-  for (const char* invalid : {"[]", R"({"<c>": 258})", R"({"<a>": 259})", R"({"<c>": -1})", R"({"": 260})",
-                              R"({"<c>": "260"})", R"({"<c>": 261})", R"({"!": 260})"}) {
-    write("added_tokens.json", invalid);
-    INFO(invalid);
+  for (const char* invalid_json : {"[]", R"({"<c>": 258})", R"({"<a>": 259})", R"({"<c>": -1})", R"({"": 260})",
+                                   R"({"<c>": "260"})", R"({"<c>": 261})", R"({"!": 260})"}) {
+    write("added_tokens.json", invalid_json);
+    INFO(invalid_json);
     CHECK(status_of(read) == 3);
   }
   std::filesystem::remove(folder.file("added_tokens.json"));
-  for (const char* invalid :
+  for (const char* invalid_json :
        {R"({"added_tokens_decoder": {"x": {"content": "a"}}})", R"({"added_tokens_decoder": {"258": "a"}})"}) {
-    write("tokenizer_config.json", invalid);
+    write("tokenizer_config.json", invalid_json);
     CHECK(status_of(read) == 3);
   }
   write("tokenizer_config.json", R"({"eos_token": {"content": "<c>"}})");
