@@ -67,9 +67,9 @@ struct NaiveSublayers {
     return y;
   }
   static std::vector<double> flatten(const Rows& x) {
-    std::vector<double> all;
-    for (const auto& row : x) all.insert(all.end(), row.begin(), row.end());
-    return all;
+    std::vector<double> entries;
+    for (const auto& row : x) entries.insert(entries.end(), row.begin(), row.end());
+    return entries;
   }
   static Rows add(Rows x, const std::vector<double>& y) {
     for (size_t t = 0, i = 0; t < x.size(); ++t)

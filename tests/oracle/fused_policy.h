@@ -117,10 +117,10 @@ Tensors results(const Inputs& x, at::ScalarType input_type, at::ScalarType type,
   const Tensors leaves = leaves_of(x, input_type, type, device);
   const at::Tensor out = attend(x, leaves);
   out.backward(x.dout.to(input_type).to(device, type));
-  Tensors all{out.detach().cpu()};
+  Tensors output_and_gradients{out.detach().cpu()};
   for (const at::Tensor& t : leaves)
-    if (t.defined()) all.push_back(t.grad().cpu());
-  return all;
+    if (t.defined()) output_and_gradients.push_back(t.grad().cpu());
+  return output_and_gradients;
 }
 
 // Returns, for each element of the output and of each gradient, the sum of the absolute values of its terms, to which
@@ -134,10 +134,10 @@ inline Tensors term_magnitudes(const Inputs& x, at::ScalarType input_type) {
   out.backward(x.dout.to(input_type).to(at::kDouble).abs());
   const at::Tensor p_dp = p.detach() * p.grad(), da = p_dp + p.detach() * p_dp.sum(-1, true);  // P ∘ (dP + delta)
   logits_of(x, magnitudes).backward(x.spec.normaliser == kernels::Normaliser::sigsoftmax ? 2 * da : da);
-  Tensors all{out.detach()};
+  Tensors output_and_gradients{out.detach()};
   for (const at::Tensor& t : magnitudes)
-    if (t.defined()) all.push_back(t.grad());
-  return all;
+    if (t.defined()) output_and_gradients.push_back(t.grad());
+  return output_and_gradients;
 }
 
 // Returns the maximum over all logits of the sum of the absolute values of a logit's terms.

@@ -34,7 +34,7 @@ struct HeadMixing {
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t t = 0; t < queries; ++t) {
         Vector logits(static_cast<size_t>(heads * keys)), p(static_cast<size_t>(softmax_heads * keys)),
-            z(static_cast<size_t>(heads * dv)), mixed(z.size());
+            z(static_cast<size_t>(heads * dv)), combined(z.size());
         for (int64_t j = 0; j < heads; ++j)
           for (int64_t s = 0; s < keys; ++s) {
             double sum = 0;
@@ -68,11 +68,12 @@ struct HeadMixing {
         for (int64_t i = 0; i < heads; ++i)
           for (int64_t j = 0; j < heads; ++j)
             for (int64_t c = 0; c < dv; ++c)
-              mixed[static_cast<size_t>(i * dv + c)] +=
+              combined[static_cast<size_t>(i * dv + c)] +=
                   (alpha.empty() ? (i == j ? 1.0 : 0.0) : at(alpha, i * heads + j)) * at(z, j * dv + c);
         for (int64_t o = 0; o < width; ++o) {
           double sum = at(w.at("output.bias"), o);
-          for (int64_t c = 0; c < heads * dv; ++c) sum += at(mixed, c) * at(w.at("output.weight"), o * heads * dv + c);
+          for (int64_t c = 0; c < heads * dv; ++c)
+            sum += at(combined, c) * at(w.at("output.weight"), o * heads * dv + c);
           y[static_cast<size_t>((b * queries + t) * width + o)] = sum;
         }
       }

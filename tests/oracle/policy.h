@@ -105,7 +105,8 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
         return bias.empty() ? x : c.round_sum(x + at(bias, j * key_size + e));
       };
       // probs, exponent_slopes: for each head of the logits, the probability of each key and the derivative of its
-      // exponent by its logit. dmixed_probs: for each output head, the gradient of the mixed probability of each key.
+      // exponent with respect to its logit. dmixed_probs: for each output head, the gradient of the mixed probability
+      // of each key.
       std::vector<Doubles> probs, exponent_slopes, dmixed_probs, dmixed_size;
       for (int64_t j = 0; j < c.in_heads; ++j) {
         Doubles a = zeros(keys), slopes = zeros(keys);
