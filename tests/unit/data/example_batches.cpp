@@ -22,8 +22,8 @@ using namespace mh;
 
 namespace {
 
-// A source of examples in which every token of row r is r + 1. Epoch 0 has one row of each of `lengths`. Each later
-// epoch has `growth` more rows than the previous epoch and, unless `growth` is 0, rows that are one token longer.
+// A source of examples in which every token of row r is r + 1. Epoch 0 has one row for each element of `lengths`. Each
+// later epoch has `growth` more rows than the previous epoch and, unless `growth` is 0, rows that are one token longer.
 class SyntheticRows : public data::ExampleSource {
  public:
   SyntheticRows(std::vector<int64_t> lengths, const std::string& head, int64_t growth = 0)
@@ -370,8 +370,8 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
                              "layers = 3\n[attention]\nheads = 4\n"}) {
     std::string toml = str(kBertConfig, change);
-    if (const auto at = toml.find("layers = 2\n"); std::string(change).find("layers") == 0) toml.erase(at, 11);
-    if (const auto at = toml.find("ffn = 24\n"); std::string(change).find("ffn") == 0) toml.erase(at, 9);
+    if (const auto begin = toml.find("layers = 2\n"); std::string(change).find("layers") == 0) toml.erase(begin, 11);
+    if (const auto begin = toml.find("ffn = 24\n"); std::string(change).find("ffn") == 0) toml.erase(begin, 9);
     auto incompatible = build(toml);
     CHECK(refusal([&] {
             model::compare_with_checkpoint(checkpoint, incompatible->parameters(), "--init m");

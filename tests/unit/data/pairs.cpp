@@ -267,20 +267,20 @@ TEST_CASE("every target token is scored once, in order, conditioned on its sourc
   CHECK(position == log_probabilities.size());
   CHECK(score.tokens == static_cast<int64_t>(position));
   CHECK(score.nll == rounding::within(sum, pass_bound * sum));
-  data::ScoringOptions sample;
-  sample.sample.blocks = 7;
+  data::ScoringOptions sample_options;
+  sample_options.sample.blocks = 7;
   std::set<int64_t> pairs_seen;
   data::BatchVisitor visitor;
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     for (const data::Row& row : pass.rows) pairs_seen.insert(row.pair);
   };
-  data::for_each_batch(*model, corpus, sample, visitor);
+  data::for_each_batch(*model, corpus, sample_options, visitor);
   CHECK(pairs_seen.size() == 7);
-  sample.sample.blocks = 61;
-  CHECK(contains(refusal([&] { data::for_each_batch(*model, corpus, sample, visitor); }), "at most 60"));
-  data::ScoringOptions blocks;
-  blocks.block = 5;
-  CHECK(contains(refusal([&] { task::score(*model, corpus, blocks); }), "--block"));
+  sample_options.sample.blocks = 61;
+  CHECK(contains(refusal([&] { data::for_each_batch(*model, corpus, sample_options, visitor); }), "at most 60"));
+  data::ScoringOptions block_options;
+  block_options.block = 5;
+  CHECK(contains(refusal([&] { task::score(*model, corpus, block_options); }), "--block"));
 }
 
 TEST_CASE("checkpoint.retain_by = 'best' retains the checkpoints of lowest validation loss, also after a resume",
@@ -315,8 +315,8 @@ TEST_CASE("checkpoint.retain_by = 'best' retains the checkpoints of lowest valid
   runs::run(config_of(folder, options + "schedule.length = '9u'\n"), folder.file("resumed"), true);
   CHECK(retained_updates("resumed") == retained_updates("other"));
   // Of checkpoints with equal validation losses the oldest are retained, and the log marks the first as the best. A
-  // resume, which compares new losses with losses that an earlier process has saved as text, does not change either.
-  // The seeds vary the digits of the losses.
+  // resumed run retains and marks the same checkpoints, although it compares new losses with losses that an earlier
+  // process has saved as text. The seeds vary the digits of the losses.
   for (int64_t seed : {1, 2, 3, 4}) {
     const std::string name = str("equal", seed),
                       equal_losses =

@@ -61,10 +61,10 @@ RunConfig config_of(const Folder& folder, const std::string& extra) {
           folder.file("t.mhs"), "'\n"),
       "test");
   // A section may occur several times in `extra`; later values override earlier values.
-  for (size_t at = 0; at < extra.size();) {
-    const size_t next = std::min(extra.size(), extra.find("\n[", at));
-    config.load_text(extra.substr(at, next - at) + "\n", "extra");
-    at = next + 1;
+  for (size_t begin = 0; begin < extra.size();) {
+    const size_t next = std::min(extra.size(), extra.find("\n[", begin));
+    config.load_text(extra.substr(begin, next - begin) + "\n", "extra");
+    begin = next + 1;
   }
   return RunConfig::read(config);
 }
@@ -96,14 +96,14 @@ TEST_CASE("streams contain every token once, in order, for any numbers of tokens
     auto batches = corpora::make_batches(corpora::text_of(text, 5), options);
     // Naive reference: the text is divided into streams, the longer streams first, and each stream into blocks.
     std::vector<std::vector<int64_t>> streams(static_cast<size_t>(num_streams));
-    int64_t at = 0, max_length = 0;
+    int64_t num_assigned = 0, max_length = 0;
     for (int64_t s = 0; s < num_streams; ++s) {
       int64_t length = 0;
       for (int64_t i = s; i < num_tokens; i += num_streams) ++length;
-      for (int64_t i = 0; i < length; ++i) streams[static_cast<size_t>(s)].push_back(at++);
+      for (int64_t i = 0; i < length; ++i) streams[static_cast<size_t>(s)].push_back(num_assigned++);
       max_length = std::max(max_length, length);
     }
-    RC_ASSERT(at == num_tokens);
+    RC_ASSERT(num_assigned == num_tokens);
     RC_ASSERT(batches->updates_per_epoch() == (max_length + block - 1) / block);
     for (int64_t u = 0; u < 2 * batches->updates_per_epoch(); ++u) {
       const int64_t segment = u % batches->updates_per_epoch();
@@ -152,9 +152,9 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
       // The reference scores each stream separately. Autograd is enabled here, so the memory holds layer inputs instead
       // of keys and values.
       auto state = model->new_memory(7);
-      for (int64_t at = 0; at < length; at += 4) {
+      for (int64_t begin = 0; begin < length; begin += 4) {
         std::vector<int64_t> inputs;
-        for (int64_t t = at; t < std::min(at + 4, length); ++t) inputs.push_back(token(first + t - 1));
+        for (int64_t t = begin; t < std::min(begin + 4, length); ++t) inputs.push_back(token(first + t - 1));
         at::Tensor hidden = model->hidden(at::tensor(inputs, at::kLong).unsqueeze(0), {}, state.get());
         for (int64_t t = 0; t < static_cast<int64_t>(inputs.size()); ++t) {
           at::Tensor last = hidden.narrow(1, t, 1);
@@ -162,12 +162,13 @@ TEST_CASE("the score of a text in parallel streams equals a loop over its tokens
             // The memory of a model with one layer holds embeddings, so one forward pass over the tokens of memory and
             // block gives the same hidden state.
             std::vector<int64_t> visible;
-            for (int64_t i = std::max<int64_t>(0, at - 7); i <= at + t; ++i) visible.push_back(token(first + i - 1));
+            for (int64_t i = std::max<int64_t>(0, begin - 7); i <= begin + t; ++i)
+              visible.push_back(token(first + i - 1));
             at::Tensor full = model->hidden(at::tensor(visible, at::kLong).unsqueeze(0), {});
             CHECK(rounding::passes_agree(*model, last, full.narrow(1, full.size(1) - 1, 1), kKeys));
           }
           at::Tensor log_p = at::log_softmax(model->logits(last).to(at::kDouble), -1);
-          expected_nll -= log_p[0][0][token(first + at + t)].item<double>();
+          expected_nll -= log_p[0][0][token(first + begin + t)].item<double>();
         }
       }
     }
@@ -433,12 +434,12 @@ TEST_CASE("Skip-Retain: phase 2 starts from the best weights, and resuming in ei
     CHECK(have_same_weights(train_in_folder(folder, str(stop), length(16), true), uninterrupted));
   }
   // The training state at the end of phase 1 has the best weights, a zero optimiser state and no memory.
-  auto at_boundary = train_in_folder(folder, "boundary", length(8));
-  CHECK(have_same_weights(at_boundary, model::load_model(folder.file("boundary") + "/best.safetensors", at::kCPU)));
+  auto boundary_model = train_in_folder(folder, "boundary", length(8));
+  CHECK(have_same_weights(boundary_model, model::load_model(folder.file("boundary") + "/best.safetensors", at::kCPU)));
   io::Checkpoint state(folder.file("boundary") + "/last.safetensors");
-  const auto position = nlohmann::json::parse(state.entry(io::kTrainingKey));
-  CHECK(position["memory"] == false);
-  for (const auto& [name, steps] : position["steps"].items()) CHECK(steps == 0);
+  const auto training_state = nlohmann::json::parse(state.entry(io::kTrainingKey));
+  CHECK(training_state["memory"] == false);
+  for (const auto& [name, steps] : training_state["steps"].items()) CHECK(steps == 0);
   for (const io::TensorInfo& info : state.tensors()) {
     CHECK(info.name.rfind("memory.", 0) != 0);
     if (info.name.rfind("optimizer.", 0) != 0) continue;
@@ -503,8 +504,8 @@ TEST_CASE("Skip-Retain: exhausted patience in phase 1 starts phase 2, and resumi
     CHECK(have_same_weights(train_in_folder(folder, str(stop), config(40, 3), true), uninterrupted));
   }
   // A resumed run may set a patience that the validations before the resume have already exhausted.
-  train_in_folder(folder, "given", config(static_cast<int>(return_update), 0));
-  CHECK(have_same_weights(train_in_folder(folder, "given", config(40, 3), true), uninterrupted));
+  train_in_folder(folder, "exhausted", config(static_cast<int>(return_update), 0));
+  CHECK(have_same_weights(train_in_folder(folder, "exhausted", config(40, 3), true), uninterrupted));
 }
 
 TEST_CASE("Skip-Retain: a run may resume with validation disabled, in phase 1 and in phase 2", "[streams]") {
