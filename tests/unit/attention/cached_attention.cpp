@@ -20,8 +20,8 @@ namespace {
 
 // Compares `actual` with attention of q (B, h, 1, d) to k (B, h, T, d) and v (B, hv, T, dv), with a mixing matrix m (h,
 // hv) or (B, 1, h, hv) if defined. Returns "" if the error is within the bound, otherwise a description.
-std::string fault_of(const at::Tensor& actual, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                     const at::Tensor& m = {}, const attention::AttentionSpec& spec = {}) {
+std::string excess_error_of(const at::Tensor& actual, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& m = {}, const attention::AttentionSpec& spec = {}) {
   const reference::policy::Inputs x{{q, k, v, m, spec.head_scales, {}, {}, {}}, {}, spec, {}};
   const auto composed_in = [&](at::ScalarType type) {
     return composed_attention(x, leaves_of(x, q.scalar_type(), type, at::kCPU)).detach();
@@ -64,9 +64,9 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
         RC_ASSERT(at::equal(all_k, k));
         RC_ASSERT(at::equal(all_v, v));
       } else {
-        const std::string fault = fault_of(attention::cached_attention(q, new_k, new_v, cache), q, k, v);
-        RC_LOG() << fault << "\n";
-        RC_ASSERT(fault.empty());
+        const std::string excess_error = excess_error_of(attention::cached_attention(q, new_k, new_v, cache), q, k, v);
+        RC_LOG() << excess_error << "\n";
+        RC_ASSERT(excess_error.empty());
       }
       RC_ASSERT(cache.length() == k.size(2));
       if (action == 1)
@@ -118,9 +118,9 @@ TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys afte
         continue;
       }
       const at::Tensor z = attention::head_mixing_decode_cpu(q, new_k, new_v, m, spec, cache);
-      const std::string fault = fault_of(z, q, k, v, m, spec);
-      RC_LOG() << fault << "\n";
-      RC_ASSERT(fault.empty());
+      const std::string excess_error = excess_error_of(z, q, k, v, m, spec);
+      RC_LOG() << excess_error << "\n";
+      RC_ASSERT(excess_error.empty());
       RC_ASSERT(at::equal(attention::head_mixing_cpu(q, k, v, m, spec), z));
       if (action == 1) {
         const int64_t num_last = std::min<int64_t>(k.size(2), *rc::gen::inRange(1, 20));

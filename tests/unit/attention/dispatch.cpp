@@ -205,9 +205,9 @@ struct BuiltCase {
   // Returns `toml` without the lines that name 'test-composed', which is not a registered stage.
   static std::string without_test_stages(const std::string& toml) {
     std::string registered;
-    for (size_t at = 0, end; at < toml.size(); at = end + 1) {
-      end = toml.find('\n', at);
-      const std::string line = toml.substr(at, end - at);
+    for (size_t begin = 0, end; begin < toml.size(); begin = end + 1) {
+      end = toml.find('\n', begin);
+      const std::string line = toml.substr(begin, end - begin);
       if (line.find("test-composed") == std::string::npos) registered += line + "\n";
     }
     return registered;
@@ -288,7 +288,7 @@ TEST_CASE("constraints on the layer are reported without a forward pass, constra
     const Dispatcher dispatcher(layer);
     const auto all_constraints = constraints();
     const auto constraint = std::find_if(all_constraints.begin(), all_constraints.end(),
-                                         [&](const Constraint& each) { return each.name == name; });
+                                         [&](const Constraint& candidate) { return candidate.name == name; });
     REQUIRE(constraint != all_constraints.end());
     const auto reasons = dispatcher.unfused_reasons(layer, c.is_training);
     CHECK(reasons.empty() == constraint->needs_pass());

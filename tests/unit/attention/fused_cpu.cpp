@@ -213,7 +213,7 @@ TEST_CASE("batch rows with key lengths from 0 to Tk equal rows without padding, 
       CHECK(find_excess_error(
                 {row(out, queries), row(q_leaf.grad(), queries), row(k_leaf.grad(), n), row(v_leaf.grad(), n)},
                 composed_results.all(), exact.all(), at::kFloat) == "");
-      c10::NoGradGuard no_gradient;  // up to kMaxDecodeQueries queries take the decoding path
+      c10::NoGradGuard no_gradient;  // so that up to kMaxDecodeQueries queries take the decoding path
       CHECK(find_excess_error({row(attention::fused_cpu(q, k, v, {false, 0, lengths}), queries)},
                               {composed_results.out}, {exact.out}, at::kFloat) == "");
     }
@@ -248,10 +248,10 @@ TEST_CASE("the CPU attention kernel drops the same probabilities as nn::dropout"
     const Tensors exact = results_in(at::kDouble, reference::policy::composed_attention),
                   composed_results = results_in(at::kFloat, reference::policy::composed_attention),
                   magnitudes = term_magnitudes(x, at::kFloat);
-    const std::string fault =
+    const std::string excess_error =
         find_excess_error(results_in(at::kFloat, attend_fused), composed_results, exact, at::kFloat, magnitudes);
-    RC_LOG() << fault << "\n";
-    RC_ASSERT(fault.empty());
+    RC_LOG() << excess_error << "\n";
+    RC_ASSERT(excess_error.empty());
     c10::NoGradGuard no_gradient;  // the decoding path does not apply, since it has no dropout
     RC_ASSERT(
         find_excess_error({attend_fused(x, x.operands)}, {composed_results[0]}, {exact[0]}, at::kFloat, {magnitudes[0]})

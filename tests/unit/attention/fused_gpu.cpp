@@ -103,9 +103,9 @@ void add_positions(Inputs& x) {
 
 // Checks the results of the GPU and CPU kernels, in fp32 or bf16, against the reference equations, and that both
 // kernels return the same types.
-void check_kernels(const Inputs& x, bool bf16) {
-  const auto type = bf16 ? at::kBFloat16 : at::kFloat;
-  const auto gpu = bf16 ? emulated_kernels<kernels::Bf16>() : emulated_kernels<float>();
+void check_kernels(const Inputs& x, bool is_bf16) {
+  const auto type = is_bf16 ? at::kBFloat16 : at::kFloat;
+  const auto gpu = is_bf16 ? emulated_kernels<kernels::Bf16>() : emulated_kernels<float>();
   const auto attend_fused = [&](bool on_gpu) {
     return [&gpu, on_gpu](const Inputs& inputs, const Tensors& t) {
       attention::AttentionSpec p = inputs.spec;
@@ -126,8 +126,9 @@ void check_kernels(const Inputs& x, bool bf16) {
   for (size_t i = 0; i < gpu_results.size(); ++i)
     RC_ASSERT(gpu_results[i].scalar_type() == cpu_results[i].scalar_type());
   for (const Tensors* actual : {&gpu_results, &cpu_results}) {
-    const std::string excess_error = numbers::find_excess_error(
-        *actual, composed_results, exact, type, magnitudes, actual == &gpu_results && !bf16 ? logit_size(x, type) : 0);
+    const std::string excess_error =
+        numbers::find_excess_error(*actual, composed_results, exact, type, magnitudes,
+                                   actual == &gpu_results && !is_bf16 ? logit_size(x, type) : 0);
     RC_LOG() << (actual == &gpu_results ? "GPU: " : "CPU: ") << excess_error << "\n";
     RC_ASSERT(excess_error.empty());
   }
@@ -152,7 +153,7 @@ TEST_CASE("emulated GPU and CPU attention kernels match the reference equations 
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
     const int64_t batch = pick(1, 2), heads = pick(1, 3), queries = pick(1, 40), keys = pick(1, 70),
                   size = 16 * pick(1, 2);
-    const bool bf16 = pick(0, 1) == 1;
+    const bool is_bf16 = pick(0, 1) == 1;
     Inputs x{{random_heads(batch, heads, queries, size),
               random_heads(batch, heads, keys, size),
               random_heads(batch, heads, keys, size),
@@ -166,7 +167,7 @@ TEST_CASE("emulated GPU and CPU attention kernels match the reference equations 
              {}};
     draw_options(x);
     if (pick(0, 1) == 1) add_positions(x);
-    check_kernels(x, bf16);
+    check_kernels(x, is_bf16);
   }));
 }
 
@@ -177,7 +178,7 @@ TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equation
     const int64_t batch = pick(1, 2), heads = pick(1, 4), value_heads = pick(1, 4), queries = pick(1, 30),
                   keys = pick(1, 40);
     const int64_t key_size = pick(1, 32), value_size = pick(1, 32);
-    const bool bf16 = pick(0, 1) == 1;
+    const bool is_bf16 = pick(0, 1) == 1;
     const int64_t matrix_form = pick(0, 2);
     Inputs x{{random_heads(batch, heads, queries, key_size),
               random_heads(batch, heads, keys, key_size),
@@ -194,6 +195,6 @@ TEST_CASE("emulated GPU and CPU head mixing kernels match the reference equation
              {}};
     draw_options(x);
     if (pick(0, 1) == 1) add_positions(x);
-    check_kernels(x, bf16);
+    check_kernels(x, is_bf16);
   }));
 }

@@ -137,7 +137,7 @@ TEST_CASE("fused attention and its gradients match the reference equations over 
                                                              composed_results, exact, type, magnitudes);
           RC_LOG() << excess_error << "\n";
           RC_ASSERT(excess_error.empty());
-          const c10::NoGradGuard no_gradient;  // up to kMaxDecodeQueries queries take the decoding path
+          const c10::NoGradGuard no_gradient;  // so that up to kMaxDecodeQueries queries take the decoding path
           const std::string inference_excess_error =
               find_excess_error({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed_results[0]},
                                 {exact[0]}, type, {magnitudes[0]});

@@ -78,12 +78,12 @@ TEST_CASE("mix_values and its gradients equal mix_heads followed by the product 
         if (causal) mixing.causal_offset = 0;
         const at::Tensor r = normal({2, 4, 20, 6}, 4).to(type);
         std::vector<at::Tensor> results;
-        for (bool is_in_one_step : {false, true}) {
+        for (bool uses_mix_values : {false, true}) {
           at::Tensor p = normal({2, 3, 20, 20}, 1).to(type), v = normal({2, 4, 20, 6}, 3).to(type),
                      m = (has_matrix_per_query ? normal({2, 20, 3, 4}, 2) : normal({3, 4}, 2)).to(type);
           if (causal) p = p.tril();
           p.requires_grad_(), v.requires_grad_(), m.requires_grad_();
-          const at::Tensor z = is_in_one_step ? mix_values(p, m, v, mixing) : at::matmul(mix_heads(p, m, mixing), v);
+          const at::Tensor z = uses_mix_values ? mix_values(p, m, v, mixing) : at::matmul(mix_heads(p, m, mixing), v);
           (z * r).sum().backward();
           for (const at::Tensor& t : {z.detach(), causal ? p.grad().tril() : p.grad(), v.grad(), m.grad()})
             results.push_back(t);

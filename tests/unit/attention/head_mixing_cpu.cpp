@@ -108,7 +108,7 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
       const std::string excess_error = find_excess_error(fused_results(x, type), composed, exact, type, magnitudes);
       RC_LOG() << excess_error << "\n";
       RC_ASSERT(excess_error.empty());
-      c10::NoGradGuard no_gradient;  // up to kMaxDecodeQueries queries take the decoding path
+      c10::NoGradGuard no_gradient;  // so that up to kMaxDecodeQueries queries take the decoding path
       RC_ASSERT(find_excess_error({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed[0]}, {exact[0]},
                                   type, {magnitudes[0]})
                     .empty());
@@ -125,9 +125,9 @@ TEST_CASE("head mixing with the identity matrix equals attention without mixing"
         results(x, at::kFloat, at::kFloat, at::kCPU, [&](const Inputs&, const Tensors& leaves) {
           return attention::fused_cpu(leaves[kQ], leaves[kK], leaves[kV], {causal}) + 0 * leaves[kMatrix].sum();
         });
-    auto drop_matrix_gradient = [](Tensors all) {
-      all.pop_back();
-      return all;
+    auto drop_matrix_gradient = [](Tensors tensors) {
+      tensors.pop_back();
+      return tensors;
     };
     const Tensors exact = drop_matrix_gradient(exact_results(x)), composed = drop_matrix_gradient(composed_results(x)),
                   magnitudes = drop_matrix_gradient(term_magnitudes(x, at::kFloat));

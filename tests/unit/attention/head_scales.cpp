@@ -44,9 +44,9 @@ TEST_CASE("a forward pass with variants equals separate forward passes with the 
         set_head_scales(*l.layer, scales_of_side(side, scales, 3));
         const at::Tensor variant_outputs = l(x, x, mask);
         REQUIRE(variant_outputs.sizes() == at::IntArrayRef({6, 5, 8}));
-        for (int64_t f = 0; f < 3; ++f) {
-          set_head_scales(*l.layer, scales_of_side(side, scales[f]));
-          CHECK(rounding.agree(l(x, x, mask), variant_outputs.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
+        for (int64_t variant = 0; variant < 3; ++variant) {
+          set_head_scales(*l.layer, scales_of_side(side, scales[variant]));
+          CHECK(rounding.agree(l(x, x, mask), variant_outputs.narrow(0, 2 * variant, 2), numbers::max_abs(scales)));
         }
         set_head_scales(*l.layer, {});
       }
@@ -69,11 +69,12 @@ TEST_CASE("variants of different groups of rows equal separate forward passes ov
         set_head_scales(*l.layer, s);
         const at::Tensor variant_outputs = l(x, x, mask), repeated_x = l.layer->repeat_for_variants(x);
         REQUIRE(variant_outputs.sizes() == at::IntArrayRef({10, 5, 8}));
-        for (int64_t f = 0; f < 5; ++f) {
-          const at::Tensor group = x.narrow(0, 2 * source_groups[static_cast<size_t>(f)], 2);
-          CHECK(at::equal(repeated_x.narrow(0, 2 * f, 2), group));
-          set_head_scales(*l.layer, scales_of_side(side, scales[f]));
-          CHECK(rounding.agree(l(group, group, mask), variant_outputs.narrow(0, 2 * f, 2), numbers::max_abs(scales)));
+        for (int64_t variant = 0; variant < 5; ++variant) {
+          const at::Tensor group = x.narrow(0, 2 * source_groups[static_cast<size_t>(variant)], 2);
+          CHECK(at::equal(repeated_x.narrow(0, 2 * variant, 2), group));
+          set_head_scales(*l.layer, scales_of_side(side, scales[variant]));
+          CHECK(rounding.agree(l(group, group, mask), variant_outputs.narrow(0, 2 * variant, 2),
+                               numbers::max_abs(scales)));
         }
       }
     }
@@ -153,9 +154,9 @@ TEST_CASE("layers and memories after a layer with variants process the rows of a
       set_head_scales(*layer, {{}, scales, {}, {3}});
       const at::Tensor variant_outputs = run();
       REQUIRE(variant_outputs.size(0) == 6);
-      for (int64_t f = 0; f < 3; ++f) {
-        set_head_scales(*layer, {{}, scales[f], {}});
-        CHECK(rounding::agree(run(), variant_outputs.narrow(0, 2 * f, 2), num_roundings,
+      for (int64_t variant = 0; variant < 3; ++variant) {
+        set_head_scales(*layer, {{}, scales[variant], {}});
+        CHECK(rounding::agree(run(), variant_outputs.narrow(0, 2 * variant, 2), num_roundings,
                               2 * std::max(1.0, terms.largest_logit) * numbers::max_abs(variant_outputs)));
       }
       set_head_scales(*layer, {});

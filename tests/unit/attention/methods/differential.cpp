@@ -31,8 +31,8 @@ double dot(const Vector& a, const Vector& b) {
 // Returns the output of causal differential attention, (B, T, d), row-major, in naive loops written from the equations
 // with wide values: each pair of heads has two queries and keys of size dk and one value of size 2 dv.
 //   y = concat_pairs((1 - λ0) w ⊙ RMS((P_1 - λ P_2) V)) W^O + b
-// If `cancellation` is not null, raises it to the largest quotient of Σ |terms| = (P_1 + |λ| P_2) |V| and the root mean
-// square that divides (P_1 - λ P_2) V.
+// If `cancellation` is not null, sets it to the maximum of its value and the largest quotient of
+// Σ |terms| = (P_1 + |λ| P_2) |V| and the root mean square that divides (P_1 - λ P_2) V.
 Vector differential(int64_t batch, int64_t length, int64_t width, int64_t num_pairs, int64_t dk, int64_t dv,
                     double lambda0, const Weights& w, const Vector& x, double* cancellation = nullptr) {
   const Vector q = apply_projection(w, "query", x, width), k = apply_projection(w, "key", x, width),

@@ -160,8 +160,8 @@ struct Reference {
     return g;
   }
 
-  // Returns Σ_D g_D h / (h - t) Σ_{j ∉ D} H_j + b_O (B, Tq, d), for t = num_dropped and the contributions H_j of the
-  // heads. If `norm_variance` is not null, sets it to the variances (d) of the batch norm.
+  // Returns Σ_D g_D h / (h - t) Σ_{j ∉ D} H_j + b_O (B, Tq, d), over the sets D of t = num_dropped heads, for the
+  // contributions H_j of the heads. If `norm_variance` is not null, sets it to the variances (d) of the batch norm.
   Vector mixture(const Vector& x, const Vector& m, const reference::Weights& w, Vector* norm_variance = nullptr) const {
     std::vector<Vector> head_outputs;
     for (int64_t j = 0; j < sizes.heads; ++j)
@@ -173,15 +173,15 @@ struct Reference {
     for (int64_t b = 0; b < sizes.batch; ++b)
       for (int64_t t = 0; t < sizes.queries; ++t)
         for (int64_t o = 0; o < sizes.width; ++o) {
-          const auto at = static_cast<size_t>((b * sizes.queries + t) * sizes.width + o);
+          const auto index = static_cast<size_t>((b * sizes.queries + t) * sizes.width + o);
           const auto unit = static_cast<size_t>(has_causal_mean ? b * sizes.queries + t : b);
           auto bias = w.find("output.bias");
-          y[at] = bias == w.end() ? 0 : bias->second[static_cast<size_t>(o)];
+          y[index] = bias == w.end() ? 0 : bias->second[static_cast<size_t>(o)];
           for (size_t e = 0; e < all_sets.size(); ++e) {
             double expert_output = 0;
             for (size_t j = 0; j < head_outputs.size(); ++j)
-              if (!all_sets[e][j]) expert_output += head_outputs[j][at];
-            y[at] += g[unit * all_sets.size() + e] * scale * expert_output;
+              if (!all_sets[e][j]) expert_output += head_outputs[j][index];
+            y[index] += g[unit * all_sets.size() + e] * scale * expert_output;
           }
         }
     return y;
@@ -341,8 +341,8 @@ TEST_CASE("MAE equals the explicit sum over experts over random shapes and masks
           doubles(l.layer->forward(x, m, mask, oracle.uses_batch_statistics ? training_context() : ForwardContext{}));
       for (int64_t b = 0; b < oracle.sizes.batch; ++b)
         for (int64_t i = 0; i < oracle.num_real[static_cast<size_t>(b)] * oracle.sizes.width; ++i) {
-          const auto at = static_cast<size_t>(b * oracle.sizes.queries * oracle.sizes.width + i);
-          RC_ASSERT(std::abs(actual[at] - expected[at]) <= bound);
+          const auto index = static_cast<size_t>(b * oracle.sizes.queries * oracle.sizes.width + i);
+          RC_ASSERT(std::abs(actual[index] - expected[index]) <= bound);
         }
     }
   }));
@@ -536,11 +536,11 @@ TEST_CASE("uniform MAE equals multi-head attention in evaluation, and on average
 
 namespace {
 
-// Records the dropped heads of each attention layer, (B, h) or (B, Tq, h) bool, in the order of the layers.
+// Records which heads each attention layer drops, masks (B, h) or (B, Tq, h) of type bool, in the order of the layers.
 struct DroppedHeads : Observer, Subscriber<WeightObservation> {
-  std::vector<std::pair<AttentionKind, at::Tensor>> dropped;
+  std::vector<std::pair<AttentionKind, at::Tensor>> masks;
   void receive(const LayerSpec& shape, WeightObservation& observation) override {
-    dropped.emplace_back(shape.kind, observation.weights == 0);
+    masks.emplace_back(shape.kind, observation.weights == 0);
   }
 };
 
@@ -549,8 +549,8 @@ struct DroppedHeads : Observer, Subscriber<WeightObservation> {
 double frequency_margin(int64_t num_draws) { return 4 * std::sqrt(0.25 / static_cast<double>(num_draws)); }
 
 // Returns whether all positions of each row drop the same heads.
-bool is_equal_in_row(const at::Tensor& dropped) {
-  return dropped.dim() == 2 || at::equal(dropped, dropped.narrow(1, 0, 1).expand_as(dropped));
+bool is_equal_in_row(const at::Tensor& is_dropped) {
+  return is_dropped.dim() == 2 || at::equal(is_dropped, is_dropped.narrow(1, 0, 1).expand_as(is_dropped));
 }
 
 }  // namespace
@@ -579,23 +579,23 @@ TEST_CASE("MAE samples one expert per row and layer in every backbone; with samp
         DroppedHeads observer;
         model->hidden(every_model::input(*model, c.is_encoder_only, 9), training_context(update, true), nullptr,
                       &observer);
-        return observer.dropped;
+        return observer.masks;
       };
       INFO(c.toml << gate);
       bool rows_differ = false, layers_differ = false, positions_differ = false;
       for (uint32_t update = 0; update < 8; ++update) {
         const auto dropped_by_row = dropped_heads("", update);
         REQUIRE(dropped_by_row.size() == c.num_layers);
-        for (const auto& [kind, dropped] : dropped_by_row) {
-          CHECK(is_equal_in_row(dropped));
-          CHECK(at::equal(dropped.sum(-1), at::ones_like(dropped.sum(-1))));
-          rows_differ |= !at::equal(dropped[0], dropped[1]);
+        for (const auto& [kind, is_dropped] : dropped_by_row) {
+          CHECK(is_equal_in_row(is_dropped));
+          CHECK(at::equal(is_dropped.sum(-1), at::ones_like(is_dropped.sum(-1))));
+          rows_differ |= !at::equal(is_dropped[0], is_dropped[1]);
           const at::Tensor first = dropped_by_row[0].second;
-          layers_differ |= !at::equal(dropped.dim() == 2 ? dropped : dropped.select(1, 0),
+          layers_differ |= !at::equal(is_dropped.dim() == 2 ? is_dropped : is_dropped.select(1, 0),
                                       first.dim() == 2 ? first : first.select(1, 0));
         }
-        for (const auto& [kind, dropped] : dropped_heads("sample_unit = 'position'\n", update))
-          positions_differ |= !is_equal_in_row(dropped);
+        for (const auto& [kind, is_dropped] : dropped_heads("sample_unit = 'position'\n", update))
+          positions_differ |= !is_equal_in_row(is_dropped);
       }
       CHECK(rows_differ);
       CHECK(layers_differ);
@@ -673,7 +673,7 @@ TEST_CASE("an F pass of MAE has gradients for the heads of the sampled expert on
     (l.forward(x, causal_mask(), training_context(update, true), &recorder) * r).sum().backward();
     CHECK(!recorder.g.requires_grad());
     CHECK(at::equal(recorder.g, g));
-    std::set<int64_t> dropped;
+    std::set<int64_t> dropped_heads;
     for (auto& p : l.parameters.all()) {
       INFO(p.name());
       if (p.name().find(".gate.") != std::string::npos) {
@@ -687,10 +687,10 @@ TEST_CASE("an F pass of MAE has gradients for the heads of the sampled expert on
       for (int64_t j = 0; j < 4; ++j)
         if (blocks[static_cast<size_t>(j)].abs().max().item<float>() == 0) zero_heads.insert(j);
       CHECK(zero_heads.size() == 2);
-      if (dropped.empty()) dropped = zero_heads;
-      CHECK(zero_heads == dropped);
+      if (dropped_heads.empty()) dropped_heads = zero_heads;
+      CHECK(zero_heads == dropped_heads);
     }
-    drawn_sets.insert(dropped);
+    drawn_sets.insert(dropped_heads);
   }
   CHECK(drawn_sets.size() > 1);
   CHECK(at::equal(l["gate.norm.mean"], mean));
@@ -737,7 +737,7 @@ TEST_CASE("micro-batches draw the same MAE experts as the whole batch, independe
       Layer l(str("heads = 4\ncombiner = 'mae'\nmae.sample_unit = '", unit, "'\nmae.gate = '", gate, "'\n"), 8);
       at::Tensor x = normal({6, 5, 8}, 2);
       const LayerRounding rounding = rounding_of(l, x, x, causal_mask());
-      const double scale = 4.0 / 3;
+      const double scale = 4.0 / 3;  // h / (h - 1), the factor of the remaining heads
       at::Tensor batch_output = l.forward(x, causal_mask(), training_context(2, true));
       at::Tensor first_output = l.forward(x.narrow(0, 0, 2), causal_mask(), training_context(2, true)),
                  second_output = l.forward(x.narrow(0, 2, 4), causal_mask(), training_context(2, true, 2));
@@ -899,10 +899,10 @@ TEST_CASE("incremental decoding with MAE excludes padding from the gates, like o
       l.forward(x.narrow(1, mask.offset, step), mask, {}, &step_recorder, &cache);
       gates.push_back(step_recorder.g);
     }
-    at::Tensor all = at::cat(gates, 1);
+    at::Tensor step_gates = at::cat(gates, 1);
     for (int64_t b = 0; b < 3; ++b) {
       const int64_t n = lengths[static_cast<size_t>(b)];
-      CHECK(gates_agree(l, all[b].narrow(0, 0, n), full_recorder.g[b].narrow(0, 0, n), 12));
+      CHECK(gates_agree(l, step_gates[b].narrow(0, 0, n), full_recorder.g[b].narrow(0, 0, n), 12));
     }
   }
 }
@@ -961,7 +961,7 @@ TEST_CASE("invalid MAE options are rejected with the reason; the capabilities of
   auto check_rejected = [](const std::string& toml, AttentionKind kind, const std::string& reason) {
     try {
       Layer l("combiner = 'mae'\n" + toml, 24, kind);
-      FAIL("accepted: " << toml);
+      FAIL("the layer accepted the options " << toml);
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::usage);
       INFO(error.what());

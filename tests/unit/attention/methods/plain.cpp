@@ -133,8 +133,8 @@ TEST_CASE("a head of size >= length can represent any positive attention matrix 
     layers::RecordingObserver recorder;
     const at::Tensor input = x.to(at::kFloat).unsqueeze(0);
     l(input, input, {}, {}, &recorder);
-    // Rounding the weights to fp32 changes the logits by an error relative to the condition of X, and an error ε of the
-    // logits changes a probability by at most ε / 2.
+    // Rounding the weights to fp32 changes the logits by an error proportional to the condition number of X, and an
+    // error ε of the logits changes a probability by at most ε / 2.
     RC_ASSERT(rounding::agree(recorder.p[0][0], p, layers::num_roundings(l.layer->layer_spec(), n),
                               std::max(1.0, condition * numbers::max_abs(logits) / 2)));
   }));

@@ -56,9 +56,9 @@ Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector
     const Vector& r = distance_embeddings.at(distance(t, s));
     double sum = 0;
     for (int64_t c = 0; c < dk; ++c) {
-      const auto at = static_cast<size_t>(i * dk + c);
-      sum += u[at] * k[static_cast<size_t>((b * sizes.keys + s) * h * dk) + at] +
-             (q[static_cast<size_t>((b * sizes.queries + t) * h * dk) + at] + v[at]) * r[at];
+      const auto index = static_cast<size_t>(i * dk + c);
+      sum += u[index] * k[static_cast<size_t>((b * sizes.keys + s) * h * dk) + index] +
+             (q[static_cast<size_t>((b * sizes.queries + t) * h * dk) + index] + v[index]) * r[index];
     }
     return sum / std::sqrt(static_cast<double>(dk));
   };
