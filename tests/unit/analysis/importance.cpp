@@ -65,9 +65,9 @@ struct MeasuredModel {
     scoring = text.resolve(scoring, *model);
   }
   AnalysisInput analysis_input(Side side, int64_t batch = 2) const {
-    AnalysisInput s{*model, text, scoring, side};
-    s.scoring.batch = batch;
-    return s;
+    AnalysisInput input{*model, text, scoring, side};
+    input.scoring.batch = batch;
+    return input;
   }
   attention::AttentionLayer& layer(size_t i) { return *model->attention_layers()[i]; }
   int64_t max_keys() const { return scoring.block + model->memory_length(); }  // largest number of keys of a query

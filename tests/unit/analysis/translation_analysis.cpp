@@ -46,10 +46,10 @@ struct AnalysedModel {
         corpus(translation::corpus_of(sentences)) {}
   // `tokens`: limit on the tokens of a batch, which has at least one pair.
   AnalysisInput analysis_input(int64_t tokens = 1 << 12, Side side = Side::whole, const Kinds& kinds = {}) const {
-    AnalysisInput s{*model, corpus, {}, side, {}, kinds};
-    s.scoring = corpus.resolve(s.scoring, *model);
-    s.scoring.batch = std::max<int64_t>(1, tokens / s.scoring.block);
-    return s;
+    AnalysisInput input{*model, corpus, {}, side, {}, kinds};
+    input.scoring = corpus.resolve(input.scoring, *model);
+    input.scoring.batch = std::max<int64_t>(1, tokens / input.scoring.block);
+    return input;
   }
   int64_t num_pairs() const { return static_cast<int64_t>(sentences.size()); }
   // Returns the bound on the difference of two forward passes in batches of other shapes, relative to the largest
@@ -728,14 +728,17 @@ TEST_CASE("the expert report of an encoder counts source words by sentence, with
   CHECK(num_reported == num_words);
   // Scores are independent of the batch size. If only one kind of attention is evaluated, layers of other kinds keep
   // their own gates.
-  const auto a = evaluate_experts(analysed_model.analysis_input(1), 2),
-             b = evaluate_experts(analysed_model.analysis_input(), 2);
+  const auto pair_scores = evaluate_experts(analysed_model.analysis_input(1), 2),
+             batched_scores = evaluate_experts(analysed_model.analysis_input(), 2);
   // The error of a perplexity exp(x) is exp(x) times the error of the loss x.
   const auto bound = [&](double perplexity) { return perplexity * analysed_model.pass_bound() * std::log(perplexity); };
-  for (size_t i = 0; i < 3; ++i) CHECK(a[i].score == rounding::within(b[i].score, bound(b[i].score)));
-  const auto c = evaluate_experts(analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_self}), 1);
-  CHECK(c[0].score == rounding::within(a[0].score, bound(a[0].score)));
-  CHECK(std::abs(c[1].score - a[1].score) > bound(c[1].score) + bound(a[1].score));
+  for (size_t i = 0; i < 3; ++i)
+    CHECK(pair_scores[i].score == rounding::within(batched_scores[i].score, bound(batched_scores[i].score)));
+  const auto decoder_self_scores =
+      evaluate_experts(analysed_model.analysis_input(4096, Side::whole, {AttentionKind::decoder_self}), 1);
+  CHECK(decoder_self_scores[0].score == rounding::within(pair_scores[0].score, bound(pair_scores[0].score)));
+  CHECK(std::abs(decoder_self_scores[1].score - pair_scores[1].score) >
+        bound(decoder_self_scores[1].score) + bound(pair_scores[1].score));
   const AnalysedModel encoder_experts("[attention.encoder.self]\ncombiner = 'mae'\n");
   CHECK(status_of([&] { require_experts(*encoder_experts.model, {AttentionKind::decoder_cross}); }) == 2);
 }
