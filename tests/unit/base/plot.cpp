@@ -52,14 +52,14 @@ TEST_CASE("a plot that cannot be drawn creates no file and does not change an ex
   write_file_atomically(folder.file("old.svg"), "old");
   CHECK(status_of([&] { sample_plot(folder.file("none/x.svg")).draw(); }) == 1);
   // A fake gnuplot that exits with status 3.
-  const std::string path = std::getenv("PATH");
+  const std::string search_path = std::getenv("PATH");
   write_file_atomically(folder.file("gnuplot"), "#!/bin/sh\nexit 3\n");
   chmod(folder.file("gnuplot").c_str(), 0755);
-  setenv("PATH", (folder.path.string() + ":" + path).c_str(), 1);
+  setenv("PATH", (folder.path.string() + ":" + search_path).c_str(), 1);
   CHECK(status_of([&] { sample_plot(folder.file("old.svg")).draw(); }) == 1);
   setenv("PATH", (folder.path / "none").c_str(), 1);
   CHECK(status_of([&] { Plot plot("x.svg"); }) == 1);
-  setenv("PATH", path.c_str(), 1);
+  setenv("PATH", search_path.c_str(), 1);
   CHECK(read_text_file(folder.file("old.svg")) == "old");
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 2);
 }

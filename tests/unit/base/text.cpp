@@ -1,3 +1,4 @@
+// Functions on text: suggestions for misspelt words, decimals, UTF-8, shortened text and lists of alternatives.
 #include "base/text.h"
 
 #include <catch2/catch.hpp>

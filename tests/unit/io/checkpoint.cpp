@@ -21,21 +21,21 @@ using namespace mh::text;
 namespace {
 
 struct Content {
-  std::vector<float> a;
-  std::vector<int64_t> b;
+  std::vector<float> weight;
+  std::vector<int64_t> steps;
   std::vector<TensorView> views() const {
-    return {{{"layer.weight", DType::f32, {static_cast<int64_t>(a.size()) / 4, 4}}, a.data()},
+    return {{{"layer.weight", DType::f32, {static_cast<int64_t>(weight.size()) / 4, 4}}, weight.data()},
             {{"empty", DType::f32, {0, 3}}, nullptr},
-            {{"steps", DType::i64, {static_cast<int64_t>(b.size())}}, b.data()},
-            {{"scalar", DType::i64, {}}, b.data()}};
+            {{"steps", DType::i64, {static_cast<int64_t>(steps.size())}}, steps.data()},
+            {{"scalar", DType::i64, {}}, steps.data()}};
   }
 };
 
 Content sample_content() {
   Content c;
-  c.a.resize(400);
-  std::iota(c.a.begin(), c.a.end(), 0.5F);
-  c.b = {1, -2, int64_t{1} << 60};
+  c.weight.resize(400);
+  std::iota(c.weight.begin(), c.weight.end(), 0.5F);
+  c.steps = {1, -2, int64_t{1} << 60};
   return c;
 }
 

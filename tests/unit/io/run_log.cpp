@@ -12,15 +12,15 @@ using mh::io::rewound_log;
 namespace {
 
 const std::string kStart = "{\"update\":0,\"device\":\"cpu\"}\n", kLoss = "{\"update\":2,\"loss\":1.5}\n",
-                  kProcedure = "{\"update\":2,\"head-rotation\":{}}\n", kValid = "{\"update\":2,\"valid_loss\":1}\n",
-                  kLater = "{\"update\":3,\"loss\":1}\n";
-const std::string kLog = kStart + kLoss + kProcedure + kValid + kLater;
+                  kProcedure = "{\"update\":2,\"head-rotation\":{}}\n",
+                  kValidation = "{\"update\":2,\"valid_loss\":1}\n", kLaterLoss = "{\"update\":3,\"loss\":1}\n";
+const std::string kLog = kStart + kLoss + kProcedure + kValidation + kLaterLoss;
 
 }  // namespace
 
 TEST_CASE("rewound_log() drops the lines of updates after the checkpoint", "[io]") {
   CHECK(rewound_log(kLog, 3, true, "log.jsonl") == kLog);
-  CHECK(rewound_log(kLog, 2, true, "log.jsonl") == kStart + kLoss + kProcedure + kValid);
+  CHECK(rewound_log(kLog, 2, true, "log.jsonl") == kStart + kLoss + kProcedure + kValidation);
   CHECK(rewound_log(kLog, 1, true, "log.jsonl") == kStart);
 }
 
