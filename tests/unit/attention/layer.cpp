@@ -28,8 +28,7 @@ TEST_CASE("error of the fused path is at most twice the error of the composed pa
   const double composed_error = max_relative_difference(doubles(l(x, x, mask)), expected);
   l.layer->set_path(Path::fused);
   const double fused_error = max_relative_difference(doubles(l(x, x, mask)), expected);
-  // max_relative_difference() divides by the largest output or, if all outputs are smaller, by 1, so the magnitude in
-  // the bound is 1.
+  // max_relative_difference() divides by the larger of 1 and the largest output, so the magnitude in the bound is 1.
   CHECK(fused_error <= tolerance::composed_error_bound(composed_error, tolerance::kFp32, 1));
 }
 
@@ -75,11 +74,11 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
       FAIL("the forward pass took the fused path");
     } catch (const Error& error) {
       CHECK(error.exit() == Exit::usage);
-      const std::string what = error.what();
-      INFO(what);
-      CHECK(what.find("x: expected ") != std::string::npos);
-      CHECK(what.find(reason) != std::string::npos);
-      CHECK(what.find("use --attention auto") != std::string::npos);
+      const std::string message = error.what();
+      INFO(message);
+      CHECK(message.find("x: expected ") != std::string::npos);
+      CHECK(message.find(reason) != std::string::npos);
+      CHECK(message.find("use --attention auto") != std::string::npos);
     }
   };
   c10::NoGradGuard no_gradient;
@@ -135,8 +134,8 @@ TEST_CASE("Path::fused rejects each forward pass for which Path::automatic falls
                  "relative positions with a mask that the fused kernels do not support, such as an additive mask",
                  [&] { return relative_layer(x, keys, memory_mask); });
 
-  // For a batch of fewer queries than head_size, automatic dispatch prefers the composed path, only for speed. Here the
-  // fused path gives the same result for 2 to 16 queries of head_size 16.
+  // For fewer queries in the batch than head_size, automatic dispatch prefers the composed path, only for speed: with 2
+  // to 16 queries (2 rows of 1 to 8) and head_size 16, the fused path gives the same result.
   Layer exact_relative_layer("heads = 2\nscore = 'relative'\n", 32, 3);
   exact_relative_layer.convert(at::kDouble);
   exact_relative_layer.layer->set_path(Path::composed);
