@@ -12,8 +12,8 @@ namespace mh::kernels {
 
 struct Bf16Gemm;  // cpu/bf16_gemm.h
 
-// A range of consecutive keys, [first, first + count), whose rows of r are consecutive too: the distance between query
-// t and key s belongs to row number row + queries - 1 - t + s - first of r.
+// A range of consecutive keys, [first, first + count), whose distances to a query are consecutive rows of r
+// (RelativeParams): the distance between query t and key s is row number row + queries - 1 - t + s - first of r.
 struct DistanceRun {
   int64_t first, count, row;
 };
@@ -23,7 +23,8 @@ struct DistanceRun {
 // zeros to a multiple of 16 elements. On a GPU, u and v are fp32, and r has the element type of the kernel, without
 // padding.
 struct RelativeParams {
-  // On a CPU: rows of zeros after the last distance, which products of tiles read.
+  // Number of rows of zeros after the last distance, on a CPU. Under a causal mask a tile of 64 queries reads 63 rows
+  // past the last distance, for masked keys, and products round the number of rows up to a multiple of 16.
   static constexpr int kPaddingRows = 80;
   // Content bias u and position bias v, (heads, key_size); null: no relative positions.
   const float *u = nullptr, *v = nullptr;
@@ -65,8 +66,8 @@ struct AttentionParams {
   int in_heads = 0, out_heads = 0;  // number of query heads, and of output heads
   // Head size of queries and keys, and of values. On a GPU at most the head size of the compiled kernel.
   int key_size = 0, value_size = 0;
-  // On a GPU: number of keys without padding, (batch); null: `keys` for all. With head mixing, padding values must be
-  // finite: the gradients of padding keys, which are 0, would otherwise be NaN.
+  // On a GPU: number of keys without padding, (batch); null: `keys` for all. With head mixing, the values (v) of
+  // padding keys must be finite: the gradients of padding keys, which are 0, would otherwise be NaN.
   const int64_t* key_lengths = nullptr;
   bool aligned = false;  // on a GPU: whether all rows begin and end at multiples of 16 bytes
 
@@ -81,7 +82,7 @@ struct AttentionParams {
   // The following members are for CPUs only.
   int64_t head = 0;      // without head mixing: the current head, an index into u, v, r and head_scales
   int64_t max_keys = 0;  // head mixing: maximum of `keys` over the batch; determines the tiling together with l2_bytes
-  int64_t l2_bytes = 0;  // size of the second-level cache (cpu/level.h)
+  int64_t l2_bytes = 0;  // size of the L2 cache of a core (cpu/level.h)
   // Products of bf16 matrices, except for relative positions and decoding; null: products in fp32. Always null for fp32
   // tensors. Without head mixing it requires AVX-512.
   const Bf16Gemm* bf16 = nullptr;

@@ -3,9 +3,9 @@
 
     level_symbols.py NM OUTPUT ARCHIVE...
 
-The linker would merge an inline function emitted by such a file with the same function of other files, so that a processor without
-the instructions could execute it. Prints the names of such symbols and fails; else writes the number of loops of each archive to
-OUTPUT.
+The linker keeps only one definition of an inline function. If a file of one level emitted an inline function, all files could
+call this definition, whose instructions the processor may lack. Prints the names of all symbols other than loops and fails;
+without such symbols writes the number of loops of each archive to OUTPUT.
 """
 import re
 import subprocess

@@ -19,7 +19,7 @@ struct AdamPlan {
   float scale;  // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
 };
 
-// Applies Adam with decoupled weight decay (AdamW).
+// Applies Adam with decoupled weight decay (AdamW). step_size: lr / bias_correction1.
 MH_HOST_DEVICE void adam_element(const AdamPlan& plan, float step_size, float bias_correction2_sqrt, float& p, float g,
                                  float& m, float& v) {
   const float gradient = plan.scale * g;

@@ -17,8 +17,8 @@ struct SumNorm {
   uint64_t dropout_first = 0;
 };
 
-// Tensors of shape (rows, size), except mean and rstd, (rows). The call names the element type of y and dy; all other
-// tensors are fp32.
+// Tensors of shape (rows, size), except mean and rstd, (rows). The element type of y and dy is an argument of each
+// function; all other tensors are fp32.
 struct SumNormTensors {
   int64_t rows = 0;
   const float* x = nullptr;
