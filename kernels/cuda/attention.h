@@ -29,7 +29,8 @@ using UntypedTensor = StridedTensor<void>;
 struct alignas(16) QueryStats {
   float lse2, inv_sum, delta, padding;
 };
-// Number of zero entries after the last entry of AttentionTensors::query_stats, which the last tile reads.
+// Number of zero entries after the last entry of AttentionTensors::query_stats, of which the last tile of 16 queries
+// reads up to 15.
 constexpr int kStatsPadding = 16;
 
 // The tensors of a call, in GPU memory, and its CUDA stream. Their sizes follow from AttentionParams: q and dq have
@@ -42,10 +43,11 @@ struct AttentionTensors {
   // of k and v. Otherwise dk has in_heads and dv has out_heads heads, and the caller sums those that share a key/value
   // head.
   bool one_reader_per_kv_head = true;
-  float* lse = nullptr;               // (batch, in_heads, queries): log-sum-exp, nats
-  float* delta = nullptr;             // (batch, in_heads, queries): scratch of the backward pass without mixing
-  float* prob_sums = nullptr;         // (batch, in_heads, queries): scratch of the backward pass with mixing
-  QueryStats* query_stats = nullptr;  // (batch * in_heads * queries + kStatsPadding): scratch of that pass
+  float* lse = nullptr;    // (batch, in_heads, queries): log-sum-exp, nats
+  float* delta = nullptr;  // (batch, in_heads, queries): scratch of the backward pass without mixing
+  // Scratch of the backward pass with mixing: (batch, in_heads, queries); (batch * in_heads * queries + kStatsPadding).
+  float* prob_sums = nullptr;
+  QueryStats* query_stats = nullptr;
   // Gradient of the mixing matrix (batch, head_mixing_num_gradients(), in_heads, out_heads): one for each query, or,
   // for a shared matrix, partial gradients that the caller sums.
   float* g = nullptr;

@@ -55,7 +55,8 @@ MH_DEVICE void multiply_transposed(const Thread& thread, Accumulator (&sums)[kCo
   }
 }
 
-// Whether rows are so wide that the accumulators (16, kSize) of one head take half of a warp's registers.
+// Whether a row takes at least 1024 bytes, as 256 elements in fp32 do: the accumulators (16, kSize) of one head then
+// take half of a warp's registers, and fp32 fragments take twice as many registers as 16-bit fragments.
 template <class T, int kSize>
 constexpr bool kIsWide = kSize * sizeof(T) >= 1024;
 
@@ -100,9 +101,9 @@ struct QueryTile {
 };
 
 // Streams the tiles of Traits::kKeys keys that a query tile sees, and of their values if kLoadValues, through shared.k
-// and shared.v, and calls visit(s, end, stage, slide_row) for each tile: s is its first key, and the other arguments
-// are as in each_tile(). Called by all threads of a block. With relative positions a tile is within one run of
-// keys, and `end` is the end of the run.
+// and shared.v, and calls visit(s, end, stage, slide_row) for each tile: s is its first key, `end` the end of the
+// visible keys, and stage and slide_row are as in each_tile(). Called by all threads of a block. With relative
+// positions a tile is within one run of keys, and `end` is the end of the visible keys of the run.
 template <class Traits, class T, int kSize, bool kRelative, bool kLoadValues, class Thread, class Shared, class Visit>
 MH_DEVICE void each_key_tile(const Thread& thread, const AttentionParams& params, const KernelTensors<T>& tensors,
                              const QueryTile& tile, Shared& shared, const Visit& visit) {

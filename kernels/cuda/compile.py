@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 
-usage = re.compile(r"ptxas info\s*: (\d+ bytes gmem|Compiling entry function|Function properties|Used \d+|Compile time)"
+usage_line = re.compile(r"ptxas info\s*: (\d+ bytes gmem|Compiling entry function|Function properties|Used \d+|Compile time)"
                    r"|\s+\d+ bytes stack frame")
 
 log, compiler, *command = sys.argv[1:]
@@ -20,7 +20,7 @@ environment = dict(os.environ, CCACHE_DEPEND="1")
 result = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                         text=True, errors="replace", check=False)
 output = result.stdout.splitlines(keepends=True)
-sys.stdout.writelines(line for line in output if not usage.match(line))
+sys.stdout.writelines(line for line in output if not usage_line.match(line))
 if result.returncode == 0:
     with open(log, "w", encoding="utf-8") as file:
         file.write(f"== {compiler}: {command[-1]}\n")

@@ -11,9 +11,9 @@ MH_COMPILED(MH_DECLARE)
 
 const AttentionKernels* cuda_attention(Dtype dtype, int size) {
   const AttentionKernels* best = nullptr;
-#define MH_COMPARE(name, compiled)                                                            \
-  if (dtype == Dtype::name && size <= compiled && (best == nullptr || compiled < best->size)) \
-    best = attention_##name##_##compiled();
+#define MH_COMPARE(name, compiled_size)                                                                 \
+  if (dtype == Dtype::name && size <= compiled_size && (best == nullptr || compiled_size < best->size)) \
+    best = attention_##name##_##compiled_size();
   MH_COMPILED(MH_COMPARE)
 #undef MH_COMPARE
   return best;
@@ -23,9 +23,9 @@ const char* cuda_missing(Dtype dtype, int size) {
   if (cuda_attention(dtype, size) != nullptr) return nullptr;
   bool has_dtype = false;
   int max_size = 0;
-#define MH_COMPARE(name, compiled)    \
-  has_dtype |= dtype == Dtype::name; \
-  max_size = max_size < compiled ? compiled : max_size;
+#define MH_COMPARE(name, compiled_size) \
+  has_dtype |= dtype == Dtype::name;    \
+  max_size = max_size < compiled_size ? compiled_size : max_size;
   MH_COMPILED(MH_COMPARE)
 #undef MH_COMPARE
   const std::string sizes = kCompiledHeadSizes, dtypes = kCompiledDtypes;

@@ -89,8 +89,8 @@ MH_DEVICE void attention_distance_gradient(const Thread& thread, const Attention
       Accumulator p[Traits::kQueries / 8], ds[Traits::kQueries / 8];  // (distances, queries)
       multiply_transposed<kSize, Traits::kStride>(thread, p, shared.r + thread.warp() * 16 * Traits::kStride,
                                                   shared.q_v);
-      // Computes to (distances, queries) += the products of `left`, q + u or dO of each query, with `right`, the key or
-      // the value that the query and the distance determine.
+      // Computes `to` (distances, queries) += the products of `left`, q + u or dO of each query, with `right`, the key
+      // or the value that the query and the distance determine.
       const auto multiply_keys = [&](Accumulator(&to)[Traits::kQueries / 8], const T* left,
                                      const typename Traits::Keys& right) {
         MH_FOR (m, Traits::kQueries / 16) {

@@ -38,8 +38,8 @@ inline const char* read_attribute(cudaDeviceAttr name, int& value) {
   if (const char* problem = error_string(cudaGetDevice(&device))) return problem;
   return error_string(cudaDeviceGetAttribute(&value, name, device));
 }
-// Returns the maximum dynamic shared memory of a block on the current GPU, in bytes, and the number of multiprocessors;
-// 0 if they cannot be read (CudaApi::device_problem).
+// Return the maximum dynamic shared memory of a block on the current GPU, in bytes, and the number of multiprocessors
+// of this GPU; 0 if the attribute cannot be read (CudaApi::device_problem).
 inline int max_shared_memory() {
   int bytes = 0;
   return read_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, bytes) == nullptr ? bytes : 0;

@@ -123,8 +123,8 @@ struct Squares {
   }
 };
 
-// Calls launch(batch) for batches of at most Batch::kMaxTensors tensors, until it returns a problem. Skips empty
-// tensors.
+// Calls launch(batch) for batches of at most Batch::kMaxTensors tensors, until launch() returns a problem, and returns
+// this problem or null. Skips empty tensors.
 template <class Item, class Launch>
 const char* launch_batches(const Item* items, int64_t count, const Launch& launch) {
   Batch<Item> batch;

@@ -17,8 +17,8 @@ MH_DEVICE IndexRange intersect(const IndexRange& visible, const DistanceRun& run
   return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
 }
 
-// Returns the row of r for the distance from a query to a key of a run. The row may be out of the range of r for
-// queries or keys of a tile that do not exist.
+// Returns the row of r for the distance from a query to a key of a run. The row may be out of the range of r for masked
+// pairs, and for queries or keys of a tile that do not exist.
 MH_DEVICE int distance_row(const AttentionParams& params, const DistanceRun& run, int query, int key) {
   return static_cast<int>(run.row + params.queries - 1 - query + key - run.first);
 }
@@ -64,8 +64,8 @@ MH_DEVICE void apply_distance_mask(const Thread& thread, const AttentionParams& 
     }
 }
 
-// Sizes with relative positions, chosen so that shared memory does not exceed 163 KiB: warps of a block of the backward
-// pass, rows of a streamed tile, and pipeline stages.
+// Sizes with relative positions, chosen so that shared memory does not exceed 163 KiB, the limit for a block on an
+// A100: warps of a block of the backward pass, rows of a streamed tile, and pipeline stages.
 template <class T, int kSize>
 constexpr int kRelativeWarps = kSize * sizeof(T) <= 256   ? 4
                                : kSize * sizeof(T) <= 512 ? 2
@@ -76,9 +76,9 @@ template <class T, int kSize>
 constexpr int kRelativeStages = kSize * sizeof(T) <= 768 ? 2 : 1;
 
 // A sliding window over the rows of a matrix, in shared memory. The window has kWindowRows rows and is advanced by
-// kStep rows at a time; with two pipeline stages the next kStep rows are loaded while the window is read. A ring
-// buffer, so that each row is loaded once. kWindowRows and kStep are multiples of 16. A slide_row is an index of a row
-// in the ring buffer.
+// kStep rows at a time; with two pipeline stages the next kStep rows are loaded while the window is read. The rows are
+// in a ring buffer, so that each row is loaded once. kWindowRows and kStep are multiples of 16. A slide_row is an index
+// of a row in the ring buffer.
 template <class T, int kSize, int kWindowRows, int kStep>
 struct SlidingWindow {
   static constexpr int kStride = kSize + kPad, kRows = kWindowRows + (kRelativeStages<T, kSize> == 2 ? kStep : 0);

@@ -25,7 +25,7 @@ frame_line = re.compile(r"\s+(\d+) bytes stack frame, (\d+) bytes spill stores, 
 registers_line = re.compile(r"ptxas info\s*: Used (\d+) registers")
 
 
-class Damaged(Exception):
+class DamagedFile(Exception):
     """Raised for a damaged LOG or TABLE. The message states the file, what was expected, what was found and what to do."""
 
 
@@ -34,12 +34,12 @@ def short_name(name):
     name = re.sub(r"\(anonymous namespace\)::|\bmh::(kernels::)?", "", name).replace("> >", ">>")
     name = re.sub(r"\([\w: ]+\)(?=-?\d)", "", name)  # <(int)64>
     depth, start = 0, 0
-    for at, letter in enumerate(name):
+    for position, letter in enumerate(name):
         depth += (letter == "<") - (letter == ">")
         if depth == 0 and letter == "(":
-            return name[start:at]
+            return name[start:position]
         if depth == 0 and letter == " ":
-            start = at + 1
+            start = position + 1
     return name[start:]
 
 
@@ -52,7 +52,7 @@ def read_log(path):
             file = match[2]
         elif match := entry_line.match(line):
             if not version:
-                raise Damaged(f"{path}: expected a line '== nvcc VERSION: FILE' before the kernels; found {line!r}; build again")
+                raise DamagedFile(f"{path}: expected a line '== nvcc VERSION: FILE' before the kernels; found {line!r}; build again")
             kernel, target = match.groups()
             row = rows.setdefault((kernel, target, file), {})
         elif (match := function_line.match(line)) and target:
@@ -65,17 +65,17 @@ def read_log(path):
             shared = re.search(r"(\d+) bytes smem", line)
             rows[kernel, target, file].update(registers=match[1], shared=shared[1] if shared else "0")
     if not rows:
-        raise Damaged(f"{path}: expected the output of ptxas -v for kernels; found none; build again")
+        raise DamagedFile(f"{path}: expected the output of ptxas -v for kernels; found none; build again")
     names = [name for name, _, _ in rows]
     demangled = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout.splitlines()
     kernels = {}
     for ((name, target, file), row), text in zip(rows.items(), demangled):
         missing = [column for column in columns if column not in row]
         if missing:
-            raise Damaged(f"{path}: {file}: expected {', '.join(missing)} of {name} for {target}; found none; build again")
+            raise DamagedFile(f"{path}: {file}: expected {', '.join(missing)} of {name} for {target}; found none; build again")
         key = short_name(text), target
         if kernels.setdefault(key, row) != row:
-            raise Damaged(f"{path}: {file}: expected one kernel with the name {key[0]}; found two that differ; rename one")
+            raise DamagedFile(f"{path}: {file}: expected one kernel with the name {key[0]}; found two that differ; rename one")
     return version, kernels
 
 
@@ -84,13 +84,13 @@ def read_table(path):
     lines = path.read_text(encoding="utf-8").splitlines()
     version = re.fullmatch(r"# nvcc (\S+)", lines[0] if lines else "")
     if not version or lines[1:2] != [header]:
-        raise Damaged(f"{path}: expected a line `# nvcc VERSION` and the header {header!r}; found {lines[:2]}; ./run resources --write")
+        raise DamagedFile(f"{path}: expected a line `# nvcc VERSION` and the header {header!r}; found {lines[:2]}; run ./run resources --write")
     rows = {}
     for number, line in enumerate(lines[2:], 3):
         key, numbers = tuple(line.split("\t")[:2]), line.split("\t")[2:]
         if len(numbers) != len(columns) or not all(re.fullmatch(r"\d+|nan", text) for text in numbers) or key in rows:
-            raise Damaged(f"{path}:{number}: expected a unique kernel and target and {len(columns)} numbers; found {line!r}; "
-                          "./run resources --write")
+            raise DamagedFile(f"{path}:{number}: expected a unique kernel and target and {len(columns)} numbers; found {line!r}; "
+                              "run ./run resources --write")
         rows[key] = dict(zip(columns, numbers))
     return version[1], rows
 
@@ -107,12 +107,12 @@ def problem_of(expected_row, built_row, table, comparable):
         return f"expected {f'at most {max_spills} bytes of' if max_spills else 'no'} spills; found {built_row['spills']} bytes; reduce the number of live values per thread"
     if not comparable or expected_row == built_row:
         return ""
-    accept = "./run resources --write writes the new values to the table"
+    advice = "./run resources --write writes the new values to the table"
     if not expected_row or not built_row:
-        return f"expected this kernel in {'the build' if expected_row else table}; found none; {accept}"
+        return f"expected this kernel in {'the build' if expected_row else table}; found none; {advice}"
     differing = [column for column in columns if expected_row[column] != built_row[column]]
-    expected, found = (", ".join(f"{column} {side[column]}" for column in differing) for side in (expected_row, built_row))
-    return f"expected {expected}; found {found}; {accept}"
+    expected_values, built_values = (", ".join(f"{column} {side[column]}" for column in differing) for side in (expected_row, built_row))
+    return f"expected {expected_values}; found {built_values}; {advice}"
 
 
 def main():
@@ -143,6 +143,6 @@ def main():
 
 try:
     sys.exit(main())
-except (Damaged, OSError, UnicodeDecodeError) as error:
+except (DamagedFile, OSError, UnicodeDecodeError) as error:
     print(f"resources.py: error: {error}", file=sys.stderr)
     sys.exit(3)

@@ -5,7 +5,8 @@
 
 namespace mh::kernels {
 
-// Maximum size of a row: a row of this size fits in the shared memory that every supported GPU has for a block.
+// Maximum number of elements of a row. The forward pass takes 48048 bytes of shared memory for such a row, and every
+// GPU has 48 KiB for a block.
 constexpr int64_t kMaxSumNormWidth = 12000;
 
 }  // namespace mh::kernels

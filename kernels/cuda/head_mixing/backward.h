@@ -36,8 +36,9 @@
 
 namespace mh::kernels {
 
-// Computes dP̄ of a warp's 16 queries and the 16 keys of a tile, for the output heads of a group, and writes it to
-// `exchange`, beginning with the first head of the operands. The warps of a strip divide the heads among them.
+// Computes dP̄ of a warp's 16 queries and the 16 keys of a tile, for the output heads of a group, and writes the
+// fragment of head i to index i - (first head of the operands) of `exchange`. The warps of a strip divide the heads
+// among them.
 template <int kSize, int kPrefetch, class Thread, class T, class Operands>
 MH_DEVICE void exchange_gradients(const Thread& thread, const AttentionParams& params, LanePosition position,
                                   const StripOperands<Operands>& operands, HeadGroup<T> group,

@@ -12,9 +12,9 @@
 
 namespace mh::kernels {
 
-// The exchanged fragments (16, 16) of the heads of a strip, in shared memory, each element at the lane that holds it.
-// For 16-bit elements, half fragments of two heads are adjacent, so that together they are a left operand of the tensor
-// cores.
+// The exchanged fragments (16, 16) of the heads of a strip, in shared memory, in the order of the lanes that hold the
+// elements. For 16-bit elements, half fragments of two heads are adjacent, so that together they are a left operand of
+// the tensor cores.
 template <class X>
 struct FragmentExchange {
   // Returns the number of fragments in memory.
@@ -165,8 +165,9 @@ struct LanePosition {
   int query, key;
 };
 
-// Applies dropout to the tiles x of the heads of a warp. Do not call it where several products read one part of a tile
-// each: their dropout masks are equal, so the compiler would keep the masks of all heads in registers, and spill.
+// Applies dropout to the tiles x of the heads of a warp. Must be called once for a tile, not for each product that
+// reads a part of the tile: the dropout masks of these products would be equal, so the compiler would keep the masks of
+// all heads in registers, and spill.
 template <int kWarpHeads>
 MH_DEVICE void drop_tiles(const AttentionParams& params, LanePosition position, const HeadBlock& heads,
                           Accumulator (&x)[kWarpHeads][2]) {
@@ -262,7 +263,7 @@ struct SharedMatrix {
   const uint32_t* elements;  // (heads rounded up to even, out_heads), each weight twice; then scales (out_heads)
   int heads, out_heads;      // number of heads that are mixed; number of mixed heads of the block
   uint32_t identity;         // bits to keep of a lane's word of a right operand: the diagonal
-  bool can_mix;              // whether the matrix is here; otherwise mix_rows() or mix_columns() must mix
+  bool can_mix;              // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
 
   // Copies the columns of the block from `matrix` to shared memory; null: the queries share no matrix. mixed: the mixed
   // heads of the block. row_offset: number of rows of another SharedMatrix that precede this one in memory. Called by

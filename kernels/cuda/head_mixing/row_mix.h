@@ -161,11 +161,11 @@ struct MixMatrix {
   }
 };
 
-// Calls body(std::true_type) if fast_path is true, and otherwise body(std::false_type). The code for the fast path is
-// then free of branches, so that products and exponentials overlap.
+// Calls body(std::true_type) if use_fast_path is true, and otherwise body(std::false_type). The code for the fast path
+// is then free of branches, so that products and exponentials overlap.
 template <class Body>
-MH_DEVICE void dispatch_bool(bool fast_path, const Body& body) {
-  if (fast_path) body(std::true_type{});
+MH_DEVICE void dispatch_bool(bool use_fast_path, const Body& body) {
+  if (use_fast_path) body(std::true_type{});
   else body(std::false_type{});
 }
 

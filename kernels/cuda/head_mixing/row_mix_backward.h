@@ -158,10 +158,10 @@ MH_DEVICE void row_mix_sums(const Thread& thread, const AttentionParams& params,
   MH_FOR (u, Sizes::kWarpProducts)
     matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
-  const bool fast_params = allows_fast_path(params);
+  const bool allows_fast = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
-    dispatch_bool(fast_params && all_visible(params, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
+    dispatch_bool(allows_fast && all_visible(params, visible.end, first, kQueries, key, kKeys), [&](auto fast_path) {
       constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
       Accumulator p[kWarpHeads][kStrips][kKeys / 8];
@@ -314,10 +314,10 @@ MH_DEVICE void row_mix_query_gradient(const Thread& thread, const AttentionParam
     matrices[u].template read<false>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
   Accumulator sums[kWarpHeads][kStrips][kSize / 8];
-  const bool fast_params = allows_fast_path(params);
+  const bool allows_fast = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += kKeys) {
-    dispatch_bool(fast_params && all_visible(params, visible.end, first, Traits::kQueries, key, kKeys),
+    dispatch_bool(allows_fast && all_visible(params, visible.end, first, Traits::kQueries, key, kKeys),
                   [&](auto fast_path) {
                     constexpr bool kFastPath = decltype(fast_path)::value;
                     pipeline.acquire(thread, load);
@@ -470,10 +470,10 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
   read_tile_matrices(query_range.first);
 
   Accumulator dk_sums[kWarpHeads][kKeys / 16][kSize / 8], dv_sums[kWarpHeads][kKeys / 16][kSize / 8];
-  const bool fast_params = allows_fast_path(params);
+  const bool allows_fast = allows_fast_path(params);
   MH_ROLLED
   for (int query = query_range.first; query < query_range.end; query += 16) {
-    dispatch_bool(fast_params && all_visible(params, num_unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
+    dispatch_bool(allows_fast && all_visible(params, num_unpadded_keys, query, 16, first, kKeys), [&](auto fast_path) {
       constexpr bool kFastPath = decltype(fast_path)::value;
       pipeline.acquire(thread, load);
       const T *const query_rows = pipeline.current(), *const dout_rows = query_rows + params.in_heads * 16 * kStride;

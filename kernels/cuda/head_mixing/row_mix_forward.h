@@ -114,11 +114,11 @@ MH_DEVICE void row_mix_forward(const Thread& thread, const AttentionParams& para
     matrices[u].template read<true>(thread, params, matrices_of_product<Traits>(thread, params, b, first, queries, u));
 
   Accumulator sums[kWarpHeads][kStrips][kSize / 8];
-  const bool fast_params = allows_fast_path(params);
+  const bool allows_fast = allows_fast_path(params);
   MH_ROLLED
   for (int key = visible.first; key < visible.end; key += Traits::kKeys) {
     dispatch_bool(
-        fast_params && all_visible(params, visible.end, first, Traits::kQueries, key, Traits::kKeys),
+        allows_fast && all_visible(params, visible.end, first, Traits::kQueries, key, Traits::kKeys),
         [&](auto fast_path) {
           constexpr bool kFastPath = decltype(fast_path)::value;
           pipeline.acquire(thread, load);
