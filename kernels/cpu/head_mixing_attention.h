@@ -17,10 +17,10 @@
 // A thread computes query tiles of a batch row. Its matrix products have register tiles (cpu/products.h), or use
 // Bf16Gemm, 64 keys at a time; softmax and mixing compute all heads of one query, in chunks of 128 keys. The scratch
 // memory of a thread holds mainly one tile, or two in the backward pass, of 4 * queries * (heads * span + 16) bytes.
-// For 16 heads of 64 and 512 positions a tile of 32 queries takes 1026 KiB, the scratch memory 1295 KiB in the forward
-// pass and 2663 KiB in the backward pass, 4 KiB more with products in bf16, and the packed keys and values of a batch
-// row, which its tiles share, 4 MiB and 6 MiB. dK and dV of a part take 2 MiB each. cpu/head_mixing/decode.h has the
-// tiling of the decode path.
+// For 16 heads of 64 and 512 positions a tile of 32 queries takes 1026 KiB. The scratch memory takes 1295 KiB in the
+// forward pass and 2663 KiB in the backward pass, and 4 KiB more with products in bf16. The packed keys and values of a
+// batch row, which its tiles share, take 4 MiB in the forward pass and 6 MiB in the backward pass, and dK and dV of a
+// QueryPart 2 MiB each. cpu/head_mixing/decode.h has the tiling of the decode path.
 //
 // The log-sum-exp has a rounding error of 2^-24 of the largest logit. The recomputed probabilities are therefore
 // divided by their sum; without that, the gradients of a query's logits would not sum to zero if the logits are large.
@@ -95,7 +95,7 @@ int64_t head_mixing_rows(const AttentionParams& params);
 // Returns the number of floats of the packed keys and values of a batch row, which all query tiles of a forward or
 // backward pass share; 0 for the decode path.
 int64_t head_mixing_pack_floats(const AttentionParams& params, bool backward);
-// Packs the keys of query head `head`, or, if head >= in_heads, the values of output head `head` - in_heads. To be
+// Packs the keys of query head `head`, or, if head >= in_heads, the values of output head `head` - in_heads. Must be
 // called for all in_heads + out_heads heads before the forward or backward pass.
 template <class T>
 void head_mixing_pack(const AttentionParams& params, bool backward, int64_t head, Heads<const T> k, Heads<const T> v,
@@ -133,8 +133,8 @@ void head_mixing_sum_parts(const float* from, int64_t num_parts, int64_t part_st
   });
 }
 
-// Returns whether the decode path computes these parameters: at most kMaxDecodeQueries queries (cpu/attention.h),
-// without gradient, dropout and relative positions. The decode path reads keys and values in place.
+// Returns whether the decode path serves a call with these parameters: at most kMaxDecodeQueries queries
+// (cpu/attention.h), without gradient, dropout and relative positions. The decode path reads keys and values in place.
 // head_mixing_forward() with part 0 computes all heads of a batch row. Alternatively several threads share a batch row
 // in three steps, with a barrier after each step and one scratch memory of head_mixing_decode_scratch() floats:
 // head_mixing_decode_logits() for each query head; head_mixing_decode_mix() once; head_mixing_decode_values() for each

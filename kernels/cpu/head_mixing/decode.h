@@ -2,11 +2,12 @@
 //
 // Tiling: three steps, of which threads may share the first and the last by heads.
 //
-// - decode_logits(): a query head. A vector of 16 partial sums for each key, over up to 64 columns at a time, for which
-//   the scaled query is held in up to 4 vectors.
-// - decode_mix(): one query after another, all heads: softmax, then mixing by chunks of 128 keys, 8 KiB for 16 heads.
-// - decode_values(): an output head. Up to 64 columns of the output at a time, in 4 vectors of accumulators, over all
-//   keys.
+// - decode_logits() computes one query head. It holds up to 64 columns of the scaled query in up to 4 vectors, and for
+//   each key sums the products of these columns in a vector of 16 partial sums.
+// - decode_mix() computes all heads of one query after another: the softmax, then the mixing of chunks of 128 keys, 8
+//   KiB for 16 heads.
+// - decode_values() computes one output head. It sums up to 64 columns of the output at a time, in 4 vectors of
+//   accumulators, over all keys.
 //
 // Keys and values are not copied. The scratch memory of all steps (head_mixing_decode_scratch) has mainly the logits of
 // all heads: for one query, 16 heads and 512 keys 41 KiB, while keys and values of size 64 in bf16 take 1 MiB each.

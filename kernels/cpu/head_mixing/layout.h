@@ -1,4 +1,5 @@
-// Sizes, memory layout and scratch memory of the tiles of head mixing on a CPU.
+// Sizes, memory layout and scratch memory of the tiles of head mixing on a CPU. In the shapes of this folder `in` is
+// in_heads and `out` is out_heads.
 #pragma once
 
 #include <algorithm>
@@ -65,7 +66,7 @@ MH_INLINE Layout decode_layout(const AttentionParams& params) {
   return {params, {1, num_chunks_of(params.keys) * chunk}};
 }
 
-// Returns whether the decode path (head_mixing/decode.h) computes these parameters.
+// Returns whether the decode path (head_mixing/decode.h) serves a call with these parameters.
 MH_INLINE bool is_decode(const AttentionParams& params) {
   return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() && !params.has_relative();
 }

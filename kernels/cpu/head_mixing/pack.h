@@ -9,8 +9,8 @@ namespace mh::kernels {
 
 namespace {
 
-// Computes to (rows, padded size) = factor * from (length, size) in fp32, with row r at from + r * row_stride; the rows
-// from `length` on become zero.
+// Computes `to` (rows, padded size) = factor * `from` (length, size) in fp32, with row r at from + r * row_stride; the
+// rows from `length` on become zero.
 template <class T>
 void pack_rows_fp32(const T* from, int64_t row_stride, int64_t length, int64_t size, float factor, int64_t rows,
                     float* to) {
@@ -25,8 +25,8 @@ void pack_rows_fp32(const T* from, int64_t row_stride, int64_t length, int64_t s
   std::fill_n(to + length * padded_size, (rows - length) * padded_size, 0.0F);
 }
 
-// Transposes `from` (length, size), with row r at from + r * row_stride, chunk by chunk into to (chunks, size, chunk);
-// the columns from `length` on become zero.
+// Transposes `from` (length, size), with row r at from + r * row_stride, chunk by chunk into `to` (chunks, size,
+// chunk); the columns from `length` on become zero.
 template <class T>
 void pack_transposed_fp32(const T* from, int64_t row_stride, int64_t length, int64_t size, float* to) {
   for (int64_t first = 0; first < num_chunks_of(length) * chunk; first += lanes) {

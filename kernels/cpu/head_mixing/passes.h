@@ -71,8 +71,8 @@ void add_transposed_tile_product(const AttentionParams& params, const Layout& la
                               sums);
 }
 
-// Computes to (heads, count, size) = tile_rows.factor * sums (heads, layout.rows, padded size), for the `count` queries
-// of a tile.
+// Computes `to` (heads, count, size) = tile_rows.factor * sums (heads, layout.rows, padded size), for the `count`
+// queries of a tile.
 template <class T>
 void store_rows(const Layout& layout, const TileRows& tile_rows, const Queries& queries, const float* sums,
                 Heads<T> to) {
@@ -108,8 +108,8 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
   float* matrix = mixed + layout.heads * chunk;                             // mixing matrix of one query (in, out)
   float* max_logits = matrix + padded(params.in_heads * params.out_heads);  // (rows, in): maximum logits
   float* sums = max_logits + layout.rows * params.in_heads;                 // (rows, in): sums of exponentials
-  float* discarded_sums = sums + layout.rows * params.in_heads;             // (in): sums that are not needed again
-  float* dropout_mask = discarded_sums + padded(params.in_heads);
+  float* unused_sums = sums + layout.rows * params.in_heads;  // (in): sums of exponentiate_query() that are not used
+  float* dropout_mask = unused_sums + padded(params.in_heads);
   float* q_v = dropout_mask + dropout_mask_scratch(params, layout);
   const DistanceScratch distances{q_v, q_v + params.in_heads * layout.rows * layout.dk};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions
@@ -123,9 +123,9 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
     std::fill_n(max_logits, layout.rows * params.in_heads, -INFINITY),
         std::fill_n(sums, layout.rows * params.in_heads, 0.0F);
     std::fill_n(out_sums, params.out_heads * layout.rows * layout.dv, 0.0F);
-    const int64_t from_key = params.visible_begin(first) / layout.span * layout.span,
-                  end = params.visible_end(first + count - 1);
-    for (int64_t key = from_key; key < end; key += layout.span) {
+    const int64_t key_begin = params.visible_begin(first) / layout.span * layout.span,
+                  key_end = params.visible_end(first + count - 1);
+    for (int64_t key = key_begin; key < key_end; key += layout.span) {
       const VisibleKeys visible(params, layout, queries, key);
       compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i)
@@ -137,14 +137,14 @@ void HeadMixingLoops<L, T>::forward(const AttentionParams& params, const QueryPa
       for (int64_t j = 0; j < params.in_heads; ++j)
         lse[j * params.queries + first + i] =
             log_sum_exp(max_logits[i * params.in_heads + j], sums[i * params.in_heads + j]);
-    for (int64_t key = from_key; key < end; key += layout.span) {
+    for (int64_t key = key_begin; key < key_end; key += layout.span) {
       const VisibleKeys visible(params, layout, queries, key);
       if (!single_span) compute_logits(params, layout, visible, packed_q, operands.transposed_k, distances, tile);
       for (int64_t i = 0; i < count; ++i) {
         const Query query(params, first + i, key, visible.num_logits(i));
         float* x = tile + i * layout.query_stride();
         if (!single_span)
-          exponentiate_query(params, layout, query, {max_logits + i * params.in_heads, 1}, x, nullptr, discarded_sums);
+          exponentiate_query(params, layout, query, {max_logits + i * params.in_heads, 1}, x, nullptr, unused_sums);
         divide_by_sums(params, params.matrix + query.t * params.matrix_query_stride, sums + i * params.in_heads,
                        matrix);
         mix_query(params, layout, query, matrix, x, dropout_mask, mixed);
@@ -181,8 +181,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* mixed = dropped_probs + layout.heads * chunk;      // (heads, chunk): mixed probabilities or gradients
   float* prob_sums = mixed + layout.heads * chunk;          // (rows, in): sums of probabilities
   float* scaled_matrix = prob_sums + layout.rows * params.in_heads;  // (in, out): matrix divided by the sums
-  float* discarded_sums = scaled_matrix + padded(num_head_pairs);    // (in): sums that are not needed again
-  float* dropout_mask = discarded_sums + padded(params.in_heads);
+  float* unused_sums = scaled_matrix + padded(num_head_pairs);  // (in): sums of exponentiate_query() that are not used
+  float* dropout_mask = unused_sums + padded(params.in_heads);
   float* slopes =
       dropout_mask + dropout_mask_scratch(params, layout);  // derivatives of Sigsoftmax for one query (Layout)
   float* q_v = slopes + layout.query_stride();
@@ -217,7 +217,7 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
         const QueryElements query_elements{p_row, dp_row, dropout_mask};
         float *query_prob_sums = prob_sums + i * params.in_heads, *query_g = g + i * num_head_pairs;
         exponentiate_query(params, layout, query, {lse + query.t, params.queries}, p_row, compute_ds ? slopes : nullptr,
-                           compute_g ? query_prob_sums : discarded_sums);
+                           compute_g ? query_prob_sums : unused_sums);
         if (params.has_dropout()) dropout_mask_of_query(params, layout, query, dropout_mask);
         if (params.has_dropout() && !params.dropout_before_mixing)
           dropout_query_backward(params, layout, query, dropout_mask, dp_row);
@@ -249,12 +249,12 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
                                     dv + i * layout.padded_keys() * layout.dv);
     };
     const bool single_span = layout.span >= params.keys;
-    const int64_t from_key = params.visible_begin(first) / layout.span * layout.span,
-                  end = params.visible_end(first + count - 1);
-    for (int64_t key = from_key; !single_span && key < end; key += layout.span) process_span(key, true, false);
+    const int64_t key_begin = params.visible_begin(first) / layout.span * layout.span,
+                  key_end = params.visible_end(first + count - 1);
+    for (int64_t key = key_begin; !single_span && key < key_end; key += layout.span) process_span(key, true, false);
     for (int64_t i = 0; !single_span && i < count; ++i)
       divide_by_sums(params, g + i * num_head_pairs, prob_sums + i * params.in_heads, g + i * num_head_pairs);
-    for (int64_t key = from_key; key < end; key += layout.span) process_span(key, single_span, true);
+    for (int64_t key = key_begin; key < key_end; key += layout.span) process_span(key, single_span, true);
     for (int64_t i = 0; i < count; ++i) {
       if (per_query_matrix)
         std::memcpy(dm + (first + i) * num_head_pairs, g + i * num_head_pairs,

@@ -159,7 +159,7 @@ MH_INLINE auto gemm_tile(const Bf16Gemm& gemm, const Layout& layout, const Visib
       bf16_tile};
 }
 
-// Packs the bf16 rows of a tile into to (heads, layout.rows, padded size) floats: a left operand in the first half of
+// Packs the bf16 rows of a tile into `to` (heads, layout.rows, padded size) floats: a left operand in the first half of
 // each head, and, if `with_right_operands`, a right operand of the same rows in the second half. Does nothing for fp32
 // tensors.
 template <class T>
@@ -206,8 +206,9 @@ MH_INLINE DistanceRange distance_range(const AttentionParams& params, const Visi
   return range;
 }
 
-// Scratch of relative positions: q_v, scale * (q + v) (in, rows, dk); and `distance_products`, the products of
-// one head's q_v with consecutive rows of r, (rows, distance_row_stride()).
+// Scratch of relative positions: q_v, scale * (q + v) (in, rows, dk); and distance_products (rows,
+// distance_row_stride()), the products of one head's q_v with consecutive rows of r, or in the backward pass their
+// gradients.
 struct DistanceScratch {
   float *q_v, *distance_products;
 };

@@ -12,11 +12,13 @@ namespace mh::kernels {
 
 namespace {
 
-// One query and a span of keys. The keys are counted from the first key of the span.
+// One query and a span of keys.
 struct Query {
-  int64_t t, begin;                    // index of the query; first key of the span
-  int64_t visible_begin, visible_end;  // the query sees the keys [visible_begin, visible_end), which may be empty
-  int64_t width;                       // number of keys with logits in the tile
+  int64_t t, begin;  // index of the query; first key of the span
+  // Range of keys that the query sees, [visible_begin, visible_end), counted from the first key of the span; may be
+  // empty.
+  int64_t visible_begin, visible_end;
+  int64_t width;  // number of keys of the span with logits in the tile
   MH_INLINE Query(const AttentionParams& params, int64_t query, int64_t key, int64_t num_keys)
       : t(query),
         begin(key),
@@ -42,10 +44,10 @@ void sigsoftmax_head(const Layout& layout, int64_t width, float* x, float* slope
 
 // Returns the maximum of the first `visible_end` logits of one head of one query; -inf if there are none.
 float head_maximum(const Layout& layout, const float* x, int64_t visible_end) {
-  float top = -INFINITY;
+  float maximum = -INFINITY;
   for (int64_t c = 0; c * chunk < visible_end; ++c)
-    top = std::max(top, maximum_of(x + c * layout.chunk_stride(), std::min(chunk, visible_end - c * chunk)));
-  return top;
+    maximum = std::max(maximum, maximum_of(x + c * layout.chunk_stride(), std::min(chunk, visible_end - c * chunk)));
+  return maximum;
 }
 // Replaces the first `visible_end` of `width` logits of one head of one query by exp(x - maximum), and the others, of
 // masked keys, by 0. Returns the sum of the exponentials.
@@ -83,11 +85,11 @@ void apply_dropout(const Layout& layout, int64_t heads, int64_t c, int64_t count
                    const float* x, float* y) {
   for (int64_t h = 0; h < heads; ++h)
     for (int64_t s = 0; s < count; s += lanes) {
-      Floats k, v;
-      load(dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroup + c * chunk + s, k);
+      Floats factors, v;
+      load(dropout_mask + h * layout.dropout_mask_stride() + kDropoutGroup + c * chunk + s, factors);
       load(x + h * chunk + s, v);
-      replace_tail(count - s, 0, k);
-      store(apply_dropout_mask(k, v), y + h * chunk + s);
+      replace_tail(count - s, 0, factors);
+      store(apply_dropout_mask(factors, v), y + h * chunk + s);
     }
 }
 
@@ -134,8 +136,8 @@ void online_softmax_query(const AttentionParams& params, const Layout& layout, c
   }
 }
 
-// One number for each head, `stride` floats apart.
-struct PerHeadValues {
+// The offsets of the logits of all query heads: the offset of head j is data[j * stride].
+struct LogitOffsets {
   const float* data;
   int64_t stride;
 };
@@ -144,7 +146,7 @@ struct PerHeadValues {
 // head j by exp(x - offsets[j]), or by 0 if offsets[j] is infinite (a fully masked row), and adds the sum of each head
 // to `sums` (in). offsets: maxima, or log-sum-exps. If slopes is not null, it receives the derivative of
 // sigsoftmax_logits().
-void exponentiate_query(const AttentionParams& params, const Layout& layout, const Query& q, PerHeadValues offsets,
+void exponentiate_query(const AttentionParams& params, const Layout& layout, const Query& q, LogitOffsets offsets,
                         float* x, float* slopes, float* sums) {
   const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
   for (int64_t j = 0; j < params.in_heads; ++j) {
