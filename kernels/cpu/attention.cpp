@@ -14,7 +14,7 @@ namespace mh::kernels {
 
 namespace {
 
-// Computes to (rows, size) = factor * from (rows, size), rounded to T.
+// Computes `to` (rows, size) = factor * `from` (rows, size), rounded to T.
 template <class T>
 MH_INLINE void store_scaled(const float* from, int64_t rows, int64_t size, float factor, Matrix<T> to) {
   for (int64_t r = 0; r < rows; ++r)
@@ -54,8 +54,9 @@ struct RelativePositions {
   const float *u, *v, *r, *r_transposed;  // u and v (size), r (distances, size) and rᵀ of params.head
   int64_t size, num_distances;            // elements of a row of r; number of rows of r
   int64_t product_stride;                 // row stride of distance_products
-  float* distance_products;  // (kBlock, product_stride): products of the queries with consecutive rows of r
-  float* q_v;                // (kBlock, size): scale * (q + v)
+  // (kBlock, product_stride): products of q_v with consecutive rows of r; in the backward pass their gradients.
+  float* distance_products;
+  float* q_v;  // (kBlock, size): scale * (q + v)
   MH_INLINE RelativePositions(const AttentionParams& params, int64_t span, float* scratch)
       : product_stride(distance_row_stride(span, kBlock)),
         distance_products(scratch),
@@ -123,26 +124,26 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Block
   }
 }
 
-// Computes the dropout mask, scale or 0, of query i of a block for the first `end` keys from block.key_begin on.
-MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& block, int64_t i, int64_t end,
+// Computes `dropout_mask` (num_keys), scale or 0, of query i of a block for the keys from block.key_begin on.
+MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& block, int64_t i, int64_t num_keys,
                                      float* dropout_mask) {
   const auto offset = static_cast<uint64_t>((block.first + i) * params.dropout_row + block.key_begin);
-  dropout_mask_range(params.dropout, params.dropout_first + offset, end, dropout_mask);
+  dropout_mask_range(params.dropout, params.dropout_first + offset, num_keys, dropout_mask);
 }
 
 // Multiplies x (count) elementwise by `dropout_mask` (count); dropped elements become 0 even if they are not finite.
 MH_INLINE void drop(const float* dropout_mask, int64_t count, float* x) {
   int64_t j = 0;
   for (; j + lanes <= count; j += lanes) {
-    Floats v, k;
+    Floats v, factors;
     load(x + j, v);
-    load(dropout_mask + j, k);
-    store(apply_dropout_mask(k, v), x + j);
+    load(dropout_mask + j, factors);
+    store(apply_dropout_mask(factors, v), x + j);
   }
   for (; j < count; ++j) x[j] = apply_dropout_mask(dropout_mask[j], x[j]);
 }
 
-// Returns whether decode_forward() computes these parameters.
+// Returns whether decode_forward() serves a call with these parameters.
 bool is_decode(const AttentionParams& params) {
   return params.queries <= kMaxDecodeQueries && !params.gradient && !params.has_dropout() && !params.has_relative() &&
          params.normaliser == Normaliser::softmax;

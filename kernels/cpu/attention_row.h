@@ -86,7 +86,7 @@ template <class T>
 MH_INLINE void prefetch_row(const T* from, int64_t d) {
   for (int64_t i = 0; i < d; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(from + i);
 }
-constexpr int64_t kPrefetchDistance = 4;  // prefetch distance in keys
+constexpr int64_t kPrefetchDistance = 4;  // in keys
 
 // Access to keys and values: key(j) and value(j) return the addresses of key j and value j, (d) each.
 template <class Key, class Value>

@@ -18,10 +18,10 @@ constexpr int64_t block_size = kBlockEntries;
 // has an entry that is no less than the smallest of these maxima, so the bound is just below that smallest maximum.
 float best_block_bound(const std::vector<float>& maxima, size_t count) {
   if (count == 0 || count > maxima.size()) return -INFINITY;
-  thread_local std::vector<float> order;
-  order = maxima;
-  const auto last = order.begin() + static_cast<std::ptrdiff_t>(count - 1);
-  std::nth_element(order.begin(), last, order.end(), std::greater<>());
+  thread_local std::vector<float> maxima_copy;
+  maxima_copy = maxima;
+  const auto last = maxima_copy.begin() + static_cast<std::ptrdiff_t>(count - 1);
+  std::nth_element(maxima_copy.begin(), last, maxima_copy.end(), std::greater<>());
   return std::nextafter(*last, -INFINITY);
 }
 
@@ -45,7 +45,7 @@ int64_t best_entries(std::span<const float> logits, std::span<const int32_t> exc
   *lse = std::log(sum) + maximum;
 
   size_t num_best = 0;
-  // Lower bound, exclusive, of the candidates. If a logit is NaN, which is unordered, every entry is a candidate.
+  // Lower bound, exclusive, of the candidates. NaN is unordered, so if a logit is NaN, the maxima give no bound.
   float lower_bound = std::isnan(*lse) ? -INFINITY : best_block_bound(maxima, best.size() + excluded_indices.size());
   for (int64_t b = 0; b <= blocks && !best.empty(); ++b) {
     if (!(maxima[static_cast<size_t>(b)] > lower_bound)) continue;

@@ -38,7 +38,7 @@ struct Block {
   MH_INLINE int64_t num_keys() const { return key_end - key_begin; }
 };
 
-// Computes to (padded_rows, size) = factor * from (rows, size) in fp32; the rows from `rows` on become zero.
+// Computes `to` (padded_rows, size) = factor * `from` (rows, size) in fp32; the rows from `rows` on become zero.
 template <class T>
 MH_INLINE void pack_fp32(Matrix<const T> from, int64_t rows, int64_t padded_rows, int64_t size, float factor,
                          float* to) {
@@ -132,7 +132,7 @@ class Fp32Products {
   }
 
  private:
-  // Computes to (size, keys) = fromᵀ, for `from` (keys, size).
+  // Computes `to` (size, keys) = fromᵀ, for `from` (keys, size).
   MH_INLINE void transpose_keys(const float* from, float* to) const {
     for (int64_t r = 0; r < padded_keys_; r += lanes)
       for (int64_t i = 0; i < d_; i += lanes) {
@@ -199,8 +199,8 @@ class Bf16Products {
     transposed_k_ = allocate(padded_keys_ * d_), interleaved_kv_ = allocate(padded_keys_ * d_);
     packed_q_ = allocate(kBlock * d_), bf16_tile_ = allocate(kKeysPerProduct * kBlock);
     transpose_rows(k.data, k.stride, params.keys, padded_keys_, d_, transposed_k_);
-    const Matrix<const uint16_t> interleaved = backward ? k : v;
-    interleave_rows(interleaved.data, interleaved.stride, params.keys, padded_keys_, d_, interleaved_kv_);
+    const Matrix<const uint16_t> kv = backward ? k : v;
+    interleave_rows(kv.data, kv.stride, params.keys, padded_keys_, d_, interleaved_kv_);
     if (!backward) return;
     transposed_v_ = allocate(padded_keys_ * d_);
     transpose_rows(v.data, v.stride, params.keys, padded_keys_, d_, transposed_v_);

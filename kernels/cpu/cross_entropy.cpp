@@ -9,9 +9,9 @@ namespace mh::kernels {
 namespace {
 
 // Computes the loss of a row of logits x (vocabulary) in three passes, during which the row stays in the L2 cache: the
-// maximum, and if `smooth` the sum of the logits; the exponentials; the gradient, which replaces the logits.
+// maximum, and if has_smoothing the sum of the logits; the exponentials; the gradient, which replaces the logits.
 // `exponential_row` (vocabulary) receives the exponentials if there is a gradient; in fp32 it is x.
-template <bool smooth, class T>
+template <bool has_smoothing, class T>
 MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, float* exponential_row,
                            CrossEntropyRow& result) {
   const int64_t n = params.vocabulary, tail_begin = n - n % lanes;
@@ -27,9 +27,9 @@ MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, flo
       Floats v;
       load(x + i, v);
       max_lanes = v > max_lanes ? v : max_lanes;
-      if constexpr (smooth) sums += v;
+      if constexpr (has_smoothing) sums += v;
     }
-    if constexpr (smooth) logit_sum += sum_of(sums);
+    if constexpr (has_smoothing) logit_sum += sum_of(sums);
   }
   float maximum = max_of(max_lanes);
   for (int64_t i = tail_begin; i < n; ++i) {
@@ -73,7 +73,7 @@ MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, flo
     Floats v;
     load(exponential_row + i, v);
     v = v * inv_sum;
-    if constexpr (smooth) v = v - uniform_term;
+    if constexpr (has_smoothing) v = v - uniform_term;
     store(v, x + i);
   }
   for (int64_t i = tail_begin; i < n; ++i) from_float(tail[i - tail_begin] * inv_sum - uniform_term, x[i]);

@@ -16,10 +16,10 @@ void DropoutLoops<L, T>::apply(const Dropout& params, uint64_t first, const T* x
     dropout_mask_group(params, (position - static_cast<uint64_t>(group_offset)) / 4, dropout_mask);
     if (n == kDropoutGroup) {
       for (int i = 0; i < kDropoutGroup; i += lanes) {
-        Floats v, k;
+        Floats v, factors;
         load(x + offset + i, v);
-        load(dropout_mask + i, k);
-        store(apply_dropout_mask(k, v), y + offset + i);
+        load(dropout_mask + i, factors);
+        store(apply_dropout_mask(factors, v), y + offset + i);
       }
     } else {
       for (int64_t i = 0; i < n; ++i)

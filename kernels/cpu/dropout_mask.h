@@ -53,8 +53,8 @@ MH_INLINE void dropout_mask_group(const Dropout& params, uint64_t block, float* 
   Floats scale;
   fill(scale, params.scale);
   for (int i = 0; i < 4; ++i) {
-    Floats k = (words[i] >> 8) >= params.threshold ? scale : Floats{};
-    store(k, dropout_mask + i * lanes);
+    Floats factors = (words[i] >> 8) >= params.threshold ? scale : Floats{};
+    store(factors, dropout_mask + i * lanes);
   }
 }
 

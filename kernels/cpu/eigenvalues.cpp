@@ -117,8 +117,8 @@ void reduce_to_tridiagonal(double* a, int64_t n, double* d, double* e, double* s
 bool tridiagonal_eigenvalues(double* d, double* e, int64_t n) {
   double norm = 0, sum = 0;  // `sum` detects NaN, which the maximum `norm` would skip
   for (int64_t i = 0; i < n; ++i) {
-    const double row = std::abs(d[i]) + std::abs(e[i]);
-    norm = std::max(norm, row), sum += row;
+    const double row_magnitude = std::abs(d[i]) + std::abs(e[i]);
+    norm = std::max(norm, row_magnitude), sum += row_magnitude;
   }
   if (!std::isfinite(sum)) return false;
   // An off-diagonal element of at most 2^-54 of the norm changes the eigenvalues by less than rounding.
@@ -158,7 +158,7 @@ template <Level L>
 bool EigenvalueLoops<L>::eigenvalues(double* a, int64_t n, double* values, double* scratch) {
   if (n == 0) return true;
   const int64_t stride = eigenvalue_stride(n);
-  // Fills the upper triangle of each diagonal tile, and the padding with zeros.
+  // Copies the lower triangle of each diagonal tile to its upper triangle, and sets the padding to zero.
   for (int64_t i = 0; i < eigenvalue_rows(n); ++i)
     for (int64_t c = i / tile * tile; c < i / tile * tile + tile; ++c) {
       if (i >= n || c >= n) a[i * stride + c] = 0;

@@ -43,9 +43,9 @@ void SumNormLoops<L, Y>::forward(const SumNorm& params, const SumNormTensors& te
       load_partial(x + i, size - i, a);
       load_partial(y + i, size - i, b);
       if (dropout_mask != nullptr) {
-        Floats k;
-        load_partial(dropout_mask + i, size - i, k);
-        b = apply_dropout_mask(k, b);
+        Floats factors;
+        load_partial(dropout_mask + i, size - i, factors);
+        b = apply_dropout_mask(factors, b);
       }
       a = a + b;
       sum += a;
@@ -124,9 +124,9 @@ void SumNormLoops<L, Y>::backward(const SumNorm& params, const SumNormTensors& t
       }
       store_partial(d, size - i, dx + i);
       if (dropout_mask != nullptr) {
-        Floats k;
-        load_partial(dropout_mask + i, size - i, k);
-        d = apply_dropout_mask(k, d);
+        Floats factors;
+        load_partial(dropout_mask + i, size - i, factors);
+        d = apply_dropout_mask(factors, d);
       }
       store_partial(d, size - i, dy + i);
     }

@@ -1,7 +1,7 @@
 // Relative positions (RelativeParams) for a tile of m queries on a CPU. The distances between the queries
 // first … first + m - 1 and n consecutive keys of a run are n + m - 1 consecutive rows of r. In the products of the
-// queries with these rows, (m, n + m - 1), key s of query first + i is in column m - 1 - i + s: the relative shift
-// (Dai et al. 2019, appendix B) is an offset into the row of the query.
+// queries with these rows, (m, n + m - 1), key number s of the n keys is in column m - 1 - i + s of the row of query
+// first + i: the relative shift (Dai et al. 2019, appendix B) is an offset into this row.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ MH_INLINE int64_t distance_row_stride(int64_t keys, int64_t queries) {
   return (keys + queries + lanes - 1) / lanes * lanes + lanes;
 }
 
-// Computes to (count) += from (count).
+// Computes `to` (count) += `from` (count).
 MH_INLINE void add_to(const float* from, int64_t count, float* to) {
   int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
@@ -45,7 +45,7 @@ MH_INLINE void add_to(const float* from, int64_t count, float* to) {
   for (; i < count; ++i) to[i] += from[i];
 }
 
-// Computes to (size) += factor * the sum of the m rows of `rows` (m, size).
+// Computes `to` (size) += factor * the sum of the m rows of `rows` (m, size).
 MH_INLINE void add_rows(const float* rows, int64_t m, int64_t size, float factor, float* to) {
   for (int64_t i = 0; i < size; i += lanes) {
     Floats sum{}, accumulated;

@@ -24,8 +24,8 @@ MH_INLINE void sigsoftmax_logits(float* s, int64_t count, float* slope) {
     series = series * w2 + 1.0F / 5;
     series = series * w2 + 1.0F / 3;
     series = series * w2 + 1.0F;
-    const Floats positive = a < 0.0F ? Floats{} : a;
-    const Floats t = 2.0F * a - (positive + 2.0F * w * series);
+    const Floats positive_part = a < 0.0F ? Floats{} : a;
+    const Floats t = 2.0F * a - (positive_part + 2.0F * w * series);
     store(t, s + i);
     if (slope == nullptr) continue;
     const Floats sigmoid = (a < 0.0F ? z : Floats{} + 1.0F) / (z + 1.0F), derivative = 2.0F - sigmoid;

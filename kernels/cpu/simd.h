@@ -3,8 +3,8 @@
 // in the macro MH_LEVEL. Such a file defines the members of a class template over the level (…Loops) and instantiates
 // the template for its own level. dispatch_level() calls the members for the level in use.
 //
-// Such a file must export no other symbols: the linker would merge an inline function of two levels into one, which the
-// processor may not support. kernels/level_symbols.py checks this.
+// Such a file must export no other symbols: of an inline function that the files of several levels export, the linker
+// would keep one definition, whose instructions the processor may lack. kernels/level_symbols.py checks this.
 #pragma once
 
 #include <type_traits>
