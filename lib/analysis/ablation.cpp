@@ -39,7 +39,8 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
 HeadScales masked_scales(const AttentionLayer& layer, Side side,
                          const std::vector<std::set<int64_t>>& masked_heads_of_groups, at::Device device) {
   HeadScales scales = attention::head_scales(layer);
-  if (scales.variants.count > 0) throw std::logic_error("the layer already has head scales with variants");
+  if (scales.variants.count > 0)
+    throw std::logic_error("masked_scales(): expected head scales without variants; found variants");
   const auto sides = sides_in(layer, side);
   for (HeadSide s : kSides) {
     at::Tensor& scale = scales.scales_of(s);
@@ -120,7 +121,8 @@ void score_together(const AnalysisInput& input, const std::vector<HeadSet>& mask
   visitor.visit = [&](const data::ForwardedBatch& pass) {
     const at::Tensor& targets = pass.batch.targets;
     if (pass.hidden.size(0) != plan.num_groups * targets.size(0))
-      throw std::logic_error("the hidden states of an ablation have an unexpected number of batch rows");
+      throw std::logic_error(str("score_together(): expected ", plan.num_groups * targets.size(0),
+                                 " batch rows of hidden states; found ", pass.hidden.size(0)));
     const at::Tensor log_p = input.model.target_log_probabilities(pass.hidden, targets.repeat({plan.num_groups, 1}));
     const at::Tensor sums = log_p.to(at::kCPU).reshape({plan.num_groups, -1}).sum(1, false, at::kDouble);
     const int64_t num_tokens = targets.ge(0).sum().item<int64_t>();

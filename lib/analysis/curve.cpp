@@ -75,10 +75,10 @@ CurveLoss CurveMeter::loss(const CurvePoint& point) {
     const HeadMaskGuard mask_guard(scoring_input_.model, scoring_input_.side, point.masked_heads);
     loss.value = metric_();
   }
-  if (point.fraction == 0) full_perplexity_ = loss.perplexity, full_value_ = loss.value;
+  if (point.fraction == 0) full_perplexity_ = loss.perplexity, full_metric_ = loss.value;
   loss.difference = loss.perplexity - full_perplexity_;
   loss.percent_difference = 100 * (loss.perplexity / full_perplexity_ - 1);
-  loss.value_difference = loss.value - full_value_;
+  loss.value_difference = loss.value - full_metric_;
   return loss;
 }
 

@@ -15,7 +15,7 @@
 namespace mh::analysis {
 
 struct CurveOptions {
-  double step = 0.1;       // fraction of the heads by which each step increases the masked heads
+  double step = 0.1;       // fraction of the heads that each step masks in addition
   bool per_layer = false;  // whether the fraction applies to each layer; false: to all heads of the model
   bool rerank = false;     // whether importance is measured again after each step, with the heads masked so far
   bool normalise = false;  // whether the scores of each layer are divided by their l2 norm before ranking
@@ -58,7 +58,7 @@ class CurveMeter {
  private:
   const AnalysisInput& scoring_input_;
   std::function<double()> metric_;
-  double full_perplexity_ = 0, full_value_ = 0;
+  double full_perplexity_ = 0, full_metric_ = 0;
 };
 
 }  // namespace mh::analysis

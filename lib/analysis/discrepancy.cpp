@@ -40,10 +40,11 @@ void Discrepancy::add_distances(const attention::LayerSpec& layer_spec, const at
 
 std::map<AttentionKind, std::vector<Discrepancy::Layer>> Discrepancy::layers() const {
   std::map<AttentionKind, std::vector<Layer>> layers_by_kind;
-  const double count = static_cast<double>(std::max<int64_t>(1, sequences_));
+  const double num_sequences = static_cast<double>(std::max<int64_t>(1, sequences_));
   for (const auto& [kind, layers] : sums_)
     for (auto [layer, sums] : layers) {
-      for (Sums* s : {&sums.before_combiner, &sums.after_combiner}) s->cosine /= count, s->euclidean /= count;
+      for (Sums* s : {&sums.before_combiner, &sums.after_combiner})
+        s->cosine /= num_sequences, s->euclidean /= num_sequences;
       auto& kind_layers = layers_by_kind[kind];
       kind_layers.resize(std::max(kind_layers.size(), static_cast<size_t>(layer) + 1));
       kind_layers[static_cast<size_t>(layer)] = sums;

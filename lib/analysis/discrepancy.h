@@ -24,9 +24,10 @@ class Discrepancy : public attention::Observer {
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
 
   struct Sums {
-    int64_t heads = 0;
+    int64_t heads = 0;  // number of heads
     // Sums over ordered pairs of heads; layers() averages the sums over sequences.
     double cosine = 0, euclidean = 0;
+    // Returns the number of ordered pairs of heads.
     double pairs() const { return static_cast<double>(heads * (heads - 1)); }
   };
   struct Layer {

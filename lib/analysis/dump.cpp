@@ -28,7 +28,7 @@ void AttentionDump::probabilities(const attention::LayerSpec& layer_spec, const 
 
 void AttentionDump::write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const {
   model::CheckpointTensors tensors;
-  for (const auto& [layer, passes] : matrices_) tensors.add(layer.second, at::cat(passes));
+  for (const auto& [layer, pass_matrices] : matrices_) tensors.add(layer.second, at::cat(pass_matrices));
   io::write_checkpoint(sink, tensors.all(), {metadata.begin(), metadata.end()});
 }
 

@@ -1,5 +1,5 @@
 // Collects the attention matrices of a sample of text blocks and writes them to a .safetensors file for other programs.
-// The file has one tensor per layer, named like "decoder.layers.3.self": the probabilities (blocks, h, Tq, Tk), fp32,
+// The file has one tensor per layer, named like "decoder.layers.3.self": the probabilities (blocks, hv, Tq, Tk), fp32,
 // after mixing and before dropout, with the blocks in the order of the text.
 #pragma once
 
@@ -26,7 +26,7 @@ class AttentionDump : public attention::Observer {
   void write(ByteSink& sink, const std::map<std::string, std::string>& metadata) const;
 
  private:
-  // The matrices (B, h, Tq, Tk) of each forward pass, by layer index and layer name.
+  // The matrices (B, hv, Tq, Tk) of each forward pass, by layer index and layer name.
   std::map<std::pair<int64_t, std::string>, std::vector<at::Tensor>> matrices_;
 };
 

@@ -12,8 +12,8 @@
 namespace mh::analysis {
 
 Selection selection_named(const std::string& name) {
-  for (const SelectionName& entry : kSelections)
-    if (name == entry.name) return entry.selection;
+  for (const SelectionName& candidate : kSelections)
+    if (name == candidate.name) return candidate.selection;
   return Selection::random;
 }
 
@@ -34,16 +34,17 @@ std::vector<HeadPair> choose_pairs(const PairOptions& options,
 OptimizerMoments::OptimizerMoments(const io::Checkpoint& checkpoint, const nn::ParameterList& parameters,
                                    const std::string& where) {
   for (const nn::Parameter& p : parameters.all())
-    for (const io::TensorInfo& info : checkpoint.tensors()) {
-      if (info.name.rfind(model::kOptimizerPrefix + p.name() + ".", 0) != 0) continue;
-      at::Tensor x = at::empty(p.master().sizes(), at::kFloat);
-      model::load_tensor(checkpoint, info.name, x);
-      tensors_.emplace(info.name, x);
-      names_by_parameter_[p.name()].push_back(info.name);
+    for (const io::TensorInfo& tensor : checkpoint.tensors()) {
+      if (tensor.name.rfind(model::kOptimizerPrefix + p.name() + ".", 0) != 0) continue;
+      at::Tensor moment = at::empty(p.master().sizes(), at::kFloat);
+      model::load_tensor(checkpoint, tensor.name, moment);
+      tensors_.emplace(tensor.name, moment);
+      names_by_parameter_[p.name()].push_back(tensor.name);
     }
   if (tensors_.empty())
-    throw Error(Exit::usage, Problem{where, "a checkpoint with a training state, such as last.safetensors",
-                                     checkpoint.name() + ", which has none", "leave optimizer out of --with"});
+    throw Error(Exit::usage,
+                Problem{where, "a checkpoint with a training state, such as last.safetensors",
+                        checkpoint.name() + ", which has no training state", "leave optimizer out of --with"});
 }
 
 std::vector<at::Tensor> OptimizerMoments::moments_of(const nn::Parameter& parameter) const {
@@ -56,21 +57,21 @@ std::vector<at::Tensor> OptimizerMoments::moments_of(const nn::Parameter& parame
 void rewrite_checkpoint(ByteSink& sink, const io::Checkpoint& checkpoint, nn::ParameterList& parameters,
                         const std::map<std::string, at::Tensor>& moments) {
   // Orders the tensors by the position of their data in the file.
-  std::vector<io::TensorInfo> infos = checkpoint.tensors();
-  std::stable_sort(infos.begin(), infos.end(), [&](const io::TensorInfo& a, const io::TensorInfo& b) {
+  std::vector<io::TensorInfo> tensors = checkpoint.tensors();
+  std::stable_sort(tensors.begin(), tensors.end(), [&](const io::TensorInfo& a, const io::TensorInfo& b) {
     return std::less<>()(checkpoint.data(a.name), checkpoint.data(b.name));
   });
   std::vector<at::Tensor> cpu_tensors;
   std::vector<io::TensorView> views;
-  for (const io::TensorInfo& info : infos) {
-    const auto moment = moments.find(info.name);
-    const nn::Parameter* p = parameters.find(info.name);
+  for (const io::TensorInfo& tensor : tensors) {
+    const auto moment = moments.find(tensor.name);
+    const nn::Parameter* p = parameters.find(tensor.name);
     if (p == nullptr && moment == moments.end()) {
-      views.push_back({info, checkpoint.data(info.name)});
+      views.push_back({tensor, checkpoint.data(tensor.name)});
       continue;
     }
     cpu_tensors.push_back((p != nullptr ? p->master() : moment->second).detach().to(at::kCPU).contiguous());
-    views.push_back({info, cpu_tensors.back().const_data_ptr()});
+    views.push_back({tensor, cpu_tensors.back().const_data_ptr()});
   }
   io::write_checkpoint(sink, views, checkpoint.metadata());
   sink.close();

@@ -1,5 +1,5 @@
-// Swaps heads in a checkpoint: chooses the pairs of heads, reads the optimiser's moments, which can be swapped with the
-// parameters, and writes the new checkpoint.
+// The steps of mh-swap before and after the swap itself (swap.h): choosing the pairs of heads, reading the optimiser's
+// moments, which can be swapped with the parameters, and writing the new checkpoint.
 #pragma once
 
 #include <map>

@@ -97,9 +97,12 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
     at::Tensor experts = g.argmax(-1);
     if (seed_ > 0) {
       // Each layer draws once per real unit, in order, so that batch size and padding do not change the draws.
-      auto [entry, is_new] = random_by_layer_.try_emplace(
-          layer_spec.name, RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(layer_spec.kind))),
-          0U, static_cast<uint32_t>(layer_spec.layer));
+      auto& layer_random =
+          random_by_layer_
+              .try_emplace(layer_spec.name,
+                           RandomStream(static_cast<uint64_t>(seed_), str("random experts ", name_of(layer_spec.kind))),
+                           0U, static_cast<uint32_t>(layer_spec.layer))
+              .first->second;
       const int64_t num_rows = experts.size(0), units_per_row = experts.dim() == 2 ? experts.size(1) : 1;
       at::Tensor sampled_experts = at::zeros({num_rows, units_per_row}, at::kLong);
       auto* out = sampled_experts.mutable_data_ptr<int64_t>();
@@ -108,7 +111,7 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
         const int64_t num_valid =
             lengths.defined() ? std::min(units_per_row, lengths[b].item<int64_t>()) : units_per_row;
         for (int64_t i = 0; i < num_valid; ++i)
-          out[i] = static_cast<int64_t>(entry->second.uniform_below(static_cast<uint64_t>(g.size(-1))));
+          out[i] = static_cast<int64_t>(layer_random.uniform_below(static_cast<uint64_t>(g.size(-1))));
       }
       sampled_experts = sampled_experts.view(experts.sizes());
       experts = sampled_experts.to(g.device());
@@ -124,11 +127,10 @@ class OneHotGates : public attention::Observer, public attention::Subscriber<Gat
 };
 
 double perplexity(const AnalysisInput& analysis_input, attention::Observer* observer) {
-  task::ScoreCallbacks score_observer;
-  score_observer.progress = analysis_input.progress;
-  score_observer.observer = observer;
-  const task::Score score =
-      task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring, score_observer);
+  task::ScoreCallbacks callbacks;
+  callbacks.progress = analysis_input.progress;
+  callbacks.observer = observer;
+  const task::Score score = task::score(analysis_input.model, analysis_input.corpus, analysis_input.scoring, callbacks);
   return std::exp(score.nll / static_cast<double>(score.tokens));
 }
 

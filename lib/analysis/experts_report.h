@@ -11,9 +11,9 @@
 //   random       evaluation with one-hot gates at an expert that is drawn uniformly for each layer and unit
 //
 // A unit is a part of the input with a single gate vector: a text block or a sentence, or one position if the gates
-// depend on the position (a causal mean). Layers whose kind is not in AnalysisInput::kinds are left out and keep their
-// own gates. With a one-hot gate, the t heads that the expert leaves out have weight 0 and the others have weight h /
-// (h - t).
+// depend on the position (gates computed from a causal mean of the layer's input). Layers whose kind is not in
+// AnalysisInput::kinds are left out and keep their own gates. With a one-hot gate, the t heads that the expert leaves
+// out have weight 0 and the others have weight h / (h - t).
 #pragma once
 
 #include <map>
@@ -66,8 +66,8 @@ struct ExpertScore {
 };
 
 // Returns three scores of the model: with its own gates, with specialised gates, and with random gates (mean over the
-// seeds 1, 2, …, `num_seeds`). `evaluate`: evaluates the model with an observer that replaces the gates, or with null;
-// empty: perplexity.
+// seeds 1, 2, …, `num_seeds`). `evaluate`: returns the score of the model under an observer that replaces the gates, or
+// without an observer (null); empty: perplexity.
 std::vector<ExpertScore> evaluate_experts(const AnalysisInput& input, int64_t num_seeds,
                                           const std::function<double(attention::Observer*)>& evaluate = {});
 

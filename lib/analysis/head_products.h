@@ -26,8 +26,8 @@ class HeadProducts : public attention::Observer {
 
  private:
   std::map<std::pair<AttentionKind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by kind and layer
-  // `products` holds factors (B, h, Tq), all 1, that multiply the heads; the gradients of the factors are the inner
-  // products.
+  // Until collect(), Layer::products holds the factors (B, h, Tq), all 1, that multiply the heads; the gradients of the
+  // factors are the inner products.
   std::vector<Layer> layers_;
 };
 

@@ -65,14 +65,15 @@ void check_importance(const std::string& name, const std::string& where, model::
     auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
       throw Error(Exit::usage, Problem{str(where, " ", name), expected, found, next});
     };
+    const char* stage = side == Side::score ? "mixer" : "combiner that mixes heads";
     if (sides_in(*layer, side).empty())
-      refuse(str(side == Side::score ? "a mixer" : "a combiner that mixes heads", " in every layer, for ",
-                 name_of(side), " heads that differ from value heads"),
-             layer->layer_spec().name + ", which has none", "leave --side out");
+      refuse(str("a ", stage, " in every layer, since --side ", name_of(side), " requires ", name_of(side),
+                 " heads separate from the value heads"),
+             str(layer->layer_spec().name, ", which has no ", stage), "leave --side out");
     const auto sides = sides_in(*layer, side);
     for (const HeadSide tensor_side : sides)
       if (layer->layer_spec().heads_of(tensor_side) != layer->layer_spec().heads_of(sides[0]))
-        refuse("equal numbers of score, value and output heads in a layer, for whole heads",
+        refuse("equal numbers of score, value and output heads in every layer, as a measure of whole heads requires",
                str(layer->layer_spec().name, ": ", layer->layer_spec().heads_of(sides[0]), " ", name_of(sides[0]),
                    " heads, ", layer->layer_spec().heads_of(tensor_side), " ", name_of(tensor_side), " heads"),
                "choose a side: score, value or output");

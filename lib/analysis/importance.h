@@ -38,8 +38,8 @@ class Importance {
   class Adapter;
 };
 
-// The registry entry of a measure that an observer computes without any other work. `MeasureType`: the class of the
-// observer, whose constructor takes a Side.
+// The registry entry of a measure that an observer alone computes. `MeasureType`: the class of the observer, whose
+// constructor takes a Side.
 template <class MeasureType>
 class Importance::Adapter : public Importance {
  public:

@@ -1,7 +1,7 @@
 // Base classes of measures that observe forward passes and give each head of each layer a score. A higher score means a
 // more important head.
 //
-// Sums are accumulated in fp64 over real positions only; begin() receives the lengths of sequences without padding.
+// Sums are accumulated in fp64 over real positions only; begin() receives the sequence lengths, which exclude padding.
 #pragma once
 
 #include <map>

@@ -30,7 +30,7 @@ class Gate : public Measure, public attention::Subscriber<attention::WeightObser
 
 const Registration<Gate> gate_entry(
     importances(), "gate",
-    "Mean weight of the head in gates, fixed weights or mixtures. Refused if no layer scales its heads.");
+    "Mean absolute weight of the head in gates, fixed weights or mixtures. Refused if a layer has no head gates.");
 
 }  // namespace
 }  // namespace mh::analysis

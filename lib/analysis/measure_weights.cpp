@@ -38,14 +38,15 @@ at::Tensor sum_by_head_pair(const at::Tensor& x, const HeadAxis& a, const HeadAx
 
 class Norms : public Importance {
  public:
-  explicit Norms(bool only_matrices) : only_matrices_(only_matrices) {}
+  explicit Norms(bool counts_only_matrices) : counts_only_matrices_(counts_only_matrices) {}
 
   std::string undefined_reason(model::LanguageModel& model, const attention::AttentionLayer& layer,
                                Side side) const override {
     for (const nn::Parameter& p : model.parameters().all())
       if (!axes_of(p, layer, side).empty()) return "";
     const std::string heads = side == Side::whole ? "heads" : str(name_of(side), " heads");
-    return only_matrices_ ? str("the layer has no matrix across ", heads) : str("no parameter belongs to ", heads);
+    return counts_only_matrices_ ? str("the layer has no matrix across ", heads)
+                                 : str("no parameter belongs to ", heads);
   }
 
   std::map<AttentionKind, LayerScores> compute_scores(const AnalysisInput& input) const override {
@@ -63,13 +64,13 @@ class Norms : public Importance {
 
  private:
   // Returns the head axes of p that belong to this side; none if p is no parameter of the layer or, with
-  // only_matrices_, is no matrix across heads.
+  // counts_only_matrices_, is no matrix across heads.
   std::vector<HeadAxis> axes_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
     std::vector<HeadAxis> axes;  // head axes whose blocks are removed when their heads are pruned
     for (const HeadAxis& axis : p.traits().head_axes)
       if (!axis.survives_pruning) axes.push_back(axis);
-    if (only_matrices_ && axes.size() < 2) return {};
+    if (counts_only_matrices_ && axes.size() < 2) return {};
     const auto sides = sides_in(layer, side);
     if (side != Side::whole)
       axes.erase(std::remove_if(axes.begin(), axes.end(),
@@ -96,7 +97,7 @@ class Norms : public Importance {
     return sums;
   }
 
-  bool only_matrices_;  // whether only matrices across heads are counted
+  bool counts_only_matrices_;  // whether only matrices across heads are counted
 };
 
 struct Alpha : Norms {
@@ -108,7 +109,7 @@ struct WeightNorm : Norms {
 
 const Registration<Alpha> alpha_entry(importances(), "alpha",
                                       "Norm of the rows and columns of the head in matrices from heads to heads: "
-                                      "alphas and mixing matrices. Refused if the model has no such matrix.");
+                                      "alphas and mixing matrices. Refused if a layer has no such matrix.");
 const Registration<WeightNorm> weight_norm_entry(importances(), "weight-norm",
                                                  "Norm of all weights of the layer that belong to the head.");
 
