@@ -8,6 +8,7 @@
 
 #include "attention/layer.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace mh::analysis {
 
@@ -174,7 +175,8 @@ void copy_remaining_parameters(nn::ParameterList& full_parameters, const KeptHea
           kept_values = without_pruned_blocks(source, heads->second);
     if (kept_values.sizes() != p.master().sizes())
       throw Error(Exit::failed,
-                  p.name() + ": the shape of the pruned parameter differs from the shape in the pruned model");
+                  Problem{p.name(), str("the shape ", shape_text(p.master().sizes()), " of the pruned model"),
+                          str("the shape ", shape_text(kept_values.sizes()), " after removing the pruned heads"), ""});
     p.master().copy_(kept_values);
   }
   pruned_parameters.refresh_copies();

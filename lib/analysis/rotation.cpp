@@ -128,12 +128,11 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
     nn::ParameterList& parameters, Selection selection, int64_t k, int64_t t_max, const std::vector<std::string>& kinds,
     const SwapOptions& options, const std::function<std::string(const char*)>& key) {
   if (t_max > 0 && selection != Selection::soft)
-    throw Error(Exit::usage,
-                Problem{key("t_max"),
-                        selection == Selection::released
-                            ? "0 with the selection 'released', since k is then the number of pairs of layers"
-                            : "0, or the mode soft",
-                        str(t_max), str("leave ", key("t_max"), " out")});
+    throw Error(Exit::usage, Problem{key("t_max"),
+                                     selection == Selection::released
+                                         ? "0 with the mode released, since k is then the number of pairs of layers"
+                                         : "0 unless the mode is soft",
+                                     str(t_max), str("leave ", key("t_max"), " out")});
   const auto head_counts = heads_of(parameters);
   std::map<AttentionKind, std::vector<int64_t>> selected_counts;
   const Kinds selected_kinds = kinds_named(kinds, parameters, key("kind"));

@@ -73,11 +73,11 @@ Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const M
   return scan;
 }
 
-LayerLoss layer_loss(double total, const std::vector<double>& values) {
+LayerLoss layer_loss(double full_value, const std::vector<double>& values) {
   LayerLoss loss;
-  loss.difference = -total;
+  loss.difference = -full_value;
   for (double value : values) loss.difference += value / static_cast<double>(values.size());
-  loss.percent_difference = 100 * loss.difference / total;
+  loss.percent_difference = 100 * loss.difference / full_value;
   loss.deviation = deviation(values);
   return loss;
 }

@@ -72,7 +72,7 @@ struct LayerLoss {
   double percent_difference = 0;  // `difference` in percent of the value of the full model
   double deviation = 0;           // sample standard deviation over the cases
 };
-// `total`: metric of the full model; `values`: metric of each case.
-LayerLoss layer_loss(double total, const std::vector<double>& values);
+// `full_value`: metric of the full model; `values`: metric of each case.
+LayerLoss layer_loss(double full_value, const std::vector<double>& values);
 
 }  // namespace mh::analysis

@@ -27,12 +27,12 @@ constexpr int64_t kMaxChunkElements = int64_t{1} << 26;
 // Writes the lower triangle of x xᵀ, for contiguous fp64 x (m, n), in the layout of kernels::symmetric_eigenvalues().
 void compute_gram(const at::Tensor& x, double* a) {
   const int64_t m = x.size(0), n = x.size(1), stride = kernels::eigenvalue_stride(m);
-  const auto* data = x.const_data_ptr<double>();
+  const auto* elements = x.const_data_ptr<double>();
   if (m <= kMaxLoopSize) {
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j <= i; ++j) {
         double sum = 0;
-        for (int64_t c = 0; c < n; ++c) sum += data[i * n + c] * data[j * n + c];
+        for (int64_t c = 0; c < n; ++c) sum += elements[i * n + c] * elements[j * n + c];
         a[i * stride + j] = sum;
       }
     return;
@@ -42,7 +42,7 @@ void compute_gram(const at::Tensor& x, double* a) {
     const int64_t count = std::min(kGramColumns, m - first);
     int64_t width = 0;  // columns [width, n) of these rows are zero
     for (int64_t i = first; i < first + count; ++i) {
-      const double* row = data + i * n;
+      const double* row = elements + i * n;
       int64_t end = n;
       while (end > width && row[end - 1] == 0) --end;
       width = std::max(width, end);

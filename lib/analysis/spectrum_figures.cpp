@@ -26,16 +26,16 @@ std::vector<SpectrumStatistics> statistics_of(const SpectraEntry& entry) {
              first = to_vector(means.first);
   const auto entropy = entry.has_entropy ? to_vector(entry.entropy.entropy()) : std::vector<double>(area.size(), kNaN);
   const auto normalised_entropy = entry.has_entropy ? to_vector(entry.entropy.normalised_entropy()) : entropy;
-  std::vector<SpectrumStatistics> heads;
+  std::vector<SpectrumStatistics> head_statistics;
   for (size_t head = 0; head < area.size(); ++head) {
     SpectrumStatistics s{
         area[head],    effective_rank[head],     rank_share[head], stable_rank[head],
         entropy[head], normalised_entropy[head], {first[head]},    to_vector(means.curve[static_cast<int64_t>(head)])};
     for (size_t tenth = 1; tenth < 10; ++tenth)
       s.curve_values.push_back(s.curve[(tenth * s.curve.size() + 9) / 10 - 1]);
-    heads.push_back(s);
+    head_statistics.push_back(s);
   }
-  return heads;
+  return head_statistics;
 }
 
 SpectrumStatistics mean_of(const std::vector<SpectrumStatistics>& statistics) {

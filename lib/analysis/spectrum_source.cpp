@@ -22,8 +22,8 @@ SpectraEntry& SpectrumSource::find_or_add(const std::string& matrix_kind, const 
                                           bool varying_size) {
   for (const auto& p : entries_)
     if (p->name == name) return *p;
-  // `name` is the prefix of a layer or the name of a parameter. layer_of() parses only names of parameters, so a suffix
-  // makes a prefix the name of a parameter.
+  // `name` is the prefix of a layer or the name of a parameter. layer_of() parses only names of parameters; ".x"
+  // extends the prefix of a layer to such a name.
   const auto prefix_layer = layer_of(name + ".x");
   const auto parameter_layer = layer_of(name);
   const auto& layer = prefix_layer ? prefix_layer : parameter_layer;
@@ -57,12 +57,13 @@ void SpectrumSource::add_matrices(const std::string& matrix_kind, const attentio
   };
   if (!request_.has_sentences) return add_spectra(full_blocks(layer_spec.kind, x.detach()));
   std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>> rows;  // batch rows, by numbers of queries and keys
-  const at::Tensor &queries = lengths_.queries(layer_spec.kind), &keys = lengths_.keys(layer_spec.kind);
-  for (int64_t b = 0; b < x.size(0); ++b) rows[{queries[b].item<int64_t>(), keys[b].item<int64_t>()}].push_back(b);
-  for (const auto& [size, row_indices] : rows)
+  const at::Tensor &query_lengths = lengths_.queries(layer_spec.kind), &key_lengths = lengths_.keys(layer_spec.kind);
+  for (int64_t b = 0; b < x.size(0); ++b)
+    rows[{query_lengths[b].item<int64_t>(), key_lengths[b].item<int64_t>()}].push_back(b);
+  for (const auto& [lengths, row_indices] : rows)
     add_spectra(x.detach()
-                    .narrow(2, 0, size.first)
-                    .narrow(3, 0, size.second)
+                    .narrow(2, 0, lengths.first)
+                    .narrow(3, 0, lengths.second)
                     .index_select(0, at::tensor(row_indices, at::kLong).to(x.device())));
 }
 
@@ -280,8 +281,8 @@ const Registration<MixingSource> mixing_entry(spectrum_sources(), "mixing",
                                               "position: row j is the source head, column i the mixed head.");
 const Registration<AlphasSource> alphas_entry(
     spectrum_sources(), "alphas",
-    "Parameters that map heads to heads: alphas, with a row for each output head "
-    "and a column for each value head, and mixing matrices, transposed.");
+    "Parameters that map heads to heads: alphas, with a row for each output head and a column for each value head, and "
+    "mixing matrices, with a row for each score head and a column for each value head.");
 const Registration<OutputValueSource> output_entry(
     spectrum_sources(), "output-value",
     "Product of the value and output projections of a head, without mixer and combiner.");

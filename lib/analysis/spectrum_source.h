@@ -33,7 +33,7 @@ namespace mh::analysis {
 struct SpectraEntry {
   std::string matrix_kind;  // kind of matrix: "attention", "logits-before-mixing", "weight"
   std::string name;         // prefix of a layer, or name of a parameter
-  std::string kind;         // "decoder.self"; "" for parameters outside attention layers
+  std::string kind;         // kind of attention: "decoder.self"; "" for parameters outside attention layers
   int64_t layer = -1;       // -1 for parameters outside attention layers
   bool by_head = false;     // whether there is one matrix per head; false: one matrix for all heads
   SpectrumMeans spectra;    // statistics of singular values (matrices, h or 1, n)

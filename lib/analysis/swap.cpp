@@ -163,16 +163,16 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
   for (nn::Parameter& p : parameters.all()) {
     const auto layer = layer_of(p.name());
     if (!layer || swapped_prefixes.count(prefix_of(layer->kind, layer->layer)) == 0 || !moves(p, options)) continue;
-    SwappedTensors entry{&p.traits(), *layer, {p.master()}, {}};
+    SwappedTensors parameter_tensors{&p.traits(), *layer, {p.master()}, {}};
     if (extra_tensors)
-      for (const at::Tensor& x : extra_tensors(p)) entry.tensors.push_back(x);
-    for (const at::Tensor& x : entry.tensors) entry.copies.push_back(x.clone());
-    swapped_tensors.emplace(p.name(), entry);
+      for (const at::Tensor& x : extra_tensors(p)) parameter_tensors.tensors.push_back(x);
+    for (const at::Tensor& x : parameter_tensors.tensors) parameter_tensors.copies.push_back(x.clone());
+    swapped_tensors.emplace(p.name(), parameter_tensors);
   }
-  for (auto& [name, entry] : swapped_tensors) {
-    const auto [kind, layer] = entry.layer;
+  for (auto& [name, destination] : swapped_tensors) {
+    const auto [kind, layer] = destination.layer;
     const std::string suffix = name.substr(prefix_of(kind, layer).size());
-    const auto& axes = entry.traits->head_axes;
+    const auto& axes = destination.traits->head_axes;
     const bool has_head_pairs = axes.size() > 1;
     const int64_t num_rows = axes[0].heads, num_columns = has_head_pairs ? axes[1].heads : 1;
     for (int64_t i = 0; i < num_rows; ++i)
@@ -180,13 +180,13 @@ void swap_heads(nn::ParameterList& parameters, const std::vector<HeadPair>& pair
         const Head source_i = source_of(kind, {layer, i}),
                    source_j = has_head_pairs ? source_of(kind, {layer, j}) : source_i;
         if (source_i.layer != source_j.layer) continue;  // heads i and j come from different layers after the swap
-        const SwappedTensors& source_entry = swapped_tensors.at(prefix_of(kind, source_i.layer) + suffix);
-        if (source_entry.copies.size() != entry.tensors.size())
+        const SwappedTensors& source = swapped_tensors.at(prefix_of(kind, source_i.layer) + suffix);
+        if (source.copies.size() != destination.tensors.size())
           throw Error(Exit::failed, name + " and its partner in layer " + str(source_i.layer) +
                                         " have different numbers of extra tensors");
-        for (size_t t = 0; t < entry.tensors.size(); ++t)
-          head_block(*entry.traits, entry.tensors[t], i, j)
-              .copy_(head_block(*source_entry.traits, source_entry.copies[t], source_i.head, source_j.head));
+        for (size_t t = 0; t < destination.tensors.size(); ++t)
+          head_block(*destination.traits, destination.tensors[t], i, j)
+              .copy_(head_block(*source.traits, source.copies[t], source_i.head, source_j.head));
       }
   }
   parameters.refresh_copies();
