@@ -214,18 +214,20 @@ void SearchOptions::check(model::LanguageModel& model) const {
     throw Error(Exit::usage, Problem{"the beam size (option --beam, key beam)",
                                      str("at most ", model.vocabularies().target, ", the size of the vocabulary"),
                                      str(beam), "lower the beam size"});
-  const int64_t bound = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
-  if (const int64_t length_limit = max_length_a == 0 ? std::min(max_length_b, bound) : bound; min_length > length_limit)
+  const int64_t model_limit = model.max_length() > 0 ? model.max_length() - 1 : INT64_MAX;
+  if (const int64_t length_limit = max_length_a == 0 ? std::min(max_length_b, model_limit) : model_limit;
+      min_length > length_limit)
     throw Error(Exit::usage, Problem{"the minimum length of a hypothesis (option --min-length, key min_length)",
                                      str("at most ", length_limit, ", the maximum length",
-                                         length_limit == bound ? " of the model" : ""),
+                                         length_limit == model_limit ? " of the model" : ""),
                                      str(min_length), "lower the minimum length"});
 }
 
 int64_t max_hypothesis_length(const SearchOptions& o, model::LanguageModel& model, int64_t source_length) {
   const auto proportional_length = static_cast<int64_t>(o.max_length_a * static_cast<double>(source_length));
-  const int64_t max_length = proportional_length + o.max_length_b, bound = model.max_length();
-  return bound > 0 ? std::min(max_length, bound - 1) : max_length;  // the last position predicts the end token
+  const int64_t max_length = proportional_length + o.max_length_b, model_limit = model.max_length();
+  // The last position of the model predicts the end token.
+  return model_limit > 0 ? std::min(max_length, model_limit - 1) : max_length;
 }
 
 std::vector<std::vector<Hypothesis>> beam_search(model::LanguageModel& model, const std::vector<Sentence>& sentences,

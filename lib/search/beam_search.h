@@ -13,9 +13,9 @@
 // kernel (attention/fused/fused_cpu.h: head sizes that are multiples of 16), and if no sentence has more rows (beam
 // size or number of samples) than attention::max_decode_queries(). The kernel sees the rows of a sentence as queries of
 // one source; with more rows, forced prefixes and finished samples can reduce the number of queries, and attention with
-// few queries uses another kernel, which rounds differently. In these cases, and on the composed path, whose products
-// have the shape of the longest sentence of the batch, scores agree to a relative error of about 2e-7, and tokens agree
-// unless the scores of two extensions are that close.
+// few queries uses another kernel, which rounds differently. If a sentence has more rows, and on the composed path,
+// whose products have the shape of the longest sentence of the batch, scores agree to a relative error of about 2e-7,
+// and tokens agree unless the scores of two extensions are that close.
 //
 // On a GPU the steps are tensor operations (device_search.h), and the host reads their results every few steps. With an
 // observer, the host reads the results of each step and removes finished sentences from the batch, so that the observer
@@ -41,8 +41,8 @@ struct SearchOptions {
   void describe(Fields& f) {
     f.field("beam", beam, "beam size; 1: greedy search", between(1, 1 << 16));
     f.field("length_penalty", length_penalty,
-            "length penalty: exponent of the length, end token included, by which the log-probability of a hypothesis "
-            "is divided; values above 1 favour long hypotheses",
+            "length penalty p: the log-probability of a hypothesis is divided by length^p, where the length includes "
+            "the end token; values above 1 favour long hypotheses",
             between(-10, 10));
     f.field("max_length_a", max_length_a,
             "factor a of the maximum length ax + b of a hypothesis in tokens, end token excluded; x: source length, "

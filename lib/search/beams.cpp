@@ -116,8 +116,8 @@ std::vector<Hypothesis> BeamPolicy::results(Beam& beam) const {
 
 void set_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
                  model::Input& input) {
-  const auto bound = static_cast<size_t>(model.max_length());
-  size_t max_source_length = bound > 0 ? std::min(min_source_length(), bound) : min_source_length();
+  const auto model_limit = static_cast<size_t>(model.max_length());
+  size_t max_source_length = model_limit > 0 ? std::min(min_source_length(), model_limit) : min_source_length();
   for (const Sentence* s : sentences) max_source_length = std::max(max_source_length, s->source.size());
   const int64_t num_rows = static_cast<int64_t>(sentences.size()) * rows_per_sentence;
   input.source = at::zeros({num_rows, static_cast<int64_t>(max_source_length)}, at::kLong);

@@ -23,7 +23,7 @@ struct LiveHypothesis {
 
 // The state of the search for one sentence.
 struct Beam {
-  size_t sentence = 0;                          // index of the sentence
+  size_t sentence = 0;                          // index of the sentence in the search
   int64_t max_length = 0;                       // maximum length of a hypothesis in tokens, end token excluded
   std::vector<LiveHypothesis> live_hypotheses;  // beam search: best first; sampling: in the order of sample numbers
   std::vector<RandomSequence> random;           // sampling: random stream of each sample

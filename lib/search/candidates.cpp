@@ -25,12 +25,13 @@ Candidates candidates_on_cpu(const at::Tensor& input, const Constraints& constra
   at::parallel_for(0, num_rows, 1, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const auto row = static_cast<size_t>(r);
-      const std::span<const float> values{x + r * stride, static_cast<size_t>(vocab_size)};
+      const std::span<const float> row_logits{x + r * stride, static_cast<size_t>(vocab_size)};
       const int32_t forced_token = constraints.forced_tokens.empty() ? -1 : constraints.forced_tokens[row];
       std::vector<Entry>& best = c.rows[row];
       if (forced_token < 0) best.resize(static_cast<size_t>(std::min(constraints.count, vocab_size)));
-      best.resize(static_cast<size_t>(kernels::best_entries(values, constraints.excluded_tokens, best, &c.lse[row])));
-      if (forced_token >= 0) best = {{values[static_cast<size_t>(forced_token)], forced_token}};
+      best.resize(
+          static_cast<size_t>(kernels::best_entries(row_logits, constraints.excluded_tokens, best, &c.lse[row])));
+      if (forced_token >= 0) best = {{row_logits[static_cast<size_t>(forced_token)], forced_token}};
     }
   });
   return c;
@@ -73,8 +74,8 @@ std::tuple<at::Tensor, at::Tensor> largest_first(const at::Tensor& x, int64_t co
   return {values.narrow(1, 0, count), indices.narrow(1, 0, count)};
 }
 
-// Logits per block of a row in best_candidates(). The smaller the blocks, the fewer logits remain after blocks are
-// selected by their maxima.
+// Logits per block of a row in best_candidates(), which sorts the maxima of all blocks, and then the logits of a few
+// blocks: with smaller blocks there are more maxima and fewer logits to sort.
 constexpr int64_t kBlock = 64;
 
 }  // namespace

@@ -15,7 +15,8 @@ namespace mh::search {
 struct Constraints {
   int64_t count = 1;                     // maximum number of candidates per row
   std::vector<int32_t> excluded_tokens;  // tokens that must not be candidates
-  std::vector<int32_t> forced_tokens;  // (R): only candidate of each row; -1: no forced token; empty: no forced tokens
+  // (R): forced token of each row, the row's only candidate; -1: no forced token. Empty: no row has a forced token.
+  std::vector<int32_t> forced_tokens;
 };
 
 // Candidates in main memory.

@@ -45,13 +45,13 @@ class DeviceSearch {
     log_probabilities_ = at::zeros({num_sentences(), rows_per_sentence_}, int64_options_.dtype(at::kDouble));
     while (!beams_.empty() && stop_signal() == 0) {
       std::vector<Extensions> step_extensions;
-      const int64_t steps = steps_until_read(), first = length_;
+      const int64_t steps = steps_until_read(), initial_length = length_;
       prepare(steps);
       for (int64_t step = 0; step < steps && stop_signal() == 0; ++step) {
         step_extensions.push_back(policy_.is_sampling() ? sample_extensions(step) : extensions_of(step));
         ++length_;
       }
-      apply_extensions(step_extensions, first);
+      apply_extensions(step_extensions, initial_length);
       remove_finished();
     }
     return std::move(results_);
