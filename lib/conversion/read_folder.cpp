@@ -67,7 +67,10 @@ class Reader {
     for (const auto& [name, entry] : files_.all()) {
       const std::string name_without_prefix = unprefixed_name(name, architecture_->prefix());
       if (const auto [it, is_new] = full_names_.emplace(name_without_prefix, name); !is_new)
-        throw Error(Exit::input, Problem{entry.path, "unique tensor names", it->second + " and " + name, ""});
+        throw Error(Exit::input, Problem{entry.path, "unique tensor names",
+                                         str(it->second, " and ", name, ", which are both names of the tensor ",
+                                             name_without_prefix),
+                                         "remove one of the two tensors"});
       names_without_prefix_.insert(name_without_prefix);
     }
   }
@@ -219,7 +222,7 @@ class Reader {
     const std::set<std::string> initialised_components = missing_components();
     if (!initialised_components.empty()) parameters.initialise(options_.seed);
     for (const std::string& component : initialised_components)
-      log_warning(component + " is missing; it is initialised from the seed");
+      log_warning(component + " is missing and is initialised from the seed (--seed)");
     std::set<std::string> filled_names;
     for (const TensorPair& pair : names_.pairs) {
       filled_names.insert(pair.multihead_names.begin(), pair.multihead_names.end());

@@ -53,7 +53,7 @@ class Writer {
     for (const auto& [name, text] : files) write_file_atomically(folder.file(name), text);
     write_tensors(folder.file("model.safetensors"));
     log_info("saved as " + config.at("architectures").at(0).get<std::string>() +
-             "; all settings and parameters are preserved");
+             "; all parameters and all settings of evaluation are preserved");
   }
 
  private:

@@ -134,7 +134,7 @@ class Gpt2 : public Architecture {
 
 const Registration<Gpt2> gpt2_entry(architectures(), "gpt2",
                                     "A model with model.backbone = decoder, pre-norm, learned positions and the "
-                                    "activation gelu-tanh. The vocabulary, from "
+                                    "activation gelu-tanh, gelu or relu. The vocabulary, from "
                                     "tokenizer.json or from vocab.json and merges.txt, has the type byte-bpe.");
 
 }  // namespace
