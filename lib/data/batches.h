@@ -103,8 +103,8 @@ std::unique_ptr<TextBatches> make_batches(Text text, const BatchOptions& options
 // options.block.
 std::unique_ptr<Batches> make_batches(Pairs pairs, const BatchOptions& options, int64_t seed);
 
-// Cost of a micro-batch of examples beyond the cost of its tokens, in tokens: each backward pass reads and writes the
-// gradients of all weights.
+// Estimated fixed cost of a micro-batch of examples, in tokens, in addition to its tokens: each backward pass reads and
+// writes the gradients of all weights.
 constexpr int64_t kMicroBatchCost = 64;
 // Returns batches of options.rows examples (options.tokens / options.block if rows is 0), sorted by length within an
 // update and split into the micro-batches of lowest cost. Throws Error(input) if there are no examples;

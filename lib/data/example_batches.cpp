@@ -20,11 +20,11 @@ class ExampleBatches : public Batches {
  public:
   ExampleBatches(Examples examples, const BatchOptions& o, int64_t seed)
       : examples_(std::move(examples)), options_(o), seed_(seed) {
-    count_ = examples_.size();
-    if (count_ == 0)
+    rows_in_epoch_ = examples_.size();
+    if (rows_in_epoch_ == 0)
       throw Error(Exit::input, Problem{"the training data", "at least one row to train on", "no rows", ""});
     rows_in_update_ = o.rows > 0 ? o.rows : std::max<int64_t>(1, o.tokens / o.block);
-    updates_per_epoch_ = ceil_div(count_, rows_in_update_);
+    updates_per_epoch_ = ceil_div(rows_in_epoch_, rows_in_update_);
     tokens_per_update_ = rows_in_update_ * o.block;
   }
 
@@ -79,8 +79,8 @@ class ExampleBatches : public Batches {
     std::iota(order_.begin(), order_.end(), 0);
     RandomSequence random(RandomStream(static_cast<uint64_t>(seed_), "examples"), static_cast<uint32_t>(epoch));
     random.shuffle(order_);
-    for (int64_t i = num_rows; i < count_; ++i) order_.push_back(order_[static_cast<size_t>(i % num_rows)]);
-    order_.resize(static_cast<size_t>(count_));
+    for (int64_t i = num_rows; i < rows_in_epoch_; ++i) order_.push_back(order_[static_cast<size_t>(i % num_rows)]);
+    order_.resize(static_cast<size_t>(rows_in_epoch_));
     if (options_.bucket_updates > 1) bucket_by_length(epoch, random);
   }
 
@@ -89,9 +89,9 @@ class ExampleBatches : public Batches {
   // fill an update are the last update of the epoch.
   void bucket_by_length(int64_t epoch, RandomSequence& random) {
     std::vector<int64_t> shuffled_order;
-    for (int64_t first = 0; first < count_; first += options_.bucket_updates * rows_in_update_) {
+    for (int64_t first = 0; first < rows_in_epoch_; first += options_.bucket_updates * rows_in_update_) {
       const auto begin = order_.begin() + first,
-                 end = order_.begin() + std::min(count_, first + options_.bucket_updates * rows_in_update_);
+                 end = order_.begin() + std::min(rows_in_epoch_, first + options_.bucket_updates * rows_in_update_);
       sort_longest_first(epoch, begin, end);
       std::vector<int64_t> update_order(static_cast<size_t>((end - begin) / rows_in_update_));
       std::iota(update_order.begin(), update_order.end(), 0);
@@ -118,7 +118,8 @@ class ExampleBatches : public Batches {
     if (epoch != epoch_) shuffle_rows(epoch);
     epoch_ = epoch;
     const ExampleSource& source = examples_.source();
-    std::vector<int64_t> rows(order_.begin() + first, order_.begin() + std::min(count_, first + rows_in_update_));
+    std::vector<int64_t> rows(order_.begin() + first,
+                              order_.begin() + std::min(rows_in_epoch_, first + rows_in_update_));
     sort_longest_first(epoch, rows.begin(), rows.end());
     update_rows_.clear();
     for (int64_t row : rows) update_rows_.push_back(source.make(epoch, row));
@@ -130,11 +131,11 @@ class ExampleBatches : public Batches {
   const Examples examples_;
   const BatchOptions options_;
   const int64_t seed_;
-  int64_t count_ = 0, rows_in_update_ = 0;  // number of rows in an epoch, and in an update
-  int64_t epoch_ = -1, update_ = -1;        // loaded epoch and update; -1: none
-  int64_t longest_row_ = 0;                 // index of the longest row of update_ in the epoch
-  std::vector<int64_t> order_;              // shuffled row indices of epoch_
-  std::vector<Example> update_rows_;        // examples of update_, longest first
+  int64_t rows_in_epoch_ = 0, rows_in_update_ = 0;
+  int64_t epoch_ = -1, update_ = -1;  // loaded epoch and update; -1: none
+  int64_t longest_row_ = 0;           // index of the longest row of update_ in the epoch
+  std::vector<int64_t> order_;        // shuffled row indices of epoch_
+  std::vector<Example> update_rows_;  // examples of update_, longest first
   double next_sentence_weight_ = 1;
 };
 
