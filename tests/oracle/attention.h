@@ -19,11 +19,11 @@ struct Sizes {
 };
 
 // allowed(b, t, s): query t of row b may attend to key s.
-using Allowed = std::function<bool(int64_t, int64_t, int64_t)>;
+using MayAttend = std::function<bool(int64_t, int64_t, int64_t)>;
 using AdditiveMask = std::function<double(int64_t, int64_t, int64_t, int64_t)>;  // (b, head, t, s) -> mask added to A
 
 // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d), row-major. Fully masked rows have Z = 0.
-inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, const Weights& w, const Allowed& allowed,
+inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, const Weights& w, const MayAttend& allowed,
                         const AdditiveMask& additive_mask = {}) {
   auto project = [&](const Vector& in, int64_t length, const char* name, int64_t size) {
     const Vector& weight = w.at(std::string(name) + ".weight");
@@ -79,7 +79,7 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
 
 // Returns the contribution of head `head` to attention() (B, Tq, d), without the bias.
 inline Vector head_output(const Sizes& sizes, int64_t head, const Vector& x, const Vector& m, Weights w,
-                          const Allowed& allowed) {
+                          const MayAttend& allowed) {
   w.erase("output.bias");
   Vector& output = w.at("output.weight");  // (d, h dv)
   for (size_t i = 0; i < output.size(); ++i)

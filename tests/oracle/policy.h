@@ -41,7 +41,7 @@ struct OracleCase {
   // Dropout mask: (batch row, head, query, key) -> 0 or 1 / (1 - p); empty: no dropout.
   std::function<double(int64_t, int64_t, int64_t, int64_t)> dropout_factor;
   std::function<double(double)> round = [](double x) { return x; };  // rounds each element of a stored matrix
-  bool delta_from_outputs = false;  // whether delta = dO · O with the rounded O, as in fused kernels
+  bool computes_delta_from_outputs = false;  // whether delta = dO · O with the rounded O, as in fused kernels
 };
 
 struct OracleResult {
@@ -184,9 +184,9 @@ inline OracleResult attention(const OracleCase& c, const Doubles& q, const Doubl
             dp[static_cast<size_t>(s)] += mix(j, i) * factor * d;
             dp_size[static_cast<size_t>(s)] += std::abs(mix(j, i)) * factor * d_size;
           }
-        for (int64_t s = first; s < end && !c.delta_from_outputs; ++s) delta += at(p_j, s) * at(dp, s);
+        for (int64_t s = first; s < end && !c.computes_delta_from_outputs; ++s) delta += at(p_j, s) * at(dp, s);
         for (int64_t s = first; s < end; ++s) delta_size += at(p_j, s) * at(dp_size, s);
-        for (int64_t e = 0; e < value_size && c.delta_from_outputs; ++e) {
+        for (int64_t e = 0; e < value_size && c.computes_delta_from_outputs; ++e) {
           const int64_t i = ((b * c.out_heads + j) * queries + t) * value_size + e;
           delta += at(r.out, i) * at(dout, i);
         }

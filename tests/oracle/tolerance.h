@@ -30,18 +30,18 @@ inline double logit_error_bound(double logit_size, double magnitude) { return 4 
 
 // Factor on `magnitude` in composed_error_bound() for fp16 results with head mixing: the kernel rounds probabilities
 // three times, once more than the composed path, since warps exchange probabilities in fp16.
-inline constexpr double kExchangedFp16 = 1.5;
+inline constexpr double kFp16ExchangeFactor = 1.5;
 
 // Relative error of an fp32 product that the tensor cores of a GPU compute as three products of 11-bit numbers, with
 // each factor split as x = high + low: low · low is omitted and both low parts are rounded, three errors of 2^-11 ·
 // 2^-11.
-inline constexpr double kSplitProduct = 3 * 0x1p-22;
+inline constexpr double kSplitProductError = 3 * 0x1p-22;
 
 // Returns the term to add to composed_error_bound() for fp32 on a GPU: the effect of the errors of logits that are
-// computed from split products. Unlike logit_error_bound(), the term has no factor of 4, since kSplitProduct is the
+// computed from split products. Unlike logit_error_bound(), the term has no factor of 4, since kSplitProductError is the
 // largest error of a product, and errors of different products partly cancel.
 inline double split_logit_error_bound(double logit_size, double magnitude) {
-  return kSplitProduct * logit_size * magnitude;
+  return kSplitProductError * logit_size * magnitude;
 }
 
 // Returns the bound on the error of a sum of `num_terms` products of exact numbers, added in fp32 in any order and

@@ -45,7 +45,7 @@ void check_case(int64_t max_length, bool is_relative) {
   const auto round = [](double value) { return to_double(from_double<T>(value)); };
   c.round_sum = round;
   const auto exact = reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());
-  c.delta_from_outputs = true;
+  c.computes_delta_from_outputs = true;
   c.round = round;
   const auto composed =
       reference::attention(c, x.q.to_doubles(), x.k.to_doubles(), x.v.to_doubles(), x.dout.to_doubles());

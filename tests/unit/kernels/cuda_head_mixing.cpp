@@ -178,7 +178,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   expect_close("lse", Doubles(lse.begin(), lse.end()), exact.lse, composed.lse, exact.lse_size);
   // Returns the magnitudes, increased for fp16 to allow for the additional rounding of exchanged probabilities.
   const auto add_exchange_rounding = [](Doubles magnitudes) {
-    for (double& x : magnitudes) x *= std::is_same_v<T, Fp16> ? tolerance::kExchangedFp16 : 1;
+    for (double& x : magnitudes) x *= std::is_same_v<T, Fp16> ? tolerance::kFp16ExchangeFactor : 1;
     return magnitudes;
   };
   expect_close("out", out.to_doubles(), exact.out, composed.out, add_exchange_rounding(exact.out_size));

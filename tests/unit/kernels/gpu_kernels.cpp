@@ -163,7 +163,7 @@ void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Devi
   }
   Tensors magnitudes = term_magnitudes(x, type);
   if (type == at::kHalf && sizes.matrix_dims > 0)
-    for (const size_t i : {size_t{0}, size_t{kV + 1}}) magnitudes[i] *= tolerance::kExchangedFp16;
+    for (const size_t i : {size_t{0}, size_t{kV + 1}}) magnitudes[i] *= tolerance::kFp16ExchangeFactor;
   CHECK(numbers::find_excess_error(actual, results(x, type, type, gpu, composed_attention),
                                    results(x, type, at::kDouble, at::kCPU, composed_attention), type, magnitudes,
                                    type == at::kFloat ? logit_size(x, type) : 0) == "");

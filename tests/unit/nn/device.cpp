@@ -116,7 +116,7 @@ TEST_CASE("loss and gradients of a training step on a GPU agree with the CPU", "
     };
     // The effect of rounding is about the effect of a change of each weight by one unit roundoff; fp32 products of
     // attention have the larger error of split products.
-    const double unit_roundoff = bf16 ? tolerance::kBf16 : tolerance::kSplitProduct;
+    const double unit_roundoff = bf16 ? tolerance::kBf16 : tolerance::kSplitProductError;
     const auto cpu_results = results(at::kCPU, 0), gpu_results = results(gpu, 0),
                perturbed_results = results(at::kCPU, unit_roundoff);
     for (size_t i = 0; i < cpu_results.size(); ++i) {

@@ -94,7 +94,7 @@ struct Reference {
   bool uses_batch_statistics = false;
   bool is_cross = false;
   std::vector<int64_t> num_real;  // (B): number of real queries of each row
-  reference::Allowed allowed;
+  reference::MayAttend allowed;
 
   // Returns the gates (B, num_units, E) for inputs x (B, Tq, d) and m (B, Tk, d); num_units: Tq, or 1 for a full mean.
   // If `norm_variance` is not null, sets it to the variances (d) of the batch norm.

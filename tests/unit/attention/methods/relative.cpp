@@ -25,7 +25,7 @@ using Distance = std::function<int64_t(int64_t, int64_t)>;
 // Returns the attention of Transformer-XL, (B, Tq, d), row-major, in naive loops: adds the relative terms to the
 // dot-product logits.
 Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector& x, const Vector& m, int64_t batch,
-                          const reference::Allowed& allowed, const Distance& distance) {
+                          const reference::MayAttend& allowed, const Distance& distance) {
   const int64_t d = shape.width, h = shape.heads, dk = shape.key_size;
   const reference::Sizes sizes{batch,
                                static_cast<int64_t>(x.size()) / (batch * d),

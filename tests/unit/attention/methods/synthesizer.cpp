@@ -18,7 +18,7 @@ namespace {
 // Returns the output of attention with synthesized logits, (B, Tq, d), row-major, in naive loops. Zero keys remove the
 // dot product from reference::attention(). `length`: maximum number of positions; `first`: position of query 0.
 Vector synthesizer_attention(const Layer& l, Weights w, const Vector& x, const Vector& m, int64_t batch, int64_t length,
-                             int64_t first, const reference::Allowed& allowed) {
+                             int64_t first, const reference::MayAttend& allowed) {
   const LayerSpec& s = l.layer->layer_spec();
   const int64_t d = s.width, h = s.heads, dk = s.key_size;
   const reference::Sizes sizes{
