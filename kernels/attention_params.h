@@ -53,13 +53,13 @@ struct AttentionParams {
   // in the same way (no decode kernel).
   bool gradient = true;
 
-  // Dropout of probabilities; threshold 0: none. Element dropout_first + i * dropout_row + j of the random stream
-  // decides whether the probability of query i and key j is dropped; dropout_row >= keys. The stream has the elements
+  // Dropout of probabilities; threshold 0: none. Element dropout_first + i * dropout_row_stride + j of the random stream
+  // decides whether the probability of query i and key j is dropped; dropout_row_stride >= keys. The stream has the elements
   // of the heads one after another. On a CPU, dropout_first is the first element of the current batch row (without head
   // mixing: of the current head); on a GPU, of batch row 0 and head 0.
   Dropout dropout = {};
   uint64_t dropout_first = 0;
-  int64_t dropout_row = 0;
+  int64_t dropout_row_stride = 0;
   int dropout_heads = 0;               // on a GPU: number of heads of a batch row in the random stream
   bool dropout_before_mixing = false;  // whether dropout precedes head mixing; otherwise it follows head mixing
 

@@ -127,7 +127,7 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Block
 // Computes `dropout_mask` (num_keys), scale or 0, of query i of a block for the keys from block.key_begin on.
 MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& block, int64_t i, int64_t num_keys,
                                      float* dropout_mask) {
-  const auto offset = static_cast<uint64_t>((block.first + i) * params.dropout_row + block.key_begin);
+  const auto offset = static_cast<uint64_t>((block.first + i) * params.dropout_row_stride + block.key_begin);
   dropout_mask_range(params.dropout, params.dropout_first + offset, num_keys, dropout_mask);
 }
 

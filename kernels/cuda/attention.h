@@ -42,7 +42,7 @@ struct AttentionTensors {
   // Whether each head of k and of v is read by exactly one query head or output head. If so, dk and dv have the heads
   // of k and v. Otherwise dk has in_heads and dv has out_heads heads, and the caller sums those that share a key/value
   // head.
-  bool one_reader_per_kv_head = true;
+  bool has_one_reader_per_kv_head = true;
   float* lse = nullptr;    // (batch, in_heads, queries): log-sum-exp, nats
   float* delta = nullptr;  // (batch, in_heads, queries): scratch of the backward pass without mixing
   // Scratch of the backward pass with mixing: (batch, in_heads, queries); (batch * in_heads * queries + kStatsPadding).

@@ -184,7 +184,7 @@ struct KeyGradientTiles {
 
 // Computes dk, if kComputeDk, and dv, if kComputeDv. For each head it writes the gradients of the keys and values that
 // the head reads: to head params.key_head(head) of dk and head params.value_head(head) of dv if
-// tensors.one_reader_per_kv_head, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles of
+// tensors.has_one_reader_per_kv_head, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles of
 // keys, batch * heads). kRelative: each run of keys begins a new tile, and surplus blocks do nothing.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& params,
@@ -275,11 +275,11 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   if constexpr (kComputeDk)
     store_rows<kSize, Traits::kStride>(
         thread, shared.k + warp_offset, dk_sums, factor,
-        matrix_of_head(dk, b, tensors.one_reader_per_kv_head ? key_head : head, keys, params.key_size, params.aligned),
+        matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? key_head : head, keys, params.key_size, params.aligned),
         warp_first);
   if constexpr (kComputeDv)
     store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
-                                       matrix_of_head(dv, b, tensors.one_reader_per_kv_head ? value_head : head, keys,
+                                       matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? value_head : head, keys,
                                                       params.value_size, params.aligned),
                                        warp_first);
 }

@@ -174,14 +174,14 @@ struct Case {
       p.head_scales = scales.data();
     }
     if (pick(0, 2) == 0) {
-      p.dropout = dropout, p.dropout_first = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row = p.keys;
+      p.dropout = dropout, p.dropout_first = static_cast<uint64_t>(pick(0, 1000)), p.dropout_row_stride = p.keys;
       c.dropout_before_mixing = in_heads != out_heads || pick(0, 1) == 1;
       const int64_t num_dropout_heads = c.dropout_before_mixing ? in_heads : out_heads;
       c.dropout_factor = [this, num_dropout_heads](int64_t b, int64_t h, int64_t t, int64_t s) {
         const AttentionParams& case_params = oracle_case.params;
         const uint64_t element =
             case_params.dropout_first +
-            static_cast<uint64_t>(((b * num_dropout_heads + h) * case_params.queries + t) * case_params.dropout_row +
+            static_cast<uint64_t>(((b * num_dropout_heads + h) * case_params.queries + t) * case_params.dropout_row_stride +
                                   s);
         return mh::kernels::is_kept(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
                    ? static_cast<double>(dropout.scale)
@@ -228,7 +228,7 @@ struct Case {
   Case& operator=(const Case&) = delete;
 };
 
-// The tensors of a case. dk has one head for each query head, and dv one for each output head (one_reader_per_kv_head
+// The tensors of a case. dk has one head for each query head, and dv one for each output head (has_one_reader_per_kv_head
 // is false).
 template <class T>
 struct CaseTensors {
@@ -241,7 +241,7 @@ struct CaseTensors {
     AttentionTensors x;
     x.batch = q.batch, x.q = q.untyped_view(), x.k = k.untyped_view(), x.v = v.untyped_view(),
     x.out = out.untyped_view(), x.dout = dout.untyped_view();
-    x.dq = dq.untyped_view(), x.dk = dk.untyped_view(), x.dv = dv.untyped_view(), x.one_reader_per_kv_head = false;
+    x.dq = dq.untyped_view(), x.dk = dk.untyped_view(), x.dv = dv.untyped_view(), x.has_one_reader_per_kv_head = false;
     x.lse = lse.data(), x.delta = delta.data();
     return x;
   }

@@ -420,7 +420,7 @@ MH_DEVICE void accumulate_transposed(const Thread& thread, Accumulator (&sums)[T
 }
 
 // Computes tensors.dk, for each query head j the gradient of the keys that it reads, and tensors.dv, for each output
-// head i the gradient of the values that it reads. If tensors.one_reader_per_kv_head, the gradients are written to
+// head i the gradient of the values that it reads. If tensors.has_one_reader_per_kv_head, the gradients are written to
 // heads params.key_head(j) of tensors.dk and params.value_head(i) of tensors.dv, and otherwise to heads j and i.
 // Padding keys get zeros. Grid: (order.num_blocks()).
 template <class Traits, class T, class Thread>
@@ -544,13 +544,13 @@ MH_DEVICE void row_mix_key_gradient(const Thread& thread, const AttentionParams&
       if (head < params.in_heads)
         store_rows<kSize, kStride>(
             thread, staging, dk_sums[o][strip], {1, 1},
-            matrix_of_head(tensors.dk, b, tensors.one_reader_per_kv_head ? params.key_head(head) : head, keys,
+            matrix_of_head(tensors.dk, b, tensors.has_one_reader_per_kv_head ? params.key_head(head) : head, keys,
                            params.key_size, params.aligned),
             first + 16 * strip);
       if (head < params.out_heads)
         store_rows<kSize, kStride>(
             thread, staging, dv_sums[o][strip], {1, 1},
-            matrix_of_head(tensors.dv, b, tensors.one_reader_per_kv_head ? params.value_head(head) : head, keys,
+            matrix_of_head(tensors.dv, b, tensors.has_one_reader_per_kv_head ? params.value_head(head) : head, keys,
                            params.value_size, params.aligned),
             first + 16 * strip);
     }

@@ -21,7 +21,7 @@ kernels::AttentionParams AttentionSpec::params(const at::Tensor& q, const at::Te
   params.normaliser = normaliser;
   params.gradient = with_gradient;
   if (dropout) {
-    params.dropout = dropout->params, params.dropout_first = dropout->first, params.dropout_row = params.keys;
+    params.dropout = dropout->params, params.dropout_first = dropout->first, params.dropout_row_stride = params.keys;
     params.dropout_before_mixing = dropout_before_mixing;
   }
   if (!key_heads.empty()) params.key_heads = params.value_heads = key_heads.data();

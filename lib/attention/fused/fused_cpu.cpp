@@ -51,7 +51,7 @@ kernels::AttentionParams head_params(kernels::AttentionParams params, const Atte
   if (const at::Tensor& s = spec.head_scales; s.defined())
     params.head_scales = s.const_data_ptr<float>() + (s.dim() == 2 ? b * s.size(1) : 0);
   if (spec.dropout)
-    params.dropout_first = spec.dropout->first + static_cast<uint64_t>(i * params.queries * params.dropout_row);
+    params.dropout_first = spec.dropout->first + static_cast<uint64_t>(i * params.queries * params.dropout_row_stride);
   if (spec.key_lengths.defined())
     params.keys = std::clamp<int64_t>(spec.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
   return params;
@@ -80,12 +80,12 @@ void forward_heads(const Operands& x, bool with_gradient, const ForwardResult& r
                 });
 }
 
-// Writes all gradients to d. `one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
+// Writes all gradients to d. `has_one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
 // the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of
 // relative positions and of scale factors are fp32 and separate for each head of each batch row: d.u and d.v_bias (B h,
 // dk), d.r (B h, distances, dk) with the padding rows of r, d.head_scales (B, h).
 template <class T>
-void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool one_reader_per_kv_head,
+void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool has_one_reader_per_kv_head,
                     OperandGradients& d) {
   const Operands& x = saved.x;
   const at::Tensor& q = x.q;
@@ -105,8 +105,8 @@ void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool on
                   kernels::HeadTensors<T> tensors = tensors_of<T>(x, saved.result, shared_params, b, h);
                   tensors.dout = head_of<const T>(dout, b, h);
                   tensors.dq = head_of<T>(d.q, b, h);
-                  tensors.dk = head_of<T>(d.k, b, one_reader_per_kv_head ? shared_params.key_head(h) : h);
-                  tensors.dv = head_of<T>(d.v, b, one_reader_per_kv_head ? shared_params.value_head(h) : h);
+                  tensors.dk = head_of<T>(d.k, b, has_one_reader_per_kv_head ? shared_params.key_head(h) : h);
+                  tensors.dv = head_of<T>(d.v, b, has_one_reader_per_kv_head ? shared_params.value_head(h) : h);
                   if (d.head_scales.defined()) tensors.dscale = d.head_scales.mutable_data_ptr<float>() + i;
                   if (shared_params.has_relative())
                     tensors.du = du + i * size, tensors.dv_bias = dv_bias + i * size,
@@ -133,13 +133,13 @@ struct AttentionCpuBackend {
 
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
     const Operands& x = saved.x;
-    const bool one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
+    const bool has_one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
-    OperandGradients d = empty_gradients(x, one_reader_per_kv_head);
+    OperandGradients d = empty_gradients(x, has_one_reader_per_kv_head);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
-    if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, one_reader_per_kv_head, d);
-    else backward_heads<uint16_t>(saved, dout, one_reader_per_kv_head, d);
-    if (!one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, has_one_reader_per_kv_head, d);
+    else backward_heads<uint16_t>(saved, dout, has_one_reader_per_kv_head, d);
+    if (!has_one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (const RelativePositions& relative = x.spec.relative; d.u.defined())
       d.u = sum_over_rows(d.u, relative.u), d.v_bias = sum_over_rows(d.v_bias, relative.v),
       d.r = sum_over_rows(d.r, relative.r);

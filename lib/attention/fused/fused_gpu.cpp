@@ -114,7 +114,7 @@ AttentionTensors tensors_of(const GpuKernels& gpu, const Operands& x, const at::
 OperandGradients allocate_gradients(const Operands& x, AttentionTensors& tensors) {
   OperandGradients d = empty_gradients(x, false);
   tensors.dq = untyped_tensor(d.q), tensors.dk = untyped_tensor(d.k), tensors.dv = untyped_tensor(d.v);
-  tensors.one_reader_per_kv_head = false;
+  tensors.has_one_reader_per_kv_head = false;
   return d;
 }
 

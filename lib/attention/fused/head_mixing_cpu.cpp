@@ -56,7 +56,7 @@ class HeadMixingParams {
     const int64_t dropout_heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
     if (spec_.dropout)
       params.dropout_first =
-          spec_.dropout->first + static_cast<uint64_t>(b * dropout_heads * params.queries * params.dropout_row);
+          spec_.dropout->first + static_cast<uint64_t>(b * dropout_heads * params.queries * params.dropout_row_stride);
     if (spec_.key_lengths.defined())
       params.keys = std::clamp<int64_t>(spec_.key_lengths.const_data_ptr<int64_t>()[b], 0, params.keys);
     return params;
@@ -167,13 +167,13 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
   });
 }
 
-// Writes all gradients to d. `one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
+// Writes all gradients to d. `has_one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
 // the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of
 // relative positions are fp32 and separate for each part of each batch row, with dk padded to a multiple of 16: d.u and
 // d.v_bias (B · parts, h, dk), d.r (B · parts, h, distances, dk) with the padding rows of r.
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing_params,
-                   bool one_reader_per_kv_head, OperandGradients& d) {
+                   bool has_one_reader_per_kv_head, OperandGradients& d) {
   const Operands& x = saved.x;
   const kernels::AttentionParams& shared_params = mixing_params.shared_params();
   const int64_t num_parts = mixing_params.num_parts(), h = shared_params.in_heads, hv = shared_params.out_heads,
@@ -231,12 +231,12 @@ void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const He
         };
         if (head < h) {
           sum_parts(row_gradients + head * (kernels::head_mixing_key_floats(params) / h), params.key_size,
-                    row_of<T>(d.k, b), one_reader_per_kv_head ? params.key_head(head) : head);
+                    row_of<T>(d.k, b), has_one_reader_per_kv_head ? params.key_head(head) : head);
         } else {
           const int64_t value_head = head - h;
           sum_parts(row_gradients + key_floats + value_head * (kernels::head_mixing_value_floats(params) / hv),
                     params.value_size, row_of<T>(d.v, b),
-                    one_reader_per_kv_head ? params.value_head(value_head) : value_head);
+                    has_one_reader_per_kv_head ? params.value_head(value_head) : value_head);
         }
       }
     });
@@ -263,16 +263,16 @@ struct HeadMixingCpuBackend {
   OperandGradients backward(const SavedAttention& saved, const at::Tensor& grad_output) const {
     const Operands& x = saved.x;
     const at::Tensor &q = x.q, &m = x.matrix;
-    const bool one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
+    const bool has_one_reader_per_kv_head = x.spec.is_kv_permutation(x.k.size(1));
     const at::Tensor dout = with_contiguous_rows(grad_output);
     const HeadMixingParams mixing_params(x, true);
-    OperandGradients d = empty_gradients(x, one_reader_per_kv_head);
+    OperandGradients d = empty_gradients(x, has_one_reader_per_kv_head);
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
     d.matrix = m.dim() == 4 ? at::empty(m.sizes(), m.options())
                             : at::empty({q.size(0), mixing_params.num_parts(), m.size(-2), m.size(-1)}, m.options());
-    if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing_params, one_reader_per_kv_head, d);
-    else backward_rows<uint16_t>(saved, dout, mixing_params, one_reader_per_kv_head, d);
-    if (!one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing_params, has_one_reader_per_kv_head, d);
+    else backward_rows<uint16_t>(saved, dout, mixing_params, has_one_reader_per_kv_head, d);
+    if (!has_one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (const RelativePositions& relative = x.spec.relative; d.u.defined())
       d.u = sum_over_parts(d.u, relative.u), d.v_bias = sum_over_parts(d.v_bias, relative.v),
       d.r = sum_over_parts(d.r, relative.r);

@@ -317,7 +317,7 @@ TEST_CASE("CPU head mixing stays within its buffers and writes every element of 
     if (pick(0, 1) == 1) {
       params.dropout = dropout, params.dropout_before_mixing = pick(0, 1) == 1,
       params.dropout_first = static_cast<uint64_t>(pick(0, 1000));
-      params.dropout_row = params.max_keys;
+      params.dropout_row_stride = params.max_keys;
     }
     const int64_t num_parts = pick(1, 4);
     params.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether the keys form one span or several
@@ -343,7 +343,7 @@ TEST_CASE("CPU attention without mixing stays within its buffers and writes ever
     params.keys = params.causal ? max_keys : pick(0, max_keys);
     params.key_size = 16 * pick_int(1, 4), params.scale = 0.3F;
     const Dropout dropout{{1, 2}, 3, 4, 1 << 22, 4.0F / 3};
-    if (pick(0, 1) == 1) params.dropout = dropout, params.dropout_row = max_keys;
+    if (pick(0, 1) == 1) params.dropout = dropout, params.dropout_row_stride = max_keys;
     params.l2_bytes = int64_t{1} << pick(10, 20);  // decides whether the keys form one span or several
     draw_options(params);
     const HeadChoices choices(params, 1, 1);

@@ -151,7 +151,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   tensors.batch = c.batch, tensors.q = q.untyped_view(), tensors.k = k.untyped_view(), tensors.v = v.untyped_view(),
   tensors.out = out.untyped_view(), tensors.dout = dout.untyped_view();
   tensors.dq = dq.untyped_view(), tensors.dk = dk.untyped_view(), tensors.dv = dv.untyped_view(),
-  tensors.one_reader_per_kv_head = false;
+  tensors.has_one_reader_per_kv_head = false;
   std::vector<QueryStats> query_stats(lse.size() + kStatsPadding, QueryStats{NAN, NAN, NAN, NAN});
   tensors.query_stats = query_stats.data();
   tensors.lse = lse.data(), tensors.prob_sums = prob_sums.data(), tensors.g = dm.data();
