@@ -65,7 +65,7 @@ void Cache::materialise_rows() {
   first_ = 0;
 }
 
-void Cache::keep_last(int64_t num_positions) {
+void Cache::retain_last(int64_t num_positions) {
   if (length_ <= num_positions) return;
   first_ += length_ - num_positions;
   length_ = num_positions;

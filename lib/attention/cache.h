@@ -27,7 +27,7 @@ class Cache {
   void reorder_state(const at::Tensor& rows);
   // Reorders the batch rows of keys and values only: new row i is the former row rows[i].
   void reorder_keys_and_values(const at::Tensor& rows);
-  void keep_last(int64_t num_positions);  // drops all older keys and values; stage state is unchanged
+  void retain_last(int64_t num_positions);  // drops all older keys and values; stage state is unchanged
   StageState& state() { return state_; }
 
   // View of the cached keys and values on a CPU, for decoding kernels that read each position through a row table. As

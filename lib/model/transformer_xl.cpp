@@ -134,7 +134,7 @@ class TransformerXl : public LanguageModel {
       positions.erase(positions.begin(), positions.begin() + (count - memory_limit));
     if (uses_cache) {
       layer.inputs = at::Tensor();
-      layer.cache.keep_last(memory_limit);
+      layer.cache.retain_last(memory_limit);
     } else {
       at::Tensor inputs =
           layer.inputs.defined() && memory_limit > length ? at::cat({layer.inputs, x.detach()}, 1) : x.detach();

@@ -40,7 +40,7 @@ at::Tensor random_rows(int64_t num_rows, int64_t max_rows) {
 
 }  // namespace
 
-TEST_CASE("cached_attention equals attention to contiguous keys after any reorder, append and keep_last", "[search]") {
+TEST_CASE("cached_attention equals attention to contiguous keys after any reorder, append and retain_last", "[search]") {
   c10::NoGradGuard no_gradient;
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));
@@ -73,7 +73,7 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
         RC_ASSERT(at::equal(cache.keys_and_values().first, k) && at::equal(cache.keys_and_values().second, v));
       if (action == 2) {
         const int64_t num_last = std::min<int64_t>(k.size(2), *rc::gen::inRange(1, 20));
-        cache.keep_last(num_last);
+        cache.retain_last(num_last);
         k = k.narrow(2, k.size(2) - num_last, num_last), v = v.narrow(2, v.size(2) - num_last, num_last);
       }
       if (action > 4) {
@@ -86,7 +86,7 @@ TEST_CASE("cached_attention equals attention to contiguous keys after any reorde
   }));
 }
 
-TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys after any reorder, append and keep_last",
+TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys after any reorder, append and retain_last",
           "[search]") {
   c10::NoGradGuard no_gradient;
   CHECK(rc::check([] {
@@ -124,7 +124,7 @@ TEST_CASE("head_mixing_decode_cpu equals head_mixing_cpu on contiguous keys afte
       RC_ASSERT(at::equal(attention::head_mixing_cpu(q, k, v, m, spec), z));
       if (action == 1) {
         const int64_t num_last = std::min<int64_t>(k.size(2), *rc::gen::inRange(1, 20));
-        cache.keep_last(num_last);
+        cache.retain_last(num_last);
         k = k.narrow(2, k.size(2) - num_last, num_last), v = v.narrow(2, v.size(2) - num_last, num_last);
       }
       if (action > 4) {
