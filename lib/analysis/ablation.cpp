@@ -249,7 +249,7 @@ double nll_per_token(const task::Score& score) {
   return score.nll / static_cast<double>(std::max<int64_t>(1, score.tokens));
 }
 
-double deviation(const std::vector<double>& values) {
+double sample_deviation(const std::vector<double>& values) {
   if (values.size() < 2) return std::numeric_limits<double>::quiet_NaN();
   const auto n = static_cast<double>(values.size());
   const double mean = std::accumulate(values.begin(), values.end(), 0.0) / n;

@@ -74,6 +74,6 @@ std::vector<task::Score> score_ablations(const AnalysisInput& input, const std::
 double nll_per_token(const task::Score& score);
 
 // Returns the sample standard deviation (ddof 1); NaN for fewer than two values.
-double deviation(const std::vector<double>& values);
+double sample_deviation(const std::vector<double>& values);
 
 }  // namespace mh::analysis

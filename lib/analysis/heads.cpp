@@ -28,7 +28,7 @@ AttentionKind kind_named(const std::string& name, const std::string& where) {
 
 Kinds kinds_named(const std::vector<std::string>& names, const nn::ParameterList& parameters,
                   const std::string& where) {
-  const auto head_counts = heads_of(parameters);
+  const auto head_counts = head_counts_of(parameters);
   std::vector<std::string> kind_names;
   for (const auto& [kind, layers] : head_counts) kind_names.emplace_back(name_of(kind));
   Kinds kinds;
@@ -57,7 +57,7 @@ std::optional<LayerId> layer_of(const std::string& parameter) {
   return std::nullopt;
 }
 
-std::map<AttentionKind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters) {
+std::map<AttentionKind, std::vector<int64_t>> head_counts_of(const nn::ParameterList& parameters) {
   std::map<AttentionKind, std::vector<int64_t>> head_counts;
   for (const nn::Parameter& p : parameters.all()) {
     const auto layer = layer_of(p.name());

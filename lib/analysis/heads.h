@@ -46,7 +46,7 @@ struct LayerId {
 std::optional<LayerId> layer_of(const std::string& parameter);
 
 // Returns the number of value heads of each layer, by kind; 0 if all heads of the layer were pruned.
-std::map<AttentionKind, std::vector<int64_t>> heads_of(const nn::ParameterList& parameters);
+std::map<AttentionKind, std::vector<int64_t>> head_counts_of(const nn::ParameterList& parameters);
 
 // Returns the names of the kinds of attention as text for messages: "decoder.self, decoder.cross".
 std::string names_of(const std::vector<AttentionKind>& kinds);

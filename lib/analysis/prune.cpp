@@ -27,9 +27,10 @@ AttentionLayer& layer_at(model::LanguageModel& model, AttentionKind kind, int64_
     if (candidate->layer_spec().layer == layer) matching_layer = candidate;
   }
   if (num_layers == 0)
-    throw Error(Exit::usage,
-                Problem{where, "a kind of attention that the model has: " + names_of(heads_of(model.parameters())),
-                        name_of(kind), ""});
+    throw Error(
+        Exit::usage,
+        Problem{where, "a kind of attention that the model has: " + names_of(head_counts_of(model.parameters())),
+                name_of(kind), ""});
   if (matching_layer == nullptr)
     throw Error(Exit::usage, Problem{where, str("a layer from 0 to ", num_layers - 1), str(layer), ""});
   return *matching_layer;

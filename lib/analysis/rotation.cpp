@@ -53,7 +53,7 @@ std::string join_counts(const std::vector<int64_t>& counts) {
 
 }  // namespace
 
-int64_t max_pairs(Selection selection, const std::vector<int64_t>& head_counts) {
+int64_t largest_k(Selection selection, const std::vector<int64_t>& head_counts) {
   const int64_t num_heads = std::accumulate(head_counts.begin(), head_counts.end(), int64_t{0});
   const auto num_layers = static_cast<int64_t>(head_counts.size());
   const int64_t min_heads = head_counts.empty() ? 0 : *std::min_element(head_counts.begin(), head_counts.end());
@@ -133,13 +133,13 @@ std::map<AttentionKind, std::vector<int64_t>> head_counts_for_pairing(
                                          ? "0 with the mode released, since k is then the number of pairs of layers"
                                          : "0 unless the mode is soft",
                                      str(t_max), str("leave ", key("t_max"), " out")});
-  const auto head_counts = heads_of(parameters);
+  const auto head_counts = head_counts_of(parameters);
   std::map<AttentionKind, std::vector<int64_t>> selected_counts;
   const Kinds selected_kinds = kinds_named(kinds, parameters, key("kind"));
   for (const auto& kind_entry : head_counts)
     if (contains(selected_kinds, kind_entry.first)) selected_counts.insert(kind_entry);
   for (const auto& [kind, layers] : selected_counts) {
-    const int64_t max_k = max_pairs(selection, layers);
+    const int64_t max_k = largest_k(selection, layers);
     if (max_k == 0)
       throw Error(Exit::usage, Problem{key("mode"), required_heads(selection) + str(" in ", name_of(kind)),
                                        str("layers with these numbers of heads: ", join_counts(layers)),

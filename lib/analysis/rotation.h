@@ -42,10 +42,10 @@ inline constexpr std::array kSelections{
 inline bool uses_importance(Selection selection) { return selection != Selection::random; }
 
 // Returns the largest valid k for layers with these head counts; 0 if no k is valid.
-int64_t max_pairs(Selection selection, const std::vector<int64_t>& head_counts);
+int64_t largest_k(Selection selection, const std::vector<int64_t>& head_counts);
 
 // Returns the pairs of heads by the selection in the function's name. Of heads with equal scores, the head in the lower
-// layer, then the head with the lower index, is the less important one. k must be at most max_pairs().
+// layer, then the head with the lower index, is the less important one. k must be at most largest_k().
 std::vector<HeadPair> pair_hard(AttentionKind kind, const LayerScores& scores, int64_t k);
 std::vector<HeadPair> pair_soft(AttentionKind kind, const LayerScores& scores, int64_t k, int64_t t_max);
 std::vector<HeadPair> pair_released(AttentionKind kind, const LayerScores& scores, int64_t k);

@@ -53,7 +53,7 @@ std::vector<ScanCase> scan_cases(model::LanguageModel& model, Side side, const K
 }
 
 double Scan::layer_deviation(size_t c) const {
-  return deviation(values_by_layer.at({cases[c].kind, cases[c].layer, cases[c].mode}));
+  return sample_deviation(values_by_layer.at({cases[c].kind, cases[c].layer, cases[c].mode}));
 }
 
 Scan scan_heads(const AnalysisInput& input, std::vector<ScanCase> cases, const Metric& metric) {
@@ -78,7 +78,7 @@ LayerLoss layer_loss(double full_value, const std::vector<double>& values) {
   loss.difference = -full_value;
   for (double value : values) loss.difference += value / static_cast<double>(values.size());
   loss.percent_difference = 100 * loss.difference / full_value;
-  loss.deviation = deviation(values);
+  loss.deviation = sample_deviation(values);
   return loss;
 }
 

@@ -120,7 +120,7 @@ HeadPair parse_pair(const std::string& text, const std::string& where) {
 
 void check_swap(nn::ParameterList& parameters, const std::vector<HeadPair>& pairs, const SwapOptions& options,
                 const std::string& where) {
-  const auto head_counts = heads_of(parameters);
+  const auto head_counts = head_counts_of(parameters);
   std::set<std::pair<AttentionKind, Head>> swapped_heads;
   for (const HeadPair& pair : pairs) {
     auto refuse = [&](const std::string& expected, const std::string& found) {

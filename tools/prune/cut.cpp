@@ -61,7 +61,7 @@ Choice select_heads(const Arguments& args, const model::LoadedModel& model, cons
   const analysis::Kinds kinds = analysis::kinds_named(args.kinds, model.model->parameters(), "--kind");
   if (!args.heads.empty()) {
     std::vector<AttentionKind> all_kinds;
-    for (const auto& [kind, layers] : analysis::heads_of(model.model->parameters()))
+    for (const auto& [kind, layers] : analysis::head_counts_of(model.model->parameters()))
       if (analysis::contains(kinds, kind)) all_kinds.push_back(kind);
     return {analysis::parse_heads(args.heads, all_kinds, "--heads"), ""};
   }
@@ -93,7 +93,7 @@ void report(const Arguments& args, const Choice& choice, model::LanguageModel& o
   for (const auto& [kind, heads] : choice.heads)
     for (const analysis::Head& head : heads) names.push_back(str(name_of(kind), ":", head.layer, ":", head.head));
   log_info(str("pruned heads, side ", args.side, ": ", join(names, " "), choice.measurement));
-  for (const auto& [kind, layers] : analysis::heads_of(original_model.parameters())) {
+  for (const auto& [kind, layers] : analysis::head_counts_of(original_model.parameters())) {
     const std::pair<HeadSide, const char*> sides[] = {
         {HeadSide::score, "score"}, {HeadSide::value, "value"}, {HeadSide::output, "output"}};
     std::set<std::string> distinct_counts;

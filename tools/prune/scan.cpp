@@ -112,7 +112,7 @@ void print_summary(const ScanArguments& args, Table& table, const LayerAblations
           {"deviation", loss.deviation},
           {"change", ablation.model_index == 0 || first_ablation.model_index > 0
                          ? kNaN
-                         : 100 * (loss.deviation / analysis::deviation(first_ablation.ablated_values) - 1)}};
+                         : 100 * (loss.deviation / analysis::sample_deviation(first_ablation.ablated_values) - 1)}};
       if (args.metric.is_perplexity()) row["tokens"] = ablation.tokens;
       row.update(args.metric.protocol());
       table.row(append_protocol(std::move(row), args, ablation.scoring));

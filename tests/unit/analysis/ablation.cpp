@@ -227,16 +227,16 @@ TEST_CASE("score_ablations() ablates heads in addition to those of a HeadMaskGua
   CHECK(score_ablations(input, {{}})[0].nll == near_score(input, expected[3]));
 }
 
-TEST_CASE("deviation() reproduces the standard deviations of the Skip Cross-Head paper's table 3, layer 1",
+TEST_CASE("sample_deviation() reproduces the standard deviations of the Skip Cross-Head paper's table 3, layer 1",
           "[ablation]") {
   // Skip Cross-Head Transformer-XL, table 3, layer 1: the degradation by ablating each head, for Transformer-XL
   // and for Transformer-XL with cross-head attention.
-  const double plain_deviation = deviation({-.01, -.01, -.01, .77, -.01, -.01, -.01, -.01});
-  const double cross_head_deviation = deviation({0, -.02, -.01, -.01, 0, -.01, -.02, -.01});
+  const double plain_deviation = sample_deviation({-.01, -.01, -.01, .77, -.01, -.01, -.01, -.01});
+  const double cross_head_deviation = sample_deviation({0, -.02, -.01, -.01, 0, -.01, -.02, -.01});
   CHECK(plain_deviation == rounding::printed(.276, 3));
   CHECK(cross_head_deviation == rounding::printed(.0076, 2));
-  CHECK(std::isnan(deviation({1})));
-  CHECK(deviation({3, 3}) == 0);
+  CHECK(std::isnan(sample_deviation({1})));
+  CHECK(sample_deviation({3, 3}) == 0);
 }
 
 TEST_CASE("the measure ablation is the increase of the loss without the head, and random depends only on the seed",
@@ -304,12 +304,12 @@ TEST_CASE("an ablation scan by head, by all heads but one and by layer equals se
   CHECK(scan.total() == near_perplexity(input, expected[0]));
   // Perplexities of the two cases that mask a single head of layer 2.
   const std::vector<double> values{scan.value(4), scan.value(6)};
-  CHECK(scan.layer_deviation(4) == deviation(values));
+  CHECK(scan.layer_deviation(4) == sample_deviation(values));
   const LayerLoss loss = layer_loss(scan.total(), values);
   CHECK(loss.difference ==
         rounding::within((values[0] + values[1]) / 2 - scan.total(), rounding::fp64_bound(3, scan.total())));
   CHECK(loss.percent_difference == rounding::fp64(100 * loss.difference / scan.total(), 2));
-  CHECK(loss.deviation == deviation(values));
+  CHECK(loss.deviation == sample_deviation(values));
 }
 
 TEST_CASE("rank_heads() sorts heads by ascending score, then by layer and head", "[ablation]") {
