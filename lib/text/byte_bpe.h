@@ -29,15 +29,15 @@ size_t byte_bpe_word_end(std::string_view text, size_t begin);
 
 // Returns the character that represents a byte in GPT-2's files: the character of the same number if the byte is
 // printable, otherwise a character from U+0100 on.
-char32_t letter_of_byte(uint8_t byte);
-// Returns the byte for which letter_of_byte() returns `letter`, or -1.
-int byte_of_letter(char32_t letter);
+char32_t character_of_byte(uint8_t byte);
+// Returns the byte for which character_of_byte() returns `letter`, or -1.
+int byte_of_character(char32_t letter);
 
 class ByteBpeTokenizer : public Tokenizer {
  public:
   static constexpr const char* kType = "byte-bpe";
 
-  // `pieces` are distinct and written in the characters of letter_of_byte(). Throws Error(input), with `name`, if a
+  // `pieces` are distinct and written in the characters of character_of_byte(). Throws Error(input), with `name`, if a
   // byte has no piece, a merge has an unknown symbol or result or occurs twice, or <|endoftext|> is missing.
   ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge> merges, const std::string& name,
                    AddedTokens added_tokens = {});

@@ -96,7 +96,7 @@ bool is_printable(int byte) { return (byte > 0x20 && byte < 0x7F) || (byte > 0xA
 
 constexpr char32_t kFirstLetter = 0x100;  // character that represents the first byte that is not printable
 
-const std::array<char32_t, 256> kLetterOfByte = [] {
+const std::array<char32_t, 256> kCharacterOfByte = [] {
   std::array<char32_t, 256> letters{};
   char32_t next_letter = kFirstLetter;
   for (int byte = 0; byte < 256; ++byte)
@@ -134,12 +134,12 @@ size_t ByteBpeTokenizer::find_split(std::string_view text) const {
   return text.npos;
 }
 
-char32_t letter_of_byte(uint8_t byte) { return kLetterOfByte[byte]; }
+char32_t character_of_byte(uint8_t byte) { return kCharacterOfByte[byte]; }
 
-int byte_of_letter(char32_t letter) {
+int byte_of_character(char32_t letter) {
   if (letter < kFirstLetter) return is_printable(static_cast<int>(letter)) ? static_cast<int>(letter) : -1;
-  const auto it = std::find(kLetterOfByte.begin(), kLetterOfByte.end(), letter);
-  return it == kLetterOfByte.end() ? -1 : static_cast<int>(it - kLetterOfByte.begin());
+  const auto it = std::find(kCharacterOfByte.begin(), kCharacterOfByte.end(), letter);
+  return it == kCharacterOfByte.end() ? -1 : static_cast<int>(it - kCharacterOfByte.begin());
 }
 
 }  // namespace mh::text

@@ -32,7 +32,7 @@ class ByteBpeEncoder : public Encoder {
 std::string bytes_of_piece(const std::string& piece) {
   std::string bytes;
   for (char32_t letter : code_points(piece)) {
-    const int byte = byte_of_letter(letter);
+    const int byte = byte_of_character(letter);
     if (byte < 0) return piece;
     bytes += static_cast<char>(byte);
   }
@@ -60,7 +60,7 @@ ByteBpeTokenizer::ByteBpeTokenizer(std::vector<Piece> pieces, std::vector<Merge>
   end_of_text_ = id_of(kEndOfText, "that ends a text");
   for (int byte = 0; byte < 256; ++byte) {
     std::string letter;
-    append_utf8(letter_of_byte(static_cast<uint8_t>(byte)), letter);
+    append_utf8(character_of_byte(static_cast<uint8_t>(byte)), letter);
     token_of_byte_[static_cast<size_t>(byte)] = id_of(letter, str("of the byte ", byte));
   }
   for (size_t rank = 0; rank < merges_.size(); ++rank) {

@@ -50,7 +50,7 @@ Questions::Questions(const Sequences& sequences, const io::ShardHeader& header, 
     : options_(options),
       use_(use),
       special_tokens_(tokenizer.special_tokens()),
-      may_have_impossible_(holds_unanswerable(header)) {
+      may_have_impossible_(text::may_have_impossible(header)) {
   options_.check();
   io::require_kind(header, name, io::kQuestionsKind);
   constexpr size_t num_fields = kNumQuestionFields;
@@ -77,11 +77,12 @@ void Questions::add(QuestionRecord record) {
   num_truncated_ += q.tokens.size() > max_tokens ? 1 : 0;
   q.tokens.resize(std::min(q.tokens.size(), max_tokens));
   for (const GoldAnswer& answer : q.answers)
-    if (answer.byte_range && q.answer.none()) q.answer = span_of(*answer.byte_range, paragraphs_.back().token_ranges);
+    if (answer.byte_range && q.answer.is_empty())
+      q.answer = span_of(*answer.byte_range, paragraphs_.back().token_ranges);
   questions_.push_back(std::move(q));
   first_row_.push_back(size());
   const Question& last_question = questions_.back();
-  if (use_ == QuestionUse::training && !last_question.is_impossible && last_question.answer.none())
+  if (use_ == QuestionUse::training && !last_question.is_impossible && last_question.answer.is_empty())
     ++num_without_windows_;
   else add_windows(static_cast<int64_t>(questions_.size()) - 1);
 }
@@ -123,7 +124,7 @@ Example Questions::make(int64_t row) const {
   example.first = static_cast<int32_t>(tokens.size());
   tokens.insert(tokens.end(), paragraph.begin() + w.first, paragraph.begin() + w.first + w.count);
   tokens.push_back(special_tokens_.separator);
-  const bool contains_answer = !q.answer.none() && q.answer.first >= w.first && q.answer.last < w.first + w.count;
+  const bool contains_answer = !q.answer.is_empty() && q.answer.first >= w.first && q.answer.last < w.first + w.count;
   const int32_t offset = example.first - w.first;
   example.targets = {contains_answer ? q.answer.first + offset : 0, contains_answer ? q.answer.last + offset : 0};
   return example;

@@ -38,7 +38,7 @@ struct WindowOptions {
 // The token range [first, last] of an answer in its paragraph, both ends included; {-1, -1}: no answer.
 struct Span {
   int32_t first = -1, last = -1;
-  bool none() const { return first < 0; }
+  bool is_empty() const { return first < 0; }
   bool operator==(const Span&) const = default;
 };
 

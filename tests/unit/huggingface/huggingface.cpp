@@ -132,7 +132,7 @@ TEST_CASE("added tokens are read from added_tokens.json, tokenizer_config.json a
   std::string pieces = "{", separator;
   for (int byte = 0; byte < 256; ++byte) {
     std::string letter;
-    append_utf8(text::letter_of_byte(static_cast<uint8_t>(byte)), letter);
+    append_utf8(text::character_of_byte(static_cast<uint8_t>(byte)), letter);
     pieces += separator + Json(letter).dump() + ":" + std::to_string(byte);
     separator = ",";
   }

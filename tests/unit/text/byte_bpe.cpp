@@ -23,7 +23,7 @@ using Words = std::vector<std::string>;
 
 std::string letter(uint8_t byte) {
   std::string text;
-  append_utf8(letter_of_byte(byte), text);
+  append_utf8(character_of_byte(byte), text);
   return text;
 }
 
@@ -142,7 +142,7 @@ const std::vector<std::pair<std::string, std::string>> kMerges{{"a", "b"}, {" ",
 
 }  // namespace
 
-TEST_CASE("letter_of_byte() equals GPT-2's bytes_to_unicode()", "[byte-bpe]") {
+TEST_CASE("character_of_byte() equals GPT-2's bytes_to_unicode()", "[byte-bpe]") {
   CHECK(letter(' ') == "\u0120");
   CHECK(letter('\n') == "\u010a");
   CHECK(letter(0) == "\u0100");
@@ -151,8 +151,9 @@ TEST_CASE("letter_of_byte() equals GPT-2's bytes_to_unicode()", "[byte-bpe]") {
   CHECK(letter(0xAD) == "\u0143");
   CHECK(letter(0xA0) == "\u0142");
   CHECK(letter(0x7F) == "\u0121");
-  for (int byte = 0; byte < 256; ++byte) CHECK(byte_of_letter(letter_of_byte(static_cast<uint8_t>(byte))) == byte);
-  for (char32_t invalid : {U' ', U'\u00ad', U'\u0144', U'\u4e2d', U'\x01'}) CHECK(byte_of_letter(invalid) == -1);
+  for (int byte = 0; byte < 256; ++byte)
+    CHECK(byte_of_character(character_of_byte(static_cast<uint8_t>(byte))) == byte);
+  for (char32_t invalid : {U' ', U'\u00ad', U'\u0144', U'\u4e2d', U'\x01'}) CHECK(byte_of_character(invalid) == -1);
 }
 
 TEST_CASE("byte_bpe_word_end() splits text as GPT-2's regular expression does", "[byte-bpe]") {

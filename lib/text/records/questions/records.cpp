@@ -138,7 +138,7 @@ void set_questions(io::ShardHeader& header, const Squad& squad, const SquadOptio
   header.task = json{{kUnanswerableKey, options.unanswerable == "keep"}}.dump();
 }
 
-bool holds_unanswerable(const io::ShardHeader& header) {
+bool may_have_impossible(const io::ShardHeader& header) {
   const json task = json::parse(header.task, nullptr, false);
   return task.is_object() && task.contains(kUnanswerableKey) && task.at(kUnanswerableKey) == true;
 }

@@ -37,7 +37,7 @@ struct QuestionsSummary {
 // Sets the kind, the fields and the task of `header`, whose vocabulary must already be set.
 void set_questions(io::ShardHeader& header, const Squad& squad, const SquadOptions& options);
 // Returns whether a shard may contain impossible questions, so that predictions are scored as in SQuAD 2.0.
-bool holds_unanswerable(const io::ShardHeader& header);
+bool may_have_impossible(const io::ShardHeader& header);
 
 // Writes every question as a record, and encodes each paragraph only once. The result does not depend on the number of
 // threads. Throws Error(input) for a paragraph without tokens.

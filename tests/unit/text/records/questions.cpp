@@ -101,7 +101,7 @@ TEST_CASE("questions: the span of an answer contains the tokens that share a cha
       for (size_t i = 0; i < paragraph.token_ranges.size(); ++i)
         if (paragraph.token_ranges[i].begin < range.end && paragraph.token_ranges[i].end > range.begin)
           overlapping_tokens.push_back(static_cast<int32_t>(i));
-      RC_ASSERT(question.answer.none() == overlapping_tokens.empty());
+      RC_ASSERT(question.answer.is_empty() == overlapping_tokens.empty());
       if (overlapping_tokens.empty()) continue;
       RC_ASSERT(question.answer == (text::Span{overlapping_tokens.front(), overlapping_tokens.back()}));
       const auto [begin, end] = questions.rows_of(static_cast<int64_t>(q));
