@@ -19,7 +19,7 @@ std::string message_of(const Problem& p) {
   };
   add("expected ", p.expected);
   add("found ", p.found);
-  add("", p.next);
+  add("", p.advice);
   return text;
 }
 
@@ -28,8 +28,8 @@ std::string message_of(const Problem& p) {
 Error::Error(Exit exit, const Problem& problem) : Error(exit, message_of(problem)) {}
 
 void refuse_usage(const std::string& where, const std::string& expected, const std::string& found,
-                  const std::string& next) {
-  throw Error(Exit::usage, Problem{where, expected, found, next});
+                  const std::string& advice) {
+  throw Error(Exit::usage, Problem{where, expected, found, advice});
 }
 
 BrokenPipe::BrokenPipe(const std::string& where)

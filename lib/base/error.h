@@ -25,7 +25,7 @@ struct Problem {
   std::string where;  // file and position in the file, or option
   std::string expected;
   std::string found;
-  std::string next;  // what the user can do
+  std::string advice;  // what the user can do
 };
 
 class Error : public std::runtime_error {
@@ -40,7 +40,7 @@ class Error : public std::runtime_error {
 
 // Throws Error(usage). For functions that check several values of a command line or configuration.
 [[noreturn]] void refuse_usage(const std::string& where, const std::string& expected, const std::string& found,
-                               const std::string& next = "");
+                               const std::string& advice = "");
 
 constexpr const char* kStandardOutput = "standard output";  // name of standard output in messages
 
