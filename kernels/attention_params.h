@@ -53,10 +53,10 @@ struct AttentionParams {
   // in the same way (no decode kernel).
   bool gradient = true;
 
-  // Dropout of probabilities; threshold 0: none. Element dropout_first + i * dropout_row_stride + j of the random stream
-  // decides whether the probability of query i and key j is dropped; dropout_row_stride >= keys. The stream has the elements
-  // of the heads one after another. On a CPU, dropout_first is the first element of the current batch row (without head
-  // mixing: of the current head); on a GPU, of batch row 0 and head 0.
+  // Dropout of probabilities; threshold 0: none. Element dropout_first + i * dropout_row_stride + j of the random
+  // stream decides whether the probability of query i and key j is dropped; dropout_row_stride >= keys. The stream
+  // has the elements of the heads one after another. On a CPU, dropout_first is the first element of the current
+  // batch row (without head mixing: of the current head); on a GPU, of batch row 0 and head 0.
   Dropout dropout = {};
   uint64_t dropout_first = 0;
   int64_t dropout_row_stride = 0;

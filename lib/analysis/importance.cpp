@@ -62,8 +62,8 @@ void check_importance(const std::string& name, const std::string& where, model::
   const auto importance = importances().make(name, where);
   for (const AttentionLayer* layer : model.attention_layers()) {
     if (layer->layer_spec().heads == 0 || !contains(kinds, layer->layer_spec().kind)) continue;
-    auto refuse = [&](const std::string& expected, const std::string& found, const std::string& next) {
-      throw Error(Exit::usage, Problem{str(where, " ", name), expected, found, next});
+    auto refuse = [&](const std::string& expected, const std::string& found, const std::string& advice) {
+      throw Error(Exit::usage, Problem{str(where, " ", name), expected, found, advice});
     };
     const char* stage = side == Side::score ? "mixer" : "combiner that mixes heads";
     if (sides_in(*layer, side).empty())

@@ -20,9 +20,9 @@ void OriginalHeads::describe(Fields& f) {
 OriginalHeads OriginalHeads::resolve_for(const LayerSpec& layer_spec, const std::string& section) const {
   OriginalHeads result = *this;
   const std::string count_key = str("attention.", section, ".original_heads");
-  auto refuse_kept_heads = [&](const std::string& expected, const std::string& found, const std::string& next) {
+  auto refuse_kept_heads = [&](const std::string& expected, const std::string& found, const std::string& advice) {
     throw Error(Exit::usage,
-                Problem{str(layer_spec.name, ", attention.", section, ".kept_heads"), expected, found, next});
+                Problem{str(layer_spec.name, ", attention.", section, ".kept_heads"), expected, found, advice});
   };
   if (count == 0) {
     if (!kept_heads.empty())

@@ -44,15 +44,15 @@ size_t end_of_json_string(std::string_view text, size_t begin) {
 
 }  // namespace
 
-void require_sound_json(std::string_view text, const std::string& name, const std::string& next) {
+void require_sound_json(std::string_view text, const std::string& name, const std::string& advice) {
   const auto refuse = [&](size_t offset, const std::string& expected, const std::string& found) {
-    throw Error(Exit::input, Problem{str(name, ": byte ", offset), expected, found, next});
+    throw Error(Exit::input, Problem{str(name, ": byte ", offset), expected, found, advice});
   };
   if (const size_t offset = text.find('\0'); offset != text.npos)
     refuse(offset, "JSON without NUL bytes", "a NUL byte");
   if (const int depth = json_depth(text); depth > kMaxJsonDepth)
     throw Error(Exit::input, Problem{name, str("JSON with at most ", kMaxJsonDepth, " nested levels"),
-                                     str(depth, " nested levels"), next});
+                                     str(depth, " nested levels"), advice});
   struct Level {
     bool is_object, expects_key;  // a key follows '{' or ',' of an object
     std::set<std::string> keys;
@@ -84,7 +84,7 @@ void require_sound_json(std::string_view text, const std::string& name, const st
     throw Error(Exit::input, Problem{name,
                                      str("JSON of ", text.size(), " bytes with at most ", limit,
                                          " strings, objects and arrays, since each takes memory"),
-                                     str(num_containers), next});
+                                     str(num_containers), advice});
 }
 
 }  // namespace mh

@@ -48,8 +48,8 @@ void decompress_all(const std::string& compressed_lengths, uint64_t limit, std::
 }
 
 [[noreturn]] void throw_not_a_shard(const std::string& name, const std::string& found,
-                                    const std::string& next = "make a shard with mh-prep") {
-  throw Error(Exit::input, Problem{name, "a shard (.mhs)", found, next});
+                                    const std::string& advice = "make a shard with mh-prep") {
+  throw Error(Exit::input, Problem{name, "a shard (.mhs)", found, advice});
 }
 
 // Returns the text "bytes 0x…" with up to 8 bytes of `data` in hexadecimal digits, for messages.

@@ -20,8 +20,8 @@ namespace {
 // substitutes for CPU tensors in tests; otherwise null.
 const kernels::CudaApi *cuda_api = nullptr, *emulated_api = nullptr;
 
-Error device_error(const std::string& expected, const std::string& found, const std::string& next) {
-  return {Exit::device, Problem{"--device cuda", expected, found, next}};
+Error device_error(const std::string& expected, const std::string& found, const std::string& advice) {
+  return {Exit::device, Problem{"--device cuda", expected, found, advice}};
 }
 
 void* open_library(const char* name) {

@@ -77,8 +77,8 @@ void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
 }
 
 void refuse_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& found,
-                   const std::string& next) {
-  throw Error(Exit::input, Problem{join(arguments.inputs, ", "), expected, found, next});
+                   const std::string& advice) {
+  throw Error(Exit::input, Problem{join(arguments.inputs, ", "), expected, found, advice});
 }
 
 std::string format_throughput(uint64_t bytes, double seconds) {

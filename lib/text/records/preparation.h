@@ -64,9 +64,9 @@ std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& argumen
 // Opens the output, calls `encode` to write the records, and closes the output. Leaves no shard if `encode` throws.
 void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,
                  const std::function<void(io::ShardWriter&)>& encode);
-// Throws Error(input) that names all inputs; `next` is the advice to the user.
+// Throws Error(input) that names all inputs; `advice`: third part of the message.
 [[noreturn]] void refuse_inputs(const PrepArguments& arguments, const std::string& expected, const std::string& found,
-                                const std::string& next);
+                                const std::string& advice);
 constexpr const char* kTextFilesHelp = "text files, one sentence or paragraph per line";
 // Returns the handling of line ends that --crlf selects; LineEnds::keep if the vocabulary accepts any bytes.
 LineEnds line_ends(const PrepArguments& arguments, bool takes_any_bytes);

@@ -30,8 +30,8 @@ struct FileLocation {
     return out;
   }
   [[noreturn]] void refuse(const std::string& expected, const std::string& found,
-                           const std::string& next = "name a file of SQuAD, such as train-v1.1.json") const {
-    throw Error(Exit::input, Problem{text(), expected, found, next});
+                           const std::string& advice = "name a file of SQuAD, such as train-v1.1.json") const {
+    throw Error(Exit::input, Problem{text(), expected, found, advice});
   }
 };
 
