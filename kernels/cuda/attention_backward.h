@@ -184,8 +184,8 @@ struct KeyGradientTiles {
 
 // Computes dk, if kComputeDk, and dv, if kComputeDv. For each head it writes the gradients of the keys and values that
 // the head reads: to head params.key_head(head) of dk and head params.value_head(head) of dv if
-// tensors.has_one_reader_per_kv_head, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles of
-// keys, batch * heads). kRelative: each run of keys begins a new tile, and surplus blocks do nothing.
+// tensors.has_one_reader_per_kv_head, and otherwise to head `head` of dk and dv. Padding keys get zeros. Grid: (tiles
+// of keys, batch * heads). kRelative: each run of keys begins a new tile, and surplus blocks do nothing.
 template <class T, int kSize, bool kComputeDk, bool kComputeDv, bool kRelative, class Thread>
 MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParams& params,
                                       const KernelTensors<T>& tensors,
@@ -273,14 +273,14 @@ MH_DEVICE void attention_key_gradient(const Thread& thread, const AttentionParam
   const float factor[2] = {1, 1};
   const int warp_first = first + thread.warp() * 16;
   if constexpr (kComputeDk)
-    store_rows<kSize, Traits::kStride>(
-        thread, shared.k + warp_offset, dk_sums, factor,
-        matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? key_head : head, keys, params.key_size, params.aligned),
-        warp_first);
+    store_rows<kSize, Traits::kStride>(thread, shared.k + warp_offset, dk_sums, factor,
+                                       matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? key_head : head, keys,
+                                                      params.key_size, params.aligned),
+                                       warp_first);
   if constexpr (kComputeDv)
     store_rows<kSize, Traits::kStride>(thread, shared.v + warp_offset, dv_sums, factor,
-                                       matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? value_head : head, keys,
-                                                      params.value_size, params.aligned),
+                                       matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? value_head : head,
+                                                      keys, params.value_size, params.aligned),
                                        warp_first);
 }
 

@@ -1,5 +1,4 @@
 #include "cuda/cuda_api.h"
-
 #include "cuda/launch.h"
 
 namespace mh::kernels {
@@ -23,7 +22,8 @@ const char* cuda_device_problem() {
 
 extern "C" __attribute__((visibility("default"))) const mh::kernels::CudaApi* multihead_cuda_api() {
   using namespace mh::kernels;
-  static const CudaApi table{cuda_dropout, cuda_cross_entropy,  cuda_sum_norm,  cuda_sum_norm_backward, cuda_adam, cuda_sgd,
-                             cuda_nag,     cuda_sum_of_squares, cuda_attention, cuda_missing,           cuda_device_problem};
+  static const CudaApi table{cuda_dropout,   cuda_cross_entropy, cuda_sum_norm,      cuda_sum_norm_backward,
+                             cuda_adam,      cuda_sgd,           cuda_nag,           cuda_sum_of_squares,
+                             cuda_attention, cuda_missing,       cuda_device_problem};
   return &table;
 }

@@ -117,7 +117,8 @@ MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& wo
 // head `head` of batch row b.
 MH_DEVICE uint64_t dropout_element(const AttentionParams& params, int64_t b, int64_t head, int query, int key) {
   return params.dropout_first +
-         static_cast<uint64_t>(((b * params.dropout_heads + head) * params.queries + query) * params.dropout_row_stride + key);
+         static_cast<uint64_t>(
+             ((b * params.dropout_heads + head) * params.queries + query) * params.dropout_row_stride + key);
 }
 
 // Returns a word with one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. draw(c) returns

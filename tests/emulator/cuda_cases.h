@@ -181,8 +181,8 @@ struct Case {
         const AttentionParams& case_params = oracle_case.params;
         const uint64_t element =
             case_params.dropout_first +
-            static_cast<uint64_t>(((b * num_dropout_heads + h) * case_params.queries + t) * case_params.dropout_row_stride +
-                                  s);
+            static_cast<uint64_t>(
+                ((b * num_dropout_heads + h) * case_params.queries + t) * case_params.dropout_row_stride + s);
         return mh::kernels::is_kept(dropout, mh::kernels::philox(dropout, element / 4).word[element % 4])
                    ? static_cast<double>(dropout.scale)
                    : 0.0;
@@ -228,8 +228,8 @@ struct Case {
   Case& operator=(const Case&) = delete;
 };
 
-// The tensors of a case. dk has one head for each query head, and dv one for each output head (has_one_reader_per_kv_head
-// is false).
+// The tensors of a case. dk has one head for each query head, and dv one for each output head
+// (has_one_reader_per_kv_head is false).
 template <class T>
 struct CaseTensors {
   Tensor<T> q, k, v, dout, out, dq, dk, dv;

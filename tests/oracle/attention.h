@@ -23,8 +23,8 @@ using MayAttend = std::function<bool(int64_t, int64_t, int64_t)>;
 using AdditiveMask = std::function<double(int64_t, int64_t, int64_t, int64_t)>;  // (b, head, t, s) -> mask added to A
 
 // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d), row-major. Fully masked rows have Z = 0.
-inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, const Weights& w, const MayAttend& allowed,
-                        const AdditiveMask& additive_mask = {}) {
+inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, const Weights& w,
+                        const MayAttend& allowed, const AdditiveMask& additive_mask = {}) {
   auto project = [&](const Vector& in, int64_t length, const char* name, int64_t size) {
     const Vector& weight = w.at(std::string(name) + ".weight");
     auto bias = w.find(std::string(name) + ".bias");

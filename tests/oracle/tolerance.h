@@ -38,8 +38,8 @@ inline constexpr double kFp16ExchangeFactor = 1.5;
 inline constexpr double kSplitProductError = 3 * 0x1p-22;
 
 // Returns the term to add to composed_error_bound() for fp32 on a GPU: the effect of the errors of logits that are
-// computed from split products. Unlike logit_error_bound(), the term has no factor of 4, since kSplitProductError is the
-// largest error of a product, and errors of different products partly cancel.
+// computed from split products. Unlike logit_error_bound(), the term has no factor of 4, since kSplitProductError is
+// the largest error of a product, and errors of different products partly cancel.
 inline double split_logit_error_bound(double logit_size, double magnitude) {
   return kSplitProductError * logit_size * magnitude;
 }

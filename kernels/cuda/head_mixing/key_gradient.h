@@ -71,9 +71,9 @@ constexpr bool kSeparateKeyValuePasses = kSize * sizeof(T) >= 512 || kSize > 128
 
 // ResidentRows::keys and keys_of_run: computes dk, if kComputeDk: for each query head the gradient of the keys that it
 // reads; and dv, if kComputeDv: for each output head the gradient of the values that it reads. If
-// tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and params.value_head(i)
-// of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1, plan.head_blocks); a
-// tile of `order` is 16 * plan.strips keys.
+// tensors.has_one_reader_per_kv_head, the gradients are written to heads params.key_head(j) of dk and
+// params.value_head(i) of dv, and otherwise to heads j and i. Padding keys get zeros. Grid: (order.num_blocks(), 1,
+// plan.head_blocks); a tile of `order` is 16 * plan.strips keys.
 //
 // ResidentRows::keys_of_run: as keys, with relative positions: tensors.q is q + u, tensors.q_v is q + v, and each run
 // of keys begins a new tile; surplus blocks do nothing.
@@ -370,7 +370,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           if (warp_head + o < params.in_heads)
             store_rows<kSize, kStride>(
                 thread, staging, dk_sums[o], {1, 1},
-                matrix_of_head(dk, b, tensors.has_one_reader_per_kv_head ? params.key_head(warp_head + o) : warp_head + o,
+                matrix_of_head(dk, b,
+                               tensors.has_one_reader_per_kv_head ? params.key_head(warp_head + o) : warp_head + o,
                                rows_end, params.key_size, params.aligned),
                 first + 16 * warp.strip);
         }
@@ -378,7 +379,8 @@ MH_DEVICE void head_mixing_key_gradient(const Thread& thread, const AttentionPar
           if (warp_head + o < params.out_heads)
             store_rows<kSize, kStride>(
                 thread, staging, dv_sums[o], {scales[o], scales[o]},
-                matrix_of_head(dv, b, tensors.has_one_reader_per_kv_head ? params.value_head(warp_head + o) : warp_head + o,
+                matrix_of_head(dv, b,
+                               tensors.has_one_reader_per_kv_head ? params.value_head(warp_head + o) : warp_head + o,
                                rows_end, params.value_size, params.aligned),
                 first + 16 * warp.strip);
         }

@@ -80,10 +80,10 @@ void forward_heads(const Operands& x, bool with_gradient, const ForwardResult& r
                 });
 }
 
-// Writes all gradients to d. `has_one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
-// the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of
-// relative positions and of scale factors are fp32 and separate for each head of each batch row: d.u and d.v_bias (B h,
-// dk), d.r (B h, distances, dk) with the padding rows of r, d.head_scales (B, h).
+// Writes all gradients to d. `has_one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v
+// have the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them.
+// Gradients of relative positions and of scale factors are fp32 and separate for each head of each batch row: d.u and
+// d.v_bias (B h, dk), d.r (B h, distances, dk) with the padding rows of r, d.head_scales (B, h).
 template <class T>
 void backward_heads(const SavedAttention& saved, const at::Tensor& dout, bool has_one_reader_per_kv_head,
                     OperandGradients& d) {
@@ -139,7 +139,8 @@ struct AttentionCpuBackend {
     if (x.spec.key_lengths.defined()) d.k.zero_(), d.v.zero_();  // the kernel writes no gradients of padding keys
     if (x.q.scalar_type() == at::kFloat) backward_heads<float>(saved, dout, has_one_reader_per_kv_head, d);
     else backward_heads<uint16_t>(saved, dout, has_one_reader_per_kv_head, d);
-    if (!has_one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (!has_one_reader_per_kv_head)
+      d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (const RelativePositions& relative = x.spec.relative; d.u.defined())
       d.u = sum_over_rows(d.u, relative.u), d.v_bias = sum_over_rows(d.v_bias, relative.v),
       d.r = sum_over_rows(d.r, relative.r);

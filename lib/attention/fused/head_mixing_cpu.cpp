@@ -167,10 +167,10 @@ void forward_rows(const Operands& x, const HeadMixingParams& mixing_params, Forw
   });
 }
 
-// Writes all gradients to d. `has_one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v have
-// the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them. Gradients of
-// relative positions are fp32 and separate for each part of each batch row, with dk padded to a multiple of 16: d.u and
-// d.v_bias (B · parts, h, dk), d.r (B · parts, h, distances, dk) with the padding rows of r.
+// Writes all gradients to d. `has_one_reader_per_kv_head`: one query head reads each key/value head, and d.k and d.v
+// have the heads of k and v; otherwise d.k and d.v have one head for each query head, and the caller sums them.
+// Gradients of relative positions are fp32 and separate for each part of each batch row, with dk padded to a multiple
+// of 16: d.u and d.v_bias (B · parts, h, dk), d.r (B · parts, h, distances, dk) with the padding rows of r.
 template <class T>
 void backward_rows(const SavedAttention& saved, const at::Tensor& dout, const HeadMixingParams& mixing_params,
                    bool has_one_reader_per_kv_head, OperandGradients& d) {
@@ -272,7 +272,8 @@ struct HeadMixingCpuBackend {
                             : at::empty({q.size(0), mixing_params.num_parts(), m.size(-2), m.size(-1)}, m.options());
     if (q.scalar_type() == at::kFloat) backward_rows<float>(saved, dout, mixing_params, has_one_reader_per_kv_head, d);
     else backward_rows<uint16_t>(saved, dout, mixing_params, has_one_reader_per_kv_head, d);
-    if (!has_one_reader_per_kv_head) d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
+    if (!has_one_reader_per_kv_head)
+      d.k = x.spec.reduce_to_kv_heads(d.k, x.k), d.v = x.spec.reduce_to_kv_heads(d.v, x.v);
     if (const RelativePositions& relative = x.spec.relative; d.u.defined())
       d.u = sum_over_parts(d.u, relative.u), d.v_bias = sum_over_parts(d.v_bias, relative.v),
       d.r = sum_over_parts(d.r, relative.r);

@@ -40,7 +40,8 @@ at::Tensor random_rows(int64_t num_rows, int64_t max_rows) {
 
 }  // namespace
 
-TEST_CASE("cached_attention equals attention to contiguous keys after any reorder, append and retain_last", "[search]") {
+TEST_CASE("cached_attention equals attention to contiguous keys after any reorder, append and retain_last",
+          "[search]") {
   c10::NoGradGuard no_gradient;
   CHECK(rc::check([] {
     at::manual_seed(*rc::gen::inRange<uint64_t>(0, 1 << 30));

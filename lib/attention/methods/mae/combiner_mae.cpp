@@ -39,7 +39,8 @@ class MixtureOfExperts : public GatedCombiner {
         num_remaining_heads_(layer_spec.value_heads),
         num_experts_(expert_count(num_original_heads_, options.drop)),
         gate_(options_, num_experts_) {
-    auto refuse = [&](const char* key, const std::string& expected, const std::string& found, const std::string& advice) {
+    auto refuse = [&](const char* key, const std::string& expected, const std::string& found,
+                      const std::string& advice) {
       throw Error(Exit::usage, Problem{str(layer_spec.name, ", attention.mae.", key), expected, found, advice});
     };
     if (options.drop >= num_original_heads_)

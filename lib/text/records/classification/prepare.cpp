@@ -104,7 +104,8 @@ void write_examples_shard(const PrepArguments& arguments, const BertVocabulary& 
                format_count(summary.num_unknown, "unknown, "), format_throughput(summary.bytes, summary.seconds)));
 }
 
-void refuse(const std::string& option, const std::string& expected, const std::string& found, const std::string& advice) {
+void refuse(const std::string& option, const std::string& expected, const std::string& found,
+            const std::string& advice) {
   throw Error(Exit::usage, Problem{option, expected, found, advice});
 }
 
