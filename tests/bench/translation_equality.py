@@ -49,9 +49,9 @@ def main():
 
         model = translation.EncoderDecoder(initial_weights["decoder.embedding.weight"].shape[0], layers, d, h, f)
         peer_tensors = model.tensors()
-        absent_names = [name for name in initial_weights if name in weights_after_sgd and "optimizer." not in name and name not in peer_tensors]
-        if absent_names or any(name not in initial_weights for name in peer_tensors):
-            sys.exit(f"translation_equality: expected a tensor in peers/translation.py for every tensor of the checkpoint; found none for {absent_names}")
+        project_names = {name for name in initial_weights if name in weights_after_sgd and "optimizer." not in name}
+        if differing_names := sorted(project_names ^ set(peer_tensors)):
+            sys.exit(f"translation_equality: expected the same tensors in the checkpoint and in peers/translation.py; found only in one of them: {', '.join(differing_names)}")
         for name, tensor in peer_tensors.items():
             tensor.copy_(initial_weights[name])
         optimizer = decoder.optimizer_of(model, lr)

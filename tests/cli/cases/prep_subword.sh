@@ -55,7 +55,7 @@ python3 -B -m subword_nmt.learn_bpe -s 12 < <(cat de en) 2>/dev/null | cmp - cod
 # same CODES VOCABULARY TEXT: fails unless mh-prep and subword-nmt split TEXT into the same pieces.
 same() {
   python3 -B -m subword_nmt.apply_bpe -c "$1" < "$3" > expected_pieces
-  mh-prep lm --vocab "$2" "$3" | mh-prep cat --ids - | awk -v first=6 '
+  mh-prep lm --vocab "$2" "$3" | mh-prep cat --ids - | awk '
     NR == FNR { if ($0 ~ /^$/ && !body) { body = 1; next } if (body) piece[n++] = $1; next }
     { line = ""; for (i = 1; i < NF; i++) line = line (i > 1 ? " " : "") piece[$i]; print line }' "$2" - | cmp - expected_pieces
 }

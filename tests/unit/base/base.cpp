@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 #include <stdexcept>
 
 #include "base/command_line.h"
@@ -211,10 +213,12 @@ TEST_CASE("random numbers follow their distributions and depend on seed, stream 
   for (int i = 0; i < 70000; ++i) ++counts[random.uniform_below(7)];
   // 4 standard deviations of a binomial distribution.
   for (int c : counts) CHECK(std::abs(c - 10000) < 4 * std::sqrt(70000 * (1. / 7) * (6. / 7)));
-  std::vector<int64_t> order{0, 1, 2, 3, 4, 5, 6, 7};
+  std::vector<int64_t> order(100);
+  std::iota(order.begin(), order.end(), 0);
+  const std::vector<int64_t> sorted = order;
   random.shuffle(order);
-  std::sort(order.begin(), order.end());
-  CHECK(order == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(order != sorted);
+  CHECK(std::is_permutation(order.begin(), order.end(), sorted.begin()));
 }
 
 TEST_CASE(
@@ -379,8 +383,8 @@ TEST_CASE("an output file replaces the file of the same name only after close()"
 
 TEST_CASE("writing to an invalid path, a full disk or a closed pipe throws an error that names the cause") {
   Folder folder;
-  CHECK(contains(message([&] { open_sink(folder.file("no/such")); }), "1: "));
-  CHECK(contains(message([&] { open_sink(folder.path.string()); }), "2: "));
+  CHECK(message([&] { open_sink(folder.file("no/such")); }).starts_with("1: "));
+  CHECK(message([&] { open_sink(folder.path.string()); }).starts_with("2: "));
   CHECK(contains(message([&] { write_file_atomically("/dev/full", "x"); }), "No space left on device"));
   int ends[2];
   REQUIRE(pipe(ends) == 0);
@@ -394,12 +398,12 @@ TEST_CASE("writing to an invalid path, a full disk or a closed pipe throws an er
 
 TEST_CASE("opening a missing file or a folder for reading throws an error that names the cause") {
   Folder folder;
-  CHECK(contains(message([&] { open_source(folder.file("none")); }), "3: "));
+  CHECK(message([&] { open_source(folder.file("none")); }).starts_with("3: "));
   CHECK(contains(message([&] { open_source(folder.path.string()); }), "found a folder"));
   CHECK(contains(message([&] { MappedFile m(folder.path.string()); }), "found a folder"));
   write_file_atomically(folder.file("empty"), "");
   CHECK(MappedFile(folder.file("empty")).size() == 0);
-  CHECK(contains(message([&] { refuse_output_onto_input(folder.file("empty"), {folder.file("./empty")}); }), "2: "));
+  CHECK(message([&] { refuse_output_onto_input(folder.file("empty"), {folder.file("./empty")}); }).starts_with("2: "));
   refuse_output_onto_input(folder.file("new"), {folder.file("empty")});
 }
 
