@@ -12,7 +12,7 @@ namespace mh::analysis {
 AttentionDump::AttentionDump(model::LanguageModel& model, int64_t num_blocks, int64_t num_queries, int64_t num_keys) {
   int64_t bytes_per_block = 0;
   for (const attention::AttentionLayer* layer : model.attention_layers())
-    bytes_per_block += layer->layer_spec().heads * num_queries * num_keys * static_cast<int64_t>(sizeof(float));
+    bytes_per_block += layer->layer_spec().value_heads * num_queries * num_keys * static_cast<int64_t>(sizeof(float));
   const int64_t max_blocks = bytes_per_block > 0 ? kMaxBytes / bytes_per_block : num_blocks;
   if (num_blocks > max_blocks)
     throw Error(Exit::usage, Problem{"--dump", str("at most ", human_bytes(kMaxBytes), " of attention matrices"),

@@ -88,7 +88,8 @@ void run_gnuplot(const std::string& script, bool discard_output) {
   }
   close(pipe_ends[1]);
   int status = 0;
-  if (spawn_error != 0 || waitpid(child_pid, &status, 0) != child_pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+  if (spawn_error != 0) throw Error(Exit::failed, str("--plot: cannot start gnuplot: ", std::strerror(spawn_error)));
+  if (waitpid(child_pid, &status, 0) != child_pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw Error(
         Exit::failed,
         "--plot: expected gnuplot to draw the plot; found a failure of gnuplot; see the messages of gnuplot above");

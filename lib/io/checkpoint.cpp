@@ -257,9 +257,9 @@ void Checkpoint::parse(const Header& header) {
       if (checksums_.count(info.name) == 0) throw format_error(": metadata", "a checksum of " + info.name, "none");
     const std::string stored_checksum = checksums_[kHeaderChecksumKey];
     const std::string computed_checksum = header_checksum(infos_, metadata_);
+    if (stored_checksum.empty()) throw format_error(": metadata", "a checksum of the header", "none");
     if (stored_checksum != computed_checksum)
-      throw format_error(": header", "the checksum " + (stored_checksum.empty() ? "of the header" : stored_checksum),
-                         computed_checksum);
+      throw format_error(": header", "the checksum " + stored_checksum, computed_checksum);
   } else {
     for (const auto& [key, text] : metadata_)
       if (key.rfind("multihead.", 0) == 0)

@@ -32,8 +32,8 @@ const std::vector<RecordKind>& record_kinds() {
        .fields = {"sentence"},
        .num_token_fields = 1,
        .rule = "documents of at least one sentence, each followed by an empty sequence",
-       .meaning = "The tokens of a sentence. Each document has at least one sentence, and an empty run follows the "
-                  "last sentence of a document.",
+       .meaning = "The tokens of a sentence. Each document has at least one sentence, and an empty "
+                  "sequence follows the last sentence of a document.",
        .allows_length = [](size_t, uint64_t length,
                            uint64_t previous_length) { return length > 0 || previous_length > 0; },
        .ends_with_empty_sequence = true},

@@ -93,8 +93,9 @@ class AdaptiveOutput : public OutputLayer {
     if (smoothing != 0)
       throw Error(
           Exit::usage,
-          Problem{"label smoothing", "0 with model.output_cutoffs", str(smoothing),
-                  "set label smoothing to 0: an adaptive softmax does not compute the probabilities of all entries"});
+          Problem{
+              "train.label_smoothing", "0 with model.output_cutoffs", str(smoothing),
+              "set train.label_smoothing=0: an adaptive softmax does not compute the probabilities of all entries"});
     const at::Tensor& targets = all_targets.values;
     const Weights w = weights();
     const at::Tensor flat_hidden = hidden.flatten(0, 1).to(w.head.scalar_type());

@@ -19,10 +19,12 @@ Validator::Validator(const RunConfig& config, const io::ShardFile* shard, const 
 void Validator::check(model::LanguageModel& model) const {
   dataset_->check(model);
   const std::vector<std::string> names = dataset_->score_names();
-  if (!selects_by_loss() && std::find(names.begin(), names.end(), config_.train.validation.metric) == names.end())
-    throw Error(Exit::usage,
-                Problem{"train.validation.metric", "loss, or a score of the task: " + join(names, ", "),
-                        config_.train.validation.metric, did_you_mean(config_.train.validation.metric, names)});
+  const std::string& metric = config_.train.validation.metric;
+  if (selects_by_loss() || std::find(names.begin(), names.end(), metric) != names.end()) return;
+  const std::string suggestion = did_you_mean(metric, names);
+  throw Error(Exit::usage,
+              Problem{"train.validation.metric", "loss, or a score of the task: " + join(names, ", "), metric,
+                      suggestion.empty() ? "set train.validation.metric=loss, or to one of these scores" : suggestion});
 }
 
 Validation Validator::run(model::LanguageModel& model, attention::Observer* observer) const {

@@ -109,10 +109,12 @@ void score(ScoreJob& job) {
   for (size_t i = 0; i + 1 < job.files.size(); ++i)
     if (job.files[i] != "-") source.require_readable_by(io::Checkpoint(job.files[i]));
   const bool scores_tokens = source.task().traits().perplexity;
-  if (scores_tokens && (!job.examples.predictions.empty() || !job.examples.best_answers.empty()))
-    throw Error(Exit::usage,
-                Problem{"--predictions", "a shard of examples or questions",
-                        str(source.name(), ", of the kind ", source.header().kind), "leave the option out"});
+  for (const auto& [option, file] :
+       {std::pair("--predictions", job.examples.predictions), std::pair("--best-answers", job.examples.best_answers)})
+    if (scores_tokens && !file.empty())
+      throw Error(Exit::usage,
+                  Problem{option, "a shard of examples or questions",
+                          str(source.name(), ", of the kind ", source.header().kind), "leave the option out"});
   Table table(Table::format_named(job.args->format));
   for (size_t i = 0; i + 1 < job.files.size(); ++i) {
     model::LoadedModel model = load(*job.args, job.files[i]);
