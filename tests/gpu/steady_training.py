@@ -71,7 +71,7 @@ def main():
         run = folder / "run"
         with subprocess.Popen([args.tools / "mh-train", "-q", "--device", args.device, "--config", args.recipe, "--train", shard, "--out", run, *sets]) as job:
             try:
-                sys.exit(f"steady_training: mh-train ended within {args.minutes:g} minutes, exit status {job.wait(60 * args.minutes)}")
+                sys.exit(f"steady_training: expected mh-train to run for {args.minutes:g} minutes; found exit status {job.wait(60 * args.minutes)}; see its messages above")
             except subprocess.TimeoutExpired:
                 job.send_signal(signal.SIGTERM)
         entries = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]

@@ -68,5 +68,5 @@ if [ -n "$(command -v mh-train || true)" ]; then
   tools=$(dirname "$(command -v mh-train)")
   printf '[model]\nlayers = 1\nwidth = 64\nffn = 64\n[attention]\nheads = 3\n[train]\nbatch.tokens = 512\nlength = "9u"\n' > odd.toml
   expect 1 python3 "$ROOT/tests/gpu/steady_training.py" --tools "$tools" --minutes 9 --words 50 --tokens 2000 --device cpu odd.toml
-  said "mh-train ended within 9 minutes, exit status 2"
+  said "expected mh-train to run for 9 minutes; found exit status 2"
 fi
