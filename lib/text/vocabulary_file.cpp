@@ -179,7 +179,7 @@ class VocabularyReader {
                 "the vocabulary is damaged; make the vocabulary again with mh-prep vocab, or copy the file again"});
   }
 
-  static std::string quote_start(std::string_view text) { return "'" + std::string(text.substr(0, 40)) + "'"; }
+  static std::string quote_start(std::string_view text) { return "'" + shorten(std::string(text), 40) + "'"; }
 
   // Reads the next line into `text`; returns false at the end of the file.
   bool read_line(std::string_view& text) {
