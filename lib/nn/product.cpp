@@ -40,7 +40,8 @@ const std::optional<c10::TypedOperatorHandle<LinearPointwise>>& onednn_linear() 
   return op;
 }
 
-// Returns whether oneDNN can compute fp32 products of x: x is a non-empty fp32 tensor on the CPU.
+// Returns whether oneDNN can compute fp32 products of x: LibTorch has the oneDNN operator, and x is a non-empty fp32
+// tensor on the CPU.
 bool has_onednn_fp32_product(const at::Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && x.numel() > 0 && onednn_linear().has_value();
 }
@@ -52,8 +53,8 @@ bool can_be_packed(const at::Tensor& weight) {
           weight.scalar_type() == at::kBFloat16 && weight.numel() > 0 && onednn_linear().has_value());
 }
 
-// Returns the matrix in row-major or column-major layout without gaps. Copies a matrix with other strides, for which
-// oneDNN has only reference kernels, a hundred times slower.
+// Returns the matrix in row-major or column-major layout without gaps, or unchanged if it is packed. Copies a matrix
+// with other strides, for which oneDNN has only reference kernels, a hundred times slower.
 at::Tensor make_dense(const at::Tensor& matrix) {
   const bool is_dense = matrix.is_mkldnn() || matrix.is_contiguous() || matrix.t().is_contiguous();
   return is_dense ? matrix : matrix.contiguous();
@@ -73,7 +74,8 @@ at::Tensor onednn_product(const at::Tensor& x, const at::Tensor& weight, const a
 constexpr int64_t kFullRows = DecodingProducts::kFullRows;
 thread_local DecodingProducts* current_products = nullptr;
 
-// Returns the weight in the opaque layout that oneDNN chooses for products with kFullRows rows.
+// Returns the weight in the opaque layout that oneDNN chooses for products with kFullRows rows; the weight itself if
+// LibTorch lacks an operator.
 at::Tensor pack_weight(const at::Tensor& weight) {
   static const auto op = onednn_operator<ReorderLinearWeight>("mkldnn::_reorder_linear_weight");
   return op && onednn_linear() ? op->call(weight, c10::SymInt(kFullRows)) : weight;
@@ -101,8 +103,8 @@ class SingleThreadScope {
 };
 
 // Returns fused_activation(x weightᵀ + bias), computed in chunks whose numbers of rows are in `chunk_sizes`
-// (ascending); see DecodingProducts. Divides the rows evenly among the threads, but gives a chunk at least kFullRows /
-// 2 rows, and rounds the number of rows of a chunk up to the next size.
+// (ascending); see DecodingProducts. Divides the rows evenly among the threads, but gives each chunk except the last at
+// least kFullRows / 2 rows, and rounds the number of rows of a chunk up to the next size.
 at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              Activation fused_activation, const std::vector<int64_t>& chunk_sizes) {
   const int64_t num_rows = x.size(0), num_threads = at::in_parallel_region() ? 1 : at::get_num_threads(),
@@ -127,9 +129,9 @@ at::Tensor product_in_chunks(const at::Tensor& x, const at::Tensor& weight, cons
   return num_chunks == 1 ? results[0] : at::cat(results);
 }
 
-// Returns the numbers of rows, ascending, for which each row of a product with the packed weight has the same bits as
-// in a product with kFullRows rows. The order of oneDNN's additions depends on the shape of a product and not on the
-// values, so one test product for each number of rows suffices.
+// Returns the elements of kCandidates, ascending, for which each row of a product of that many rows with the packed
+// weight has the same bits as in a product with kFullRows rows. The order of oneDNN's additions depends on the shape of
+// a product and not on the values, so one test product for each number of rows suffices.
 std::vector<int64_t> find_chunk_sizes(const at::Tensor& weight, const at::Tensor& bias) {
   constexpr int64_t kDistinctRows = 16;
   constexpr int64_t kCandidates[] = {16, 32, 48, 64, 80, 96, 128, 160};  // multiples of kDistinctRows

@@ -31,8 +31,8 @@ at::Tensor product_tn(const at::Tensor& a, const at::Tensor& b);
 
 // Parameters to concatenate along the first axis; null pointers are skipped.
 using ParameterRefs = std::initializer_list<const Parameter*>;
-// Returns the concatenation (Σ n_i, …) of the values of parameters (n_i, …) along the first axis; undefined if there
-// are no parameters.
+// Returns the concatenation (Σ n_i, …) of the values of parameters (n_i, …) along the first axis; undefined if all
+// pointers are null.
 at::Tensor concatenate_values(ParameterRefs parameters);
 
 // Changes the matrix products of the current thread during the lifetime of the object, for decoding. Gradients must be
@@ -43,8 +43,8 @@ at::Tensor concatenate_values(ParameterRefs parameters);
 //   zero rows. Only chunk sizes for which oneDNN computes the same bits as for kFullRows rows are used
 //   (Weights::chunk_sizes).
 //   On a GPU, product_nt() pads x to at least kFullRows rows.
-// - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, which is packed in oneDNN's fastest
-//   layout, instead of computing it for every product.
+// - linear(x, weights, biases) (ops.h) uses a cached concatenation of the weights, on a CPU packed in oneDNN's fastest
+//   layout, instead of computing the concatenation for every product.
 class DecodingProducts {
  public:
   static constexpr int64_t kFullRows = 64;  // number of rows of a product that keeps a core busy
@@ -58,11 +58,11 @@ class DecodingProducts {
 
   struct Weights {
     at::Tensor weight, bias;
-    std::vector<int64_t> chunk_sizes{};  // possible numbers of rows of a chunk, ascending, for a packed weight
+    std::vector<int64_t> chunk_sizes{};  // numbers of rows that a chunk may have, ascending; empty unless packed
     bool is_packed() const { return weight.is_mkldnn(); }  // a packed weight is valid only in product()
   };
-  // Returns the concatenations of `weights` (n_i, k) and of `biases` (n_i). The first call with these weights computes
-  // the result and caches it.
+  // Returns the concatenations of `weights` (n_i, k), packed if possible, and of `biases` (n_i), converted to the type
+  // of the weights. The first call with these parameters computes the result and caches it.
   const Weights& weights(ParameterRefs weights, ParameterRefs biases);
   // Returns fused_activation(x weightᵀ + bias) (n, m) for x (n, k) and a packed weight (m, k).
   static at::Tensor product(const at::Tensor& x, const Weights& weights, Activation fused_activation);
