@@ -56,7 +56,8 @@ class Search {
     return static_cast<int64_t>(beam) * rows_per_sentence_ + p.slot;
   }
 
-  // Runs the model on the last token of every row and returns the logits (R, V) fp32 of the next tokens.
+  // Runs the model on the last token of every row (in the first step, the end token) and returns the logits (R, V) fp32
+  // of the next tokens, for R rows and V tokens of the vocabulary.
   at::Tensor next_logits() {
     at::Tensor tokens = at::full({num_rows(), 1}, static_cast<int64_t>(policy_.special_tokens().end), at::kLong);
     auto* t = tokens.mutable_data_ptr<int64_t>();
@@ -98,7 +99,7 @@ class Search {
     }
   }
 
-  // Returns the forced next token of beams_[beam], or -1.
+  // Returns the forced next token of beams_[beam]; -1: none.
   int32_t forced_token(size_t beam) const {
     return policy_.forced_token(*sentences_[beams_[beam].sentence], beams_[beam], length_);
   }
@@ -134,9 +135,9 @@ class Search {
     }
   }
 
-  // Removes finished sentences from the batch, and reorders the rows of the decoding state. Live hypotheses stay in
-  // their rows if possible, so that little of the cache is copied; the last sentences move to the rows of removed
-  // sentences.
+  // Removes finished sentences from the batch, stores their hypotheses in results_, and reorders the rows of the
+  // decoding state. Live hypotheses stay in their rows if possible, so that little of the cache is copied; the last
+  // sentences move to the rows of removed sentences.
   void compact_batch() {
     const int64_t old_num_rows = num_rows();         // number of rows in state_
     std::vector<size_t> old_indices(beams_.size());  // previous index in beams_ of each remaining sentence
@@ -197,8 +198,9 @@ class Search {
 
 // Returns the number of sub-batches into which a batch of `num_rows` rows is split; each sub-batch is searched by one
 // thread, without the synchronisation after each operation that several threads on one batch require. Returns the
-// number of threads if each sub-batch then has enough rows for efficient matrix products, otherwise 1. Splitting
-// requires attention layers that support concurrent calls and whose results for a row do not depend on the other rows.
+// number of threads if the model is on a CPU and each sub-batch then has enough rows for efficient matrix products,
+// otherwise 1. Splitting requires attention layers that support concurrent calls and whose results for a row do not
+// depend on the other rows.
 int64_t num_sub_batches(model::LanguageModel& model, int64_t num_rows) {
   const int64_t num_threads = at::get_num_threads();
   if (!model.parameters().device().is_cpu() || num_rows < num_threads * nn::DecodingProducts::kFullRows) return 1;

@@ -56,7 +56,7 @@ struct SearchOptions {
     f.field("no_unknown", no_unknown, "whether hypotheses must not contain the unknown token");
   }
   // Throws Error(usage) if the beam size exceeds the size of the vocabulary, or if the minimum length exceeds the
-  // maximum length of every sentence.
+  // maximum length of hypotheses of the model or, with max_length_a = 0, max_length_b.
   void check(model::LanguageModel& model) const;
 };
 
@@ -80,7 +80,7 @@ struct SamplingOptions {
 struct Sentence {
   std::vector<int32_t> source;  // source tokens with the end token; empty for a model without an encoder
   std::vector<int32_t> prefix;  // forced first tokens of every hypothesis
-  int64_t number = 0;           // number of the sentence, which selects its random stream
+  int64_t number = 0;           // number of the sentence, from 0, which selects its random stream
 };
 
 struct Hypothesis {

@@ -65,8 +65,8 @@ class BeamPolicy {
   // below the minimum length, and the unknown token with no_unknown.
   std::vector<int32_t> excluded_tokens(int64_t length) const;
   // Replaces the live hypotheses of `length` tokens by their extensions, and finishes hypotheses. `extensions`: best
-  // first; with sampling, one for each live hypothesis. Throws Error(usage) if no extension is allowed and no
-  // hypothesis is finished.
+  // first; with sampling, one for each live hypothesis. In beam search, throws Error(usage) if no extension is allowed
+  // and no hypothesis is finished.
   void advance(Beam& beam, std::span<const Extension> extensions, int64_t length) const;
   // Throws Error(usage) because every token of the vocabulary is excluded, for example in a vocabulary that has only
   // the end token and the unknown token.
@@ -83,8 +83,8 @@ class BeamPolicy {
   SamplingOptions sampling_;
 };
 
-// Sets input.source, (R, Ts) padded, and input.lengths.encoder, (R), for the first forward pass, with
-// `rows_per_sentence` equal rows for each sentence.
+// Sets input.source, (R, Ts) int64, padded to a common length Ts, and input.lengths.encoder, (R) int64, on the CPU, for
+// the first forward pass: R rows, `rows_per_sentence` equal rows for each sentence.
 void set_sources(model::LanguageModel& model, const Sentences& sentences, int64_t rows_per_sentence,
                  model::Input& input);
 

@@ -131,7 +131,7 @@ class DeviceSearch {
                            .to(at::kDouble) -
                        lse.unsqueeze(2);
     if (const at::Tensor& forced_tokens = forced_tokens_[static_cast<size_t>(step)];
-        forced_tokens.defined()) {  // the forced token is the only extension of each row
+        forced_tokens.defined()) {  // a forced token is the only extension of each row of its sentence
       const at::Tensor is_forced = forced_tokens.ge(0).unsqueeze(2),
                        forced_token_log_p = at::full_like(log_p, -INFINITY);
       forced_token_log_p.select(2, 0).copy_(forced_log_p(logits, forced_tokens, lse));
@@ -270,8 +270,8 @@ class DeviceSearch {
   std::vector<Beam> beams_;        // unfinished sentences, in the order of rows
   int64_t rows_per_sentence_ = 1;  // number W of rows of each sentence
   int64_t length_ = 0;             // number of tokens of each live hypothesis
-  // (S, W): last token and log-probability of the hypothesis in each row; in beam search, end token and minus infinity
-  // for a row without a hypothesis.
+  // (S, W): last token (int64) and log-probability (fp64, nats) of the hypothesis in each row; in beam search, end
+  // token and minus infinity for a row without a hypothesis.
   at::Tensor tokens_, log_probabilities_;
   // Per step: (S, 1) int64, forced token of each sentence; -1: none; undefined if no sentence has a forced token.
   std::vector<at::Tensor> forced_tokens_;

@@ -1,6 +1,6 @@
 // Beam search and sampling (beam_search.h) as tensor operations of fixed shapes, so that a GPU decodes token after
 // token without waiting for the host. The hypotheses follow from the extensions of each step, a few numbers per
-// sentence. After every kSteps steps, the host reads the extensions of these steps, applies the rules of beams.h, and
+// sentence. After at most kSteps steps, the host reads the extensions of these steps, applies the rules of beams.h, and
 // removes finished sentences from the batch. Until then, finished sentences and rows without a live hypothesis are
 // computed, too.
 //
@@ -16,8 +16,8 @@
 
 namespace mh::search {
 
-// Number of steps between two reads of the results by the host. A step of a small model takes 1 to 3 ms, a read less
-// than 1 ms.
+// Maximum number of steps between two reads of the results by the host. A step of a small model takes 1 to 3 ms, a read
+// less than 1 ms.
 constexpr int64_t kSteps = 8;
 
 // Returns the hypotheses of each sentence, as beam_search() does without an observer.
