@@ -143,7 +143,8 @@ class Classification : public Task {
             str("model.bert.classes=", labels.size()), "model.bert.labels=[" + join(labels, ", ") + "]",
             "model.bert.next_sentence=false"};
   }
-  // Copies the names of the classes from the shard to model.bert.labels, so that a checkpoint names its classes.
+  // Copies the names of the classes from the shard to model.bert.labels, so that a checkpoint names its classes, unless
+  // labels are set or the number of classes is not model.bert.classes.
   void set_shard_options(model::ModelOptions& model, const io::ShardHeader& header,
                          const std::string& name) const override {
     if (model.bert.head != "classes" || !model.bert.labels.empty()) return;

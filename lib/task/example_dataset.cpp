@@ -33,7 +33,8 @@ struct LossSums {
             .item<double>();
     num_next_sentence += labels.ge(0).sum().item<int64_t>();
   }
-  // Returns the mean loss per target plus the mean next-sentence loss; NaN if no target was scored.
+  // Returns the mean loss per target plus the mean next-sentence loss; NaN if neither targets nor next-sentence classes
+  // were scored.
   double mean() const {
     if (num_scored == 0 && num_next_sentence == 0) return std::numeric_limits<double>::quiet_NaN();
     return nll / static_cast<double>(std::max<int64_t>(1, num_scored)) +

@@ -27,7 +27,7 @@ class ExampleTally {
  public:
   virtual ~ExampleTally() = default;
   virtual void add(const ScoredExamples& batch) = 0;
-  // Sets the scores and predictions of `result`. Called once, after all rows were added.
+  // Sets result.scores and result.output_files. Called once, after all rows were added; not called after a stop signal.
   virtual void finish(Evaluation& result) = 0;
 };
 

@@ -136,8 +136,8 @@ class MaskedWords : public Task {
     config.set(str("mlm.long_predictions=", options.max_predictions));
   }
   std::optional<int64_t> max_predictions() const override { return options_.max_predictions; }
-  // Sets mlm.max_predictions of the copy to mlm.long_predictions, or, if mlm.long_predictions is 0, multiplies
-  // mlm.max_predictions by long_block / block.
+  // Sets mlm.max_predictions of the copy to mlm.long_predictions, or, if mlm.long_predictions is 0, to
+  // min(mlm.max_predictions, block) · long_block / block, rounded up.
   std::unique_ptr<Task> clone_for_long_rows(int64_t block, int64_t long_block) const override {
     auto task = std::make_unique<MaskedWords>(*this);
     const int64_t max_predictions = std::min(options_.max_predictions, block);  // at most one prediction per token

@@ -1,7 +1,8 @@
 // The task "questions": extractive question answering, which predicts the span of a paragraph that answers a question,
 // or predicts that there is no such span. SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, 2018).
 //
-// Scores: exact and f1 in percent, as computed by SQuAD's official scripts.
+// Scores: exact and f1 in percent, as computed by SQuAD's official scripts; if questions may be unanswerable, also
+// possible_exact, possible_f1, impossible_exact and impossible_f1, over answerable and unanswerable questions.
 #include "text/records/questions.h"
 
 #include <algorithm>

@@ -81,7 +81,7 @@ class Dataset {
   // Throws Error(usage) if the model does not support the records, for example their length.
   virtual void check(model::LanguageModel& /*model*/) const {}
 
-  // Returns the names of the scores of this dataset, the loss excluded.
+  // Returns the names of the scores of this dataset, without the loss and scores of parts (possible_exact).
   virtual std::vector<std::string> score_names() const { return {}; }
   // Returns the loss, all scores that need no further forward pass, and the score options.metric. Returns early after a
   // stop signal (base/signals.h).
@@ -133,7 +133,7 @@ class Task {
   // Returns whether models with these options are trained and scored on this task.
   virtual bool serves(const model::ModelOptions& model) const = 0;
   virtual Traits traits() const = 0;
-  // Returns all scores that a dataset of the task can have, the loss excluded.
+  // Returns all scores that Dataset::score_names() of a dataset of the task can name.
   virtual std::vector<ScoreSpec> scores() const { return {}; }
 
   // Returns the configuration section of the task's options; "" if the task has no options.
@@ -160,10 +160,11 @@ class Task {
   // Returns whether shards may be read from a pipe, which keeps the whole shard in memory.
   virtual bool reads_pipes() const { return false; }
   // Opens the records of a shard as a dataset. The records and the tokenizers must outlive the dataset. Logs how many
-  // records are truncated or left out. Throws Error(input) if the shard is damaged, if its classes are not those of the
-  // model, or if labels are missing in training. Throws Error(usage) if model.bert.classes is 0 for a shard of
-  // classes, if options.block leaves no room for text, or if rows have two segments and the model supports one. The
-  // tokens of a text are verified only when they are read.
+  // records are truncated or left out. Throws Error(input) if the shard is damaged, if the tokenizer of examples is not
+  // WordPiece, if the classes are not those of the model, or if labels are missing in training. Throws Error(usage) if
+  // model.bert.classes is 0 for a shard of classes, if options.block leaves no room for text, if rows have two segments
+  // and the model supports one, or if next-sentence prediction has only one document. The tokens of a text are verified
+  // only when they are read.
   virtual std::unique_ptr<Dataset> open(const text::ShardRecords& records, const text::Tokenizers& tokenizers,
                                         const DatasetOptions& options) const = 0;
 };

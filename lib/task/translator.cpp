@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kSortedPairs = 4096;  // number of pairs that are sorted by length together
 
 // U+E000, a private-use character, which replaces unknown tokens in references: BLEU's tokenisation neither splits nor
-// drops it, and no translation contains it.
+// drops it, and translations of text without private-use characters do not contain it.
 constexpr const char* kUnknownInReference = "\xEE\x80\x80";
 
 // Appends the tokens of `text` to `tokens`. Returns the number of unknown tokens in `tokens`. Throws Error(input) about

@@ -61,7 +61,8 @@ struct SourceTargetTokenizers {
 
 class Translator {
  public:
-  // All arguments must outlive the translator. Throws Error(usage) for options that the model does not support.
+  // The model and the tokenizers must outlive the translator. Throws Error(usage) for options that the model does not
+  // support.
   Translator(model::LanguageModel& model, const SourceTargetTokenizers& tokenizers, const TranslationOptions& options,
              const search::SamplingOptions& sampling = {});
 
@@ -108,8 +109,8 @@ class Translator {
   int64_t num_truncated_ = 0, num_unknown_ = 0, num_unknown_in_prefixes_ = 0;
 };
 
-// Decodes the tokens of a target to a reference text for BLEU. Unknown tokens become a character that no translation
-// contains.
+// Decodes the tokens of a target to a reference text for BLEU. Unknown tokens become U+E000, a private-use character,
+// so that they match no word of a translation.
 std::string decode_reference(const text::Tokenizer& tokenizer, std::vector<int32_t> tokens);
 
 // Translates the sources of all pairs. `on_pair` receives the hypotheses of every pair, in the order of the pairs;
