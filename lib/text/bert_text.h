@@ -51,8 +51,8 @@ void for_each_bert_word(std::span<const BertCharacter> text, const Visit& visit)
   }
 }
 
-// Returns the normalised form of an ASCII byte: 0 if it is removed, a space for white space, otherwise the byte itself,
-// in lower case if `lowercase`.
+// Returns the normalised form of an ASCII byte: a space for a tab, line feed or carriage return, 0 for other control
+// characters, which are removed, otherwise the byte itself, in lower case if `lowercase`.
 constexpr char normalised_ascii(char c, bool lowercase) {
   if (c == '\t' || c == '\n' || c == '\r') return ' ';
   if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) return 0;

@@ -10,7 +10,8 @@ namespace mh::text {
 
 namespace {
 
-// Returns whether the file starts like a .safetensors file: the length of the JSON header in eight bytes, then '{'.
+// Returns whether `path` is a regular file that starts like a .safetensors file: the length of the JSON header in eight
+// bytes, then '{'.
 bool is_checkpoint(const std::string& path) {
   if (!MappedFile::is_mappable(path)) return false;
   char first_bytes[9];

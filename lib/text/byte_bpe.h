@@ -48,7 +48,8 @@ class ByteBpeTokenizer : public Tokenizer {
   int32_t unknown() const override { return -1; }
   std::string piece(int32_t token) const override { return pieces_.at(static_cast<size_t>(token)).text; }
   std::unique_ptr<Encoder> encoder() const override;
-  // Returns the bytes of the pieces; arbitrary tokens need not decode to valid UTF-8.
+  // Returns the bytes of the pieces, with a line feed for <|endoftext|>; arbitrary tokens need not decode to valid
+  // UTF-8.
   std::string decode(std::span<const int32_t> tokens) const override;
   size_t find_split(std::string_view text) const override;
   std::string serialize() const override;

@@ -85,7 +85,8 @@ class Learner {
     if (inserted) pairs_.push_back({left, right, 0, 0, false, false, {}});
     return it->second;
   }
-  // Adds `sign` times the count of words_[word] to the count of the pair of symbols[index] and symbols[index + 1].
+  // Adds `sign` times the count of words_[word] to the count of the pair of symbols[index] and symbols[index + 1]. A
+  // pair that is not active becomes active, with the previous count 0.
   void change_count(const std::vector<int32_t>& symbols, size_t index, size_t word, int sign) {
     const int32_t p = pair_index(symbols[index], symbols[index + 1]);
     Pair& pair = pair_at(p);

@@ -110,7 +110,8 @@ class WordLengthMeter {
   sentencepiece::SentencePieceProcessor character_model_;
 };
 
-// The lines that the parent sends. Replaces U+2585, and throws LongWord for a marked line with a word too long for BPE.
+// The lines that the parent sends. Replaces U+2585 by <unk>, and throws LongWord for a marked line with a word too long
+// for BPE.
 class InputLines : public sentencepiece::SentenceIterator {
  public:
   explicit InputLines(ChildInput& input) : input_(input) { Next(); }
@@ -234,7 +235,7 @@ class TrainingText {
  public:
   TrainingText(TextBatches& text, bool marks_long_lines) : text_(text), marks_long_lines_(marks_long_lines) {}
 
-  // Sends all text to `child`; returns early if the trainer stops reading.
+  // Sends all lines that have words to `child`; returns early if the trainer stops reading.
   void send_to(Child& child) {
     Progress progress("read", static_cast<int64_t>(text_.expected_bytes()), "bytes");
     TextBatch batch;

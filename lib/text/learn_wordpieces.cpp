@@ -156,7 +156,7 @@ class Learner {
     new_words_by_pair_.clear();
   }
 
-  // Joins all occurrences of a pair, and queues the pairs that arise.
+  // Joins all occurrences of a pair in the words of its queue entry, and queues the pairs that arise.
   void join(const QueuedPair& queued_pair) {
     const Pair& pair = queued_pair.pair;
     std::string_view right_text = pieces_[static_cast<size_t>(pair.right)];
@@ -196,7 +196,7 @@ class Learner {
   std::unordered_map<Pair, int64_t, PairHash> counts_;
   // For each pair, the words in which the pair has arisen since the last queue_changed_pairs().
   std::unordered_map<Pair, std::vector<uint32_t>, PairHash> new_words_by_pair_;
-  std::vector<QueuedPair> queue_;  // binary heap; its first element is the next pair to join
+  std::vector<QueuedPair> queue_;  // binary heap; its first element is joined next, unless its count is outdated
 };
 
 }  // namespace

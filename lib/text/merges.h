@@ -27,7 +27,7 @@ std::vector<Merge> learn_merges(const WordMap<uint64_t>& words, int64_t num_merg
 // returns and spaces at both ends of a line. A vocabulary file can represent every merge. `name` is for messages.
 std::string serialize_codes(const std::vector<Merge>& merges, const std::string& name);
 // Reads a codes file, or the merges of a vocabulary of the type subword-nmt. `name` is for messages. Throws
-// Error(input).
+// Error(input) for other or damaged content.
 std::vector<Merge> read_codes(const std::string& bytes, const std::string& name);
 
 // Splits words into pieces as subword-nmt's apply-bpe does: while any two adjacent symbols have a merge, joins all
