@@ -1,7 +1,7 @@
 // Input sequences of BERT's pre-training (Devlin et al. 2019, https://arxiv.org/abs/1810.04805, and BERT's program
-// create_pretraining_data): two segments, of which the second follows the first in half of the input sequences, with
-// masked words. Segments and masks are sampled separately for each epoch; create_pretraining_data instead writes
-// several copies of the corpus with different masks.
+// create_pretraining_data): two segments, of which the second follows the first in about half of the input sequences,
+// or one segment (next_sentence=false), with masked words. Segments and masks are sampled separately for each epoch;
+// create_pretraining_data instead writes several copies of the corpus with different masks.
 //
 // Sentences of a document are collected until they fill an input sequence (some input sequences get a random shorter
 // length). The collected sentences are split after a random sentence. The second segment consists of the sentences
@@ -9,10 +9,10 @@
 // another document from a random sentence on; the sentences after the split then start the next input sequence. Tokens
 // are removed from the longer segment, at random from its start or its end, until both segments fit.
 //
-// A fraction of the tokens of an input sequence is predicted, rounded half to even, at least 1 token, never [CLS] or
-// [SEP]. Whole-word masking skips a word that would exceed this number of predicted tokens, so that an input sequence
-// may have no predicted token. Of the predicted tokens, 80% are replaced by [MASK], 10% are unchanged, and 10% become a
-// random entry of the vocabulary, special entries included.
+// A fraction of the tokens of an input sequence is predicted, rounded half to even, at least 1 token and at most
+// max_predictions, never [CLS] or [SEP]. Whole-word masking skips a word that would exceed this number of predicted
+// tokens, so that an input sequence may have no predicted token. Of the predicted tokens, 80% are replaced by [MASK],
+// 10% are unchanged, and 10% become a random entry of the vocabulary, special entries included.
 //
 // Differences from create_pretraining_data: the shorter length is sampled for each input sequence (there: once for all
 // input sequences of a document); the second document always differs from the first (there: it may be the same after
@@ -79,13 +79,13 @@ class Pretraining {
     bool operator==(const Row&) const = default;
   };
 
-  // The input sequences of an epoch, in the order of the documents; they depend only on the seed and the epoch number.
+  // The input sequences of an epoch, in the order of the documents; the same for the same seed and epoch number.
   class Epoch {
    public:
     int64_t size() const { return static_cast<int64_t>(rows_.size()); }
     const Row& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
     int64_t length(int64_t i) const;  // number of tokens of input sequence i
-    Example make(int64_t i) const;    // input sequence i, with the targets of masked words
+    Example make(int64_t i) const;    // input sequence i, masked, with its targets
 
    private:
     friend class Pretraining;
@@ -122,7 +122,8 @@ class Pretraining {
 };
 
 // Returns the weight of a next-sentence target relative to a predicted word in the loss of an update with the input
-// sequences `update`, since BERT's loss is the mean over the predicted words plus the mean over the input sequences.
+// sequences `update`, since BERT's loss is the mean over the predicted words plus the mean over the input sequences; 1
+// if `update` has no next-sentence target.
 double next_sentence_weight(std::span<const Example> update);
 
 }  // namespace mh::text

@@ -42,7 +42,7 @@ class OrderedThreadPool {
  public:
   using Work = std::function<Result(const Batch&)>;
   // Function that creates the Work of one thread, with its own encoder and word cache. Each thread calls the function
-  // once.
+  // before its first batch.
   using MakeWork = std::function<Work()>;
 
   // Reads batches with next() until it returns false and passes the results to write(), both in the calling thread.

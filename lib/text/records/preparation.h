@@ -17,7 +17,7 @@
 
 namespace mh::text {
 
-// Command-line arguments that all subcommands share.
+// Command-line arguments of all subcommands; --crlf only of those that read lines (Preparation::reads_lines()).
 struct PrepArguments {
   std::vector<std::string> inputs;
   std::string output = "-";
@@ -58,8 +58,8 @@ struct EncodingThreads {
 
 // Throws Error(usage) if the output is one of the inputs or one of `files`.
 void refuse_output_onto(const PrepArguments& arguments, const std::vector<std::string>& files);
-// Loads the vocabulary that `vocabulary` selects. Throws Error(usage) for invalid options, or if the output is an
-// input.
+// Loads the vocabulary that `vocabulary` selects. Throws Error(usage) for invalid options, or if the output is an input
+// or the vocabulary.
 std::unique_ptr<WordPieceTokenizer> load_vocabulary(const PrepArguments& arguments, const BertVocabulary& vocabulary);
 // Opens the output, calls `encode` to write the records, and closes the output. Leaves no shard if `encode` throws.
 void write_shard(const PrepArguments& arguments, const io::ShardHeader& header,

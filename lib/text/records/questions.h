@@ -56,8 +56,9 @@ struct Question {
   std::vector<GoldAnswer> answers;
   bool is_impossible = false;
   size_t paragraph = 0;
-  // Token range of the first answer with a known position in the paragraph. A token belongs to the answer if at least
-  // one character of the token does, since an answer may begin or end inside a token.
+  // Token range of the first answer with a known position in the paragraph and at least one token; empty if there is
+  // none. A token belongs to the answer if at least one character of the token does, since an answer may begin or end
+  // inside a token.
   Span answer;
 };
 

@@ -36,7 +36,7 @@ class WholeShardText : public RecordText {
   void print(io::ShardStream& stream, bool as_ids, ByteSink& sink) const final;
 
  protected:
-  // Counts the records of a shard called `name`.
+  // Returns the counts of a shard called `name`.
   virtual nlohmann::ordered_json count_shard(const WholeShard& shard, const std::string& name) const;
   // Prints the records as numbers.
   virtual void print_ids(const WholeShard& shard, ByteSink& sink) const;

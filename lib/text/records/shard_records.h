@@ -15,7 +15,7 @@ class ShardRecords {
   virtual const io::ShardHeader& header() const = 0;
   virtual const io::ShardCounts& counts() const = 0;
   virtual const std::string& name() const = 0;
-  // Verifies all checksums and sequences, as read_whole_shard() does. Throws Error(input).
+  // Verifies all checksums and sequences, as read_whole_shard() does. Throws Error(input) for a damaged shard.
   virtual void verify() const = 0;
   // Returns the token sequences; this object must outlive the result.
   virtual Sequences sequences() const = 0;

@@ -21,7 +21,7 @@ struct ExampleTask {
   int64_t sentences = 1;            // sentences per example: 1 or 2
   std::vector<std::string> labels;  // names of the classes; empty: the label is a number
   double low = 0, high = 0;
-  std::vector<std::string> metrics;  // accuracy, f1, matthews; pearson, spearman (metrics/scores.h)
+  std::vector<std::string> metrics;  // classes: accuracy, f1, matthews; numbers: pearson, spearman
   std::string file;                  // name of the prediction file
 
   bool is_number() const { return labels.empty(); }

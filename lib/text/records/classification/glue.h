@@ -27,14 +27,15 @@ const GlueTask& glue_task(const std::string& name);
 std::vector<std::string> glue_names();
 
 // Columns that the user selects by name or by number. An empty name selects the GLUE task's column; without a GLUE
-// task, no column.
+// task, or without a header, no column.
 struct ColumnChoice {
   std::string first, second, label;
   bool has_header = true;
 };
-// Returns the columns of a file of the task, determined from `fields`, the fields of the file's first line. A header
-// with the text columns but without the label column belongs to a test file; all other files must have the label
-// column. Throws Error(input) that lists the expected and the existing columns. `where` is file and line for messages.
+// Returns the columns of a file of the task, determined from `fields`, the fields of the file's first line. If
+// choice.label is empty, a header with the text columns but without the label column belongs to a test file, which has
+// no labels. A first line without the text columns is an example if a layout without header has its number of columns;
+// otherwise throws Error(input) that lists the expected and the existing columns. `where`: file and line for messages.
 ExampleColumns glue_columns(const GlueTask& task, const ColumnChoice& choice, const std::vector<std::string>& fields,
                             const std::string& where);
 // Returns the columns that `choice` selects in a file whose first line has the fields `fields`. Throws Error(input) if

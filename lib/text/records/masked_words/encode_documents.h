@@ -21,7 +21,7 @@ struct DocumentSummary {
 };
 
 // Encodes each line as a sentence; a line of white space or the end of a file ends a document. `text` must return whole
-// lines (TextBatches without find_split). Throws Error(input) for text that is not UTF-8.
+// lines (TextBatches without find_split). Throws Error(input) for text that is not UTF-8 or contains a NUL byte.
 DocumentSummary encode_documents(TextBatches& text, const Tokenizer& tokenizer, int num_threads,
                                  io::ShardWriter& writer);
 

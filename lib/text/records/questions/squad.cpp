@@ -87,7 +87,8 @@ bool has_type(const json& value, EntryType type) {
   }
 }
 
-// Returns the entry `key` of a JSON object, or null if there is none. Throws Error(input) for an entry of another type.
+// Returns the entry `key` of a JSON object, or null if there is none. Throws Error(input) if `object` is not a JSON
+// object, or if the entry is not of the type `type`.
 const json* find_entry(const json& object, const char* key, EntryType type, const FileLocation& location) {
   if (!object.is_object()) location.refuse(str("an object with the entry '", key, "'"), object.type_name());
   const auto it = object.find(key);
@@ -96,7 +97,7 @@ const json* find_entry(const json& object, const char* key, EntryType type, cons
   return &*it;
 }
 
-// Returns the entry `key` of a JSON object. Throws Error(input) if it is missing or has another type.
+// Returns the entry `key` of a JSON object. Throws Error(input) if it is missing or not of the type `type`.
 const json& require_entry(const json& object, const char* key, EntryType type, const FileLocation& location) {
   const json* value = find_entry(object, key, type, location);
   if (value == nullptr) location.refuse(str("the entry '", key, "': ", describe_type(type)), "none");
@@ -104,7 +105,7 @@ const json& require_entry(const json& object, const char* key, EntryType type, c
 }
 
 // Returns the text of the entry `key`. Throws Error(input) for text with NUL, which tokenizers do not accept, and for
-// text of 2 GiB or more, since shards store byte offsets as int32.
+// text of INT32_MAX bytes or more, since shards store byte offsets as int32.
 std::string require_text(const json& object, const char* key, const FileLocation& location) {
   auto text = require_entry(object, key, EntryType::text, location).get<std::string>();
   if (text.find('\0') != text.npos)

@@ -54,9 +54,10 @@ struct Squad {
 
 // Reads the files in order; "-" is standard input. JSON entries may have any order; unused entries, such as
 // plausible_answers, are skipped. Throws Error(input), with file, article, paragraph and question, for invalid or
-// truncated JSON, missing entries or entries of a wrong type, a repeated id, an answer that does not start within its
-// paragraph, an impossible question with answers, and a question without answers that is not impossible; depending on
-// the options, also for misplaced answers and for impossible questions.
+// truncated JSON, missing entries or entries of a wrong type, text with a NUL byte or of 2 GiB, a repeated id, an
+// answer that does not start within its paragraph, an impossible question with answers, a question without answers that
+// is not impossible, and files without questions; depending on the options, also for misplaced answers and for
+// impossible questions.
 Squad read_squad(const std::vector<std::string>& files, const SquadOptions& options);
 
 }  // namespace mh::text
