@@ -83,7 +83,7 @@ task::NamedScores mean_of(const std::vector<SeedResult>& results) {
 }
 
 task::NamedScores deviation_of(const std::vector<SeedResult>& results) {
-  return apply_to_scores(results, analysis::deviation);
+  return apply_to_scores(results, analysis::sample_deviation);
 }
 
 }  // namespace mh::train
