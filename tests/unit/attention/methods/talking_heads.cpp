@@ -48,7 +48,9 @@ TEST_CASE("permuting the heads of all parameters leaves layers with talking head
 }
 
 TEST_CASE("talking heads that mix logits take the composed path", "[talking-heads]") {
-  CHECK(Layer("heads = 2\nmixer = 'talking-heads'\ncombiner = 'alphas'", 32).layer->describe_path(false).starts_with("composed"));
+  CHECK(Layer("heads = 2\nmixer = 'talking-heads'\ncombiner = 'alphas'", 32)
+            .layer->describe_path(false)
+            .starts_with("composed"));
 }
 
 TEST_CASE("invalid options of talking heads are rejected, and so are masks per head if inside differs from heads",
