@@ -6,9 +6,9 @@
 
 namespace mh::text {
 
-// Throws Error(input) if the trie points outside the table, has a cycle or more than 32 keys on a path, or if the text
-// is truncated or not UTF-8. Bytes that are not a SentencePiece model are accepted, since the library itself rejects
-// them. `name` is the file name in messages.
+// Throws Error(input) if the trie of `bytes`, a SentencePiece model, has an invalid size, points outside the trie or
+// the text, has a cycle or more than 32 keys on a path, or if the text is truncated or not UTF-8. Bytes that are not a
+// SentencePiece model are accepted, since the library itself rejects them. `name` is the file name in messages.
 void check_sentencepiece_file(const std::string& bytes, const std::string& name);
 
 }  // namespace mh::text

@@ -1,6 +1,6 @@
 // Tokenizer of SentencePiece models. If segmenting a line equals segmenting each of its words (BPE as usually trained),
-// the library segments each distinct word once; otherwise it segments whole lines. Both methods give the library's ids
-// of the line.
+// the library segments single words, whose ids are cached; otherwise it segments whole lines. Both methods give the
+// library's ids of the line.
 #include <sentencepiece_processor.h>
 
 #include <algorithm>

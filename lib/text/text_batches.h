@@ -12,14 +12,15 @@
 
 namespace mh::text {
 
-// Handling of CR LF. `keep`: every byte is text, including the CR of a line end and a byte order mark.
+// Handling of line ends CR LF and of a byte order mark at the start of a file. `keep`: the CR and the mark are text.
+// The other two modes drop the mark.
 enum class LineEnds { refuse_crlf, normalise_crlf, keep };
 
 // Buffer sizes in bytes; tests use smaller sizes than the defaults.
 struct ReadSizes {
-  size_t batch = 1 << 20;  // a batch ends after the line with which its text reaches this size
-  // Maximum size of a chunk; a longer line is read in several chunks. Above 3, so that the first chunk of a file
-  // contains the whole byte order mark.
+  size_t batch = 1 << 20;  // a batch ends when its text reaches this size, or its segments an eighth of this number
+  // Maximum size of a chunk; a longer line is read in several chunks. Above 3, the size of a byte order mark, so that a
+  // file that contains only the mark is one complete line.
   size_t chunk = 1 << 20;
   size_t line = 8 << 20;  // maximum length of text without a position at which a line can be split
 };
@@ -27,30 +28,30 @@ struct ReadSizes {
 // Lines of text, or segments of a very long line, without line ends.
 struct TextBatch {
   struct Segment {
-    size_t begin, end;  // byte range in `text`
-    bool ends_line;     // the next segment starts a new line
-    bool has_newline;   // a '\n' follows the segment
+    size_t begin, end;  // byte range [begin, end) in `text`
+    bool ends_line;     // the segment is the last of its line
+    bool has_newline;   // a line end follows the segment: '\n', or "\r\n" if it is normalised
     uint64_t line;      // line number in the file, from 1
     uint64_t offset;    // offset of the first byte in the file
   };
   std::string text;
   std::vector<Segment> segments;
   std::string file;
-  uint64_t input_bytes = 0;  // bytes read from the file, line ends included
+  uint64_t input_bytes = 0;  // bytes read for this batch: line ends included, a dropped byte order mark excluded
 };
 
 // Reads the files in order ("-": standard input) in constant memory, in batches of about 1 MiB. A longer line is split
 // into segments at positions chosen by `find_split` (Tokenizer::find_split); 8 MiB of a line without such a position
-// throw Error(input). Without `find_split`, lines are returned whole, and a line above 8 MiB throws Error(input). Drops
-// a byte order mark at the start of each file. next() throws an error only after it has returned all text that precedes
-// the error, so the first error of a file is the same for all buffer sizes.
+// throw Error(input). If `find_split` is empty, lines are returned whole, and a line above 8 MiB throws Error(input).
+// next() throws an error only after it has returned all text that precedes the error, so the first error of a file is
+// the same for all buffer sizes.
 class TextBatches {
  public:
   using FindSplit = std::function<size_t(std::string_view)>;
   TextBatches(std::vector<std::string> files, LineEnds line_ends, FindSplit find_split, ReadSizes sizes = {});
   // Reads the next batch, whose segments are all of one file; returns false at the end of the last file.
   bool next(TextBatch& batch);
-  // Returns the total size of the inputs in bytes, for progress displays; 0 if an input is a pipe.
+  // Returns the total size of the inputs in bytes, for progress displays; 0 if an input is not a regular file.
   uint64_t expected_bytes() const;
   // Returns the number of lines that ended in CR LF and were normalised.
   uint64_t num_normalised_lines() const { return num_normalised_lines_; }
@@ -77,8 +78,8 @@ class TextBatches {
 };
 
 // Throws Error(input) with file, line and byte for a segment that is not UTF-8 text or contains a NUL byte; a
-// multi-byte character that the line end truncates is not UTF-8 text. The message suggests a vocabulary of the type
-// byte if `advises_byte_vocabulary`.
+// multi-byte character that the line end truncates is not UTF-8 text. If `advises_byte_vocabulary`, the message about a
+// byte other than NUL suggests a vocabulary of the type byte.
 void check_text(const TextBatch& batch, const TextBatch::Segment& segment, bool advises_byte_vocabulary);
 // Calls check_text() for every segment of `batch`.
 void check_text(const TextBatch& batch, bool advises_byte_vocabulary = true);

@@ -40,14 +40,15 @@ class Tokenizer {
   // Returns the text of `tokens`, the first of which starts a line; end-of-line tokens become line feeds.
   virtual std::string decode(std::span<const int32_t> tokens) const = 0;
   // Returns the length of a prefix of `text` such that encoding the prefix and the rest of the line separately gives
-  // the tokens of the line; npos if there is no such prefix. `text` is the start of a line that is too long to be read
+  // the tokens of the line; npos if no such prefix is known. `text` is the start of a line that is too long to be read
   // at once.
   virtual size_t find_split(std::string_view text) const = 0;
   // Returns whether text may be arbitrary bytes (type byte); otherwise it must be valid UTF-8 without NUL.
   virtual bool takes_any_bytes() const { return false; }
   // Returns the bytes of the vocabulary file, which parse_tokenizer() reads.
   virtual std::string serialize() const = 0;
-  // Returns the part of serialize() that determines the tokens of a text.
+  // Returns the bytes that determine the fingerprint: serialize() without the attributes of added tokens that do not
+  // affect the tokens of a text.
   virtual std::string content() const { return serialize(); }
   // Returns the 128-bit XXH3 hash of type() and content() as 32 hexadecimal digits.
   std::string fingerprint() const;
@@ -61,8 +62,8 @@ uint64_t count_unknown(std::span<const int32_t> tokens, const Tokenizer& tokeniz
 std::unique_ptr<Tokenizer> parse_tokenizer(const std::string& bytes, const std::string& name);
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path);
 
-// Returns the text of `tokens`. append(token, starts_line, text) appends the text of one token to `text`;
-// `starts_line` is true for the first token of a line. Each end-of-line token becomes a line feed.
+// Returns the text of `tokens`. Each end-of-line token becomes a line feed; append(token, starts_line, text) appends
+// the text of any other token to `text`, where `starts_line` is true for the first token of a line.
 template <class Append>
 std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, const Append& append) {
   std::string text;
@@ -75,7 +76,8 @@ std::string decode_lines(std::span<const int32_t> tokens, int32_t end_of_line, c
   return text;
 }
 
-// A vocabulary entry, with its number of occurrences in the text from which the vocabulary was made (0: not counted).
+// A vocabulary entry, with its number of occurrences in the text from which the vocabulary was made (0 also if it was
+// not counted).
 struct Piece {
   std::string text;
   uint64_t count = 0;

@@ -31,7 +31,8 @@ TokenizerJson read_wordpiece_json(const std::string& text, const std::string& pa
 
 // The following functions also serve the readers of vocab.json and tokenizer_config.json.
 
-// Returns the pieces of a JSON object that maps pieces to distinct ids. Throws Error(input).
+// Returns the pieces of a JSON object that maps pieces to distinct ids. Throws Error(input) for another JSON value, an
+// empty object, an empty piece or a repeated id. `name` is the name of the object in messages.
 NumberedPieces numbered_pieces(const nlohmann::json& object, const std::string& name);
 // Returns the pieces in the order of their ids. Throws Error(input) for a gap in the ids.
 std::vector<Piece> pieces_in_id_order(const NumberedPieces& pieces, const std::string& name);

@@ -24,7 +24,8 @@ struct Tokenizers {
 // Returns the tokenizers in a shard's header; `name` is the shard's name in messages. Throws Error(input) if their
 // fingerprints or sizes differ from the header's, or if the tokenizers are too large for the metadata of a checkpoint.
 Tokenizers tokenizers_of(const io::ShardHeader& header, const std::string& name);
-// Returns the tokenizers in a checkpoint. Throws Error(input) if a tokenizer does not match its stored fingerprint.
+// Returns the tokenizers in a checkpoint. Throws Error(input) if the checkpoint has an unknown format, or if a
+// tokenizer is damaged or does not match its stored fingerprint.
 Tokenizers tokenizers_of(const io::Checkpoint& checkpoint);
 // Returns a shard header with `tokenizer` as the target (or only) vocabulary.
 io::ShardHeader header_of(const Tokenizer& tokenizer);

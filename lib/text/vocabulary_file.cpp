@@ -181,7 +181,7 @@ class VocabularyReader {
 
   static std::string quote_start(std::string_view text) { return "'" + shorten(std::string(text), 40) + "'"; }
 
-  // Reads the next line into `text`; returns false at the end of the file.
+  // Reads the next line into `text`; returns false if no line that ends in a line feed is left.
   bool read_line(std::string_view& text) {
     const size_t end = remaining_.find('\n');
     if (end == remaining_.npos) return false;

@@ -135,8 +135,7 @@ class WordMap {
 
  private:
   static constexpr uint32_t kFreeLength = UINT32_MAX;  // Slot::length of a free slot
-  static constexpr size_t kMinGrownSlots =
-      1 << 12;  // minimum number of slots after the first insertion without reserve()
+  static constexpr size_t kMinGrownSlots = 1 << 12;  // minimum number of slots after an insertion has enlarged the map
   // Slots with small values are 32 bytes, two in a cache line, so that no slot crosses the end of a cache line.
   struct alignas(sizeof(Value) <= 4 ? 32 : 8) Slot {
     uint64_t prefix_low = 0, prefix_high = 0;

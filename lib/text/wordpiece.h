@@ -74,7 +74,7 @@ class WordPieceTokenizer : public Tokenizer {
   static constexpr size_t kMaxWordCharacters = 100;  // a longer word is [UNK], as in transformers
   struct PieceRange {
     int32_t token;
-    size_t begin, end;  // range of the word's bytes
+    size_t begin, end;  // byte range [begin, end) in the word
   };
   // Splits a normalised word into pieces, writes them to `piece_ranges`, and returns the used prefix of `piece_ranges`.
   // Returns an empty span if the pieces cannot spell the word, or if it has more than kMaxWordCharacters characters.

@@ -24,7 +24,8 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Returns whether `piece` on the first line of vocab.txt would make the file look like a file of another type.
+// Returns whether read_wordpieces() would drop the start of `piece`, on the first line of vocab.txt, as a byte order
+// mark, or reject the file as a vocabulary of mh-prep.
 bool looks_like_other_file(const std::string& piece) {
   return piece.starts_with(kByteOrderMark) || is_vocabulary_file(piece + "\n");
 }
