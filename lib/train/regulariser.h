@@ -41,7 +41,7 @@ class Regulariser {
 };
 
 // Base class of regularisers whose term is computed from tensors that attention layers pass to observers. The term is
-// `weight` times the sum of all arguments of add() during a forward pass. Padding is excluded from all means.
+// the sum of all arguments of add() since the last call of loss(). Padding is excluded from all means.
 class ObservedTerm : public Regulariser, public attention::Observer {
  public:
   void describe(Fields& f) override;  // visits the field `weight`

@@ -1,9 +1,9 @@
 // The regulariser "disagreement" (Li et al. 2018): penalises pairs of heads (i, j) that attend to the same positions or
-// have similar outputs. P_i (Tq, Tk): attention probabilities; Z_i (Tq dv): head output, flattened over queries; s:
-// index of a key.
+// have similar outputs. P_i (Tq, Tk): attention probabilities after the mixer; Z_i (Tq dv): head output, flattened over
+// queries; s: index of a key.
 //
-//   positions  1/h² Σ_ij Σ_s P_i ⊙ P_j, averaged over all queries
-//   outputs    1/h² Σ_ij (1 + cos(Z_i, Z_j)), averaged over rows
+//   positions  1/hv² Σ_ij Σ_s P_i ⊙ P_j, averaged over all queries
+//   outputs    1/hv² Σ_ij (1 + cos(Z_i, Z_j)), averaged over rows
 //
 // The term is summed over layers. The term decreases as heads disagree more, and is added to the loss with a positive
 // sign.
@@ -30,7 +30,7 @@ class Disagreement : public ObservedTerm {
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& z) override {
     if (side != attention::HeadSide::value || property_ != "outputs" || !is_training_pass()) return z;
     const at::Tensor mask = query_mask(layer_spec.kind, z, z.size(2)).unsqueeze(1).unsqueeze(-1);  // (B, 1, Tq, 1)
-    at::Tensor flat_outputs = (z * mask).flatten(2).to(at::kFloat);                                // (B, h, Tq dv)
+    at::Tensor flat_outputs = (z * mask).flatten(2).to(at::kFloat);                                // (B, hv, Tq dv)
     flat_outputs = flat_outputs / flat_outputs.norm(2, -1, true).clamp_min(1e-12);
     // Σ_ij cos_ij = |Σ_i z_i/|z_i||²
     const auto h = static_cast<double>(z.size(1));

@@ -5,7 +5,8 @@
 //
 // The sum runs over the layers. For each layer the gradient is -γ r U Vᵀ (α = U Σ Vᵀ), and the value is γ r Δ for any
 // α, so Δ has no effect on training. In the first part of training (option `start`) the term is inactive and the alphas
-// are frozen at the identity matrix; alphas of a kind with r = 0 stay frozen throughout.
+// are frozen at their initial value, the identity matrix unless the weights come from a checkpoint; alphas of a kind
+// with r = 0 stay frozen throughout.
 #include <algorithm>
 
 #include "analysis/heads.h"

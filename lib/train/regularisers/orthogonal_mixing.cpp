@@ -1,9 +1,10 @@
 // The regulariser "orthogonal-mixing" (Mixhead, equation of R_orth): |MᵀM - I|_F² summed over layers, which makes the
-// mixing matrix M (h, h) of a layer orthogonal. The option `of` selects M:
+// mixing matrix M (h, hv) of a layer orthogonal. The option `of` selects M:
 //
-//   parameters  the learned matrix of Mixhead A, or the constant part of the matrix of Mixhead B
+//   parameters  the learned matrix of Mixhead A or (for probabilities) of talking heads, or the constant part of the
+//               matrix of Mixhead B
 //   positions   the mixing matrix at each position, with the term averaged over positions; equal to `parameters` for
-//               Mixhead A, whose matrix does not depend on the position
+//               mixers whose matrix does not depend on the position
 #include "attention/head_mix.h"
 #include "train/groups.h"
 #include "train/regulariser.h"
@@ -41,7 +42,7 @@ class OrthogonalMixing : public ObservedTerm, public attention::Subscriber<atten
   }
 
  private:
-  // Returns |MᵀM - I|_F², shape (…), for m of shape (…, h, h).
+  // Returns |MᵀM - I|_F², shape (…), for m of shape (…, h, hv).
   static at::Tensor squared_distance(const at::Tensor& m) {
     const at::Tensor m_fp32 = m.to(at::kFloat);
     return (at::matmul(m_fp32.transpose(-1, -2), m_fp32) - at::eye(m.size(-1), m_fp32.options()))

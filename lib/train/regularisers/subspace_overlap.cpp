@@ -27,7 +27,7 @@ class SubspaceOverlap : public ObservedTerm {
     const at::Tensor masked_p = p * query_mask(layer_spec.kind, p, p.size(2)).unsqueeze(1).unsqueeze(-1);
     const at::Tensor x = subspace_ == "rows" ? masked_p : masked_p.transpose(-1, -2);
     // |P_i P_jᵀ|_F² = tr(G_i G_j) with the Gram matrix G = PᵀP, so the sum over pairs computes each G_i only once.
-    const at::Tensor gram = at::matmul(x.transpose(-1, -2), x);  // (B, h, Tk, Tk) for rows, (B, h, Tq, Tq) for columns
+    const at::Tensor gram = at::matmul(x.transpose(-1, -2), x);  // rows: (B, hv, Tk, Tk), columns: (B, hv, Tq, Tq)
     const at::Tensor all_pairs = gram.sum(1).square().sum({-1, -2}), same_head_pairs = gram.square().sum({-1, -2, -3});
     const at::Tensor lengths = query_lengths(layer_spec.kind, p, p.size(2));
     // (B): number of queries (rows) or keys (columns) without padding. In self-attention, queries and keys have the
