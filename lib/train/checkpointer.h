@@ -20,7 +20,7 @@ struct TrainingObjects {
   model::LanguageModel& model;
   Optimizer& optimizer;
   const Procedures& procedures;
-  std::vector<model::Memories>& memories;  // Transformer-XL memories, one for each micro-batch
+  std::vector<model::Memories>& memories;  // Transformer-XL memories, one for each micro-batch; empty: none
   TrainState& state;
 };
 

@@ -18,7 +18,7 @@
 
 namespace mh::train {
 
-// Options of a parameter group. An option that the group does not set has the value from [train].
+// Options of a parameter group: [train.groups.NAME].
 struct GroupOptions {
   std::vector<std::string> match;
   bool frozen = false;

@@ -31,7 +31,7 @@ class ModelSelection {
   // Deletes the files in checkpoints/ that are no longer retained. Must be called after the training state is saved, so
   // that every training state names only files that exist.
   void delete_unretained() const { folder_.remove_checkpoints_except(state_.retained_scores); }
-  // Returns whether the last train.validation.patience validations brought no improvement.
+  // Returns whether the last train.validation.patience validations brought no improvement; false if the patience is 0.
   bool should_stop_early() const {
     return options_.validation.patience > 0 && state_.stale_validations >= options_.validation.patience;
   }

@@ -63,7 +63,7 @@ class Optimizer {
     double lr = 0, lr_factor = 1;  // lr: constant learning rate; 0: lr_factor times the learning rate of the schedule
     // First moment (adamw) or momentum buffer, and second moment (only adamw); both have the shape of the parameter.
     at::Tensor first_moment, second_moment{};
-    int64_t steps = 0;  // number of steps that changed the parameter
+    int64_t steps = 0;  // number of steps with a gradient since the start of training or reset()
     bool is_adam() const { return rule == "adamw"; }
   };
   struct BatchedUpdates;

@@ -12,15 +12,16 @@ namespace mh::train {
 
 class PassPlanner {
  public:
-  // All arguments must outlive the planner. `batches`: null before the data are opened; check() then ignores
+  // All arguments must outlive the planner. `batches`: null before the data are opened; the planner then ignores
   // freeze_until of parameter groups.
   PassPlanner(const RunConfig& run, nn::ParameterList& parameters, const Batches* batches);
 
   // Returns the passes of update progress.update. Omits requested passes that would train no parameter of
-  // train.trainable. If no pass is requested or all are omitted, returns one default pass, which trains all parameters.
-  // Throws Error(usage) if two procedures request passes.
+  // train.trainable. If no pass is requested or all are omitted, returns one default pass, which trains all parameters
+  // that are not frozen. Calls Procedure::modify_pass() for each pass. Throws Error(usage) if two procedures request
+  // passes.
   std::vector<Pass> passes(const TrainProgress& progress) const;
-  // Enables gradients for the parameters that `pass` trains and disables gradients for all others.
+  // Enables gradients for the parameters that `pass` trains and that are not frozen; disables all other gradients.
   void apply(const Pass& pass, const TrainProgress& progress);
   // Throws Error(usage) if any pass of the run would have only frozen parameters. Procedure::start() must have been
   // called for all procedures.

@@ -15,14 +15,14 @@
 namespace mh::train {
 
 // The shards of a run: the section [data]. The configuration stores this section, so that a resume can verify that the
-// data are the same. open_data() makes `train` and `valid` absolute, and sets all other members.
+// data are the same. open_data() makes `train` and `valid` absolute, and sets the other members.
 struct DataOptions {
   std::string train;              // path of the training shard
   std::string valid;              // path of the validation shard; empty: no validation
   std::string vocabulary;         // fingerprint of the target vocabulary
   std::string source_vocabulary;  // fingerprint of the source vocabulary; empty: no separate source vocabulary
   std::string train_checksum;     // hash of the tokens of the training shard
-  std::string valid_checksum;     // hash of the tokens of the validation shard
+  std::string valid_checksum;     // hash of the tokens of the validation shard; empty: no validation
   int64_t train_tokens = 0;       // number of tokens in the training shard
   int64_t valid_tokens = 0;       // number of tokens in the validation shard
   void describe(Fields& f) {

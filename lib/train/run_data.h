@@ -18,8 +18,8 @@ struct RunData {
 
 // Opens the shards of config.data and completes the configuration: fingerprints, checksums, token counts and absolute
 // paths of the shards in [data], and the names of the classes in [model.bert]. Throws Error(usage) without a training
-// shard. Throws Error(input) for a shard that is empty or of a kind that the task does not read, and for a validation
-// shard with another vocabulary than the training shard.
+// shard and for a path that is not UTF-8. Throws Error(input) for a shard that is empty or of a kind that the task does
+// not read, and for a validation shard with another vocabulary than the training shard.
 RunData open_data(RunConfig& config);
 
 // Throws Error(input) about the training shard `shard` if its number of tokens, `num_tokens`, is 0.

@@ -5,7 +5,7 @@
 //   last.safetensors       weights and training state from which --resume continues
 //   best.safetensors       weights of the best validation (train.validation.metric)
 //   diverged.safetensors   weights and training state before a step whose loss or gradient was not finite
-//   checkpoints/           weights after several updates, retained by train.checkpoint.retain and retain_by
+//   checkpoints/           weights at several updates, retained by train.checkpoint.retain and retain_by
 //   lock                   lock file of the process that trains in this folder
 #pragma once
 

@@ -10,8 +10,8 @@ namespace mh::train {
 
 // Lengths of a learning-rate schedule, in updates.
 struct ScheduleLengths {
-  int64_t warmup = 0;         // length of the warm-up
-  int64_t total_updates = 0;  // total length of the schedule
+  int64_t warmup = 0;         // 0: no warm-up
+  int64_t total_updates = 0;  // length of the schedule, warm-up included
   int64_t period = 0;         // train.schedule.period: first cycle of cosine, half a cycle of cyclic-cosine; 0: none
 };
 

@@ -33,9 +33,9 @@ struct SeedResult {
 };
 
 // Trains the runs one after another. `make_trainer` creates the trainer of a seed for its folder. `on_result` receives
-// the result of every run that has a validation set, when the run ends. Stops at the first run with a nonzero exit
-// status and returns that status; returns 0 if all runs end with 0. If `make_trainer` throws, removes the parent folder
-// if it is empty.
+// the result of every run that has a validation set and ends with exit status 0. Stops at the first run with a nonzero
+// exit status and returns that status; returns 0 if all runs end with 0. If `make_trainer` throws, removes the parent
+// folder if it is empty.
 int run_seeds(const Seeds& seeds,
               const std::function<std::unique_ptr<Trainer>(int64_t seed, const std::string& folder)>& make_trainer,
               const std::function<void(const SeedResult&)>& on_result);

@@ -26,16 +26,16 @@ struct SelectionState {
   std::map<int64_t, double> retained_scores;
 };
 
-// Sums over all targets trained on since the last line of log.jsonl.
+// Sums over all targets trained on since the last line of log.jsonl with a training loss.
 struct LogSums {
-  double nll = 0;           // negative log-likelihood, nats
-  double smoothed = 0;      // training loss, label smoothing included, nats
-  int64_t num_targets = 0;  // number of targets
+  double nll = 0;       // negative log-likelihood, nats
+  double smoothed = 0;  // training loss, label smoothing included, nats
+  int64_t num_targets = 0;
 };
 
 struct TrainState {
   int64_t update = 0;       // number of completed updates
-  int64_t num_targets = 0;  // number of targets trained on
+  int64_t num_targets = 0;  // number of targets trained on since the start of training
   SelectionState selection;
   int64_t schedule_rule = kScheduleRule;  // version of the learning-rate rule
   double last_lr = 0;                     // learning rate of the last update
@@ -59,8 +59,8 @@ struct TrainingKey {
 std::span<const TrainingKey> training_keys();
 
 std::string to_json(const TrainState& state);
-// Parses the JSON entry of the training state in the file `name`. Throws Error(input) for a missing key, and for a
-// value of the wrong type.
+// Parses the JSON entry of the training state in the file `name`. Throws Error(input) for a missing key that is not
+// optional (mh-checkpoint(5)), and for a value of the wrong type.
 TrainState parse_train_state(const std::string& json, const std::string& name);
 
 }  // namespace mh::train

@@ -28,7 +28,7 @@ Trainer::Trainer(RunConfig config, const std::string& folder, bool resume, at::D
 
 Trainer::~Trainer() = default;
 
-// Builds everything except the folder. Errors in the configuration or the data thus leave no folder.
+// Builds all objects that do not write to the folder. Errors in the configuration or the data thus leave no folder.
 void Trainer::build(const std::string& folder, bool resume, const WarmStart& start) {
   batches_ = batches_of(config_, *data_.train, data_.tokenizers);
   model_ = model::build_language_model(config_.model, model::vocabularies_of(data_.tokenizers), device_);

@@ -17,11 +17,11 @@ namespace mh::train {
 class UpdateStep {
  public:
   struct Result {
-    double nll = 0, smoothed = 0;  // negative log-likelihood and training loss, summed over the targets, nats
-    int64_t num_targets = 0;       // number of targets in the update
+    double nll = 0, smoothed = 0;  // loss without and with label smoothing, summed over the targets, nats
+    int64_t num_targets = 0;       // number of targets of all micro-batches of the update
     double gradient_norm = 0;      // norm of the gradient of the mean loss, before clipping
     bool is_finite() const { return std::isfinite(smoothed) && std::isfinite(gradient_norm); }
-    // Returns 1 / num_targets, the factor from sums to means over the targets.
+    // Returns 1 / num_targets, the factor from sums to means over the targets; 1 without targets.
     double scale() const { return 1 / static_cast<double>(std::max<int64_t>(1, num_targets)); }
   };
 
@@ -30,8 +30,8 @@ class UpdateStep {
              PassPlanner& planner);
 
   // Takes an optimiser step with learning rate `lr` on the batch of update progress.update. Reads and advances
-  // `memories`, one for each micro-batch. Leaves the parameters unchanged if the loss or the gradient norm is not
-  // finite.
+  // `memories`, one for each micro-batch (empty: starts with new memories, if the model has a memory). Leaves the
+  // parameters unchanged if the loss or the gradient norm is not finite.
   Result operator()(const Pass& pass, const TrainProgress& progress, double lr, std::vector<model::Memories>& memories);
 
   // Returns whether train.cuda_graph is set.
@@ -50,7 +50,7 @@ class UpdateStep {
   Batches& batches_;
   Optimizer& optimizer_;
   PassPlanner& pass_planner_;
-  TrainProgress progress_;                     // argument of the last call of forward_backward()
+  TrainProgress progress_;                     // `progress` of the last call of forward_backward()
   std::unique_ptr<GraphedPass> graphed_pass_;  // null without train.cuda_graph
 };
 

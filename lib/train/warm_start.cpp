@@ -9,7 +9,7 @@ namespace mh::train {
 
 namespace {
 
-// Returns the names of those parameters in `added_names` that train.trainable does not select.
+// Returns the names of those trainable parameters in `added_names` that train.trainable does not select.
 std::vector<std::string> find_untrained_names(const std::vector<std::string>& added_names,
                                               nn::ParameterList& parameters, const TrainOptions& options) {
   const TrainableFilter trainable(options.trainable, parameters);
