@@ -1,4 +1,4 @@
-// Measures causal attention of one layer, forward and backward, for ./run bench:
+// Measures attention of one layer, causal, forward and backward except for decoding, for ./run bench:
 //
 //   attention_bench KIND BATCH HEADS LENGTH SIZE fp32|bf16|fp16 THREADS|cuda
 //   attention_bench -       reads these arguments from each line of standard input
@@ -111,7 +111,8 @@ Measurement measure_gpu(at::Device gpu, const Call& call, const Clear& clear) {
 }
 
 // Computes attention with this project's kernels, with head mixing if the mixing matrix m (heads, heads) or
-// (batch, queries, heads, heads) is defined. Throws Error(usage) if the build has no kernel for the type or head size.
+// (batch, queries, heads, heads) is defined. On a GPU, throws Error(usage) if the build has no kernel for the type or
+// head size.
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& m,
                   const attention::AttentionSpec& spec) {
   if (q.is_cpu())
@@ -152,8 +153,8 @@ int measure(std::istream& arguments) {
     return 2;
   const at::Device device = uses_gpu ? default_gpu() : at::Device(at::kCPU);
   if (!uses_gpu) nn::prepare_cpu(std::atoi(threads_or_cuda.c_str()));
-  // Returns a random tensor (batch, heads, length, size) with gradient, as a view of (batch, length, heads, size), the
-  // layout of a projection.
+  // Returns a random tensor (batch, heads, length, size) that requires a gradient, as a view of (batch, length, heads,
+  // size), the layout of a projection.
   const auto leaf = [&](int64_t length) {
     return at::randn({batch, length, heads, d}, device).to(*type).transpose(1, 2).detach().requires_grad_();
   };
