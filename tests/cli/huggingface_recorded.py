@@ -82,7 +82,7 @@ def compare(folder, printed, ids):
     print(f"{folder}: at most {largest_difference:.1e} from the record")
 
 
-# Keys of config.json that are not compared: the version of transformers and the path of the file.
+# Keys of config.json that are not compared: the version of transformers and the name or path of the model.
 IGNORED_KEYS = ("transformers_version", "_name_or_path")
 
 

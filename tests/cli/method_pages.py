@@ -113,7 +113,7 @@ def main():
     texts = pages()
     stages, tensors = table_of(tool, "--list", "stages"), table_of(tool, "--list", "tensors")
     faults = faults_of(texts, stages, tensors)
-    # The check must find each kind of fault: a missing page, a stage in two pages, wrong options, a missing path, a missing tensor.
+    # The check must find these faults: a missing page, a stage in two pages, wrong options, a missing path, a missing tensor.
     name = "mixhead"
     for broken_texts in ({**texts, name: ""}, {**texts, "twice": texts[name]}, {**texts, name: texts[name].replace('"all"', '"some"')},
                    {**texts, name: texts[name].replace("head_mixing_attention.h", "no.h")},

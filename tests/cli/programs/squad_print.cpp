@@ -4,10 +4,11 @@
 //                                                      first paragraph token; target positions; for each paragraph
 //                                                      token 1 if this window has its maximum context, else 0
 //   squad-print truth SHARD                            predictions of a model that scores the gold spans highest
-//   squad-print made SHARD                             predictions from pseudo-random scores; prints the questions per
-//                                                      second to stderr
+//   squad-print made SHARD                             predictions from pseudo-random scores
 //   squad-print score SHARD PREDICTIONS                exact match, F1 and number of all questions, of the answerable
 //                                                      questions and of the unanswerable questions
+//
+// truth and made also print the questions per second of one core to stderr.
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
