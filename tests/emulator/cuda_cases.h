@@ -88,7 +88,7 @@ inline double max_magnitude(const Doubles& x) {
   for (const double e : x) result = std::max(result, std::isfinite(e) ? std::abs(e) : 0);
   return result;
 }
-// Returns the largest magnitude of x[i] - y[i]; infinite if any x[i] - y[i] is NaN.
+// Returns the largest magnitude of x[i] - y[i], which is 0 for equal infinities; infinite if any x[i] or y[i] is NaN.
 inline double max_difference(const Doubles& x, const Doubles& y) {
   RC_ASSERT(x.size() == y.size());
   double result = 0;
@@ -139,8 +139,9 @@ struct Case {
   std::vector<int64_t> key_heads, value_heads;
   std::vector<float> scales;
 
-  // in_heads, out_heads: numbers of query heads and of output heads. has_equal_sizes: keys and values have the same
-  // size.
+  // in_heads, out_heads: numbers of query heads and of output heads. max_length: largest number of queries. max_size:
+  // largest size of a key or value; half of the cases have this size, rounded up to a multiple of 8. has_equal_sizes:
+  // keys and values have the same size.
   Case(int64_t in_heads, int64_t out_heads, int64_t max_length, int64_t max_size, bool has_equal_sizes,
        CaseKind kind = CaseKind::any) {
     reference::OracleCase& c = oracle_case;
