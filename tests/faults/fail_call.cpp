@@ -1,8 +1,8 @@
 // A library for LD_PRELOAD that makes one system call or allocation of a tool fail, for tests/faults/failing_calls.py.
 //
-//   MH_FAULT=FUNCTION:N:ERRNO   the Nth call (from 1) of FUNCTION fails with ERRNO; malloc takes any ERRNO; write also
-//                               takes "short", which writes half of the bytes; "KILL" kills the
-//                               process by SIGKILL before the call
+//   MH_FAULT=FUNCTION:N:ERRNO   the Nth call (from 1) of FUNCTION fails with ERRNO, a name in kErrors; malloc always
+//                               fails with ENOMEM; write also takes "short", which writes half of the bytes; "KILL"
+//                               kills the process by SIGKILL before the call
 //   MH_FAULT=FUNCTION:N+:ERRNO  all calls from the Nth on fail
 //   MH_FAULT_COUNTS=FILE        appends a line "FUNCTION calls" for each function when the process ends
 //   MH_FAULT_WRITES=FILE        appends the path of each file that the process or a child creates, opens for writing,
@@ -130,7 +130,7 @@ bool is_unsupported(int flags) {
 }
 bool opens_for_writing(int flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0; }
 
-// Counts a call. Returns whether the call must fail.
+// Counts a call. Returns whether the call must fail; with KILL, ends the process instead.
 bool fails(Function function) {
   if (!in_main || getpid() != first_process) return false;
   const long call = ++counts[function];

@@ -34,8 +34,9 @@ PREP_ERRORS = {"fsyncfolder": ["EIO", "EINTR"], "closeother": ["EIO", "EINTR"], 
                "socketpair": ["EMFILE"], "pipe": ["EMFILE"], "fork": ["EAGAIN", "ENOMEM"], "poll": ["ENOMEM", "EINTR"],
                "send": ["ENOMEM", "EINTR"], "waitpid": ["EINTR"], "thread": ["EAGAIN"]}
 HARMLESS = {"EINTR", "short"}  # a correct caller repeats the call
-# Functions whose failure no tool may take for success. Not in this set are functions that also serve a check or an estimate which the tool
-# can do without (open, stat, fstat), reads of a child's messages, and closing files whose data is already read or synced (closeother).
+# Functions whose failure no tool may take for success. Not in this set are, for example, functions that also serve a check or an
+# estimate which the tool can do without (open, stat, fstat), reads of a child's messages, and closing files whose data is already
+# read or synced (closeother).
 FATAL = {"write", "fsync", "rename", "mkdir", "close", "malloc", "fchmod", "realpath", "socketpair", "pipe", "fork", "poll", "send", "thread"}
 READS = {"open", "read", "mmap", "stat", "fstat"}  # functions whose failure may give status 3, for an unreadable input
 PREP_ALLOCATION = 1 << 16  # smallest allocation of mh-prep that fails, bytes; the other tools: 1 MiB
