@@ -15,7 +15,7 @@ namespace {
 std::string with_checksums(std::string bytes) {
   constexpr std::string_view kExpected = "the checksum ", kFound = "; found ";
   constexpr size_t kDigits = 16;
-  constexpr int kMaxCorrections = 8;  // the header and the tensors of the largest checkpoint of the corpus
+  constexpr int kMaxCorrections = 8;  // checksums of the largest checkpoint of the corpus: header and tensors
   for (int i = 0; i < kMaxCorrections; ++i) {
     try {
       io::Checkpoint(fuzz::memory_file(bytes)).verify();

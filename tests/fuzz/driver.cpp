@@ -2,8 +2,9 @@
 //
 //   fuzz-TARGET [--mutations N] [--seed S] FILE|FOLDER…
 //
-// The same seed gives the same mutations. If an input ends the process, it is first written to fuzz-TARGET.input in the
-// working folder, and a line on stderr has the absolute path; `fuzz-TARGET FILE` repeats the failure.
+// The same seed gives the same mutations. If a sanitizer report or abort() ends the process, the input is first written
+// to fuzz-TARGET.input in the working folder, and a line on stderr has the absolute path; `fuzz-TARGET FILE` repeats
+// the failure.
 #include <fcntl.h>
 #include <sanitizer/common_interface_defs.h>
 #include <unistd.h>
@@ -26,8 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 using mh::RandomSequence;
 
-// Maximum size of a file that is mutated. Larger files test limits of memory or time; mutations of them test nothing
-// further.
+// Maximum size, bytes, of a file that is mutated, unless all files are larger. Larger files test limits of memory or
+// time; mutations of them test nothing further.
 constexpr size_t kMaxMutatedBytes = 16 << 10;
 
 std::string input;                           // bytes of the current input

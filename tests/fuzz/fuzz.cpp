@@ -22,7 +22,8 @@ namespace fuzz {
 
 namespace {
 
-std::atomic<size_t> live_bytes = 0, peak_bytes = 0;  // allocated bytes since the start of the current check
+// Bytes allocated and not freed since the start of the current check: now, and at most.
+std::atomic<size_t> live_bytes = 0, peak_bytes = 0;
 
 void on_malloc(const volatile void*, size_t size) {
   const size_t now = live_bytes.fetch_add(size) + size;
