@@ -20,7 +20,8 @@ struct Sizes {
 
 // allowed(b, t, s): query t of row b may attend to key s.
 using MayAttend = std::function<bool(int64_t, int64_t, int64_t)>;
-using AdditiveMask = std::function<double(int64_t, int64_t, int64_t, int64_t)>;  // (b, head, t, s) -> mask added to A
+// Mask added to A[b, head, t, s]; empty: none.
+using AdditiveMask = std::function<double(int64_t, int64_t, int64_t, int64_t)>;
 
 // Returns y (B, Tq, d) for x (B, Tq, d) and m (B, Tk, d), row-major. Fully masked rows have Z = 0.
 inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, const Weights& w,
@@ -77,7 +78,7 @@ inline Vector attention(const Sizes& sizes, const Vector& x, const Vector& m, co
   return y;
 }
 
-// Returns the contribution of head `head` to attention() (B, Tq, d), without the bias.
+// Returns the contribution of head `head` to attention() (B, Tq, d), without the output bias.
 inline Vector head_output(const Sizes& sizes, int64_t head, const Vector& x, const Vector& m, Weights w,
                           const MayAttend& allowed) {
   w.erase("output.bias");

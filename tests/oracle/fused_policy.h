@@ -18,11 +18,12 @@ using mh::attention::AttentionSpec;
 
 using Tensors = std::vector<at::Tensor>;
 
-// Indices of the operands of a case: q, k, v, the mixing matrix m, the head scales, and the biases u (kContentBias) and
-// v (kPositionBias) and the distance embeddings r (kDistanceRows) of relative positions. All but q, k and v may be
-// undefined.
+// Indices of the operands of a case: q, k, v; the mixing matrix m (h, hv), (B, h, hv) or (B, Tq, h, hv); the head
+// scales (hv) or (B, hv); and for relative positions the biases u (kContentBias) and v (kPositionBias), (h, dk), and
+// the embeddings r (kDistanceRows) of D distances, (h, D, dk). All but q, k and v may be undefined.
 enum { kQ, kK, kV, kMatrix, kHeadScales, kContentBias, kPositionBias, kDistanceRows };
-// Returns whether operand i has the type of q. The matrix, the head scales, u and v are fp32 even if q is narrower.
+// Returns whether operand i has the type of q. The matrix, the head scales and the biases u and v are fp32 even if q is
+// narrower.
 inline bool has_query_type(size_t i) { return i < kMatrix || i == kDistanceRows; }
 
 struct Inputs {
@@ -32,7 +33,8 @@ struct Inputs {
   at::Tensor dropout_mask;  // (B, h or hv, Tq, Tk), entries 0 or 1 / (1 - p); undefined: no dropout
 };
 
-// Returns the heads of t (B, key/value heads, Tk, size) that the query heads read, (B, h, Tk, size).
+// Returns the heads of t, which is k or v (B, key/value heads, Tk, size), that each query head of q or head of the
+// result reads, (B, h or hv, Tk, size).
 inline at::Tensor gather_kv_heads(const Inputs& x, const at::Tensor& t) {
   const auto& heads = x.spec.key_heads;
   return heads.empty() ? t : t.index_select(1, at::tensor(heads, at::kLong).to(t.device()));

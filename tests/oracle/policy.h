@@ -26,7 +26,7 @@ struct OracleCase {
   int64_t in_heads = 1, out_heads = 1;     // numbers of heads of the logits and of the output
   int64_t key_heads = 1, value_heads = 1;  // numbers of heads of k and of v
   int64_t key_size = 1, value_size = 1;
-  std::vector<int64_t> key_lengths;    // (batch); empty: all keys are real
+  std::vector<int64_t> key_lengths;    // (batch); empty: no key is padding
   Doubles scales;                      // (batch, out_heads); empty: 1
   Doubles matrix;                      // M (batch, queries, in_heads, out_heads); empty: the identity
   bool dropout_before_mixing = false;  // Z is the dropout mask; false: Z̄ is the dropout mask
