@@ -100,7 +100,7 @@ double score_bound(const AnalysisInput& input) {
   return rounding::pass_bound(input.model, input.scoring.block + input.scoring.context + input.model.memory_length());
 }
 
-// Returns a matcher for `score`, computed again for the same ablated model in different batches.
+// Returns a matcher for the nll of `score`, computed again for the same ablated model in different batches.
 Approx near_score(const AnalysisInput& input, const task::Score& score) {
   return rounding::within(score.nll, score_bound(input) * score.nll);
 }
@@ -111,7 +111,8 @@ Approx near_perplexity(const AnalysisInput& input, const task::Score& score) {
   return rounding::within(std::exp(loss), std::exp(loss) * score_bound(input) * loss);
 }
 
-// Checks that score_ablations() returns the scores of reference_scores(), and that no layer has head scales afterwards.
+// Checks that score_ablations() returns the scores of reference_scores(), and that no layer has scales of value heads
+// afterwards.
 void check_against_reference(const AnalysisInput& input) {
   const auto sets = ablation_sets(input.model, input.side);
   const auto expected = reference_scores(input, sets);

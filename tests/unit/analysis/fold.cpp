@@ -82,8 +82,8 @@ TEST_CASE("a folded model has the outputs of the full model for every foldable c
         CHECK(folded.layers[2] == "decoder.layers.2.self");
         for (const auto& p : folded.model->parameters().all()) CHECK(p.name().find("combiner") == std::string::npos);
         check_close(hidden_states(*folded.model), hidden_states(*full.model));
-        // The folded configuration has no sections for single layers, and a model built from it has as many parameters
-        // as the folded model.
+        // The folded configuration has no sections for single layers, and a model built from it has as many parameter
+        // tensors as the folded model.
         CHECK(folded.config.toml().find("combiner = \"concatenate\"") != std::string::npos);
         CHECK(folded.config.toml().find("[attention.decoder") == std::string::npos);
         Config folded_config;

@@ -71,7 +71,7 @@ struct MeasuredModel {
   }
   attention::AttentionLayer& layer(size_t i) { return *model->attention_layers()[i]; }
   int64_t max_keys() const { return scoring.block + model->memory_length(); }  // largest number of keys of a query
-  // Returns the bound on the difference of two forward passes in batches of other shapes, relative to the largest
+  // Returns the bound on the difference of two forward passes in batches of different shapes, relative to the largest
   // result.
   double pass_bound() const { return rounding::pass_bound(*model, max_keys()); }
   // Returns the bound on the difference of two importance scores, relative to the larger of 1 and the largest score:

@@ -90,8 +90,9 @@ struct Sizes {
   uint64_t seed = 1;
 };
 
-// Checks that `full`, whose pruned heads are masked, and `pruned` have the same outputs in every use that the stages
-// support: with padding, with a memory, and in incremental decoding.
+// Checks that `full`, whose pruned heads are masked, and `pruned` have the same outputs: encoder self-attention and
+// cross-attention with and without padding, decoder self-attention with and without a memory, and attention of decoders
+// in incremental decoding, the last two if the stages support them.
 void check_pruned(SingleLayer& full, SingleLayer& pruned, const Sizes& sizes) {
   c10::NoGradGuard no_gradient;
   const AttentionKind kind = full.layer->layer_spec().kind;

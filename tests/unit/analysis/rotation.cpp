@@ -53,8 +53,8 @@ struct LayerStack {
     mask.causal = true;
     return layers.at(kind)[static_cast<size_t>(layer)]->forward(x, x, mask, {});
   }
-  // Returns the bound on the difference of two outputs of a layer that differ only in the order of its heads, relative
-  // to the largest output, for queries of at most `keys` keys.
+  // Returns the bound on the difference of the outputs of a layer with its heads in two different orders, relative to
+  // the largest output, for queries of at most `keys` keys.
   double output_bound(int64_t keys) const {
     return rounding::bound(at::kFloat, at::kFloat, rounding::num_parameter_roundings(parameters) + 2 * keys, 1);
   }

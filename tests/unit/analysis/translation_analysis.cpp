@@ -52,7 +52,7 @@ struct AnalysedModel {
     return input;
   }
   int64_t num_pairs() const { return static_cast<int64_t>(sentences.size()); }
-  // Returns the bound on the difference of two forward passes in batches of other shapes, relative to the largest
+  // Returns the bound on the difference of two forward passes in batches of different shapes, relative to the largest
   // result. No sentence is longer than a block.
   double pass_bound() const { return rounding::pass_bound(*model, analysis_input().scoring.block); }
   // Returns the bound on the difference of two importance scores, relative to the larger of 1 and the largest score:
@@ -531,7 +531,8 @@ void check_spectra(const SpectraEntry& entry, const std::vector<at::Tensor>& mat
   }
 }
 
-// Returns the source `name` after it has collected the spectra of the model, in batches of at most `tokens` tokens.
+// Returns the source `name` after it has collected the spectra of the model, in batches of at most `tokens` tokens, or
+// of one pair.
 std::unique_ptr<SpectrumSource> collect_spectra(const AnalysedModel& analysed_model, const std::string& name,
                                                 int64_t tokens, const Kinds& kinds = {}) {
   auto [source, argument] = source_named(name, "--of");
@@ -579,7 +580,7 @@ TEST_CASE("spectra and entropies of sentences equal those of their attention mat
       CHECK(numbers::max_relative_difference(numbers::doubles(entry->entropy.entropy()), entropy) <= bound);
       CHECK(numbers::max_relative_difference(numbers::doubles(entry->entropy.normalised_entropy()),
                                              normalised_entropy) <= bound);
-      // Percentile curves increase, and the 10th percentile is at most the 90th.
+      // Percentile curves do not decrease, and the 10th percentile is at most the 90th.
       const at::Tensor low = entry->spectra.percentile(0.1), high = entry->spectra.percentile(0.9);
       CHECK((low <= high).all().item<bool>());
       CHECK((low.diff(1, -1) >= 0).all().item<bool>());
