@@ -1,6 +1,6 @@
 // Multi-head attention as naive loops in double precision, written from the equations:
-//   Q_i = x W^Q_i + b, K_i and V_i likewise from m;  A = Q_i K_iᵀ / √dk;  P = softmax of A over allowed keys;
-//   Z_i = P V_i;  y = concat(Z) W^O + b.
+//   Q_i = x W^Q_i + b, K_i and V_i likewise from m;  A = Q_i K_iᵀ / √dk + additive mask;
+//   P = softmax of A over allowed keys;  Z_i = P V_i;  y = concat(Z) W^O + b.
 #pragma once
 
 #include <cmath>

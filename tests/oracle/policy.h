@@ -41,7 +41,8 @@ struct OracleCase {
   // Dropout mask: (batch row, head, query, key) -> 0 or 1 / (1 - p); empty: no dropout.
   std::function<double(int64_t, int64_t, int64_t, int64_t)> dropout_factor;
   std::function<double(double)> round = [](double x) { return x; };  // rounds each element of a stored matrix
-  bool computes_delta_from_outputs = false;  // whether delta = dO · O with the rounded O, as in fused kernels
+  // Whether delta = dO · O with the rounded O, as in fused kernels; false: delta = rowsum(P ∘ dP).
+  bool computes_delta_from_outputs = false;
 };
 
 struct OracleResult {
