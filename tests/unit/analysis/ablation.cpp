@@ -44,7 +44,8 @@ std::vector<int32_t> some_text(int n) {
   return text;
 }
 
-// Returns the score of the model without each set of heads in `head_sets`, from one evaluation per set.
+// Returns, for each set of heads in `head_sets`, the score of the model without these heads, from one evaluation per
+// set.
 std::vector<task::Score> reference_scores(const AnalysisInput& input, const std::vector<HeadSet>& head_sets) {
   std::vector<task::Score> scores;
   for (const HeadSet& heads : head_sets) {

@@ -436,7 +436,7 @@ TEST_CASE("the sum of HeadProducts over positions is the derivative of the loss 
           CHECK(std::abs(actual - slope) <= bound);
           largest = std::max(largest, std::abs(slope)), largest_bound = std::max(largest_bound, bound);
         }
-      CHECK(largest > largest_bound);  // otherwise the test would compare only zeros
+      CHECK(largest > largest_bound);  // otherwise products of 0 would pass the test
     }
   }
 }

@@ -375,7 +375,8 @@ TEST_CASE("spectra of attention, logits and mixing matrices equal those of the o
     INFO(attention);
     auto model = build(attention);
     const bool mixes_logits = std::string(attention).find("talking") != std::string::npos;
-    // The recorder also observes logits; a pass that computes all logits may add products in another order.
+    // The recorder also observes logits; a pass that computes all logits may add products in a different
+    // order than a pass that computes the visible ones.
     const MatrixRecorder recorder = record_matrices(*model, true);
     const double bound = rounding::pass_bound(*model, 6);
     // 45 tokens in blocks of 6: the last block has 3 tokens and is left out of the spectra.
