@@ -139,7 +139,7 @@ at::Tensor random_heads(int64_t batch, int64_t heads, int64_t length, int64_t si
   return at::randn({batch, length, heads, size}).transpose(1, 2);
 }
 
-// Returns random head scales (h) or (B, h), or an undefined tensor.
+// Returns random head scales (heads) or (batch, heads), or an undefined tensor.
 at::Tensor random_scales(int64_t batch, int64_t heads) {
   const int64_t dimensions = pick(0, 2);
   return dimensions == 0 ? at::Tensor() : dimensions == 1 ? at::randn({heads}) : at::randn({batch, heads});

@@ -43,8 +43,8 @@ Tensors composed_results(const Inputs& x, at::ScalarType type = at::kFloat) {
   return results(x, type, type, at::kCPU, composed_attention);
 }
 
-// Returns the output and the gradients of q, k, v and m, rounded to `type`, from composed operations in double
-// precision.
+// Returns the output and the gradients of q, k, v and m from composed operations in double precision, for q, k and v
+// rounded to `type`.
 Tensors exact_results(const Inputs& x, at::ScalarType type = at::kFloat) {
   return results(x, type, at::kDouble, at::kCPU, composed_attention);
 }
@@ -108,7 +108,7 @@ TEST_CASE("the CPU head mixing kernel and its gradients match the reference equa
       const std::string excess_error = find_excess_error(fused_results(x, type), composed, exact, type, magnitudes);
       RC_LOG() << excess_error << "\n";
       RC_ASSERT(excess_error.empty());
-      c10::NoGradGuard no_gradient;  // so that up to kMaxDecodeQueries queries take the decoding path
+      c10::NoGradGuard no_gradient;  // so that up to kMaxDecodeQueries queries without dropout take the decoding path
       RC_ASSERT(find_excess_error({attend_fused(x, leaves_of(x, type, type, at::kCPU))}, {composed[0]}, {exact[0]},
                                   type, {magnitudes[0]})
                     .empty());

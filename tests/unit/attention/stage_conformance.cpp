@@ -1,7 +1,7 @@
 // Conformance of every registered stage in every kind of attention that it supports (Capabilities): outputs are finite
 // and independent of the other rows of the batch and of padding, causal outputs are independent of later tokens,
-// incremental decoding equals one forward pass over all tokens, and each trainable parameter has a finite gradient. The
-// cases are generated from the registries.
+// incremental decoding equals one forward pass over all tokens, and all gradients of parameters are finite. The cases
+// are generated from the registries.
 #include <c10/core/GradMode.h>
 #include <rapidcheck.h>
 

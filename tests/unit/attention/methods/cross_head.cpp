@@ -26,7 +26,8 @@ std::string attention_lines(const std::string& score, int64_t heads, double rate
 
 ForwardContext context_of_update(uint32_t number) { return {true, 3, number, 0}; }
 
-// Permutes the blocks of parameters along their head axis: new block i is old block order[i].
+// Permutes the blocks of parameters along their head axis: new block i is old block order[i]. Skips names that
+// the layer does not have.
 void permute(Layer& l, const std::vector<std::string>& names, const std::vector<int64_t>& order) {
   c10::NoGradGuard no_gradient;
   for (const std::string& name : names) {

@@ -209,8 +209,8 @@ bool gates_agree(Layer& l, const at::Tensor& a, const at::Tensor& b, int64_t tok
   return rounding::agree(a, b, num_gate_roundings(l, tokens), std::max(1.0, logit / 2));
 }
 
-// Returns a bound on the gate logits for inputs up to `input_size`: the largest output of a batch norm with the
-// variances `variance` (d), times the largest row norms of the two projections of the gate.
+// Returns an estimate of the largest gate logit for inputs up to `input_size`: the largest output of a batch norm with
+// the variances `variance` (d), times the largest row norms of the two projections of the gate.
 double gate_logit_size(Layer& l, double input_size, const Vector& variance) {
   const Vector gamma = doubles(l["gate.norm.weight"]);
   double normed = 0;
@@ -464,7 +464,7 @@ TEST_CASE("head weights of MAE sum to h and lie in [0, h / (h - t)]", "[mae]") {
     RC_ASSERT(numbers::error(w.sum(-1), at::full({2, 5}, h)) <= error);
     RC_ASSERT(w.min().item<double>() >= -error);
     RC_ASSERT(w.max().item<double>() <= h / static_cast<double>(heads - drop) + error);
-    // The weight of head j is h / (h - t) times the sum of the gates of the experts that contain head j.
+    // The weight of head j is h / (h - t) times the sum of the gates of the experts that do not drop head j.
     at::Tensor g = gates_of(l, x, causal_mask()), expected = at::zeros_like(w);
     const auto all_experts = experts(heads, drop);
     for (int64_t j = 0; j < heads; ++j)
@@ -820,7 +820,8 @@ TEST_CASE("causal MAE gates ignore later tokens and tokens before the window", "
     CHECK(at::equal(l.forward(a, causal_mask()).narrow(1, 0, 120), l.forward(b, causal_mask()).narrow(1, 0, 120)));
     CHECK(!gates_agree(l, gates_of(l, a, causal_mask()).narrow(1, 120, 1),
                        gates_of(l, b, causal_mask()).narrow(1, 120, 1), 120));
-    // Token 7 changes the gates up to position 7 + window - 1 and none after.
+    // Token 7 changes the gates up to position 7 + window - 1 and none after; without a window, up to the last
+    // position.
     at::Tensor c = a.clone();
     c.select(1, 7).add_(100);
     at::Tensor original_gates = gates_of(l, a, causal_mask()), changed_gates = gates_of(l, c, causal_mask());

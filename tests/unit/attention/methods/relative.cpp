@@ -65,7 +65,7 @@ Vector relative_attention(const LayerSpec& shape, const Weights& w, const Vector
   return reference::attention(sizes, x, m, w, allowed, relative_terms);
 }
 
-// Returns ascending positions of `num_slots` memory slots before position 0, with gaps where updates skipped the layer.
+// Returns ascending positions of `num_slots` memory slots before position 0, with random gaps.
 std::vector<int64_t> random_memory(int64_t num_slots) {
   std::vector<int64_t> positions(static_cast<size_t>(num_slots));
   int64_t position = 0;
@@ -167,7 +167,7 @@ TEST_CASE("gradients of relative attention equal finite differences of a naive r
 }
 
 TEST_CASE("relative attention is invariant to a shift of all positions", "[relative]") {
-  // Five more tokens before x, which the window masks, shift queries and keys by 5.
+  // Five more tokens before x, which the window masks for the last query, shift queries and keys by 5.
   Layer l("heads = 2\nhead_size = 4\nscore = 'relative'\n", 8, 3);
   at::Tensor x = normal({2, 4, 8}, 1), longer_x = at::cat({normal({2, 5, 8}, 2), x}, 1);
   Mask mask, window_mask;

@@ -18,8 +18,8 @@ TEST_CASE("Sigsoftmax equals softmax(2a - softplus(a)) and, unlike softmax, depe
           "[sigsoftmax]") {
   const at::Tensor a = normal({2, 3, 4, 20}, 1) * 3;
   const at::Tensor p = masked_sigmoid_softmax(a, {});
-  // A row of the softmax adds up 20 terms. An error ε of the logits, at most 2 |a|, changes a probability by at most
-  // ε / 2.
+  // A row of the softmax adds up 20 terms. An error ε of the logits, which are at most 2 |a|, changes a probability
+  // by at most ε / 2.
   auto agree = [&](const at::Tensor& actual, const at::Tensor& expected) {
     return rounding::agree(actual, expected, 20 + layers::kElementwiseRoundings, numbers::max_abs(a));
   };
