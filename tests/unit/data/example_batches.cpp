@@ -69,7 +69,8 @@ train::TrainOptions train_options(int64_t rows) {
   return options;
 }
 
-// Returns the row numbers of an update in the order of its batches; a row number is the first token of the row minus 1.
+// Returns the row numbers of an update in the order of its micro-batches; a row number is the first token of the row
+// minus 1.
 std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
   std::vector<int64_t> rows;
   for (const auto& micro_batch : batches.micro_batches(update)) {
@@ -79,9 +80,9 @@ std::vector<int64_t> rows_of(train::Batches& batches, int64_t update) {
   return rows;
 }
 
-// Returns the minimum cost of all splits of rows of `widths` tokens into consecutive micro-batches. A micro-batch costs
-// data::kMicroBatchCost plus its padded tokens, and 2^20 more if it has several rows and more than `micro_tokens`
-// tokens.
+// Returns the minimum cost of all splits of rows of `widths` tokens, in descending order, into consecutive
+// micro-batches. A micro-batch costs data::kMicroBatchCost plus its tokens including padding, and 2^20 more if it has
+// several rows and more than `micro_tokens` tokens (0: no limit).
 int64_t min_split_cost(const std::vector<int64_t>& widths, int64_t micro_tokens) {
   const auto num_rows = static_cast<int64_t>(widths.size());
   int64_t min_cost = INT64_MAX;
@@ -365,8 +366,8 @@ TEST_CASE("a partial load copies shared parameters; only output heads and mixers
   for (const nn::Parameter& p : finetuned->parameters().all())
     if (added_parameters.count(p.name()) == 0)
       CHECK(p.master().equal(pretrained->parameters().find(p.name())->master()));
-  // A partial load is refused if a parameter of a layer is absent from the checkpoint or the model, or differs in
-  // shape.
+  // A partial load is refused if a parameter, except of attention stages, pooler and task head, is absent from the
+  // checkpoint or the model or differs in shape.
   for (const char* change : {"[attention]\nheads = 4\nhead_size = 8\n", "ffn = 32\n[attention]\nheads = 4\n",
                              "layers = 3\n[attention]\nheads = 4\n"}) {
     std::string toml = str(kBertConfig, change);

@@ -84,7 +84,7 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
             for (int64_t i = 0; i < source_length; ++i) source.push_back(input.source[r][i].item<int32_t>());
             for (int64_t i = 0; i < target_length; ++i) {
               target.push_back(batch.targets[r][i].item<int32_t>());
-              // The input of the decoder is the target shifted right by one position, with an end-of-line token at
+              // The input of the decoder is the target shifted right by one position, with an end-of-sentence token at
               // position 0.
               RC_ASSERT(input.tokens[r][i].item<int32_t>() == (i == 0 ? 0 : target[static_cast<size_t>(i) - 1]));
             }
@@ -114,14 +114,14 @@ TEST_CASE("batches contain every sentence pair once per epoch and respect the to
 
 TEST_CASE("sentence pairs in order of length fill each batch: one more pair would exceed the token limit", "[pairs]") {
   Folder folder;
-  // Source and target of a pair differ in length, so that the longest sentence of a batch may be longer than the
-  // longest sentence of the next batch.
+  // The lengths of source and target of a pair are unrelated, so that the longest sentence of a batch may be longer
+  // than the longest sentence of the next batch.
   pairs::SentencePairs sentences;
   for (size_t i = 0; i < 200; ++i)
     sentences.push_back({pairs::Sentence(i * 7 % 11, 2), pairs::Sentence(i * i % 10, 3)});
   pairs::write(folder.file("t.mhs"), sentences, 10, 10);
   const io::ShardFile shard(folder.file("t.mhs"));
-  std::vector<std::pair<int64_t, int64_t>> lengths;  // (target length, source length) with end-of-line tokens
+  std::vector<std::pair<int64_t, int64_t>> lengths;  // (target length, source length) with end-of-sentence tokens
   for (const auto& [from, to] : sentences) lengths.emplace_back(to.size() + 1, from.size() + 1);
   std::sort(lengths.begin(), lengths.end());
   for (int64_t max_tokens : {12, 24, 36, 60, 100, 250}) {
