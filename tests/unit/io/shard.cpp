@@ -306,7 +306,7 @@ Sequences read_by_streaming(const std::string& path) {
   return runs;
 }
 
-// Checks that every function that reads a whole shard of pairs refuses the shard at `path` with status 3.
+// Checks that verify(), read_pairs() and PairStream refuse the shard at `path` with status 3.
 void check_readers_refuse(const std::string& path) {
   CHECK(status_of([&] { verify(ShardFile(path)); }) == 3);
   CHECK(status_of([&] { read_pairs(path); }) == 3);

@@ -229,7 +229,7 @@ TEST_CASE("a pickle that is not a state dict, is truncated at any byte or is dam
                                                                     "123456789.",
                                                                     invalid_text})
     CHECK(status_of([&] { read("\x80\x02" + invalid_pickle); }) == 3);
-  // A pickle with a flipped bit is read as another state dict or refused with status 3; it causes no other error.
+  // A pickle with a flipped bit is read as a state dict or refused with status 3; it causes no other error.
   for (size_t i = 0; i < valid.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
       std::string changed = valid;

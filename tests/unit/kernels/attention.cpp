@@ -170,8 +170,8 @@ void in_threads(int64_t count, const F& f) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Checks that the forward and the backward pass with head mixing write finite results, and that the three steps of
-// decoding equal the forward pass.
+// Checks that the forward and the backward pass with head mixing write finite results and, if
+// is_head_mixing_decode(params), that the three steps of decoding equal the forward pass.
 template <class T>
 void check_head_mixing(AttentionParams params, int64_t num_parts, Positions* positions, std::mt19937& random) {
   const Tensor<T> q(params.in_heads, params.queries, params.key_size, random),

@@ -29,7 +29,7 @@ TEST_CASE("the CUDA library opens on a machine without a GPU", "[cuda]") {
 TEST_CASE("device_problem reports a problem if and only if the machine has no usable GPU", "[cuda]") {
   const char* problem = api().device_problem();
   INFO((problem != nullptr ? problem : "no problem"));
-  CHECK((problem == nullptr) == (test_device() == "cuda"));  // without --device cuda the machine has no GPU
+  CHECK((problem == nullptr) == (test_device() == "cuda"));  // --device cuda is set exactly on machines with a GPU
 }
 
 TEST_CASE("the CUDA library has kernels up to the largest compiled head size and refuses larger ones", "[cuda]") {
