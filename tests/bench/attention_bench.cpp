@@ -200,7 +200,8 @@ int measure(std::istream& arguments) {
     if (!decodes) out.backward(dout);
   };
   const Measurement measurement = uses_gpu ? measure_gpu(device, call, clear) : measure_cpu(call, clear);
-  const double results_mb = static_cast<double>(2 * q.nbytes() + k.nbytes() + v.nbytes()) / (1 << 20);
+  const size_t gradient_bytes = decodes ? 0 : q.nbytes() + k.nbytes() + v.nbytes();
+  const double results_mb = static_cast<double>(q.nbytes() + gradient_bytes) / (1 << 20);
   std::printf("%.3f %.1f\n", measurement.ms, measurement.mb - results_mb);
   std::fflush(stdout);
   return 0;

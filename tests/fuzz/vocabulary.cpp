@@ -1,6 +1,7 @@
 // Vocabulary files of all types, SentencePiece models included: parsing, encoding, decoding and serialising.
 #include <xxhash.h>
 
+#include <cstdlib>
 #include <numeric>
 
 #include "base/text.h"
@@ -34,13 +35,12 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       tokenizer->find_split(line);
     }
     for (int32_t token : tokens)
-      if (token < 0 || token >= tokenizer->size()) __builtin_trap();
+      if (token < 0 || token >= tokenizer->size()) std::abort();
     tokens.resize(static_cast<size_t>(std::min<int64_t>(tokenizer->size(), 1000)));
     std::iota(tokens.begin(), tokens.end(), 0);
     tokenizer->decode(tokens);
     for (int32_t token : tokens) tokenizer->piece(token);
-    if (parse_tokenizer(tokenizer->serialize(), "vocabulary")->fingerprint() != tokenizer->fingerprint())
-      __builtin_trap();
+    if (parse_tokenizer(tokenizer->serialize(), "vocabulary")->fingerprint() != tokenizer->fingerprint()) std::abort();
   });
   return 0;
 }
