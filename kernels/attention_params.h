@@ -1,5 +1,5 @@
-// Parameters of all fused attention kernels, on CPUs and GPUs, with and without head mixing. The naive reference loops
-// of the tests read the same struct.
+// Parameters of the fused attention kernels, on CPUs and GPUs, with and without head mixing; only cached_attention()
+// has its own (cpu/cached_attention.h). The naive reference loops of the tests read the same struct.
 #pragma once
 
 #include <algorithm>
@@ -31,13 +31,14 @@ struct RelativeParams {
   const void* rows = nullptr;               // r: (heads, distances, key_size); each row is contiguous
   int64_t head_stride = 0, row_stride = 0;  // strides of r, elements
   const DistanceRun* runs = nullptr;        // ranges that cover all keys, in increasing order
-  int distances = 0, num_runs = 0;          // on a CPU `distances` includes kPaddingRows
+  int distances = 0, num_runs = 0;          // rows of a head of r, on a CPU with kPaddingRows; number of runs
   const float* transposed = nullptr;        // on a CPU: r transposed for each head, (heads, key_size, distances)
 };
 
 // Parameters of one call. Pointers refer to memory of the device that runs the kernel.
 struct AttentionParams {
-  // Numbers of queries and keys of a batch row. With keys = 0 the output is zero.
+  // Numbers of queries and keys of a batch row; `keys` includes padding keys on a GPU only. With keys = 0 the output is
+  // zero.
   int64_t queries = 0, keys = 0;
   float scale = 1;      // factor of the logits; positive on a GPU
   bool causal = false;  // query i attends to keys 0 … keys - queries + i; requires queries <= keys
@@ -48,15 +49,15 @@ struct AttentionParams {
   const int64_t *key_heads = nullptr, *value_heads = nullptr;
   // Factor of each output head, (out_heads); null: 1. With head mixing the mixing matrix includes the factors.
   const float* head_scales = nullptr;
-  int64_t head_scales_stride = 0;  // batch stride of head_scales on a GPU
+  int64_t head_scales_stride = 0;  // batch stride of head_scales on a GPU; 0: the batch rows share the factors
   // Whether a backward pass follows. The backward pass recomputes the logits, so the forward pass must then round them
   // in the same way (no decode kernel).
   bool gradient = true;
 
-  // Dropout of probabilities; threshold 0: none. Element dropout_first + i * dropout_row_stride + j of the random
-  // stream decides whether the probability of query i and key j is dropped; dropout_row_stride >= keys. The stream
-  // has the elements of the heads one after another. On a CPU, dropout_first is the first element of the current
-  // batch row (without head mixing: of the current head); on a GPU, of batch row 0 and head 0.
+  // Dropout of probabilities; threshold 0: none. Element dropout_first + (h * queries + i) * dropout_row_stride + j of
+  // the random stream decides whether the probability of query i and key j in head h of a batch row is dropped;
+  // dropout_row_stride >= keys. On a CPU, dropout_first is the first element of the current batch row (without head
+  // mixing: of the current head, and h is 0); on a GPU, of batch row 0, and the other batch rows follow it.
   Dropout dropout = {};
   uint64_t dropout_first = 0;
   int64_t dropout_row_stride = 0;
@@ -83,8 +84,8 @@ struct AttentionParams {
   int64_t head = 0;      // without head mixing: the current head, an index into u, v, r and head_scales
   int64_t max_keys = 0;  // head mixing: maximum of `keys` over the batch; determines the tiling together with l2_bytes
   int64_t l2_bytes = 0;  // size of the L2 cache of a core (cpu/level.h)
-  // Products of bf16 matrices, except for relative positions and decoding; null: products in fp32. Always null for fp32
-  // tensors. Without head mixing it requires AVX-512.
+  // Products of bf16 matrices, not used in a call with relative positions or in decoding; null: products in fp32.
+  // Always null for fp32 tensors. Without head mixing it requires AVX-512.
   const Bf16Gemm* bf16 = nullptr;
 
   constexpr bool has_relative() const { return relative.u != nullptr; }

@@ -124,7 +124,7 @@ MH_INLINE void position_term_backward(const AttentionParams& params, const Block
   }
 }
 
-// Computes `dropout_mask` (num_keys), scale or 0, of query i of a block for the keys from block.key_begin on.
+// Computes `dropout_mask` (num_keys), 1 / (1 - p) or 0, of query i of a block for the keys from block.key_begin on.
 MH_INLINE void dropout_mask_of_query(const AttentionParams& params, const Block& block, int64_t i, int64_t num_keys,
                                      float* dropout_mask) {
   const auto offset = static_cast<uint64_t>((block.first + i) * params.dropout_row_stride + block.key_begin);
@@ -190,8 +190,9 @@ MH_INLINE void compute_logits(const AttentionParams& params, const Block& block,
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x (width) by
-// exp(x - running_max); updates running_max, the maximum logit, and running_sum, the sum of exponentials, of the keys
-// so far; and rescales `values` (d), the sum of values weighted by exponentials, to the new maximum.
+// exp(x - running_max), and those of masked keys by 0; updates running_max, the maximum logit, and running_sum, the sum
+// of exponentials, of the keys so far; and rescales `values` (d), the sum of values weighted by exponentials, to the
+// new maximum.
 MH_INLINE void online_softmax(const VisibleRange& visible, int64_t width, int64_t d, float* x, float& running_max,
                               float& running_sum, float* values) {
   if (visible.is_empty()) return fill_masked(width, 0, x);
@@ -267,8 +268,8 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
   float* dq_sums = allocator.allocate(kBlock * d);
   float* dq_v = allocator.allocate(kBlock * d);
   float* slopes = allocator.allocate(row_stride);  // derivative of sigsoftmax_logits() for one query
-  float* deltas =
-      allocator.allocate(padded(params.queries));  // (queries): delta = Σ P dP over all keys, dropout included
+  // (queries): delta = Σ P dP over all keys, where dP includes dropout and the scale of the head.
+  float* deltas = allocator.allocate(padded(params.queries));
   const RelativePositions relative(params, span, allocator.allocate(distances_scratch(params, span)));
   float* dropout_mask = allocator.next + kDropoutGroup;
   if (params.has_relative()) {
@@ -302,7 +303,7 @@ MH_INLINE void backward_tiled(const AttentionParams& params, const HeadTensors<T
       for (int64_t i = 0; i < block.padded_m; ++i) {
         float *p_row = p + i * row_stride, *ds_row = ds + i * row_stride;
         const VisibleRange visible(params, block, std::min(i, block.m - 1));
-        // The padding rows of the tile and the fully masked rows have no gradient.
+        // Padding rows, queries that see no key of the block, and fully masked rows add nothing to the gradients.
         if (i >= block.m || visible.is_empty() || lse[first + i] == INFINITY) {
           std::fill_n(p_row, width, 0.0F), std::fill_n(ds_row, width, 0.0F);
           continue;

@@ -1,6 +1,7 @@
-// Attention without head mixing on a CPU, for one head of one batch row: softmax(scale * Q Kᵀ) V and its gradient. All
-// types accumulate in fp32; bf16 products take bf16 operands. The probabilities are never stored for more than one
-// block of queries and one span of keys, or, in the decode kernel, for more than one query.
+// Attention without head mixing on a CPU, for one head of one batch row: softmax(scale * Q Kᵀ) V, or another normaliser
+// than softmax, and its gradient. All types accumulate in fp32; bf16 products take bf16 operands. The probabilities are
+// never stored for more than one block of queries and one span of keys, or, in the decode kernel, for more than one
+// query.
 //
 // Tiling: in the forward pass a block of 32 queries (kBlock) loops over spans of keys; in the backward pass a span
 // loops over blocks. A span is so short that its probabilities fit in the L2 cache. Keys and values are packed once per
@@ -28,7 +29,7 @@ namespace mh::kernels {
 // from the tiled kernel.
 constexpr int64_t kMaxDecodeQueries = 8;
 
-// The tensors of one head of one batch row, each (length, size). T is float or uint16_t (bf16).
+// The tensors of one head of one batch row. A Matrix is (queries, size) or (keys, size). T is float or uint16_t (bf16).
 template <class T>
 struct HeadTensors {
   Matrix<const T> q, k, v;
@@ -39,7 +40,8 @@ struct HeadTensors {
   // Gradients. The backward pass reads dout, and writes dq, dk, dv and the members below.
   Matrix<const T> dout = {};
   Matrix<T> dq = {}, dk = {}, dv = {};
-  // Gradients of RelativeParams: du of u (size), dv_bias of v (size), dr of r (distances, size).
+  // Gradients of RelativeParams: du of u (size), dv_bias of v (size), dr of r (distances, size). Not written without
+  // relative positions.
   float *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
   float* dscale = nullptr;  // gradient of the scale of this head's output, a scalar; null: not computed
 };

@@ -1,6 +1,6 @@
 // Packed operands of bf16 products (cpu/bf16_gemm.h). Row sizes are padded to a multiple of 16 with zeros. A left
-// operand is row-major. A right operand is stored in panels of 64 columns, one after another; each panel has all rows,
-// interleaved in pairs.
+// operand is row-major. A right operand is stored in panels of 64 columns, the last of which may have fewer, one after
+// another; each panel has all rows, interleaved in pairs.
 #pragma once
 
 #include <algorithm>

@@ -25,7 +25,7 @@ struct KeySpan {
 // A block of queries, and the keys of a span that at least one of them sees.
 struct Block {
   int64_t first, m, padded_m;  // first query; number of queries; m rounded up to a multiple of `row_multiple`
-  // The keys key_begin … key_end - 1; both members are multiples of `key_multiple`. No keys if key_end <= key_begin.
+  // The keys key_begin … key_end - 1, rounded outwards to multiples of `key_multiple`. No keys if key_end <= key_begin.
   int64_t key_begin, key_end;
   MH_INLINE Block(const AttentionParams& params, int64_t begin, const KeySpan& span, int64_t row_multiple,
                   int64_t key_multiple)
@@ -123,7 +123,7 @@ class Fp32Products {
   }
   // Computes sums (block, size) += dS K.
   MH_INLINE void accumulate_dq(const Block& block, const float* ds, float* sums) const { add_product(block, ds, sums); }
-  // Compute dk (keys, size) += dSᵀ Q, and dv (keys, size) += Pᵀ dO.
+  // Compute dk (keys, size) += dSᵀ Q, with the packed (here scaled) Q, and dv (keys, size) += Pᵀ dO.
   MH_INLINE void accumulate_dk(const Block& block, const float* ds, float* dk) const {
     add_transposed_product(block, ds, packed_q_, dk);
   }

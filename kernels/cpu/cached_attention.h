@@ -42,7 +42,7 @@ struct CachedAttentionLoops {
 
 // Returns the number of floats of scratch memory that one call needs.
 inline int64_t cached_attention_scratch(int64_t length, int64_t size) { return size + (length + 15) / 16 * 16; }
-// Computes out (size) = softmax(scale * q Kᵀ) V over the `length` positions of the query.
+// Computes out (size) = softmax(scale * q Kᵀ) V over positions 0 … query.length - 1.
 template <class T>
 void cached_attention(const CachedQuery<T>& query, T* out, float* scratch) {
   dispatch_level([&](auto simd_level) { CachedAttentionLoops<simd_level, T>::attend(query, out, scratch); });
