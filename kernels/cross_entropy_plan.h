@@ -12,7 +12,7 @@ struct CrossEntropy {
 };
 struct CrossEntropyRow {
   double nll;       // -log p(target), nats
-  double smoothed;  // loss with label smoothing
+  double smoothed;  // loss with label smoothing, nats
 };
 
 }  // namespace mh::kernels

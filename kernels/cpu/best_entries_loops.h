@@ -5,7 +5,7 @@
 
 namespace mh::kernels {
 
-constexpr int64_t kBlockEntries = 64;  // entries of a block
+constexpr int64_t kBlockEntries = 64;  // consecutive logits whose maximum decides whether they are read again
 
 // The passes over the whole blocks of a row x (blocks, kBlockEntries), compiled for one instruction set (cpu/simd.h).
 template <Level>

@@ -9,8 +9,9 @@ namespace mh::kernels {
 namespace {
 
 // Computes the loss of a row of logits x (vocabulary) in three passes, during which the row stays in the L2 cache: the
-// maximum, and if has_smoothing the sum of the logits; the exponentials; the gradient, which replaces the logits.
-// `exponential_row` (vocabulary) receives the exponentials if there is a gradient; in fp32 it is x.
+// maximum, and if has_smoothing the sum of the logits; the exponentials; if params.gradient, the gradient, which
+// replaces the logits. `exponential_row` (vocabulary) is scratch for the exponentials if there is a gradient; in fp32
+// it is x.
 template <bool has_smoothing, class T>
 MH_INLINE void compute_row(const CrossEntropy& params, T* x, int64_t target, float* exponential_row,
                            CrossEntropyRow& result) {

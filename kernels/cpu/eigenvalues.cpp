@@ -19,7 +19,8 @@ MH_INLINE void store(const Doubles& from, double* to) { std::memcpy(to, &from, s
 MH_INLINE double sum_of(const Doubles& v) { return ((v[0] + v[4]) + (v[1] + v[5])) + ((v[2] + v[6]) + (v[3] + v[7])); }
 
 // Computes A -= u wᵀ + w uᵀ, and then y = A x, for the first `rows` rows and columns of the symmetric matrix A, in one
-// pass over its lower triangle. This pass dominates the time. A, u, w and x are padded with zeros to whole tiles.
+// pass over its lower triangle. This pass dominates the time. From element `rows` to the end of its tile u, w and x are
+// zero, so that the elements of A there, of finished rows or of the padding, do not count.
 void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* u, const double* w, const double* x,
                          double* y) {
   const int64_t tiles = (rows + tile - 1) / tile;
@@ -57,7 +58,7 @@ void update_and_multiply(double* a, int64_t stride, int64_t rows, const double* 
 }
 
 // Computes the Householder reflection 1 - β v vᵀ that maps the vector x (count) to (0, …, 0, e). Replaces x by v,
-// writes β to `beta`, and returns e. If x has this form already, β is 0.
+// writes β to `beta`, and returns e. If x has this form already, β is 0, and x is not replaced.
 double householder_reflection(double* x, int64_t count, double& beta) {
   double max_magnitude = 0;
   for (int64_t i = 0; i < count; ++i) max_magnitude = std::max(max_magnitude, std::abs(x[i]));

@@ -8,8 +8,8 @@
 // remaining rows once. The inner loop has 4 rows and 8 columns, with 4 vectors of partial sums and 5 others, each of 8
 // fp64 numbers. The matrix takes 8 * eigenvalue_rows(n) * eigenvalue_stride(n) bytes, of which the steps use the lower
 // half, and the scratch memory 8 * eigenvalue_scratch(n) bytes: 2080 KiB and 20 KiB for n = 512, and 36 KiB and 2.8 KiB
-// for n = 64. The vectors of the scratch memory stay in the L1 cache, and the lower half of the matrix in an L2 cache
-// of its size.
+// for n = 64. The vectors of the scratch memory stay in the L1 cache, and the lower half of the matrix in the L2 cache
+// if it fits.
 #pragma once
 
 #include <cstdint>

@@ -62,7 +62,7 @@ int64_t l2_cache_bytes() {
 #else
     const int64_t size = 0;
 #endif
-    // A cache of more than kMaxL2Bytes bytes is shared by several cores.
+    // A cache of more than kMaxL2Bytes bytes is assumed to be shared by several cores.
     return size > 0 ? std::min(size, kMaxL2Bytes) : kDefaultL2Bytes;
   }();
   return detected_bytes;

@@ -17,7 +17,7 @@ Level level();       // returns the level in use
 void set_level(Level level);
 
 // Returns the size in bytes of the L2 cache of a core: kDefaultL2Bytes if the system does not report it, and at most
-// kMaxL2Bytes. The size determines the tiles of the kernels, so results for two sizes differ by rounding.
+// kMaxL2Bytes. The size determines the tiles of the kernels, so results for two sizes may differ by rounding.
 constexpr int64_t kDefaultL2Bytes = 1 << 20, kMaxL2Bytes = 4 << 20;
 int64_t l2_cache_bytes();
 // Sets the size that l2_cache_bytes() returns; 0: the size of the processor's cache. For tests.

@@ -1,7 +1,8 @@
 // Dispatch of the loops in this folder to the instruction set of the processor. kernels/meson.build compiles each
-// source file with loops once for every Level but avx512_bf16, with the compiler flags of the level and with its name
-// in the macro MH_LEVEL. Such a file defines the members of a class template over the level (…Loops) and instantiates
-// the template for its own level. dispatch_level() calls the members for the level in use.
+// source file with loops once for every Level of the architecture but avx512_bf16, with the compiler flags of the level
+// and with its name in the macro MH_LEVEL. Such a file defines the members of a class template over the level (…Loops)
+// and instantiates the template for its own level. With dispatch_level() a caller selects the members for the level in
+// use.
 //
 // Such a file must export no other symbols: of an inline function that the files of several levels export, the linker
 // would keep one definition, whose instructions the processor may lack. kernels/level_symbols.py checks this.
