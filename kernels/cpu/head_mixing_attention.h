@@ -61,7 +61,8 @@ struct BatchRowTensors {
   // key_size) and dv: (out_heads, keys, value_size), where sizes are padded to 16 and keys to 128
   // (head_mixing_key_floats, head_mixing_value_floats). dm: with a matrix for each query (queries, in_heads,
   // out_heads), of which only the queries of the QueryPart are written; with a shared matrix (in_heads, out_heads). du,
-  // dv_bias and dr: gradients of u, v (in_heads, size) and r (in_heads, distances, size) of RelativeParams.
+  // dv_bias and dr: gradients of u, v (in_heads, key_size) and r (in_heads, distances, key_size) of RelativeParams,
+  // with key_size padded to 16; not written without relative positions.
   float *dk = nullptr, *dv = nullptr, *dm = nullptr, *du = nullptr, *dv_bias = nullptr, *dr = nullptr;
 };
 
@@ -110,8 +111,8 @@ int64_t head_mixing_backward_scratch(const AttentionParams& params);
 int64_t head_mixing_key_floats(const AttentionParams& params);
 int64_t head_mixing_value_floats(const AttentionParams& params);
 
-// Compute the forward and the backward pass of the query tiles of one part. params.matrix is the matrix of the batch
-// row.
+// Compute the forward and the backward pass of the query tiles of one part. params.matrix is the shared matrix of the
+// batch row, or the matrix of its query 0.
 template <class T>
 void head_mixing_forward(const AttentionParams& params, const QueryPart& part, const BatchRowTensors<T>& tensors,
                          float* scratch) {

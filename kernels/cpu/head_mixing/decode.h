@@ -26,8 +26,8 @@ struct VisibleRows {
   const Heads<const T>& heads;
   int64_t h, num_visible;
   MH_INLINE const T* at(int64_t t) const { return heads.at(h, t); }
-  // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance. The rows of a key/value cache are
-  // too far apart for the hardware prefetcher.
+  // Prefetches columns first … first + size - 1 of position t + kPrefetchDistance of a key/value cache (Heads::table),
+  // whose rows are too far apart for the hardware prefetcher.
   MH_INLINE void prefetch(int64_t t, int64_t first, int64_t size) const {
     if (heads.table != nullptr && t + kPrefetchDistance < num_visible)
       prefetch_row(at(t + kPrefetchDistance) + first, size);

@@ -8,8 +8,8 @@ namespace mh::kernels {
 
 namespace {
 
-// Returns the query tile that a part computes in round `round`. The order of the parts alternates from round to round,
-// which balances their work: under a causal mask later tiles have more keys.
+// Returns the index of the query tile that a part computes in round `round`; may be past the last tile. The order of
+// the parts alternates from round to round, which balances their work: under a causal mask later tiles have more keys.
 MH_INLINE int64_t tile_of(const QueryPart& part, int64_t round) {
   return round * part.count + (round % 2 == 0 ? part.index : part.count - 1 - part.index);
 }
@@ -183,8 +183,8 @@ void HeadMixingLoops<L, T>::backward(const AttentionParams& params, const QueryP
   float* scaled_matrix = prob_sums + layout.rows * params.in_heads;  // (in, out): matrix divided by the sums
   float* unused_sums = scaled_matrix + padded(num_head_pairs);  // (in): sums of exponentiate_query() that are not used
   float* dropout_mask = unused_sums + padded(params.in_heads);
-  float* slopes =
-      dropout_mask + dropout_mask_scratch(params, layout);  // derivatives of Sigsoftmax for one query (Layout)
+  // Derivative of sigsoftmax_logits() for one query, in the layout of one query of a tile.
+  float* slopes = dropout_mask + dropout_mask_scratch(params, layout);
   float* q_v = slopes + layout.query_stride();
   const DistanceScratch distances{q_v, q_v + query_floats};
   auto* bf16_tile = reinterpret_cast<uint16_t*>(q_v);  // bf16 products exclude relative positions

@@ -24,8 +24,8 @@ struct Queries {
 // The keys of a span that the queries of a tile see. Keys are counted from the first key of the span. Under a causal
 // mask logits are computed for groups of 8 queries, each with the keys that the last query of the group sees.
 struct VisibleKeys {
-  int64_t first_query;      // first query of the tile
-  int64_t num_queries;      // number of queries of the tile
+  int64_t first_query;      // first query of the tile, counted from the first query of the batch row
+  int64_t num_queries;      // queries of the tile, at most layout.rows
   int64_t begin;            // first key of the span, a multiple of `chunk`
   int64_t padded_queries;   // num_queries rounded up to a multiple of 8
   int64_t first_query_end;  // end of the keys that the first query sees; may be outside the span
@@ -127,9 +127,9 @@ void product_over_queries(const Layout& layout, const VisibleKeys& visible, int6
   }
 }
 
-// Computes the products of packed_rows with the visible columns of `transposed` into a tile, as multiply_keys_fp32()
-// but with bf16 operands. Each head of packed_rows and of `transposed` takes as much memory as with fp32 elements, and
-// its bf16 operand is in the first half.
+// Computes the products of packed_rows with the visible columns of `transposed`, times tile_rows.factor, into a tile,
+// as multiply_keys_fp32() but with bf16 operands, whose rows are not scaled. Each head of packed_rows and of
+// `transposed` takes as much memory as with fp32 elements, and its bf16 operand is in the first half.
 void multiply_keys_bf16(const Bf16Gemm& gemm, const Layout& layout, const TileRows& tile_rows,
                         const VisibleKeys& visible, const float* packed_rows, const float* transposed, float* tile) {
   const int64_t padded_size = padded(tile_rows.size);

@@ -68,8 +68,9 @@ bool is_head_masked(const Layout& layout, const float* x, int64_t visible_end) {
   return true;
 }
 
-// Computes `dropout_mask` (heads, layout.dropout_mask_stride()), scale or 0, of one query for the keys of a span that
-// it sees. The mask of a head begins kDropoutGroup elements after the start of its row.
+// Computes `dropout_mask` (heads, layout.dropout_mask_stride()), 1 / (1 - p) or 0, of one query for the keys of a span
+// that it sees: of the query heads with dropout before mixing, otherwise of the output heads. The mask of a head begins
+// kDropoutGroup elements after the start of its row.
 void dropout_mask_of_query(const AttentionParams& params, const Layout& layout, const Query& q, float* dropout_mask) {
   const int64_t heads = params.dropout_before_mixing ? params.in_heads : params.out_heads;
   for (int64_t h = 0; h < heads; ++h)
@@ -115,8 +116,8 @@ void multiply_chunk(int64_t heads, int64_t count, const float* x, float* y) {
 }
 
 // Applies one step of the online softmax (Milakov and Gimelshein 2018) to a query: replaces its logits x in a span by
-// exp(x - max_logits[j]) for each query head j, and updates max_logits (in), the running maxima, and sums (in), the
-// running sums of exponentials.
+// exp(x - max_logits[j]) for each query head j, and those of masked keys by 0, and updates max_logits (in), the running
+// maxima, and sums (in), the running sums of exponentials.
 void online_softmax_query(const AttentionParams& params, const Layout& layout, const Query& q, float* x,
                           float* max_logits, float* sums) {
   for (int64_t j = 0; j < params.in_heads; ++j) {
@@ -143,9 +144,9 @@ struct LogitOffsets {
 };
 
 // Applies sigsoftmax_logits() to the logits x of a query if the normaliser is Sigsoftmax, replaces each logit of query
-// head j by exp(x - offsets[j]), or by 0 if offsets[j] is infinite (a fully masked row), and adds the sum of each head
-// to `sums` (in). offsets: maxima, or log-sum-exps. If slopes is not null, it receives the derivative of
-// sigsoftmax_logits().
+// head j by exp(x - offset), or by 0 if the key is masked or the offset of head j is infinite (a fully masked row), and
+// adds the sum of each head to `sums` (in). offsets: maxima, or log-sum-exps. If slopes is not null, it receives the
+// derivative of sigsoftmax_logits().
 void exponentiate_query(const AttentionParams& params, const Layout& layout, const Query& q, LogitOffsets offsets,
                         float* x, float* slopes, float* sums) {
   const bool is_sigsoftmax = params.normaliser == Normaliser::sigsoftmax;
