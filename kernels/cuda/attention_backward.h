@@ -2,10 +2,10 @@
 // P_is dP_is, called `delta` in the code, the gradient of the logit of query i and key s is P_is (dP_is - D_i).
 //
 // Tiling: a block of one kernel computes dQ of 64 queries and loops over tiles of keys; a block of another kernel
-// computes dK and dV of 64 keys and loops over tiles of queries. Wide rows and relative positions have smaller blocks.
-// The resident rows of the block and the streamed tiles, in one or two pipeline stages, are in shared memory; the
-// accumulators of the gradients are in registers. No kernel accumulates in global memory, so results are bit-identical
-// in every run.
+// computes dK and dV of 64 keys and loops over tiles of queries. Blocks have 32 or 16 rows if a row of kSize elements
+// takes more than 512 bytes, or more than 256 bytes with relative positions. The resident rows of the block and the
+// streamed tiles, in one or two pipeline stages, are in shared memory; the accumulators of the gradients are in
+// registers. No kernel accumulates in global memory, so results are bit-identical in every run.
 //
 // Without relative positions a block takes (2 * resident + 2 * kStages * streamed) * (kSize + 8) elements of shared
 // memory, for the numbers of resident and of streamed rows. A lane has kSize / 2 accumulators for each gradient, and

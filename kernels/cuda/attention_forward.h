@@ -2,10 +2,10 @@
 //
 // Tiling: a block of 4 warps (2 for wide rows with relative positions) computes 16 queries per warp, of one head of one
 // batch row, and loops over tiles of keys. Shared memory holds the tile of queries, and one or two pipeline stages,
-// each with a tile of keys and a tile of values; cp.async loads the next stage during the products. The registers of a
-// warp hold fp32 accumulators (16, head size), the logits of the tile, and the running maximum and sum of each query
-// (online softmax). Products are tensor-core instructions, m16n8k16 or m16n8k8. If the grid has too few blocks, the
-// keys are split across blocks (split-KV), and a second kernel combines the partial results in fixed order.
+// each with a tile of keys and a tile of values; with two stages cp.async loads the next one during the products. The
+// registers of a warp hold fp32 accumulators (16, head size), the logits of the tile, and the running maximum and sum
+// of each query (online softmax). Products are tensor-core instructions, m16n8k16 or m16n8k8. If the grid has too few
+// blocks, the keys are split across blocks (split-KV), and a second kernel combines the partial results in fixed order.
 //
 // Without relative positions a block takes (kQueries + 2 * kStages * kKeys) * (kSize + 8) elements of shared memory,
 // and a lane has kSize / 2 accumulators of outputs and kKeys / 2 of logits. For heads of 64 in bf16 a block has 64
@@ -192,7 +192,8 @@ MH_DEVICE void attention_forward(const Thread& thread, const AttentionParams& pa
         multiply_transposed<kSize, Traits::kStride>(thread, p, warp_q, shared.k[stage]);
         if constexpr (kRelative) shared.add_position_term(thread, p, slide_row);
         apply_mask<false>(thread, params, end, first + thread.warp() * 16, s, p);
-        // For softmax the scale of the logits is applied in the exponents; as it is positive, the maximum is the same.
+        // For softmax the scale of the logits is applied in the exponents; as it is positive, the same key has the
+        // maximum.
         float factor = params.scale * kLog2E;
         if (params.normaliser == Normaliser::sigsoftmax) {
           factor = 1;

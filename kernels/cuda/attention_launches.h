@@ -115,7 +115,7 @@ struct DistanceGradient {
 };
 
 constexpr int kHeadMixingThreads = 32 * kHeadMixingWarps;  // maximum threads of a block
-constexpr int kMinSplit = 64;  // minimum number of keys of a split; shorter splits are slower
+constexpr int kMinSplit = 64;  // minimum number of keys of a split with head mixing; shorter splits are slower
 
 // Returns the tensors as kernels with head mixing expect them: with relative positions q is replaced by q_u, which is
 // q + u.

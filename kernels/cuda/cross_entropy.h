@@ -18,7 +18,7 @@ template <class T>
 struct CrossEntropyRows {
   static constexpr int kThreads = kRowThreads;
   CrossEntropy params;
-  T* logits;                // (rows, vocabulary), aligned to 4 elements; replaced by the gradient
+  T* logits;                // (rows, vocabulary), aligned to 4 elements; replaced by the gradient if params.gradient
   const int64_t* targets;   // (rows); negative: the row is not scored, its loss and gradient are zero
   CrossEntropyRow* losses;  // (rows), written
 

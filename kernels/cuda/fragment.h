@@ -2,7 +2,7 @@
 // ISA, warp-level matrix instructions), and their loads from shared memory. Lane 4 g + t holds rows g and g + 8,
 // columns 2 t and 2 t + 1 of an accumulator (16, 8).
 //
-// All device code is a template over `Thread`, which provides the operations of one thread of a block: GpuThread of
+// Every kernel is a template over `Thread`, which provides the operations of one thread of a block: GpuThread of
 // cuda/thread.h on a GPU, or Thread of tests/emulator/host_thread.h on a CPU, where tests run every kernel.
 #pragma once
 
@@ -171,9 +171,9 @@ MH_DEVICE void multiply(const Thread& thread, Accumulator& sum, const FragmentA<
   multiply_tf32<false>(thread, sum, left, right);
 }
 
-// Computes sum += left · right, in fp32 with a separate accumulator (multiply_tf32). For logits, since an absolute
-// error of a logit is a relative error of the probability. Products with accumulators that live for the whole loop over
-// keys or queries use multiply(), since there are no registers for a separate accumulator.
+// Computes sum += left · right; fp32 operands have a separate accumulator (multiply_tf32). For logits, since an
+// absolute error of a logit is a relative error of the probability. Products with accumulators that live for the whole
+// loop over keys or queries use multiply(), since there are no registers for a separate accumulator.
 template <class Thread, class T>
 MH_DEVICE void multiply_accurate(const Thread& thread, Accumulator& sum, const FragmentA<T>& left,
                                  const FragmentB<T>& right) {
