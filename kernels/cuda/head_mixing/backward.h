@@ -29,7 +29,7 @@
 //
 // For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block of head_mixing_sums() and of
 // head_mixing_query_gradient() has one strip of 4 warps, 2 stages, and 130 KiB and 153 KiB; 512 queries take 64 blocks,
-// as there are two chunks, and 32 blocks.
+// as there are two chunks, and 32 blocks for each batch row.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"

@@ -10,7 +10,7 @@
 // dV, together 128 for heads of 64 in 16 bits; __launch_bounds__ allows 255 registers.
 //
 // For 16 heads of 64 in bf16 on an A100, whose blocks have up to 163 KiB, a block has one strip of 8 warps and one
-// stage with Q and dO of all heads, and takes 162 KiB; 512 keys take 32 blocks.
+// stage with Q and dO of all heads, and takes 162 KiB; 512 keys take 32 blocks for each batch row.
 #pragma once
 
 #include "cuda/head_mixing/relative.h"

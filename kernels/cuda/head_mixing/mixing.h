@@ -17,7 +17,7 @@ namespace mh::kernels {
 // the tensor cores.
 template <class X>
 struct FragmentExchange {
-  // Returns the number of fragments in memory.
+  // Returns the number of fragments in memory for `heads` heads, which are stored in pairs: rounded up to even.
   static constexpr int count(int heads) { return (heads + 1) / 2 * 2; }
   struct alignas(8) Half {
     uint32_t x[2];
@@ -203,8 +203,8 @@ MH_DEVICE void mix_rows(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2
 }
 
 // Computes mixed[o] += Σ_h matrix[h, block.warp_head + o] x_h, where x_h is the exchanged fragment of head h, whose
-// columns are queries. matrix_of(c, e) returns the matrix of the query of a lane's column 8 c + e. block: the mixed
-// heads of the block.
+// columns are queries. matrix_of(c, e) returns the matrix of the query of column 8 c + 2 (lane % 4) + e. block: the
+// mixed heads of the block.
 template <int kWarpHeads, class Thread, class X, class MatrixOf>
 MH_DEVICE void mix_columns(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2],
                            const FragmentExchange<X>& exchange, const MatrixOf& matrix_of, MixShape shape,
@@ -260,14 +260,16 @@ MH_DEVICE float floor_pow2(const float* elements, int64_t stride, int count) {
 // it is in range.
 template <class X, int kWarpHeads>
 struct SharedMatrix {
-  const uint32_t* elements;  // (heads rounded up to even, out_heads), each weight twice; then scales (out_heads)
-  int heads, out_heads;      // number of heads that are mixed; number of mixed heads of the block
-  uint32_t identity;         // bits to keep of a lane's word of a right operand: the diagonal
-  bool can_mix;              // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
+  // (heads rounded up to even, out_heads), each weight twice in a word; then scales (out_heads). The pointer is to the
+  // column of the warp's first mixed head.
+  const uint32_t* elements;
+  int heads, out_heads;  // number of heads that are mixed; number of mixed heads of the block
+  uint32_t identity;     // bits to keep of a lane's word of a right operand: the diagonal
+  bool can_mix;          // whether shared memory has the matrix; otherwise mix_rows() or mix_columns() must mix
 
-  // Copies the columns of the block from `matrix` to shared memory; null: the queries share no matrix. mixed: the mixed
-  // heads of the block. row_offset: number of rows of another SharedMatrix that precede this one in memory. Called by
-  // all threads of a block; the weights are valid after the next barrier.
+  // Copies the columns of the block from `matrix` to shared memory; not in fp32, or if `matrix` is null: the queries
+  // share no matrix. mixed: the mixed heads of the block. row_offset: number of rows of another SharedMatrix that
+  // precede this one in memory. Called by all threads of a block; the weights are valid after the next barrier.
   template <class Thread>
   MH_DEVICE SharedMatrix(const Thread& thread, const HeadMixingPlan& plan, void* memory, const float* matrix,
                          MixShape shape, const HeadBlock& mixed, int row_offset = 0)
@@ -298,7 +300,7 @@ struct SharedMatrix {
     }
   }
 
-  // Computes mixed[o] += Σ_h of the weighted fragments of all heads, divided by scale(o).
+  // Adds to mixed[o] the weighted sum of the fragments of all heads, divided by scale(o). Requires can_mix.
   template <class Thread>
   MH_DEVICE void mix(const Thread& thread, Accumulator (&mixed)[kWarpHeads][2],
                      const FragmentExchange<X>& exchange) const {
@@ -330,8 +332,8 @@ struct SharedMatrix {
 };
 
 // Calls store(n) once for each warp, to store its results through shared memory, which has room for
-// plan.concurrent_stores warps of each strip at a time. n: index of the warp among those that store at the same time.
-// Called by all threads of a block.
+// plan.concurrent_stores warps of each strip at a time. n: index of the warp among those of its strip that store at the
+// same time. Called by all threads of a block.
 template <class Thread, class Store>
 MH_DEVICE void store_in_rounds(const Thread& thread, const HeadMixingPlan& plan, const WarpPosition& warp,
                                const Store& store) {

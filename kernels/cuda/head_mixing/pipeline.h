@@ -258,7 +258,8 @@ struct LoadSchedule {
 };
 
 // Calls work(group) for each HeadGroup of at most group_heads of the heads. Calls on_first_group() once, after the
-// barrier that precedes the first group. load(stage memory) starts to fill a stage. Called by all threads of a block.
+// barrier that precedes the first group; not at all without heads. load(stage memory) starts to fill a stage. Called by
+// all threads of a block.
 template <class T, class Thread, class Load, class OnFirstGroup, class Work>
 MH_DEVICE void each_head_group(const Thread& thread, SmemPipeline<T>& pipeline, int group_heads, HeadRange heads,
                                const Load& load, const OnFirstGroup& on_first_group, const Work& work) {

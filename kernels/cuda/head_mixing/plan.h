@@ -13,16 +13,17 @@
 
 namespace mh::kernels {
 
-// The order of the blocks of a grid, each of which computes one tile of queries or keys of one batch row. Batch rows
-// are computed in groups that fit in the L2 cache. Within a group the tiles with the most work are first, so that no
-// long tile begins late.
+// The order of the blocks of a grid, each of which computes one tile of queries, of keys or of rows of r of one batch
+// row. Batch rows are computed in groups, whose keys and values fit in the L2 cache if the batch rows are short enough
+// (block_order()). Within a group the tiles with the most work are first, so that no long tile begins late.
 struct BlockOrder {
   int tiles = 0, batch = 0, concurrent_rows = 1;  // tiles of a batch row; batch rows; batch rows of a group
   struct Position {
     int tile, row;
   };
   constexpr int num_blocks() const { return tiles * batch; }
-  // Returns the tile and the batch row of a block. reversed: computes the last tile first, since it has the most work.
+  // Returns the indices of the tile and of the batch row of a block. reversed: the last tile is first, since it has the
+  // most keys under a causal mask.
   template <class Thread>
   MH_DEVICE Position position(const Thread& thread, bool reversed) const {
     const int group = thread.block_x() / (concurrent_rows * tiles), first = group * concurrent_rows,
@@ -104,7 +105,8 @@ constexpr HeadMixingPlan head_mixing_plan(const HeadMixingNeeds& needs, int stri
                                  : plan.warps_per_strip;
     return plan.num_stages >= min_stages;
   };
-  // First choice: all heads in a stage, with as many strips as the number of warps allows.
+  // First choice: all heads in a stage, with as many strips as the number of warps allows, and with at least two stages
+  // if there are several strips.
   plan.heads_per_stage = needs.max_stage_heads, plan.stage_has_all_tensors = needs.all_tensors_tiles > 0;
   for (int strips = kHeadMixingWarps / plan.warps_per_strip; strips > 0; strips /= 2)
     if (try_stages(

@@ -1,6 +1,6 @@
-// Row mix: head mixing on the tensor cores, one query at a time, for 16-bit types and few heads. A tile of the
-// probabilities of all heads, or of their gradients, is in shared memory as (heads, queries, keys). With the matrix m
-// of a query as the left operand,
+// Row mix: head mixing on the tensor cores, one or two queries at a time, for 16-bit types and few heads. A tile of the
+// probabilities of all heads, or of their gradients, is in shared memory as (heads, queries, keys). With the transpose
+// of the matrix m of a query as the left operand,
 //
 //   (out heads, keys) = mᵀ (out heads, in heads) · P (in heads, keys)
 //
@@ -47,7 +47,7 @@ struct MixTile {
   static constexpr int kRows = kRows_, kKeys = kKeys_, kStrips = kRows / 16;
   static constexpr int kStride = kKeys + kPad, kHeadStride = kRows * kStride + kPad;  // padded to avoid bank conflicts
   uint16_t* memory;
-  int zero_head;  // index of the head of zeros
+  int zero_head;  // index of the head of zeros, if there is one
 
   // Returns the bytes of the tile. kMatrixHeads: number of heads that a product takes.
   template <int kMatrixHeads>
@@ -117,7 +117,7 @@ MH_DEVICE ProductMatrices matrices_of_product(const Thread& thread, const Attent
 }
 
 // A lane's part of the left operand that mixes the one or two queries of a product, out of their mixing matrices. In
-// fp16 each row of a matrix is divided by a power of two, so that its largest element is in range.
+// fp16 each row of the operand is divided by a power of two, so that its largest element is in range.
 template <class X, int kMatrixHeads>
 struct MixMatrix {
   uint32_t x[2][kMatrixHeads / 8];
@@ -286,7 +286,7 @@ struct HeadRows {
   static constexpr int kSize = Traits::kSize, kStride = Traits::kStride, kVectorSize = 16 / static_cast<int>(sizeof(T)),
                        kRowVectors = kSize / kVectorSize;
   static constexpr bool kWholeRows = 32 % kRowVectors == 0;  // whether the lanes of a warp cover whole rows
-  const T* data[Traits::kWarpHeads];                         // addresses of the warp's heads
+  const T* data[Traits::kWarpHeads];                         // addresses of the warp's heads; null: no such head
   int64_t row_stride;
   int heads, size;  // number of heads; elements of a row
   bool aligned;     // AttentionParams::aligned

@@ -24,8 +24,8 @@
 //
 // For 16 heads of 64 in bf16 on an H100, whose blocks have up to 227 KiB, the three kernels have 8 warps of 2 heads; 16
 // queries, 32 queries and 16 keys; 3, 1 and 1 stages; 16, 128 and 128 accumulators; 204.5, 204.25 and 168.5 KiB. 512
-// queries or keys take 32, 16 and 32 blocks. The last two kernels do not fit in the 163 KiB of an A100, where the
-// kernels of head_mixing/forward.h, backward.h and key_gradient.h compute this shape.
+// queries or keys take 32, 16 and 32 blocks for each batch row. The last two kernels do not fit in the 163 KiB of an
+// A100, where the kernels of head_mixing/forward.h, backward.h and key_gradient.h compute this shape.
 #pragma once
 
 #include "cuda/head_mixing/row_mix_forward.h"
