@@ -1,8 +1,11 @@
-// Scoring protocols, which split a corpus into the rows on which a model is scored (n: tokens in a row):
+// Scoring protocols, which split a corpus into the rows on which a model is scored (n: tokens in a row,
+// c: context tokens):
 //
 //   independent-blocks  Text: consecutive blocks of n tokens, each scored without context: the first input of a block
 //                       is the token before it, and no earlier token is read.
-//   context-window      Text: each row scores n - c tokens and has the c preceding tokens as context, as in fairseq.
+//   context-window      Text: each row scores up to n - c tokens and has the c preceding tokens as context (fewer at
+//   the
+//                       start of the text), as in fairseq.
 //   streams             Text: parallel contiguous streams, read in blocks of n tokens; the memory holds the preceding
 //                       tokens of each stream, as in Transformer-XL.
 //   sentences           Sentence pairs, each target given its source, or examples; rows are independent.
@@ -20,7 +23,7 @@ namespace mh::data {
 struct Sample {
   int64_t blocks = 0;  // size of the sample in blocks or rows; 0: no sample, the whole corpus
   int64_t seed = 1;
-  bool allows_fewer_blocks = false;  // whether a corpus with fewer blocks is scored as a whole; false: error
+  bool allows_fewer_blocks = false;  // if fewer blocks exist: true: samples all of them; false: error
   void describe(Fields& f) {
     f.field("blocks", blocks,
             "size of a random sample, in blocks of a text or in sentence pairs; 0: no sample, the whole corpus",

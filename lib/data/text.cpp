@@ -14,8 +14,8 @@ namespace {
 // Default number of streams: the batch size of the published evaluation of Transformer-XL.
 constexpr int64_t kDefaultStreams = 10;
 
-// The rows of `count` parallel streams. Each stream has its own memory and feeds one row per step to the model, for
-// `steps` steps.
+// The rows of `count` parallel streams. Each stream feeds one row per step to the model, for `steps` steps, and has its
+// own memory if the model uses a memory; rows past the end of a stream have length 0.
 struct StreamRows {
   int64_t count, steps;
   std::function<Row(int64_t stream, int64_t step)> row;

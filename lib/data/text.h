@@ -25,12 +25,13 @@ class Text : public Corpus {
   MiniBatches mini_batches(const ScoringOptions& resolved) const override;
   std::unique_ptr<Batches> batches(const BatchOptions& options, int64_t seed) const override;
 
-  int64_t num_tokens;   // number of tokens in the text
+  int64_t num_tokens;
   int32_t end_of_line;  // end-of-line token, the input before the first token of the text
   TokenReader read_tokens;
 };
 
-// Returns a batch of rows padded to `width` tokens. Padding follows the tokens of a row, so a causal model ignores it.
+// Returns a batch with inputs and targets (rows, width). The targets of context tokens and of padding are -1. Padding,
+// end-of-line tokens, follows the tokens of a row, so a causal model ignores it.
 Batch load_rows(const Text& text, const std::vector<Row>& rows, int64_t width);
 
 // The split of a text into `count` consecutive streams, and of each stream into segments of `block` tokens. Lengths of
@@ -40,7 +41,7 @@ class Streams {
   Streams(int64_t num_tokens, int64_t count, int64_t block) : num_tokens_(num_tokens), count_(count), block_(block) {}
   int64_t count() const { return count_; }
   int64_t num_segments() const { return ceil_div(ceil_div(num_tokens_, count_), block_); }
-  // Returns the number of tokens of segment `segment` in the longest stream: `block`, except for the last segment.
+  // Returns the number of tokens of segment `segment` in the longest stream: `block`, or less in the last segment.
   int64_t width(int64_t segment) const { return row(0, segment).length; }
   // Returns segment `segment` of a stream. The last segment of a stream that is one token shorter than the longest
   // stream may have length 0.
@@ -50,9 +51,9 @@ class Streams {
   int64_t num_tokens_, count_, block_;
 };
 
-// Splits a text of `num_tokens` tokens into rows. A row scores block - context tokens and starts with the `context`
-// tokens before them (fewer at the start of the text), so every token is scored exactly once. Throws Error(usage)
-// unless context < block.
+// Splits a text of `num_tokens` tokens into rows. A row scores block - context tokens (the last row may score fewer)
+// and starts with the `context` tokens before them (fewer at the start of the text), so every token is scored exactly
+// once. Throws Error(usage) unless context < block.
 std::vector<Row> make_chunks(int64_t num_tokens, int64_t block, int64_t context);
 
 }  // namespace mh::data
