@@ -82,6 +82,7 @@ class Architecture {
   // result back and compares.
   virtual Json config(const Settings& settings) const = 0;
   // Returns the ids of the special tokens by the keys of config.json (pad_token_id); null for a role without a token.
+  // Returns an empty object if the architecture does not support this type of vocabulary.
   virtual Json token_ids(const text::Tokenizers& tokenizers) const = 0;
   // Returns the contents of the vocabulary files by file name. `name`: name of the model, for errors. Throws
   // Error(input) if the architecture does not support this type of vocabulary.
@@ -97,16 +98,17 @@ Registry<Architecture>& architectures();
 
 // Functions that the architectures share.
 
-// Returns the multihead name of the activation that config.json has under `key`. Throws Error(input) for an activation
-// that multihead does not support.
+// Returns the multihead name of the activation that config.json has under `key`; `default_value`: transformers name of
+// the activation if the key is missing. Throws Error(input) for an activation that multihead does not support.
 Json activation_of(const ConfigFile& config, const char* key, const char* default_value);
 // Returns the transformers name of a multihead activation; "" if transformers has none.
 std::string huggingface_activation(const Json& activation);
-// Throws Error(input), with `where`, for an integer outside 1 … max_value.
+// Throws Error(input) for an integer outside 1 … max_value. `where`: file and key of the integer, for the message.
 void require_size(const Json& value, const std::string& where, int64_t max_value);
 // Copies the settings in `pairs` from config.json to `settings`. Calls require_size() for integers.
 void read_keys(const std::vector<SettingPair>& pairs, const ConfigFile& config, Settings& settings);
-// Copies the settings in `pairs` from `settings` to `config`, the contents of config.json.
+// Copies the settings in `pairs` from `settings` to `config`, the contents of config.json. Reads only the first of
+// several multihead keys.
 void set_keys(const std::vector<SettingPair>& pairs, const Settings& settings, Json& config);
 
 // Returns the name of a tensor without the prefix, and with the endings gamma and beta of old files replaced by weight

@@ -31,7 +31,7 @@ const std::vector<SettingPair>& setting_pairs() {
 constexpr const char* kIgnoredKeys[] = {"chunk_size_feed_forward", "initializer_range", "use_cache", "vocab_size",
                                         "pad_token_id"};
 
-// A model class of transformers, and its value of model.bert.head.
+// A model class of transformers, and its value of model.bert.head; "classes" becomes "number" if there is one label.
 struct ModelClass {
   const char* name;
   const char* head;
@@ -223,8 +223,8 @@ class Bert : public Architecture {
                 {"model_max_length", settings.at("model.max_positions")}};
     const text::AddedTokens tokens = tokenizer->added_tokens();
     add_special_tokens(tokens, tokenizer->pieces(), config);
-    // The id of a token is its line number in vocab.txt, so only added tokens at the end of the vocabulary can be
-    // stored in tokenizer_config.json instead.
+    // The id of a token is its line number in vocab.txt, counted from 0, so only added tokens at the end of the
+    // vocabulary can be stored in tokenizer_config.json instead.
     std::vector<text::Piece> pieces = tokenizer->pieces();
     while (!pieces.empty()) {
       const auto token = tokens.find(static_cast<int64_t>(pieces.size()) - 1);

@@ -1,4 +1,4 @@
-// GPT-2 (Radford et al. 2019): a decoder with pre-norm, learned positions and tied embeddings.
+// GPT-2 (Radford et al. 2019): a decoder with pre-norm, learned positions and, by default, tied embeddings.
 #include "base/error.h"
 #include "base/text.h"
 #include "huggingface/architecture.h"
