@@ -60,8 +60,8 @@ void write_checkpoint(ByteSink& sink, const std::vector<TensorView>& tensors, Me
 
 // Reads a checkpoint. A regular file is mapped into memory. From a pipe or standard input ("-"), the constructor reads
 // the bytes that the header announces into memory. The constructor checks the header and its checksum; the first access
-// to a tensor checks the checksum of the tensor. Throws Error(input) with the position of any fault. A file without
-// metadata of multihead is read as plain tensors; a file with such metadata must have checksums.
+// to a tensor checks the checksum of the tensor. Throws Error(input) for any fault. A file without metadata of
+// multihead is read as plain tensors; a file with such metadata must have checksums.
 class Checkpoint {
  public:
   explicit Checkpoint(const std::string& path);
@@ -92,7 +92,7 @@ class Checkpoint {
   std::vector<TensorInfo> infos_;
   // By tensor name: index in infos_, and offset of the data in the file.
   std::map<std::string, std::pair<size_t, uint64_t>> locations_;
-  std::map<std::string, std::string> checksums_;     // checksums by tensor name
+  std::map<std::string, std::string> checksums_;     // checksums by tensor name, and of the header
   mutable std::mutex mutex_;                         // guards is_verified_
   mutable std::map<std::string, bool> is_verified_;  // by tensor name: whether the checksum was verified
   Metadata metadata_;

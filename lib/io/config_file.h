@@ -18,7 +18,7 @@ Json parse_object(const std::string& text, const std::string& path);
 
 class ConfigFile {
  public:
-  // Parses `text`, a JSON object. `path`: name of the file for messages. Throws Error(input) for other text.
+  // Parses `text`, a JSON object; throws as parse_object() does. `path`: name of the file for messages.
   ConfigFile(const std::string& text, const std::string& path);
   // Reads a file; a missing file counts as an empty object.
   static ConfigFile read_if_exists(const std::string& path);

@@ -98,11 +98,11 @@ class PickleMachine {
       refuse(str("values of at most ", kMaxValueBytes, " bytes"), "more", kSaveAsSafetensors);
     value_bytes_ += bytes;
   }
-  // Returns the memory of a tensor outside its struct, in bytes.
+  // Returns the size, in bytes, of the storage key, the shape and the strides of a tensor.
   static size_t allocated_bytes(const StoredTensor& t) {
     return t.storage.size() + (t.info.shape.size() + t.strides.size()) * sizeof(int64_t);
   }
-  // Stores a value that other values refer to. The stored value exists as long as the machine.
+  // Stores data that values point to, as long as the machine exists, and returns its address.
   template <class T>
   T* store(std::deque<T>& values, T value) {
     count_memory(sizeof(T));
@@ -178,7 +178,7 @@ class PickleMachine {
     }
   }
 
-  // Functions that read the pickle. Each throws Error(input) if the pickle ends too early.
+  // Functions that read the pickle. Reading past the end of the pickle throws Error(input).
   uint64_t read_number(int num_bytes) {
     uint64_t n = 0;
     const auto chunk = read_bytes(static_cast<uint64_t>(num_bytes));
@@ -227,7 +227,7 @@ class PickleMachine {
     return printable;
   }
 
-  // Functions on the stack. Each throws Error(input) if the stack lacks a value or has a value of another type.
+  // Functions on the stack and the memo. A missing value and a value of the wrong type throw Error(input).
   void push(Value value) {
     count_memory(2 * sizeof(Value));  // a copy on the stack, and a copy in a tuple
     stack_.push_back(value);
@@ -273,7 +273,7 @@ class PickleMachine {
     return entry->second;
   }
 
-  // Functions that create values.
+  // Functions that create values, add items to dicts, and check arguments.
   Tuple tuple_of(Values values) { return {store(tuples_, std::move(values))}; }
   Dict new_dict() { return {store(dicts_, {})}; }
   void set_items(Values values) {

@@ -24,8 +24,8 @@ struct StoredTensor {
 };
 
 // Returns the tensors of a pickled dict from names to tensors, in the order of the dict. All tensors lie within their
-// storages. `name`: name of the file for messages. Throws Error(input) with the byte offset for other values, Python
-// names and opcodes.
+// storages. `name`: name of the file for messages. Throws Error(input) with the byte offset for a damaged
+// pickle, for unsupported values, Python names and opcodes, and for values that take too much memory.
 std::vector<StoredTensor> read_state_dict(std::span<const uint8_t> pickle, const std::string& name);
 
 // Advice in errors for files that this reader does not support.

@@ -43,15 +43,15 @@ struct ShardHeader {
   int token_bytes = 2;      // size of a token: 2 or 4 bytes, little-endian
   int64_t vocabulary = 0;   // number of entries, the exclusive upper bound of tokens
   std::string fingerprint;  // fingerprint of the vocabulary (tokenizer.h)
-  std::string tokenizer;    // vocabulary file, which decodes the tokens to text
-  // Size, fingerprint and file of the source vocabulary, for translations whose sides have separate vocabularies;
+  std::string tokenizer;    // contents of the vocabulary file, which decodes the tokens to text
+  // Size, fingerprint and file contents of the source vocabulary, for pairs whose sides have separate vocabularies;
   // `vocabulary`, `fingerprint` and `tokenizer` then describe the target vocabulary. 0 and empty if the sides share one
   // vocabulary.
   int64_t source_vocabulary = 0;
   std::string source_fingerprint;
   std::string source_tokenizer;
   // Exclusive upper bound of the numbers of each field; for a field of tokens at most the size of the vocabulary.
-  // Empty: the size of the vocabulary for every field.
+  // Empty: for every field the size of the vocabulary of its side.
   std::vector<int64_t> limits;
   std::string task;  // purpose of the records, a JSON object; empty if the kind determines it
   // JSON object with tool, version, inputs and options; no time of day, so that equal inputs give equal bytes.
@@ -97,7 +97,7 @@ class ShardWriter {
   ShardWriter& operator=(const ShardWriter&) = delete;
 
   // Appends a sequence; a record is complete after one sequence for each field. Throws Error(failed) for a token that
-  // is not below the limit of the field, and for a length that the kind does not allow (record_kind()).
+  // is negative or not below the limit of the field, and for a length that the kind does not allow (record_kind()).
   void add_sequence(std::span<const int32_t> tokens);
   // Appends a sequence that is too long for memory, by any number of calls of add_tokens() and then one call of
   // end_sequence(), which throws Error(input) for 2^32 tokens or more.
@@ -136,9 +136,9 @@ class ShardFile {
   // the lengths.
   const std::vector<uint32_t>& sequence_lengths() const;
   using TokenCheck = std::function<void(std::span<const int32_t>)>;
-  // Reads the content once from start to end, verifies every checksum, and passes all tokens to `check`, one frame per
-  // call. `check` verifies the rules of the kind (text/records/whole_shard.h), since this class compares tokens only
-  // with the largest limit of all fields. Does nothing after a successful call.
+  // Reads the content once from start to end, verifies its checksums, and passes all tokens to `check`, one frame per
+  // call. Does not verify the sequence lengths. `check` verifies the rules of the kind (text/records/whole_shard.h),
+  // since this class compares tokens only with the largest limit of all fields. Does nothing after a successful call.
   void verify(const TokenCheck& check) const;
 
  private:
@@ -158,7 +158,7 @@ class ShardFile {
   ShardHeader header_;
   ShardCounts counts_;
   std::vector<Frame> frames_;
-  std::vector<std::pair<uint64_t, uint32_t>> lengths_frames_;  // offset and size of compressed sequence lengths
+  std::vector<std::pair<uint64_t, uint32_t>> lengths_frames_;  // compressed lengths: file offset and size, bytes
   uint64_t content_hash_ = 0;
   std::unique_ptr<Trailer> trailer_;
   mutable std::mutex mutex_;

@@ -80,9 +80,9 @@ ShardFile::ShardFile(const std::string& path) : file_(path) {
   if (header_size > size - 8) throw_truncated(name(), size, str("a header of ", header_size, " bytes"));
   header_ = decode_header({reinterpret_cast<const char*>(data) + 8, header_size}, name());
 
-  // The seek table at the end of the file has the compressed and decompressed size of every frame. The constructor
-  // compares the sizes with the header and trailer frames. For token frames the constructor checks only the bounds of
-  // the sizes; frame() compares the sizes when it decompresses a frame.
+  // The seek table at the end of the file has the compressed and decompressed size of every frame before it. The
+  // constructor compares the sizes with the header and trailer frames. For token frames the constructor checks only the
+  // bounds of the sizes; frame() compares the sizes when it decompresses a frame.
   if (size < 8 + header_size + 17 || load32(data + size - 4) != kSeekFooter)
     throw_truncated(name(), size, "a seek table at the end");
   uint64_t num_frames = load32(data + size - 9);
