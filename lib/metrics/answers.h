@@ -5,10 +5,11 @@
 //     last token. BERT's get_final_text instead searches the words around the tokens for the letters of the tokens,
 //     joins these words with single spaces, and returns all of them if the search fails.
 //
-// A candidate answer starts at a token of the paragraph and ends at the same or a later token of the same window. It
-// belongs to the window that scores its first token (Questions::scored_tokens()). The score of an answer is the sum of
-// its start and end logits. Of several candidates with the same text only the best counts. Ties are broken by the
-// earlier window, then by the earlier start, then by the earlier end; an answer precedes "no answer".
+// A candidate answer starts at a token of the paragraph and ends at the same or a later token of the same window, at
+// most AnswerOptions::longest tokens in all. It belongs to the window that scores its first token
+// (Questions::scored_tokens()). The score of an answer is the sum of its start and end logits. Of several candidates
+// with the same text only the best counts. Ties are broken by the earlier window, then by the earlier start, then by
+// the earlier end; an answer precedes "no answer".
 #pragma once
 
 #include <cstdint>
@@ -61,7 +62,8 @@ class AnswerSearch {
   // Adds the start and end logits of a row, one of each per position; rows may come in any order. Throws Error(failed)
   // for another number of logits, and for a logit that is not finite.
   void add(int64_t row, std::span<const float> start, std::span<const float> end);
-  // Returns the answers to a question. Throws Error(failed) unless add() has received all rows of the question.
+  // Returns the answers to a question. Throws Error(failed) if the question has no rows, or if add() has not
+  // received all of them.
   Answers answers(int64_t question) const;
 
  private:

@@ -19,7 +19,7 @@ void separate(std::u32string& text, const A& a) {
 }
 
 // Replaces pairs of characters for which `a` and `b` hold, from left to right without overlap: s/(a)(b)/…/g.
-// `append_replacement(out, a, b)` appends the replacement.
+// `append_replacement(out, first, second)` appends the replacement of two characters.
 template <class A, class B, class Append>
 void replace_pairs(std::u32string& text, const A& a, const B& b, const Append& append_replacement) {
   std::u32string out;

@@ -22,7 +22,7 @@ void require_equal_sizes(size_t num_true, size_t num_predictions) {
 }
 
 // Returns the deviations from the mean, divided by the largest absolute deviation so that squares neither overflow nor
-// underflow. Returns an empty vector if all numbers are equal or one is not finite.
+// underflow. Returns an empty vector if all numbers are equal, or if a number or the mean is not finite.
 std::vector<double> deviations(std::span<const double> numbers) {
   const bool is_constant = std::all_of(numbers.begin(), numbers.end(), [&](double v) { return v == numbers[0]; });
   if (is_constant) return {};
