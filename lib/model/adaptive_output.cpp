@@ -85,9 +85,9 @@ class AdaptiveOutput : public OutputLayer {
 
   // Returns the cross-entropy of the head, in which the target of a rarer entry is the class of the entry's band, plus
   // the cross-entropy of each tail over the targets in its band. A tail without targets is skipped. If each band has a
-  // table, the parameters of a skipped tail get no gradient from this batch. If a parameter gets no gradient from any
-  // batch of an update, the optimiser changes neither the parameter nor its moments and step count. If one table holds
-  // all bands, the rows of a skipped tail get zero gradients.
+  // table, the parameters of a skipped tail get no gradient from this loss. If a parameter gets no gradient at all in
+  // an update (a tied table may get one from the embedding), the optimiser changes neither the parameter nor its
+  // moments and step count. If one table holds all bands, the rows of a skipped tail get zero gradients from this loss.
   nn::SlicedLoss loss(const at::Tensor& hidden, const Targets& all_targets, double smoothing,
                       const nn::ForwardContext& forward_context) const override {
     if (smoothing != 0)
@@ -180,7 +180,8 @@ class AdaptiveOutput : public OutputLayer {
     return x * factors.flatten(0, 1).index_select(0, positions);
   }
 
-  // Returns the targets (N) of the head's softmax: a target outside of band 0 is replaced by the class of its band.
+  // Returns the targets (N) of the head's softmax: a target in a tail is replaced by the class of
+  // the tail; a negative target stays negative.
   at::Tensor head_targets(const at::Tensor& targets, const std::vector<Bands::BandEntries>& band_targets) const {
     at::Tensor result = targets.flatten().to(at::kCPU, at::kLong, false, true);
     for (size_t b = 1; b < band_targets.size(); ++b) result.index_fill_(0, band_targets[b].positions, class_of(b));

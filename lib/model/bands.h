@@ -1,7 +1,8 @@
 // Frequency bands of a vocabulary that is sorted by descending frequency. Later bands contain rarer entries and have
-// narrower embeddings. With n cutoffs there are n + 1 bands: band 0 contains the entries below the first cutoff, band b
-// the entries from the b-th cutoff up to, but excluding, the next cutoff, and band n all entries from the last cutoff
-// on. The embeddings of band b have the width d / factor^b, rounded down.
+// narrower embeddings, unless the factor (model.cutoff_factor) is 1. With n cutoffs there are n + 1 bands: band 0
+// contains the entries below the first cutoff, band b the entries from the b-th cutoff up to, but excluding, the next
+// cutoff, and band n all entries from the last cutoff on. The embeddings of band b have the width d / factor^b, rounded
+// down.
 //
 // Source: Grave et al. 2017 (adaptive softmax), Baevski & Auli 2019 (adaptive input).
 #pragma once

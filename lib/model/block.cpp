@@ -137,7 +137,7 @@ Block::SublayerState Block::attend(Sublayer& sublayer, const SublayerState& stat
 at::Tensor Block::forward(const at::Tensor& x, const attention::Mask& mask, const nn::ForwardContext& forward_context,
                           const Caches& caches, attention::Observer* observer, const at::Tensor& memory,
                           EncoderOutput* encoder_output) {
-  // With a memory, attend() normalises the concatenation of the memory and x.
+  // With pre-norm and a memory, attend() normalises the concatenation of the memory and x.
   const bool normalises_x = options_.norm == Norm::pre && !memory.defined();
   SublayerState state = attend(
       self_, {x, normalises_x ? self_.norm(x) : x}, cross_ ? cross_->norm : ffn_norm_,

@@ -98,7 +98,8 @@ class Block {
   Sublayer make_sublayer(nn::ParameterList& parameters, const ModelConfig& config, attention::AttentionKind kind,
                          const std::string& name, std::string stream) const;
   // The tensors between two sublayers, (B, T, d) each. `x`: the residual stream. `sublayer_input`: the input of the
-  // next sublayer: norm(x) with pre-norm, x with post-norm.
+  // next sublayer: norm(x) with pre-norm, x with post-norm. Exceptions with pre-norm: x before self-attention with a
+  // memory, which attend() normalises together with the memory; undefined after the last sublayer.
   struct SublayerState {
     at::Tensor x, sublayer_input;
   };

@@ -1,5 +1,5 @@
-// Initialisers of embedding tables, and of the matrices of adaptive input and adaptive softmax, for each initialisation
-// scheme (model.init).
+// Initialisers of embedding tables, of the matrices of adaptive input and adaptive softmax, and of the dense layers of
+// task heads, for each initialisation scheme (model.init).
 #pragma once
 
 #include "model/model_config.h"

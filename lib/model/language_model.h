@@ -25,8 +25,8 @@ namespace mh::model {
 class Memories;
 class OutputLayer;
 
-// The state of incremental decoding between forward passes: the key/value caches of all layers. A state is created by
-// LanguageModel::new_state() and valid only for the same model.
+// The state of incremental decoding between forward passes: the key/value caches of all layers; for Transformer-XL, the
+// memories (memories.h). A state is created by LanguageModel::new_state() and valid only for the same model.
 class DecodingState {
  public:
   virtual ~DecodingState() = default;
@@ -90,8 +90,8 @@ class LanguageModel {
   virtual int64_t max_positions() const { return 0; }  // number of learned position embeddings; 0: no such embeddings
 
   // Returns the last hidden states (B, T, d), before the output layer, for input.tokens (B, T). With `state`, the
-  // tokens continue the sequence that the state has cached, and the call appends their keys and values to the state;
-  // the first call encodes the source. `observer` may be null; an observer forces the composed attention path.
+  // tokens continue the sequence that the state has cached, and the call appends them to the caches or memories of the
+  // state; the first call encodes the source. `observer` may be null; an observer forces the composed attention path.
   virtual at::Tensor hidden(const Input& input, const nn::ForwardContext& forward_context,
                             DecodingState* state = nullptr, attention::Observer* observer = nullptr) = 0;
 
@@ -119,7 +119,8 @@ class LanguageModel {
   // decoding.
   virtual std::unique_ptr<DecodingState> new_state() = 0;
 
-  // Returns the number of positions of earlier segments in each layer's memory (Transformer-XL); 0: no memory.
+  // Returns the configured maximum number of positions of earlier segments in each layer's memory (Transformer-XL); 0:
+  // no memory.
   virtual int64_t memory_length() const { return 0; }
   // Creates an empty memory of at most `capacity` positions, which may differ from memory_length(). Throws
   // Error(failed) if the backbone does not support memories.

@@ -24,8 +24,8 @@ std::optional<io::DType> type_of(const at::Tensor& tensor) {
   return std::nullopt;
 }
 
-// Returns `config` with `overrides` (assignments in the syntax of --set) applied. Throws Error(usage) if the overrides
-// add, remove or reshape a parameter.
+// Returns `config` with `overrides` (assignments in the syntax of --set) applied. Throws Error(usage) for a key
+// outside of [model] and [attention], for an unknown key, and for overrides that add, remove or reshape a parameter.
 ModelConfig apply_overrides(const ModelConfig& config, const std::vector<std::string>& overrides,
                             const Vocabularies& vocabularies) {
   Config new_config;

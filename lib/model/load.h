@@ -22,7 +22,8 @@ struct LoadedModel {
 // Builds the model that a checkpoint describes and loads the model's parameters; ignores the training state.
 // `overrides`: assignments in the syntax of --set to keys of [model] and [attention] that leave all parameters
 // unchanged ("model.transformer-xl.memory=640"). Throws Error(input) if the file is not a checkpoint of this project,
-// or if a tensor, which the message names, is missing, unknown or of another shape; Error(usage) for other overrides.
+// or if a tensor, which the message names, is missing, unknown or of another shape or type; Error(usage) for other
+// overrides.
 LoadedModel load_model(const std::string& path, at::Device device, const std::vector<std::string>& overrides = {});
 LoadedModel load_model(const io::Checkpoint& checkpoint, at::Device device,
                        const std::vector<std::string>& overrides = {});

@@ -37,7 +37,7 @@ class Memories : public DecodingState {
   void reorder(const at::Tensor& rows) override;
 
   std::vector<Layer> layers;
-  int64_t capacity;  // maximum number of positions per layer; 0: no positions in training, unlimited in decoding
+  int64_t capacity;  // maximum number of positions per layer; 0: no positions in training, otherwise unlimited
   // First position of the next segment, which is the number of positions in all segments so far.
   int64_t next_position = 0;
 };

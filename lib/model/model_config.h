@@ -77,7 +77,7 @@ struct ModelOptions {
   EncoderDecoderOptions encoder_decoder;
   TransformerXlOptions transformer_xl;
   BertOptions bert;
-  // Visits the options that all backbones share, then the options of the chosen backbone.
+  // Visits the options of [model] itself, then the section of the chosen backbone.
   void describe(Fields& f);
   // Visits the options of each backbone for whose name `filter` returns true, in a section of that name.
   template <class Filter>
@@ -122,7 +122,7 @@ class Backbone {
   // no group, and its own section model.NAME. ModelConfig::read() refuses all other options.
   virtual std::set<OptionGroup> option_groups() const = 0;
   // Builds a model with uninitialised parameters. On the device "meta" the parameters have names and shapes but no
-  // storage. Throws Error(usage) if options of the section model.NAME contradict the vocabularies or each other.
+  // storage. Throws Error(usage) if options contradict the vocabularies, each other or the backbone.
   virtual std::unique_ptr<LanguageModel> make(const ModelConfig& config, const Vocabularies& vocabularies,
                                               at::Device device) const = 0;
   // Returns the kinds of attention layers in a model with these options, and the number of layers of each kind.

@@ -18,7 +18,7 @@ class TaskHead {
   virtual bool scores_entries() const { return false; }
   virtual bool has_classes() const { return false; }        // whether model.bert.classes and model.bert.labels apply
   virtual bool has_next_sentence() const { return false; }  // whether model.bert.next_sentence applies
-  // Creates the output layer, whose parameters are named pooler.* (the pooler) and head.* (all others). `embedding`
+  // Creates the output layer, whose parameters are named pooler.* (the pooler) and head.* (all others). `parameters`
   // must outlive the output layer.
   virtual std::unique_ptr<OutputLayer> make(nn::ParameterList& parameters, const ModelOptions& options,
                                             const TokenEmbedding& embedding, int64_t vocabulary) const = 0;

@@ -124,8 +124,9 @@ struct SettingChoice {
   std::string setting_text;  // text for ListedTensor::setting: "key=value", or "key" if the value is a size
 };
 
-// Returns one choice for each value, other than the default, of the options `rows`. The value of an integer option is a
-// distinct prime, which is added to `symbols` under the name of the option.
+// Returns the choices for the options `rows`: for true/false and for named values, each value other than the default;
+// for an integer, one prime, which differs for each option and is added to `symbols` under the name of the option; for
+// cutoffs, kCutoffs; for all other types, none.
 std::vector<SettingChoice> choices_of(const OptionRows& rows, Symbols& symbols) {
   static const std::vector<int64_t> kPrimes{211, 223, 227, 229, 233, 239, 241, 251, 257, 263, 269, 271, 277, 281, 283};
   std::vector<SettingChoice> choices;

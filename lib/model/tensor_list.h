@@ -16,9 +16,10 @@ struct ListedTensor {
 };
 
 // Returns the tensors of all backbones and attention stages, without a hand-written list of the options that add
-// tensors: builds many models on the device "meta". Each backbone is built with its defaults, with each value of each
-// option of [model], and with each pair of such values; if one value of a pair is invalid without the other, also with
-// each third value. Each attention stage is built in the same way, with the options of the stage.
+// tensors: builds many models on the device "meta". Each backbone is built with its defaults, with each other value of
+// true/false options and options with named values of [model] and one other value of integers and cutoffs, and with
+// each pair of such values; if one value of a pair is invalid without the other, also with each third value. Each
+// attention stage is built in the same way, with the options of the stage.
 std::vector<ListedTensor> list_tensors();
 
 }  // namespace mh::model

@@ -105,7 +105,7 @@ class TransformerXl : public LanguageModel {
   }
 
   // Runs a layer on x (B, T, d) and the layer's memory, then appends the positions of x to the memory and removes the
-  // oldest positions. Returns the output of the layer (B, T, d).
+  // oldest positions beyond the capacity of the memory. Returns the output of the layer (B, T, d).
   at::Tensor forward_with_memory(Block& block, const at::Tensor& x, const nn::ForwardContext& forward_context,
                                  const Memories& memories, Memories::Layer& layer,
                                  attention::Observer* observer) const {
@@ -123,8 +123,8 @@ class TransformerXl : public LanguageModel {
     at::Tensor layer_output =
         block.forward(x, segment_mask(layer.positions, capacity, next_position, length), forward_context,
                       {uses_cache ? &layer.cache : nullptr}, observer, layer.inputs);
-    // With capacity 0, segments are independent in training, and the memory stays empty; decoding, where each token is
-    // a segment, stores all positions.
+    // With capacity 0, the memory stays empty in training, where segments are independent; otherwise, as in decoding,
+    // it stores all positions.
     const int64_t memory_limit = capacity > 0               ? capacity
                                  : forward_context.training ? 0
                                                             : std::numeric_limits<int64_t>::max();

@@ -29,7 +29,8 @@ class Pooler {
   Dense dense_;
 };
 
-// Returns the cross-entropy of logits (B, C) with the target classes (B) int64; class -1 is not scored.
+// Returns the cross-entropy, nats, summed over the rows, of logits (B, C) with the target classes (B) int64; class -1
+// is not scored.
 // `smoothing`: label smoothing.
 nn::SlicedLoss class_loss(const at::Tensor& logits, const at::Tensor& classes, double smoothing);
 
