@@ -34,7 +34,7 @@ const kernels::CudaApi& cuda_kernels();
 void* current_stream(at::Device device);
 
 // The table of GPU kernels and the CUDA stream (cudaStream_t) on which to launch them. Both pointers are null for a
-// CPU, where operations call the CPU kernels instead.
+// CPU (except in a ScopedGpuEmulation), where operations call the CPU kernels instead.
 struct Gpu {
   const kernels::CudaApi* kernels = nullptr;
   void* stream = nullptr;

@@ -19,7 +19,7 @@ void prepare_cpu(int num_threads) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, -1);
   mallopt(M_TOP_PAD, 64 << 20);
-  // Makes a failed allocation throw an exception; by default it terminates the process.
+  // A failed check in LibTorch, such as of an allocation, throws an exception instead of terminating the process.
   FLAGS_caffe2_use_fatal_for_enforce = false;
   if (num_threads > 0) at::set_num_threads(num_threads);
 }

@@ -15,8 +15,9 @@
 namespace mh::nn {
 
 // Returns x weightᵀ + bias (…, out) in the type of `weight`. x (…, in) and bias (out) are cast to that type; weight
-// (out, in); bias may be undefined. On a CPU, all three matrix products of the forward and backward pass use oneDNN, in
-// fp32 too: on processors that are not Intel's, MKL reaches less than half the speed of oneDNN.
+// (out, in); bias may be undefined. On a CPU, in fp32 and bf16, all three matrix products of the forward and backward
+// pass use oneDNN: on processors that are not Intel's, MKL, LibTorch's library for fp32, reaches less than half the
+// speed of oneDNN.
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 // Returns fused_activation(x weightᵀ + bias) (…, Σ out_i) for x (…, in). `weight` is the concatenation of the
 // parameters `weights` (out_i, in), so that one product computes all outputs; `bias` is the concatenation of `biases`
@@ -79,7 +80,7 @@ struct SlicedLoss {
 // is in memory at a time: for each slice, the logits, their log-sum-exp and, if requested, the gradients of `hidden`,
 // `weight` and `bias`. hidden (N, d); weight (rows, d) and bias (rows) or undefined, of which only the first
 // `vocabulary` rows are used; targets (N) int64, where negative targets are not scored. Label smoothing with e =
-// label_smoothing, as in fairseq: (1 - e) * nll + e / vocabulary * (sum of the nll of all entries). If the targets are
+// label_smoothing, as in PyTorch: (1 - e) * nll + e / vocabulary * (sum of the nll of all entries). If the targets are
 // on the CPU, the call does not wait for a GPU. `device_targets`: copy of `targets` on the device of `hidden`;
 // undefined: the function makes the copy.
 SlicedLoss sliced_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,

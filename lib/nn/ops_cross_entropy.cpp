@@ -27,7 +27,7 @@ int64_t rows_per_slice(int64_t vocabulary, bool on_gpu) {
                 : std::clamp<int64_t>((16 << 20) / vocabulary, 64, 1024);
 }
 
-// Losses and gradients of all slices. The gradients are derivatives of the sum of all losses.
+// Losses and gradients of all slices. The gradients are derivatives of the sum of all losses; undefined if not needed.
 struct LossesAndGradients {
   at::Tensor dhidden;      // (N, d): gradient of hidden, in the type of hidden
   at::Tensor dweight;      // (rows, d): gradient of the weight, fp32 or wider

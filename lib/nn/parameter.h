@@ -63,7 +63,7 @@ enum class HeadRole {
 // three kinds may differ.
 enum class HeadSide { score, value, output };
 
-// An axis of a parameter that consists of consecutive blocks of equal size, one block per head.
+// An axis of a parameter that consists of consecutive blocks of equal size, one block per head unless survives_pruning.
 struct HeadAxis {
   int64_t axis = 0;
   int64_t heads = 0;  // number of heads of the kind `side` in the layer
