@@ -3,9 +3,8 @@
 //
 //   independent-blocks  Text: consecutive blocks of n tokens, each scored without context: the first input of a block
 //                       is the token before it, and no earlier token is read.
-//   context-window      Text: each row scores up to n - c tokens and has the c preceding tokens as context (fewer at
-//   the
-//                       start of the text), as in fairseq.
+//   context-window      Text: each row scores up to n - c tokens and has up to c preceding tokens as context, as in
+//                       fairseq.
 //   streams             Text: parallel contiguous streams, read in blocks of n tokens; the memory holds the preceding
 //                       tokens of each stream, as in Transformer-XL.
 //   sentences           Sentence pairs, each target given its source, or examples; rows are independent.
