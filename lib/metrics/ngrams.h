@@ -39,7 +39,7 @@ class NgramMatcher {
   // An n-gram of the hypothesis that also occurs in a reference.
   struct Start {
     size_t position;  // index of its first token
-    uint32_t number;  // number of the n-gram
+    uint32_t number;  // number of the n-gram in ngram_numbers_
   };
   // Replaces the numbers of (n - 1)-grams in reference_numbers_ by the numbers of n-grams, and sets max_counts_.
   void assign_reference_numbers(std::span<const Ids> references, size_t n);

@@ -14,9 +14,9 @@
 
 namespace mh::metrics {
 
-// Returns the table that GLUE's server reads: the line "index prediction", then one line per example with the name of
-// the class, or the number with three decimals. `predictions` are class indices, or numbers in units of 1 (not in
-// thousandths).
+// Returns the tab-separated table that GLUE's server reads: the line "index prediction", then one line per example with
+// the name of the class, or the number with three decimals. `predictions` are class indices, or numbers in units of 1
+// (not in thousandths).
 std::string predictions_tsv(const text::ExampleTask& task, std::span<const double> predictions);
 
 // Predicted answers by the id of the question; "" predicts that the question has no answer. A question whose id is

@@ -14,7 +14,7 @@ namespace mh::model {
 struct PartialLoad {
   // Names of parameters that the checkpoint lacks, or has in another shape (only in task heads).
   std::vector<std::string> added_parameters;
-  std::vector<std::string> ignored_tensors;  // names of tensors of the checkpoint that the model lacks
+  std::vector<std::string> ignored_tensors;  // tensors of the checkpoint, except training state, that the model lacks
 };
 
 // Returns the parameters that load_matching_parameters() does not load, and the tensors of the checkpoint that it

@@ -73,7 +73,7 @@ at::Tensor norm_of_sum(const at::Tensor& x, const at::Tensor& y, const DropoutAr
 struct SlicedLoss {
   at::Tensor smoothed;     // scalar fp32, differentiable: nats, summed over scored rows, with label smoothing
   at::Tensor nll;          // scalar fp64: nats, summed over scored rows, without label smoothing
-  int64_t num_scored = 0;  // number of scored rows
+  int64_t num_scored = 0;  // number of rows whose target is not negative
 };
 
 // Returns the cross-entropy of a linear output layer. The logits are computed in slices of rows, so that only one slice

@@ -33,7 +33,7 @@ struct LossesAndGradients {
   at::Tensor dweight;      // (rows, d): gradient of the weight, fp32 or wider
   at::Tensor dbias;        // (rows): gradient of the bias, fp32 or wider
   at::Tensor losses;       // (N, 2) fp64, on the device of hidden: a kernels::CrossEntropyRow per row
-  int64_t num_scored = 0;  // number of scored rows
+  int64_t num_scored = 0;  // number of rows whose target is not negative
 };
 
 struct NeedsGradient {
