@@ -38,7 +38,7 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 // (seed, stream, update, site, index), with the seed and the update of `forward_context`, where
 // index = (forward_context.row_offset + b) * x[0].numel() + offset is the element's index in the full batch of the
 // update. So neither the number of threads, nor the micro-batches, nor the device changes the result. `stream` names
-// the operation ("attention.output"); `site` is the number of the layer.
+// the operation ("attention.output"); `site` is the number of the layer or band, or 0.
 at::Tensor dropout(const at::Tensor& x, double p, const nn::ForwardContext& forward_context, std::string_view stream,
                    uint32_t site);
 // Returns the dropout parameters with which a kernel that applies dropout itself drops the same elements as dropout().
