@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/error.h"
 #include "io/record_kind.h"
@@ -61,6 +62,21 @@ std::string first_bytes(const uint8_t* data, size_t size) {
     text += digits[data[i] & 15];
   }
   return "bytes 0x" + text;
+}
+
+// Returns the decompressed size in bytes of a zstd frame of tokens. `frame`: at least the header of the frame;
+// `offset`: of the frame in the shard. Throws Error(input) unless the header states a checksum and the size of whole
+// tokens, at most kMaxFrameBytes.
+uint64_t content_size_of(std::span<const uint8_t> frame, int token_bytes, const std::string& name, uint64_t offset) {
+  constexpr size_t kDescriptor = 4;  // offset of the byte after the magic number
+  constexpr uint8_t kChecksumFlag = 4;
+  const bool has_checksum = frame.size() > kDescriptor && (frame[kDescriptor] & kChecksumFlag) != 0;
+  const unsigned long long size = ZSTD_getFrameContentSize(frame.data(), frame.size());
+  if (!has_checksum || size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR || size == 0 ||
+      size > kMaxFrameBytes || size % static_cast<unsigned>(token_bytes) != 0)
+    throw_damaged(name, offset, "a frame of tokens with its size and a checksum",
+                  first_bytes(frame.data(), frame.size()));
+  return size;
 }
 
 }  // namespace
@@ -145,8 +161,12 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const
     if (slot.frame == index) return slot.bytes;
   }
   const Frame& f = frames_[index];
+  const std::span<const uint8_t> compressed(file_.data() + f.offset, f.compressed_bytes);
+  if (const uint64_t content_size = content_size_of(compressed, header_.token_bytes, name(), f.offset);
+      content_size != f.content_bytes)
+    throw_damaged(name(), f.offset, str(f.content_bytes, " bytes in the frame"), str(content_size));
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
-  size_t n = zstd_result(ZSTD_decompress(bytes->data(), bytes->size(), file_.data() + f.offset, f.compressed_bytes));
+  size_t n = zstd_result(ZSTD_decompress(bytes->data(), bytes->size(), compressed.data(), compressed.size()));
   if (ZSTD_isError(n) != 0)
     throw_damaged(name(), f.offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
@@ -265,11 +285,8 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   int remaining_bytes = (is_single_segment ? 0 : 1) + dictionary_id_bytes[descriptor & 3] +
                         content_size_bytes[descriptor >> 6] + (is_single_segment && descriptor >> 6 == 0 ? 1 : 0);
   read_more(static_cast<size_t>(remaining_bytes));
-  unsigned long long content_size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
-  if ((descriptor & 4) == 0 || content_size == ZSTD_CONTENTSIZE_UNKNOWN || content_size == ZSTD_CONTENTSIZE_ERROR ||
-      content_size == 0 || content_size > kMaxFrameBytes ||
-      content_size % static_cast<unsigned>(header.token_bytes) != 0)
-    throw_damaged(name, frame_offset, "a frame of tokens with its size and a checksum", first_bytes(magic, 4));
+  const uint64_t content_size = content_size_of({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()},
+                                                header.token_bytes, name, frame_offset);
   for (bool is_last_block = false; !is_last_block;) {  // the 3 bytes of a block header: last-block flag, type, size
     read_more(3);
     const auto* block_header = reinterpret_cast<const uint8_t*>(bytes.data()) + bytes.size() - 3;

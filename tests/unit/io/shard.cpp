@@ -152,6 +152,22 @@ TEST_CASE("the zstd library alone decompresses a shard to its tokens") {
   CHECK(std::equal(all_tokens.begin(), all_tokens.end(), out.begin()));
 }
 
+TEST_CASE("random access and streaming refuse a frame of tokens without a checksum") {
+  Folder folder;
+  write_shard(folder.file("x.mhs"), header(), random_runs(300, 1000, 5));
+  std::string bytes = read_text_file(folder.file("x.mhs"));
+  const size_t descriptor =
+      8 + load32(reinterpret_cast<const uint8_t*>(bytes.data()) + 4) + 4;  // after two magic numbers
+  constexpr char kChecksumFlag = 4;
+  REQUIRE((bytes[descriptor] & kChecksumFlag) != 0);
+  bytes[descriptor] = static_cast<char>(bytes[descriptor] & ~kChecksumFlag);
+  write_file_atomically(folder.file("x.mhs"), bytes);
+  const ShardFile file(folder.file("x.mhs"));
+  std::vector<int32_t> tokens(1);
+  CHECK_THROWS_WITH(file.read(0, tokens), Catch::Contains("with its size and a checksum"));
+  CHECK_THROWS_WITH(read_tokens(folder.file("x.mhs")), Catch::Contains("with its size and a checksum"));
+}
+
 TEST_CASE("writing the same tokens twice gives identical shard files") {
   Folder folder;
   Sequences runs = random_runs(300, 1000, 2);
