@@ -13,7 +13,8 @@ namespace {
 // Returns the error text of a launch, or "" for null, which RapidCheck cannot print.
 std::string text_of(const char* problem) { return problem == nullptr ? "" : problem; }
 
-// Returns the tiling plans of all head mixing kernels for `limit` bytes of shared memory.
+// Returns the plans of all kernels with a HeadMixingPlan for `limit` bytes of shared memory. The row-mix kernels have
+// plans of another type (RowMixPlan).
 template <class T, int kSize, bool kRelative>
 std::vector<HeadMixingPlan> plans_of(const AttentionParams& params, int limit) {
   constexpr bool kSeparatePasses = kSeparateKeyValuePasses<T, kSize>;
@@ -83,8 +84,8 @@ Doubles sum_per_batch_row(const Doubles& x, int64_t batch, int64_t count, int64_
 }
 
 // Checks all results of a random case, tiled for a random limit of shared memory from the minimum up to the 227 KiB of
-// an H100. `uses_all_memory`: whether the limit is 227 KiB, with which the kernels mix few heads of 16-bit types
-// query by query.
+// an H100, or for the minimum if `kind` is CaseKind::lengths. `uses_all_memory`: whether the limit is 227 KiB in every
+// case, with which the row-mix kernels serve few heads of 16-bit types without relative positions.
 template <class T, int kSize>
 void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false, CaseKind kind = CaseKind::any,
                 bool uses_all_memory = false) {
@@ -105,7 +106,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
   std::vector<float> matrix(static_cast<size_t>((has_matrix_per_row ? c.batch : 1) *
                                                 (has_matrix_per_query ? params.queries : 1) * matrix_size));
   // The matrix may have any magnitude, since the kernels scale it to the range of fp16. For fp16 results the magnitude
-  // is 1; otherwise the results would overflow.
+  // is 1, since results of the other magnitudes would overflow or underflow in fp16.
   const float magnitude =
       std::is_same_v<T, Fp16> ? 1.0F : std::vector<float>{1, 1e-6F, 1e5F}[static_cast<size_t>(pick(0, 2))];
   for (float& x : matrix) x = magnitude * normal(random);
@@ -140,7 +141,7 @@ void check_case(int64_t max_heads, int64_t max_length, bool is_relative = false,
                      dr = nan_buffer(c.batch * c.in_heads * c.num_distances * c.key_size);
   host::EmulatedGpu device(static_cast<uint32_t>(pick(0, 5)));
   using Launches = AttentionLaunches<T, kSize>;
-  // The limit of shared memory decides the number of pipeline stages: one for the minimum, several for 227 KiB.
+  // The limit of shared memory determines the number of heads in a pipeline stage and the number of stages, up to 4.
   const int min_kib = min_shared_kib<T, kSize>(params, is_relative);
   const int64_t max_kib = kind == CaseKind::lengths ? min_kib : pick(0, 2) > 0 ? 2 * min_kib : 227;
   const LimitedLauncher launcher{{device, 227 << 10},
@@ -228,7 +229,7 @@ TEST_CASE("emulated GPU head mixing matches the reference equations over random 
   CHECK(check_reduced("bf16", [] { check_case<Bf16, 64>(9, 60); }));
   CHECK(check_reduced("fp32, windows", [] { check_case<float, 16>(2, 80, false, CaseKind::windows); }));
   CHECK(check_reduced("bf16, few real keys", [] { check_case<Bf16, 16>(4, 80, false, CaseKind::lengths); }));
-  // The warps store their results through shared memory one after another.
+  // If the limit of shared memory is low, the warps store their results through shared memory in several rounds.
   CHECK(check_reduced("fp32, head size 96", [] { check_case<float, 96>(8, 5); }));
   CHECK(check_reduced("fp16, many heads", [] { check_case<Fp16, 16>(32, 20); }));
   // dQ is computed in two column blocks, dK and dV in separate passes.

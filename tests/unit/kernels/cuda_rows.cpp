@@ -24,8 +24,8 @@ using Doubles = std::vector<double>;
 
 constexpr double kUnit = tolerance::kFp32;  // unit roundoff: all arithmetic is in fp32
 
-// Returns the largest error of rounding `value` to T: half the distance to its neighbours, at least half of the
-// smallest subnormal.
+// Returns a bound on the error of rounding `value` to T: the unit roundoff times |value|, at least half of the smallest
+// subnormal.
 template <class T>
 double rounding_at(double value) {
   constexpr double kSmallest = std::is_same_v<T, float> ? 0x1p-150 : std::is_same_v<T, Bf16> ? 0x1p-134 : 0x1p-25;
@@ -41,12 +41,12 @@ std::vector<T> random_values(int64_t count, double stddev = 1) {
   return values;
 }
 
-// Returns a random row width: one that a warp processes, or one that a thread block processes; often not a multiple of
-// four.
+// Returns a random row width, often not a multiple of four: up to 300, for a block of one warp, or from 1025 to
+// max_width, for a block of 8 warps.
 int64_t random_width(int64_t max_width) { return pick(0, 1) == 0 ? pick(1, 300) : pick(1025, max_width); }
 
-// Returns the number of additions in the sum of a row: the elements of a lane, the lanes of a warp, the warps of a
-// block.
+// Returns a bound on the number of additions in sequence in the sum of a row: the elements of a lane, the lanes of a
+// warp, the warps of a block.
 double num_additions(int64_t size) { return static_cast<double>(size) / 32 + 10; }
 
 void expect_near(double actual, double expected, double bound, const char* name) {
@@ -110,7 +110,8 @@ void check_cross_entropy() {
   }
 }
 
-// Returns the dropout factor of each element, 0 or 1 / (1 - p); 1 without dropout.
+// Returns the dropout factors of `count` elements from index `first` of the stream: 0 or 1 / (1 - p); 1 if `params` is
+// null.
 Doubles dropout_factors(const Dropout* params, uint64_t first, int64_t count) {
   std::vector<float> ones(static_cast<size_t>(count), 1), factors = ones;
   if (params != nullptr) dropout(*params, first, ones.data(), factors.data(), count);
@@ -199,7 +200,8 @@ void check_sum_norm() {
   Doubles dweight_exact(dweight.size()), dbias_exact(dbias.size()), dweight_error(dweight_exact),
       dbias_error(dbias_exact);
   for (int64_t r = 0; r < num_rows; ++r) {
-    double g = 0, gs = 0, g_error = 0, gs_error = 0;  // means of dw and of dw ∘ normalised over the row
+    // Means of dw and of dw ∘ normalised over the row, and the bounds on their errors.
+    double g = 0, gs = 0, g_error = 0, gs_error = 0;
     for (int64_t i = 0; has_dnorm && i < size; ++i) {
       const size_t k = index(r, i), c = static_cast<size_t>(r / chunk_rows * size + i);
       const double d = static_cast<double>(dnorm[k]), dw = d * at(weight, i);

@@ -1,5 +1,6 @@
 // The attention kernels on a GPU: `torch-tests --device cuda`. The bound on the error of the output and of every
-// gradient is tolerance::composed_error_bound() of the composed path in the same type on the GPU.
+// gradient is tolerance::composed_error_bound() of the composed path in the same type on the GPU, for fp32 plus
+// tolerance::split_logit_error_bound().
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -28,7 +29,7 @@ namespace {
 
 struct Sizes {
   int64_t batch, in_heads, out_heads, key_size, value_size;
-  int64_t matrix_dims = 0;  // dimensions of m; 0: no head mixing
+  int64_t matrix_dims = 0;  // number of dimensions of m, 2 to 4; 0: no head mixing
 };
 
 struct Case {
@@ -41,7 +42,7 @@ struct Case {
   double dropout = 0;
   bool dropout_before_mixing = false;  // whether dropout acts before head mixing; false: after
   bool has_grouped_heads = false;      // several query heads read the same key/value head
-  int64_t scale_dims = 0;              // dimensions of the head scales; 0: no head scales
+  int64_t scale_dims = 0;              // number of dimensions of the head scales, 1 or 2; 0: no head scales
   bool is_relative = false;            // relative positions, with two runs of consecutive keys
 };
 
@@ -169,8 +170,8 @@ void check_case(const Case& c, const Sizes& sizes, at::ScalarType type, at::Devi
                                    type == at::kFloat ? logit_size(x, type) : 0) == "");
 }
 
-// Returns why this build has no kernels for these sizes; "" if it has kernels. `has_head_mixing`, `is_relative`:
-// whether the kernels need head mixing and relative positions.
+// Returns why the kernels of this build cannot compute this type and these sizes on the current GPU; "" if they can.
+// `has_head_mixing`, `is_relative`: whether the kernels need head mixing and relative positions.
 std::string no_kernels_reason(at::ScalarType type, int64_t size, int64_t in_heads, int64_t out_heads,
                               bool has_head_mixing, bool is_relative = false) {
   attention::LayerSpec spec;
@@ -203,7 +204,7 @@ TEMPLATE_TEST_CASE("GPU head mixing matches the reference equations", "[cuda-dev
   at::manual_seed(52);
   constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
   std::string missing_reason;
-  int64_t case_number = 0;  // varies the dimensions of the matrix between cases and sizes
+  int64_t case_number = 0;  // varies the number of dimensions of the matrix between cases and sizes
   for (const int64_t size : kHeadSizes) {
     if (missing_reason = no_kernels_reason(type, size, 5, 5, true); !missing_reason.empty()) break;
     for (const Case& c : kCases)
@@ -220,7 +221,7 @@ TEMPLATE_TEST_CASE("GPU attention and head mixing with relative positions match 
   at::manual_seed(56);
   constexpr at::ScalarType type = c10::CppTypeToScalarType<TestType>::value;
   std::string missing_reason;
-  int64_t case_number = 0;  // varies the dimensions of the matrix between cases and sizes
+  int64_t case_number = 0;  // varies the number of dimensions of the matrix between cases and sizes
   for (const int64_t size : kHeadSizes) {
     if (missing_reason = no_kernels_reason(type, size, 3, 3, false, true); !missing_reason.empty()) break;
     if (missing_reason = no_kernels_reason(type, size, 5, 5, true, true); !missing_reason.empty()) break;
@@ -312,7 +313,8 @@ TEST_CASE("GPU head mixing takes at most 1/25 of the memory of the composed path
   auto& allocator = *c10::getDeviceAllocator(gpu.type());
   const c10::impl::VirtualGuardImpl guard(gpu.type());
   const at::Tensor dout = x.dout.to(gpu, at::kBFloat16);
-  // Returns the peak memory of a call in bytes, without its result and gradients.
+  // Returns the peak memory, in bytes, of a call of `attend` and its backward pass, without the output and the
+  // gradients of q, k and v.
   const auto peak_bytes = [&](const auto& attend) {
     const auto allocated_bytes = [&] { return allocator.getDeviceStats(gpu.index()).allocated_bytes[0]; };
     int64_t peak = 0;
