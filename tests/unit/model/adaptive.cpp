@@ -216,7 +216,7 @@ TEST_CASE("parameter counts of models with adaptive input and softmax equal thos
         vocabulary);
   };
   // Transformer-XL on WikiText-103, 151M: bands as wide as the model have no projections, so that the adaptive softmax
-  // adds only the classes.
+  // has only the classes in addition to the parameters of a plain softmax.
   CHECK(xl("layers = 16\nwidth = 410\nffn = 2100\ncutoff_factor = 1\n", "heads = 10\n", 267735) == 151107538);
   // On One Billion Word, 294M in Mixhead: separate projections of input and output, also for the first band.
   CHECK(xl("layers = 18\nwidth = 1024\nffn = 4096\nproject_head = true\n", "heads = 8\n", 793471) == 294452082);

@@ -69,7 +69,8 @@ Input random_input(const std::vector<int64_t>& lengths, uint64_t seed) {
   return input;
 }
 
-// Returns targets of an output head for two rows of the lengths 6 and 4.
+// Returns targets of the output head with these TOML lines for two rows of the lengths 6 and 4: (2, 1) for classes and
+// numbers, (2, 3) for spans, otherwise (2, 6).
 at::Tensor example_targets(const std::string& head) {
   if (head.find("classes") != std::string::npos) return at::tensor({2, 0}, at::kLong).view({2, 1});
   if (head.find("number") != std::string::npos) return at::tensor({4250, 0}, at::kLong).view({2, 1});
@@ -169,7 +170,8 @@ TEST_CASE("the encoder and its output heads match a naive reference in double pr
       const Reference reference = make_reference(*model);
       const at::Tensor hidden = model->hidden(input, {}), logits = model->logits(hidden),
                        sentence_logits = model->sentence_logits(hidden);
-      // Scores of output heads are sums of products of hidden states, so their terms are as large as hidden states.
+      // Scores of output heads are sums of products of hidden states and weights, so their terms are as large as hidden
+      // states.
       const auto require_close = [&](const at::Tensor& actual, const std::vector<double>& expected) {
         REQUIRE(rounding::passes_agree(*model, actual, at::tensor(expected, at::kDouble), 6, max_abs(hidden)));
       };

@@ -56,7 +56,7 @@ TEST_CASE("parameter counts of encoder-decoders equal those of published transla
       "2048\nencoder-decoder.shared_embedding = "
       "true\n[attention]\nheads = 8\n";
   CHECK(num_trainable_parameters(wmt, 32768) == 60915712);
-  // Alphas in all 18 layers (without the unused bias of the released code), and gates of MAE.
+  // Alphas in all 18 attention layers (without the unused bias of the released code), and gates of MAE.
   CHECK(num_trainable_parameters(iwslt + "combiner = 'alphas'\n", {6632, 8848}) == 39469056 + 1152);
   CHECK(num_trainable_parameters(
             iwslt + "combiner = 'alphas'\n[attention.encoder.self]\nheads = 16\n[attention.decoder.self]\nheads = "
@@ -64,14 +64,14 @@ TEST_CASE("parameter counts of encoder-decoders equal those of published transla
             {6632, 8848}) == 39469056 + 4608);
   CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\n", 32768) == 60915712 + 2419344);
   CHECK(num_trainable_parameters(wmt + "combiner = 'mae'\nmae.drop = 2\n", 32768) == 60915712 + 2511864);
-  // Mixing matrices in all 18 layers.
+  // Mixing matrices in all 18 attention layers.
   CHECK(num_trainable_parameters(iwslt + "mixer = 'mixhead-a'\n", {6632, 8848}) == 39469056 + 18 * 64);
   CHECK(num_trainable_parameters(iwslt + "mixer = 'mixhead-b'\n", {6632, 8848}) == 39469056 + 18 * (64 + 8 * 64));
 }
 
 namespace {
 
-// The model of Vaswani et al. 2017 as naive loops in double precision.
+// The model of Vaswani et al. 2017, post-norm or pre-norm, as naive loops in double precision.
 struct Reference : reference::NaiveSublayers {
   Rows embed_positions(const std::string& owner, const std::vector<int64_t>& tokens) const {
     return add(embed(owner, tokens, std::sqrt(static_cast<double>(width))), sinusoidal_positions(tokens.size()));

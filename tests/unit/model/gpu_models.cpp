@@ -1,5 +1,5 @@
 // Models on the test device (--device cuda) against the CPU: updates, beam search, singular values, and CUDA graph
-// capture. Without a GPU most of these tests compare the CPU with itself, which checks the code of the tests.
+// capture. Without this option most of these tests compare the CPU with itself, which checks the code of the tests.
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ std::unique_ptr<LanguageModel> build(const std::string& toml, at::Device device)
 
 struct Result {
   std::string name;
-  at::Tensor value;  // on the CPU
+  at::Tensor value;  // fp64, on the CPU
 };
 
 constexpr double kLearningRate = 1e-3;

@@ -25,7 +25,8 @@ namespace {
 const char* kPublished =
     "backbone = 'transformer-xl'\nnorm = 'post'\npositions = 'none'\ninit = 'transformer-xl'\noutput_bias = true\n";
 
-// Returns the configuration with `model_lines` in [model] and `attention_lines` in [attention].
+// Returns the configuration with `model_lines` in [model], and with bias = false, score = 'relative' and
+// `attention_lines` in [attention].
 ModelConfig parse_model_config(const std::string& model_lines, const std::string& attention_lines) {
   return models::parse_model_config(
       str("[model]\n", model_lines, "[attention]\nbias = false\nscore = 'relative'\n", attention_lines));
@@ -81,7 +82,7 @@ class SkipDraws {
   train::Pass pass_;
 };
 
-// Largest number of keys of a query in these tests.
+// Upper bound on the number of keys of a query in these tests.
 constexpr int64_t kMaxKeys = 24;
 
 // Returns whether a and b agree within rounding, as results of the same forward pass of the model.
