@@ -157,7 +157,8 @@ TEST_CASE("optimiser steps on a GPU agree with the CPU", "[device]") {
       gpu_optimizer.step(0.01, 0.5);
     }
     for (auto& p : gpu_parameters.all()) {
-      // In each of five updates the CPU and the GPU round a few operations on numbers of at most the largest magnitude.
+      // In each of five updates the CPU and the GPU round a few operations on numbers that are at most as large as the
+      // largest element.
       const at::Tensor expected = cpu_parameters.find(p.name())->master();
       CHECK(error(p.master().cpu(), expected) <=
             5 * tolerance::composed_error_bound(0, tolerance::kFp32, max_abs(expected)));

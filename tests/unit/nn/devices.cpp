@@ -1,7 +1,7 @@
 // Every tensor of a forward and backward pass is on the device of the parameters. This is checked without a GPU: the
-// parameters are on LibTorch's device "meta", which stores sizes without data and throws for operands on the CPU and
-// for reads of data. Code that reads data on the host cannot be checked this way: bands of the vocabulary, and the
-// loss.
+// parameters are on LibTorch's device "meta", which stores sizes without data and throws for operands on the CPU
+// other than scalars, and for reads of data. Code that reads data on the host cannot be checked this way: bands of the
+// vocabulary, and the loss.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/GradMode.h>
 #include <torch/library.h>
@@ -52,7 +52,8 @@ void run_with_zeros(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
     }));
 }
 
-// Registers run_with_zeros() for all ATen operations that have a CPU kernel and no meta kernel.
+// Registers run_with_zeros() for all ATen operations that have a CPU kernel but neither a meta kernel nor a
+// CompositeExplicitAutograd kernel.
 void register_meta_kernels() {
   static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
@@ -70,7 +71,8 @@ void register_meta_kernels() {
   static_cast<void>(is_registered);
 }
 
-// Returns `toml` with mae.dropout = 0, since the dropout kernels of this project do not support "meta".
+// Returns `toml`, with mae.dropout = 0 if its combiner is 'mae', since the dropout kernels of this project do not
+// support "meta".
 std::string without_dropout(std::string toml) {
   const std::string mae = "combiner = 'mae'\n";
   if (const size_t at = toml.find(mae); at != toml.npos) toml.insert(at + mae.size(), "mae.dropout = 0\n");
