@@ -57,7 +57,7 @@ at::Tensor row(const std::vector<int32_t>& tokens) {
   return at::tensor(std::vector<int64_t>(tokens.begin(), tokens.end()), at::kLong).unsqueeze(0);
 }
 
-// Returns the input of a teacher-forced pass: the end token followed by `tokens`.
+// Returns the input of a teacher-forced pass: the end token followed by `tokens`, and the source unless it is empty.
 model::Input forced_input(const std::vector<int32_t>& source, const std::vector<int32_t>& tokens) {
   std::vector<int32_t> in{kSpecialTokens.end};
   in.insert(in.end(), tokens.begin(), tokens.end());
@@ -136,7 +136,8 @@ std::vector<Hypothesis> reference_search(model::LanguageModel& model, const Sent
   return finished_hypotheses;
 }
 
-// Returns the bound on the difference of two log-probabilities of a hypothesis, from passes in batches of other shapes.
+// Returns the bound on the difference of two log-probabilities of a hypothesis, from passes in batches of different
+// shapes.
 // The logits that cancel in the log-probability of a token have a magnitude of at least 1.
 double log_probability_bound(model::LanguageModel& model, const Hypothesis& h) {
   constexpr int64_t kMaxSourceLength = 12;
@@ -469,7 +470,7 @@ TEST_CASE("hypotheses are sorted and distinct, and independent of the order and 
 
 TEST_CASE("hypotheses are bit-identical for any batch size on the fused path", "[search]") {
   c10::NoGradGuard no_gradient;
-  // The model is wide enough that matrix products with few rows use a different kernel.
+  // The model is wide enough that matrix products use different kernels for few and for many rows.
   auto model = build_peaked(
       "[model]\nbackbone = 'encoder-decoder'\nlayers = 2\nwidth = 128\nffn = 1024\n[attention]\nheads = 4\n",
       {300, 20});

@@ -38,8 +38,8 @@ struct ScoredTokens {
   std::vector<double> log_probabilities;
 };
 
-// Returns a matcher for the log-probability of the same token in a batch of another shape. The logits that cancel in a
-// log-probability have a magnitude of at least 1.
+// Returns a matcher for the log-probability `log_p` of a token, computed in a batch of a different shape. The logits
+// that cancel in a log-probability have a magnitude of at least 1.
 Approx near_log_probability(model::LanguageModel& model, double log_p, const data::ScoringOptions& options) {
   const double bound = rounding::pass_bound(model, options.block + options.context + model.memory_length());
   return rounding::within(log_p, bound * std::max(1.0, std::abs(log_p)));
