@@ -34,7 +34,7 @@ std::string letters(const std::string& bytes) {
 }
 
 // Returns the pieces and the merges of a vocabulary. The pieces are the bytes from 255 down to 0 with <|endoftext|>
-// inserted at index 100, then the result of each merge. `byte_merges`: pairs of byte strings.
+// inserted at index 100, then the distinct results of the merges. `byte_merges`: pairs of byte strings.
 std::pair<std::vector<Piece>, std::vector<Merge>> pieces_and_merges(
     const std::vector<std::pair<std::string, std::string>>& byte_merges) {
   std::vector<Piece> pieces;
@@ -175,7 +175,7 @@ TEST_CASE("byte_bpe_word_end() equals a naive reference for any text", "[byte-bp
   CHECK(rc::check([] {
     const std::string text = *any_text();
     // naive_words() does not know the letters and numbers of Unicode 15.1 and 16.0; the test with fixed examples covers
-    // them.
+    // three of them.
     if (text.find("\u1c89") == text.npos && text.find("\U00016130") == text.npos)
       RC_ASSERT(words_of(text) == naive_words(code_points(text)));
     RC_ASSERT(join(words_of(text), "") == text);

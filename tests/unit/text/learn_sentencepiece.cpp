@@ -70,7 +70,7 @@ TEST_CASE("SentencePiece training uses lines that contain the reserved character
           "[sentencepiece]") {
   Learner learner;
   const std::string reserved_character = "\u2585";
-  // `text_with_unk`: the same text with <unk>, which the trainer reads as an unknown character, in place of U+2585.
+  // `text_with_unk`: text_with_block with <unk>, which the trainer reads as an unknown character, in place of U+2585.
   const std::string text_with_block = "the cat\u2585 sat\n\u2585the dog \u2585\ndog dog cat\n";
   std::string text_with_unk = text_with_block;
   for (size_t at = 0; (at = text_with_unk.find(reserved_character)) != text_with_unk.npos;)
@@ -111,7 +111,7 @@ TEST_CASE("the BPE trainer accepts a word of the maximum length, and a longer wo
 TEST_CASE("a file name with special bytes does not change the text that SentencePiece learns from", "[sentencepiece]") {
   Learner learner;
   const std::string name = "x\ny\x01z \u2585", first_line = "the cat sat\n";
-  // The word is long enough for a check by the child process, and short enough to be learnt.
+  // The word is so long that the child process checks its length, but short enough to be learnt.
   const std::string text = first_line + random_word(20000) + "\n";
   CHECK(learner.learn("bpe", 40, text, name) == learner.learn("bpe", 40, text));
   const std::string refusal = learner.refusal_of("bpe", 40, text + random_word(40000), name);

@@ -132,7 +132,7 @@ TEST_CASE("of equally frequent pairs, the lexicographically greater is merged fi
   CHECK(learn({{"ab", 3}, {"cd", 3}, {"ca", 3}}, 2) == (std::vector<Merge>{{"c", "d</w>"}, {"c", "a</w>"}}));
   CHECK(learn({{"ab", 1}, {"cd", 1}}, 5).empty());  // no pair occurs twice
   CHECK(learn({{"a", 9}}, 5).empty());              // one letter has no pair
-  // Merges apply from left to right, and overlapping occurrences of a pair are not counted.
+  // Pairs are merged from left to right, and of overlapping occurrences only the first is merged.
   CHECK(learn({{"aaaaa", 2}}, 3) == (std::vector<Merge>{{"a", "a"}, {"aa", "aa"}, {"aaaa", "a</w>"}}));
 }
 

@@ -167,7 +167,7 @@ TEST_CASE("a word is split into the longest pieces, and a word that the pieces c
   CHECK(tokenizer->end_of_line() == 3);
   CHECK(tokenizer->unknown() == 1);
 
-  // A word of 100 characters, with any number of bytes, is split into pieces; a longer word is [UNK].
+  // A word of at most 100 characters, with any number of bytes, is split into pieces; a longer word is [UNK].
   const auto letter_tokenizer =
       tokenizer_of({"a", "##a", "\u00e9", "##\u00e9"}, {.lowercase = false, .strip_accents = false});
   for (const std::string letter : {"a", "\u00e9"}) {

@@ -181,8 +181,8 @@ TEST_CASE("columns of GLUE files are found by name", "[examples]") {
 
 TEST_CASE("every line after the header becomes a record; malformed lines are refused or dropped", "[examples]") {
   const text::ColumnChoice columns{"x", "y", "z"};
-  // The two files have a byte order mark, quotation marks as text, an empty second sentence, a header each, and
-  // different orders of columns.
+  // The first file has a byte order mark, a quotation mark as text and an empty second sentence. Each file has a
+  // header, with the columns in different orders.
   const EncodingResult labelled_result =
       encode_files({"\xEF\xBB\xBFx\ty\tz\n\"a b\tc\tyes\na\t\tno\n", "z\ty\tx\nno\tb\tc"}, pair_task(), columns);
   REQUIRE(labelled_result.status == 0);
@@ -201,7 +201,8 @@ TEST_CASE("every line after the header becomes a record; malformed lines are ref
   CHECK(sequence(headerless.shard, 0, 2) == Ids{1500});
   CHECK(sequence(headerless.shard, 1, 1) == Ids{7});
   CHECK(sequence(headerless.shard, 0, 0) == Ids{5});
-  // Malformed lines are refused unless `drop_malformed` is set; invalid labels, text and headers are always refused.
+  // Malformed lines of a file with labels are refused unless `drop_malformed` is set; invalid labels, text and headers
+  // are always refused.
   CHECK(encode_files({"1.5\ta\tb\n2\tb\n"}, number_task(), {"2", "3", "1", false}).status == 3);
   const std::string malformed = "x\ty\tz\na\tb\nb\tc\tno\na\tb\tc\tno\n";
   CHECK(encode_files({malformed}, pair_task(), columns).status == 3);

@@ -102,8 +102,7 @@ size_t count_predicted(const Example& row) {
       std::count_if(row.targets.begin() + 1, row.targets.end(), [](int64_t target) { return target >= 0; }));
 }
 
-// Returns the position of `part` in `whole`, or -1 if `whole` does not contain `part`. The tests use random or distinct
-// tokens, so that the position is unique.
+// Returns the first position of `part` in `whole`, or -1 if `part` is empty or `whole` does not contain it.
 int64_t position_in(const Sentence& part, const Sentence& whole) {
   const auto position = std::search(whole.begin(), whole.end(), part.begin(), part.end());
   return part.empty() || position == whole.end() ? -1 : position - whole.begin();

@@ -135,7 +135,7 @@ TEST_CASE("squad: a file is refused if more than --missing-share of its answers 
   CHECK(squad.num_missing == 1);
   CHECK(!squad.paragraphs[0].questions[9].answers[0].byte_range);
   CHECK(refusal_of_json(json, {0.09, "refuse"}) != "");
-  // An answer past the end of the paragraph and an empty answer count as missing.
+  // An answer that ends past the end of the paragraph and an empty answer count as missing.
   CHECK(refusal_of_json(file({article(kContext, {question("1", "a", {answer("cabc", 8)})})})) != "");
   CHECK(refusal_of_json(file({article(kContext, {question("1", "a", {answer("", 8)})})})) != "");
 }
