@@ -97,7 +97,8 @@ TEST_CASE("answers: the n-best list equals that of a brute-force search") {
         RC_ASSERT(actual.best[i].text == expected[i].text);
         RC_ASSERT(actual.best[i].start == s.start[expected[i].row][expected[i].first]);
         RC_ASSERT(actual.best[i].end == s.end[expected[i].row][expected[i].last]);
-        // Exponentials of scores up to 8, whose rounding is relative to the score, and their sum, in fp64.
+        // Exponentials, their sum and a quotient in fp64. exp() multiplies the relative error of a score by the score,
+        // which is at most 8.
         const auto operations = static_cast<int64_t>(expected.size()) + 3;
         RC_ASSERT(std::abs(actual.best[i].probability - std::exp(expected[i].score) / sum) <=
                   rounding::fp64_bound(operations, 1 + 8));
@@ -125,8 +126,8 @@ TEST_CASE("answers: the null answer is ranked by its score if questions may be i
                                           static_cast<size_t>(options.best));
       const double best_score = expected[0].score;
       const std::string text = null_score - best_score > options.null_threshold ? "" : expected[0].text;
-      // The null answer ranks after answers of equal score; if it is among the n best answers, it replaces the last of
-      // them.
+      // The null answer ranks after answers of equal score. If the list then has more than options.best answers, its
+      // last answer is dropped, unless this is the null answer.
       auto null_position =
           std::find_if(expected.begin(), expected.end(), [&](const ScoredSpan& p) { return p.score < null_score; });
       const auto null_rank = static_cast<size_t>(null_position - expected.begin());
