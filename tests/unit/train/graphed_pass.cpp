@@ -28,7 +28,7 @@ class ReplayingGraph : public DeviceGraph {
     ++counts_.captures;
     work_ = work;
     for (const at::Tensor& t : work_())
-      results_.push_back(at::full_like(t, NAN));  // a capture does not execute the work
+      results_.push_back(at::full_like(t, NAN));  // the capture of a CUDA graph computes no results
     gradients_ = gradients();
     for (at::Tensor& g : gradients_) g.fill_(NAN);
     return results_;
@@ -108,7 +108,8 @@ TEST_CASE("replays of a captured training pass give the losses and gradients of 
   for (int i = 0; i < 6; ++i) check_pass(3, 7);
   CHECK(graphed_pass.is_captured());
   CHECK((counts.captures == 1 && counts.launches == 3));
-  check_pass(2, 7);  // a batch of another shape, such as the last batch of an epoch, is not captured
+  // A batch that differs in shape from the captured batches, such as the last batch of an epoch, runs without a graph.
+  check_pass(2, 7);
   CHECK((counts.captures == 1 && counts.launches == 3));
   check_pass(3, 7);
   CHECK((counts.captures == 1 && counts.launches == 4));

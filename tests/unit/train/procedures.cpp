@@ -1,5 +1,5 @@
-// Parameter groups and procedures, and bit-identical resume of runs with every training method. In block coordinate
-// descent, a G pass trains the gates of the mixture of experts and an F pass trains all other parameters.
+// Parameter groups and procedures, and bit-identical resume of runs with each of the methods() below. In block
+// coordinate descent, a G pass trains the gates of the mixture of experts and an F pass trains all other parameters.
 #include <catch2/catch.hpp>
 #include <filesystem>
 
@@ -16,7 +16,7 @@ using namespace runs;
 
 namespace {
 
-// Returns the configuration of each training method, by name.
+// Returns the configurations of the training methods that the resume test covers, by name.
 const std::map<std::string, std::string>& methods() {
   static const std::map<std::string, std::string> configurations{
       {"groups",
@@ -237,7 +237,7 @@ TEST_CASE("a parameter group inherits the momentum of the optimizer unless it se
 
 namespace {
 
-// A procedure with two passes per update, each of which trains all parameters.
+// A procedure with `passes` passes per update (two by default), each of which trains all parameters.
 class TwoPassProcedure : public Procedure {
  public:
   void describe(Fields& f) override { f.field("passes", passes_, "Number of passes in an update.", at_least(1)); }

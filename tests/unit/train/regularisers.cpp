@@ -157,7 +157,7 @@ TEST_CASE("two subspace-overlap sections add R_d and R_c to the loss, and the gr
         shifted_layers[layer].view({-1})[i] += shift;
         return naive_overlaps(shifted_layers, 0.5, 2.0);
       };
-      // The loss is a sum over 2 layers, 2 rows, 3 pairs of heads, 25 pairs of keys and 5 terms.
+      // The loss is a sum over 2 layers, 2 rows, 3 pairs of heads, at most 25 pairs of positions and at most 5 terms.
       const rounding::Slope slope = rounding::slope(shifted_loss, 1e-4, 2 * 2 * 3 * 25 * 5);
       CHECK(layers[layer].grad().view({-1})[i].item<double>() ==
             rounding::within(slope.value, slope.error + fp32_error));
@@ -272,7 +272,7 @@ TEST_CASE("orthogonal-mixing with of = positions is the mean over the mixing mat
   const at::Tensor x = layers::normal({2, 4, 6}, 1);
   layer(x, x, {}, {}, term->observer());
   const at::Tensor value = term->loss({});
-  // M[b, t, j, i] = Σ_c q[b, j, t, c] W[i, c] + M0[j, i]
+  // M[b, t, j, i] = Σ_c q[b, t, j, c] W[i, c] + M0[j, i]
   const auto parameter = [&](const char* name) { return layer[name].detach().to(at::kDouble); };
   const at::Tensor q =
       (at::matmul(x.to(at::kDouble), parameter("query.weight").t()) + parameter("query.bias")).view({2, 4, 3, 2});

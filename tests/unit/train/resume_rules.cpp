@@ -106,7 +106,8 @@ std::vector<std::string> candidate_values(const FieldLister::Row& row, const std
   return texts;
 }
 
-// Returns the run with another value of the field in line `index`; nullopt if no candidate is valid in this run.
+// Returns the run with another value of the field in line `index`; nullopt if no candidate gives a valid, different
+// run.
 std::optional<RunConfig> change_field(std::vector<std::string> lines, size_t index, const FieldLister::Row& row) {
   const size_t equals = lines[index].find(" = ");
   const std::string value = lines[index].substr(equals + 3), assignment = lines[index].substr(0, equals + 3);

@@ -269,7 +269,8 @@ struct PassResult {
 };
 
 // Runs the forward and backward pass of training on one batch of the pairs `order`, in this order. Adds `extra_padding`
-// target positions and 2 · extra_padding source positions of padding. `samples_experts`: requests sampled experts
+// target positions and 2 · extra_padding source positions of padding. `regulariser`: text of a section, without its
+// initial "[train.regularisers."; empty: no regulariser. `samples_experts`: requests sampled experts
 // (attention::SampleExperts).
 PassResult training_pass(const model::ModelConfig& config, const std::string& regulariser, const data::Pairs& corpus,
                          const std::vector<int64_t>& order, int64_t extra_padding, bool samples_experts) {
