@@ -1,4 +1,4 @@
-// The jobs of a tool. A job is a subcommand and the function that runs it; each job has its own source file.
+// The jobs of a tool. A job is a subcommand and the function that runs it.
 #pragma once
 
 #include <CLI/CLI.hpp>

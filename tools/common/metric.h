@@ -22,8 +22,8 @@ class Metric {
  public:
   // Adds --metric and the options of decoding.
   void add_to(CLI::App& app);
-  // Reads the values of the options after parsing. Throws Error(usage) if an option of decoding is used with a metric
-  // that needs no decoding.
+  // Reads the values of the options after parsing. Throws Error(usage) if options of decoding contradict each other or
+  // are used with a metric that needs no decoding.
   void store_values();
   const std::string& name() const { return name_; }    // name of the metric and of its table column
   std::string title() const { return score().label; }  // title of the metric's axis in plots

@@ -15,8 +15,9 @@
 
 namespace mh {
 
-// A shard from a file, which is read in place, or from a pipe ("-"), which is read into memory. The constructor opens
-// the shard and checks its header; it throws Error(usage) for a pipe if the task of the records does not support pipes.
+// A shard from a file, which is read in place, or from a pipe ("-" or a named pipe), which is read into memory. The
+// constructor opens the shard and checks its header; it throws Error(usage) for a pipe if the task of the records does
+// not support pipes.
 class ShardSource {
  public:
   explicit ShardSource(const std::string& path);

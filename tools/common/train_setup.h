@@ -31,7 +31,7 @@ struct Arguments : ModelArguments {
 // such as "--from"; `from_help`: its help text. Must be called after args.inherits_training is set.
 void add_options(CLI::App& app, Arguments& args, const std::string& from_option, const std::string& from_help);
 
-// Opens the checkpoint that the run starts from; returns null if the run starts from scratch.
+// Opens the checkpoint that the run starts from; returns null if the run starts from scratch or is resumed.
 std::unique_ptr<io::Checkpoint> initial_checkpoint(const Arguments& args);
 // Returns the configuration of the run. Its values come from the checkpoint or, with --resume, from the run folder,
 // then from configuration files, then from options of the command line; later values override earlier ones. Throws
