@@ -39,7 +39,7 @@ void add_bleu(CLI::App& app, const std::shared_ptr<Arguments>& args, const Share
 // Makes it an error to use any of `options` together with the subcommand.
 void exclude(CLI::App& subcommand, const std::vector<CLI::Option*>& options);
 
-// Loads the checkpoint `path` with the device, attention path and precision of the arguments.
+// Loads the checkpoint `path` with the device, attention path, precision and --set of the arguments.
 model::LoadedModel load(const Arguments& args, const std::string& path);
 
 // Returns whether two paths, which need not exist, refer to the same file; false if one is empty.

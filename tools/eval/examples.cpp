@@ -1,4 +1,5 @@
-// mh-eval MODEL… DATA for a shard of examples: computes the scores of their task and writes predictions.
+// mh-eval MODEL… DATA for a shard of examples, questions or documents: computes the scores of their task and writes
+// predictions.
 #include <algorithm>
 #include <cmath>
 

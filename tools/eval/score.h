@@ -27,7 +27,7 @@ struct DecodeJob {
   void check(const task::Dataset& dataset, const std::string& shard) const;
 };
 
-// The output files of predictions for a shard of examples.
+// The output files of predictions for a shard of examples or questions.
 struct ExamplesJob {
   std::string predictions, best_answers;  // paths of the files of --predictions and --best-answers
   // If an output file is set, throws Error(usage) for several models, and for an output file that is also an input or
@@ -47,7 +47,7 @@ struct ScoreJob {
   ExamplesJob examples;
 };
 
-// Returns the table row with the scores of a model on examples, and writes its predictions.
+// Returns the table row with the scores of a model on examples, questions or documents, and writes its predictions.
 nlohmann::ordered_json score_examples(const ScoreJob& job, const ShardSource& source, model::LoadedModel& model,
                                       const task::Dataset& dataset);
 

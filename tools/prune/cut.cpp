@@ -79,7 +79,7 @@ Choice select_heads(const Arguments& args, const model::LoadedModel& model, cons
   return {analysis::least_important(scores, amount, args.per_layer, where), measurement_text(args.measure, scoring)};
 }
 
-// Returns the head counts of the layers of a kind as text, such as "8 8 6".
+// Returns the numbers of heads on `side` in the layers of a kind as text, such as "8 8 6".
 std::string head_counts_text(model::LanguageModel& model, AttentionKind kind, HeadSide side) {
   std::vector<std::string> counts;
   for (const attention::AttentionLayer* layer : model.attention_layers())

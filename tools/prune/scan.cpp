@@ -27,7 +27,7 @@ struct ScanArguments : MeasureArguments {
   Metric metric;
 };
 
-// Returns the heads that --heads names; all heads without --heads.
+// Returns the heads that --heads names; without --heads all heads of the kinds of --kind.
 HeadSet select_heads(const ScanArguments& args, LoadedTarget& target) {
   model::LanguageModel& model = *target.model.model;
   const HeadSet available_heads = analysis::all_heads(model, target.side, target.kinds);
@@ -81,7 +81,7 @@ void print_cases(const ScanArguments& args, Table& table, const LoadedTarget& ta
 
 // The ablation results of one layer of one model, which become a table row of --summary.
 struct LayerAblation {
-  size_t model_index;  // index on the command line
+  size_t model_index;  // index of the model on the command line, from 0
   std::string model;
   double full_value = 0;               // metric of the full model
   std::vector<double> ablated_values;  // metric of each ablated model

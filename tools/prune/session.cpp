@@ -68,7 +68,7 @@ PruneSession::PruneSession(const MeasureArguments& args, const std::function<voi
   data_ = std::make_unique<ShardSource>(args.files.back());
   for (size_t i = 0; i < num_models(); ++i) {
     LoadedTarget& target = load(i);
-    analysis::all_heads(*target.model.model, target.side, target.kinds);  // throws if a layer has no heads on this side
+    analysis::all_heads(*target.model.model, target.side, target.kinds);  // throws without separate heads on this side
     for (const std::string& measure : args.measures)
       analysis::check_importance(measure, "--by", *target.model.model, target.side, target.kinds);
     if (check) check(target);

@@ -23,7 +23,8 @@ struct ExpertsJob {
 
 using PrintRow = std::function<void(ordered_json row)>;
 
-// Prints perplexity, or the metric, with the model's own gates, with specialised gates and with random gates.
+// Prints perplexity, or the metric, with the model's own gates, with specialised gates (only the expert of the largest
+// gate) and with random gates.
 void show_scores(const ExpertsJob& job, model::LoadedModel& model, const task::Dataset& dataset,
                  const analysis::AnalysisInput& input, const PrintRow& print_row) {
   std::function<double(attention::Observer*)> evaluate;
@@ -55,7 +56,8 @@ void show_tokens(const analysis::ExpertReport& report, const model::LoadedModel&
                {"pmi", t.pmi}});
 }
 
-// Prints the entropy of each layer's gates, and the percentage of units of each expert.
+// Prints the entropy of each layer's gates, in nats, and the percentage of units (positions or rows) that belong to
+// each expert.
 void show_gates(const analysis::ExpertReport& report, const model::LoadedModel& model, const PrintRow& print_row) {
   const auto means = analysis::mean_entropies(report.layers);
   for (const auto& layer : report.layers)

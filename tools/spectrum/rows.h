@@ -20,7 +20,7 @@ namespace mh::spectrum {
 struct OutputOptions {
   std::string matrices, format;  // the values of --of and --format
   std::string curves, plot;      // paths of the files of --curves and --plot; "": no such file
-  bool summary = false;          // whether the table has a row per kind of attention instead of a row per head
+  bool summary = false;  // whether the table has a row per model and kind of attention instead of a row per head
   // Whether curves have the index k / n instead of k, since the matrices differ in size.
   bool uses_relative_index = false;
   size_t num_models = 1;

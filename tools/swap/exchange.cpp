@@ -61,7 +61,7 @@ void check(const ExchangeJob& job) {
   refuse_output_onto_input(job.dry_run ? "-" : job.output, inputs);
 }
 
-// The pairs to swap, and the importance scores by which they were chosen.
+// The pairs to swap, and the importance scores of heads.
 struct Choice {
   std::vector<HeadPair> pairs;
   std::map<AttentionKind, analysis::LayerScores> scores;  // empty without --data
@@ -85,8 +85,8 @@ void rank(const ExchangeJob& job, const model::LoadedModel& model, const ShardSo
 // Prints a table row for each pair that would be swapped without --dry-run.
 void print(const ExchangeJob& job, const std::string& model, const Choice& choice) {
   Table table(Table::format_named(job.args->format));
-  // Without --data, the columns of scoring options are NaN. The seed is NaN if neither the data nor the pairs are
-  // sampled.
+  // Without --data, the columns of scoring options are NaN. The seed is NaN if neither --data nor --mode random uses
+  // it.
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   const bool has_scores = !job.data.empty(), is_sampled = has_scores || !job.mode.empty();
   auto score = [&](AttentionKind kind, const analysis::Head& head) {
@@ -150,7 +150,7 @@ void exchange(const ExchangeJob& job) {
   log_info(str("swapped heads: ", join(analysis::to_strings(choice.pairs), " "), choice_text));
 }
 
-// Throws Error(usage) for scoring options without --data, and for --seed if neither the data nor the pairs are sampled.
+// Throws Error(usage) for scoring options without --data, and for --seed with neither --data nor --mode random.
 void check_scoring(const ExchangeJob& job, const ScoringFields& fields) {
   if (!job.data.empty()) return;
   CLI::Option *blocks = fields.sample.option("blocks"), *seed = fields.sample.option("seed");
