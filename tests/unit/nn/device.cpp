@@ -150,7 +150,7 @@ TEST_CASE("optimiser steps on a GPU agree with the CPU", "[device]") {
         const at::Tensor g = p.master().mutable_grad() = at::randn(p.master().sizes());
         gpu_parameters.find(p.name())->master().mutable_grad() = g.to(gpu);
       }
-      // Both norms are sums of squares in fp64, in different orders.
+      // Both norms are square roots of sums of squares in fp64, in different orders.
       CHECK(cpu_optimizer.gradient_norm(0.5) == rounding::fp64(gpu_optimizer.gradient_norm(0.5), num_elements));
       CHECK(gpu_optimizer.gradient_norm(0.5) == gpu_optimizer.gradient_norm(0.5));
       cpu_optimizer.step(0.01, 0.5);

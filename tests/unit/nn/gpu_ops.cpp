@@ -200,7 +200,8 @@ TEST_CASE("optimiser steps by GPU kernels agree with the CPU within rounding", "
         INFO("result " << i);
         CHECK(error(gpu[i], cpu[i]) <= tolerance::composed_error_bound(0, tolerance::kFp32, max_abs(cpu[i])));
       }
-      // The first two results are gradient norms: sums of squares in fp64, in different orders on CPU and GPU.
+      // The first two results are gradient norms: square roots of sums of squares in fp64, in different orders on CPU
+      // and GPU.
       int64_t num_elements = 0;
       for (const at::Tensor& result : cpu) num_elements += result.numel();
       for (size_t i = 0; i < 2; ++i)
