@@ -12,8 +12,8 @@
 
 namespace mh::eval {
 
-// The options of mh-eval without a subcommand. Subcommands accept these options as well, unless exclude() rules them
-// out.
+// The options of mh-eval without a subcommand. Subcommands accept these options as well, except those that they
+// exclude.
 struct Arguments : ModelArguments {
   Arguments() { precision = "fp32", attention = "auto"; }
   std::vector<std::string> assignments;
