@@ -14,7 +14,8 @@ inline const char* error_string(cudaError_t status) {
            "-Dgpu_targets=sm_80,sm_90 and ninja -C build, or use --device cpu if the GPU is older than sm_80";
   return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
 }
-// Returns the description of the last launch error; null if there was none.
+// Returns the description of the last error of the CUDA runtime in this thread, and clears the error; null if there was
+// none.
 inline const char* launch_error() { return error_string(cudaGetLastError()); }
 
 // Launches kernel(arguments…) with `bytes` bytes of dynamic shared memory per block. Returns null, or a description of

@@ -1,4 +1,5 @@
-// The launcher of kernel bodies on a GPU. tests/emulator/host_launcher.h runs the same bodies on a CPU.
+// The launcher of kernel bodies on a GPU, for all kernels except attention (attention.cu.in).
+// tests/emulator/host_launcher.h runs the same bodies on a CPU.
 #pragma once
 
 #include "cuda/dispatch_dtype.h"
@@ -14,7 +15,8 @@ __global__ void __launch_bounds__(Body::kThreads) run(const __grid_constant__ Bo
   body(GpuThread{}, memory);
 }
 
-// Launches body(thread, shared memory) for each thread of a grid, on the CUDA stream `stream`.
+// Launches body(thread, shared memory) for each thread of a grid, on the CUDA stream `stream`. Returns null, or a
+// description of the problem. threads: threads of a block; bytes: shared memory of a block.
 struct Launcher {
   void* stream;
   template <class Body>

@@ -6,7 +6,8 @@
 
 namespace mh::kernels {
 
-// Number of elements of a chunk, the part of one tensor that a block updates.
+// Number of elements of a chunk, the part of one tensor that a block processes; the last chunk of a tensor may have
+// fewer elements.
 constexpr int64_t kUpdateChunk = 8192;
 // Returns the number of chunks of a tensor of `count` elements.
 inline int64_t chunks_of(int64_t count) { return (count + kUpdateChunk - 1) / kUpdateChunk; }
@@ -18,7 +19,7 @@ struct Update {
   int64_t count;
   float* p;               // parameters
   const float* g;         // gradients
-  float *first, *second;  // first moments (or the momentum buffer); second moments, with Adam only
+  float *first, *second;  // first moments (or the momentum buffer); second moments of Adam, otherwise null
   uint16_t* copy;         // bf16 copy of the updated parameters, overwritten; null: none
 };
 

@@ -33,15 +33,16 @@ struct Batch {
   }
 };
 
-// Calls f(i) for each vector of four elements i … i + 3 of a chunk that this thread updates. count: elements of the
-// tensor.
+// Calls f(i) for each vector of four elements i … i + 3 of a chunk that belongs to this thread. count: elements of the
+// tensor, past which the last vector may extend.
 template <class Thread, class F>
 MH_DEVICE void each_vec4_of_chunk(const Thread& thread, int64_t chunk, int64_t count, const F& f) {
   const int64_t first = chunk * kUpdateChunk, end = first + kUpdateChunk < count ? first + kUpdateChunk : count;
   for (int64_t i = first + 4 * thread.index(); i < end; i += 4 * thread.threads()) f(i);
 }
 
-// The update of one element: parameter, gradient, first and second moment.
+// The update of one element: rule(parameter, gradient, first moment or momentum buffer, second moment). Without
+// kHasSecondMoment the second moment is unused.
 template <class Plan>
 struct UpdateRule;
 template <>

@@ -28,8 +28,8 @@ MH_DEVICE IndexRange visible_keys(const AttentionParams& params, int64_t b, int 
   return visible;
 }
 
-// Returns the range of queries that see at least one of the keys first … first + count - 1 of batch row b. Keys from
-// key keys_end on do not exist.
+// Returns a range of queries that includes all queries that see at least one of the keys first … first + count - 1 of
+// batch row b; empty if all of these keys are padding. Keys from key keys_end on do not exist.
 MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b, int first, int count, int keys_end) {
   const int end = first + count < keys_end ? first + count : keys_end;
   const int queries = static_cast<int>(params.queries), offset = static_cast<int>(params.keys) - queries;
@@ -43,7 +43,8 @@ MH_DEVICE IndexRange attending_queries(const AttentionParams& params, int64_t b,
   return query_range;
 }
 
-// Returns whether query i sees key s. Keys from key `num_unpadded_keys` on are padding.
+// Returns whether query i exists and sees key s. Keys from key `num_unpadded_keys` on (padding, or keys of the next
+// split) are not seen.
 MH_DEVICE bool is_visible(const AttentionParams& params, int num_unpadded_keys, int i, int s) {
   const int offset = static_cast<int>(params.keys - params.queries);
   return i < params.queries && s < num_unpadded_keys &&
@@ -79,8 +80,8 @@ MH_DEVICE void apply_mask(const Thread& thread, const AttentionParams& params, i
 
 // The normalisers. A probability is proportional to f(product): for softmax f = exp(a) with the logit
 // a = scale * product, and for Sigsoftmax f = exp(a) σ(a) = exp(2a - softplus(a)). logarithm() returns
-// log2 f(product). multiply_slope() returns x * d ln f(product) / d product; probability: the probability of the
-// product.
+// log2 f(product). multiply_slope() returns x * d ln f(product) / d product; for Sigsoftmax 0 if `probability`, the
+// probability of the product, is 0.
 struct SoftmaxExponent {
   float factor, scale;  // factor = scale * log2(e)
   template <class Thread>
@@ -113,8 +114,8 @@ MH_DEVICE void dispatch_normaliser(const AttentionParams& params, const Work& wo
   else work(SigsoftmaxExponent{params.scale});
 }
 
-// Returns the element of the random stream that decides whether dropout drops the probability of a query and a key in
-// head `head` of batch row b.
+// Returns the index in the random stream of the element that decides whether dropout drops the probability of a query
+// and a key in head `head` of batch row b.
 MH_DEVICE uint64_t dropout_element(const AttentionParams& params, int64_t b, int64_t head, int query, int key) {
   return params.dropout_first +
          static_cast<uint64_t>(
@@ -122,8 +123,8 @@ MH_DEVICE uint64_t dropout_element(const AttentionParams& params, int64_t b, int
 }
 
 // Returns a word with one bit for each element of a lane's accumulators: bit 4 n + e for sums[n].x[e]. draw(c) returns
-// bits c … c + kBitsPerDraw - 1. The bits are packed into a word, since a rolled loop cannot index registers, and an
-// unrolled loop would keep all random words live and spill.
+// bits c … c + kBitsPerDraw - 1 as the lowest bits of a word. The bits are packed into a word, since a rolled loop
+// cannot index registers, and an unrolled loop would keep all random words live and spill.
 template <int kColumnFragments, int kBitsPerDraw, class Draw>
 MH_DEVICE uint32_t accumulator_bits(const Draw& draw) {
   static_assert(kColumnFragments <= 8);

@@ -17,8 +17,8 @@ MH_DEVICE IndexRange intersect(const IndexRange& visible, const DistanceRun& run
   return {first > visible.first ? first : visible.first, end < visible.end ? end : visible.end};
 }
 
-// Returns the row of r for the distance from a query to a key of a run. The row may be out of the range of r for masked
-// pairs, and for queries or keys of a tile that do not exist.
+// Returns the index of the row of r for the distance from a query to a key of a run. The index may be out of the range
+// of r for masked pairs, and for queries or keys of a tile that do not exist.
 MH_DEVICE int distance_row(const AttentionParams& params, const DistanceRun& run, int query, int key) {
   return static_cast<int>(run.row + params.queries - 1 - query + key - run.first);
 }
@@ -31,8 +31,8 @@ MH_DEVICE GlobalMatrix<const T> distances_of_head(const AttentionParams& params,
 }
 
 // Returns tile number first / size of the tiles of `size` keys into which all runs are divided, as a range from the
-// first key of the tile to the end of its run, and writes the index of the run to `run`; past the last tile `run` is
-// the number of runs.
+// first key of the tile to the end of its run, and writes the index of the run to `run`. first: a multiple of `size`.
+// Past the last tile the range is empty and `run` is the number of runs.
 MH_DEVICE IndexRange tile_of_runs(const AttentionParams& params, int first, int size, int& run) {
   for (run = 0; run < params.relative.num_runs; ++run) {
     const int begin = static_cast<int>(params.relative.runs[run].first),
@@ -44,7 +44,7 @@ MH_DEVICE IndexRange tile_of_runs(const AttentionParams& params, int first, int 
 }
 
 // Sets the products of masked pairs to -inf. products (16, 8 kColumnFragments): rows are 16 consecutive distances,
-// columns are the queries from query i on, of which those from query `end` on do not exist. Row 0 in the column of
+// columns are the queries from query i on, of which those from query `end` on are masked. Row 0 in the column of
 // query t belongs to key t + lead. unpadded_keys: the keys of the run that are not padding. Called by all lanes of a
 // warp.
 template <int kColumnFragments, class Thread>
@@ -91,7 +91,7 @@ struct SlidingWindow {
   // Returns the address of 16 rows from slide_row on, which is a multiple of 16.
   MH_DEVICE const T* rows_16(int slide_row) const { return rows + wrap(slide_row) * kStride; }
   // Loads kCount rows of a matrix from row `first` on into the ring buffer from slide_row on; zeros for rows outside
-  // the matrix. Called by all threads of a block.
+  // the matrix. Asynchronous like load_rows(). Called by all threads of a block.
   template <int kCount, class Thread>
   MH_DEVICE void load(const Thread& thread, int slide_row, GlobalMatrix<const T> matrix, int first) {
     load_rows<kSize>(thread, block_of(thread), rows, matrix, first, kCount,
@@ -141,8 +141,8 @@ MH_DEVICE void multiply_sliding(const Thread& thread, float* products, const T* 
 
 // Computes sums (16, 8 kColumnFragments) += Σ_s pairs[i, s] row(i, s) for 16 queries i and 8 kKeyFragments keys s,
 // where row(i, s) is the row of r for the distance from query i to key s, from column `column` on. pairs are rounded to
-// T. The row of the last query and the first key is at slide_row of `slide`. scratch: the warp's products in shared
-// memory. Called by all lanes of a warp.
+// T. The row of the last query and the first key is at slide_row of `slide`. scratch: shared memory of the warp for
+// products (16, 16 + 8 kKeyFragments), overwritten. Called by all lanes of a warp.
 template <class T, int kColumnFragments, int kKeyFragments, class Thread, class Slide>
 MH_DEVICE void multiply_add_sliding(const Thread& thread, Accumulator (&sums)[kColumnFragments],
                                     const Accumulator (&pairs)[kKeyFragments], float* scratch, const Slide& slide,

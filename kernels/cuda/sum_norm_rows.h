@@ -1,5 +1,6 @@
-// Residual sum, dropout and layer norm (sum_norm_plan.h), and their gradients, on a GPU. Tiling: one block computes one
-// row; the forward pass holds the sums of the row in shared memory. Y: type of y and dy.
+// Residual sum, dropout and layer norm (sum_norm_plan.h), and their gradients, on a GPU. Tiling: except for the
+// gradients of weight and bias, one block computes one row; the forward pass holds the sums of the row in shared
+// memory. Y: type of y and dy.
 //
 // A block is one warp, or 8 warps for rows of more than 1024 elements, and a thread computes every 32nd, or every
 // 256th, vector of four elements. Shared memory: 32 bytes for reductions, and in the forward pass 16 bytes for each of

@@ -1,6 +1,6 @@
 // The operations of one GPU thread that kernel bodies use: its indices, barriers, shuffles, tensor-core products,
-// vector stores and asynchronous copies. Each is one PTX instruction (sm_80 and later) or a few.
-// tests/emulator/host_thread.h implements the same operations on a CPU.
+// vector stores and asynchronous copies. Each except log2() and log1p() is one PTX instruction (sm_80 and later) or a
+// few. tests/emulator/host_thread.h implements the same operations on a CPU.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -112,12 +112,13 @@ MH_DEVICE void load_tile(const Thread& thread, T* to, GlobalMatrix<const T> matr
   load_rows<kSize>(thread, block_of(thread), to, matrix, first, kRows, [](int r) { return r * kStride; });
 }
 
-// Streams tiles of kStep rows of the range first … end - 1 through kStages pipeline stages. Called by all threads of a
-// block. For each tile, whose first row is s, it calls load(s, stage, slide_row, is_first), which starts
+// Streams tiles of kStep rows of the range first … end - 1 through kStages (1 or 2) pipeline stages. Called by all
+// threads of a block. For each tile, whose first row is s, it calls load(s, stage, slide_row, is_first), which starts
 // asynchronous copies into stage `stage`, and then visit(s, stage, slide_row). With two stages the copies of a tile run
 // while the previous tile is visited. visit() must begin with a barrier, since the copies are complete for the current
 // thread only. is_first: whether the tile is the first one. slide_row, the position in a sliding window
-// (cuda/relative.h), is 0 for the first tile, and next_slide_row(slide_row) for the following tile.
+// (cuda/relative.h), is 0 for the first tile, and next_slide_row(slide_row) for the following tile. If the range is
+// empty, load() is called once and visit() is not called.
 template <int kStages, int kStep, class Thread, class Load, class NextSlideRow, class Visit>
 MH_DEVICE void each_tile(const Thread& thread, int first, int end, const Load& load, const NextSlideRow& next_slide_row,
                          const Visit& visit) {

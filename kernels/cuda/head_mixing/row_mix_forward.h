@@ -1,5 +1,5 @@
-// Forward pass of attention with head mixing by row mix (head_mixing/row_mix.h). Needs the log-sum-exp of each query
-// head, which attention_forward() without outputs computes.
+// Forward pass of attention with head mixing by row mix (head_mixing/row_mix.h). Needs the log-sum-exp of each query in
+// each query head, which attention_forward() without outputs computes.
 //
 // Tiling: a block of kWarps warps (4 or 8) computes kQueries queries (32 or 64) of all heads of a batch row, and loops
 // over tiles of kKeys keys (16 or 32). For each tile a warp computes the probabilities of its kWarpHeads query heads (1
@@ -38,8 +38,8 @@ MH_DEVICE bool allows_fast_path(const AttentionParams& params) {
   return params.normaliser == Normaliser::softmax && !params.has_dropout();
 }
 
-// The position of a tile of products of queries and keys: its first query, its first key, and the end of the visible
-// keys.
+// The position of a tile of products of queries and keys: its first query, its first key, and key_end; keys from
+// key_end on are masked.
 struct ProductTile {
   int query, key, key_end;
 };
@@ -62,7 +62,8 @@ MH_DEVICE void to_probabilities(const Thread& thread, const AttentionParams& par
 }
 
 // Loads the log-sum-exp, in base 2, of the queries of a tile from query `first` on: of a lane's two queries of each
-// strip, for each head of its warp. queries: number of queries. Heads that do not exist get zeros.
+// strip, for each head of its warp. queries: params.queries; queries from there on get the value of the last query.
+// Heads that do not exist get zeros.
 template <int kWarpHeads, int kStrips, class Thread>
 MH_DEVICE void read_lse(const Thread& thread, const AttentionParams& params, const AttentionTensors& tensors, int64_t b,
                         int first, int queries, float (&lse2)[kWarpHeads][kStrips][2]) {
