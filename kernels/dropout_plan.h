@@ -1,6 +1,6 @@
-// Dropout on CPUs and GPUs: element i of a random stream is dropped if the upper 24 bits of word i % 4 of
-// Philox-4x32-10 at the counter (i / 4, site, update) are below p * 2^24. The backward pass recomputes the mask, so no
-// mask is stored.
+// Dropout with probability p on CPUs and GPUs: element i of a random stream is dropped if the upper 24 bits of word
+// i % 4 of Philox-4x32-10 at the counter (i / 4, site, update) are below p * 2^24. The backward pass recomputes the
+// mask, so no mask is stored.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct Dropout {
 // Dropout of a tensor whose elements are a range of a random stream.
 struct DropoutRange {
   Dropout params;
-  uint64_t first;  // stream element of the first tensor element
+  uint64_t first;  // index in the random stream of the first element of the tensor
 };
 
 }  // namespace mh::kernels

@@ -42,7 +42,7 @@ MH_HOST_DEVICE void sgd_element(const MomentumPlan& plan, float& p, float g, flo
 
 struct NagPlan {
   float lr, momentum;
-  float lr_ratio;  // lr / lr of the previous update
+  float lr_ratio;  // lr / lr of the previous update; 1 in the first update
   float decay;     // lr * weight decay
   float scale;     // factor of g: 1 / number of targets of the update, times the factor of gradient clipping
 };

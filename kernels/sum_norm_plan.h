@@ -1,4 +1,4 @@
-// Residual sum and layer norm at the end of a sublayer with output y:
+// Residual sum and layer norm at the end of a sublayer with residual x and output y:
 //   s = x + dropout(y),   n = weight * (s - mean) * rstd + bias,   rstd = 1 / sqrt(variance + epsilon)
 #pragma once
 
@@ -17,18 +17,18 @@ struct SumNorm {
   uint64_t dropout_first = 0;
 };
 
-// Tensors of shape (rows, size), except mean and rstd, (rows). The element type of y and dy is an argument of each
-// function; all other tensors are fp32.
+// Tensors of shape (rows, size), except mean and rstd, (rows), and dweight and dbias, (chunks, size). The element type
+// of y and dy is an argument of each function; all other tensors are fp32.
 struct SumNormTensors {
   int64_t rows = 0;
   const float* x = nullptr;
   const void* y = nullptr;
   float *sum = nullptr, *norm = nullptr;   // sum null: s is not stored; norm null: no layer norm
   float *mean = nullptr, *rstd = nullptr;  // both null: not stored
-  // Gradients. dsum or dnorm may be null. If dnorm is not null, the backward pass reads sum, mean and rstd.
+  // Gradients. dsum or dnorm may be null: zero. If dnorm is not null, the backward pass reads sum, mean and rstd.
   const float *dsum = nullptr, *dnorm = nullptr;
   float* dx = nullptr;
-  void* dy = nullptr;  // null on a GPU: dy equals dx and is not stored
+  void* dy = nullptr;  // null, only on a GPU: not stored, since dy equals dx (fp32 without dropout)
   // Gradients of weight and bias, summed over each chunk of `chunk_rows` rows: (chunks, size).
   float *dweight = nullptr, *dbias = nullptr;
   int64_t chunk_rows = 0;
