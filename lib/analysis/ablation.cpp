@@ -34,8 +34,9 @@ std::set<int64_t> heads_of_layer(const HeadSet& set, const AttentionLayer& layer
   return heads;
 }
 
-// Returns the head scales (n, h) of a layer for n groups of models: the layer's current scales (h), with 0 for the
-// heads that a group masks. `masked_heads_of_groups`: the indices of these heads, for each group.
+// Returns the head scales of a layer for n groups of models, (n, heads of the side) for each side that is scaled or
+// selected: the layer's current scales, with 0 for the heads of the selected sides that a group masks.
+// `masked_heads_of_groups`: the indices of these heads, for each group.
 HeadScales masked_scales(const AttentionLayer& layer, Side side,
                          const std::vector<std::set<int64_t>>& masked_heads_of_groups, at::Device device) {
   HeadScales scales = attention::head_scales(layer);

@@ -16,13 +16,14 @@ enum class Side { whole, score, value, output };
 struct AnalysisInput {
   model::LanguageModel& model;
   const data::Corpus& corpus;
-  data::ScoringOptions scoring;  // need not be resolved (data::Corpus::resolve()); `sample` selects the text blocks
+  data::ScoringOptions scoring;  // need not be resolved (data::Corpus::resolve()); `sample` selects blocks or rows
   Side side = Side::whole;
   std::function<void(int64_t completed, int64_t total)> progress = {};  // called with numbers of batch rows
   std::set<attention::AttentionKind> kinds = {};                        // kinds of attention to analyse; empty: all
 };
 
-// Runs input.model over input.corpus without gradients; `observer` observes each forward pass.
+// Runs input.model over input.corpus without gradients; `observer` observes the forward pass of each scored mini-batch.
+// Returns early after a stop signal.
 void observe(const AnalysisInput& input, attention::Observer& observer);
 
 }  // namespace mh::analysis

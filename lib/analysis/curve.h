@@ -22,15 +22,16 @@ struct CurveOptions {
 };
 
 struct CurvePoint {
-  double fraction = 0;   // fraction of the heads that are masked: 0, step, 2 step, …, 1
-  HeadSet masked_heads;  // the masked heads
-  task::Score score;     // score of the model with these heads masked
+  double fraction = 0;  // fraction of the heads that are masked, before rounding to whole heads: 0, step, 2 step, …, 1
+  HeadSet masked_heads;
+  task::Score score;  // score of the model with masked_heads masked
 };
 
 // Returns the points of a pruning curve. `measure`: name of the importance measure. Importance is measured on the text
 // of `importance_input`, and the points are scored on the text of `scoring_input`; both must have the same model, side
 // and kinds. All points are scored by one call of score_ablations(). The number of masked heads is rounded to the
-// nearest integer. If a signal asks the process to stop, returns early with the points so far.
+// nearest integer. If a signal asks the process to stop, returns early with the points so far, whose scores are then
+// incomplete like those of score_ablations().
 std::vector<CurvePoint> pruning_curve(const AnalysisInput& scoring_input, const AnalysisInput& importance_input,
                                       const std::string& measure, const CurveOptions& options);
 

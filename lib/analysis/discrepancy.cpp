@@ -27,7 +27,7 @@ void Discrepancy::add_distances(const attention::LayerSpec& layer_spec, const at
   for (int64_t b = 0; b < z.size(0); ++b) {
     const int64_t length = lengths.defined() ? std::min(z.size(2), lengths[b].item<int64_t>()) : z.size(2);
     if (length == 0) continue;
-    const at::Tensor heads = z[b].narrow(1, 0, length).to(at::kDouble).flatten(1);  // (h, length · dv)
+    const at::Tensor heads = z[b].narrow(1, 0, length).to(at::kDouble).flatten(1);  // (heads, length · dv)
     // Mode 2 of cdist uses no matrix product, in which small distances would be lost to cancellation.
     constexpr int64_t kNoMatmul = 2;
     sums.euclidean += at::cdist(heads, heads, 2, kNoMatmul).sum().item<double>();

@@ -24,7 +24,7 @@ class Discrepancy : public attention::Observer {
   at::Tensor heads(attention::HeadSide side, const attention::LayerSpec& layer_spec, const at::Tensor& x) override;
 
   struct Sums {
-    int64_t heads = 0;  // number of heads
+    int64_t heads = 0;  // hv before the combiner, ho after it
     // Sums over ordered pairs of heads; layers() averages the sums over sequences.
     double cosine = 0, euclidean = 0;
     // Returns the number of ordered pairs of heads.
@@ -39,7 +39,8 @@ class Discrepancy : public attention::Observer {
   int64_t sequences() const { return sequences_; }
 
  private:
-  // Adds the distances between the heads of z (B, h, Tq, dv) to the member `sums_member` of the layer's entry in sums_.
+  // Adds the distances between the heads of z (B, hv or ho, Tq, dv) to the member `sums_member` of the layer's entry in
+  // sums_.
   void add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z, Sums Layer::*sums_member);
   attention::Lengths lengths_;
   std::map<AttentionKind, std::map<int64_t, Layer>> sums_;  // by kind and layer, not yet averaged over sequences

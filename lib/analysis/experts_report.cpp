@@ -66,7 +66,8 @@ class GateObserver : public attention::Observer, public attention::Subscriber<Ga
     for (int64_t e = 0; e < counts.size(0); ++e) layer.counts[static_cast<size_t>(e)] += counts[e].item<int64_t>();
   }
 
-  // Returns the expert of each unit of the last forward pass in the first layer with gates, (B) or (B, Tq).
+  // Returns the index of the expert of each unit of the last forward pass in the first layer with gates, (B) or
+  // (B, Tq).
   const at::Tensor& first_layer_experts() const { return first_layer_experts_; }
   bool in_encoder() const { return in_encoder_; }  // whether the first layer with gates is in the encoder
   Words words(int64_t row, int64_t num_positions) const { return words_of(lengths_, in_encoder_, row, num_positions); }

@@ -13,7 +13,7 @@
 // A unit is a part of the input with a single gate vector: a text block or a sentence, or one position if the gates
 // depend on the position (gates computed from a causal mean of the layer's input). Layers whose kind is not in
 // AnalysisInput::kinds are left out and keep their own gates. With a one-hot gate, the t heads that the expert leaves
-// out have weight 0 and the others have weight h / (h - t).
+// out have weight 0 and the others have weight h / (h - t), where h is the number of heads before pruning.
 #pragma once
 
 #include <map>
@@ -25,7 +25,8 @@
 
 namespace mh::analysis {
 
-// Throws Error(usage) if no layer of these kinds has gates over experts, that is, gates that sum to 1.
+// Throws Error(usage) if no layer of these kinds has gates over experts, that is, gates that sum to 1, or if a layer of
+// these kinds has gates of single heads, which do not sum to 1.
 void require_experts(model::LanguageModel& model, const Kinds& kinds = {});
 
 struct LayerGates {
@@ -62,7 +63,7 @@ struct ExpertScore {
   std::string gates;        // "own", "specialised", "random"
   double score;             // perplexity or another metric, mean over `num_evaluations`
   double deviation;         // sample standard deviation over `num_evaluations`; NaN for a single evaluation
-  int64_t num_evaluations;  // number of evaluations
+  int64_t num_evaluations;  // 1; for random gates the number of seeds
 };
 
 // Returns three scores of the model: with its own gates, with specialised gates, and with random gates (mean over the

@@ -18,7 +18,7 @@ class HeadProducts : public attention::Observer {
 
   struct Layer {
     const attention::LayerSpec* layer_spec;
-    at::Tensor products;  // (B, h, Tq) fp32
+    at::Tensor products;  // (B, heads of the side, Tq) fp32
   };
   // Returns the products of the last observed forward pass, whose loss is `loss`, and clears them. Must be called once
   // per forward pass.
@@ -26,8 +26,8 @@ class HeadProducts : public attention::Observer {
 
  private:
   std::map<std::pair<AttentionKind, int64_t>, std::vector<attention::HeadSide>> sides_;  // by kind and layer
-  // Until collect(), Layer::products holds the factors (B, h, Tq), all 1, that multiply the heads; the gradients of the
-  // factors are the inner products.
+  // Until collect(), Layer::products holds the factors, of the same shape and all 1, that multiply the heads; the
+  // gradients of the factors are the inner products.
   std::vector<Layer> layers_;
 };
 

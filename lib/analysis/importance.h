@@ -11,8 +11,9 @@
 // In every measure a higher score means a more important head. Scores are comparable within a layer; across layers only
 // if the measure has the same scale in all layers (for taylor, after normalise_by_layer()).
 //
-// In layers with separate score, value or output heads, AnalysisInput::side selects the head side that is measured;
-// `whole` covers all sides of a head.
+// In layers with separate score, value or output heads, AnalysisInput::side selects the head side that is measured.
+// With `whole`, taylor, ablation, alpha and weight-norm cover all sides of a head, and the measures of observers its
+// value side.
 #pragma once
 
 #include "analysis/measure.h"
@@ -24,7 +25,7 @@ class Importance {
  public:
   virtual ~Importance() = default;
   // Creates an observer that computes the scores from forward passes without gradients, for example during validation;
-  // returns null if such passes are not sufficient (taylor, ablation) or not used (weight-norm).
+  // returns null if such passes are not sufficient (taylor, ablation) or not used (alpha, weight-norm, random).
   virtual std::unique_ptr<Measure> make_observer(Side) const { return nullptr; }
   // Returns why the measure is undefined for heads of this side in the layer; "" if it is defined. The layer must have
   // heads on this side.

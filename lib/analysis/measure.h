@@ -34,7 +34,7 @@ class Measure : public attention::Observer {
 
  protected:
   Side side() const { return side_; }
-  // Adds `sums` (h), sums of each head's score over `count` items, to the mean of the layer.
+  // Adds `sums`, (h), (hv) or (ho), sums of each head's score over `count` items, to the mean of the layer.
   void add(const attention::LayerSpec& layer_spec, const at::Tensor& sums, double count);
   // Returns the number of real (not padding) queries of batch row `row`, at most `num_queries`.
   int64_t num_valid_queries(AttentionKind kind, int64_t row, int64_t num_queries) const;
@@ -51,7 +51,7 @@ class Measure : public attention::Observer {
 
  private:
   struct Mean {
-    at::Tensor sums;  // (h) fp64
+    at::Tensor sums;  // (h), (hv) or (ho), fp64
     double count = 0;
   };
   Side side_;
@@ -59,8 +59,8 @@ class Measure : public attention::Observer {
   std::map<AttentionKind, std::map<int64_t, Mean>> means_;  // by kind and layer
 };
 
-// Base class of measures that read attention matrices: for score heads, the input of the mixer; for other sides, the
-// probabilities that are multiplied by the values.
+// Base class of measures that read attention matrices: for score heads, the input of the mixer; for value heads and
+// whole heads, the probabilities that are multiplied by the values.
 class AttentionMeasure : public Measure {
  public:
   using Measure::Measure;
@@ -70,7 +70,7 @@ class AttentionMeasure : public Measure {
   void probabilities(const attention::LayerSpec& layer_spec, const at::Tensor& p) override;
 
  protected:
-  // Adds the scores of the heads with attention matrices p (B, h, Tq, Tk).
+  // Adds the scores of the heads with attention matrices p: (B, h, Tq, Tk) for score heads, otherwise (B, hv, Tq, Tk).
   virtual void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) = 0;
 };
 

@@ -20,7 +20,7 @@ class Confidence : public AttentionMeasure {
 
  private:
   void observe_matrix(const attention::LayerSpec& layer_spec, const at::Tensor& p) override {
-    const at::Tensor row_max = p.amax(-1).to(at::kDouble);  // (B, h, Tq)
+    const at::Tensor row_max = p.amax(-1).to(at::kDouble);  // (B, h or hv, Tq)
     for (int64_t b = 0; b < p.size(0); ++b) {
       const Words words = query_words(layer_spec.kind, b, p.size(2));
       add(layer_spec, row_max[b].narrow(1, words.first, words.count).sum(1), static_cast<double>(words.count));
@@ -38,7 +38,7 @@ class ReceivedProbability : public AttentionMeasure {
     for (int64_t b = 0; b < p.size(0); ++b) {
       const int64_t num_valid = num_valid_queries(layer_spec.kind, b, num_queries);
       if (num_valid == 0) continue;
-      at::Tensor valid_p = p[b].narrow(1, 0, num_valid);  // (h, num_valid, Tk)
+      at::Tensor valid_p = p[b].narrow(1, 0, num_valid);  // (h or hv, num_valid, Tk)
       if (has_sentences() || layer_spec.kind != AttentionKind::decoder_cross) {
         const int64_t num_memory_keys = layer_spec.kind == AttentionKind::decoder_cross ? 0 : num_keys - num_queries;
         const Words words = key_words(layer_spec.kind, b, num_keys - num_memory_keys);

@@ -49,7 +49,7 @@ class OutputDistance : public Measure {
   }
 
  private:
-  void add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z) {  // (B, h, Tq, dv)
+  void add_distances(const attention::LayerSpec& layer_spec, const at::Tensor& z) {  // (B, hv or ho, Tq, dv)
     c10::NoGradGuard no_gradient;
     for (int64_t b = 0; b < z.size(0); ++b)
       if (const int64_t num_valid = num_valid_queries(layer_spec.kind, b, z.size(2)); num_valid > 0)

@@ -59,7 +59,7 @@ class ProductMeans : public Measure {
  public:
   using Measure::Measure;
   void add_layer(const HeadProducts::Layer& layer) {
-    const at::Tensor magnitudes = layer.products.to(at::kDouble).abs();  // (B, h, Tq)
+    const at::Tensor magnitudes = layer.products.to(at::kDouble).abs();  // (B, heads, Tq)
     for (int64_t b = 0; b < magnitudes.size(0); ++b) {
       const int64_t num_valid = num_valid_queries(layer.layer_spec->kind, b, magnitudes.size(2));
       add(*layer.layer_spec, magnitudes[b].narrow(1, 0, num_valid).sum(1), static_cast<double>(num_valid));

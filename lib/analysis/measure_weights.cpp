@@ -21,7 +21,7 @@ namespace {
 using attention::HeadSide;
 using nn::HeadAxis;
 
-// Returns, for each head, the sum of x over the head's block along the axis, (h).
+// Returns, for each head, the sum of x over the head's block along the axis, (axis.heads).
 at::Tensor sum_by_head(const at::Tensor& x, const HeadAxis& axis) {
   return x.movedim(axis.axis, 0).reshape({axis.heads, -1}).sum(1);
 }
@@ -63,8 +63,8 @@ class Norms : public Importance {
   }
 
  private:
-  // Returns the head axes of p that belong to this side; none if p is no parameter of the layer or, with
-  // counts_only_matrices_, is no matrix across heads.
+  // Returns the head axes of p that belong to this side, without axes that survive pruning; none if p is no parameter
+  // of the layer or, with counts_only_matrices_, is no matrix across heads.
   std::vector<HeadAxis> axes_of(const nn::Parameter& p, const attention::AttentionLayer& layer, Side side) const {
     if (p.name().rfind(layer.layer_spec().name + ".", 0) != 0) return {};
     std::vector<HeadAxis> axes;  // head axes whose blocks are removed when their heads are pruned
@@ -81,8 +81,8 @@ class Norms : public Importance {
     return axes;
   }
 
-  // Returns the sum of squares of the weights of each head in a layer, (h) fp64; an undefined tensor if no parameter
-  // belongs to a head.
+  // Returns the sum of squares of the weights of each head of this side in a layer, (h), (hv) or (ho), fp64; an
+  // undefined tensor if no parameter belongs to a head.
   at::Tensor sums_of_squares(const nn::ParameterList& parameters, const attention::AttentionLayer& layer,
                              Side side) const {
     at::Tensor sums;

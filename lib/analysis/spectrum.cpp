@@ -21,7 +21,8 @@ namespace {
 // most of the upper triangle: a causal 512 × 512 matrix takes a quarter of the work of the full product.
 constexpr int64_t kGramColumns = 64;
 constexpr int64_t kMaxLoopSize = 16;  // largest m for which plain loops are faster than a call of at::mm
-// The number of matrix elements that batched_singular_values() converts to fp64 at once, 0.5 GB.
+// Maximum number of matrix elements that batched_singular_values() converts to fp64 at once, 0.5 GB; at least one
+// matrix is converted.
 constexpr int64_t kMaxChunkElements = int64_t{1} << 26;
 
 // Writes the lower triangle of x xᵀ, for contiguous fp64 x (m, n), in the layout of kernels::symmetric_eigenvalues().

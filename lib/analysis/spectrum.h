@@ -30,8 +30,8 @@ namespace mh::analysis {
 // runs, and only the values are copied to the host. Throws Error(failed) if x is not finite.
 at::Tensor singular_values(const at::Tensor& x);
 
-// Returns the same values as singular_values(), computed by batched tensor operations; the result stays on the device
-// of x. x must be finite.
+// Returns the same values as singular_values(), up to rounding, computed by batched tensor operations; the result stays
+// on the device of x. x must be finite.
 at::Tensor batched_singular_values(const at::Tensor& x);
 
 // Returns the singular values (…, min(m, r, n)) of the products a b, a (…, m, r), b (…, r, n), which have rank r at
@@ -81,7 +81,7 @@ class SpectrumMeans {
   int64_t blocks_ = 0;
   double size_sum_ = 0;  // sum of n over blocks
   Ranks sums_;
-  std::vector<at::Tensor> sample_;  // curves (h, n) fp32
+  std::vector<at::Tensor> sample_;  // curves (h, n) or (h, kGridPoints), fp32
   RandomSequence random_{RandomStream(1, "spectrum")};
 };
 

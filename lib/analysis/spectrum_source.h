@@ -31,7 +31,7 @@ namespace mh::analysis {
 
 // The spectra of the matrices of one attention layer or of one parameter.
 struct SpectraEntry {
-  std::string matrix_kind;  // kind of matrix: "attention", "logits-before-mixing", "weight"
+  std::string matrix_kind;  // kind of matrix, such as "attention", "logits-before-mixing" or "weight"
   std::string name;         // prefix of a layer, or name of a parameter
   std::string kind;         // kind of attention: "decoder.self"; "" for parameters outside attention layers
   int64_t layer = -1;       // -1 for parameters outside attention layers
@@ -58,8 +58,8 @@ class SpectrumSource : public attention::Observer {
   // Returns whether the name of the source needs an argument after a colon, as in weight:NAME.
   virtual bool needs_argument() const { return false; }
   // Prepares the source for a model. Must be called once, before any forward pass. Throws Error(usage) if the model
-  // lacks a mixer, a matrix across heads or the parameter that the source reads; a source may also remain without
-  // entries.
+  // lacks a mixer, a matrix across heads or the parameter that the source reads, or if the parameter has the wrong
+  // number of axes or heads; a source may also remain without entries.
   virtual void start(model::LanguageModel& model, const SourceRequest& request) { request_ = request; }
   void begin(const attention::Lengths& lengths) override { lengths_ = lengths; }
   // Returns the layers or parameters with their spectra, in the order of layers.
@@ -69,8 +69,8 @@ class SpectrumSource : public attention::Observer {
   // Returns the entry of entries() called `name`; adds it if there is none.
   SpectraEntry& find_or_add(const std::string& matrix_kind, const std::string& name, bool by_head,
                             bool varying_size = false);
-  // Adds the spectra of matrices x (B, h, Tq, Tk) of a forward pass. `has_entropy`: whether x are attention matrices,
-  // whose entropy is added as well.
+  // Adds the spectra of matrices x (B, h or hv, Tq, Tk) of a forward pass. `has_entropy`: whether x are attention
+  // matrices, whose entropy is added as well.
   void add_matrices(const std::string& matrix_kind, const attention::LayerSpec& layer_spec, const at::Tensor& x,
                     bool has_entropy);
   // Returns the entries (N, …) of x (B, Tq, …) at the queries of blocks of full length or, for sentences, at the real

@@ -85,7 +85,7 @@ struct SwappedTensors {
   std::vector<at::Tensor> tensors, copies;
 };
 
-// Returns the block of head i in tensor x, or the block of the pair of heads (i, j) if both axes of x are heads.
+// Returns the block of head i in tensor x, or the block of the pair of heads (i, j) if x has two head axes.
 at::Tensor head_block(const nn::Traits& traits, const at::Tensor& x, int64_t i, int64_t j) {
   auto block = [](const at::Tensor& t, const nn::HeadAxis& axis, int64_t head) {
     const int64_t size = t.size(axis.axis) / axis.block_count();
