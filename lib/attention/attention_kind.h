@@ -12,7 +12,8 @@ enum class AttentionKind { encoder_self, decoder_self, decoder_cross };
 const char* name_of(AttentionKind kind);  // returns the name in configuration keys, such as "decoder.self"
 
 // Sequence lengths of a batch: the number of real (not padding) positions of each batch row in the decoder input and in
-// the encoder input, each (B) int64 on the CPU. An undefined tensor means that no row is padded.
+// the encoder input, each (B) int64 on the CPU. An undefined tensor means that no row is padded, or that the model has
+// no such input.
 struct Lengths {
   at::Tensor decoder, encoder;
   // This constructor is implicit, so that the caller of a model without encoder may pass one tensor of lengths to a

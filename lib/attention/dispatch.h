@@ -65,7 +65,8 @@ struct KernelFeatures {
   bool has_mixing = false;                // head mixing
   bool has_relative_positions = false;    // relative positions of the score
   const char* normaliser_name = nullptr;  // Normaliser::kernel_feature(); null if SDPA has this normaliser
-  bool has_dropout = false;               // dropout of probabilities; in use in training only
+  // Dropout of probabilities, in use in training only. SDPA lacks the random stream of nn::dropout.
+  bool has_dropout = false;
 
   KernelFeatures() = default;
   KernelFeatures(const AttentionOptions& options, const Stages& stages);

@@ -8,19 +8,19 @@ namespace mh::attention {
 // Concatenates head outputs z (B, h, T, dv) to (B, T, h dv).
 at::Tensor join_heads(const at::Tensor& z);
 
-// Multiplies head j of z (B, h, T, dv) by its weight in w (h), (B, h) or (B, T, h), and concatenates the heads to (B,
-// T, h dv). w may have any floating-point type.
+// Multiplies head j of z (B, hv, T, dv) by its weight in w (hv), (B, hv) or (B, T, hv), and concatenates the heads to
+// (B, T, hv dv). w may have any floating-point type.
 at::Tensor join_gated_heads(const at::Tensor& z, const at::Tensor& w);
 
-// Observation (Observer::show) of the gates of a combiner: (h), (B, E) or (B, Tq, E), where E is the number of experts
-// in a mixture of experts, otherwise the number of heads. A subscriber may replace `gates` by a tensor of the same
-// shape, which the combiner then uses.
+// Observation (Observer::show) of the gates of a combiner: (hv), (B, E) or (B, Tq, E), where E is the number of experts
+// in a mixture of experts, otherwise the number hv of value heads. A subscriber may replace `gates` by a tensor of the
+// same shape, which the combiner then uses.
 struct GateObservation {
   at::Tensor gates;
 };
 
-// Observation (Observer::show) of the factor that multiplies each head output before the output projection: (h), (B, h)
-// or (B, Tq, h). In a mixture of experts, the factor combines the gates of all experts.
+// Observation (Observer::show) of the factor that multiplies each head output before the output projection: (hv),
+// (B, hv) or (B, Tq, hv). In a mixture of experts, the factor combines the gates of all experts.
 struct WeightObservation {
   at::Tensor weights;
 };
@@ -29,7 +29,8 @@ struct WeightObservation {
 // a WeightObservation. Returns the gates with the changes that the observer made.
 at::Tensor show_gates(const Context& c, const at::Tensor& gates);
 
-// Combiner that multiplies each head output by its weight from weights() and concatenates the heads.
+// Combiner that multiplies each head output by its weight from weights() and concatenates the heads. Does not multiply
+// if weights() is undefined or the fused path has applied the weights.
 class GatedCombiner : public Combiner {
  public:
   at::Tensor combine(const Context& c, const at::Tensor& z) final;

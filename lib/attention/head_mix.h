@@ -8,8 +8,8 @@
 
 namespace mh::attention {
 
-// Parameter name of a mixing matrix (h, hv), after the name of the layer. In talking-heads attention, the matrix that
-// mixes probabilities, where h is the number of heads in the softmax.
+// Parameter name of a mixing matrix (h, hv), after the name of the layer. In talking-heads attention it is the matrix
+// that mixes probabilities, where h is the number of heads in the softmax.
 constexpr const char* kMixingMatrix = ".mixer.matrix";
 
 // Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source

@@ -23,7 +23,7 @@ struct RelativePositions {
 struct AttentionSpec {
   bool causal = false;          // query t sees keys 0 … Tk - Tq + t
   int64_t window = 0;           // with `causal`: number of latest keys that a query sees; 0: all keys up to Tk - Tq + t
-  at::Tensor key_lengths = {};  // (B) int64, or undefined: only keys s < key_lengths[b] are real; excludes `causal`
+  at::Tensor key_lengths = {};  // (B) int64, or undefined: only keys s < key_lengths[b] are real; not with `causal`
   kernels::Normaliser normaliser = kernels::Normaliser::softmax;
   // Dropout of the probabilities (B, h, Tq, Tk), or, with head mixing and without dropout_before_mixing, of the mixed
   // probabilities (B, hv, Tq, Tk). Drops the same elements as nn::dropout.
@@ -33,11 +33,11 @@ struct AttentionSpec {
   // (h): index of the key head that each query head reads, and of the value head that each head of the result reads;
   // empty: the head of the same index.
   std::vector<int64_t> key_heads = {};
-  at::Tensor head_scales = {};  // (h) or (B, h), or undefined: factor of each head of the result
+  at::Tensor head_scales = {};  // (hv) or (B, hv), or undefined: factor of each head of the result
 
   // Returns the kernel parameters that do not depend on the batch row, for a CPU or GPU and for q (B, h, Tq, dk), k (B,
-  // h, Tk, dk) and v (B, hv, Tk, dv). Of all pointers, sets only those to key_heads, which this object owns.
-  // with_gradient: whether a backward pass follows.
+  // h, Tk, dk) and v (B, hv, Tk, dv). Of all pointers, sets only those to key_heads, which this object owns. Sets
+  // out_heads to h; with head mixing the caller sets it to hv. with_gradient: whether a backward pass follows.
   kernels::AttentionParams params(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                   bool with_gradient) const;
 

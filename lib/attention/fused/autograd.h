@@ -22,10 +22,11 @@ struct Operands {
 // The result of a forward pass.
 struct ForwardResult {
   at::Tensor out;  // (B, hv, Tq, dv)
-  at::Tensor lse;  // (B, h, Tq), fp32: log-sum-exp of the logits of each query, nats
+  at::Tensor lse;  // (B, h, Tq), fp32: log-sum-exp of the logits of each query, nats; +inf for a fully masked row
 };
 
-// Gradients of the operands, with the shapes of the operands; undefined if the operand is undefined.
+// Gradients of the operands; undefined if the operand is undefined. The result of a backward pass has the shapes of the
+// operands; empty_gradients() and the kernels write q, k, v and partial sums in other shapes.
 struct OperandGradients {
   at::Tensor q, k, v, matrix = {}, head_scales = {}, u = {}, v_bias = {}, r = {};
 };
@@ -48,7 +49,8 @@ T restore_value(torch::autograd::AutogradContext& context, const char* name) {
   return c10::static_intrusive_pointer_cast<SavedValue<T>>(context.saved_data.at(name).toCapsule())->value;
 }
 
-// The operands and the result of a forward pass, for its backward pass.
+// The operands and the result of a forward pass, for its backward pass. result.out is undefined if the backend does not
+// read it (kBackwardReadsOut).
 struct SavedAttention {
   Operands x;
   ForwardResult result;

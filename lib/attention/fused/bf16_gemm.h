@@ -12,7 +12,7 @@ namespace mh::attention {
 const kernels::Bf16Gemm* bf16_gemm(at::ScalarType type);
 
 // Scope guard for a thread that computes with an engine. The destructor releases the processor's AMX tiles, which slow
-// down other code until they are released.
+// down other code until they are released; without an engine (null) it does nothing.
 class Bf16GemmScope {
  public:
   explicit Bf16GemmScope(const kernels::Bf16Gemm* engine) : has_engine_(engine != nullptr) {}

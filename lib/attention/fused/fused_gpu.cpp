@@ -41,7 +41,8 @@ at::Tensor runs_to_device(const std::vector<kernels::DistanceRun>& runs, at::Dev
   return runs.size() == 1 ? nn::cached_constant(device, run_members) : nn::to_device(at::tensor(run_members), device);
 }
 
-// The kernel parameters of a call. Owns the tensors in device memory that the parameters point to.
+// The kernel parameters of a call, which point to tensors of the operands and to tensors in device memory that this
+// object owns.
 struct DeviceParams {
   kernels::AttentionParams params;
 
@@ -242,7 +243,8 @@ struct HeadMixingGpuBackend {
   }
 };
 
-// Returns the operands in device memory and in the layout of the kernels.
+// Returns the operands in device memory and in the layout of the kernels, without a mixing matrix, and with head_scales
+// as in `spec`.
 Operands prepare_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const AttentionSpec& spec) {
   Operands x{with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v), {}, spec};
   if (at::Tensor& lengths = x.spec.key_lengths; lengths.defined())

@@ -29,7 +29,7 @@ at::Tensor AttentionLayer::attend_fused(Context& c, const KernelChoice& choice) 
                      mask_form.queries_are_last ? mask.window : 0, mask.key_lengths,
                      stages_.normaliser->kernel_normaliser()};
   stages_.score->set_relative_positions(c, spec.relative);
-  // The kernel applies weights (h) or (B, h) of the combiner; the combiner itself applies weights (B, Tq, h).
+  // The kernel applies weights (hv) or (B, hv) of the combiner; the combiner itself applies weights (B, Tq, hv).
   c.are_gates_applied = c.weights.defined() && c.weights.dim() < 3;
   if (c.are_gates_applied) spec.head_scales = c.weights;
   spec.key_heads = c.key_heads;
