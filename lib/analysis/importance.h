@@ -12,8 +12,8 @@
 // if the measure has the same scale in all layers (for taylor, after normalise_by_layer()).
 //
 // In layers with separate score, value or output heads, AnalysisInput::side selects the head side that is measured.
-// With `whole`, taylor, ablation, alpha and weight-norm cover all sides of a head, and the measures of observers its
-// value side.
+// With `whole`, taylor, ablation, alpha and weight-norm cover all sides of a head, and the measures that have an
+// observer (make_observer()) only its value side.
 #pragma once
 
 #include "analysis/measure.h"
