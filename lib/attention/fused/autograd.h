@@ -99,7 +99,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention<Backend>> {
   }
 };
 
-// Returns the result (B, hv, Tq, dv) of the fused attention of a backend, differentiable in all tensors of x.
+// Returns the result (B, hv, Tq, dv) of the fused attention of a backend, differentiable in differentiable_inputs(x).
 template <class Backend>
 at::Tensor attend(const Backend& backend, const Operands& x) {
   if (!needs_gradient(x)) return backend.forward(x, false).out;
