@@ -8,8 +8,8 @@
 
 namespace mh::attention {
 
-// Parameter name of a mixing matrix (h, hv), after the name of the layer. In talking-heads attention it is the matrix
-// that mixes probabilities, where h is the number of heads in the softmax.
+// Name of the parameter of a mixing matrix (h, hv), without the layer name before it. In talking-heads attention, the
+// matrix that mixes probabilities, where h is the number of heads in the softmax.
 constexpr const char* kMixingMatrix = ".mixer.matrix";
 
 // Observation (Observer::show) of a mixer's learned matrix across heads, (h, hv) or (B, Tq, h, hv); rows are source
@@ -20,10 +20,12 @@ struct MixingObservation {
 
 // Options of a linear map across heads.
 struct MixOptions {
-  // Entries x[b, i, t, s] with s > t + *causal_offset are hidden. The CPU kernel does not read hidden entries of x or
-  // of gradients and writes 0 for them, which halves the work of causal self-attention.
+  // Entries x[b, i, t, s] with s > t + *causal_offset are hidden; empty: none. The CPU kernel does not read hidden
+  // entries of x or of gradients and writes 0 for them, which halves the work of causal self-attention. The LibTorch
+  // operations for other devices and types mix all entries.
   CausalOffset causal_offset;
-  // Whether the CPU kernel stores the result as (B, T, h_out, S), so that concatenating the heads needs no copy.
+  // Whether the CPU kernel stores the result (B, h_out, T, S) in the order (B, T, h_out, S), so that concatenating the
+  // heads needs no copy.
   bool by_position = false;
 };
 

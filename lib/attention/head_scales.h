@@ -8,11 +8,11 @@
 
 namespace mh::attention {
 
-// Scale factors of score, value and output heads (HeadSide), each (h), (B, h) or (B, h, Tq). An undefined tensor leaves
-// the heads of its side unscaled.
+// Scale factors of the n score, value or output heads of a layer (HeadSide): (n), (B, n) or (B, n, Tq). An undefined
+// tensor leaves the heads of its side unscaled.
 struct HeadScales {
   at::Tensor score, value, output;
-  // If variants.count > 0, the scale factors are (count, h), and row f scales the heads of variant f.
+  // If variants.count > 0, the scale factors are (count, n), and row f scales the heads of variant f.
   Variants variants = {};
 
   at::Tensor& scales_of(HeadSide side) {

@@ -9,7 +9,7 @@
 namespace mh::attention {
 
 // Object that reads, and may replace, the tensors of heads in a forward pass. A forward pass calls heads() for each
-// side of the heads:
+// side of the heads for which acts_on() is true:
 //
 //   HeadSide::score   input of the mixer, (B, h, Tq, Tk): probabilities, or logits if the mixer mixes logits; heads()
 //                     is not called for this side on the fused path and in a layer whose mixer mixes no heads
@@ -27,8 +27,8 @@ class Interceptor {
   virtual at::Tensor heads(HeadSide /*side*/, const LayerSpec&, const at::Tensor& x) { return x; }
   // Returns why a layer with this interceptor needs the composed path; null: the layer may take any path.
   virtual const char* why_composed() const = 0;
-  // Returns whether heads() may change the tensors of this side. Batch rows are repeated for variants() at the first
-  // side for which the result is true. Not called for observers.
+  // Returns whether a forward pass calls heads() for this side. Batch rows are repeated for variants() at the first
+  // side for which the result is true. Not called for observers, whose heads() is called for every side.
   virtual bool acts_on(HeadSide) const { return true; }
   // Returns the variants of the batch rows; null: none. Not called for observers.
   virtual const Variants* variants() const { return nullptr; }

@@ -5,7 +5,7 @@
 //
 // Source: Vaswani et al. 2017, section 3.2, with head sizes independent of the width (Bhojanapalli et al. 2020).
 //
-// A layer without heads has no stages and returns the bias of its output projection.
+// A layer without heads has no stages and returns the bias of its output projection, or zeros if it has none.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -35,9 +35,10 @@ class AttentionLayer {
   const LayerSpec& layer_spec() const { return layer_spec_; }
   const std::string& mixer_name() const { return options_.mixer; }
 
-  // Returns the output (B, Tq, d) of the layer for query_input (B, Tq, d) and key_input (B, Tk, d); (count·B, Tq, d) if
-  // the interceptor has variants (Variants::count). In self-attention query_input and key_input are the same tensor;
-  // with a memory, key_input begins with the memory's positions and Tk > Tq. With a cache, self-attention appends the
+  // Returns the output (B, Tq, d) of the layer for query_input (B, Tq, d) and key_input (B, Tk, d); if the
+  // interceptor has variants, with batch rows repeated as by Variants::repeat(). In self-attention without memory
+  // query_input and key_input are the same tensor; with a memory, key_input begins with the memory's positions and
+  // Tk > Tq. With a cache, self-attention appends the
   // new keys and values, and cross-attention fills the cache in the first call and ignores key_input in later calls.
   // Throws Error(usage) under Path::fused if the forward pass does not meet all constraints, for example because of the
   // observer.
@@ -84,8 +85,8 @@ class AttentionLayer {
   // (attention/interceptor.h); null removes the interceptor.
   void set_interceptor(std::shared_ptr<Interceptor> interceptor) { interceptor_ = std::move(interceptor); }
   const std::shared_ptr<Interceptor>& interceptor() const { return interceptor_; }
-  // Returns x (B, …), a tensor with the batch rows of forward(), repeated to (count·B, …) for the interceptor's
-  // variants; x itself if there are none.
+  // Returns x (B, …), a tensor with the batch rows that forward() receives, repeated for the interceptor's variants
+  // (Variants::repeat()); x itself if there are none.
   at::Tensor repeat_for_variants(const at::Tensor& x) const {
     const Variants* variants = variants_of_rows();
     return variants != nullptr ? variants->repeat(x) : x;
@@ -95,7 +96,7 @@ class AttentionLayer {
   void set_path(Path path, std::shared_ptr<PathLog> log = std::make_shared<PathLog>()) {
     dispatcher_.set_path(path, std::move(log));
   }
-  // Returns the path that forward() takes, with the reasons if it is the composed path. A forward pass may still fall
+  // Returns the path that forward() takes, as text for logs (Dispatcher::describe()). A forward pass may still fall
   // back, for example because of its mask. `training`: for passes in training, where dropout is active.
   std::string describe_path(bool training) const { return dispatcher_.describe(view(), training); }
   // Throws Error(usage) with the reasons if the layer cannot take the fused path.
@@ -120,7 +121,7 @@ class AttentionLayer {
   // Computes the head outputs (B, hv, Tq, dv) with tensor operations.
   at::Tensor attend_composed(Context& context);
   const Variants* variants_of_rows() const { return interceptor_ != nullptr ? interceptor_->variants() : nullptr; }
-  // Returns x (B, h, …), the tensor of the heads of this side, after the observer and the interceptor. Repeats batch
+  // Returns x (B, n, …), the tensor of the n heads of this side, after the observer and the interceptor. Repeats batch
   // rows for the interceptor's variants at the first side that the interceptor acts on.
   at::Tensor intercept(HeadSide side, Context& context, const at::Tensor& x) const;
   LayerView view() const;

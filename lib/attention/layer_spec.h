@@ -20,8 +20,8 @@ struct LayerSpec {
   int64_t heads = 0;         // h, number of score heads; 0: layer without heads
   int64_t value_heads = 0;   // hv
   int64_t output_heads = 0;  // ho
-  int64_t key_size = 0;      // dk
-  int64_t value_size = 0;    // dv
+  int64_t key_size = 0;      // dk, size of a query or key of one head
+  int64_t value_size = 0;    // dv, size of a value of one head
   std::string name;          // prefix of parameter names, such as "decoder.layers.3.self"
 
   int64_t heads_of(HeadSide side) const {

@@ -1,5 +1,5 @@
-// Masked softmax, the core of every normaliser. The probabilities are the only large tensor that the masked softmax
-// saves for the backward pass.
+// Masked softmax and sigsoftmax, the core of every normaliser. For the backward pass the softmax saves only the
+// probabilities, and sigsoftmax also the logits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,16 +8,15 @@ namespace mh::attention {
 
 // Returns probabilities p with the shape of logits (B, h, Tq, Tk): the unmasked entries of a row sum to 1 and all
 // masked entries are exactly 0; a fully masked row is zero. `attention_mask` is a broadcastable boolean mask (true: the
-// query may attend to the key), or undefined. Where an additive mask is minus infinity, `attention_mask` must be false,
-// as in the result of boolean_mask() (mask.h), so that unmasked logits are finite.
+// query may attend to the key); undefined: no entry is masked. Where an additive mask is minus infinity,
+// `attention_mask` must be false, as in the result of boolean_mask() (mask.h), so that unmasked logits are finite.
 at::Tensor masked_softmax(const at::Tensor& logits, const at::Tensor& attention_mask);
 
-// Returns the same result as masked_softmax(), computed in the memory of the logits if nothing else references them
-// (buffer_reuse.h). The caller must not read the logits afterwards.
+// Returns the same result as masked_softmax(); for fp32 on a CPU, computed in the memory of the logits if nothing else
+// references them (buffer_reuse.h). The caller must not read the logits afterwards.
 at::Tensor masked_softmax_in_place(const at::Tensor& logits, const at::Tensor& attention_mask);
 
-// Returns probabilities p ∝ exp(a) σ(a) of logits a, masked as in masked_softmax(). Saves a in addition to p
-// for the backward pass.
+// Returns probabilities p ∝ exp(a) σ(a) of logits a, masked as in masked_softmax().
 at::Tensor masked_sigmoid_softmax(const at::Tensor& logits, const at::Tensor& attention_mask);
 
 }  // namespace mh::attention

@@ -21,9 +21,9 @@ class Subscriber {
   virtual void receive(const LayerSpec& layer_spec, T& observation) = 0;
 };
 
-// Base class of observers. By default an observed forward pass takes the composed path, the only path that stores
-// probabilities; under Path::fused an observer is an error. The tensors that an observer receives are part of the
-// autograd graph.
+// Base class of observers. Unless the observer overrides why_composed(), an observed forward pass takes the composed
+// path, the only path that stores probabilities, and is an error under Path::fused. The tensors that an observer
+// receives are part of the autograd graph.
 class Observer : public Interceptor {
  public:
   // Receives the sequence lengths of the batch, which exclude padding. The caller of the model calls begin() before a
@@ -35,7 +35,8 @@ class Observer : public Interceptor {
   // Receives the logits (B, h, Tq, Tk) of the score stage: scaled, before mixer and mask.
   virtual void scores(const LayerSpec&, const at::Tensor&) {}
   // Receives the probabilities (B, hv, Tq, Tk) after the mixer and before dropout; after both if dropout precedes
-  // mixing (Mixer::drops_before_mixing). If the mixer mixes no heads, rows sum to 1.
+  // mixing (Mixer::drops_before_mixing). If the mixer mixes no heads, rows sum to 1, fully
+  // masked rows to 0.
   virtual void probabilities(const LayerSpec&, const at::Tensor&) {}
 
   const char* why_composed() const override {

@@ -30,7 +30,7 @@ struct OriginalHeads {
   // Returns the original heads of the layer after pruning all value heads but `value_heads`, which are indices into the
   // heads that the layer has before this pruning.
   OriginalHeads select(const std::vector<int64_t>& value_heads) const;
-  // Returns the weights (…, h) of the layer's heads, selected from weights w (…, count) of the original heads.
+  // Returns the weights (…, hv) of the layer's value heads, selected from weights w (…, count) of the original heads.
   at::Tensor select_kept(const at::Tensor& w) const;
   // Returns the head axis, at dimension `dim`, of a parameter with a block for each of the `count` original heads.
   // Blocks move with their heads but survive pruning (nn::HeadAxis::survives_pruning).

@@ -30,11 +30,11 @@ struct RelativePositions;  // attention/fused/attention_spec.h
 
 // The kinds and modes of attention that a stage supports.
 struct Capabilities {
-  bool self = true;         // self-attention
+  bool self = true;         // self-attention of an encoder or decoder
   bool causal = true;       // decoder self-attention, whose result must not depend on later positions
-  bool cross = true;        // cross-attention
+  bool cross = true;        // attention from decoder positions to the encoder output
   bool memory = true;       // keys of earlier segments precede the keys of the queries
-  bool incremental = true;  // decoding with a key/value cache, one or a few queries at a time
+  bool incremental = true;  // prefill and decode with a key/value cache
 };
 
 // Tensors (B, …) that stages store between steps of incremental decoding; the key is the name of a tensor.
@@ -48,7 +48,9 @@ struct Context {
   Mask mask;
   at::Tensor query_input;  // (B, Tq, d)
   at::Tensor key_input;    // (B, Tk, d): the same tensor as query_input in self-attention without memory
-  at::Tensor q, k, v;  // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); q with its bias, before scaling by 1/√dk
+  // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); q with its bias, before scaling by 1/√dk; k has no elements unless
+  // Score::uses_keys()
+  at::Tensor q, k, v;
   // Number of keys, including cached keys, which k and v lack before Cache::append().
   int64_t num_keys = 0;
   // (h): index of the key/value head that each query head reads; empty: the head of the same index. The composed path
@@ -57,8 +59,8 @@ struct Context {
   // (B, h, Tq, Tk), or (1, h, Tq, Tk) if equal for all batch rows: scaled logits before the mask; entries that a causal
   // mask hides are finite but unspecified. Undefined after the normaliser.
   at::Tensor logits = {};
-  // (B, hv, Tq, Tk): mixed probabilities, exactly 0 in masked entries. Undefined on the fused path and after
-  // mix_values().
+  // (B, hv, Tq, Tk), or (1, hv, Tq, Tk) if equal for all batch rows: mixed probabilities, exactly 0 in masked entries.
+  // Undefined on the fused path and after mix_values().
   at::Tensor probabilities = {};
   at::Tensor head_outputs = {};    // (B, hv, Tq, dv)
   at::Tensor weights = {};         // result of Combiner::weights(), which is called once, before the score
