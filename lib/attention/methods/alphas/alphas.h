@@ -3,7 +3,7 @@
 
 namespace mh::attention {
 
-// Parameter name of the matrix α (ho, hv), after the name of the layer.
+// Name of the parameter α (ho, hv), without the layer name before it.
 constexpr const char* kAlpha = ".combiner.alpha";
 
 }  // namespace mh::attention

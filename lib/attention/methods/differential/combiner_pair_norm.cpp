@@ -31,7 +31,7 @@ class PairNorm : public Combiner {
   }
   at::Tensor combine(const Context&, const at::Tensor& z) override {
     const int64_t batch_size = z.size(0), num_heads = z.size(1), length = z.size(2), size = z.size(3);
-    // (B, T, h / 2, 2 dv)
+    // (B, Tq, hv / 2, 2 dv)
     at::Tensor pairs = z.transpose(1, 2).reshape({batch_size, length, num_heads / 2, 2 * size});
     const at::Tensor fp32_pairs = pairs.to(at::kFloat);
     const at::Tensor normed_pairs =

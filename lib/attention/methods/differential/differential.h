@@ -3,7 +3,7 @@
 // two softmaxes,
 //   (P_2i - λ P_2i+1) [V_2i, V_2i+1],   λ = exp(λq1 · λk1) - exp(λq2 · λk2) + λ0,
 // which is Mixhead A with a matrix of fixed structure (mixer_differential.cpp). Then the output of each pair is divided
-// by its root mean square and multiplied by 1 - λ0 (combiner_pair_norm.cpp).
+// by its root mean square and multiplied by a learned weight and by 1 - λ0 (combiner_pair_norm.cpp).
 #pragma once
 
 #include <cmath>

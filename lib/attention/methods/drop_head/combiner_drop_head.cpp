@@ -1,5 +1,5 @@
 // DropHead (Zhou et al. 2020): dropout of whole heads. In training each head of each batch row is dropped with
-// probability p, and the other heads are rescaled, Z'_i = ξ_i Z_i h / Σ_j ξ_j, where ξ_i is 0 for a dropped head and 1
+// probability p, and the other heads are rescaled, Z'_i = ξ_i Z_i hv / Σ_j ξ_j, where ξ_i is 0 for a dropped head and 1
 // otherwise. If all heads of a batch row would be dropped, none is. Evaluation is plain attention.
 #include "attention/gated_combiner.h"
 #include "attention/row_draws.h"
@@ -28,7 +28,7 @@ class DropHead : public GatedCombiner {
   at::Tensor as_linear_map() const override { return at::eye(heads_); }
 
  private:
-  // Returns the factor of each head, (B, h): h / Σξ for kept heads, 0 for dropped heads.
+  // Returns the factor of each head, (B, hv): hv / Σξ for kept heads, 0 for dropped heads.
   at::Tensor sample_gates(const Context& c) const {
     at::Tensor mask = uniform_per_row(c, "drop-head", heads_);
     auto* x = mask.mutable_data_ptr<float>();

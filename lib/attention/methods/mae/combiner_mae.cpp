@@ -103,7 +103,7 @@ class MixtureOfExperts : public GatedCombiner {
     return observation.gates;
   }
 
-  // Returns the factors of the heads for learned gates, (B, h) or (B, Tq, h).
+  // Returns the factors of the heads for learned gates, (B, hv) or (B, Tq, hv).
   at::Tensor learned_factors(const Context& c) {
     at::Tensor g = gate_(c);
     if (c.observer != nullptr) g = show_expert_gates(c, g);
@@ -114,7 +114,7 @@ class MixtureOfExperts : public GatedCombiner {
     return factors_of(g);
   }
 
-  // Returns the factors of the heads for uniform gates, (B, h) or (B, Tq, h); undefined if all factors are 1.
+  // Returns the factors of the heads for uniform gates, (B, hv) or (B, Tq, hv); undefined if all factors are 1.
   at::Tensor uniform_factors(const Context& c) {
     const int64_t batch_size = c.query_input.size(0);
     if (c.observer != nullptr) {
@@ -132,7 +132,7 @@ class MixtureOfExperts : public GatedCombiner {
     options.original_heads = options.original_heads.resolve_for(layer_spec, "mae");
     return options;
   }
-  // Returns the factors (…, h) of the remaining heads of the layer, for gates (…, E).
+  // Returns the factors (…, hv) of the remaining heads of the layer, for the gates (…, E) of the experts.
   at::Tensor factors_of(const at::Tensor& g) {
     return options_.original_heads.select_kept(scale() * (1 - at::matmul(g, omission_matrix(g.device()))));
   }
@@ -152,7 +152,7 @@ class MixtureOfExperts : public GatedCombiner {
     return omission_matrix_ = matrix.to(device);
   }
 
-  // Returns the factors of the remaining heads, (B, h) or (B, Tq, h), for the indices of sampled experts, (B) or (B,
+  // Returns the factors of the remaining heads, (B, hv) or (B, Tq, hv), for the indices of sampled experts, (B) or (B,
   // Tq).
   at::Tensor factors_of_experts(const at::Tensor& expert_indices) {
     auto sizes = expert_indices.sizes().vec();

@@ -10,20 +10,21 @@
 namespace mh::attention {
 
 // Returns the number of experts, heads! / (drop! (heads - drop)!), or the largest int64_t if the computation would
-// overflow; 0 if drop > heads.
+// overflow; 0 if drop is negative or above heads.
 inline int64_t expert_count(int64_t heads, int64_t drop) {
   if (drop < 0 || drop > heads) return 0;
   const int64_t num_factors = std::min(drop, heads - drop);
   int64_t count = 1;
   for (int64_t i = 0; i < num_factors; ++i) {
-    // count * (heads - i) overflows only if the result is above 2^63 / num_factors, since the count increases with i.
+    // count * (heads - i) overflows only if the result is at least 2^63 / num_factors, since the count increases with
+    // i.
     if (count > std::numeric_limits<int64_t>::max() / (heads - i)) return std::numeric_limits<int64_t>::max();
     count = count * (heads - i) / (i + 1);
   }
   return count;
 }
 
-// Returns the heads that each expert omits, in ascending order; empty if drop > heads.
+// Returns the heads that each expert omits, in ascending order; no experts if drop is negative or above heads.
 inline std::vector<std::vector<int64_t>> experts(int64_t heads, int64_t drop) {
   std::vector<std::vector<int64_t>> subsets;
   if (drop < 0 || drop > heads) return subsets;

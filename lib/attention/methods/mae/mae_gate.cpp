@@ -46,7 +46,7 @@ at::Tensor length_mask(const at::Tensor& lengths, int64_t n, at::Device device) 
          nn::to_device(lengths, device).unsqueeze(1);
 }
 
-// Returns the number of real (not padding) queries of each batch row, (B) int64; undefined if no query is padding.
+// Returns the number of real (not padding) queries of each batch row, (B) int64; undefined: no query is padding.
 at::Tensor query_lengths(const Context& c) {
   if (c.mask.query_lengths.defined()) return c.mask.query_lengths;
   if (c.layer_spec.kind == AttentionKind::decoder_cross || !c.mask.key_lengths.defined()) return {};
@@ -129,7 +129,8 @@ at::Tensor ExpertGate::operator()(const Context& c) {
 }
 
 // Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query; with a window, of at most the last `window`
-// inputs. The mean includes inputs of a memory and of earlier decoding steps while the layer retains their keys.
+// inputs. The mean includes inputs of a memory and of earlier decoding steps, in self-attention only those whose keys
+// the layer still retains, and excludes padding.
 // c.state stores the inputs of earlier decoding steps; with a window, only the last window - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
   const int64_t num_queries = c.query_input.size(1), window = options_.window;
@@ -165,8 +166,9 @@ at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_m
   return sum.narrow(1, num_before, num_queries) / count.narrow(1, num_before, num_queries).clamp_min(1);
 }
 
-// Returns the batch norm of x (…, d), fp32. The statistics include the rows where `query_mask` (…) is true, all rows if
-// `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance, and the running statistics are
+// Returns the batch norm of x (…, d), fp32, with the running statistics in evaluation and in a frozen gate with
+// norm_statistics = running, otherwise with the statistics of the rows where `query_mask` (…) is true, or of all rows
+// if `query_mask` is undefined. As in PyTorch, x is normalised with the biased variance, and the running statistics are
 // updated with the unbiased variance. Each micro-batch is normalised separately.
 at::Tensor ExpertGate::normalise(const nn::ForwardContext& forward_context, const at::Tensor& x,
                                  const at::Tensor& query_mask) {

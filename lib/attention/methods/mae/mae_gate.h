@@ -12,7 +12,7 @@
 
 namespace mh::attention {
 
-constexpr const char* kExpertGatePrefix = ".gate.";  // prefix of the gate's parameters, after the name of the layer
+constexpr const char* kExpertGatePrefix = ".gate.";  // follows the layer name in the names of parameters
 
 struct MaeOptions : OptionsOf<MaeOptions> {
   enum class Gate { learned, uniform };
@@ -40,9 +40,9 @@ class ExpertGate {
   ExpertGate(const MaeOptions& options, int64_t num_experts) : options_(options), num_experts_(num_experts) {}
   void add_parameters(nn::ParameterList& parameters, const LayerSpec& layer_spec);
 
-  // Returns gates, fp32: (B, Tq, E) with a causal mean, otherwise (B, E); rows sum to 1. In a pass that samples
-  // experts, or if the gate is not trainable, the gate has no dropout and does not update the statistics of its batch
-  // norm.
+  // Returns the gates of the E experts, fp32: (B, Tq, E) with a causal mean, otherwise (B, E); rows sum to 1. In a pass
+  // that samples experts, or if the gate is not trainable, the gate has no dropout and does not update the statistics
+  // of its batch norm.
   at::Tensor operator()(const Context& c);
 
  private:

@@ -6,7 +6,7 @@
 
 namespace mh::attention {
 
-// Parameter name of the router R (h, d), after the name of the layer.
+// Name of the parameter of the router R (h, d), without the layer name before it; h: value heads before pruning.
 constexpr const char* kRouter = ".combiner.router.weight";
 
 // Probabilities of the r routed heads, (B, Tq, r), and whether each position chooses the head (1) or not (0), (B, Tq,

@@ -28,8 +28,8 @@ at::Tensor expand_to_batch(const at::Tensor& r, int64_t batch, int64_t heads) {
   return r.unsqueeze(0).expand({batch, heads, r.size(1), r.size(2)}).reshape({batch * heads, r.size(1), r.size(2)});
 }
 
-// Calls visit(t, count, key_end, first, width) for each block of queries [t, t + count): the queries see the keys [0,
-// key_end), and their distances are the rows [first, first + width) of r.
+// Calls visit(t, count, key_end, first, width) for each block of queries [t, t + count) that sees a key: the queries
+// see only keys in [0, key_end), and their distances are the rows [first, first + width) of r.
 template <class Visit>
 void for_each_visible_block(int64_t num_queries, int64_t num_keys, CausalOffset offset, const Visit& visit) {
   no_autograd::for_each_block(num_queries, num_keys, offset, [&](int64_t t, int64_t count, int64_t key_end) {

@@ -7,8 +7,8 @@
 
 namespace mh::attention {
 
-// Returns the number of rows of r, from row 0, that relative_product() reads. Row 0 is the embedding of the distance
-// between the last query and key 0.
+// Returns the number of rows of r, from row 0, that relative_product() reads; at least 1. Row 0 is the embedding of the
+// distance between the last query and key 0.
 int64_t num_distances(int64_t num_queries, int64_t num_keys, CausalOffset offset);
 
 // Returns logits A (B, h, T, S), A[t, s] = x[t] · k[s] + y[t] · r[T - 1 - t + s], for x (B, h, T, dk), k (B, h, S, dk),
