@@ -46,7 +46,7 @@ bool send_all(int descriptor, std::string_view bytes) {
   return true;
 }
 
-// Sends a reply to the parent and ends the child with `status`.
+// Sends a reply to the parent and ends the child with `status`, or with kReplyFailed if sending fails.
 [[noreturn]] void reply(ReplyKind kind, std::string_view text, int status) {
   char header[kReplyHeaderBytes] = {kind};
   const uint64_t length = text.size();

@@ -45,17 +45,17 @@ class Child {
   using LineConsumer = std::function<void(std::string_view)>;
 
   // Forks a child that runs `work`. write() and finish() call `on_line`, in the parent, with each line, except empty
-  // ones, that the child writes to standard output or standard error. Throws Error(failed) if the process has more than
-  // one thread, since a fork leaves the mutexes of other threads locked. SIGCHLD has its default action until the child
-  // has ended.
+  // ones, that the child writes to standard output or standard error. Throws Error(failed) if forking fails, and if the
+  // process has more than one thread, since a fork leaves the mutexes of other threads locked. SIGCHLD has its default
+  // action until the child has ended.
   Child(const Work& work, LineConsumer on_line);
   // Kills the child process if it is still running.
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Sends bytes to the ChildInput of the child. Returns false if the child no longer reads; finish() then returns the
-  // cause. Throws Error(failed) if sending fails for another reason.
+  // Sends bytes to the ChildInput of the child. Returns false if the child no longer reads, since it has replied or
+  // died (see finish()). Throws Error(failed) if sending fails for another reason.
   bool write(std::string_view bytes);
   // Ends the input of the child and waits until the child has ended. Rethrows an Error that the work threw.
   ChildEnd finish();

@@ -42,8 +42,8 @@ class Config {
   // Returns the keys that start with `section.`, without that prefix.
   std::vector<std::string> keys_below(const std::string& section) const;
 
-  // Throws Error(usage) for the first key, in alphabetical order, that no read() has registered as known; the message
-  // suggests the nearest known key.
+  // Throws Error(usage) for the first key, in alphabetical order, that no read() has registered as known, except for an
+  // empty section of known keys; the message suggests the nearest known key.
   void check_all_known() const;
 
  private:
@@ -87,7 +87,7 @@ class TomlWriter : public Fields {
 // A key whose value differs between two configurations.
 struct Difference {
   std::string key;
-  std::string text;  // key with both values, "key: old -> new"
+  std::string text;  // key with both values, "key: old -> new"; "default" for a missing value
 };
 // Returns the keys whose values differ between two texts of TomlWriter: first the keys of `old_toml`, then the keys
 // that only `new_toml` has, each in alphabetical order.

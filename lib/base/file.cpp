@@ -46,7 +46,7 @@ auto retry_if_interrupted(const Call& call) {
 // Closes a descriptor and returns 0 or an errno. Linux closes the descriptor even if a signal interrupts the call.
 int close_descriptor(int descriptor) { return ::close(descriptor) == 0 || errno == EINTR ? 0 : errno; }
 
-// Returns advice for the errno of a failed write, or "" for other causes.
+// Returns advice for the errno of a failed write; "" for an errno without advice.
 std::string advice(int code) {
   switch (code) {
     case ENOSPC:

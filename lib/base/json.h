@@ -23,7 +23,7 @@ constexpr size_t max_json_containers(size_t size) { return size / 5 + (size_t{1}
 // Throws Error(input) for faults that the JSON parser accepts: a NUL byte, at which the parser stops and ignores
 // the rest; a key that occurs twice in an object, of which the parser uses the last value; nesting deeper than
 // kMaxJsonDepth. Also throws it for more strings, objects and arrays than max_json_containers(). Does not check the
-// syntax. `name`: name of the file for the message. `advice`: third part of the message.
+// syntax. `name`: name of the file for the message. `advice`: Problem::advice of the error.
 void require_sound_json(std::string_view text, const std::string& name, const std::string& advice);
 
 }  // namespace mh

@@ -18,7 +18,7 @@ namespace mh {
 
 namespace {
 
-// Returns the file name suffix without its dot; "" if there is none.
+// Returns the text after the last dot of the path; "" if there is no dot.
 std::string suffix_of(const std::string& path) {
   const size_t dot = path.rfind('.');
   return dot == std::string::npos ? "" : path.substr(dot + 1);

@@ -26,11 +26,12 @@ class Tool {
   ~Tool();
   CLI::App& app() { return *app_; }
   // Parses the command line, calls `body`, and returns the exit status: the value of set_status() if no exception is
-  // thrown, the status of an Error, 4 for std::bad_alloc, 1 for other exceptions. An exception of LibTorch that reports
-  // exhausted memory also gives 4. --help and --version print on stdout and return 0.
+  // thrown, the status of an Error, 4 for std::bad_alloc and for an exception of LibTorch that reports exhausted
+  // memory, 1 for all other exceptions. --help and --version print on stdout and return 0.
   int run(int argc, char** argv, const std::function<void()>& body);
-  // Calls run() and ends the process with the status that it returns. Static objects are not destroyed, since the
-  // destructors of LibTorch take 0.1 s of CPU time, a third of a short command.
+  // Calls run() and ends the process with the status that it returns, or with 1 if closing standard output fails.
+  // Static objects are not destroyed, since the destructors of LibTorch take 0.1 s of CPU time, a third of a short
+  // command.
   [[noreturn]] void run_and_exit(int argc, char** argv, const std::function<void()>& body);
   // Sets the exit status for the case that `body` throws nothing; 0 by default, 128 + n for a stop by signal n.
   void set_status(int status) { status_ = status; }
