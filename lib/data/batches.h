@@ -59,11 +59,9 @@ class Batches {
   int64_t rows_per_update_ = 0, rows_per_micro_batch_ = 0, updates_per_epoch_ = 0, tokens_per_update_ = 0;
 };
 
-// Returns epochs · updates_per_epoch, where `updates_per_epoch` is the number of updates in an epoch. Throws
-// Error(usage), which quotes `length`, if the product overflows.
+// Returns epochs · updates_per_epoch. Throws Error(usage), which quotes `length`, if the product overflows.
 int64_t epochs_to_updates(int64_t epochs, int64_t updates_per_epoch, const Length& length);
-// Converts a length of any unit to updates. `updates_per_epoch`: updates in an epoch; `tokens_to_updates`: converts
-// tokens to updates.
+// Converts a length of any unit to updates; calls `tokens_to_updates` only for a length in tokens.
 int64_t count_updates(const Length& length, int64_t updates_per_epoch,
                       const std::function<int64_t(int64_t num_tokens)>& tokens_to_updates);
 // Converts a length of training to updates of a text with `num_tokens` tokens. If `num_tokens` is 0 (unknown), a length

@@ -1,5 +1,5 @@
 // Examples: rows of an encoder model with an output head (model.bert.head). A row holds text for pre-training, one or
-// two sentences to classify, or a question with a paragraph.
+// two sentences to classify or rate, or a question with a paragraph.
 #pragma once
 
 #include <cstdint>

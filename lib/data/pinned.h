@@ -5,7 +5,8 @@
 
 namespace mh::data {
 
-// Depth of the prefetch queue: one batch is copied to the GPU while the next one is prepared.
+// Capacity of a prefetch queue, in mini-batches of scoring or updates of training: one is copied to the GPU while the
+// next one is prepared.
 constexpr size_t kPrefetchDepth = 2;
 
 // Returns the batch with its tokens and targets in pinned memory, so that model::Input::to() copies asynchronously. The
