@@ -37,7 +37,7 @@ struct Capabilities {
   bool incremental = true;  // prefill and decode with a key/value cache
 };
 
-// Tensors (B, …) that stages store between steps of incremental decoding; the key is the name of a tensor.
+// Tensors (B, …), by name, that stages store between steps of incremental decoding.
 using StageState = std::map<std::string, at::Tensor>;
 
 // The inputs and intermediate results of one forward pass of a layer. Each stage reads fields that earlier stages have

@@ -130,8 +130,8 @@ at::Tensor ExpertGate::operator()(const Context& c) {
 
 // Returns the mean (B, Tq, d), fp32, of the layer inputs up to each query; with a window, of at most the last `window`
 // inputs. The mean includes inputs of a memory and of earlier decoding steps, in self-attention only those whose keys
-// the layer still retains, and excludes padding.
-// c.state stores the inputs of earlier decoding steps; with a window, only the last window - 1.
+// the layer still retains, and excludes padding. c.state stores the inputs of earlier decoding steps; with a window,
+// only the last window - 1.
 at::Tensor ExpertGate::running_means(const Context& c, const at::Tensor& query_mask) const {
   const int64_t num_queries = c.query_input.size(1), window = options_.window;
   at::Tensor x = c.query_input.to(at::kFloat);
