@@ -9,8 +9,8 @@ namespace mh::data {
 // next one is prepared.
 constexpr size_t kPrefetchDepth = 2;
 
-// Returns the batch with its tokens and targets in pinned memory, so that model::Input::to() copies asynchronously. The
-// lengths stay in pageable memory, since only the CPU reads them. Requires a GPU (nn/device.h).
+// Returns the batch with its tensors, except for the lengths, in pinned memory, so that model::Input::to() copies
+// asynchronously. The lengths stay in pageable memory, since only the CPU reads them. Requires a GPU (nn/device.h).
 Batch pin_batch(Batch batch);
 
 }  // namespace mh::data
