@@ -35,12 +35,12 @@ class AttentionLayer {
   const LayerSpec& layer_spec() const { return layer_spec_; }
   const std::string& mixer_name() const { return options_.mixer; }
 
-  // Returns the output (B, Tq, d) of the layer for query_input (B, Tq, d) and key_input (B, Tk, d); if the interceptor
-  // has variants, with batch rows repeated as by Variants::repeat(). In self-attention without memory query_input and
-  // key_input are the same tensor; with a memory, key_input begins with the memory's positions and Tk > Tq. With a
-  // cache, self-attention appends the new keys and values, and cross-attention fills the cache in the first call and
-  // ignores key_input in later calls. Throws Error(usage) under Path::fused if the forward pass does not meet all
-  // constraints, for example because of the observer.
+  // Returns the output (B, Tq, d) of the layer for query_input (B, Tq, d) and key_input (B, Tk, d), whose Tk excludes
+  // cached positions; if the interceptor has variants, with batch rows repeated as by Variants::repeat(). In
+  // self-attention without memory query_input and key_input are the same tensor; with a memory, key_input begins with
+  // the memory's positions and Tk > Tq. With a cache, self-attention appends the new keys and values, and
+  // cross-attention fills the cache in the first call and ignores key_input in later calls. Throws Error(usage) under
+  // Path::fused if the forward pass does not meet all constraints, for example because of the observer.
   at::Tensor forward(const at::Tensor& query_input, const at::Tensor& key_input, const Mask& mask,
                      const nn::ForwardContext& forward_context, Cache* cache = nullptr, Observer* observer = nullptr);
 

@@ -47,7 +47,7 @@ struct Context {
   const nn::ForwardContext& forward_context;
   Mask mask;
   at::Tensor query_input;  // (B, Tq, d)
-  at::Tensor key_input;    // (B, Tk, d): the same tensor as query_input in self-attention without memory
+  at::Tensor key_input;    // (B, Tk, d) without cached positions; in self-attention without memory, query_input
   // (B, h, Tq, dk), (B, h, Tk, dk), (B, hv, Tk, dv); q with its bias, before scaling by 1/√dk; k has no elements unless
   // Score::uses_keys()
   at::Tensor q, k, v;
@@ -124,8 +124,8 @@ class Score : public Stage {
   virtual bool prefers_composed(const Context&, std::string* /*why*/) const { return false; }
 };
 
-// Stage that computes probabilities from logits. `attention_mask` is a broadcastable boolean mask (true: may attend),
-// or undefined. Masked entries of the result are exactly 0, and a fully masked row is zero.
+// Stage that computes probabilities from logits. `attention_mask` is a broadcastable boolean mask (true: may attend);
+// undefined: no entry is masked. Masked entries of the result are exactly 0, and a fully masked row is zero.
 class Normaliser : public Stage {
  public:
   virtual at::Tensor normalise(const at::Tensor& logits, const at::Tensor& attention_mask) = 0;
