@@ -7,7 +7,7 @@
 
 namespace mh {
 
-// Returns the number of processors in the affinity mask of the process (taskset, cgroup cpusets), at least 1.
+// Returns the number of processors in the affinity mask of the calling thread (taskset, cgroup cpusets), at least 1.
 // std::thread::hardware_concurrency() counts all processors of the machine.
 inline int num_usable_processors() {
   cpu_set_t cpus;

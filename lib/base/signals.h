@@ -1,6 +1,6 @@
 // Stop signals: SIGINT, SIGTERM, SIGHUP, and SIGUSR1, which Slurm can send before the time limit of a job. A stop
-// signal requests that a training run saves its state and stops; the handler only stores the number of the signal. A
-// SIGINT after another stop signal ends the process at once.
+// signal requests that a training run saves its state and stops; the handler stores the number of the signal, or, for a
+// SIGINT after an earlier stop signal, ends the process at once.
 #pragma once
 
 namespace mh {

@@ -19,7 +19,7 @@ class Table {
   explicit Table(Format format) : format_(format) {}
   // Prints a row and flushes it, so that a later error does not lose it. All rows must have the same keys in the same
   // order; otherwise row() throws std::logic_error. NaN, an undefined number, is printed as "nan" and infinity as "inf"
-  // in tab-separated values; in JSON both are null.
+  // or "-inf" in tab-separated values; in JSON both are null.
   void row(const nlohmann::ordered_json& row);
 
  private:
