@@ -52,7 +52,8 @@ class Batches {
   int64_t updates_per_epoch() const { return updates_per_epoch_; }
   // Returns the maximum number of tokens in an update, padding included.
   int64_t tokens_per_update() const { return tokens_per_update_; }
-  // Converts a length of training to updates. A length in tokens is rounded up to whole updates.
+  // Converts a length of training to updates. A length in tokens is rounded up to whole updates; batches of examples
+  // throw Error(usage) for it.
   virtual int64_t updates(const Length& length) const = 0;
 
  protected:
