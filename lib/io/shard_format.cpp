@@ -58,7 +58,7 @@ std::pair<json, std::string_view> decode_payload(std::string_view payload, std::
 
 }  // namespace
 
-size_t zstd_result(size_t result) {
+size_t check_zstd_memory(size_t result) {
   if (ZSTD_getErrorCode(result) == ZSTD_error_memory_allocation) throw std::bad_alloc();
   return result;
 }

@@ -75,7 +75,7 @@ std::unique_ptr<T, Result (*)(T*)> owner_of(T* object, Result (*free)(T*)) {
 }
 // Returns `result`, a return value of zstd. Throws std::bad_alloc if zstd could not allocate memory; the caller checks
 // for other errors.
-size_t zstd_result(size_t result);
+size_t check_zstd_memory(size_t result);
 
 // Throws Error(input) for a damaged shard. `where`: name of the shard, and the name of the damaged part if it is known.
 [[noreturn]] void throw_damaged(const std::string& where, const std::string& expected, const std::string& found);

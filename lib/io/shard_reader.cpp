@@ -37,7 +37,7 @@ void decompress_all(const std::string& compressed_lengths, uint64_t limit, std::
   size_t zstd_status = 1;
   for (;;) {
     ZSTD_outBuffer output{buffer.data(), buffer.size(), 0};
-    zstd_status = zstd_result(ZSTD_decompressStream(context.get(), &output, &in));
+    zstd_status = check_zstd_memory(ZSTD_decompressStream(context.get(), &output, &in));
     if (ZSTD_isError(zstd_status) != 0)
       throw_damaged(name, "compressed sequence lengths", ZSTD_getErrorName(zstd_status));
     if (out.size() + output.pos > limit) throw_damaged(name, str(limit, " bytes of sequence lengths"), "more bytes");
@@ -166,7 +166,7 @@ std::shared_ptr<const std::vector<uint8_t>> ShardFile::frame(size_t index) const
       content_size != f.content_bytes)
     throw_damaged(name(), f.offset, str(f.content_bytes, " bytes in the frame"), str(content_size));
   auto bytes = std::make_shared<std::vector<uint8_t>>(f.content_bytes);
-  size_t n = zstd_result(ZSTD_decompress(bytes->data(), bytes->size(), compressed.data(), compressed.size()));
+  size_t n = check_zstd_memory(ZSTD_decompress(bytes->data(), bytes->size(), compressed.data(), compressed.size()));
   if (ZSTD_isError(n) != 0)
     throw_damaged(name(), f.offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));
@@ -300,7 +300,7 @@ void ShardStream::State::read_frame(const uint8_t* magic) {
   read_more(4);  // checksum
   frame_content.resize(content_size);
   bytes_returned = 0;
-  size_t n = zstd_result(ZSTD_decompress(frame_content.data(), frame_content.size(), bytes.data(), bytes.size()));
+  size_t n = check_zstd_memory(ZSTD_decompress(frame_content.data(), frame_content.size(), bytes.data(), bytes.size()));
   if (ZSTD_isError(n) != 0)
     throw_damaged(name, frame_offset, "a frame that zstd can decompress",
                   str("zstd's error '", ZSTD_getErrorName(n), "'"));

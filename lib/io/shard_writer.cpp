@@ -13,9 +13,9 @@ namespace mh::io {
 namespace {
 
 // Returns `code`, a return value of zstd. Throws Error(failed) if `code` is an error, or std::bad_alloc
-// (zstd_result()).
+// (check_zstd_memory()).
 size_t zstd_check(size_t code) {
-  if (ZSTD_isError(zstd_result(code)) != 0) throw Error(Exit::failed, str("zstd: ", ZSTD_getErrorName(code)));
+  if (ZSTD_isError(check_zstd_memory(code)) != 0) throw Error(Exit::failed, str("zstd: ", ZSTD_getErrorName(code)));
   return code;
 }
 
