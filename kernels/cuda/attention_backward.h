@@ -169,8 +169,8 @@ template <class T, int kSize, bool kRelative = false>
 struct KeyGradientTiles {
   static constexpr int kWarps = kRelative ? kRelativeWarps<T, kSize> : kBackwardWarps<T, kSize>;
   static constexpr int kThreads = 32 * kWarps, kKeys = 16 * kWarps;
-  static constexpr int kStride = kSize + kPad, kBytes = kSize * static_cast<int>(sizeof(T));
-  static constexpr int kNonRelativeQueries = kBytes <= 128 ? 64 : kBytes <= 512 ? 32 : 16;
+  static constexpr int kStride = kSize + kPad, kRowBytes = kSize * static_cast<int>(sizeof(T));
+  static constexpr int kNonRelativeQueries = kRowBytes <= 128 ? 64 : kRowBytes <= 512 ? 32 : 16;
   static constexpr int kQueries = kRelative ? kRelativeStep<T, kSize> : kNonRelativeQueries;
   static constexpr int kStages = kRelative ? kRelativeStages<T, kSize> : 2;
   // Whether dK and dV are computed by two launches, since the accumulators of both do not fit in the registers of a

@@ -21,10 +21,10 @@ namespace mh::kernels {
 // registers.
 template <class T, int kSize, bool kRelative = false>
 struct AttentionTiles {
-  static constexpr int kBytes = kSize * static_cast<int>(sizeof(T));
-  static constexpr int kWarps = kRelative && kBytes > 512 ? 2 : 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
+  static constexpr int kRowBytes = kSize * static_cast<int>(sizeof(T));
+  static constexpr int kWarps = kRelative && kRowBytes > 512 ? 2 : 4, kThreads = 32 * kWarps, kQueries = 16 * kWarps;
   static constexpr int kStride = kSize + kPad, kStages = kRelative ? kRelativeStages<T, kSize> : 2;
-  static constexpr int kNonRelativeKeys = kBytes <= 256 ? 64 : kBytes <= 512 ? 32 : 16;
+  static constexpr int kNonRelativeKeys = kRowBytes <= 256 ? 64 : kRowBytes <= 512 ? 32 : 16;
   static constexpr int kKeys = kRelative ? kRelativeStep<T, kSize> : kNonRelativeKeys;
 
   struct alignas(16) Shared : std::conditional_t<kRelative, QueryDistances<T, kSize, kWarps, kKeys>, NoDistances> {
