@@ -107,7 +107,8 @@ std::string find_fault(std::string_view table) {
   // Depth-first search that visits each reachable unit once, although keys may share suffixes; an edge to a unit on the
   // current path closes a cycle.
   constexpr int unvisited = -1, on_path = -2;
-  std::vector<int> max_keys(num_units, unvisited);  // maximum number of keys on a path from each finished unit
+  // unvisited, on_path or, for a finished unit, the maximum number of keys on a path that starts at the unit.
+  std::vector<int> max_keys(num_units, unvisited);
   std::vector<uint32_t> stack{0};
   while (!stack.empty()) {
     const uint32_t p = stack.back();

@@ -12,17 +12,17 @@
 
 namespace mh::text {
 
-// Handling of line ends CR LF and of a byte order mark at the start of a file. `keep`: the CR and the mark are text.
-// The other two modes drop the mark.
+// Handling of line ends CR LF and of a byte order mark at the start of a file. `refuse_crlf`: CR LF throws
+// Error(input); `normalise_crlf`: drops the CR; both drop the mark. `keep`: the CR and the mark are text.
 enum class LineEnds { refuse_crlf, normalise_crlf, keep };
 
 // Buffer sizes in bytes; tests use smaller sizes than the defaults.
 struct ReadSizes {
   size_t batch = 1 << 20;  // a batch ends when its text reaches this size, or its segments an eighth of this number
-  // Maximum size of a chunk; a longer line is read in several chunks. Above 3, the size of a byte order mark, so that a
-  // file that contains only the mark is one complete line.
+  // Maximum size of a chunk; a longer line is read in several chunks. Must be larger than a byte order mark (3 bytes),
+  // so that a file that contains only the mark is one complete line.
   size_t chunk = 1 << 20;
-  size_t line = 8 << 20;  // maximum length of text without a position at which a line can be split
+  size_t line = 8 << 20;  // maximum length of text without a split position; of a line, if find_split is empty
 };
 
 // Lines of text, or segments of a very long line, without line ends.

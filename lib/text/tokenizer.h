@@ -107,9 +107,9 @@ constexpr const char* kUnknownPiece = "<unk>";
 // backslashes doubled.
 std::string escape_piece(const std::string& piece);
 
-// Returns the content of a vocabulary file (mh-vocab(5)) of any type except sentencepiece. Only the types subword-nmt
-// and byte-bpe have merges, only wordpiece has normalisation options, and only wordpiece and byte-bpe have added
-// tokens. Throws Error(input) for entries and merges that read_vocabulary() would reject.
+// Returns the content of a vocabulary file (mh-vocab(5)) of any type except sentencepiece. `merges` is null for types
+// other than subword-nmt and byte-bpe, `normalisation` for types other than wordpiece; only wordpiece and byte-bpe have
+// added tokens. Throws Error(input) for entries and merges that read_vocabulary() would reject.
 std::string serialize_vocabulary(const std::string& type, const std::vector<Piece>& pieces,
                                  const std::vector<Merge>* merges = nullptr,
                                  const BertNormalisation* normalisation = nullptr,

@@ -68,7 +68,8 @@ struct VocabularyOptions {
 // SentencePiece models are trained by the SentencePiece library, with <unk> 0, <s> 1, </s> 2 (the end of a line).
 // Merges of subword-nmt are learnt or read from --codes; the resulting pieces of the text are ordered like words.
 // WordPieces are learnt (learn_wordpieces). With --from, entries keep the order of the file and `text` is not read.
-// Throws Error(input) for text without a word; with type char or byte, only for empty text.
+// Throws the errors of options.check(), Error(usage) for a `size` that is too small, and Error(input) for text without
+// a word (types char and byte: only for empty text).
 std::unique_ptr<Tokenizer> make_vocabulary(const VocabularyOptions& options, TextBatches& text);
 
 }  // namespace mh::text

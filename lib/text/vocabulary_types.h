@@ -9,10 +9,10 @@ namespace mh::text {
 
 struct VocabularyType {
   const char* name;
-  const char* meaning;      // for `mh-train --list vocabularies` and mh-prep(1)
-  const char* entries;      // entries of the vocabulary file, for mh-vocab(5); "": the file is a SentencePiece model
-  bool has_merges = false;  // whether the file has merges
-  bool has_added_tokens = false;  // whether the file may have added tokens
+  const char* meaning;            // for `mh-train --list vocabularies` and mh-prep(1)
+  const char* entries;            // description of the entries of the file, for mh-vocab(5); "": a SentencePiece model
+  bool has_merges = false;        // whether the file has one line per BPE merge after the pieces
+  bool has_added_tokens = false;  // whether the file may end in lines of added tokens
 };
 std::span<const VocabularyType> vocabulary_types();
 // Returns the type `name`, or null if there is none.

@@ -145,8 +145,8 @@ class WordMap {
     bool is_used() const { return length != kFreeLength; }
   };
   std::string_view text_of(const Slot& s) const { return {keys_.data() + s.key_offset, s.length}; }
-  // Returns whether the load factor with `num_entries` keys is at most 3/4. Vocabularies insert frequent words first,
-  // so frequent words usually occupy the first slot of their probe sequence.
+  // Returns whether the load factor with `num_entries` keys is at most 3/4. This limit costs little, since vocabularies
+  // insert frequent words first, so that frequent words usually occupy the first slot of their probe sequence.
   bool has_room_for(size_t num_entries) const { return 4 * num_entries <= 3 * slots_.size(); }
   // Returns the index of the slot of `key`, or of the free slot that an insertion of `key` would use.
   size_t locate(const WordKey& key) const {

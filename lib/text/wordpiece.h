@@ -2,8 +2,8 @@
 // (bert_text.h), and each word is split greedily, from left to right, into the longest matching pieces; pieces
 // after the first start with ##. A word that the pieces cannot spell, or of more than 100 characters, is [UNK].
 //
-// Special tokens are not recognised in text: "[SEP]" is a bracket, a word and a bracket, as in Hugging Face tokenizers
-// without special tokens. Callers insert [CLS], [SEP], [MASK] and [PAD] by their ids, special_tokens(). [SEP] is the
+// Special tokens are not recognised in text: "[SEP]" is a bracket, a word and a bracket, as in transformers with
+// split_special_tokens=True. Callers insert [CLS], [SEP], [MASK] and [PAD] by their ids, special_tokens(). [SEP] is the
 // end-of-line token.
 #pragma once
 
@@ -35,9 +35,9 @@ constexpr const char* kSpecialPieceRoles[] = {"pad_token", "unk_token", "cls_tok
 class WordPieceTokenizer : public Tokenizer {
  public:
   static constexpr const char* kType = "wordpiece";
-  // Ids of the special tokens.
+  // Ids of the tokens [PAD], [UNK], [CLS], [SEP] and [MASK].
   struct SpecialTokens {
-    int32_t padding = -1, unknown = -1, start = -1, separator = -1, mask = -1;  // [PAD] [UNK] [CLS] [SEP] [MASK]
+    int32_t padding = -1, unknown = -1, start = -1, separator = -1, mask = -1;
   };
 
   // `pieces` are distinct. Throws Error(input), with `name`, if a special token is missing. Added tokens with the
@@ -103,7 +103,9 @@ std::unique_ptr<WordPieceTokenizer> make_wordpiece_tokenizer(std::vector<Piece> 
 // or model in the message.
 const WordPieceTokenizer& require_wordpiece(const Tokenizer& tokenizer, const std::string& name);
 
-// Reads BERT's vocab.txt: one piece per line, numbered from 0. Throws Error(input) for empty and repeated lines.
+// Reads BERT's vocab.txt: one piece per line, numbered from 0; white space at the end of a line is dropped. Throws
+// Error(input) for an empty file, for empty and repeated lines, for text that is not UTF-8 or has NUL bytes, and for a
+// vocabulary file of mh-prep.
 std::vector<Piece> read_wordpieces(const std::string& bytes, const std::string& name);
 // Returns the content of vocab.txt. Throws Error(input) if the reader would return different pieces; `name` is the file
 // in messages.

@@ -24,8 +24,8 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Returns whether read_wordpieces() would drop the start of `piece`, on the first line of vocab.txt, as a byte order
-// mark, or reject the file as a vocabulary of mh-prep.
+// Returns whether `piece`, on the first line of vocab.txt, starts with a byte order mark, which read_wordpieces()
+// drops, or with the magic line of a vocabulary of mh-prep, which read_wordpieces() rejects.
 bool looks_like_other_file(const std::string& piece) {
   return piece.starts_with(kByteOrderMark) || is_vocabulary_file(piece + "\n");
 }
